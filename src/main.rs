@@ -1,0 +1,3 @@
+fn main() {
+    println!("weir {}", env!("CARGO_PKG_VERSION"));
+}

@@ -1,0 +1,18 @@
+//! The words of the protocol: types, names, resources, versions, and the keys by which clients share.
+
+mod key;
+mod metadata;
+mod name;
+mod references;
+mod resource;
+mod store;
+mod types;
+mod version;
+mod wire;
+
+pub use key::{KeyField, KeyRule, NodeError, RELAY_MARKER, SharingKey};
+pub use name::{Name, WILDCARD};
+pub use resource::{Body, Malformed, Resource};
+pub use store::BodyStore;
+pub use types::{References, Role, Type, TypeInfo, TypeTable, WRAPPER_TYPE};
+pub use version::{ContentHash, SetVersion};

@@ -1,0 +1,255 @@
+//! One named resource: an opaque body, byte for byte as upstream sent it, and what travels beside it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::metadata;
+use super::name::Name;
+use super::references::referred;
+use super::store::BodyStore;
+use super::types::{Type, WRAPPER_TYPE};
+use super::version::ContentHash;
+use super::wire;
+use crate::proto::{Any, discovery};
+
+/// The bytes of a resource and the hash of type and bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Body {
+    hash: ContentHash,
+    bytes: Bytes,
+}
+
+impl Body {
+    /// Copies: a slice of a receive buffer would keep the whole buffer alive for as long as the resource lives.
+    pub(super) fn copied(hash: ContentHash, bytes: &[u8]) -> Self {
+        Self { hash, bytes: Bytes::copy_from_slice(bytes) }
+    }
+
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
+/// A resource as the relay holds it. Equal `content` means equal for a client of unwrapped SotW, equal `full` for every
+/// client; a TTL is in neither (I5).
+#[derive(Debug, Clone)]
+pub struct Resource {
+    pub name: Name,
+    pub body: Arc<Body>,
+    pub full: ContentHash,
+    pub ttl: Option<Duration>,
+    /// The name of the next resource that this one makes a client ask for: a cluster's endpoints.
+    pub refers_to: Option<Name>,
+    beside: Option<Box<Beside>>,
+}
+
+/// What most resources do not have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Beside {
+    aliases: Vec<Name>,
+    metadata: Option<Bytes>,
+    constraints: Option<Bytes>,
+    do_not_cache: bool,
+}
+
+/// Why a resource cannot be taken (UP-22). The text goes upstream in the NACK.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    #[error("resource {index}: type {found} in a response of {expected}")]
+    ForeignType { index: usize, found: String, expected: String },
+    #[error("resource {index}: no name")]
+    Nameless { index: usize },
+    #[error("resource {index}: not a readable wrapper")]
+    Wrapper { index: usize },
+    #[error("resource {index}: no body")]
+    Bodyless { index: usize },
+    #[error("{name}: named twice")]
+    Duplicate { name: Name },
+    #[error("{name}: both sent and removed")]
+    SentAndRemoved { name: Name },
+}
+
+impl Resource {
+    pub fn content(&self) -> ContentHash {
+        self.body.hash
+    }
+
+    pub fn aliases(&self) -> &[Name] {
+        self.beside.as_ref().map_or(&[], |beside| &beside.aliases)
+    }
+
+    pub fn metadata(&self) -> Option<&Bytes> {
+        self.beside.as_ref()?.metadata.as_ref()
+    }
+
+    /// Encoded `DynamicParameterConstraints`, passed on unread.
+    pub fn constraints(&self) -> Option<&Bytes> {
+        self.beside.as_ref()?.constraints.as_ref()
+    }
+
+    pub fn do_not_cache(&self) -> bool {
+        self.beside.as_ref().is_some_and(|beside| beside.do_not_cache)
+    }
+
+    /// From one entry of a SotW response: bare, or in a wrapper that is opened (UP-29, XLAT-25).
+    pub fn from_sotw(index: usize, any: Any, kind: &Type, store: &mut BodyStore) -> Result<Self, Malformed> {
+        let found = any.type_url.rsplit_once('/').map_or(&*any.type_url, |(_, name)| name);
+        if found == WRAPPER_TYPE {
+            let wrapper = discovery::Resource::decode(any.value).map_err(|_| Malformed::Wrapper { index })?;
+            return Self::from_wrapper(index, wrapper, kind, store);
+        }
+        if found != kind.name() {
+            return Err(foreign(index, found, kind));
+        }
+        let name = own_name(kind, &any.value).ok_or(Malformed::Nameless { index })?;
+        Ok(Self::assemble(name, &any.value, kind, None, None, store))
+    }
+
+    /// From one entry of a delta response. The wrapper's name wins over the body's (TYPE-10).
+    pub fn from_wrapper(
+        index: usize,
+        wrapper: discovery::Resource,
+        kind: &Type,
+        store: &mut BodyStore,
+    ) -> Result<Self, Malformed> {
+        let name = wrapper_name(&wrapper);
+        let any = wrapper.resource.ok_or(Malformed::Bodyless { index })?;
+        let found = any.type_url.rsplit_once('/').map_or(&*any.type_url, |(_, name)| name);
+        if found != kind.name() {
+            return Err(foreign(index, found, kind));
+        }
+        let name = name.or_else(|| own_name(kind, &any.value)).ok_or(Malformed::Nameless { index })?;
+        let beside = Beside {
+            aliases: wrapper.aliases.into_iter().map(Name::from).collect(),
+            metadata: wrapper.metadata.map(|bytes| Bytes::copy_from_slice(&bytes)),
+            constraints: wrapper
+                .resource_name
+                .and_then(|name| name.dynamic_parameter_constraints)
+                .map(|bytes| Bytes::copy_from_slice(&bytes)),
+            do_not_cache: wrapper.cache_control.is_some_and(|control| control.do_not_cache),
+        };
+        let beside = (beside != Beside::default()).then(|| Box::new(beside));
+        let ttl = wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
+        Ok(Self::assemble(name, &any.value, kind, beside, ttl, store))
+    }
+
+    fn assemble(
+        name: Name,
+        bytes: &[u8],
+        kind: &Type,
+        beside: Option<Box<Beside>>,
+        ttl: Option<Duration>,
+        store: &mut BodyStore,
+    ) -> Self {
+        let body = store.intern(kind, bytes);
+        let full = beside.as_ref().map_or(body.hash, |beside| beside.hashed_with(body.hash));
+        let refers_to = referred(kind.info().references, name.as_str(), bytes);
+        Self { name, body, full, ttl, refers_to, beside }
+    }
+}
+
+impl Beside {
+    fn hashed_with(&self, body: ContentHash) -> ContentHash {
+        let mut aliases: Vec<_> = self.aliases.iter().map(|name| name.as_str().as_bytes()).collect();
+        aliases.sort_unstable();
+        aliases.dedup();
+        let metadata = self.metadata.as_deref().map(metadata::canonical).unwrap_or_default();
+        let constraints = self.constraints.as_deref().unwrap_or_default();
+        let flags = [u8::from(self.do_not_cache)];
+        body.with([&flags, &*metadata, constraints].into_iter().chain(aliases))
+    }
+}
+
+/// Either of the two fields may hold the name (WIRE-4).
+pub(crate) fn wrapper_name(wrapper: &discovery::Resource) -> Option<Name> {
+    let long = wrapper.resource_name.as_ref().map(|name| &name.name);
+    [Some(&wrapper.name), long].into_iter().flatten().find(|name| !name.is_empty()).map(|name| name.as_str().into())
+}
+
+fn own_name(kind: &Type, body: &[u8]) -> Option<Name> {
+    wire::last_text(body, kind.info().name_field?).map(Name::from)
+}
+
+fn foreign(index: usize, found: &str, kind: &Type) -> Malformed {
+    Malformed::ForeignType { index, found: found.into(), expected: kind.name().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xds::TypeTable;
+
+    const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+    fn wrapper(change: impl FnOnce(&mut discovery::Resource)) -> discovery::Resource {
+        let any = Any { type_url: CLUSTER.into(), value: Bytes::from_static(b"\x0a\x01c") };
+        let mut wrapper = discovery::Resource { name: "c".into(), resource: Some(any), ..Default::default() };
+        change(&mut wrapper);
+        wrapper
+    }
+
+    fn read(change: impl FnOnce(&mut discovery::Resource)) -> Result<Resource, Malformed> {
+        let kind = TypeTable::new().resolve(CLUSTER);
+        Resource::from_wrapper(0, wrapper(change), &kind, &mut BodyStore::default())
+    }
+
+    #[test]
+    fn xlat_2_everything_a_delta_client_sees_is_in_the_full_hash_and_a_ttl_is_not() {
+        let plain = read(|_| {}).unwrap();
+        assert_eq!(plain.full, plain.content());
+        let same = read(|w| w.ttl = Some(prost_types::Duration { seconds: 9, nanos: 0 })).unwrap();
+        assert_eq!((same.full, same.ttl), (plain.full, Some(Duration::from_secs(9))));
+        let aliased = read(|w| w.aliases = vec!["a".into(), "b".into()]).unwrap();
+        assert_eq!(aliased.content(), plain.content());
+        assert_ne!(aliased.full, plain.full);
+        assert_eq!(aliased.full, read(|w| w.aliases = vec!["b".into(), "a".into()]).unwrap().full);
+        let held = read(|w| w.cache_control = Some(discovery::resource::CacheControl { do_not_cache: true })).unwrap();
+        assert!(held.do_not_cache() && held.full != plain.full);
+        let metadata = read(|w| w.metadata = Some(Bytes::from_static(b"\x0a\x03\x0a\x01k"))).unwrap();
+        assert_ne!(metadata.full, plain.full);
+    }
+
+    #[test]
+    fn metadata_is_equal_in_any_map_order() {
+        let (one, two) = (b"\x0a\x03\x0a\x01a", b"\x0a\x03\x0a\x01b");
+        let forward = read(|w| w.metadata = Some([one.as_slice(), two].concat().into())).unwrap();
+        let backward = read(|w| w.metadata = Some([two.as_slice(), one].concat().into())).unwrap();
+        assert_eq!(forward.full, backward.full);
+        assert_ne!(forward.metadata(), backward.metadata(), "the bytes themselves pass unchanged");
+    }
+
+    #[test]
+    fn wire_4_the_name_may_stand_in_either_field() {
+        let long = discovery::ResourceName { name: "long".into(), dynamic_parameter_constraints: None };
+        let named = read(|w| (w.name, w.resource_name) = (String::new(), Some(long))).unwrap();
+        assert_eq!(named.name.as_str(), "long");
+    }
+
+    #[test]
+    fn up_22_what_cannot_be_a_resource_says_why() {
+        assert_eq!(read(|w| w.resource = None).unwrap_err(), Malformed::Bodyless { index: 0 });
+        let foreign = read(|w| w.resource.as_mut().unwrap().type_url = "x/y.Z".into()).unwrap_err();
+        assert!(matches!(foreign, Malformed::ForeignType { .. }));
+        let nameless = read(|w| {
+            w.name.clear();
+            w.resource.as_mut().unwrap().value = Bytes::new();
+        });
+        assert_eq!(nameless.unwrap_err(), Malformed::Nameless { index: 0 });
+    }
+
+    #[test]
+    fn type_4_a_nameless_type_takes_its_name_from_the_wrapper_and_is_refused_without() {
+        let url = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpointCollection";
+        let kind = TypeTable::new().resolve(url);
+        let bare = Any { type_url: url.into(), value: Bytes::new() };
+        let mut store = BodyStore::default();
+        let refused = Resource::from_sotw(3, bare.clone(), &kind, &mut store).unwrap_err();
+        assert_eq!(refused, Malformed::Nameless { index: 3 });
+        let wrapped = discovery::Resource { name: "l".into(), resource: Some(bare), ..Default::default() };
+        let any = Any { type_url: format!("type.googleapis.com/{WRAPPER_TYPE}"), value: wrapped.encode_to_vec().into() };
+        assert_eq!(Resource::from_sotw(0, any, &kind, &mut store).unwrap().name.as_str(), "l");
+    }
+}

@@ -1,0 +1,256 @@
+//! What the relay knows of each resource type (spec section 3): a table that operators extend, and a rule for the rest.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// The wrapper that carries a name beside a resource in SotW (SOTW-48, UP-29).
+pub const WRAPPER_TYPE: &str = "envoy.service.discovery.v3.Resource";
+
+/// The part a type plays when several types change together (spec section 8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// What routes point at.
+    Clusters,
+    /// What a cluster waits for before it takes traffic.
+    Endpoints,
+    /// What may point at clusters, and so must not overtake them.
+    Routing,
+    /// Ordered by rank where it is pending together with others, and never made to wait for them.
+    Free,
+}
+
+/// Where the body names another resource (spec 2.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum References {
+    None,
+    ClusterEndpoints,
+    ScopedRoute,
+}
+
+#[derive(Debug, Clone)]
+pub struct TypeInfo {
+    /// Full message name, without the `type.googleapis.com/` that peers may spell differently (TYPE-1).
+    pub name: Box<str>,
+    /// The field of the body that holds the resource's name; `None` for types that carry none (TYPE-4).
+    pub name_field: Option<u32>,
+    /// A SotW response holds the complete visible set, so that absence means deletion (TYPE-8).
+    pub full_state: bool,
+    /// An empty first request means everything (SOTW-39).
+    pub legacy_wildcard: bool,
+    /// Exists in the delta variant only (TRN-3).
+    pub delta_only: bool,
+    /// Position among additions (ORD-2); removals go by `removal_rank`.
+    pub rank: u8,
+    pub removal_rank: u8,
+    pub role: Role,
+    pub references: References,
+}
+
+/// A type as everything else holds it: cheap to clone, equal by name, ordered by rank and then name.
+#[derive(Debug, Clone)]
+pub struct Type(Arc<TypeInfo>);
+
+impl Type {
+    pub fn info(&self) -> &TypeInfo {
+        &self.0
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub fn is(&self, role: Role) -> bool {
+        self.0.role == role
+    }
+}
+
+impl PartialEq for Type {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.name == other.0.name
+    }
+}
+
+impl Eq for Type {}
+
+impl Hash for Type {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.name.hash(state);
+    }
+}
+
+impl Ord for Type {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return Ordering::Equal;
+        }
+        (self.0.rank, &self.0.name).cmp(&(other.0.rank, &other.0.name))
+    }
+}
+
+impl PartialOrd for Type {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Every type by name. One table serves one relay: two types that compare equal came out of the same entry.
+#[derive(Debug, Clone)]
+pub struct TypeTable {
+    by_name: HashMap<Box<str>, Type>,
+}
+
+impl TypeTable {
+    pub fn new() -> Self {
+        Self::with(Vec::new())
+    }
+
+    /// The built-in types, with entries of the operator's added or put in their place (TYPE-7).
+    pub fn with(extra: Vec<TypeInfo>) -> Self {
+        let built_in = BUILT_IN.iter().map(Row::info);
+        let by_name = built_in.chain(extra).map(|info| (info.name.clone(), Type(Arc::new(info)))).collect();
+        Self { by_name }
+    }
+
+    /// The type of a URL as a peer spelt it. What is not in the table is opaque: usable, but nothing is assumed of it.
+    pub fn resolve(&self, type_url: &str) -> Type {
+        let name = type_url.rsplit_once('/').map_or(type_url, |(_, name)| name);
+        self.by_name.get(name).cloned().unwrap_or_else(|| Type(Arc::new(opaque(name))))
+    }
+
+    /// The type that a reference of `from` leads to.
+    pub fn referred_by(&self, from: &Type) -> Option<Type> {
+        let name = match from.info().references {
+            References::None => return None,
+            References::ClusterEndpoints => ENDPOINTS,
+            References::ScopedRoute => ROUTES,
+        };
+        Some(self.resolve(name))
+    }
+}
+
+impl Default for TypeTable {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn opaque(name: &str) -> TypeInfo {
+    TypeInfo {
+        name: name.into(),
+        name_field: Some(1),
+        full_state: false,
+        legacy_wildcard: false,
+        delta_only: false,
+        rank: LAST,
+        removal_rank: LAST,
+        role: Role::Free,
+        references: References::None,
+    }
+}
+
+struct Row {
+    name: &'static str,
+    name_field: Option<u32>,
+    sotw: Sotw,
+    rank: u8,
+    removal_rank: u8,
+    role: Role,
+}
+
+enum Sotw {
+    /// Full state with legacy wildcard: the two always come together in the built-in types.
+    Full,
+    Partial,
+    None,
+}
+
+impl Row {
+    fn info(&self) -> TypeInfo {
+        TypeInfo {
+            name_field: self.name_field,
+            full_state: matches!(self.sotw, Sotw::Full),
+            legacy_wildcard: matches!(self.sotw, Sotw::Full),
+            delta_only: matches!(self.sotw, Sotw::None),
+            rank: self.rank,
+            removal_rank: self.removal_rank,
+            role: self.role,
+            references: match self.name {
+                CLUSTERS => References::ClusterEndpoints,
+                SCOPED_ROUTES => References::ScopedRoute,
+                _ => References::None,
+            },
+            ..opaque(self.name)
+        }
+    }
+}
+
+const CLUSTERS: &str = "envoy.config.cluster.v3.Cluster";
+const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
+const ROUTES: &str = "envoy.config.route.v3.RouteConfiguration";
+const SCOPED_ROUTES: &str = "envoy.config.route.v3.ScopedRouteConfiguration";
+const LAST: u8 = u8::MAX;
+
+const fn row(name: &'static str, name_field: u32, sotw: Sotw, rank: u8, removal_rank: u8, role: Role) -> Row {
+    let name_field = if name_field == 0 { None } else { Some(name_field) };
+    Row { name, name_field, sotw, rank, removal_rank, role }
+}
+
+/// Name, name field (0: none), SotW behaviour, rank, removal rank, role.
+const BUILT_IN: &[Row] = &[
+    row(CLUSTERS, 1, Sotw::Full, 0, 4, Role::Clusters),
+    row("envoy.config.cluster.v3.ClusterCollection", 0, Sotw::Partial, 0, 4, Role::Clusters),
+    row(ENDPOINTS, 1, Sotw::Partial, 1, 5, Role::Endpoints),
+    row("envoy.config.endpoint.v3.LbEndpoint", 0, Sotw::None, 2, 6, Role::Endpoints),
+    row("envoy.config.endpoint.v3.LbEndpointCollection", 0, Sotw::Partial, 2, 6, Role::Endpoints),
+    row("envoy.config.listener.v3.Listener", 1, Sotw::Full, 3, 0, Role::Routing),
+    row("envoy.config.listener.v3.ListenerCollection", 0, Sotw::Partial, 3, 0, Role::Routing),
+    row("envoy.config.listener.v3.FilterChain", 7, Sotw::Partial, 3, 0, Role::Routing),
+    row(ROUTES, 1, Sotw::Partial, 4, 2, Role::Routing),
+    row("envoy.extensions.filters.network.thrift_proxy.v3.RouteConfiguration", 1, Sotw::Partial, 4, 2, Role::Routing),
+    row(SCOPED_ROUTES, 1, Sotw::Full, 5, 1, Role::Routing),
+    row("envoy.config.route.v3.VirtualHost", 0, Sotw::None, 6, 3, Role::Routing),
+    row("envoy.extensions.transport_sockets.tls.v3.Secret", 1, Sotw::Partial, 7, 7, Role::Free),
+    row("envoy.service.runtime.v3.Runtime", 1, Sotw::Partial, 8, 8, Role::Free),
+    row("envoy.config.core.v3.TypedExtensionConfig", 1, Sotw::Partial, 9, 9, Role::Free),
+    row("ratelimit.config.ratelimit.v3.RateLimitConfig", 1, Sotw::Partial, LAST, LAST, Role::Free),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn type_1_only_what_follows_the_last_slash_counts() {
+        let table = TypeTable::new();
+        let long = table.resolve("type.googleapis.com/envoy.config.cluster.v3.Cluster");
+        assert_eq!(long, table.resolve("example.org/a/envoy.config.cluster.v3.Cluster"));
+        assert_eq!(long, table.resolve("envoy.config.cluster.v3.Cluster"));
+    }
+
+    #[test]
+    fn type_2_and_type_3_full_state_types_are_lds_cds_and_srds() {
+        let mut full: Vec<_> = BUILT_IN.iter().map(Row::info).filter(|info| info.full_state).collect();
+        full.sort_by_key(|info| info.rank);
+        let names: Vec<_> = full.iter().map(|info| &*info.name).collect();
+        assert_eq!(names, [CLUSTERS, "envoy.config.listener.v3.Listener", SCOPED_ROUTES]);
+    }
+
+    #[test]
+    fn type_7_an_unknown_type_is_opaque_and_an_operator_may_say_more() {
+        let opaque = TypeTable::new().resolve("a/b.C");
+        assert!(!opaque.info().full_state && !opaque.info().legacy_wildcard && opaque.info().name_field == Some(1));
+        let told = TypeInfo { full_state: true, ..opaque.info().clone() };
+        assert!(TypeTable::with(vec![told]).resolve("x/b.C").info().full_state);
+    }
+
+    #[test]
+    fn ord_2_types_sort_by_the_order_in_which_they_are_sent() {
+        let table = TypeTable::new();
+        let mut types: Vec<_> = ["x.Y", SCOPED_ROUTES, ROUTES, ENDPOINTS, CLUSTERS].map(|name| table.resolve(name)).into();
+        types.sort();
+        let names: Vec<_> = types.iter().map(Type::name).collect();
+        assert_eq!(names, [CLUSTERS, ENDPOINTS, ROUTES, SCOPED_ROUTES, "x.Y"]);
+    }
+}

@@ -1,0 +1,122 @@
+//! Versions made from content (I5): every replica, restart and source gives the same string for the same bytes.
+
+use std::fmt;
+
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+
+/// Says how the hashes below are made. A change here makes every client re-read everything once (XLAT-8).
+const SCHEME: char = '1';
+
+/// What identifies one resource's content. Two of them are kept for each resource, see [`super::Resource`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContentHash(u128);
+
+impl ContentHash {
+    /// Of a type and body: all that a client of unwrapped SotW receives.
+    pub fn of_body(type_name: &str, body: &[u8]) -> Self {
+        let mut hasher = Xxh3::new();
+        update_delimited(&mut hasher, type_name.as_bytes());
+        hasher.update(body);
+        Self(hasher.digest128())
+    }
+
+    /// Of this content with further parts beside it, each delimited so that no two lists of parts look alike.
+    pub fn with<'a>(self, parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut hasher = Xxh3::new();
+        hasher.update(&self.0.to_le_bytes());
+        for part in parts {
+            update_delimited(&mut hasher, part);
+        }
+        Self(hasher.digest128())
+    }
+}
+
+fn update_delimited(hasher: &mut Xxh3, part: &[u8]) {
+    hasher.update(&(part.len() as u64).to_le_bytes());
+    hasher.update(part);
+}
+
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_version(f, self.0)
+    }
+}
+
+/// The version of a set of named contents: a sum, so that one change is one subtraction and one addition, in any order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetVersion(u128);
+
+impl SetVersion {
+    pub const EMPTY: Self = Self(0);
+
+    /// The share of one named resource.
+    pub fn of(name: &str, content: ContentHash) -> Self {
+        let mut hasher = Xxh3::new();
+        hasher.update(&content.0.to_le_bytes());
+        hasher.update(name.as_bytes());
+        // Zero is the empty set; a share that happened to be zero could not be told from nothing.
+        Self(hasher.digest128().max(1))
+    }
+
+    pub fn is_empty(self) -> bool {
+        self == Self::EMPTY
+    }
+
+    pub fn plus(self, share: Self) -> Self {
+        Self(self.0.wrapping_add(share.0))
+    }
+
+    pub fn minus(self, share: Self) -> Self {
+        Self(self.0.wrapping_sub(share.0))
+    }
+}
+
+impl fmt::Display for SetVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Hashed once more: a sum of few shares would otherwise show the shares themselves.
+        write_version(f, xxh3_128(&self.0.to_le_bytes()))
+    }
+}
+
+/// The scheme and 22 characters of six bits each, short enough to be stated ten thousand times in one request.
+fn write_version(f: &mut fmt::Formatter<'_>, value: u128) -> fmt::Result {
+    const DIGITS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
+    let mut text = String::with_capacity(24);
+    text.push(SCHEME);
+    text.push('.');
+    for shift in (0..128).step_by(6) {
+        text.push(char::from(DIGITS[((value >> shift) & 63) as usize]));
+    }
+    f.write_str(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xlat_2_the_strings_never_change_within_a_scheme() {
+        let content = ContentHash::of_body("a.B", b"body");
+        assert_eq!(content.to_string(), "1.wO3LTNca2xaFQUfb8TE1i1");
+        assert_eq!(SetVersion::EMPTY.plus(SetVersion::of("n", content)).to_string(), "1.4X5UZLApFxilFqL1pwNdR2");
+    }
+
+    #[test]
+    fn a_set_is_the_same_in_any_order_and_after_a_detour() {
+        let share = |name| SetVersion::of(name, ContentHash::of_body("t", name.as_bytes()));
+        let (a, b, c) = (share("a"), share("b"), share("c"));
+        assert_eq!(a.plus(b), b.plus(a));
+        assert_eq!(a.plus(c).plus(b).minus(c), a.plus(b));
+        assert_eq!(a.minus(a), SetVersion::EMPTY);
+        assert_ne!(a.plus(b).to_string(), a.plus(c).to_string());
+    }
+
+    #[test]
+    fn parts_are_told_apart_by_where_they_end() {
+        let base = ContentHash::of_body("t", b"");
+        let two = [b"ab".as_slice(), b"c"];
+        let other = [b"a".as_slice(), b"bc"];
+        assert_ne!(base.with(two), base.with(other));
+        assert_ne!(ContentHash::of_body("tx", b"y"), ContentHash::of_body("t", b"xy"));
+    }
+}

@@ -1,0 +1,119 @@
+//! Walks the top level of an encoded message without decoding it: enough to find a name in a body that stays opaque.
+
+/// One field as it stands in the bytes. Only what somebody reads is told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value<'a> {
+    Bytes(&'a [u8]),
+    /// A varint or fixed-width number; nobody reads these here.
+    Number,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Field<'a> {
+    pub number: u32,
+    pub value: Value<'a>,
+    /// Tag and payload, as received.
+    pub raw: &'a [u8],
+}
+
+/// The top-level fields in their order. `None` in the middle means that the bytes are no protobuf message.
+pub fn fields(bytes: &[u8]) -> impl Iterator<Item = Option<Field<'_>>> {
+    let mut rest = bytes;
+    let mut broken = false;
+    std::iter::from_fn(move || {
+        if rest.is_empty() || broken {
+            return None;
+        }
+        let field = take_field(&mut rest);
+        broken = field.is_none();
+        Some(field)
+    })
+}
+
+/// The last occurrence of a length-delimited field, which is the one that counts in proto3.
+pub fn last_bytes(bytes: &[u8], number: u32) -> Option<&[u8]> {
+    let mut found = None;
+    for field in fields(bytes) {
+        match field? {
+            Field { number: n, value: Value::Bytes(value), .. } if n == number => found = Some(value),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The last occurrence of a string field; an empty or non-UTF-8 one counts as missing.
+pub fn last_text(bytes: &[u8], number: u32) -> Option<&str> {
+    std::str::from_utf8(last_bytes(bytes, number)?).ok().filter(|text| !text.is_empty())
+}
+
+fn take_field<'a>(rest: &mut &'a [u8]) -> Option<Field<'a>> {
+    let start = *rest;
+    let tag = take_varint(rest)?;
+    let number = u32::try_from(tag >> 3).ok().filter(|n| *n != 0)?;
+    let value = match tag & 7 {
+        0 => {
+            take_varint(rest)?;
+            Value::Number
+        }
+        1 => {
+            take(rest, 8)?;
+            Value::Number
+        }
+        2 => {
+            let length = usize::try_from(take_varint(rest)?).ok()?;
+            Value::Bytes(take(rest, length)?)
+        }
+        5 => {
+            take(rest, 4)?;
+            Value::Number
+        }
+        _ => return None, // groups: no message that we read uses them
+    };
+    Some(Field { number, value, raw: &start[..start.len() - rest.len()] })
+}
+
+fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (head, tail) = rest.split_at_checked(length)?;
+    *rest = tail;
+    Some(head)
+}
+
+fn take_varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, tail) = rest.split_first()?;
+        *rest = tail;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_last_occurrence_counts_and_numbers_are_skipped() {
+        let bytes = [0x0a, 1, b'a', 0x10, 0x96, 0x01, 0x0a, 2, b'b', b'c'];
+        assert_eq!(last_text(&bytes, 1), Some("bc"));
+        assert_eq!(last_text(&bytes, 2), None);
+    }
+
+    #[test]
+    fn a_length_past_the_end_is_no_message() {
+        assert_eq!(last_bytes(&[0x0a, 9, b'a'], 1), None);
+        assert!(fields(&[0x0a, 9, b'a']).any(|field| field.is_none()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_end_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            prop_assert!(fields(&bytes).count() <= bytes.len());
+        }
+    }
+}
