@@ -1,4 +1,4 @@
-//! Generated messages of the discovery protocol, and the one message we write ourselves.
+//! Generated messages of the discovery protocol, and what stands for either variant of one.
 
 /// `google.protobuf.Any` whose value is a slice of the received buffer, where the usual one copies.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -9,10 +9,24 @@ pub struct Any {
     pub value: bytes::Bytes,
 }
 
+/// A request of either variant. Which one a stream speaks shows from its method alone (TRN-24).
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    Sotw(discovery::DiscoveryRequest),
+    Delta(discovery::DeltaDiscoveryRequest),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Response {
+    Sotw(discovery::DiscoveryResponse),
+    Delta(discovery::DeltaDiscoveryResponse),
+}
+
 pub mod discovery {
     include!(concat!(env!("OUT_DIR"), "/envoy.service.discovery.v3.rs"));
 }
 
+#[allow(clippy::module_inception)] // the generator names a message's oneofs after the message
 pub mod node {
     include!(concat!(env!("OUT_DIR"), "/envoy.config.core.v3.rs"));
 }

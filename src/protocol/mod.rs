@@ -1,0 +1,11 @@
+//! The protocol as plain data structures: facts go in, messages come out, and the time is an argument.
+//!
+//! Nothing in here waits, reads a clock, opens a socket or keeps a global. [`upstream`] turns what a control plane says into
+//! facts, [`unit`] keeps what is known and publishes it, [`session`] tells one client.
+
+pub mod faults;
+pub mod limits;
+pub mod moment;
+pub mod session;
+pub mod unit;
+pub mod upstream;

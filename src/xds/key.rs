@@ -286,7 +286,8 @@ mod tests {
         };
         assert_eq!(node([a, b]), node([b, a]));
         let absent = Node { metadata: Some(object([])), ..Node::default() };
-        let null = Node { metadata: Some(object([("b", Value { kind: Some(Kind::NullValue(0)) })])), ..Node::default() };
+        let null =
+            Node { metadata: Some(object([("b", Value { kind: Some(Kind::NullValue(0)) })])), ..Node::default() };
         assert_ne!(key_of(&absent), key_of(&null), "null differs from absent");
     }
 

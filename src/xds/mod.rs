@@ -12,6 +12,7 @@ mod wire;
 
 pub use key::{KeyField, KeyRule, NodeError, RELAY_MARKER, SharingKey};
 pub use name::{Name, WILDCARD};
+pub(crate) use resource::wrapper_name;
 pub use resource::{Body, Malformed, Resource};
 pub use store::BodyStore;
 pub use types::{References, Role, Type, TypeInfo, TypeTable, WRAPPER_TYPE};

@@ -249,7 +249,8 @@ mod tests {
         let refused = Resource::from_sotw(3, bare.clone(), &kind, &mut store).unwrap_err();
         assert_eq!(refused, Malformed::Nameless { index: 3 });
         let wrapped = discovery::Resource { name: "l".into(), resource: Some(bare), ..Default::default() };
-        let any = Any { type_url: format!("type.googleapis.com/{WRAPPER_TYPE}"), value: wrapped.encode_to_vec().into() };
+        let any =
+            Any { type_url: format!("type.googleapis.com/{WRAPPER_TYPE}"), value: wrapped.encode_to_vec().into() };
         assert_eq!(Resource::from_sotw(0, any, &kind, &mut store).unwrap().name.as_str(), "l");
     }
 }

@@ -248,7 +248,8 @@ mod tests {
     #[test]
     fn ord_2_types_sort_by_the_order_in_which_they_are_sent() {
         let table = TypeTable::new();
-        let mut types: Vec<_> = ["x.Y", SCOPED_ROUTES, ROUTES, ENDPOINTS, CLUSTERS].map(|name| table.resolve(name)).into();
+        let mut types: Vec<_> =
+            ["x.Y", SCOPED_ROUTES, ROUTES, ENDPOINTS, CLUSTERS].map(|name| table.resolve(name)).into();
         types.sort();
         let names: Vec<_> = types.iter().map(Type::name).collect();
         assert_eq!(names, [CLUSTERS, ENDPOINTS, ROUTES, SCOPED_ROUTES, "x.Y"]);

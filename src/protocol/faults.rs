@@ -1,0 +1,115 @@
+//! Rules that can be broken on purpose, so that the tests can show that they would notice.
+//!
+//! Compiled in only with the feature `faults`, which the tests turn on and no build of the program does.
+
+/// One broken rule each, named by what goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// I1: every session pins the state it works on, however many there are.
+    LeaseEveryState,
+    /// I1, horizon: a delta client that missed removals goes on as if it had not.
+    IgnoreHorizon,
+    /// What a session keeps is bounded: every nonce that was never answered is remembered.
+    KeepEveryNonce,
+    /// I2: each response's bodies are kept as copies of their own.
+    KeepCopies,
+    /// I3: a name nothing is known of is told as absent.
+    UnknownIsAbsent,
+    /// I3: the first piece of a `*` set is taken for all of it.
+    TakePartForWhole,
+    /// I3: a full-state answer leaves out what is not known yet, although the client holds it.
+    ShrinkByIgnorance,
+    /// I3: what a client says it holds is judged against a cold set.
+    JudgeStatedWhileCold,
+    /// I3, XLAT-19: a name that was dropped upstream is still served from memory.
+    ServeForgottenNames,
+    /// I3, UP-24: a name that was only just asked for is deleted by its absence from an older answer.
+    AbsenceDeletesTheUnanswered,
+    /// I4: what is held is dropped when upstream goes away.
+    DropOnDisconnect,
+    /// I5: an upstream version bump counts as a change.
+    VersionsFromUpstream,
+    /// I6, never older after newer: messages of a stream that was given up are still taken.
+    TakeLateMessages,
+    /// I7: removals go before additions.
+    RemoveBeforeAdding,
+    /// I7, ORD-7: merged updates send the latest set at once.
+    NoUnion,
+    /// I7: clients that warm clusters are not sent endpoints again.
+    NoForcedEndpoints,
+    /// A route goes out while its cluster still waits for endpoints.
+    NoRoutingHold,
+    /// I8: the first of several clients to leave a name ends it for the others.
+    LeavingEndsItForAll,
+    /// I9: the sharing key leaves out what upstream goes by.
+    KeyWithoutMetadata,
+    /// I9, XLAT-13: what upstream said to `*` is taken as its answer to a name.
+    StarAnswersNames,
+    /// It goes quiet: an ACK is answered like a question.
+    AnswerEveryAck,
+    /// SOTW-45: the names of a stale request are dropped.
+    DropStaleNames,
+    /// UP-14: a new stream does not ask again for what was wanted on the last.
+    ForgetNamesOnReconnect,
+    /// A refusal makes the relay forget what the client asked for.
+    NackForgets,
+}
+
+impl Fault {
+    pub const ALL: [Self; 24] = [
+        Self::LeaseEveryState,
+        Self::IgnoreHorizon,
+        Self::KeepEveryNonce,
+        Self::KeepCopies,
+        Self::UnknownIsAbsent,
+        Self::TakePartForWhole,
+        Self::ShrinkByIgnorance,
+        Self::JudgeStatedWhileCold,
+        Self::ServeForgottenNames,
+        Self::AbsenceDeletesTheUnanswered,
+        Self::DropOnDisconnect,
+        Self::VersionsFromUpstream,
+        Self::TakeLateMessages,
+        Self::RemoveBeforeAdding,
+        Self::NoUnion,
+        Self::NoForcedEndpoints,
+        Self::NoRoutingHold,
+        Self::LeavingEndsItForAll,
+        Self::KeyWithoutMetadata,
+        Self::StarAnswersNames,
+        Self::AnswerEveryAck,
+        Self::DropStaleNames,
+        Self::ForgetNamesOnReconnect,
+        Self::NackForgets,
+    ];
+}
+
+/// The rule that is broken in this instance, normally none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Faults {
+    #[cfg(feature = "faults")]
+    planted: Option<Fault>,
+}
+
+impl Faults {
+    #[cfg(feature = "faults")]
+    pub const NONE: Self = Self { planted: None };
+
+    #[cfg(not(feature = "faults"))]
+    pub const NONE: Self = Self {};
+
+    #[cfg(feature = "faults")]
+    pub fn planted(fault: Fault) -> Self {
+        Self { planted: Some(fault) }
+    }
+
+    #[cfg(feature = "faults")]
+    pub fn has(self, fault: Fault) -> bool {
+        self.planted == Some(fault)
+    }
+
+    #[cfg(not(feature = "faults"))]
+    pub const fn has(self, _: Fault) -> bool {
+        false
+    }
+}

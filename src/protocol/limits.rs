@@ -1,0 +1,71 @@
+//! Every bound and waiting time of the pure layers, by name and with its default.
+
+use std::time::Duration;
+
+use super::faults::Faults;
+
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// States that sessions of one unit may keep alive besides the newest.
+    pub leased_states: usize,
+    /// A lease without progress for this long may be taken away.
+    pub lease_patience: Duration,
+    /// How long a SotW reply without an answer keeps the next change of its type back.
+    pub ack_patience: Duration,
+    /// How long forced endpoints wait for a change of theirs that came with the cluster's.
+    pub forced_endpoints_after: Duration,
+    /// How long, in total, a change of routing waits for the endpoints of clusters just sent.
+    pub routing_hold: Duration,
+    /// How long routes wait for clusters that are not all known: more than any timer that may make them known.
+    pub clusters_patience: Duration,
+    /// Quiet time after which an initial set without an end mark is taken as whole, for clients that hold nothing.
+    pub settle_fresh: Duration,
+    /// The same for clients that hold something, which an incomplete answer would make them delete.
+    pub settle_stated: Duration,
+    /// The longest that pieces of an initial set may put that judgement off.
+    pub settle_cap: Duration,
+    /// Removed names that a `*` shelf remembers; a session further behind starts over.
+    pub tombstones: usize,
+    /// Bytes of removed bodies kept for replies that must still hold the union.
+    pub tombstone_bytes: usize,
+    pub tombstone_age: Duration,
+    /// How long interest outlives the last session that had it.
+    pub linger: Duration,
+    /// Sent replies that are remembered per session and type.
+    pub answers: usize,
+    /// Size at which a delta answer is cut into pieces.
+    pub reply_bytes: usize,
+    /// Time in which changes of interest are merged into one upstream request.
+    pub interest_window: Duration,
+    /// Time without an answer after which a name requested upstream is held not to exist.
+    pub resource_timer: Duration,
+    /// Bytes of an error text that are kept or sent.
+    pub error_bytes: usize,
+    pub faults: Faults,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            leased_states: 4,
+            lease_patience: Duration::from_secs(1),
+            ack_patience: Duration::from_millis(500),
+            forced_endpoints_after: Duration::from_millis(100),
+            routing_hold: Duration::from_secs(2),
+            clusters_patience: Duration::from_secs(20),
+            settle_fresh: Duration::from_millis(500),
+            settle_stated: Duration::from_secs(5),
+            settle_cap: Duration::from_secs(15),
+            tombstones: 4096,
+            tombstone_bytes: 16 << 20,
+            tombstone_age: Duration::from_secs(60),
+            linger: Duration::from_secs(30),
+            answers: 8,
+            reply_bytes: 2 << 20,
+            interest_window: Duration::from_millis(20),
+            resource_timer: Duration::from_secs(15),
+            error_bytes: 4096,
+            faults: Faults::NONE,
+        }
+    }
+}

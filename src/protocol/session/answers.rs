@@ -1,0 +1,122 @@
+//! Which replies of one type are out, and what the client said of them.
+
+use std::collections::VecDeque;
+
+use crate::protocol::faults::Fault;
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::Moment;
+
+/// How a request answers a reply. It counts for its own reply, stale or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    Ack {
+        nonce: u64,
+        stale: bool,
+    },
+    Nack {
+        nonce: u64,
+        stale: bool,
+    },
+    /// A nonce that was never given out here, or too long ago to remember (SOTW-2).
+    Foreign,
+}
+
+/// The latest refusal, for operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    pub nonce: u64,
+    pub code: i32,
+    pub message: String,
+    pub at: Moment,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    /// A short ring of what is out and unanswered, oldest first.
+    sent: VecDeque<u64>,
+    last: Option<u64>,
+    /// Until when the last reply, still unanswered, keeps the next one back.
+    patience: Option<Moment>,
+    refused: Option<Verdict>,
+}
+
+impl Answers {
+    pub fn sent(&mut self, nonce: u64, now: Moment, limits: &Limits) {
+        if self.sent.len() >= limits.answers && !limits.faults.has(Fault::KeepEveryNonce) {
+            self.sent.pop_front();
+        }
+        self.sent.push_back(nonce);
+        self.last = Some(nonce);
+        self.patience = Some(now + limits.ack_patience);
+    }
+
+    /// Takes the answer to `nonce`. Those before it stay: some are never answered (SOTW-16), some late, and a late refusal
+    /// is still one that somebody wants to see.
+    pub fn answer(&mut self, nonce: &str, refusal: Option<(i32, String)>, now: Moment) -> Answer {
+        let known = nonce.parse().ok().filter(|nonce| self.sent.contains(nonce) || self.last == Some(*nonce));
+        let Some(nonce) = known else { return Answer::Foreign };
+        self.sent.retain(|sent| *sent != nonce);
+        let stale = self.last != Some(nonce);
+        if !stale {
+            self.patience = None;
+        }
+        match refusal {
+            None => Answer::Ack { nonce, stale },
+            Some((code, message)) => {
+                self.refused = Some(Verdict { nonce, code, message, at: now });
+                Answer::Nack { nonce, stale }
+            }
+        }
+    }
+
+    /// Whether a nonce is one of ours, and not the last.
+    pub fn is_stale(&self, nonce: &str) -> bool {
+        nonce.parse().is_ok_and(|nonce: u64| self.last.is_some_and(|last| nonce < last))
+    }
+
+    /// Until when a change has to wait for the answer to the last reply.
+    pub fn waiting(&self, now: Moment) -> Option<Moment> {
+        self.patience.filter(|until| now < *until)
+    }
+
+    pub fn verdict(&self) -> Option<&Verdict> {
+        self.refused.as_ref()
+    }
+
+    pub fn len(&self) -> usize {
+        self.sent.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_counts_for_its_own_reply() {
+        let (mut answers, limits, now) = (Answers::default(), Limits::default(), Moment::START);
+        for nonce in 1..=3 {
+            answers.sent(nonce, now, &limits);
+        }
+        let refused = Some((3, "no".to_owned()));
+        assert_eq!(answers.answer("2", refused, now), Answer::Nack { nonce: 2, stale: true });
+        assert!(answers.waiting(now).is_some(), "the last one is still out");
+        assert_eq!(answers.answer("3", None, now), Answer::Ack { nonce: 3, stale: false });
+        assert_eq!(answers.waiting(now), None);
+        assert_eq!(answers.verdict().unwrap().nonce, 2);
+    }
+
+    #[test]
+    fn sotw_2_a_nonce_never_given_out_is_foreign() {
+        let mut answers = Answers::default();
+        assert_eq!(answers.answer("77", None, Moment::START), Answer::Foreign);
+        assert_eq!(answers.answer("x", None, Moment::START), Answer::Foreign);
+    }
+
+    #[test]
+    fn what_is_remembered_of_a_silent_client_is_bounded() {
+        let (mut answers, limits) = (Answers::default(), Limits::default());
+        (1..1000).for_each(|nonce| answers.sent(nonce, Moment::START, &limits));
+        assert_eq!(answers.len(), limits.answers);
+    }
+}

@@ -1,0 +1,226 @@
+//! Complete answers: SotW of full-state types, where what is left out is deleted (SOTW-20, SOTW-21).
+//!
+//! While additions go out, the set is the union of what is there and what is gone but was not yet told to be (ORD-7). The
+//! reduced set comes last.
+
+use std::sync::Arc;
+
+use super::reply::{Draft, Warms};
+use super::subscription::{Owed, Subscription};
+use super::{Attempt, May, View};
+use crate::protocol::faults::Fault;
+use crate::protocol::unit::{Class, Known, Presence, Seq};
+use crate::xds::{Name, Resource, SetVersion, Type};
+
+impl Subscription {
+    pub(super) fn full_set_with_additions(&mut self, kind: &Type, view: &View, may: May) -> Attempt {
+        let asked = self.asked(kind, view);
+        if !asked && !self.any_addition(kind, view) {
+            return Attempt::Nothing;
+        }
+        if let Some(unknown) = self.not_whole(kind, view) {
+            return unknown;
+        }
+        let draft = self.compose(kind, view, true);
+        if self.is_known_to_client(&draft, asked) {
+            self.told_additions(kind, view, &draft);
+            return Attempt::Nothing;
+        }
+        if let Some(blocked) = self.blocked(view, may, asked) {
+            return blocked;
+        }
+        self.told_additions(kind, view, &draft);
+        Attempt::Ready(draft)
+    }
+
+    pub(super) fn full_set_reduced(&mut self, kind: &Type, view: &View) -> Attempt {
+        if !self.any_removal(kind, view) {
+            return Attempt::Nothing;
+        }
+        if let Some(unknown) = self.not_whole(kind, view) {
+            return unknown;
+        }
+        let draft = self.compose(kind, view, false);
+        let unchanged = self.sent == Some(draft.version);
+        if !unchanged && let Some(blocked) = self.blocked(view, May::Anything, false) {
+            return blocked;
+        }
+        self.told_removals(kind, view, &draft);
+        if unchanged { Attempt::Nothing } else { Attempt::Ready(draft) }
+    }
+
+    /// Whether an answer is owed to a request, as opposed to a change.
+    fn asked(&self, kind: &Type, view: &View) -> bool {
+        let known = |name| !matches!(self.known(kind, name, view), Known::Unknown);
+        self.complete_due || self.owed.iter().any(|(name, owed)| owed.asked && known(name))
+    }
+
+    fn any_addition(&self, kind: &Type, view: &View) -> bool {
+        let shelf = view.state.shelf(kind, Class::Star);
+        let of_star =
+            self.star.as_ref().zip(shelf).is_some_and(|(star, shelf)| shelf.additions(star.added).next().is_some());
+        let here = |name| matches!(self.known(kind, name, view), Known::Here(_));
+        let changed = |seq: Option<Seq>| seq.is_some_and(|seq| seq <= view.state.mark);
+        of_star || self.owed.iter().any(|(name, owed)| changed(owed.changed) && here(name))
+    }
+
+    fn any_removal(&self, kind: &Type, view: &View) -> bool {
+        let shelf = view.state.shelf(kind, Class::Star);
+        let of_star = self.star.as_ref().zip(shelf).is_some_and(|(star, shelf)| {
+            star.progress.as_ref().is_some_and(|progress| shelf.removals(progress.removals()).next().is_some())
+        });
+        let gone = |name| matches!(self.known(kind, name, view), Known::Gone(_));
+        let changed = |seq: Option<Seq>| seq.is_some_and(|seq| seq <= view.state.mark);
+        let by_name = self.owed.iter().any(|(name, owed)| changed(owed.changed) && gone(name));
+        self.missed_removals || of_star || by_name
+    }
+
+    /// A set that is not known to be whole is not sent: what it lacks would be deleted (I3, SOTW-7). A client without state
+    /// is given the names that are there (ORD-10), and one with state waits, for however long.
+    fn not_whole(&self, kind: &Type, view: &View) -> Option<Attempt> {
+        if self.star.is_some() {
+            match self.star_whole_at(kind, view) {
+                Some(at) if at <= view.now => {}
+                later => return Some(Attempt::Unknown(later)),
+            }
+        }
+        if view.limits.faults.has(Fault::ShrinkByIgnorance) {
+            return None;
+        }
+        let unknown = |name| matches!(self.known(kind, name, view), Known::Unknown);
+        let would_delete = self.names.iter().any(|(name, told)| told.may_hold() && unknown(name));
+        would_delete.then_some(Attempt::Unknown(None))
+    }
+
+    fn blocked(&self, view: &View, may: May, asked: bool) -> Option<Attempt> {
+        let allowed = if asked { May::FirstAnswers } else { May::Anything };
+        if may < allowed {
+            return Some(Attempt::Blocked(None));
+        }
+        let unanswered = self.answers.waiting(view.now).filter(|_| !asked);
+        unanswered.map(|until| Attempt::Blocked(Some(until)))
+    }
+
+    /// A change that leaves what this client sees as it was is none, and neither is a return to what it came with.
+    fn is_known_to_client(&self, draft: &Draft, asked: bool) -> bool {
+        if !asked {
+            return self.sent == Some(draft.version);
+        }
+        self.sent.is_none() && self.came_with.as_ref().is_some_and(|version| *version == draft.version.to_string())
+    }
+
+    fn compose(&self, kind: &Type, view: &View, union: bool) -> Draft {
+        let mut set = FullSet { draft: Draft::default(), view };
+        if let (Some(star), Some(shelf)) = (&self.star, view.state.shelf(kind, Class::Star)) {
+            let by_name = |resource: &Resource| {
+                self.names.contains_key(&resource.name)
+                    && matches!(view.state.known(kind, Class::Named, &resource.name), Known::Here(_))
+            };
+            for (entry, resource) in shelf.additions(Seq::ZERO).filter(|(_, resource)| !by_name(resource)) {
+                set.add(resource, (entry.body_changed > star.added).then_some(star.first));
+            }
+            let progress = star.progress.iter().filter(|_| union && !view.limits.faults.has(Fault::NoUnion));
+            for (progress, (name, entry)) in
+                progress.flat_map(|progress| shelf.removals(progress.removals()).map(move |gone| (progress, gone)))
+            {
+                let gone_by_name = self.names.get(name).is_none_or(|told| {
+                    told.holds.is_empty() && !matches!(view.state.known(kind, Class::Named, name), Known::Here(_))
+                });
+                if let Presence::Gone(Some(last)) = &entry.presence
+                    && progress.may_hold(entry)
+                    && gone_by_name
+                {
+                    set.add(last, None);
+                }
+            }
+        }
+        for (name, told) in &self.names {
+            match view.state.known(kind, Class::Named, name) {
+                Known::Here(resource) => {
+                    let news = told.holds != Self::share(view, name, resource);
+                    let first = self.owed.get(name).is_some_and(|owed| owed.asked);
+                    set.add(resource, news.then_some(first));
+                }
+                Known::Gone(Some(last)) if union && !told.holds.is_empty() && self.is_gone(kind, name, view) => {
+                    set.add(last, None);
+                }
+                Known::Gone(_) | Known::Unknown => {}
+            }
+        }
+        set.draft
+    }
+
+    fn is_gone(&self, kind: &Type, name: &Name, view: &View) -> bool {
+        !view.limits.faults.has(Fault::NoUnion) && matches!(self.known(kind, name, view), Known::Gone(_))
+    }
+
+    fn told_additions(&mut self, kind: &Type, view: &View, draft: &Draft) {
+        let mark = view.state.mark;
+        self.sent = Some(draft.version);
+        self.complete_due = false;
+        self.came_with = None;
+        if let Some(star) = &mut self.star {
+            star.added = mark;
+            star.told_additions(mark);
+            star.first = false;
+        }
+        self.note_all(kind, view, |known, owed| match known {
+            Known::Here(_) => true,
+            Known::Gone(_) => owed.is_some_and(|owed| owed.asked),
+            Known::Unknown => false,
+        });
+    }
+
+    fn told_removals(&mut self, kind: &Type, view: &View, draft: &Draft) {
+        self.missed_removals = false;
+        self.sent = Some(draft.version);
+        if let Some(progress) = self.star.as_mut().and_then(|star| star.progress.as_mut()) {
+            progress.told_everything(view.state.mark);
+        }
+        self.note_all(kind, view, |known, _| matches!(known, Known::Gone(_)));
+    }
+
+    /// Notes every name of which the set just told says what the state says.
+    fn note_all(&mut self, kind: &Type, view: &View, said: impl Fn(Known, Option<&Owed>) -> bool) {
+        let mark = view.state.mark;
+        let names: Vec<_> = self.names.keys().cloned().collect();
+        for name in names {
+            let known = self.known(kind, &name, view);
+            if !said(known, self.owed.get(&name)) {
+                continue;
+            }
+            let held = self.names.get(&name).is_some_and(|told| told.may_hold());
+            match known {
+                Known::Here(resource) => self.note(&name, Self::share(view, &name, resource)),
+                // What the client holds is in the union still, and goes with the reduced set.
+                Known::Gone(_) if held && self.owed.get(&name).is_some_and(|owed| owed.asked) => {
+                    if let Some(owed) = self.owed.get_mut(&name) {
+                        (owed.asked, owed.changed) = (false, Some(mark));
+                    }
+                    continue;
+                }
+                Known::Gone(_) => self.note(&name, SetVersion::EMPTY),
+                Known::Unknown => continue,
+            }
+            if let Some(owed) = self.owed.remove(&name)
+                && let Some(still) = owed.after(mark)
+            {
+                self.owed.insert(name, still);
+            }
+        }
+    }
+}
+
+struct FullSet<'a> {
+    draft: Draft,
+    view: &'a View<'a>,
+}
+
+impl FullSet<'_> {
+    /// `news` says that the client is told something new by it, and whether for the first time.
+    fn add(&mut self, resource: &Arc<Resource>, news: Option<bool>) {
+        self.draft.version = self.draft.version.plus(Subscription::share(self.view, &resource.name, resource));
+        self.draft.warms.extend(news.and_then(|first| Warms::of(resource, first)));
+        self.draft.add(resource);
+    }
+}

@@ -1,0 +1,339 @@
+//! One downstream stream: what it wants, how far it has been told, and what to tell it next.
+//!
+//! Owns interests, cursors, what is owed, and the order of replies. It never holds a resource or a finished reply.
+//! Always: what it keeps is bounded by what its client asked for; a reply is made only when the last one was taken; what it
+//! tells of one state is told in rank order, additions before removals (I7).
+//!
+//! ```text
+//!             newest state                                    nothing left on it
+//!   idle ───────────────────▶ additions ──▶ removals ──▶ idle ◀───────────────┐
+//!                               │    ▲                                         │
+//!                               │    └── restart on the newest state ──────────┤
+//!                               └─ blocked (ACK, hold, not whole) or revoked ──┘
+//! ```
+
+mod additions;
+mod answers;
+mod client;
+mod full_state;
+mod hold;
+mod progress;
+mod removals;
+mod reply;
+mod requests;
+mod subscription;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use answers::{Answer, Verdict};
+pub use client::{Client, Variant};
+pub use reply::Reply;
+pub use requests::BadRequest;
+
+use self::hold::Hold;
+use self::reply::Draft;
+use self::subscription::Subscription;
+use super::faults::Fault;
+use super::limits::Limits;
+use super::moment::{Moment, sooner};
+use super::unit::{InterestChange, Lease, Leases, Mark, Seq, State, Wanted};
+use crate::proto::Request;
+use crate::xds::{Role, Type, TypeTable};
+
+#[derive(Debug)]
+pub struct Session {
+    client: Client,
+    subscriptions: BTreeMap<Type, Subscription>,
+    lease: Option<Lease>,
+    /// How far it has come: never served from a state older than this.
+    reached: Seq,
+    hold: Hold,
+    /// Since when routes wait for clusters that are not all known.
+    clusters_awaited: Option<Moment>,
+    last_nonce: u64,
+    interest: Vec<InterestChange>,
+    end: Option<End>,
+    table: Arc<TypeTable>,
+    limits: Arc<Limits>,
+}
+
+/// What the driver is to do next.
+#[derive(Debug)]
+pub enum Step {
+    Reply(Reply),
+    /// Nothing now. Ask again when woken, or at this time.
+    Idle(Option<Moment>),
+    End(End),
+}
+
+/// Why the relay ends a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// The client is behind what is remembered of removals; coming back, it says what it holds.
+    BehindHorizon,
+    Bad(BadRequest),
+}
+
+/// What a session keeps, in numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Footprint {
+    pub names: usize,
+    pub owed: usize,
+    pub stated: usize,
+    pub warming: usize,
+    pub answers: usize,
+}
+
+/// What everything below looks at while one reply is made.
+struct View<'a> {
+    state: &'a State,
+    client: &'a Client,
+    limits: &'a Limits,
+    now: Moment,
+}
+
+/// What the order between types lets a type send at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum May {
+    Nothing,
+    FirstAnswers,
+    Anything,
+}
+
+enum Attempt {
+    Nothing,
+    Ready(Draft),
+    /// There is something to send, and it must wait, at the latest until then.
+    Blocked(Option<Moment>),
+    /// There may be something to send once more is known, at the latest then.
+    Unknown(Option<Moment>),
+}
+
+impl Session {
+    pub fn new(client: Client, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
+        Self {
+            client,
+            subscriptions: BTreeMap::new(),
+            lease: None,
+            reached: Seq::ZERO,
+            hold: Hold::default(),
+            clusters_awaited: None,
+            last_nonce: 0,
+            interest: Vec::new(),
+            end: None,
+            table,
+            limits,
+        }
+    }
+
+    /// Takes over what the client wants, and what it says of replies it has had.
+    pub fn on_request(&mut self, request: Request, now: Moment) -> Option<Answer> {
+        if self.end.is_some() {
+            return None;
+        }
+        match self.take_request(request, now) {
+            Ok(answer) => answer,
+            Err(bad) => {
+                self.end = Some(End::Bad(bad));
+                None
+            }
+        }
+    }
+
+    /// A name that this client asked for has changed in the unit.
+    pub fn on_mark(&mut self, mark: &Mark) {
+        if let Some(subscription) = self.subscriptions.get_mut(&mark.kind) {
+            subscription.on_mark(&mark.name, mark.seq);
+        }
+    }
+
+    /// Changes of interest that the unit has to hear of, since the last call.
+    pub fn take_interest(&mut self) -> Vec<InterestChange> {
+        std::mem::take(&mut self.interest)
+    }
+
+    /// Gives up every interest. The session is of no use afterwards.
+    pub fn close(&mut self) {
+        self.lease = None;
+        for (kind, subscription) in std::mem::take(&mut self.subscriptions) {
+            let off = |wanted| InterestChange { kind: kind.clone(), wanted, on: false };
+            let star = subscription.star.is_some().then_some(Wanted::Star);
+            let names = subscription.names.into_keys().map(Wanted::Name);
+            self.interest.extend(star.into_iter().chain(names).map(off));
+        }
+    }
+
+    /// The next reply, if there is one. To be called when the last one has been taken and something has happened.
+    pub fn poll(&mut self, newest: &Arc<State>, leases: &mut Leases, now: Moment) -> Step {
+        loop {
+            if let Some(end) = &self.end {
+                return Step::End(end.clone());
+            }
+            let standing = self.lease.as_ref().and_then(|lease| leases.state(lease, now));
+            let state = match standing {
+                Some(state) => state,
+                None => match self.start_on(newest, leases, now) {
+                    Ok(state) => state,
+                    Err(end) => return Step::End(end),
+                },
+            };
+            match self.next_draft(&state, now) {
+                Ok((kind, draft)) => return Step::Reply(self.finish(&kind, draft, state.mark, now)),
+                // Nothing more to do here, or nothing that may be done yet: either way the newest state is the better one.
+                Err(deadline) => {
+                    self.lease = None;
+                    if state.mark == newest.mark {
+                        return Step::Idle(deadline);
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn verdicts(&self) -> impl Iterator<Item = (&Type, &Verdict)> {
+        self.subscriptions.iter().filter_map(|(kind, subscription)| Some((kind, subscription.answers.verdict()?)))
+    }
+
+    /// The state it is in the middle of, if that lease still stands when it next asks.
+    pub fn working_on(&self) -> Option<Seq> {
+        self.lease.as_ref().map(Lease::mark)
+    }
+
+    /// Whether a change of routing is kept back for endpoints.
+    pub fn holds_routing(&self) -> bool {
+        self.hold.is_keeping_back()
+    }
+
+    pub fn footprint(&self) -> Footprint {
+        let mut sum = Footprint { warming: self.hold.len(), ..Footprint::default() };
+        for subscription in self.subscriptions.values() {
+            sum.names += subscription.names.len();
+            sum.owed += subscription.owed.len();
+            sum.stated += subscription.stated_names();
+            sum.answers += subscription.answers.len();
+        }
+        sum
+    }
+
+    fn start_on(&mut self, newest: &Arc<State>, leases: &mut Leases, now: Moment) -> Result<Arc<State>, End> {
+        let (lease, state) = leases.take(newest, self.reached, now);
+        self.reached = lease.mark();
+        self.lease = Some(lease);
+        for (kind, subscription) in &mut self.subscriptions {
+            let view = View { state: &state, client: &self.client, limits: &self.limits, now };
+            if !subscription.start_burst(kind, &view) {
+                self.end = Some(End::BehindHorizon);
+                self.lease = None;
+                return Err(End::BehindHorizon);
+            }
+        }
+        Ok(state)
+    }
+
+    /// The next thing to tell of this state, or when to look again.
+    fn next_draft(&mut self, state: &State, now: Moment) -> Result<(Type, Draft), Option<Moment>> {
+        let removals_first = self.limits.faults.has(Fault::RemoveBeforeAdding);
+        if removals_first && let Some(found) = self.next_removal(state, now).0 {
+            return Ok(found);
+        }
+        let (found, deadline, blocked) = self.next_addition(state, now);
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        if blocked {
+            return Err(deadline); // what is still to come may be what makes the removals harmless
+        }
+        let (found, later) = self.next_removal(state, now);
+        found.ok_or(sooner(deadline, later))
+    }
+
+    fn next_addition(&mut self, state: &State, now: Moment) -> (Option<(Type, Draft)>, Option<Moment>, bool) {
+        let view = View { state, client: &self.client, limits: &self.limits, now };
+        let (mut deadline, mut blocked, mut clusters_wait, mut routing_held) = (None, false, false, false);
+        let (mut clusters_unknown, mut routing_waits) = (false, false);
+        let endpoints = self.subscriptions.keys().find(|kind| kind.is(Role::Endpoints));
+        let holding = self.client.aggregated && self.hold.stands(endpoints, &view);
+        for (kind, subscription) in &mut self.subscriptions {
+            let routing = kind.is(Role::Routing) && self.client.aggregated;
+            let may = match (routing, clusters_wait, holding) {
+                (true, true, _) => May::Nothing,
+                (true, false, true) => May::FirstAnswers,
+                _ => May::Anything,
+            };
+            match subscription.addition(kind, &view, may) {
+                Attempt::Nothing => {}
+                Attempt::Ready(draft) => return (Some((kind.clone(), draft)), None, false),
+                Attempt::Blocked(until) => {
+                    blocked = true;
+                    deadline = sooner(deadline, until);
+                    clusters_wait |= kind.is(Role::Clusters) || kind.is(Role::Endpoints);
+                    routing_held |= may == May::FirstAnswers;
+                    routing_waits |= may == May::Nothing && clusters_unknown;
+                }
+                Attempt::Unknown(until) => {
+                    // Routes wait for clusters that this client is about to be told of, but not for ever.
+                    let patience = self.clusters_awaited.unwrap_or(now) + self.limits.clusters_patience;
+                    let waits = kind.is(Role::Clusters) && now < patience;
+                    deadline = sooner(deadline, until);
+                    deadline = sooner(deadline, waits.then_some(patience));
+                    clusters_unknown |= waits;
+                    clusters_wait |= waits;
+                }
+            }
+            deadline = sooner(deadline, subscription.next_forced(now));
+        }
+        self.clusters_awaited = routing_waits.then(|| self.clusters_awaited.unwrap_or(now));
+        deadline = sooner(deadline, self.hold.account(routing_held, now, &self.limits));
+        (None, deadline, blocked)
+    }
+
+    fn next_removal(&mut self, state: &State, now: Moment) -> (Option<(Type, Draft)>, Option<Moment>) {
+        let view = View { state, client: &self.client, limits: &self.limits, now };
+        let mut by_rank: Vec<_> = self.subscriptions.iter_mut().collect();
+        by_rank.sort_by_key(|(kind, _)| kind.info().removal_rank);
+        let mut deadline = None;
+        for (kind, subscription) in by_rank {
+            match subscription.removal(kind, &view) {
+                Attempt::Nothing => {}
+                Attempt::Ready(draft) => return (Some((kind.clone(), draft)), None),
+                // What this type still holds may lean on what the next one would remove.
+                Attempt::Blocked(until) => return (None, sooner(deadline, until)),
+                Attempt::Unknown(until) => deadline = sooner(deadline, until),
+            }
+        }
+        (None, deadline)
+    }
+
+    fn finish(&mut self, kind: &Type, draft: Draft, mark: Seq, now: Moment) -> Reply {
+        self.last_nonce += 1;
+        let nonce = self.last_nonce;
+        if kind.is(Role::Clusters) && self.client.aggregated {
+            self.after_clusters(kind, &draft, nonce, now);
+        }
+        if kind.is(Role::Endpoints) {
+            self.hold.told(&draft);
+        }
+        let spelling = self.subscriptions.get_mut(kind).map(|subscription| {
+            subscription.answers.sent(nonce, now, &self.limits);
+            subscription.spelling.clone()
+        });
+        Reply::new(kind.clone(), spelling.unwrap_or_default(), nonce, mark, draft)
+    }
+
+    /// A client that was just sent a cluster waits for its endpoints, once more if it has them (SOTW-33, DELTA-45).
+    fn after_clusters(&mut self, kind: &Type, draft: &Draft, nonce: u64, now: Moment) {
+        let Some(endpoints) = self.table.referred_by(kind) else { return };
+        let due = now + self.limits.forced_endpoints_after;
+        if let Some(subscription) = self.subscriptions.get_mut(&endpoints)
+            && self.client.warms_clusters()
+            && !self.limits.faults.has(Fault::NoForcedEndpoints)
+        {
+            draft.warms.iter().for_each(|warms| subscription.force(&warms.name, due));
+        }
+        if !self.limits.faults.has(Fault::NoRoutingHold) {
+            let changed = draft.warms.iter().filter(|warms| !warms.first);
+            self.hold.sent(changed.map(|warms| (warms.name.clone(), nonce)));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What is gone for a client, told after everything that is new; in SotW only types of full state have a way to say so.
+
+use std::collections::HashSet;
+
+use super::client::Variant;
+use super::reply::Draft;
+use super::subscription::Subscription;
+use super::{Attempt, View};
+use crate::protocol::faults::Fault;
+use crate::protocol::moment::Moment;
+use crate::protocol::unit::{Class, Known};
+use crate::xds::{Name, SetVersion, Type};
+
+impl Subscription {
+    pub(super) fn removals(&mut self, kind: &Type, view: &View) -> Attempt {
+        if view.client.variant == Variant::Sotw {
+            if let Some(progress) = self.star.as_mut().and_then(|star| star.progress.as_mut()) {
+                progress.told_everything(view.state.mark);
+            }
+            return Attempt::Nothing;
+        }
+        let mut draft = Draft::default();
+        let mut said = HashSet::new();
+        self.remove_owed(kind, view, &mut draft, &mut said);
+        self.remove_of_star(kind, view, &mut draft, &mut said);
+        let judged_at = self.judge_stated(kind, view, &mut draft, &said);
+        let empty_answer = self.owes_empty_answer(kind, view);
+        if !draft.is_empty() || empty_answer {
+            self.sent = Some(SetVersion::EMPTY); // delta has no version of a set; this says that the client holds something
+            return Attempt::Ready(draft);
+        }
+        match judged_at {
+            Some(later) if later > view.now => Attempt::Unknown(Some(later)),
+            _ => Attempt::Nothing,
+        }
+    }
+
+    fn remove_owed(&mut self, kind: &Type, view: &View, draft: &mut Draft, said: &mut HashSet<Name>) {
+        let mark = view.state.mark;
+        for (name, owed) in std::mem::take(&mut self.owed) {
+            let ripe = owed.asked
+                || owed.changed.is_some_and(|seq| seq <= mark)
+                || owed.forced.is_some_and(|due| due <= view.now);
+            let gone = matches!(self.known(kind, &name, view), Known::Gone(_));
+            if !ripe || !gone || draft.bytes >= view.limits.reply_bytes {
+                self.owed.insert(name, owed);
+                continue;
+            }
+            let held = self.names.get(&name).is_none_or(|told| told.may_hold());
+            if held || owed.asked || owed.forced.is_some() {
+                draft.add_removed(name.clone());
+                said.insert(name.clone());
+            }
+            self.note(&name, SetVersion::EMPTY);
+            if let Some(still) = owed.after(mark) {
+                self.owed.insert(name, still);
+            }
+        }
+    }
+
+    fn remove_of_star(&mut self, kind: &Type, view: &View, draft: &mut Draft, said: &mut HashSet<Name>) {
+        let Self { star: Some(star), names, .. } = self else { return };
+        let (Some(progress), Some(shelf)) = (&mut star.progress, view.state.shelf(kind, Class::Star)) else { return };
+        let mut gone = Vec::new();
+        let mut exhausted = true;
+        for (name, entry) in shelf.removals(progress.removals()) {
+            if draft.bytes >= view.limits.reply_bytes {
+                exhausted = false;
+                break;
+            }
+            let never_told = !progress.may_hold(entry);
+            // A name asked for by itself goes by what upstream says to that name.
+            let by_name =
+                names.contains_key(name) && !matches!(view.state.known(kind, Class::Named, name), Known::Gone(_));
+            if !never_told && !by_name && said.insert(name.clone()) {
+                draft.add_removed(name.clone());
+                if let Some(stated) = &mut star.stated {
+                    stated.outdated.insert(name.clone());
+                }
+                gone.push(name);
+            }
+            progress.told_removals_to(entry.changed);
+        }
+        if exhausted {
+            progress.told_everything(view.state.mark);
+        }
+        for name in gone {
+            self.note(name, SetVersion::EMPTY);
+        }
+    }
+
+    /// What the client said it holds and is not there is removed, once it is sure that all is known (DELTA-13, DELTA-16).
+    /// Otherwise: when it will be.
+    fn judge_stated(&mut self, kind: &Type, view: &View, draft: &mut Draft, said: &HashSet<Name>) -> Option<Moment> {
+        let whole_at = self.star_whole_at(kind, view);
+        let sure = whole_at.is_some_and(|at| at <= view.now) || view.limits.faults.has(Fault::JudgeStatedWhileCold);
+        let star = self.star.as_mut()?;
+        let waiting = star.stated.is_some() || star.first;
+        if !sure || draft.bytes >= view.limits.reply_bytes {
+            return whole_at.filter(|_| waiting);
+        }
+        let stated = star.stated.take()?;
+        star.told_additions(view.state.mark);
+        let mut vanished: Vec<_> = stated.versions.keys().filter(|name| !stated.outdated.contains(*name)).collect();
+        vanished.sort_unstable();
+        for name in vanished {
+            let here = matches!(view.state.known(kind, Class::Star, name), Known::Here(_));
+            if !here && !self.names.contains_key(name) && !said.contains(name) {
+                draft.add_removed(name.clone());
+            }
+        }
+        None
+    }
+
+    /// The first answer to `*` is given even if there is nothing to say: the client's start waits for it (DELTA-21).
+    fn owes_empty_answer(&mut self, kind: &Type, view: &View) -> bool {
+        if !self.star.as_ref().is_some_and(|star| star.first) || !self.star_is_whole(kind, view) {
+            return false;
+        }
+        if let Some(star) = &mut self.star {
+            star.first = false;
+            star.told_additions(view.state.mark);
+        }
+        true
+    }
+}

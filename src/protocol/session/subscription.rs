@@ -1,0 +1,241 @@
+//! What a session wants of one type, and how far it has been told. Both variants of the protocol share it.
+//!
+//! `*` keeps two cursors and no names. Names keep no cursor: each knows what the client was told, and what is owed is
+//! bounded by what was asked for.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::answers::Answers;
+use super::client::Variant;
+use super::progress::Progress;
+use super::{Attempt, May, View};
+use crate::protocol::faults::Fault;
+use crate::protocol::moment::Moment;
+use crate::protocol::unit::{Class, Known, Seq, Shelf};
+use crate::xds::{Name, Resource, SetVersion, Type};
+
+#[derive(Debug)]
+pub(super) struct Subscription {
+    /// The type URL as this client spells it.
+    pub spelling: Arc<str>,
+    pub star: Option<Star>,
+    pub names: BTreeMap<Name, Told>,
+    pub owed: BTreeMap<Name, Owed>,
+    /// A name, `*` included, was given on this stream: an empty list is a wildcard no more (SOTW-38, DELTA-19).
+    pub named_once: bool,
+    /// The client said, as it came, that it holds something of this type.
+    pub stated: bool,
+    /// A complete answer is owed (SotW, full-state types).
+    pub complete_due: bool,
+    /// Removals were forgotten before this client was told: its set is looked at though the journal shows nothing.
+    pub missed_removals: bool,
+    /// The version a client of a pure wildcard came with: equal content need not be sent again (SOTW-4).
+    pub came_with: Option<String>,
+    /// The version of the last SotW reply.
+    pub sent: Option<SetVersion>,
+    /// The sum over what was told by name.
+    pub sum: SetVersion,
+    pub answers: Answers,
+}
+
+#[derive(Debug)]
+pub(super) struct Star {
+    /// Told of all additions up to here.
+    pub added: Seq,
+    /// What it may hold, from the first answer on.
+    pub progress: Option<Progress>,
+    /// An answer is owed, even an empty one (DELTA-21, SOTW-23).
+    pub first: bool,
+    /// What the client says it holds, until it can be judged (DELTA-13).
+    pub stated: Option<Stated>,
+}
+
+/// `initial_resource_versions`, kept only while the set is not whole.
+#[derive(Debug)]
+pub(super) struct Stated {
+    pub versions: Arc<HashMap<Name, String>>,
+    /// Names of these that the client has been told of since, so that what it came with counts no more.
+    pub outdated: BTreeSet<Name>,
+    /// It asked again, and is sent what it said it holds too. What is gone is still to be told.
+    pub send_all: bool,
+}
+
+/// What the client was told of a name it asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Told {
+    /// The share of the content it holds from us; empty for none.
+    pub holds: SetVersion,
+    /// It said as it came that it holds something under this name.
+    pub came_with: bool,
+}
+
+/// Why a name has to be told.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Owed {
+    /// The client asked, and is answered whatever it holds (DELTA-10).
+    pub asked: bool,
+    /// It changed, last at this number.
+    pub changed: Option<Seq>,
+    /// A cluster waits for it, from then on with or without a change.
+    pub forced: Option<Moment>,
+}
+
+impl Star {
+    pub fn new(stated: Option<Stated>) -> Self {
+        Self { added: Seq::ZERO, progress: None, first: true, stated }
+    }
+
+    /// Additions up to a state have been told: from the first answer on the client holds things, and has to hear when they go.
+    pub fn told_additions(&mut self, mark: Seq) {
+        self.progress.get_or_insert_with(|| Progress::starting(mark)).told_additions(mark);
+    }
+}
+
+impl Stated {
+    pub fn holds(&self, resource: &Resource) -> bool {
+        !self.send_all
+            && !self.outdated.contains(&resource.name)
+            && self.versions.get(&resource.name).is_some_and(|version| *version == resource.full.to_string())
+    }
+}
+
+impl Told {
+    /// Whether an answer without this name would make the client drop something.
+    pub fn may_hold(&self) -> bool {
+        !self.holds.is_empty() || self.came_with
+    }
+}
+
+impl Subscription {
+    pub fn new(spelling: &str) -> Self {
+        Self {
+            spelling: spelling.into(),
+            star: None,
+            names: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            named_once: false,
+            stated: false,
+            complete_due: false,
+            missed_removals: false,
+            came_with: None,
+            sent: None,
+            sum: SetVersion::EMPTY,
+            answers: Answers::default(),
+        }
+    }
+
+    pub fn on_mark(&mut self, name: &Name, seq: Seq) {
+        if self.names.contains_key(name) {
+            let owed = self.owed.entry(name.clone()).or_default();
+            owed.changed = owed.changed.max(Some(seq));
+        }
+    }
+
+    /// The endpoints of a cluster just sent have to follow it, if the client is subscribed to them.
+    pub fn force(&mut self, name: &Name, due: Moment) {
+        if self.star.is_some() || self.names.contains_key(name) {
+            self.owed.entry(name.clone()).or_default().forced.get_or_insert(due);
+        }
+    }
+
+    /// When the next forced name falls due that has not yet.
+    pub fn next_forced(&self, now: Moment) -> Option<Moment> {
+        self.owed.values().filter_map(|owed| owed.forced).filter(|due| *due > now).min()
+    }
+
+    /// Gets ready for a state. `false` if removals that this client should hear of are forgotten.
+    pub fn start_burst(&mut self, kind: &Type, view: &View) -> bool {
+        let Some(star) = &mut self.star else { return true };
+        let horizon = view.state.shelf(kind, Class::Star).map_or(Seq::ZERO, Shelf::horizon);
+        match (&mut star.progress, view.client.variant) {
+            (None, _) => true,
+            (Some(progress), _) if progress.removals() >= horizon => true,
+            (Some(_), Variant::Delta) => view.limits.faults.has(Fault::IgnoreHorizon),
+            (Some(progress), Variant::Sotw) => {
+                progress.told_removals_to(horizon);
+                self.missed_removals = true;
+                true
+            }
+        }
+    }
+
+    pub fn addition(&mut self, kind: &Type, view: &View, may: May) -> Attempt {
+        if self.speaks_full_sets(kind, view) {
+            self.full_set_with_additions(kind, view, may)
+        } else {
+            self.additions(kind, view, may)
+        }
+    }
+
+    pub fn removal(&mut self, kind: &Type, view: &View) -> Attempt {
+        if self.speaks_full_sets(kind, view) { self.full_set_reduced(kind, view) } else { self.removals(kind, view) }
+    }
+
+    /// What the client is to see under a name: what upstream said to the name, or else to `*` if it has that too.
+    pub fn known<'a>(&self, kind: &Type, name: &Name, view: &View<'a>) -> Known<'a> {
+        let named = match self.names.contains_key(name) {
+            true => Some(view.state.known(kind, Class::Named, name)),
+            false => None,
+        };
+        if let Some(Known::Here(_)) = named {
+            return named.unwrap_or(Known::Unknown);
+        }
+        let among_all = self.star.as_ref().map(|_| view.state.known(kind, Class::Star, name));
+        match (named, among_all) {
+            (_, Some(Known::Here(resource))) => Known::Here(resource),
+            (Some(named), _) => named,
+            (None, Some(Known::Gone(last))) => Known::Gone(last),
+            (None, Some(_)) if self.star_is_whole(kind, view) => Known::Gone(None),
+            (None, _) => Known::Unknown,
+        }
+    }
+
+    pub fn star_is_whole(&self, kind: &Type, view: &View) -> bool {
+        self.star_whole_at(kind, view).is_some_and(|at| at <= view.now)
+    }
+
+    /// When this client may take what is held for all there is.
+    pub fn star_whole_at(&self, kind: &Type, view: &View) -> Option<Moment> {
+        let fill = view.state.shelf(kind, Class::Star)?.fill;
+        if view.limits.faults.has(Fault::TakePartForWhole) {
+            return Some(Moment::START);
+        }
+        fill.whole_at(self.stated || self.sent.is_some(), view.limits)
+    }
+
+    /// What a resource is worth in this client's versions: SotW clients that cannot read wrappers see the body alone.
+    pub fn share(view: &View, name: &Name, resource: &Resource) -> SetVersion {
+        let full = view.client.variant == Variant::Delta || view.client.wrappers;
+        SetVersion::of(name.as_str(), if full { resource.full } else { resource.content() })
+    }
+
+    /// Notes what the client has now been told of a name it asked for.
+    pub fn note(&mut self, name: &Name, share: SetVersion) {
+        if let Some(told) = self.names.get_mut(name) {
+            self.sum = self.sum.minus(told.holds).plus(share);
+            *told = Told { holds: share, came_with: false };
+        }
+    }
+
+    pub fn stated_names(&self) -> usize {
+        let stated = self.star.as_ref().and_then(|star| star.stated.as_ref());
+        stated.map_or(0, |stated| stated.versions.len() + stated.outdated.len())
+    }
+
+    fn speaks_full_sets(&self, kind: &Type, view: &View) -> bool {
+        view.client.variant == Variant::Sotw && kind.info().full_state
+    }
+}
+
+impl Owed {
+    pub fn asked() -> Self {
+        Self { asked: true, ..Self::default() }
+    }
+
+    /// What is left after the state up to `mark` has been told.
+    pub fn after(self, mark: Seq) -> Option<Self> {
+        let changed = self.changed.filter(|seq| *seq > mark);
+        changed.map(|seq| Self { changed: Some(seq), ..Self::default() })
+    }
+}

@@ -1,0 +1,168 @@
+//! Who wants what in a unit, counted: the first to want a name asks upstream, and some time after the last it is dropped.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::protocol::faults::Fault;
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::Moment;
+use crate::xds::{Name, Type};
+
+/// A session's number within the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Wanted {
+    Star,
+    Name(Name),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterestChange {
+    pub kind: Type,
+    pub wanted: Wanted,
+    pub on: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Interest {
+    types: BTreeMap<Type, OfType>,
+    /// What nobody wants any more, by when it is dropped. An entry whose watchers came back is stale and passed over.
+    lingering: BTreeSet<(Moment, Type, Wanted)>,
+    changes: Vec<InterestChange>,
+    limits: Arc<Limits>,
+}
+
+#[derive(Debug, Default)]
+struct OfType {
+    star: Option<Watchers>,
+    names: HashMap<Name, Watchers>,
+}
+
+#[derive(Debug, Default)]
+struct Watchers {
+    sessions: BTreeSet<SessionId>,
+    /// Set while there are none.
+    until: Option<Moment>,
+}
+
+impl Interest {
+    pub fn new(limits: Arc<Limits>) -> Self {
+        Self { types: BTreeMap::new(), lingering: BTreeSet::new(), changes: Vec::new(), limits }
+    }
+
+    pub fn join(&mut self, session: SessionId, kind: &Type, wanted: &Wanted) {
+        let watchers = self.watchers_or_ask(kind, wanted);
+        watchers.until = None;
+        watchers.sessions.insert(session);
+    }
+
+    pub fn leave(&mut self, session: SessionId, kind: &Type, wanted: &Wanted, now: Moment) {
+        let until = now + self.limits.linger;
+        let for_all = self.limits.faults.has(Fault::LeavingEndsItForAll);
+        let Some(watchers) = self.watchers(kind, wanted) else { return };
+        if for_all {
+            watchers.sessions.retain(|watcher| *watcher == session);
+        }
+        if watchers.sessions.remove(&session) && watchers.sessions.is_empty() {
+            watchers.until = Some(until);
+            self.lingering.insert((until, kind.clone(), wanted.clone()));
+        }
+    }
+
+    /// Asks for a name on behalf of sessions that will want it in a moment. Nobody coming, it is dropped again.
+    pub fn prefetch(&mut self, kind: &Type, name: &Name, now: Moment) {
+        let until = now + self.limits.linger;
+        let wanted = Wanted::Name(name.clone());
+        let watchers = self.watchers_or_ask(kind, &wanted);
+        if watchers.sessions.is_empty() && watchers.until.is_none() {
+            watchers.until = Some(until);
+            self.lingering.insert((until, kind.clone(), wanted));
+        }
+    }
+
+    pub fn any_name(&self, kind: &Type) -> bool {
+        self.types.get(kind).is_some_and(|of| !of.names.is_empty())
+    }
+
+    pub fn has_star(&self, kind: &Type) -> bool {
+        self.types.get(kind).is_some_and(|of| of.star.is_some())
+    }
+
+    pub fn has_name(&self, kind: &Type, name: &Name) -> bool {
+        self.types.get(kind).is_some_and(|of| of.names.contains_key(name))
+    }
+
+    pub fn of_star(&self, kind: &Type) -> impl Iterator<Item = SessionId> {
+        let watchers = self.types.get(kind).and_then(|of| of.star.as_ref());
+        watchers.into_iter().flat_map(|watchers| watchers.sessions.iter().copied())
+    }
+
+    pub fn of_name(&self, kind: &Type, name: &Name) -> impl Iterator<Item = SessionId> {
+        let watchers = self.types.get(kind).and_then(|of| of.names.get(name));
+        watchers.into_iter().flat_map(|watchers| watchers.sessions.iter().copied())
+    }
+
+    pub fn next_deadline(&self) -> Option<Moment> {
+        self.lingering.first().map(|(until, ..)| *until)
+    }
+
+    /// What has lingered long enough. It is wanted no more from here on.
+    pub fn expire(&mut self, now: Moment) -> Vec<(Type, Wanted)> {
+        let mut expired = Vec::new();
+        while self.lingering.first().is_some_and(|(until, ..)| *until <= now) {
+            let Some((until, kind, wanted)) = self.lingering.pop_first() else { break };
+            if self.watchers(&kind, &wanted).is_none_or(|watchers| watchers.until != Some(until)) {
+                continue;
+            }
+            if let Some(of) = self.types.get_mut(&kind) {
+                match &wanted {
+                    Wanted::Star => of.star = None,
+                    Wanted::Name(name) => drop(of.names.remove(name)),
+                }
+            }
+            self.changes.push(InterestChange { kind: kind.clone(), wanted: wanted.clone(), on: false });
+            expired.push((kind, wanted));
+        }
+        expired
+    }
+
+    pub fn take_changes(&mut self) -> Vec<InterestChange> {
+        std::mem::take(&mut self.changes)
+    }
+
+    pub fn all(&self) -> Vec<InterestChange> {
+        let on = |kind: &Type, wanted| InterestChange { kind: kind.clone(), wanted, on: true };
+        let of_type = |(kind, of): (&Type, &OfType)| {
+            let star = of.star.is_some().then(|| on(kind, Wanted::Star));
+            let mut names: Vec<_> = of.names.keys().cloned().collect();
+            names.sort_unstable();
+            star.into_iter().chain(names.into_iter().map(|name| on(kind, Wanted::Name(name)))).collect::<Vec<_>>()
+        };
+        self.types.iter().flat_map(of_type).collect()
+    }
+
+    fn watchers(&mut self, kind: &Type, wanted: &Wanted) -> Option<&mut Watchers> {
+        let of = self.types.get_mut(kind)?;
+        match wanted {
+            Wanted::Star => of.star.as_mut(),
+            Wanted::Name(name) => of.names.get_mut(name),
+        }
+    }
+
+    fn watchers_or_ask(&mut self, kind: &Type, wanted: &Wanted) -> &mut Watchers {
+        let of = self.types.entry(kind.clone()).or_default();
+        let mut ask = || self.changes.push(InterestChange { kind: kind.clone(), wanted: wanted.clone(), on: true });
+        match wanted {
+            Wanted::Star => of.star.get_or_insert_with(|| {
+                ask();
+                Watchers::default()
+            }),
+            Wanted::Name(name) => of.names.entry(name.clone()).or_insert_with(|| {
+                ask();
+                Watchers::default()
+            }),
+        }
+    }
+}

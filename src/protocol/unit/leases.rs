@@ -1,0 +1,145 @@
+//! Which states sessions are working through. The states are held here and nowhere else, so their number is bounded by
+//! construction: a session whose lease was taken away finds out when it next asks, and starts over on the newest.
+
+use std::sync::Arc;
+
+use super::state::{Seq, State};
+use crate::protocol::faults::Fault;
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::Moment;
+
+/// A session's hold on one state. Dropping it gives it back.
+#[derive(Debug)]
+pub struct Lease {
+    mark: Seq,
+    /// Counts the users of a pinned state, and says no more than that.
+    ticket: Arc<()>,
+}
+
+#[derive(Debug)]
+pub struct Leases {
+    pinned: Vec<Pinned>,
+    limits: Arc<Limits>,
+}
+
+#[derive(Debug)]
+struct Pinned {
+    state: Arc<State>,
+    ticket: Arc<()>,
+    /// When any of its users last got on.
+    progressed: Moment,
+}
+
+impl Leases {
+    pub fn new(limits: Arc<Limits>) -> Self {
+        Self { pinned: Vec::new(), limits }
+    }
+
+    /// A lease on the newest state; where too many are held already, on the newest of these that is past `after`, which is
+    /// as far as the session has come; and where there is none, in the place of the one that got on least lately.
+    pub fn take(&mut self, newest: &Arc<State>, after: Seq, now: Moment) -> (Lease, Arc<State>) {
+        self.sweep(now);
+        if let Some(pinned) = self.pinned.iter_mut().find(|pinned| Arc::ptr_eq(&pinned.state, newest)) {
+            return pinned.join(now);
+        }
+        if self.pinned.len() >= self.limits.leased_states && !self.limits.faults.has(Fault::LeaseEveryState) {
+            let ahead = self.pinned.iter_mut().filter(|pinned| pinned.state.mark > after);
+            if let Some(pinned) = ahead.max_by_key(|pinned| pinned.state.mark) {
+                return pinned.join(now);
+            }
+            let stuck = (0..self.pinned.len()).min_by_key(|at| self.pinned[*at].progressed);
+            stuck.map(|at| self.pinned.swap_remove(at));
+        }
+        let mut pinned = Pinned { state: newest.clone(), ticket: Arc::new(()), progressed: now };
+        let joined = pinned.join(now);
+        self.pinned.push(pinned);
+        joined
+    }
+
+    /// The state of a lease that still stands. Asking counts as progress.
+    pub fn state(&mut self, lease: &Lease, now: Moment) -> Option<Arc<State>> {
+        self.expire(now);
+        let pinned = self.pinned.iter_mut().find(|pinned| Arc::ptr_eq(&pinned.ticket, &lease.ticket))?;
+        pinned.progressed = now;
+        Some(pinned.state.clone())
+    }
+
+    /// Lets go of what nobody uses or nobody gets on with.
+    pub fn sweep(&mut self, now: Moment) {
+        self.pinned.retain(|pinned| Arc::strong_count(&pinned.ticket) > 1);
+        self.expire(now);
+    }
+
+    pub fn count(&self) -> usize {
+        self.pinned.len()
+    }
+
+    fn expire(&mut self, now: Moment) {
+        let patience = self.limits.lease_patience;
+        self.pinned.retain(|pinned| now - pinned.progressed < patience);
+    }
+}
+
+impl Pinned {
+    fn join(&mut self, now: Moment) -> (Lease, Arc<State>) {
+        self.progressed = now;
+        (Lease { mark: self.state.mark, ticket: self.ticket.clone() }, self.state.clone())
+    }
+}
+
+impl Lease {
+    pub fn mark(&self) -> Seq {
+        self.mark
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn state(mark: u64) -> Arc<State> {
+        let mark = (0..mark).fold(Seq::ZERO, |seq, _| seq.next());
+        Arc::new(State::new(mark, BTreeMap::new()))
+    }
+
+    fn four_held(leases: &mut Leases) -> Vec<Lease> {
+        (1..=4).map(|mark| leases.take(&state(mark), Seq::ZERO, Moment::START).0).collect()
+    }
+
+    #[test]
+    fn a_fifth_burst_joins_the_newest_of_four() {
+        let mut leases = Leases::new(Arc::default());
+        let held = four_held(&mut leases);
+        let (fifth, joined) = leases.take(&state(5), held[1].mark(), Moment::START);
+        assert_eq!((leases.count(), joined.mark), (4, held[3].mark()));
+        assert_eq!(fifth.mark(), held[3].mark());
+    }
+
+    #[test]
+    fn a_session_past_all_four_takes_the_place_of_the_one_that_is_stuck() {
+        let mut leases = Leases::new(Arc::default());
+        let held = four_held(&mut leases);
+        let later = Moment::START + Duration::from_millis(500);
+        for lease in [&held[0], &held[2], &held[3]] {
+            leases.state(lease, later);
+        }
+        let (_, joined) = leases.take(&state(5), held[3].mark(), later);
+        assert_eq!((leases.count(), joined.mark), (4, state(5).mark));
+        assert!(leases.state(&held[1], later).is_none() && leases.state(&held[0], later).is_some());
+    }
+
+    #[test]
+    fn a_lease_without_progress_is_revoked_and_a_dropped_one_given_back() {
+        let mut leases = Leases::new(Arc::default());
+        let mut held = four_held(&mut leases);
+        drop(held.pop());
+        leases.sweep(Moment::START);
+        assert_eq!(leases.count(), 3);
+        let late = Moment::START + Duration::from_secs(1);
+        assert!(leases.state(&held[0], late).is_none());
+        assert_eq!(leases.count(), 0);
+    }
+}

@@ -1,0 +1,291 @@
+//! A unit: what is known, and who wants it, for one view and authority.
+//!
+//! Owns the numbers, the shelves, the counts of interest and the published state. Leaves the wire to
+//! [`upstream`](super::upstream) and clients to [`session`](super::session).
+//! Always: a number is given once and only to a real difference; what is published never changes; nothing is absent
+//! without evidence.
+
+mod gate;
+mod interest;
+mod leases;
+mod lives;
+mod shelf;
+mod state;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub use gate::Gate;
+pub use interest::{InterestChange, SessionId, Wanted};
+pub use leases::{Lease, Leases};
+pub use shelf::{Entry, Fill, Presence, Shelf};
+pub use state::{Class, Known, Seq, State};
+
+use self::interest::Interest;
+use super::faults::Fault;
+use super::limits::Limits;
+use super::moment::{Moment, sooner};
+use crate::xds::{Name, Resource, Role, Type, TypeTable};
+
+/// What a source says. One response is a list of these, applied together and ended by a commit mark.
+#[derive(Debug, Clone)]
+pub enum Fact {
+    /// `key` is the name under which the resource is wanted: its own, or one of its aliases.
+    Set { kind: Type, class: Class, key: Name, resource: Arc<Resource> },
+    /// Evidence that a name has no resource (XLAT-15).
+    Gone { kind: Type, class: Class, key: Name },
+    /// The complete `*` set of a type: what is held and not among these is gone.
+    Whole { kind: Type, resources: Vec<Arc<Resource>> },
+    /// Part of a `*` set whose end is not marked on the wire (XLAT-12).
+    Piece { kind: Type },
+    /// The source went away in the middle of that.
+    Interrupted { kind: Type },
+}
+
+/// A change to one name that a session asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    pub kind: Type,
+    pub name: Name,
+    pub seq: Seq,
+}
+
+/// A new state, and exactly the sessions that it concerns. Sessions of `*` have no marks: they read the state.
+#[derive(Debug, Default)]
+pub struct Wakes(pub BTreeMap<SessionId, Vec<Mark>>);
+
+#[derive(Debug)]
+pub struct Unit {
+    seq: Seq,
+    shelves: BTreeMap<(Type, Class), Shelf>,
+    interest: Interest,
+    gate: Gate,
+    published: Arc<State>,
+    wakes: BTreeMap<SessionId, Vec<Mark>>,
+    /// Types whose `*` shelf changed since the last publication.
+    changed_stars: BTreeSet<Type>,
+    dirty: bool,
+    table: Arc<TypeTable>,
+    limits: Arc<Limits>,
+}
+
+impl Unit {
+    pub fn new(table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
+        Self {
+            seq: Seq::ZERO,
+            shelves: BTreeMap::new(),
+            interest: Interest::new(limits.clone()),
+            gate: Gate::default(),
+            published: Arc::default(),
+            wakes: BTreeMap::new(),
+            changed_stars: BTreeSet::new(),
+            dirty: false,
+            table,
+            limits,
+        }
+    }
+
+    /// Applies one response whole.
+    pub fn apply(&mut self, facts: Vec<Fact>, now: Moment) {
+        for fact in self.gate.pass(facts) {
+            self.apply_one(fact, now);
+        }
+    }
+
+    /// Lets out what the gate held of a type.
+    pub fn open_gate(&mut self, kind: &Type, now: Moment) {
+        for fact in self.gate.open(kind) {
+            self.apply_one(fact, now);
+        }
+    }
+
+    pub fn shut_gate(&mut self, kind: &Type) {
+        self.gate.shut(kind.clone());
+    }
+
+    /// What a session wants or wants no more. A name that is known already is marked for it, since the state that the
+    /// session read before it was counted may have been an older one.
+    pub fn change_interest(&mut self, session: SessionId, change: InterestChange, now: Moment) {
+        let InterestChange { kind, wanted, on } = change;
+        if on {
+            self.interest.join(session, &kind, &wanted);
+            let Wanted::Name(name) = wanted else {
+                self.wakes.entry(session).or_default();
+                return;
+            };
+            let shelf = self.shelves.get(&(kind.clone(), Class::Named));
+            if let Some(entry) = shelf.and_then(|shelf| shelf.get(&name)) {
+                let seq = entry.changed;
+                self.wakes.entry(session).or_default().push(Mark { kind, name, seq });
+            }
+        } else {
+            self.interest.leave(session, &kind, &wanted, now);
+        }
+    }
+
+    /// Publishes what has been applied since the last time, once, and says whom it concerns.
+    pub fn publish(&mut self) -> Wakes {
+        for kind in std::mem::take(&mut self.changed_stars) {
+            for session in self.interest.of_star(&kind) {
+                self.wakes.entry(session).or_default();
+            }
+        }
+        if std::mem::take(&mut self.dirty) {
+            if self.seq == self.published.mark {
+                self.seq = self.seq.next(); // no entry changed, but what is known of them did: another state, another mark
+            }
+            self.published = Arc::new(State::new(self.seq, self.shelves.clone()));
+        }
+        Wakes(std::mem::take(&mut self.wakes))
+    }
+
+    pub fn state(&self) -> &Arc<State> {
+        &self.published
+    }
+
+    /// What the source should be asked for, and asked for no more, since the last call.
+    pub fn take_upstream_changes(&mut self) -> Vec<InterestChange> {
+        self.interest.take_changes()
+    }
+
+    /// Everything wanted now, for a source that starts from nothing.
+    pub fn wanted(&self) -> Vec<InterestChange> {
+        self.interest.all()
+    }
+
+    pub fn next_deadline(&self) -> Option<Moment> {
+        let shelves = self.shelves.values().filter_map(|shelf| shelf.next_deadline(&self.limits));
+        sooner(shelves.min(), self.interest.next_deadline())
+    }
+
+    /// Lets time do its work: interest that lingered long enough ends, old tombstones and settled sets are dealt with.
+    pub fn on_time(&mut self, now: Moment) {
+        for (kind, wanted) in self.interest.expire(now) {
+            self.forget(&kind, &wanted);
+        }
+        for ((kind, _), shelf) in &mut self.shelves {
+            let fill = shelf.fill;
+            self.dirty |= shelf.on_time(now, &self.limits);
+            if shelf.fill != fill {
+                self.changed_stars.insert(kind.clone());
+            }
+        }
+    }
+
+    /// Takes over a fact, unless nobody wants it any more: it was on its way when its interest ended.
+    fn apply_one(&mut self, fact: Fact, now: Moment) {
+        let wanted = match &fact {
+            Fact::Set { kind, class: Class::Named, key, .. } | Fact::Gone { kind, class: Class::Named, key } => {
+                self.interest.has_name(kind, key)
+            }
+            Fact::Set { kind, .. } | Fact::Gone { kind, .. } => self.interest.has_star(kind),
+            Fact::Whole { kind, .. } | Fact::Piece { kind } | Fact::Interrupted { kind } => {
+                self.interest.has_star(kind)
+            }
+        };
+        if !wanted {
+            return;
+        }
+        match fact {
+            Fact::Set { kind, class, key, resource } => self.set(&kind, class, key, resource, now),
+            Fact::Gone { kind, class, key } => self.remove(&kind, class, &key, now),
+            Fact::Whole { kind, resources } => self.replace(&kind, resources, now),
+            Fact::Piece { kind } => self.fill(&kind, |fill| fill.piece(now)),
+            Fact::Interrupted { kind } => self.fill(&kind, Fill::interrupted),
+        }
+    }
+
+    fn set(&mut self, kind: &Type, class: Class, key: Name, resource: Arc<Resource>, now: Moment) {
+        let leaks =
+            self.limits.faults.has(Fault::StarAnswersNames) && self.interest.of_name(kind, &key).next().is_some();
+        if leaks && class == Class::Star {
+            self.set(kind, Class::Named, key.clone(), resource.clone(), now);
+        }
+        self.prefetch_endpoints(kind, &resource, now);
+        let seq = self.seq.next();
+        if self.shelf(kind, class).set(key.clone(), resource, seq) {
+            self.changed(kind, class, key, seq);
+        }
+    }
+
+    fn remove(&mut self, kind: &Type, class: Class, key: &Name, now: Moment) {
+        let seq = self.seq.next();
+        let limits = self.limits.clone();
+        let shelf = self.shelf(kind, class);
+        // A `*` shelf has no use for the absence of what it never held; a name is remembered as absent (XLAT-18).
+        let changed = match class {
+            Class::Star => shelf.remove(key, seq, now),
+            Class::Named => shelf.mark_absent(key, seq, now),
+        };
+        if changed {
+            shelf.trim(now, &limits, class);
+            self.changed(kind, class, key.clone(), seq);
+        }
+    }
+
+    fn replace(&mut self, kind: &Type, resources: Vec<Arc<Resource>>, now: Moment) {
+        let kept: BTreeSet<Name> = resources.iter().map(|resource| resource.name.clone()).collect();
+        let vanished: Vec<_> =
+            self.shelf(kind, Class::Star).here().filter(|name| !kept.contains(*name)).cloned().collect();
+        for resource in resources {
+            self.set(kind, Class::Star, resource.name.clone(), resource, now);
+        }
+        for name in vanished {
+            self.remove(kind, Class::Star, &name, now);
+        }
+        self.fill(kind, |fill| *fill = Fill::Whole);
+    }
+
+    fn fill(&mut self, kind: &Type, change: impl FnOnce(&mut Fill)) {
+        let shelf = self.shelf(kind, Class::Star);
+        let before = shelf.fill;
+        change(&mut shelf.fill);
+        if shelf.fill != before {
+            self.dirty = true;
+            self.changed_stars.insert(kind.clone());
+        }
+    }
+
+    fn changed(&mut self, kind: &Type, class: Class, name: Name, seq: Seq) {
+        self.seq = seq;
+        self.dirty = true;
+        match class {
+            Class::Star => drop(self.changed_stars.insert(kind.clone())),
+            Class::Named => {
+                for session in self.interest.of_name(kind, &name) {
+                    let mark = Mark { kind: kind.clone(), name: name.clone(), seq };
+                    self.wakes.entry(session).or_default().push(mark);
+                }
+            }
+        }
+    }
+
+    /// A client that is sent a new cluster asks for its endpoints next: they are asked for before it does.
+    fn prefetch_endpoints(&mut self, kind: &Type, resource: &Resource, now: Moment) {
+        let Some(name) = &resource.refers_to else { return };
+        let Some(referred) = self.table.referred_by(kind).filter(|kind| kind.is(Role::Endpoints)) else { return };
+        if self.interest.any_name(&referred) {
+            self.interest.prefetch(&referred, name, now);
+        }
+    }
+
+    fn forget(&mut self, kind: &Type, wanted: &Wanted) {
+        if self.limits.faults.has(Fault::ServeForgottenNames) {
+            return;
+        }
+        self.dirty = true;
+        self.gate.forget(kind, wanted);
+        match wanted {
+            Wanted::Name(name) => self.shelf(kind, Class::Named).forget(name),
+            Wanted::Star => {
+                // A session that still reads this shelf would miss removals from here on: the horizon tells it so.
+                let horizon = self.seq;
+                *self.shelf(kind, Class::Star) = Shelf::cold_after(horizon);
+            }
+        }
+    }
+
+    fn shelf(&mut self, kind: &Type, class: Class) -> &mut Shelf {
+        self.shelves.entry((kind.clone(), class)).or_default()
+    }
+}

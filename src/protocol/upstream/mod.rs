@@ -1,0 +1,68 @@
+//! The relay as a client: what is wanted from one server, over as few streams as can tell the answers apart.
+//!
+//! Owns subscriptions, the server's own versions, resource timers, ACKs. Leaves connecting to the edge, and what the facts mean
+//! to [`unit`](super::unit). Always: each response is answered once; `*` and names of one type never share a stream (XLAT-13);
+//! nothing learnt from one server is told to another.
+
+mod backoff;
+mod response;
+mod stream;
+mod topic;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use backoff::Backoff;
+pub use stream::{Epoch, Stream};
+
+use super::limits::Limits;
+use super::moment::Moment;
+use super::session::Variant;
+use super::unit::{Class, InterestChange, Wanted};
+use crate::xds::{Type, TypeTable};
+
+/// Everything one unit asks of one server: one stream, and a second only while `*` and names of a type are both wanted.
+#[derive(Debug)]
+pub struct Upstream {
+    streams: Vec<Stream>,
+    placed: BTreeMap<(Type, Class), usize>,
+    variant: Variant,
+    node: bytes::Bytes,
+    table: Arc<TypeTable>,
+    limits: Arc<Limits>,
+}
+
+impl Upstream {
+    pub fn new(variant: Variant, node: bytes::Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
+        Self { streams: Vec::new(), placed: BTreeMap::new(), variant, node, table, limits }
+    }
+
+    pub fn want(&mut self, change: InterestChange, now: Moment) {
+        let class = match change.wanted {
+            Wanted::Star => Class::Star,
+            Wanted::Name(_) => Class::Named,
+        };
+        let at = self.place(&change.kind, class);
+        self.streams[at].want(change, now);
+    }
+
+    pub fn streams(&mut self) -> &mut [Stream] {
+        &mut self.streams
+    }
+
+    /// The first stream where the other class of the type is not. There are two classes, so there are two streams; a place
+    /// once taken is kept, so that a late answer to one class is never read as one to the other.
+    fn place(&mut self, kind: &Type, class: Class) -> usize {
+        let other = match class {
+            Class::Star => Class::Named,
+            Class::Named => Class::Star,
+        };
+        let taken = self.placed.get(&(kind.clone(), other)).copied();
+        let at = *self.placed.entry((kind.clone(), class)).or_insert(usize::from(taken == Some(0)));
+        while self.streams.len() <= at {
+            let (table, limits) = (self.table.clone(), self.limits.clone());
+            self.streams.push(Stream::new(self.variant, self.node.clone(), table, limits));
+        }
+        at
+    }
+}

@@ -1,0 +1,156 @@
+//! One ADS stream to one server, through all its reconnects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::topic::Topic;
+use crate::proto::{Request, Response};
+use crate::protocol::faults::Fault;
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::Moment;
+use crate::protocol::session::Variant;
+use crate::protocol::unit::{Class, Fact, InterestChange};
+use crate::xds::{BodyStore, Type, TypeTable};
+
+/// Which opening of the stream a message belongs to, so that a late one of an earlier opening is known as such.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Epoch(u64);
+
+#[derive(Debug)]
+pub struct Stream {
+    variant: Variant,
+    node: Bytes,
+    topics: BTreeMap<Type, Topic>,
+    epoch: Epoch,
+    open: bool,
+    node_sent: bool,
+    /// A response came on this opening: its end is then no sign of an unreachable server (UP-31).
+    answered: bool,
+    table: Arc<TypeTable>,
+    limits: Arc<Limits>,
+}
+
+impl Stream {
+    pub fn new(variant: Variant, node: Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
+        let (topics, epoch) = (BTreeMap::new(), Epoch(0));
+        Self { variant, node, topics, epoch, open: false, node_sent: false, answered: false, table, limits }
+    }
+
+    /// The stream is up; what is sent next opens it for the server.
+    pub fn opened(&mut self) -> Epoch {
+        self.epoch.0 += 1;
+        (self.open, self.node_sent, self.answered) = (true, false, false);
+        self.epoch
+    }
+
+    /// The stream has ended. What is held stays (UP-32); only a set that was still coming in is no longer about to be whole.
+    pub fn ended(&mut self, epoch: Epoch) -> Vec<Fact> {
+        if epoch != self.epoch || !self.open {
+            return Vec::new();
+        }
+        self.open = false;
+        self.topics.retain(|_, topic| topic.is_wanted());
+        let mut facts = Vec::new();
+        for (kind, topic) in &mut self.topics {
+            topic.disconnect();
+            if topic.class == Class::Star {
+                facts.push(Fact::Interrupted { kind: kind.clone() });
+            }
+            if self.limits.faults.has(Fault::DropOnDisconnect) {
+                facts.extend(topic.drop_everything(kind));
+            }
+            if self.limits.faults.has(Fault::ForgetNamesOnReconnect) {
+                topic.forget_names();
+            }
+        }
+        facts
+    }
+
+    /// The server does not speak this variant. Nothing learnt in the other one is of use in it.
+    pub fn speak(&mut self, variant: Variant) {
+        if self.variant != variant {
+            self.variant = variant;
+            self.topics.values_mut().for_each(Topic::forget_versions);
+        }
+    }
+
+    pub fn variant(&self) -> Variant {
+        self.variant
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    pub fn has_answered(&self) -> bool {
+        self.answered
+    }
+
+    pub fn is_wanted(&self) -> bool {
+        self.topics.values().any(Topic::is_wanted)
+    }
+
+    pub fn want(&mut self, change: InterestChange, now: Moment) {
+        let InterestChange { kind, wanted, on } = change;
+        self.topics.entry(kind).or_insert_with(|| Topic::of(&wanted)).want(wanted, on, now);
+    }
+
+    /// The next request, in make-before-break order of types and without waiting for responses (UP-6).
+    pub fn next_request(&mut self, now: Moment) -> Option<Request> {
+        if !self.open {
+            return None;
+        }
+        let (variant, limits) = (self.variant, &self.limits);
+        let mut request =
+            self.topics.iter_mut().find_map(|(kind, topic)| topic.next_request(kind, variant, now, limits))?;
+        if !std::mem::replace(&mut self.node_sent, true) {
+            match &mut request {
+                Request::Sotw(request) => request.node = Some(self.node.clone()),
+                Request::Delta(request) => request.node = Some(self.node.clone()),
+            }
+        }
+        Some(request)
+    }
+
+    /// Everything handed out so far has been written to the transport: from here on the server's silence means something
+    /// (UP-36).
+    pub fn written(&mut self, now: Moment) {
+        for topic in self.topics.values_mut() {
+            topic.written(now, &self.limits);
+        }
+    }
+
+    /// Turns a response into facts, and owes the server an answer for it. One of an earlier opening is nothing.
+    pub fn on_response(&mut self, epoch: Epoch, response: Response, store: &mut BodyStore) -> Vec<Fact> {
+        let late = epoch != self.epoch || !self.open;
+        if late && !self.limits.faults.has(Fault::TakeLateMessages) {
+            return Vec::new();
+        }
+        self.answered = true;
+        let mut copies = BodyStore::default();
+        let store = if self.limits.faults.has(Fault::KeepCopies) { &mut copies } else { store };
+        let url = match &response {
+            Response::Sotw(response) => &response.type_url,
+            Response::Delta(response) => &response.type_url,
+        };
+        let kind = self.table.resolve(url);
+        let Some(topic) = self.topics.get_mut(&kind) else { return Vec::new() };
+        match response {
+            Response::Sotw(response) => topic.read_sotw(&kind, response, store, &self.limits),
+            Response::Delta(response) => topic.read_delta(&kind, response, store, &self.limits),
+        }
+    }
+
+    pub fn next_deadline(&self) -> Option<Moment> {
+        let topics = self.topics.values().filter(|_| self.open);
+        topics.filter_map(|topic| topic.next_deadline(&self.limits)).min()
+    }
+
+    /// Names that the server was asked for and said nothing of, for long enough (XLAT-15).
+    pub fn on_time(&mut self, now: Moment) -> Vec<Fact> {
+        let topics = self.topics.iter_mut().filter(|_| self.open);
+        topics.flat_map(|(kind, topic)| topic.expire(kind, now)).collect()
+    }
+}
