@@ -1,0 +1,43 @@
+//! The pure model under random histories, beside a naive oracle.
+//!
+//! A history is a list of operations on a small world: a scripted control plane, one relay with two units, and a handful of
+//! pretend clients of both variants. Every reply is judged as it is made, and the final states once all is quiet.
+//!
+//! `cargo test --test model` runs a few thousand and re-runs every planted fault. `WEIR_HISTORIES=100000 cargo test --release --test model` runs more, and
+//! `WEIR_SEED=n WEIR_HISTORIES=1` runs the one that a failure named.
+
+mod client;
+mod content;
+mod coverage;
+mod faults;
+mod fixed;
+mod history;
+mod oracle;
+mod origin;
+mod rest;
+mod rig;
+mod view;
+mod world;
+
+use coverage::Coverage;
+use weir::protocol::faults::Faults;
+
+const HISTORIES: u64 = 3_000;
+
+#[test]
+fn every_history_ends_with_each_client_holding_exactly_what_it_asked_for() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let (seed, count) = (number("WEIR_SEED").unwrap_or(1), number("WEIR_HISTORIES").unwrap_or(HISTORIES));
+    let mut coverage = Coverage::default();
+    for seed in seed..seed + count {
+        if let Err(failure) = history::run(seed, Faults::NONE, &mut coverage) {
+            let smallest = history::shrink(seed, Faults::NONE);
+            panic!("seed {seed}: {failure}\nsmallest: {smallest}");
+        }
+    }
+    println!("seeds {seed}..{}\n{coverage}", seed + count);
+    if count >= HISTORIES {
+        let missing = coverage.never_reached();
+        assert!(missing.is_empty(), "the histories never reached {missing:?}");
+    }
+}

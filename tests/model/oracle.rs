@@ -1,0 +1,611 @@
+//! The naive second implementation: what one client asked for and was told, in full, and whether each reply to it was right.
+//!
+//! What upstream has said comes from [`View`], recomputed from the beginning. Nothing here is shared with the model.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use weir::protocol::moment::Moment;
+use weir::protocol::session::{Reply, Variant};
+use weir::protocol::unit::Seq;
+use weir::xds::Resource;
+
+use crate::content::{Content, Kind, ensure, same, version};
+use crate::coverage::{Coverage, Event};
+use crate::origin::Set;
+use crate::view::{Entry, View};
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    Here(Content),
+    Gone,
+    Unknown,
+}
+
+/// What one stream asked for and was told, by a naive reading of the protocol.
+#[derive(Debug)]
+pub struct Judge {
+    /// The node whose content it is to get.
+    pub key: u8,
+    pub variant: Variant,
+    pub grpc: bool,
+    pub wrappers: bool,
+    /// The unit remembers the bodies of what is gone only up to a few bytes.
+    pub short_memory: bool,
+    /// What the client held as it came.
+    came_holding: BTreeMap<(Kind, String), Content>,
+    wants: BTreeMap<Kind, Wants>,
+    told: BTreeMap<(Kind, String), Option<Content>>,
+    /// How long upstream's log was when a name was last told.
+    told_at: BTreeMap<(Kind, String), usize>,
+    /// Asked since it was last told; a kind alone stands for `*`.
+    asked: BTreeSet<(Kind, Option<String>)>,
+    /// `*` was asked for, and no reply since has said anything of it.
+    star_unanswered: BTreeSet<Kind>,
+    /// May be told once more: told out of turn under `*`, or told before `*` was asked for again.
+    out_of_turn: BTreeSet<(Kind, String)>,
+    last_sets: BTreeMap<Kind, Vec<Content>>,
+    answered: BTreeSet<Kind>,
+    needs_endpoints: BTreeSet<String>,
+    /// Endpoints that may follow a cluster although nothing waits for them: only what is beside its body has changed.
+    may_follow: BTreeSet<String>,
+    warming: BTreeMap<String, u64>,
+    warm_since: Option<Moment>,
+    /// Routes that may point at nothing until they are told anew: sent before the client had all clusters, or gone unsaid.
+    early_routes: BTreeSet<String>,
+    /// Names of the reply just judged that were changes, as opposed to answers.
+    changed: Vec<String>,
+    last_mark: Seq,
+    last_nonce: u64,
+}
+
+#[derive(Debug, Default, Clone)]
+pub struct Wants {
+    pub star: bool,
+    pub names: BTreeSet<String>,
+    named_once: bool,
+    stated: bool,
+    came_with: BTreeMap<String, String>,
+    first_names: BTreeSet<String>,
+    /// `*` was asked for once more, so that everything is to be sent.
+    again: bool,
+}
+
+impl Judge {
+    pub fn new(key: u8, variant: Variant, grpc: bool, wrappers: bool) -> Self {
+        Self {
+            key,
+            variant,
+            grpc,
+            wrappers,
+            short_memory: false,
+            came_holding: BTreeMap::new(),
+            wants: BTreeMap::new(),
+            told: BTreeMap::new(),
+            told_at: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            star_unanswered: BTreeSet::new(),
+            out_of_turn: BTreeSet::new(),
+            last_sets: BTreeMap::new(),
+            answered: BTreeSet::new(),
+            needs_endpoints: BTreeSet::new(),
+            may_follow: BTreeSet::new(),
+            warming: BTreeMap::new(),
+            warm_since: None,
+            early_routes: BTreeSet::new(),
+            changed: Vec::new(),
+            last_mark: Seq::ZERO,
+            last_nonce: 0,
+        }
+    }
+
+    pub fn coming_with(self, came_holding: BTreeMap<(Kind, String), Content>, short_memory: bool) -> Self {
+        Self { came_holding, short_memory, ..self }
+    }
+
+    /// `*` of a type was not answered, since the client came with just what there is.
+    pub fn skipped(&self, kind: Kind) -> bool {
+        let wants = self.wants.get(&kind);
+        wants.is_some_and(|wants| wants.star && wants.stated && kind.full_state() && !self.answered.contains(&kind))
+    }
+
+    pub fn wants(&self, kind: Kind) -> Option<&Wants> {
+        self.wants.get(&kind)
+    }
+
+    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+        self.wants.keys().copied()
+    }
+
+    /// How much a session may keep for this stream: what it asked for, and what it stated while that is unjudged.
+    pub fn allowance(&self) -> usize {
+        self.wants.values().map(|wants| wants.names.len() + wants.came_with.len()).sum()
+    }
+
+    pub fn on_sotw(&mut self, kind: Kind, names: &[String], version: &str) {
+        let first = !self.wants.contains_key(&kind);
+        let mut names: BTreeSet<String> = names.iter().filter(|name| !name.is_empty()).cloned().collect();
+        let grpc = self.grpc;
+        let wants = self.wants.entry(kind).or_default();
+        wants.named_once |= !names.is_empty();
+        let star = names.remove("*") || (names.is_empty() && !wants.named_once && kind.full_state() && !grpc);
+        if first {
+            wants.stated = !version.is_empty();
+            if wants.stated {
+                wants.first_names = names.clone();
+            }
+        }
+        let joined = star && !wants.star;
+        let left = wants.star && !star;
+        let added: Vec<_> = names.difference(&wants.names).cloned().collect();
+        let dropped: Vec<_> = wants.names.difference(&names).cloned().collect();
+        wants.first_names.retain(|name| names.contains(name));
+        (wants.star, wants.names) = (star, names);
+        if star && !kind.full_state() {
+            self.asked.extend(dropped.iter().map(|name| (kind, Some(name.clone()))));
+        }
+        if joined || left || (!dropped.is_empty() && kind.full_state()) {
+            self.asked.insert((kind, None));
+        }
+        self.asked.extend(added.into_iter().map(|name| (kind, Some(name))));
+        self.forget_unwanted(kind);
+    }
+
+    pub fn on_delta(&mut self, kind: Kind, on: &[String], off: &[String], stated: &BTreeMap<String, String>) {
+        let first = !self.wants.contains_key(&kind);
+        let grpc = self.grpc;
+        let wants = self.wants.entry(kind).or_default();
+        if first {
+            wants.stated = !stated.is_empty();
+            wants.came_with = stated.clone();
+            if on.is_empty() && off.is_empty() && kind.full_state() && !grpc {
+                wants.again |= wants.star;
+                if !first {
+                    wants.came_with.clear();
+                }
+                wants.star = true;
+                self.asked.insert((kind, None));
+                self.star_unanswered.insert(kind);
+            }
+        }
+        for name in on {
+            if name == "*" {
+                wants.again |= wants.star;
+                if !first {
+                    wants.came_with.clear();
+                }
+                wants.star = true;
+                self.asked.insert((kind, None));
+                self.star_unanswered.insert(kind);
+                self.out_of_turn.extend(self.told.keys().filter(|(of, _)| *of == kind).cloned());
+            } else {
+                wants.names.insert(name.clone());
+                self.asked.insert((kind, Some(name.clone())));
+            }
+        }
+        for name in off {
+            if name == "*" {
+                wants.star = false;
+            } else if wants.names.remove(name) && {
+                wants.came_with.remove(name);
+                wants.star
+            } {
+                self.asked.insert((kind, Some(name.clone())));
+            }
+        }
+        self.forget_unwanted(kind);
+    }
+
+    pub fn on_answer(&mut self, kind: Kind, nonce: u64) {
+        if kind == Kind::Cluster {
+            self.warming.retain(|_, sent| *sent > nonce);
+        }
+    }
+
+    fn forget_unwanted(&mut self, kind: Kind) {
+        let wants = &self.wants[&kind];
+        let wanted = |name: &String| wants.star || wants.names.contains(name);
+        self.told.retain(|(of, name), _| *of != kind || wanted(name));
+        self.asked.retain(|(of, name)| *of != kind || name.as_ref().is_none_or(wanted));
+        if kind == Kind::Endpoints {
+            self.needs_endpoints.retain(wanted);
+        }
+    }
+
+    /// What the client is to see under a name: what upstream said to the name, or else to `*` if it asked for that too.
+    pub fn visible(&self, view: &View, kind: Kind, name: &str, now: Moment) -> Seen {
+        let Some(wants) = self.wants.get(&kind) else { return Seen::Unknown };
+        let by_name = wants.names.contains(name).then(|| view.named.get(&(kind, name.to_owned())));
+        if let Some(Some(Some(content))) = by_name {
+            return Seen::Here(content.clone());
+        }
+        let star = wants.star.then(|| view.stars.get(&kind)).flatten();
+        if let Some(content) = star.and_then(|star| star.set.get(name)) {
+            return Seen::Here(content.clone());
+        }
+        let stated = wants.stated || self.answered.contains(&kind);
+        match by_name {
+            Some(Some(_)) => Seen::Gone,
+            Some(None) => Seen::Unknown,
+            None if star.is_some_and(|star| star.gone.contains_key(name)) => Seen::Gone,
+            None if wants.star && view.whole(kind, stated, now) => Seen::Gone,
+            None => Seen::Unknown,
+        }
+    }
+
+    /// Everything the client is to see of a type, as far as it is there.
+    pub fn expected(&self, view: &View, kind: Kind, now: Moment) -> Set {
+        let Some(wants) = self.wants.get(&kind) else { return Set::new() };
+        let all = view.stars.get(&kind).filter(|_| wants.star).into_iter().flat_map(|star| star.set.keys());
+        let names: BTreeSet<&String> = all.chain(&wants.names).collect();
+        let here = |name: &String| match self.visible(view, kind, name, now) {
+            Seen::Here(content) => Some((name.clone(), content)),
+            _ => None,
+        };
+        names.into_iter().filter_map(here).collect()
+    }
+
+    pub fn on_reply(
+        &mut self,
+        reply: &Reply,
+        log: &[Entry],
+        view: &View,
+        orderly: bool,
+        now: Moment,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
+        let kind = Kind::of(&reply.kind);
+        ensure(reply.mark >= self.last_mark, || "told of an older state after a newer".into())?;
+        ensure(reply.nonce > self.last_nonce, || "a nonce was used twice".into())?;
+        (self.last_mark, self.last_nonce) = (reply.mark, reply.nonce);
+        ensure(*reply.spelling == *kind.url(), || "answered in another spelling".into())?;
+        let mut names: Vec<_> = reply.resources.iter().map(|resource| resource.name.as_str()).collect();
+        names.extend(reply.removed.iter().map(|name| name.as_str()));
+        let unique: BTreeSet<_> = names.iter().collect();
+        ensure(unique.len() == names.len(), || format!("a name stands twice in one reply: {names:?}"))?;
+        for resource in &reply.resources {
+            self.check_key(resource)?;
+        }
+        if self.variant == Variant::Sotw && kind.full_state() {
+            self.full_set(kind, reply, log, view, now, coverage)?;
+        } else {
+            self.single_resources(kind, reply, log, view, now, coverage)?;
+        }
+        if kind == Kind::Route {
+            let whole = view.is_known_whole(Kind::Cluster, now) && self.has_all_clusters(view, now);
+            for resource in &reply.resources {
+                self.early_routes.remove(resource.name.as_str());
+                self.early_routes.extend((!whole).then(|| resource.name.to_string()));
+            }
+            self.check_hold(view, now)?;
+        }
+        self.answered.insert(kind);
+        if orderly {
+            self.check_routes(view, now)?;
+        }
+        Ok(())
+    }
+
+    fn check_key(&self, resource: &Resource) -> Result<(), String> {
+        let text = String::from_utf8_lossy(resource.body.bytes()).into_owned();
+        let tagged = text.contains(&format!("{}/true/", self.key)) || text.contains(&format!("{}/false/", self.key));
+        let shared = resource.name.as_str().starts_with('t');
+        ensure(tagged || shared, || format!("{} was made for another key", resource.name))
+    }
+
+    fn single_resources(
+        &mut self,
+        kind: Kind,
+        reply: &Reply,
+        log: &[Entry],
+        view: &View,
+        now: Moment,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
+        let star_asked = self.asked.contains(&(kind, None));
+        self.changed.clear();
+        for resource in &reply.resources {
+            let name = resource.name.as_str().to_owned();
+            let Seen::Here(content) = self.visible(view, kind, &name, now) else {
+                return Err(format!("{name} was sent, and is {:?}", self.visible(view, kind, &name, now)));
+            };
+            same(resource, &content)?;
+            let key = (kind, Some(name.clone()));
+            let told = self.told.get(&(kind, name.clone()));
+            let is_news = told.is_none_or(|told| told.as_ref().is_none_or(|told| !self.equal(told, &content)));
+            let forced =
+                kind == Kind::Endpoints && (self.needs_endpoints.contains(&name) || self.may_follow.contains(&name));
+            let asked = self.asked.contains(&key) || star_asked;
+            let detour = self.made_a_detour(log, kind, &content) || self.out_of_turn.remove(&(kind, name.clone()));
+            if self.wants[&kind].star && (forced || asked) {
+                self.out_of_turn.insert((kind, name.clone()));
+            }
+            ensure(is_news || asked || forced || detour, || format!("{name} was sent again without a reason"))?;
+            coverage.note_if(forced && !is_news && !asked, Event::ForcedEndpoints);
+            if is_news && !asked {
+                self.changed.push(name.clone());
+            }
+            let wants = &self.wants[&kind];
+            let had = told.is_none()
+                && !wants.again
+                && !wants.names.contains(&name)
+                && !self.asked.contains(&key)
+                && wants.came_with.get(&name) == Some(&version(&content));
+            ensure(!had || forced, || format!("{name} was sent although the client came with it"))?;
+            self.note_cluster(kind, &content, log, reply.nonce, now);
+            self.asked.remove(&key);
+            self.told_at.insert((kind, name.clone()), log.len());
+            self.told.insert((kind, name.clone()), Some(content));
+            self.note_endpoints(kind, &name);
+        }
+        for name in &reply.removed {
+            let name = name.as_str().to_owned();
+            let seen = self.visible(view, kind, &name, now);
+            ensure(seen == Seen::Gone, || format!("{name} was called absent, and is {seen:?}"))?;
+            let told = self.told.insert((kind, name.clone()), None);
+            let asked = self.asked.remove(&(kind, Some(name.clone())));
+            coverage.note_if(asked, Event::AbsentAnswer);
+            coverage.note_if(!asked && told.is_some(), Event::DeltaRemoval);
+            self.note_endpoints(kind, &name);
+        }
+        if self.variant == Variant::Delta {
+            let empty = reply.resources.is_empty() && reply.removed.is_empty();
+            coverage.note_if(empty, Event::EmptyDeltaReply);
+            coverage.note(Event::DeltaReply);
+            let unanswered = self.star_unanswered.remove(&kind);
+            let names = &self.wants[&kind].names;
+            if !empty && unanswered && reply.resources.iter().all(|resource| names.contains(resource.name.as_str())) {
+                self.star_unanswered.insert(kind);
+            }
+            ensure(!empty || unanswered, || "an empty reply that nobody asked for".into())?;
+            let stated = self.wants[&kind].stated || self.answered.contains(&kind);
+            ensure(!empty || view.whole(kind, stated, now), || "an empty reply before all is known".into())?;
+        } else {
+            coverage.note(Event::SotwReply);
+            ensure(!reply.resources.is_empty(), || "an empty reply of a partial type".into())?;
+        }
+        // `*` counts as answered once nothing of it is outstanding; pieces may follow one another.
+        if star_asked && view.stars.contains_key(&kind) && self.all_told(view, kind, now) {
+            self.asked.remove(&(kind, None));
+        }
+        Ok(())
+    }
+
+    /// `*` keeps no names, so it cannot know that a content which changed and changed back is the one that was told.
+    fn made_a_detour(&self, log: &[Entry], kind: Kind, content: &Content) -> bool {
+        let told_at = self.told_at.get(&(kind, content.name.clone())).copied().unwrap_or_default().min(log.len());
+        let by_star = self.wants[&kind].star;
+        by_star
+            && log[told_at..].iter().any(|entry| match entry {
+                Entry::Said { sent, .. } if sent.kind == kind && sent.star => {
+                    let said = sent.set.iter().find(|said| said.name == content.name);
+                    said.map_or(sent.complete, |said| !self.equal(said, content)) || sent.gone.contains(&content.name)
+                }
+                _ => false,
+            })
+    }
+
+    fn all_told(&self, view: &View, kind: Kind, now: Moment) -> bool {
+        let wants = &self.wants[&kind];
+        self.expected(view, kind, now).into_iter().all(|(name, content)| {
+            let told = self.told.get(&(kind, name.clone()));
+            told.is_some_and(|told| told.as_ref().is_some_and(|told| self.equal(told, &content)))
+                || wants.came_with.get(&name) == Some(&version(&content))
+        })
+    }
+
+    fn full_set(
+        &mut self,
+        kind: Kind,
+        reply: &Reply,
+        log: &[Entry],
+        view: &View,
+        now: Moment,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
+        let wants = self.wants[&kind].clone();
+        let stated = wants.stated || self.answered.contains(&kind);
+        ensure(!wants.star || view.whole(kind, stated, now), || "a full set before it is whole".into())?;
+        let mut set = Vec::new();
+        let mut rest: BTreeMap<_, _> =
+            reply.resources.iter().map(|resource| (resource.name.to_string(), resource)).collect();
+        for (name, content) in self.expected(view, kind, now) {
+            let Some(resource) = rest.remove(&name) else { return Err(format!("the full set lacks {name}")) };
+            same(resource, &content)?;
+            set.push(content);
+        }
+        let union = !rest.is_empty();
+        for (name, resource) in rest {
+            ensure(self.visible(view, kind, &name, now) == Seen::Gone, || format!("{name} is in the set unasked"))?;
+            let key = (kind, name.clone());
+            let Some(last) = self.told.get(&key).map_or(self.came_holding.get(&key), Option::as_ref) else {
+                return Err(format!("{name} is gone, the client never had it, and is sent it"));
+            };
+            ensure(last.name == resource.name.as_str(), || "another name".into())?;
+            set.push(Content { serial: u64::MAX, ..last.clone() });
+        }
+        for name in &wants.names {
+            let held =
+                matches!(self.told.get(&(kind, name.clone())), Some(Some(_))) || wants.first_names.contains(name);
+            let unknown = self.visible(view, kind, name, now) == Seen::Unknown;
+            ensure(!(held && unknown), || format!("the set lacks {name}, which is not known to be gone"))?;
+        }
+        let asked = self.asked.iter().any(|(of, _)| *of == kind);
+        let before = self.last_sets.get(&kind);
+        let is_news = union || before.is_none_or(|before| !self.equal_sets(before, &set));
+        ensure(asked || is_news, || {
+            format!("a full set was sent again without a reason: {before:?} at {:?}", reply.mark)
+        })?;
+        let reduced = before.is_some_and(|before| before.len() > set.len());
+        coverage.note_if(union, Event::UnionReply);
+        coverage.note_if(reduced && !asked, Event::ReducedReply);
+        coverage.note_if(set.is_empty(), Event::EmptyFullSet);
+        coverage.note(Event::SotwReply);
+        for content in set.iter().filter(|content| content.serial != u64::MAX) {
+            self.note_cluster(kind, content, log, reply.nonce, now);
+            self.told_at.insert((kind, content.name.clone()), log.len());
+            self.told.insert((kind, content.name.clone()), Some(content.clone()));
+        }
+        let absent: Vec<_> = self
+            .told
+            .keys()
+            .filter(|(of, name)| *of == kind && set.iter().all(|content| content.name != *name))
+            .cloned()
+            .collect();
+        absent.into_iter().for_each(|key| drop(self.told.insert(key, None)));
+        self.asked.retain(|(of, name)| {
+            let unknown = name.as_ref().is_some_and(|name| !view.named.contains_key(&(kind, name.clone())));
+            *of != kind || unknown
+        });
+        if let Some(wants) = self.wants.get_mut(&kind) {
+            wants.first_names.clear();
+        }
+        self.last_sets.insert(kind, set);
+        Ok(())
+    }
+
+    /// A cluster that is new to this client, or has changed, waits for its endpoints.
+    fn note_cluster(&mut self, kind: Kind, content: &Content, log: &[Entry], nonce: u64, now: Moment) {
+        if kind != Kind::Cluster || !content.eds {
+            return;
+        }
+        let name = (kind, content.name.clone());
+        let endpoints = content.endpoints();
+        let told = self.told.get(&name);
+        let held = told.map_or(self.came_holding.get(&name), Option::as_ref);
+        if held.is_some_and(|held| held.body() == content.body()) {
+            let differs = !held.is_some_and(|held| self.equal(held, content));
+            let asked = [None, Some(content.name.clone())].into_iter().any(|name| self.asked.contains(&(kind, name)));
+            if told.is_none() || asked || differs || self.made_a_detour(log, kind, content) {
+                self.may_follow.insert(endpoints);
+            }
+            return;
+        }
+        let subscribed =
+            self.wants.get(&Kind::Endpoints).is_some_and(|wants| wants.star || wants.names.contains(&endpoints));
+        if subscribed && !self.grpc {
+            self.needs_endpoints.insert(endpoints.clone());
+        }
+        let first = !self.answered.contains(&kind)
+            || self.asked.contains(&(kind, None))
+            || self.asked.contains(&(kind, Some(content.name.clone())));
+        if !first {
+            if self.warming.is_empty() {
+                self.warm_since = Some(now);
+            }
+            self.warming.insert(endpoints, nonce);
+        }
+    }
+
+    fn note_endpoints(&mut self, kind: Kind, name: &str) {
+        if kind == Kind::Endpoints {
+            self.needs_endpoints.remove(name);
+            self.may_follow.remove(name);
+            self.warming.remove(name);
+        }
+    }
+
+    /// A change of a route waits for the endpoints of a cluster that was sent before it, up to a total time.
+    fn check_hold(&mut self, view: &View, now: Moment) -> Result<(), String> {
+        for name in std::mem::take(&mut self.changed) {
+            let told = self.told.get(&(Kind::Route, name.clone()));
+            let Some(Some(Content { target: Some(target), .. })) = told else { continue };
+            let endpoints = target.replace('c', "e");
+            let absent = matches!(view.named.get(&(Kind::Endpoints, endpoints.clone())), Some(None));
+            if absent || !self.warming.contains_key(&endpoints) {
+                continue;
+            }
+            let waited = self.warm_since.is_some_and(|since| now - since >= HOLD);
+            ensure(waited, || format!("{name} went out while {target} waits for endpoints"))?;
+            self.warming.clear();
+        }
+        Ok(())
+    }
+
+    /// `*` of clusters was asked for and has been answered in full.
+    fn has_all_clusters(&self, view: &View, now: Moment) -> bool {
+        let known = |name: &String| self.visible(view, Kind::Cluster, name, now) != Seen::Unknown;
+        let wants = self.wants.get(&Kind::Cluster);
+        wants.is_some_and(|wants| wants.star && wants.names.iter().all(known))
+            && self.answered.contains(&Kind::Cluster)
+            && !self.asked.contains(&(Kind::Cluster, None))
+    }
+
+    /// No route points at a cluster that the client does not hold.
+    fn check_routes(&mut self, view: &View, now: Moment) -> Result<(), String> {
+        // SotW cannot say that a route is gone: the client goes on with what nobody stands for, until it is told anew.
+        if self.variant == Variant::Sotw {
+            let routes = self.told.keys().filter(|(kind, _)| *kind == Kind::Route);
+            let gone = routes.filter(|(kind, name)| self.visible(view, *kind, name, now) == Seen::Gone);
+            let gone: Vec<_> = gone.map(|(_, name)| name.clone()).collect();
+            self.early_routes.extend(gone);
+        }
+        let clusters = self.wants.get(&Kind::Cluster).filter(|_| self.has_all_clusters(view, now));
+        let Some(clusters) = clusters else { return Ok(()) };
+        for ((_, name), told) in &self.told {
+            let Some(Content { target: Some(target), .. }) = told else { continue };
+            if self.early_routes.contains(name) {
+                continue;
+            }
+            let held = match self.told.get(&(Kind::Cluster, target.clone())) {
+                Some(told) => told.is_some(),
+                None => clusters.came_with.contains_key(target),
+            };
+            // A SotW client that is behind what is remembered of bodies is the written-down exception of I7.
+            let gone_at = view.stars.get(&Kind::Cluster).and_then(|star| star.gone.get(target));
+            let forgotten = gone_at.is_some_and(|at| self.short_memory || now - *at >= BODIES_KEPT);
+            let excused = self.variant == Variant::Sotw && forgotten;
+            ensure(held || excused, || format!("{name} points at {target}, which the client does not hold"))?;
+        }
+        Ok(())
+    }
+
+    /// What must be so once nothing moves any more.
+    pub fn at_rest(&self, held: &BTreeMap<(Kind, String), Content>, view: &View, now: Moment) -> Result<(), String> {
+        for (kind, wants) in &self.wants {
+            let expected = self.expected(view, *kind, now);
+            for name in &wants.names {
+                let seen = self.visible(view, *kind, name, now);
+                ensure(seen != Seen::Unknown, || format!("nothing is known of {name}, and nobody asks"))?;
+                let absent = self.variant == Variant::Delta && seen == Seen::Gone;
+                let told = matches!(self.told.get(&(*kind, name.clone())), Some(None));
+                ensure(!absent || told, || format!("{name} is absent and the client was not told"))?;
+            }
+            // A partial type has no empty answer in SotW (SOTW-25).
+            if wants.star && (self.variant == Variant::Delta || kind.full_state()) {
+                ensure(self.answered.contains(kind) || wants.stated, || format!("* of {kind:?} was never answered"))?;
+            }
+            for (name, content) in &expected {
+                let Some(held) = held.get(&(*kind, name.clone())) else {
+                    return Err(format!("at rest the client lacks {name}"));
+                };
+                ensure(self.equal(held, content), || format!("at rest the client has {held:?} for {content:?}"))?;
+            }
+            let partial = self.variant == Variant::Sotw && !kind.full_state();
+            for (of, name) in held.keys().filter(|(of, _)| of == kind) {
+                let extra = !expected.contains_key(name) && (wants.star || wants.names.contains(name));
+                ensure(!extra || partial, || format!("at rest the client still has {name} of {of:?}"))?;
+            }
+        }
+        for name in &self.needs_endpoints {
+            let seen = self.visible(view, Kind::Endpoints, name, now);
+            let silent = self.variant == Variant::Sotw && seen == Seen::Gone;
+            ensure(silent, || format!("a cluster waits for {name}, which never followed it"))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a client of this kind can tell the two apart.
+    fn equal(&self, one: &Content, other: &Content) -> bool {
+        let beside = self.variant == Variant::Delta || self.wrappers;
+        one.body() == other.body() && (!beside || (&one.alias, one.metadata) == (&other.alias, other.metadata))
+    }
+
+    fn equal_sets(&self, one: &[Content], other: &[Content]) -> bool {
+        one.len() == other.len()
+            && one.iter().all(|one| other.iter().any(|other| one.name == other.name && self.equal(one, other)))
+    }
+}
+
+const BODIES_KEPT: Duration = Duration::from_secs(60);
+const HOLD: Duration = Duration::from_secs(2);

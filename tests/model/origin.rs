@@ -1,0 +1,242 @@
+//! A naive control plane: it remembers what it last sent to each stream, and sends what differs.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
+use weir::proto::{Request, Response};
+
+use crate::content::{Content, Kind};
+
+pub type Set = BTreeMap<String, Content>;
+
+/// What is true for one node: what `*` gives, and what a name gives, which may differ.
+#[derive(Debug, Default, Clone)]
+pub struct Truth {
+    pub star: BTreeMap<Kind, Set>,
+    pub named: BTreeMap<Kind, Set>,
+}
+
+impl Truth {
+    pub fn of(&self, kind: Kind, star: bool) -> &Set {
+        static NONE: Set = Set::new();
+        if star { self.star.get(&kind) } else { self.named.get(&kind) }.unwrap_or(&NONE)
+    }
+}
+
+/// A response on its way to the relay, with what it means to a naive reader.
+#[derive(Debug, Clone)]
+pub struct Sent {
+    pub response: Response,
+    pub kind: Kind,
+    pub star: bool,
+    pub set: Vec<Content>,
+    pub gone: Vec<String>,
+    /// It is the complete set of a full-state type.
+    pub complete: bool,
+    /// A delta server's initial set ends here; nothing on the wire says so.
+    pub last_piece: bool,
+}
+
+/// The server's side of one stream.
+#[derive(Debug, Default)]
+pub struct Server {
+    topics: BTreeMap<Kind, Topic>,
+    nonce: u64,
+    pub out: VecDeque<Sent>,
+    pub nacked: u64,
+}
+
+#[derive(Debug, Default)]
+struct Topic {
+    delta: bool,
+    star: bool,
+    named_once: bool,
+    names: BTreeSet<String>,
+    /// What the server believes the other side has.
+    sent: BTreeMap<String, Content>,
+    told_absent: BTreeSet<String>,
+}
+
+impl Server {
+    pub fn read(&mut self, request: Request, truth: &Truth, pieces: bool, epoch: u64) {
+        match request {
+            Request::Sotw(request) => self.read_sotw(request, truth, epoch),
+            Request::Delta(request) => self.read_delta(request, truth, pieces, epoch),
+        }
+    }
+
+    /// Tells this stream of a change in the truth, if it concerns it.
+    pub fn push(&mut self, kind: Kind, truth: &Truth, epoch: u64) {
+        let Some(topic) = self.topics.get_mut(&kind) else { return };
+        let visible = topic.visible(kind, truth);
+        let changed: Vec<_> = visible.values().filter(|now| topic.sent.get(&now.name) != Some(now)).cloned().collect();
+        let gone: Vec<_> = topic.sent.keys().filter(|name| !visible.contains_key(*name)).cloned().collect();
+        if changed.is_empty() && gone.is_empty() {
+            return;
+        }
+        if topic.delta {
+            self.send_delta(kind, changed, gone, epoch, false);
+        } else if kind.full_state() {
+            self.send_full(kind, visible, epoch);
+        } else {
+            // A partial SotW type has no way to say that something is gone.
+            gone.iter().for_each(|name| drop(topic.sent.remove(name)));
+            if !changed.is_empty() {
+                self.send_sotw(kind, changed, epoch, false);
+            }
+        }
+    }
+
+    /// Sends everything once more under new versions.
+    pub fn repeat(&mut self, kind: Kind, epoch: u64) {
+        let Some(topic) = self.topics.get(&kind) else { return };
+        let all: Vec<_> = topic.sent.values().cloned().collect();
+        match (topic.delta, kind.full_state()) {
+            _ if all.is_empty() => {}
+            (true, _) => self.send_delta(kind, all, Vec::new(), epoch, false),
+            (false, full) => self.send_sotw(kind, all, epoch, full),
+        }
+    }
+
+    fn read_sotw(&mut self, request: DiscoveryRequest, truth: &Truth, epoch: u64) {
+        self.nacked += u64::from(request.error_detail.is_some());
+        let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.url() == request.type_url) else { return };
+        let first = !self.topics.contains_key(&kind);
+        let topic = self.topics.entry(kind).or_default();
+        let mut names: BTreeSet<_> = request.resource_names.into_iter().collect();
+        topic.named_once |= !names.is_empty();
+        let star = names.remove("*") || (names.is_empty() && kind.full_state() && !topic.named_once);
+        let joined = star && !topic.star;
+        let added: Vec<_> = names.difference(&topic.names).cloned().collect();
+        let shrunk = topic.names.difference(&names).next().is_some();
+        topic.sent.retain(|name, _| star || names.contains(name));
+        (topic.star, topic.names) = (star, names);
+        let visible = topic.visible(kind, truth);
+        if kind.full_state() {
+            if (joined || !added.is_empty() || shrunk) && (topic.star || !topic.names.is_empty()) {
+                self.send_full(kind, visible, epoch);
+            }
+            return;
+        }
+        let wanted = |content: &Content| (first && star) || joined || added.contains(&content.name);
+        let news: Vec<_> = visible.into_values().filter(wanted).collect();
+        if !news.is_empty() || joined {
+            self.send_sotw(kind, news, epoch, false);
+        }
+    }
+
+    fn read_delta(&mut self, request: DeltaDiscoveryRequest, truth: &Truth, pieces: bool, epoch: u64) {
+        self.nacked += u64::from(request.error_detail.is_some());
+        let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.url() == request.type_url) else { return };
+        let first = !self.topics.contains_key(&kind);
+        let topic = self.topics.entry(kind).or_default();
+        topic.delta = true;
+        let on = request.resource_names_subscribe;
+        let off = request.resource_names_unsubscribe;
+        let legacy = first && on.is_empty() && off.is_empty() && kind.full_state();
+        let joined = legacy || on.iter().any(|name| name == "*");
+        topic.star |= joined;
+        let asked: Vec<_> = on.into_iter().filter(|name| name != "*").collect();
+        topic.names.extend(asked.iter().cloned());
+        for name in off {
+            if name == "*" {
+                topic.star = false;
+            }
+            topic.names.remove(&name);
+            topic.sent.remove(&name);
+            topic.told_absent.remove(&name);
+        }
+        if !topic.star {
+            let names = topic.names.clone();
+            topic.sent.retain(|name, _| names.contains(name));
+        }
+        let visible = topic.visible(kind, truth);
+        let stated = request.initial_resource_versions;
+        let current = |content: &Content| stated.get(&content.name) == Some(&version_of(content, epoch));
+        if joined && topic.star {
+            for content in visible.values().filter(|content| current(content)) {
+                topic.sent.insert(content.name.clone(), content.clone());
+            }
+            let fresh: Vec<_> = visible.values().filter(|content| !current(content)).cloned().collect();
+            let gone: Vec<_> = stated.keys().filter(|name| !visible.contains_key(*name)).cloned().collect();
+            self.send_initial(kind, fresh, gone, pieces, epoch);
+        }
+        let (mut set, mut gone) = (Vec::new(), Vec::new());
+        for name in asked {
+            match visible.get(&name) {
+                Some(content) => set.push(content.clone()),
+                None => gone.push(name),
+            }
+        }
+        if !set.is_empty() || !gone.is_empty() {
+            self.send_delta(kind, set, gone, epoch, false);
+        }
+    }
+
+    fn send_initial(&mut self, kind: Kind, fresh: Vec<Content>, gone: Vec<String>, pieces: bool, epoch: u64) {
+        let mut chunks: Vec<Vec<Content>> = match pieces {
+            true => fresh.into_iter().map(|content| vec![content]).collect(),
+            false => vec![fresh],
+        };
+        let last = chunks.pop().unwrap_or_default();
+        chunks.into_iter().for_each(|chunk| self.send_delta(kind, chunk, Vec::new(), epoch, false));
+        self.send_delta(kind, last, gone, epoch, true);
+    }
+
+    fn send_delta(&mut self, kind: Kind, set: Vec<Content>, gone: Vec<String>, epoch: u64, last_piece: bool) {
+        self.nonce += 1;
+        let Some(topic) = self.topics.get_mut(&kind) else { return };
+        for content in &set {
+            topic.sent.insert(content.name.clone(), content.clone());
+        }
+        gone.iter().for_each(|name| drop(topic.sent.remove(name)));
+        let response = DeltaDiscoveryResponse {
+            resources: set.iter().map(|content| content.wrapper(version_of(content, epoch))).collect(),
+            type_url: kind.url().into(),
+            nonce: format!("n{}", self.nonce),
+            removed_resources: gone.clone(),
+            ..Default::default()
+        };
+        let star = topic.star;
+        let response = Response::Delta(response);
+        self.out.push_back(Sent { response, kind, star, set, gone, complete: false, last_piece });
+    }
+
+    fn send_full(&mut self, kind: Kind, visible: Set, epoch: u64) {
+        if let Some(topic) = self.topics.get_mut(&kind) {
+            topic.sent = visible.clone();
+        }
+        self.send_sotw(kind, visible.into_values().collect(), epoch, true);
+    }
+
+    fn send_sotw(&mut self, kind: Kind, set: Vec<Content>, epoch: u64, complete: bool) {
+        self.nonce += 1;
+        let Some(topic) = self.topics.get_mut(&kind) else { return };
+        for content in &set {
+            topic.sent.insert(content.name.clone(), content.clone());
+        }
+        let star = topic.star;
+        let response = Response::Sotw(DiscoveryResponse {
+            version_info: format!("{epoch}.{}", self.nonce),
+            resources: set.iter().map(Content::sotw).collect(),
+            type_url: kind.url().into(),
+            nonce: format!("n{}", self.nonce),
+            ..Default::default()
+        });
+        self.out.push_back(Sent { response, kind, star, set, gone: Vec::new(), complete, last_piece: false });
+    }
+}
+
+impl Topic {
+    fn visible(&self, kind: Kind, truth: &Truth) -> Set {
+        let mut visible = if self.star { truth.of(kind, true).clone() } else { Set::new() };
+        let named = truth.of(kind, false);
+        visible.extend(self.names.iter().filter_map(|name| Some((name.clone(), named.get(name)?.clone()))));
+        visible
+    }
+}
+
+/// A server's own version of a content. Another instance, another epoch, has others for the same.
+fn version_of(content: &Content, epoch: u64) -> String {
+    format!("{epoch}.{}.{}.{:?}", content.serial, content.metadata, content.alias)
+}

@@ -1,0 +1,113 @@
+//! How a history ends: everything runs until nothing moves, and then the final states are judged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir::protocol::moment::Moment;
+use weir::protocol::session::Variant;
+use weir::protocol::unit::Class;
+
+use crate::client::{Reaction, Return};
+use crate::content::{Kind, ensure, table};
+use crate::coverage::Event;
+use crate::world::{KEYS, Pulled, World};
+
+impl World {
+    /// Lets everything run until nothing moves any more, and no time would make it.
+    pub fn quiesce(&mut self) -> Result<(), String> {
+        (0..KEYS).for_each(|key| self.open_gates(key));
+        for _ in 0..2_000 {
+            if self.run_until_still()? {
+                continue;
+            }
+            let Some(deadline) = self.next_deadline()? else { return self.check_rest() };
+            let by = if deadline > self.now { deadline - self.now } else { Duration::from_micros(1) };
+            self.advance(by)?;
+        }
+        Err("it never goes quiet".into())
+    }
+
+    fn run_until_still(&mut self) -> Result<bool, String> {
+        let mut any = false;
+        for key in 0..KEYS {
+            self.settle(key, true)?;
+            any |= self.connect_upstream(key);
+            self.settle(key, true)?;
+            any |= self.origin_reads(key, usize::MAX);
+            any |= self.relay_reads(key, usize::MAX, true)?;
+        }
+        for at in 0..self.clients.len() {
+            if self.clients[at].ended {
+                let node = self.clients[at].judge.key;
+                self.reconnect(at, node, Return::TrueVersions)?;
+                any = true;
+            }
+            while self.session_reads(at)? {
+                any = true;
+            }
+            while !matches!(self.pull(at)?, Pulled::Nothing(_)) {
+                any = true;
+            }
+            while self.process(at, Reaction::Ack) {
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    fn next_deadline(&mut self) -> Result<Option<Moment>, String> {
+        let mut deadlines = Vec::new();
+        for rig in &mut self.units {
+            deadlines.extend(rig.unit.next_deadline());
+            deadlines.extend(rig.upstream.streams().iter().filter_map(|stream| stream.next_deadline()));
+        }
+        for at in 0..self.clients.len() {
+            match self.pull(at)? {
+                Pulled::Nothing(deadline) => deadlines.extend(deadline),
+                Pulled::Ended | Pulled::Reply => deadlines.push(self.now),
+            }
+        }
+        Ok(deadlines.into_iter().min())
+    }
+
+    fn check_rest(&mut self) -> Result<(), String> {
+        for client in self.clients.iter().filter(|client| !client.stalled) {
+            let rig = &mut self.units[usize::from(client.key)];
+            let state = rig.unit.state().clone();
+            let view = rig.view(&state).clone();
+            let at_rest = client.judge.at_rest(&client.held, &view, self.now);
+            let skipped = Kind::ALL.into_iter().any(|kind| client.judge.skipped(kind));
+            self.coverage.note_if(skipped && client.variant == Variant::Sotw, Event::SkippedBecauseVersionsAgree);
+            at_rest.map_err(|fault| format!("{:?} {:?} client: {fault}", client.profile, client.variant))?;
+        }
+        self.check_truth()
+    }
+
+    /// What the relay holds is what the control plane has, where the protocol lets it know.
+    fn check_truth(&self) -> Result<(), String> {
+        for (client, truth) in self.clients.iter().map(|client| (client, &self.truths[usize::from(client.key)])) {
+            for kind in client.judge.kinds().filter(|_| !client.stalled) {
+                let Some(wants) = client.judge.wants(kind) else { continue };
+                for name in wants.names.iter().filter(|_| !wants.star) {
+                    let Some(true_one) = truth.of(kind, false).get(name) else { continue };
+                    let held = client.held.get(&(kind, name.clone()));
+                    let equal = held.is_some_and(|held| held.body() == true_one.body());
+                    ensure(equal, || format!("{name} is {true_one:?} and the client has {held:?}"))?;
+                }
+            }
+        }
+        let mut bodies: BTreeMap<(Kind, Vec<u8>), *const weir::xds::Body> = BTreeMap::new();
+        for rig in &self.units {
+            for (kind, class) in Kind::ALL.into_iter().flat_map(|kind| [(kind, Class::Star), (kind, Class::Named)]) {
+                let shelf = rig.unit.state().shelf(&table().resolve(kind.url()), class);
+                for (_, resource) in shelf.iter().flat_map(|shelf| shelf.additions(Default::default())) {
+                    let at = Arc::as_ptr(&resource.body);
+                    let known = *bodies.entry((kind, resource.body.bytes().to_vec())).or_insert(at);
+                    ensure(known == at, || format!("the bytes of {} are held twice", resource.name))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! One unit of the relay with its upstream streams, and the log by which it is judged.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use weir::proto::Request;
+use weir::protocol::limits::Limits;
+use weir::protocol::moment::Moment;
+use weir::protocol::session::Variant;
+use weir::protocol::unit::{Class, Leases, State, Unit};
+use weir::protocol::upstream::{Epoch, Upstream};
+
+use crate::content::{Kind, table};
+use crate::origin::{Sent, Server};
+use crate::view::{Entry, View};
+
+/// One unit of the relay, its upstream streams, and the log by which it is judged.
+pub struct UnitRig {
+    pub unit: Unit,
+    pub upstream: Upstream,
+    pub links: Vec<Link>,
+    pub leases: Leases,
+    pub log: Vec<Entry>,
+    /// How long the log was when a state was published.
+    pub published: BTreeMap<u64, usize>,
+    pub views: BTreeMap<u64, View>,
+    /// Upstream itself never let a route point at nothing.
+    pub orderly: bool,
+    pub forgotten: Vec<(Kind, Option<String>)>,
+    /// What stands before a shut gate: upstream has said it, and the relay does not go by it yet.
+    pub gated: BTreeMap<Kind, Vec<Entry>>,
+    pub responses_since_publication: usize,
+}
+
+/// One upstream stream.
+#[derive(Default)]
+pub struct Link {
+    pub open: Option<Epoch>,
+    pub requests: VecDeque<Request>,
+    pub server: Server,
+    pub asked_at: BTreeMap<(Kind, String), Moment>,
+    /// What was on its way as the stream ended.
+    pub late: Vec<(Epoch, Sent)>,
+    pub wanted_stars: Vec<Kind>,
+}
+
+impl UnitRig {
+    pub fn new(variant: Variant, node: bytes::Bytes, limits: &Arc<Limits>) -> Self {
+        Self {
+            unit: Unit::new(table(), limits.clone()),
+            upstream: Upstream::new(variant, node, table(), limits.clone()),
+            links: Vec::new(),
+            leases: Leases::new(limits.clone()),
+            log: Vec::new(),
+            published: BTreeMap::from([(0, 0)]),
+            views: BTreeMap::new(),
+            orderly: true,
+            forgotten: Vec::new(),
+            gated: BTreeMap::new(),
+            responses_since_publication: 0,
+        }
+    }
+
+    /// What the log says up to what a state was made of.
+    pub fn view(&mut self, state: &State) -> &View {
+        let (log, published) = (&self.log, &self.published);
+        self.views.entry(number(state.mark)).or_insert_with_key(|mark| View::replay(&log[..published[mark]]))
+    }
+
+    pub fn note_publication(&mut self, state: &State, _changed: bool) {
+        let mark = number(state.mark);
+        if self.published.get(&mark) != Some(&self.log.len()) {
+            self.published.insert(mark, self.log.len());
+            self.views.remove(&mark);
+        }
+        let dangling = self.view(state).has_dangling_route();
+        self.orderly &= !dangling;
+    }
+
+    pub fn is_known(&self, kind: Kind) -> bool {
+        self.unit.state().shelf(&table().resolve(kind.url()), Class::Star).is_some()
+    }
+}
+
+pub fn number(mark: weir::protocol::unit::Seq) -> u64 {
+    let text = format!("{mark:?}");
+    text.trim_start_matches("Seq(").trim_end_matches(')').parse().unwrap()
+}
+
+pub fn mark_of(reply: &weir::protocol::session::Reply) -> u64 {
+    number(reply.mark)
+}
+
+pub fn note_asked(link: &mut Link, request: &Request, now: Moment) {
+    let (url, names) = match request {
+        Request::Sotw(request) => (&request.type_url, &request.resource_names),
+        Request::Delta(request) => (&request.type_url, &request.resource_names_subscribe),
+    };
+    let kind = Kind::ALL.into_iter().find(|kind| kind.url() == *url).unwrap();
+    let star = names.iter().any(|name| name == "*") || (names.is_empty() && kind.full_state());
+    if star && !link.wanted_stars.contains(&kind) {
+        link.wanted_stars.push(kind);
+    }
+    for name in names.iter().filter(|name| *name != "*") {
+        link.asked_at.entry((kind, name.clone())).or_insert(now);
+    }
+}

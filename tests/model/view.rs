@@ -1,0 +1,167 @@
+//! What upstream has said, recomputed from the beginning out of the log of what reached the relay.
+//!
+//! It shares no code with the model; where it repeats a waiting time, it does so in its own numbers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use weir::protocol::moment::Moment;
+
+use crate::content::{Content, Kind};
+use crate::origin::{Sent, Set};
+
+/// What reached the relay's unit, in order.
+#[derive(Debug, Clone)]
+pub enum Entry {
+    Said {
+        sent: Box<Sent>,
+        at: Moment,
+    },
+    Wanted {
+        kind: Kind,
+        name: Option<String>,
+        on: bool,
+    },
+    TimedOut {
+        kind: Kind,
+        name: String,
+    },
+    /// A stream with these `*` subscriptions ended.
+    Ended {
+        stars: Vec<Kind>,
+        at: Moment,
+    },
+}
+
+/// What upstream has said, as far as it was wanted.
+#[derive(Debug, Default, Clone)]
+pub struct View {
+    pub stars: BTreeMap<Kind, StarView>,
+    /// `None` is absence by evidence.
+    pub named: BTreeMap<(Kind, String), Option<Content>>,
+    wanted: BTreeSet<(Kind, Option<String>)>,
+}
+
+#[derive(Debug, Default, Clone)]
+pub struct StarView {
+    pub set: Set,
+    pub gone: BTreeMap<String, Moment>,
+    whole: bool,
+    /// It was whole on the wire, in one response.
+    complete: bool,
+    filling: Option<(Moment, Moment)>,
+}
+
+impl View {
+    pub fn replay(log: &[Entry]) -> Self {
+        let mut view = Self::default();
+        log.iter().for_each(|entry| view.add(entry));
+        view
+    }
+
+    fn add(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Said { sent, at } if sent.star => self.add_star(sent, *at),
+            Entry::Said { sent, .. } => self.add_named(sent),
+            Entry::Wanted { kind, name, on: true } => drop(self.wanted.insert((*kind, name.clone()))),
+            Entry::Wanted { kind, name, on: false } => {
+                self.wanted.remove(&(*kind, name.clone()));
+                match name {
+                    Some(name) => drop(self.named.remove(&(*kind, name.clone()))),
+                    None => drop(self.stars.remove(kind)),
+                }
+            }
+            Entry::TimedOut { kind, name } => drop(self.named.insert((*kind, name.clone()), None)),
+            Entry::Ended { stars, at } => {
+                for (_, star) in self.stars.iter_mut().filter(|(kind, _)| stars.contains(kind)) {
+                    star.whole |= star.is_settled(*at);
+                    star.filling = None;
+                }
+            }
+        }
+    }
+
+    fn add_star(&mut self, sent: &Sent, at: Moment) {
+        if !self.wanted.contains(&(sent.kind, None)) {
+            return;
+        }
+        let star = self.stars.entry(sent.kind).or_default();
+        if sent.complete {
+            star.gone.extend(star.set.keys().map(|name| (name.clone(), at)));
+            star.set.clear();
+            (star.whole, star.complete) = (true, true);
+        }
+        for content in &sent.set {
+            star.gone.remove(&content.name);
+            star.set.insert(content.name.clone(), content.clone());
+        }
+        for name in &sent.gone {
+            if star.set.remove(name).is_some() {
+                star.gone.insert(name.clone(), at);
+            }
+        }
+        let settled = star.is_settled(at);
+        (star.whole, star.complete) = (star.whole || settled, star.complete || settled);
+        let since = star.filling.map_or(at, |(since, _)| since);
+        star.filling = Some((since, at));
+        star.whole |= sent.last_piece;
+    }
+
+    fn add_named(&mut self, sent: &Sent) {
+        let wanted = |name: &String| self.wanted.contains(&(sent.kind, Some(name.clone())));
+        let mut news: Vec<(String, Option<Content>)> = Vec::new();
+        if sent.complete {
+            let present = |name: &String| sent.set.iter().any(|content| content.name == *name);
+            let held = self.named.iter().filter(|((kind, name), _)| *kind == sent.kind && !present(name));
+            news.extend(held.map(|((_, name), _)| (name.clone(), None)));
+        }
+        news.extend(sent.set.iter().map(|content| (content.name.clone(), Some(content.clone()))));
+        news.extend(sent.gone.iter().map(|name| (name.clone(), None)));
+        let news: Vec<_> = news.into_iter().filter(|(name, _)| wanted(name)).collect();
+        for (name, content) in news {
+            self.named.insert((sent.kind, name), content);
+        }
+    }
+
+    pub fn whole(&self, kind: Kind, stated: bool, now: Moment) -> bool {
+        let quiet = if stated { QUIET_STATED } else { QUIET_FRESH };
+        self.stars.get(&kind).is_some_and(|star| {
+            star.whole || star.filling.is_some_and(|(since, last)| (last + quiet).min(since + QUIET_CAP) <= now)
+        })
+    }
+
+    /// Whether somebody who cannot see which piece is the last knows that it is whole.
+    pub fn is_known_whole(&self, kind: Kind, now: Moment) -> bool {
+        self.stars.get(&kind).is_some_and(|star| star.complete || star.is_settled(now))
+    }
+
+    /// Whether a route that upstream gave names a cluster that upstream does not give to `*`.
+    pub fn has_dangling_route(&self) -> bool {
+        let Some(clusters) = self.stars.get(&Kind::Cluster).filter(|star| star.whole) else { return false };
+        self.routes().any(|target| !clusters.set.contains_key(target))
+    }
+
+    fn routes(&self) -> impl Iterator<Item = &String> {
+        let named = self.named.iter().filter(|((kind, _), _)| *kind == Kind::Route);
+        let named = named.filter_map(|(_, content)| content.as_ref());
+        let all = self.stars.get(&Kind::Route).into_iter().flat_map(|star| star.set.values());
+        named.chain(all).filter_map(|content| content.target.as_ref())
+    }
+
+    pub fn differs_by_class(&self) -> bool {
+        self.named.iter().any(|((kind, name), content)| {
+            let among_all = self.stars.get(kind).and_then(|star| star.set.get(name));
+            among_all.is_some() && content.as_ref().map(Content::body) != among_all.map(Content::body)
+        })
+    }
+}
+
+impl StarView {
+    fn is_settled(&self, now: Moment) -> bool {
+        self.filling.is_some_and(|(since, last)| (last + QUIET_STATED).min(since + QUIET_CAP) <= now)
+    }
+}
+
+const QUIET_FRESH: Duration = Duration::from_millis(500);
+const QUIET_STATED: Duration = Duration::from_secs(5);
+const QUIET_CAP: Duration = Duration::from_secs(15);
