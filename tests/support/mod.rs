@@ -1,0 +1,200 @@
+//! One unit and a few sessions, driven by hand: for tests that look at a single rule or a single cost.
+#![allow(dead_code)] // each test binary uses its own part of it
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Resource as Wrapper, Status};
+use weir::proto::{Any, Request};
+use weir::protocol::limits::Limits;
+use weir::protocol::moment::Moment;
+use weir::protocol::session::{Client, Reply, Session, Step, Variant};
+use weir::protocol::unit::{Class, Fact, Leases, SessionId, Unit, Wanted};
+use weir::xds::{BodyStore, Resource, Type, TypeTable};
+
+pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+pub const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+pub const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
+pub const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+
+pub struct Bench {
+    pub unit: Unit,
+    pub sessions: BTreeMap<SessionId, Session>,
+    pub leases: Leases,
+    pub now: Moment,
+    pub table: Arc<TypeTable>,
+    limits: Arc<Limits>,
+    store: BodyStore,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self::with(Limits::default())
+    }
+
+    pub fn with(limits: Limits) -> Self {
+        let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(limits));
+        Self {
+            unit: Unit::new(table.clone(), limits.clone()),
+            sessions: BTreeMap::new(),
+            leases: Leases::new(limits.clone()),
+            now: Moment::START,
+            table,
+            limits,
+            store: BodyStore::default(),
+        }
+    }
+
+    pub fn client(&mut self, variant: Variant) -> SessionId {
+        self.add(Client { variant, aggregated: true, grpc: false, wrappers: false })
+    }
+
+    pub fn add(&mut self, client: Client) -> SessionId {
+        let id = SessionId(self.sessions.len() as u64);
+        self.sessions.insert(id, Session::new(client, self.table.clone(), self.limits.clone()));
+        id
+    }
+
+    pub fn kind(&self, url: &str) -> Type {
+        self.table.resolve(url)
+    }
+
+    /// Upstream gives these to whoever asks, by `*` or by name, and to both alike.
+    pub fn set(&mut self, url: &str, resources: &[(&str, &str)]) {
+        let kind = self.kind(url);
+        let mut facts = Vec::new();
+        for (name, content) in resources {
+            let resource = self.resource(url, name, content);
+            for class in [Class::Star, Class::Named] {
+                let (kind, key, resource) = (kind.clone(), (*name).into(), resource.clone());
+                facts.push(Fact::Set { kind, class, key, resource });
+            }
+        }
+        self.apply(facts);
+    }
+
+    pub fn remove(&mut self, url: &str, name: &str) {
+        let gone = |class| Fact::Gone { kind: self.kind(url), class, key: name.into() };
+        let facts = [Class::Star, Class::Named].map(gone).into();
+        self.apply(facts);
+    }
+
+    /// Upstream's whole `*` set.
+    pub fn whole(&mut self, url: &str, resources: &[(&str, &str)]) {
+        let resources = resources.iter().map(|(name, content)| self.resource(url, name, content)).collect();
+        self.apply(vec![Fact::Whole { kind: self.kind(url), resources }]);
+    }
+
+    pub fn apply(&mut self, facts: Vec<Fact>) {
+        self.unit.apply(facts, self.now);
+        self.publish();
+    }
+
+    /// Publishes, and says how many sessions were woken.
+    pub fn publish(&mut self) -> usize {
+        let wakes = self.unit.publish();
+        for (id, marks) in &wakes.0 {
+            if let Some(session) = self.sessions.get_mut(id) {
+                marks.iter().for_each(|mark| session.on_mark(mark));
+            }
+        }
+        wakes.0.len()
+    }
+
+    pub fn resource(&mut self, url: &str, name: &str, content: &str) -> Arc<Resource> {
+        let kind = self.kind(url);
+        let mut body = vec![0x0a, u8::try_from(name.len()).unwrap()];
+        body.extend(name.bytes());
+        if url == CDS {
+            body.extend([0x1a, 4, 0x0a, 2, 0x1a, 0]); // its endpoints come over ADS, under its own name
+        }
+        body.extend([0xc2, 0x3e, u8::try_from(content.len()).unwrap()]);
+        body.extend(content.bytes());
+        let resource = Some(Any { type_url: url.into(), value: body.into() });
+        let wrapper = Wrapper { name: name.into(), resource, ..Default::default() };
+        Arc::new(Resource::from_wrapper(0, wrapper, &kind, &mut self.store).unwrap())
+    }
+
+    pub fn request(&mut self, id: SessionId, request: Request) {
+        let now = self.now;
+        let session = self.sessions.get_mut(&id).unwrap();
+        session.on_request(request, now);
+        for change in session.take_interest() {
+            self.unit.change_interest(id, change, now);
+        }
+        self.publish();
+    }
+
+    /// A SotW request in full, with the nonce of the last reply if there was one.
+    pub fn sotw(&mut self, id: SessionId, url: &str, names: &[&str], nonce: &str) {
+        self.request(
+            id,
+            Request::Sotw(DiscoveryRequest {
+                type_url: url.into(),
+                resource_names: names.iter().map(ToString::to_string).collect(),
+                response_nonce: nonce.into(),
+                ..Default::default()
+            }),
+        );
+    }
+
+    pub fn delta(&mut self, id: SessionId, url: &str, on: &[&str], off: &[&str]) {
+        self.request(
+            id,
+            Request::Delta(DeltaDiscoveryRequest {
+                type_url: url.into(),
+                resource_names_subscribe: on.iter().map(ToString::to_string).collect(),
+                resource_names_unsubscribe: off.iter().map(ToString::to_string).collect(),
+                ..Default::default()
+            }),
+        );
+    }
+
+    pub fn poll(&mut self, id: SessionId) -> Option<Reply> {
+        let state = self.unit.state().clone();
+        let session = self.sessions.get_mut(&id).unwrap();
+        match session.poll(&state, &mut self.leases, self.now) {
+            Step::Reply(reply) => Some(reply),
+            Step::Idle(_) => None,
+            Step::End(end) => panic!("the session ended: {end:?}"),
+        }
+    }
+
+    /// Everything that can be said now, as `type +set -removed`, with types by their first letter.
+    pub fn said(&mut self, id: SessionId) -> Vec<String> {
+        std::iter::from_fn(|| self.poll(id)).map(|reply| text_of(&reply)).collect()
+    }
+
+    pub fn later(&mut self, milliseconds: u64) {
+        self.now = self.now + Duration::from_millis(milliseconds);
+        self.unit.on_time(self.now);
+        self.publish();
+    }
+
+    /// What upstream would be asked for.
+    pub fn asked_upstream(&mut self) -> Vec<String> {
+        let change = |change: weir::protocol::unit::InterestChange| {
+            let name = match change.wanted {
+                Wanted::Star => "*".to_owned(),
+                Wanted::Name(name) => name.to_string(),
+            };
+            format!("{}{name}", if change.on { '+' } else { '-' })
+        };
+        self.unit.take_upstream_changes().into_iter().map(change).collect()
+    }
+}
+
+pub fn text_of(reply: &Reply) -> String {
+    let letter = reply.kind.name().rsplit('.').next().and_then(|name| name.chars().next()).unwrap_or('?');
+    let mut set: Vec<_> = reply.resources.iter().map(|resource| resource.name.to_string()).collect();
+    let mut removed: Vec<_> = reply.removed.iter().map(ToString::to_string).collect();
+    set.sort();
+    removed.sort();
+    let removed = if removed.is_empty() { String::new() } else { format!(" -{}", removed.join(",")) };
+    format!("{letter} {}{removed}", set.join(","))
+}
+
+pub fn refusal(code: i32) -> Option<Status> {
+    Some(Status { code, message: "no".into(), details: Vec::new() })
+}

@@ -1,0 +1,339 @@
+//! Rules of the relay as a client (spec section 6), on the pure model: requests out, responses in, facts out.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use support::{CDS, EDS, LDS, RDS};
+use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
+use weir::proto::{Any, Request, Response};
+use weir::protocol::moment::Moment;
+use weir::protocol::session::Variant;
+use weir::protocol::unit::{Fact, InterestChange, Wanted};
+use weir::protocol::upstream::{Epoch, Upstream};
+use weir::xds::{BodyStore, TypeTable};
+
+struct Bench {
+    upstream: Upstream,
+    table: Arc<TypeTable>,
+    store: BodyStore,
+    now: Moment,
+    epochs: Vec<Epoch>,
+}
+
+impl Bench {
+    fn new(variant: Variant) -> Self {
+        let table = Arc::new(TypeTable::new());
+        let upstream = Upstream::new(variant, Bytes::from_static(b"node"), table.clone(), Arc::default());
+        Self { upstream, table, store: BodyStore::default(), now: Moment::START, epochs: Vec::new() }
+    }
+
+    fn want(&mut self, url: &str, name: &str, on: bool) {
+        let wanted = if name == "*" { Wanted::Star } else { Wanted::Name(name.into()) };
+        self.upstream.want(InterestChange { kind: self.table.resolve(url), wanted, on }, self.now);
+    }
+
+    fn open(&mut self) {
+        self.epochs = self.upstream.streams().iter_mut().map(|stream| stream.opened()).collect();
+    }
+
+    fn end(&mut self, at: usize) -> Vec<Fact> {
+        let epoch = self.epochs[at];
+        self.upstream.streams()[at].ended(epoch)
+    }
+
+    /// Requests of one stream, each as `type [names]`, in delta `type +[on] -[off] {versions}`, with ACKs and NACKs told apart.
+    fn requests(&mut self, at: usize) -> Vec<String> {
+        let stream = &mut self.upstream.streams()[at];
+        let mut texts = Vec::new();
+        while let Some(request) = stream.next_request(self.now) {
+            texts.push(text_of(&request));
+        }
+        stream.written(self.now);
+        texts
+    }
+
+    fn respond(&mut self, at: usize, response: Response) -> Vec<String> {
+        let epoch = self.epochs[at];
+        let facts = self.upstream.streams()[at].on_response(epoch, response, &mut self.store);
+        facts.iter().map(fact_text).collect()
+    }
+
+    fn later(&mut self, duration: Duration) -> Vec<String> {
+        self.now = self.now + duration;
+        let facts = self.upstream.streams().iter_mut().flat_map(|stream| stream.on_time(self.now));
+        facts.map(|fact| fact_text(&fact)).collect()
+    }
+}
+
+fn text_of(request: &Request) -> String {
+    let letter = |url: &str| url.rsplit('.').next().and_then(|name| name.chars().next()).unwrap_or('?');
+    let node = |node: &Option<Bytes>| if node.is_some() { " with node" } else { "" };
+    match request {
+        Request::Sotw(request) => {
+            let nack = if request.error_detail.is_some() { " NACK" } else { "" };
+            let (version, nonce) = (&request.version_info, &request.response_nonce);
+            let names = request.resource_names.join(",");
+            format!("{} [{names}] v{version} n{nonce}{nack}{}", letter(&request.type_url), node(&request.node))
+        }
+        Request::Delta(request) => {
+            let nack = if request.error_detail.is_some() { " NACK" } else { "" };
+            let (on, off) = (request.resource_names_subscribe.join(","), request.resource_names_unsubscribe.join(","));
+            let versions: Vec<_> =
+                request.initial_resource_versions.iter().map(|(name, v)| format!("{name}:{v}")).collect();
+            let (letter, nonce) = (letter(&request.type_url), &request.response_nonce);
+            format!("{letter} +[{on}] -[{off}] {{{}}} n{nonce}{nack}{}", versions.join(","), node(&request.node))
+        }
+    }
+}
+
+fn fact_text(fact: &Fact) -> String {
+    match fact {
+        Fact::Set { class, key, .. } => format!("{class:?} {key} set"),
+        Fact::Gone { class, key, .. } => format!("{class:?} {key} gone"),
+        Fact::Whole { resources, .. } => {
+            let names: BTreeSet<_> = resources.iter().map(|resource| resource.name.to_string()).collect();
+            format!("whole {names:?}")
+        }
+        Fact::Piece { .. } => "piece".into(),
+        Fact::Interrupted { .. } => "interrupted".into(),
+    }
+}
+
+fn any(url: &str, name: &str) -> Any {
+    let mut value = vec![0x0a, u8::try_from(name.len()).unwrap()];
+    value.extend(name.bytes());
+    Any { type_url: url.into(), value: value.into() }
+}
+
+fn sotw(url: &str, names: &[&str], version: &str) -> Response {
+    Response::Sotw(DiscoveryResponse {
+        version_info: version.into(),
+        resources: names.iter().map(|name| any(url, name)).collect(),
+        type_url: url.into(),
+        nonce: format!("{version}!"),
+        ..Default::default()
+    })
+}
+
+fn delta(url: &str, names: &[&str], removed: &[&str], version: &str) -> Response {
+    let wrapper = |name: &&str| Resource {
+        version: version.into(),
+        name: name.to_string(),
+        resource: Some(any(url, name)),
+        ..Default::default()
+    };
+    Response::Delta(DeltaDiscoveryResponse {
+        resources: names.iter().map(wrapper).collect(),
+        removed_resources: removed.iter().map(ToString::to_string).collect(),
+        type_url: url.into(),
+        nonce: format!("{version}!"),
+        ..Default::default()
+    })
+}
+
+const WINDOW: Duration = Duration::from_millis(20);
+
+#[test]
+fn up_1_and_up_6_the_node_comes_once_and_types_in_make_before_break_order() {
+    let mut bench = Bench::new(Variant::Sotw);
+    for (url, name) in [(RDS, "r"), (LDS, "*"), (EDS, "e"), (CDS, "*")] {
+        bench.want(url, name, true);
+    }
+    bench.open();
+    assert_eq!(bench.requests(0), ["C [] v n with node", "C [e] v n", "L [] v n", "R [r] v n"]);
+}
+
+#[test]
+fn up_5_changes_of_interest_are_merged_and_the_first_goes_at_once() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(EDS, "a", true);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C +[a] -[] {} n with node"]);
+    bench.want(EDS, "b", true);
+    assert_eq!(bench.requests(0), [""; 0]);
+    bench.later(Duration::from_millis(5));
+    bench.want(EDS, "c", true);
+    bench.want(EDS, "a", false);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["C +[b,c] -[a] {} n"]);
+}
+
+#[test]
+fn up_7_a_wildcard_alone_goes_in_the_form_that_every_server_knows() {
+    for (variant, first) in [(Variant::Sotw, "L [] v n with node"), (Variant::Delta, "L +[] -[] {} n with node")] {
+        let mut bench = Bench::new(variant);
+        bench.want(LDS, "*", true);
+        bench.open();
+        assert_eq!(bench.requests(0), [first]);
+    }
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(EDS, "*", true);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C [*] v n with node"], "a type without that form");
+}
+
+#[test]
+fn up_8_a_wildcard_is_left_so_that_the_server_notices() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(LDS, "*", true);
+    bench.open();
+    bench.requests(0);
+    bench.want(LDS, "*", false);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["L [*] v n", "L [] v n"]);
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(LDS, "*", true);
+    bench.open();
+    bench.requests(0);
+    bench.want(LDS, "*", false);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["L +[] -[*] {} n"]);
+}
+
+#[test]
+fn xlat_13_a_wildcard_and_names_of_one_type_go_over_streams_of_their_own() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(CDS, "a", true);
+    bench.want(CDS, "*", true);
+    bench.want(EDS, "e", true);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C +[a] -[] {} n with node", "C +[e] -[] {} n"]);
+    assert_eq!(bench.requests(1), ["C +[] -[] {} n with node"]);
+    assert_eq!(bench.respond(1, delta(CDS, &["a", "b"], &[], "1")), ["Star a set", "Star b set", "piece"]);
+    assert_eq!(bench.respond(0, delta(CDS, &["a", "b"], &[], "1")), ["Named a set"], "UP-27");
+}
+
+#[test]
+fn up_11_up_13_and_up_14_a_new_stream_is_told_what_is_held_from_this_server() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(CDS, "*", true);
+    bench.want(EDS, "e", true);
+    bench.want(EDS, "unknown", true);
+    bench.open();
+    bench.requests(0);
+    bench.respond(0, delta(CDS, &["a", "b"], &[], "7"));
+    bench.respond(0, delta(CDS, &[], &["a"], "8"));
+    bench.respond(0, delta(EDS, &["e"], &[], "9"));
+    bench.end(0);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C +[] -[] {b:7} n with node", "C +[e,unknown] -[] {e:9} n"]);
+
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(CDS, "*", true);
+    bench.want(EDS, "e", true);
+    bench.open();
+    bench.requests(0);
+    bench.respond(0, sotw(CDS, &["a"], "7"));
+    bench.respond(0, sotw(EDS, &["e"], "9"));
+    bench.end(0);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C [] v7 n with node", "C [e] v n"]);
+}
+
+#[test]
+fn up_12_another_variant_starts_from_nothing() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(CDS, "*", true);
+    bench.open();
+    bench.requests(0);
+    bench.respond(0, delta(CDS, &["a"], &[], "7"));
+    bench.end(0);
+    bench.upstream.streams()[0].speak(Variant::Sotw);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C [] v n with node"]);
+}
+
+#[test]
+fn up_19_up_20_and_up_23_each_response_is_answered_and_the_good_part_of_a_bad_one_is_used() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(CDS, "*", true);
+    bench.open();
+    bench.requests(0);
+    bench.respond(0, sotw(CDS, &["a", "b"], "1"));
+    assert_eq!(bench.requests(0), ["C [] v1 n1!"]);
+    assert_eq!(bench.respond(0, sotw(CDS, &["a", "b", "b"], "2")), ["Star a set", "piece"], "b is named twice");
+    assert_eq!(bench.requests(0), ["C [] v1 n2! NACK"]);
+    assert_eq!(bench.respond(0, sotw(CDS, &["a"], "3")), ["whole {\"a\"}"]);
+    assert_eq!(bench.requests(0), ["C [] v3 n3!"]);
+}
+
+#[test]
+fn up_22_a_name_both_sent_and_removed_is_refused_and_keeps_its_value() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(EDS, "a", true);
+    bench.want(EDS, "b", true);
+    bench.open();
+    bench.requests(0);
+    assert_eq!(bench.respond(0, delta(EDS, &["a", "b"], &["b"], "1")), ["Named a set"]);
+    assert_eq!(bench.requests(0), ["C +[] -[] {} n1! NACK"]);
+}
+
+#[test]
+fn up_24_a_name_never_received_is_not_deleted_by_an_older_answer() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(LDS, "a", true);
+    bench.open();
+    bench.requests(0);
+    bench.want(LDS, "b", true);
+    bench.later(WINDOW);
+    bench.requests(0);
+    assert_eq!(bench.respond(0, sotw(LDS, &["a"], "1")), ["Named a set"], "it may answer the first request");
+    assert_eq!(bench.respond(0, sotw(LDS, &["a", "b"], "2")), ["Named a set", "Named b set"]);
+    assert_eq!(bench.respond(0, sotw(LDS, &["b"], "3")), ["Named b set", "Named a gone"]);
+    assert_eq!(bench.respond(0, sotw(EDS, &["x"], "4")), [""; 0], "UP-28: nobody asked");
+}
+
+#[test]
+fn up_35_up_36_and_up_37_silence_means_something_only_once_the_request_is_written() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(EDS, "a", true);
+    bench.open();
+    assert_eq!(bench.later(Duration::from_secs(40)), [""; 0], "still connecting");
+    bench.requests(0);
+    assert_eq!(bench.later(Duration::from_secs(14)), [""; 0]);
+    bench.end(0);
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "the server cannot answer");
+    bench.open();
+    bench.requests(0);
+    assert_eq!(bench.later(Duration::from_secs(14)), [""; 0]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Named a gone"]);
+    bench.want(EDS, "b", true);
+    bench.later(WINDOW);
+    bench.requests(0);
+    bench.respond(0, sotw(EDS, &["b"], "1"));
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "UP-38");
+}
+
+#[test]
+fn a_name_dropped_and_wanted_again_within_the_window_is_asked_for_anew() {
+    for (variant, told) in
+        [(Variant::Delta, ["C +[] -[a] {} n", "C +[a] -[] {} n"]), (Variant::Sotw, ["C [b] v n", "C [a,b] v n"])]
+    {
+        let mut bench = Bench::new(variant);
+        bench.want(EDS, "a", true);
+        bench.want(EDS, "b", true);
+        bench.open();
+        bench.requests(0);
+        bench.want(EDS, "a", false);
+        bench.want(EDS, "a", true);
+        bench.later(WINDOW);
+        assert_eq!(bench.requests(0), told, "the server would not send what it believes is held");
+    }
+}
+
+#[test]
+fn a_message_of_an_earlier_opening_is_nothing() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(CDS, "*", true);
+    bench.open();
+    let old = bench.epochs[0];
+    bench.end(0);
+    bench.open();
+    let facts = bench.upstream.streams()[0].on_response(old, sotw(CDS, &["a"], "1"), &mut bench.store);
+    assert!(facts.is_empty());
+    assert_eq!(bench.requests(0), ["C [] v n with node"], "nothing to answer");
+}
