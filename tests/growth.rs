@@ -1,0 +1,224 @@
+//! What things cost, counted: allocations and live bytes of the thread, and sessions woken. Counts do not depend on the
+//! machine, so these are laws and not benchmarks.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::Duration;
+
+use support::{Bench, CDS, EDS};
+use weir::protocol::limits::Limits;
+use weir::protocol::session::Variant;
+use weir::protocol::unit::SessionId;
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static LIVE: Cell<i64> = const { Cell::new(0) };
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[allow(unsafe_code)] // a counting allocator cannot be had otherwise; it passes everything on as it is
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        let _ = LIVE.try_with(|live| live.set(live.get() + layout.size() as i64));
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        let _ = LIVE.try_with(|live| live.set(live.get() - layout.size() as i64));
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+fn live_bytes() -> i64 {
+    LIVE.get()
+}
+
+fn name(number: usize) -> String {
+    format!("name-{number:06}")
+}
+
+/// A bench whose `*` of clusters has so many resources, and one session that wants them all.
+fn with_resources(count: usize) -> (Bench, SessionId) {
+    let mut bench = Bench::new();
+    let watcher = bench.client(Variant::Delta);
+    bench.delta(watcher, CDS, &["*"], &[]);
+    let names: Vec<_> = (0..count).map(name).collect();
+    let resources: Vec<_> = names.iter().map(|name| (name.as_str(), "one")).collect();
+    bench.whole(CDS, &resources);
+    while bench.poll(watcher).is_some() {}
+    (bench, watcher)
+}
+
+/// So many sessions, each of which wants two names of its own and the last of which also wants `shared`.
+fn with_sessions(count: usize) -> (Bench, Vec<SessionId>) {
+    let mut bench = Bench::new();
+    let ids: Vec<_> = (0..count).map(|_| bench.client(Variant::Delta)).collect();
+    for (number, id) in ids.iter().enumerate() {
+        let own = [name(2 * number), name(2 * number + 1)];
+        bench.delta(*id, EDS, &[&own[0], &own[1]], &[]);
+    }
+    bench.delta(ids[count - 1], EDS, &["shared"], &[]);
+    for number in 0..2 * count {
+        bench.set(EDS, &[(&name(number), "one")]);
+    }
+    bench.set(EDS, &[("shared", "one")]);
+    for id in &ids {
+        while bench.poll(*id).is_some() {}
+    }
+    (bench, ids)
+}
+
+/// The cost of applying, publishing and telling one change.
+fn one_change(resources: usize) -> u64 {
+    let (mut bench, watcher) = with_resources(resources);
+    let changed = name(resources / 2);
+    let resource = bench.resource(CDS, &changed, "two");
+    let kind = bench.kind(CDS);
+    allocations(|| {
+        let class = weir::protocol::unit::Class::Star;
+        let (key, kind) = (changed.as_str().into(), kind);
+        bench.apply(vec![weir::protocol::unit::Fact::Set { kind, class, key, resource }]);
+        let reply = bench.poll(watcher).unwrap();
+        assert_eq!(reply.resources.len(), 1);
+        assert!(bench.poll(watcher).is_none());
+    })
+}
+
+#[test]
+fn one_change_touches_a_bounded_number_of_entries_however_many_there_are() {
+    let (few, many) = (one_change(1_000), one_change(100_000));
+    println!("allocations for one change: {few} among 1,000 resources, {many} among 100,000");
+    // Two maps of logarithmic depth: a hundred times the resources is two or three levels more.
+    assert!(many <= few + 60 && many < 250, "{few} grew to {many}");
+}
+
+#[test]
+fn one_change_costs_what_its_interested_sessions_cost() {
+    let cost = |count| {
+        let (mut bench, ids) = with_sessions(count);
+        let resource = bench.resource(EDS, "shared", "two");
+        let kind = bench.kind(EDS);
+        let mut woken = 0;
+        let cost = allocations(|| {
+            let class = weir::protocol::unit::Class::Named;
+            let fact = weir::protocol::unit::Fact::Set { kind, class, key: "shared".into(), resource };
+            bench.unit.apply(vec![fact], bench.now);
+            woken = bench.publish();
+            assert!(bench.poll(ids[count - 1]).is_some());
+        });
+        assert_eq!(woken, 1, "of {count} sessions one wants it");
+        cost
+    };
+    let (few, many) = (cost(10), cost(5_000));
+    println!("allocations for one change that one session wants: {few} beside 9 others, {many} beside 4,999");
+    assert!(many <= few + 30, "{few} grew to {many}");
+}
+
+#[test]
+fn a_session_of_everything_keeps_nothing_of_it() {
+    let size = |count| {
+        let (mut bench, watcher) = with_resources(count);
+        let session = bench.sessions.remove(&watcher).unwrap();
+        let before = live_bytes();
+        drop(session);
+        before - live_bytes()
+    };
+    let (few, many) = (size(100), size(20_000));
+    println!("bytes of a session of *: {few} with 100 resources, {many} with 20,000");
+    assert_eq!(few, many);
+}
+
+#[test]
+fn an_idle_session_does_nothing() {
+    let (mut bench, ids) = with_sessions(100);
+    for round in 0..50 {
+        let resource = bench.resource(EDS, "shared", &round.to_string());
+        let kind = bench.kind(EDS);
+        let class = weir::protocol::unit::Class::Named;
+        bench
+            .unit
+            .apply(vec![weir::protocol::unit::Fact::Set { kind, class, key: "shared".into(), resource }], bench.now);
+        let wakes = bench.unit.publish();
+        assert!(wakes.0.keys().eq([&ids[99]]), "only who wants it is woken");
+    }
+    let footprint = bench.sessions[&ids[0]].footprint();
+    assert_eq!((footprint.owed, footprint.names), (0, 2));
+    // Asked all the same, it has nothing to say, and keeps no state alive by having been asked.
+    assert!(bench.poll(ids[0]).is_none());
+    bench.leases.sweep(bench.now);
+    assert_eq!(bench.leases.count(), 0);
+}
+
+#[test]
+fn a_stalled_client_costs_after_a_thousand_updates_what_it_cost_after_a_hundred() {
+    let growth = |variant, url, wanted: &str| {
+        let mut bench = Bench::new();
+        let stalled = bench.client(variant);
+        match variant {
+            Variant::Delta => bench.delta(stalled, url, &[wanted], &[]),
+            Variant::Sotw => bench.sotw(stalled, url, &[wanted], ""),
+        }
+        let names: Vec<_> = (0..50).map(name).collect();
+        let set: Vec<_> = names.iter().map(|name| (name.as_str(), "one")).collect();
+        bench.whole(url, &set);
+        while bench.poll(stalled).is_some() {}
+        // It takes one more reply, and then no other.
+        bench.set(url, &[(&name(7), "two")]);
+        let _last = bench.poll(stalled);
+        let mut sizes = Vec::new();
+        for round in 0..1_000 {
+            bench.set(url, &[(&name(round % 50), &format!("{round:06}"))]);
+            bench.later(10);
+            if round == 99 || round == 999 {
+                sizes.push(live_bytes());
+            }
+        }
+        (sizes[0], sizes[1])
+    };
+    for variant in [Variant::Delta, Variant::Sotw] {
+        for (url, wanted) in [(CDS, "*"), (EDS, "name-000007")] {
+            let (early, late) = growth(variant, url, wanted);
+            println!("{variant:?} {wanted}: {early} bytes after 100 updates, {late} after 1,000");
+            // Contents differ in length by some bytes, and hash maps and the body store breathe a little.
+            assert!(late - early < 40_000, "{variant:?} {wanted}: {early} grew to {late}");
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_of_the_dead_is_bounded_by_number_and_by_bytes() {
+    for (tombstones, tombstone_bytes) in [(50, 1 << 30), (1 << 30, 5_000)] {
+        let mut bench = Bench::with(Limits { tombstones, tombstone_bytes, ..Limits::default() });
+        let watcher = bench.client(Variant::Sotw);
+        bench.sotw(watcher, CDS, &["*"], "");
+        bench.whole(CDS, &[]);
+        let content = "x".repeat(200);
+        let mut sizes = Vec::new();
+        for round in 0..3_000 {
+            bench.set(CDS, &[(&name(round), &content)]);
+            bench.remove(CDS, &name(round));
+            bench.now = bench.now + Duration::from_millis(1);
+            if round == 299 || round == 2_999 {
+                sizes.push(live_bytes());
+            }
+        }
+        let (early, late) = (sizes[0], sizes[1]);
+        println!("{tombstones} names, {tombstone_bytes} bytes: {early} after 300 removals, {late} after 3,000");
+        // The names of the second case are not bounded by its limits: 2,700 of them at some 300 bytes each.
+        let allowed = if tombstones == 50 { 40_000 } else { 2_700 * 400 };
+        assert!(late - early < allowed, "{early} grew to {late}");
+    }
+}
