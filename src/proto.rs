@@ -16,6 +16,23 @@ pub enum Request {
     Delta(discovery::DeltaDiscoveryRequest),
 }
 
+impl Request {
+    /// The encoded node, if the request carries one.
+    pub fn node(&self) -> Option<&bytes::Bytes> {
+        match self {
+            Self::Sotw(request) => request.node.as_ref(),
+            Self::Delta(request) => request.node.as_ref(),
+        }
+    }
+
+    pub fn type_url(&self) -> &str {
+        match self {
+            Self::Sotw(request) => &request.type_url,
+            Self::Delta(request) => &request.type_url,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Response {
     Sotw(discovery::DiscoveryResponse),

@@ -498,3 +498,23 @@ fn trn_3_a_delta_only_type_asked_for_in_sotw_is_left_unanswered() {
     bench.sotw(client, CDS, &[], "");
     assert_eq!(bench.said(client), ["C a,b,c"]);
 }
+
+#[test]
+fn a_client_that_came_with_a_version_for_a_name_that_is_gone_gets_it_when_it_is_back() {
+    let mut bench = Bench::new();
+    let keeper = bench.client(Variant::Delta);
+    bench.delta(keeper, LDS, &["a"], &[]);
+    bench.remove(LDS, "a");
+    let client = bench.client(Variant::Sotw);
+    let request = DiscoveryRequest {
+        type_url: LDS.into(),
+        version_info: "7".into(),
+        resource_names: vec!["a".into()],
+        ..Default::default()
+    };
+    bench.request(client, Request::Sotw(request));
+    assert!(bench.poll(client).is_some_and(|reply| reply.resources.is_empty()));
+    bench.set(LDS, &[("a", "1")]);
+    bench.later(1_000);
+    assert_eq!(bench.said(client), ["L a"]);
+}

@@ -274,6 +274,13 @@ mod tests {
     }
 
     #[test]
+    fn a_client_without_an_id_is_not_given_one_where_ids_make_the_key() {
+        let rule = KeyRule::of(vec![KeyField::Id]);
+        let key = rule.key(&[]).unwrap();
+        assert_eq!(rule.key(&key.upstream_node()).unwrap(), key);
+    }
+
+    #[test]
     fn key_4_metadata_is_compared_canonically() {
         // Two encodings of {a: 1, b: null} whose map entries stand in different order.
         let a = b"\x0a\x0e\x0a\x01a\x12\x09\x11\0\0\0\0\0\0\xf0\x3f";
@@ -356,6 +363,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn the_key_of_an_upstream_node_is_the_key_it_was_made_from(
             fields in prop::collection::vec(field(), 0..5),

@@ -111,6 +111,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn any_bytes_end_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             prop_assert!(fields(&bytes).count() <= bytes.len());

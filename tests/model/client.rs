@@ -161,6 +161,12 @@ impl Pretend {
         }
         wish.named_once = true;
         let (star, names) = (wish.star, wish.names.clone());
+        if on.iter().any(|name| name == "*") {
+            // What is on its way answers names, and those that were dropped meanwhile do not come back as part of `*`.
+            for reply in self.replies.iter_mut().filter(|reply| Kind::of(&reply.kind) == kind) {
+                reply.resources.retain(|resource| names.contains(resource.name.as_str()));
+            }
+        }
         self.held.retain(|(of, name), _| *of != kind || star || names.contains(name));
         let nonce = self.nonces.get(&kind).map(u64::to_string).unwrap_or_default();
         let request = match self.variant {

@@ -31,6 +31,7 @@ pub enum Event {
     InterestExpired,
     Refetched,
     NodeChanged,
+    NodeChangedInMidStream,
     ReconnectTrueVersions,
     ReconnectOldVersions,
     ReconnectForeignVersions,

@@ -138,6 +138,10 @@ pub enum Op {
         key: u8,
         how: u8,
     },
+    ChangeNode {
+        client: u8,
+        node: u8,
+    },
     /// Everything that is on its way arrives.
     Run {
         client: u8,
@@ -269,7 +273,8 @@ fn take(world: &mut World, history: &History, step: &Op) -> Result<(), String> {
             world.pull(at(&client))?;
         }
         Op::Process { client, reaction } => {
-            let reaction = [Reaction::Ack, Reaction::Ack, Reaction::Nack, Reaction::Silence][usize::from(reaction % 4)];
+            let reaction =
+                [Reaction::Ack, Reaction::Nack, Reaction::Nack, Reaction::Silence][usize::from(reaction % 4)];
             world.process(at(&client), reaction);
         }
         Op::Silence { client, on } => world.clients[at(&client)].silent = on,
@@ -282,6 +287,7 @@ fn take(world: &mut World, history: &History, step: &Op) -> Result<(), String> {
             let returns = [Return::Fresh, Return::TrueVersions, Return::OldVersions, Return::ForeignVersions];
             world.reconnect(at(&client), key, returns[usize::from(how % 4)])?;
         }
+        Op::ChangeNode { client, node } => world.change_node(at(&client), node)?,
         Op::Run { client } => run_one(world, at(&client))?,
         Op::RunAll => (0..history.clients.len()).try_for_each(|at| run_one(world, at))?,
     }
@@ -442,11 +448,12 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (client(), kind(), number()).prop_map(|(client, kind, number)| Op::Forget { client, kind, number }),
         6 => client().prop_map(|client| Op::SessionReads { client }),
         8 => client().prop_map(|client| Op::Pull { client }),
-        6 => (client(), any::<u8>()).prop_map(|(client, reaction)| Op::Process { client, reaction }),
+        8 => (client(), any::<u8>()).prop_map(|(client, reaction)| Op::Process { client, reaction }),
         1 => (client(), any::<bool>()).prop_map(|(client, on)| Op::Silence { client, on }),
         1 => (client(), any::<bool>()).prop_map(|(client, on)| Op::Stall { client, on }),
         1 => client().prop_map(|client| Op::Snapshot { client }),
         2 => (client(), key(), 0..4u8).prop_map(|(client, key, how)| Op::Reconnect { client, key, how }),
+        1 => (client(), 0..KEYS).prop_map(|(client, node)| Op::ChangeNode { client, node }),
     ];
     prop_oneof![
         60 => origin,

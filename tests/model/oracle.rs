@@ -196,6 +196,11 @@ impl Judge {
         self.forget_unwanted(kind);
     }
 
+    /// Endpoints that are known not to exist are waited for no more, also if they come to exist later.
+    pub fn on_poll(&mut self, view: &View) {
+        self.warming.retain(|name, _| view.named.get(&(Kind::Endpoints, name.clone())) != Some(&None));
+    }
+
     pub fn on_answer(&mut self, kind: Kind, nonce: u64) {
         if kind == Kind::Cluster {
             self.warming.retain(|_, sent| *sent > nonce);
@@ -476,7 +481,9 @@ impl Judge {
         if held.is_some_and(|held| held.body() == content.body()) {
             let differs = !held.is_some_and(|held| self.equal(held, content));
             let asked = [None, Some(content.name.clone())].into_iter().any(|name| self.asked.contains(&(kind, name)));
-            if told.is_none() || asked || differs || self.made_a_detour(log, kind, content) {
+            // Sent by itself it was sent for a reason, which the caller has judged.
+            let alone = self.variant == Variant::Delta;
+            if alone || told.is_none() || asked || differs || self.made_a_detour(log, kind, content) {
                 self.may_follow.insert(endpoints);
             }
             return;

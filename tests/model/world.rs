@@ -7,11 +7,12 @@ use std::time::Duration;
 use prost::Message;
 use prost_types::{Struct, Value, value};
 use weir::proto::Request;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::proto::node::Node;
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
-use weir::protocol::session::{Answer, Client, Session, Step, Variant};
+use weir::protocol::session::{Answer, Client, End, Identity, Session, Step, Variant};
 use weir::protocol::unit::{Class, Fact, SessionId, Wanted};
 use weir::xds::{BodyStore, KeyField, KeyRule, SharingKey};
 
@@ -38,7 +39,7 @@ pub struct World {
     store: BodyStore,
     limits: Arc<Limits>,
     next_id: u64,
-    rule: KeyRule,
+    rule: Arc<KeyRule>,
     keys: Vec<SharingKey>,
     pub coverage: Coverage,
 }
@@ -52,6 +53,7 @@ impl World {
             true => KeyRule::of(vec![KeyField::Cluster]),
             false => KeyRule::default(),
         };
+        let rule = Arc::new(rule);
         let keys: Vec<_> = (0..KEYS).map(|node| rule.key(&encoded_node(node, 0)).unwrap()).collect();
         let units = keys.iter().map(|key| UnitRig::new(upstream, key.upstream_node(), &limits)).collect();
         Self {
@@ -76,7 +78,7 @@ impl World {
     pub fn add_client(&mut self, profile: Profile, variant: Variant, node: u8, wrappers: bool) -> usize {
         let key = self.unit_of(node);
         let client = client_of(profile, variant, wrappers);
-        let (id, session) = self.new_session(client.clone());
+        let (id, session) = self.new_session(client.clone(), node);
         let mut pretend = Pretend::new(id, key, node, profile, client, session);
         pretend.judge.short_memory = self.limits.tombstone_bytes < 1000;
         if profile == Profile::Envoy {
@@ -93,9 +95,43 @@ impl World {
         u8::try_from(self.keys.iter().position(|known| *known == key).unwrap()).unwrap()
     }
 
-    fn new_session(&mut self, client: Client) -> (SessionId, Session) {
+    fn new_session(&mut self, client: Client, node: u8) -> (SessionId, Session) {
         self.next_id += 1;
-        (SessionId(self.next_id), Session::new(client, table(), self.limits.clone()))
+        let identity = Identity::of(self.rule.clone(), &encoded_node(node, self.next_id)).unwrap();
+        let session = Session::new(client, table(), self.limits.clone()).identified(identity);
+        (SessionId(self.next_id), session)
+    }
+
+    /// The client says on its stream that it is another node now, or the same in other words.
+    pub fn change_node(&mut self, at: usize, node: u8) -> Result<(), String> {
+        self.next_id += 1;
+        let encoded = encoded_node(node, self.next_id).into();
+        let client = &mut self.clients[at];
+        let Some(kind) = client.judge.kinds().next().filter(|_| !client.ended) else { return Ok(()) };
+        let wish = client.wish(kind).clone();
+        let request = match client.variant {
+            Variant::Sotw => {
+                let star = (wish.star && wish.named_once).then(|| "*".to_owned());
+                let resource_names = wish.names.into_iter().chain(star).collect();
+                let type_url = kind.url().into();
+                Request::Sotw(DiscoveryRequest { node: Some(encoded), resource_names, type_url, ..Default::default() })
+            }
+            Variant::Delta => {
+                let type_url = kind.url().into();
+                Request::Delta(DeltaDiscoveryRequest { node: Some(encoded), type_url, ..Default::default() })
+            }
+        };
+        client.requests.push_back(request);
+        while self.session_reads(at)? {}
+        if node != self.clients[at].judge.key {
+            self.coverage.note(Event::NodeChangedInMidStream);
+            let state = self.units[usize::from(self.clients[at].key)].unit.state().clone();
+            let leases = &mut self.units[usize::from(self.clients[at].key)].leases;
+            let step = self.clients[at].session.poll(&state, leases, self.now);
+            ensure(matches!(step, Step::End(End::OtherKey)), || "served on under its old key".into())?;
+            self.reconnect(at, node, Return::TrueVersions)?;
+        }
+        Ok(())
     }
 
     // ---- the control plane
@@ -162,12 +198,8 @@ impl World {
             for _ in 0..how_many {
                 let Some(request) = link.requests.pop_front() else { break };
                 any = true;
-                let shown = match &request {
-                    Request::Sotw(request) => request.node.clone(),
-                    Request::Delta(request) => request.node.clone(),
-                };
                 // The server answers for the node that it is shown.
-                let tenant = shown.map(|node| tenant_of(&node));
+                let tenant = request.node().map(|node| tenant_of(node));
                 assert!(tenant.is_none_or(|tenant| tenant.is_none_or(|tenant| tenant == key.to_string())));
                 link.server.read(request, &self.truths[usize::from(key)], self.pieces, self.epoch);
             }
@@ -448,6 +480,7 @@ impl World {
         let state = rig.unit.state().clone();
         let before = rig.leases.count();
         let working_on = client.session.working_on();
+        client.judge.on_poll(rig.view(&state));
         match client.session.poll(&state, &mut rig.leases, self.now) {
             Step::Reply(reply) => {
                 let limit = self.limits.leased_states;
@@ -506,7 +539,7 @@ impl World {
         let (profile, variant) = (self.clients[at].profile, self.clients[at].variant);
         let key = self.unit_of(node);
         let client = client_of(profile, variant, self.clients[at].judge.wrappers);
-        let (id, session) = self.new_session(client.clone());
+        let (id, session) = self.new_session(client.clone(), node);
         let pretend = &mut self.clients[at];
         // What was on its way is lost with the stream.
         match how {

@@ -195,7 +195,8 @@ impl Subscription {
                 // What the client holds is in the union still, and goes with the reduced set.
                 Known::Gone(_) if held && self.owed.get(&name).is_some_and(|owed| owed.asked) => {
                     if let Some(owed) = self.owed.get_mut(&name) {
-                        (owed.asked, owed.changed) = (false, Some(mark));
+                        // A change that came later than this state is still owed as such.
+                        (owed.asked, owed.changed) = (false, owed.changed.max(Some(mark)));
                     }
                     continue;
                 }

@@ -17,6 +17,7 @@ mod answers;
 mod client;
 mod full_state;
 mod hold;
+mod identity;
 mod progress;
 mod removals;
 mod reply;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 
 pub use answers::{Answer, Verdict};
 pub use client::{Client, Variant};
+pub use identity::Identity;
 pub use reply::Reply;
 pub use requests::BadRequest;
 
@@ -44,6 +46,7 @@ use crate::xds::{Role, Type, TypeTable};
 #[derive(Debug)]
 pub struct Session {
     client: Client,
+    identity: Option<Identity>,
     subscriptions: BTreeMap<Type, Subscription>,
     lease: Option<Lease>,
     /// How far it has come: never served from a state older than this.
@@ -72,6 +75,8 @@ pub enum Step {
 pub enum End {
     /// The client is behind what is remembered of removals; coming back, it says what it holds.
     BehindHorizon,
+    /// The client is another one now, and is served as such when it comes back (SOTW-11, KEY-14).
+    OtherKey,
     Bad(BadRequest),
 }
 
@@ -114,6 +119,7 @@ impl Session {
     pub fn new(client: Client, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         Self {
             client,
+            identity: None,
             subscriptions: BTreeMap::new(),
             lease: None,
             reached: Seq::ZERO,
@@ -127,9 +133,20 @@ impl Session {
         }
     }
 
+    /// From here on a node that leads to another key ends the stream.
+    pub fn identified(self, identity: Identity) -> Self {
+        Self { identity: Some(identity), ..self }
+    }
+
     /// Takes over what the client wants, and what it says of replies it has had.
     pub fn on_request(&mut self, request: Request, now: Moment) -> Option<Answer> {
         if self.end.is_some() {
+            return None;
+        }
+        if let (Some(identity), Some(node)) = (&mut self.identity, request.node())
+            && !identity.still_is(node)
+        {
+            self.end = Some(End::OtherKey);
             return None;
         }
         match self.take_request(request, now) {

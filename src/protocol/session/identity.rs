@@ -1,0 +1,58 @@
+//! Who a stream's client is. The node comes once for certain, and with some clients on every request (TRN-11, SOTW-10).
+
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::xds::{KeyRule, NodeError, SharingKey};
+
+/// The key that a stream was given with its first node, and what it takes to see that a later node means the same.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    rule: Arc<KeyRule>,
+    key: SharingKey,
+    /// Of the node as last seen: Envoy repeats 61 kB of it with each request, and equal bytes need no second look.
+    seen: u128,
+}
+
+impl Identity {
+    pub fn of(rule: Arc<KeyRule>, node: &[u8]) -> Result<Self, NodeError> {
+        let key = rule.key(node)?;
+        Ok(Self { rule, key, seen: xxh3_128(node) })
+    }
+
+    pub fn key(&self) -> &SharingKey {
+        &self.key
+    }
+
+    /// Whether a later node still leads to the same key (KEY-14). One that cannot be read does not.
+    pub fn still_is(&mut self, node: &[u8]) -> bool {
+        let hash = xxh3_128(node);
+        if hash == self.seen {
+            return true;
+        }
+        self.seen = hash;
+        self.rule.key(node).is_ok_and(|key| key == self.key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::proto::node::Node;
+
+    fn node(id: &str, cluster: &str) -> Vec<u8> {
+        Node { id: id.into(), cluster: cluster.into(), ..Node::default() }.encode_to_vec()
+    }
+
+    #[test]
+    fn key_14_another_key_is_another_client_and_another_id_is_not() {
+        let mut identity = Identity::of(Arc::default(), &node("1", "web")).unwrap();
+        assert!(identity.still_is(&node("1", "web")));
+        assert!(identity.still_is(&node("2", "web")), "the id is not in the key");
+        assert!(!identity.still_is(&node("2", "other")));
+        assert!(!identity.still_is(&[0x0a, 9]));
+    }
+}
