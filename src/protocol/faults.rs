@@ -35,6 +35,8 @@ pub enum Fault {
     RemoveBeforeAdding,
     /// I7, ORD-7: merged updates send the latest set at once.
     NoUnion,
+    /// I7: of several changes of a name only the last counts, and a state before it seems to have none.
+    LastChangeOnly,
     /// I7: clients that warm clusters are not sent endpoints again.
     NoForcedEndpoints,
     /// A route goes out while its cluster still waits for endpoints.
@@ -56,7 +58,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::LeaseEveryState,
         Self::IgnoreHorizon,
         Self::KeepEveryNonce,
@@ -72,6 +74,7 @@ impl Fault {
         Self::TakeLateMessages,
         Self::RemoveBeforeAdding,
         Self::NoUnion,
+        Self::LastChangeOnly,
         Self::NoForcedEndpoints,
         Self::NoRoutingHold,
         Self::LeavingEndsItForAll,

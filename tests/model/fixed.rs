@@ -64,6 +64,21 @@ fn a_cluster_changed_before_and_after_the_route_to_it_is_held_by_a_client_that_r
 }
 
 #[test]
+fn a_route_changed_before_and_after_a_removal_is_told_first_by_a_client_that_reads_in_between() {
+    each_combination(|world| {
+        world.set(0, Kind::Cluster, 1, true, true, |_| {});
+        route_to(world, "c1");
+        world.delete(0, Kind::Cluster, 0, true, true);
+        arrive(world);
+        assert!(pull(world), "the new cluster");
+        world.set(0, Kind::Cluster, 2, true, true, |_| {});
+        route_to(world, "c2");
+        arrive(world);
+        while pull(world) {}
+    });
+}
+
+#[test]
 fn a_removal_between_two_changes_of_the_route_that_named_it_comes_after_the_route() {
     each_combination(|world| {
         world.clients[0].stalled = true;

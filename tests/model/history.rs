@@ -388,16 +388,43 @@ fn strategy() -> impl Strategy<Value = History> {
     });
     let clients = prop::collection::vec(client, 1..6);
     let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.2));
-    (variant(), clients, flags, prop::collection::vec(op(), 5..140)).prop_map(
-        |(upstream, clients, (pieces, orderly, short_memory), steps)| History {
-            upstream,
-            clients,
-            pieces,
-            orderly,
-            short_memory,
-            steps,
-        },
-    )
+    let anything = prop::collection::vec(op(), 5..140);
+    let steps = prop_oneof![3 => anything, 1 => moves()];
+    (variant(), clients, flags, steps).prop_map(|(upstream, clients, (pieces, orderly, short_memory), steps)| History {
+        upstream,
+        clients,
+        pieces,
+        orderly,
+        short_memory,
+        steps,
+    })
+}
+
+/// Clients that route, and clusters that come and go under them: where the order of replies matters most.
+fn moves() -> impl Strategy<Value = Vec<Op>> {
+    let prepare = (0..6u8).flat_map(|client| {
+        let star = Op::Star { client, kind: Kind::Cluster, on: true };
+        [
+            star,
+            Op::Subscribe { client, kind: Kind::Route, number: 0 },
+            Op::Subscribe { client, kind: Kind::Route, number: 1 },
+        ]
+    });
+    let start = Op::Move { key: 0, route: 0, to: 0, from: 3 };
+    let prepare: Vec<_> = [start].into_iter().chain(prepare).chain([Op::RunAll, Op::RunAll]).collect();
+    let (number, client) = (|| 0..4u8, || 0..6u8);
+    let step = prop_oneof![
+        4 => (0..2u8, number(), number()).prop_map(|(route, to, from)| Op::Move { key: 0, route, to, from }),
+        1 => (number(), any::<u8>())
+            .prop_map(|(number, target)| Op::Set { key: 0, kind: Kind::Cluster, number, target, class: 7 }),
+        4 => (1..4u8, any::<bool>()).prop_map(|(how_many, publish)| Op::RelayReads { key: 0, how_many, publish }),
+        8 => client().prop_map(|client| Op::Pull { client }),
+        4 => (client(), any::<u8>()).prop_map(|(client, reaction)| Op::Process { client, reaction }),
+        4 => client().prop_map(|client| Op::SessionReads { client }),
+        2 => prop::sample::select(vec![30u32, 120, 500, 1_100]).prop_map(|milliseconds| Op::Advance { milliseconds }),
+        1 => Just(Op::OriginReads { key: 0, how_many: 9 }),
+    ];
+    prop::collection::vec(step, 5..60).prop_map(move |steps| prepare.iter().cloned().chain(steps).collect())
 }
 
 fn op() -> impl Strategy<Value = Op> {

@@ -342,6 +342,9 @@ impl World {
         rig.note_publication(&state, before != state.mark);
         let differ = rig.view(&state).differs_by_class();
         self.coverage.note_if(differ, Event::StarAndNameDiffer);
+        if self.trace {
+            println!("unit {key} publishes {:?}: {:?}", state.mark, wakes.0);
+        }
         for (session, marks) in wakes.0 {
             if let Some(client) = self.clients.iter_mut().find(|client| client.id == session) {
                 marks.iter().for_each(|mark| client.session.on_mark(mark));

@@ -59,7 +59,7 @@ impl Subscription {
     ) -> Option<Owed> {
         let mark = view.state.mark;
         let forced = owed.forced.is_some_and(|due| due <= view.now);
-        let changed = owed.changed.is_some_and(|seq| seq <= mark);
+        let changed = owed.changed_by(mark);
         if !(owed.asked || forced || changed) {
             return Some(owed);
         }

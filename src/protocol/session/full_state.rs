@@ -60,8 +60,7 @@ impl Subscription {
         let of_star =
             self.star.as_ref().zip(shelf).is_some_and(|(star, shelf)| shelf.additions(star.added).next().is_some());
         let here = |name| matches!(self.known(kind, name, view), Known::Here(_));
-        let changed = |seq: Option<Seq>| seq.is_some_and(|seq| seq <= view.state.mark);
-        of_star || self.owed.iter().any(|(name, owed)| changed(owed.changed) && here(name))
+        of_star || self.owed.iter().any(|(name, owed)| owed.changed_by(view.state.mark) && here(name))
     }
 
     fn any_removal(&self, kind: &Type, view: &View) -> bool {
@@ -70,8 +69,7 @@ impl Subscription {
             star.progress.as_ref().is_some_and(|progress| shelf.removals(progress.removals()).next().is_some())
         });
         let gone = |name| matches!(self.known(kind, name, view), Known::Gone(_));
-        let changed = |seq: Option<Seq>| seq.is_some_and(|seq| seq <= view.state.mark);
-        let by_name = self.owed.iter().any(|(name, owed)| changed(owed.changed) && gone(name));
+        let by_name = self.owed.iter().any(|(name, owed)| owed.changed_by(view.state.mark) && gone(name));
         self.missed_removals || of_star || by_name
     }
 
@@ -195,8 +193,8 @@ impl Subscription {
                 // What the client holds is in the union still, and goes with the reduced set.
                 Known::Gone(_) if held && self.owed.get(&name).is_some_and(|owed| owed.asked) => {
                     if let Some(owed) = self.owed.get_mut(&name) {
-                        // A change that came later than this state is still owed as such.
-                        (owed.asked, owed.changed) = (false, owed.changed.max(Some(mark)));
+                        owed.asked = false;
+                        owed.changed_at(mark);
                     }
                     continue;
                 }

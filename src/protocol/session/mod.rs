@@ -161,7 +161,8 @@ impl Session {
     /// A name that this client asked for has changed in the unit.
     pub fn on_mark(&mut self, mark: &Mark) {
         if let Some(subscription) = self.subscriptions.get_mut(&mark.kind) {
-            subscription.on_mark(&mark.name, mark.seq);
+            let forget_earlier = self.limits.faults.has(Fault::LastChangeOnly);
+            subscription.on_mark(&mark.name, mark.seq, forget_earlier);
         }
     }
 

@@ -38,9 +38,7 @@ impl Subscription {
     fn remove_owed(&mut self, kind: &Type, view: &View, draft: &mut Draft, said: &mut HashSet<Name>) {
         let mark = view.state.mark;
         for (name, owed) in std::mem::take(&mut self.owed) {
-            let ripe = owed.asked
-                || owed.changed.is_some_and(|seq| seq <= mark)
-                || owed.forced.is_some_and(|due| due <= view.now);
+            let ripe = owed.asked || owed.changed_by(mark) || owed.forced.is_some_and(|due| due <= view.now);
             let gone = matches!(self.known(kind, &name, view), Known::Gone(_));
             if !ripe || !gone || draft.bytes >= view.limits.reply_bytes {
                 self.owed.insert(name, owed);

@@ -157,7 +157,7 @@ impl Changes<'_> {
             subscription.owed.retain(|name, _| names.contains_key(name));
             // What the client has of these may be what `*` showed: it is compared with what the names have.
             for name in subscription.names.keys() {
-                subscription.owed.entry(name.clone()).or_default().changed.get_or_insert(Seq::ZERO);
+                subscription.owed.entry(name.clone()).or_default().changed_at(Seq::ZERO);
             }
         }
     }

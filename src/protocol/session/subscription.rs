@@ -70,13 +70,20 @@ pub(super) struct Told {
     pub came_with: bool,
 }
 
+/// Changes of a name that are untold. A state between the first and the last has some of them, and tells those.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Changes {
+    first: Seq,
+    last: Seq,
+}
+
 /// Why a name has to be told.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Owed {
     /// The client asked, and is answered whatever it holds (DELTA-10).
     pub asked: bool,
-    /// It changed, last at this number.
-    pub changed: Option<Seq>,
+    /// It changed.
+    pub changed: Option<Changes>,
     /// A cluster waits for it, from then on with or without a change.
     pub forced: Option<Moment>,
 }
@@ -125,10 +132,11 @@ impl Subscription {
         }
     }
 
-    pub fn on_mark(&mut self, name: &Name, seq: Seq) {
+    pub fn on_mark(&mut self, name: &Name, seq: Seq, forget_earlier: bool) {
         if self.names.contains_key(name) {
             let owed = self.owed.entry(name.clone()).or_default();
-            owed.changed = owed.changed.max(Some(seq));
+            owed.changed = owed.changed.filter(|_| !forget_earlier);
+            owed.changed_at(seq);
         }
     }
 
@@ -233,9 +241,20 @@ impl Owed {
         Self { asked: true, ..Self::default() }
     }
 
+    pub fn changed_at(&mut self, seq: Seq) {
+        let changes = self.changed.get_or_insert(Changes { first: seq, last: seq });
+        changes.first = changes.first.min(seq);
+        changes.last = changes.last.max(seq);
+    }
+
+    /// Whether a state has a change that is untold.
+    pub fn changed_by(&self, mark: Seq) -> bool {
+        self.changed.is_some_and(|changes| changes.first <= mark)
+    }
+
     /// What is left after the state up to `mark` has been told.
     pub fn after(self, mark: Seq) -> Option<Self> {
-        let changed = self.changed.filter(|seq| *seq > mark);
-        changed.map(|seq| Self { changed: Some(seq), ..Self::default() })
+        let last = self.changed.map(|changes| changes.last).filter(|last| *last > mark)?;
+        Some(Self { changed: Some(Changes { first: mark.next(), last }), ..Self::default() })
     }
 }
