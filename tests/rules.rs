@@ -518,3 +518,13 @@ fn a_client_that_came_with_a_version_for_a_name_that_is_gone_gets_it_when_it_is_
     bench.later(1_000);
     assert_eq!(bench.said(client), ["L a"]);
 }
+
+#[test]
+fn i10_a_client_that_asks_for_ever_new_types_is_ended() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    (0..65).for_each(|number| bench.delta(client, &format!("example.org/type.{number}"), &["a"], &[]));
+    let state = bench.unit.state().clone();
+    let step = bench.sessions.get_mut(&client).unwrap().poll(&state, &mut bench.leases, bench.now);
+    assert!(matches!(step, weir::protocol::session::Step::End(_)));
+}

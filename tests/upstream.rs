@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use support::{CDS, EDS, LDS, RDS};
-use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
+use weir::proto::discovery::{
+    DeltaDiscoveryResponse, DiscoveryResponse, Resource, ResourceError, ResourceName, Status,
+};
 use weir::proto::{Any, Request, Response};
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
@@ -98,7 +100,7 @@ fn fact_text(fact: &Fact) -> String {
             let names: BTreeSet<_> = resources.iter().map(|resource| resource.name.to_string()).collect();
             format!("whole {names:?}")
         }
-        Fact::Piece { .. } => "piece".into(),
+        Fact::Piece { flawed, .. } => if *flawed { "flawed piece" } else { "piece" }.into(),
         Fact::Interrupted { .. } => "interrupted".into(),
     }
 }
@@ -255,7 +257,8 @@ fn up_19_up_20_and_up_23_each_response_is_answered_and_the_good_part_of_a_bad_on
     bench.requests(0);
     bench.respond(0, sotw(CDS, &["a", "b"], "1"));
     assert_eq!(bench.requests(0), ["C [] v1 n1!"]);
-    assert_eq!(bench.respond(0, sotw(CDS, &["a", "b", "b"], "2")), ["Star a set", "piece"], "b is named twice");
+    let facts = bench.respond(0, sotw(CDS, &["a", "b", "b"], "2"));
+    assert_eq!(facts, ["Star a set", "flawed piece"], "b is named twice");
     assert_eq!(bench.requests(0), ["C [] v1 n2! NACK"]);
     assert_eq!(bench.respond(0, sotw(CDS, &["a"], "3")), ["whole {\"a\"}"]);
     assert_eq!(bench.requests(0), ["C [] v3 n3!"]);
@@ -336,4 +339,72 @@ fn a_message_of_an_earlier_opening_is_nothing() {
     let facts = bench.upstream.streams()[0].on_response(old, sotw(CDS, &["a"], "1"), &mut bench.store);
     assert!(facts.is_empty());
     assert_eq!(bench.requests(0), ["C [] v n with node"], "nothing to answer");
+}
+
+#[test]
+fn up_25_a_set_with_something_refused_is_not_whole_for_those_who_hold_something() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(CDS, "*", true);
+    bench.open();
+    bench.requests(0);
+    assert_eq!(bench.respond(0, delta(CDS, &["a", "b", "b"], &[], "1")), ["Star a set", "flawed piece"]);
+    assert_eq!(bench.respond(0, delta(CDS, &["c"], &[], "2")), ["Star c set", "flawed piece"], "b is still unknown");
+    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "3")), ["Star b set", "piece"]);
+}
+
+#[test]
+fn up_38_a_name_whose_answer_could_not_be_used_is_not_called_absent() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(EDS, "a", true);
+    bench.open();
+    bench.requests(0);
+    assert_eq!(bench.respond(0, delta(EDS, &["a"], &["a"], "1")), [""; 0]);
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
+}
+
+#[test]
+fn up_44_and_up_45_an_error_says_absent_only_where_it_means_that() {
+    let respond = |code| {
+        let mut bench = Bench::new(Variant::Sotw);
+        bench.want(LDS, "a", true);
+        bench.want(LDS, "b", true);
+        bench.open();
+        bench.requests(0);
+        bench.respond(0, sotw(LDS, &["a", "b"], "1"));
+        bench.requests(0);
+        let Response::Sotw(mut response) = sotw(LDS, &["b"], "2") else { unreachable!() };
+        let resource_name = Some(ResourceName { name: "a".into(), ..Default::default() });
+        let error_detail = Some(Status { code, ..Default::default() });
+        response.resource_errors = vec![ResourceError { resource_name, error_detail }];
+        (bench.respond(0, Response::Sotw(response)), bench.requests(0))
+    };
+    let unavailable = respond(14);
+    assert_eq!(unavailable, (vec!["Named b set".to_owned()], vec!["L [a,b] v2 n2!".to_owned()]), "a counts as present");
+    assert_eq!(respond(5).0, ["Named b set", "Named a gone"]);
+    assert_eq!(respond(7).0, ["Named b set"], "what is held and not allowed any more is kept (UP-47)");
+    assert_eq!(respond(0).1, ["L [a,b] v1 n2! NACK"], "an error that says OK is refused (UP-22)");
+}
+
+#[test]
+fn up_20_each_answer_has_the_version_that_was_in_use_after_its_own_response() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(CDS, "*", true);
+    bench.open();
+    bench.requests(0);
+    bench.respond(0, sotw(CDS, &["a", "a"], "1"));
+    bench.respond(0, sotw(CDS, &["a"], "2"));
+    assert_eq!(bench.requests(0), ["C [] v n1! NACK", "C [] v2 n2!"]);
+}
+
+#[test]
+fn a_change_of_variant_does_not_keep_what_was_deleted_meanwhile() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(CDS, "*", true);
+    bench.open();
+    bench.requests(0);
+    bench.respond(0, sotw(CDS, &["a", "b"], "1"));
+    bench.end(0);
+    bench.upstream.streams()[0].speak(Variant::Delta);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C +[] -[] {a:,b:} n with node"], "the server has to say what became of them");
 }

@@ -33,6 +33,8 @@ pub enum Fault {
     TakeLateMessages,
     /// I7: removals go before additions.
     RemoveBeforeAdding,
+    /// I7: removals are told while the unit has not counted what the client asked for.
+    RemoveBeforeCounted,
     /// I7, ORD-7: merged updates send the latest set at once.
     NoUnion,
     /// I7: of several changes of a name only the last counts, and a state before it seems to have none.
@@ -58,7 +60,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::LeaseEveryState,
         Self::IgnoreHorizon,
         Self::KeepEveryNonce,
@@ -73,6 +75,7 @@ impl Fault {
         Self::VersionsFromUpstream,
         Self::TakeLateMessages,
         Self::RemoveBeforeAdding,
+        Self::RemoveBeforeCounted,
         Self::NoUnion,
         Self::LastChangeOnly,
         Self::NoForcedEndpoints,

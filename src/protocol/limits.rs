@@ -39,6 +39,12 @@ pub struct Limits {
     pub interest_window: Duration,
     /// Time without an answer after which a name requested upstream is held not to exist.
     pub resource_timer: Duration,
+    /// Answers that an upstream server may be owed per type before the oldest are given up.
+    pub owed_answers: usize,
+    /// Types that one session may ask for.
+    pub types: usize,
+    /// Names that one session may ask for of one type.
+    pub names: usize,
     /// Bytes of an error text that are kept or sent.
     pub error_bytes: usize,
     pub faults: Faults,
@@ -64,6 +70,9 @@ impl Default for Limits {
             reply_bytes: 2 << 20,
             interest_window: Duration::from_millis(20),
             resource_timer: Duration::from_secs(15),
+            owed_answers: 1024,
+            types: 64,
+            names: 100_000,
             error_bytes: 4096,
             faults: Faults::NONE,
         }

@@ -59,17 +59,30 @@ struct Beside {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     #[error("resource {index}: type {found} in a response of {expected}")]
-    ForeignType { index: usize, found: String, expected: String },
+    ForeignType { index: usize, name: Option<Name>, found: String, expected: String },
     #[error("resource {index}: no name")]
     Nameless { index: usize },
     #[error("resource {index}: not a readable wrapper")]
     Wrapper { index: usize },
     #[error("resource {index}: no body")]
-    Bodyless { index: usize },
+    Bodyless { index: usize, name: Option<Name> },
     #[error("{name}: named twice")]
     Duplicate { name: Name },
     #[error("{name}: both sent and removed")]
     SentAndRemoved { name: Name },
+    #[error("{name}: an error that says {why}")]
+    Error { name: Name, why: &'static str },
+}
+
+impl Malformed {
+    /// The resource that was meant, if that can be told: it is present, though of no use (UP-25).
+    pub fn name(&self) -> Option<&Name> {
+        match self {
+            Self::ForeignType { name, .. } | Self::Bodyless { name, .. } => name.as_ref(),
+            Self::Duplicate { name } | Self::SentAndRemoved { name } | Self::Error { name, .. } => Some(name),
+            Self::Nameless { .. } | Self::Wrapper { .. } => None,
+        }
+    }
 }
 
 impl Resource {
@@ -102,7 +115,7 @@ impl Resource {
             return Self::from_wrapper(index, wrapper, kind, store);
         }
         if found != kind.name() {
-            return Err(foreign(index, found, kind));
+            return Err(foreign(index, None, found, kind));
         }
         let name = own_name(kind, &any.value).ok_or(Malformed::Nameless { index })?;
         Ok(Self::assemble(name, &any.value, kind, None, None, store))
@@ -116,10 +129,10 @@ impl Resource {
         store: &mut BodyStore,
     ) -> Result<Self, Malformed> {
         let name = wrapper_name(&wrapper);
-        let any = wrapper.resource.ok_or(Malformed::Bodyless { index })?;
+        let Some(any) = wrapper.resource else { return Err(Malformed::Bodyless { index, name }) };
         let found = any.type_url.rsplit_once('/').map_or(&*any.type_url, |(_, name)| name);
         if found != kind.name() {
-            return Err(foreign(index, found, kind));
+            return Err(foreign(index, name, found, kind));
         }
         let name = name.or_else(|| own_name(kind, &any.value)).ok_or(Malformed::Nameless { index })?;
         let beside = Beside {
@@ -173,8 +186,8 @@ fn own_name(kind: &Type, body: &[u8]) -> Option<Name> {
     wire::last_text(body, kind.info().name_field?).map(Name::from)
 }
 
-fn foreign(index: usize, found: &str, kind: &Type) -> Malformed {
-    Malformed::ForeignType { index, found: found.into(), expected: kind.name().into() }
+fn foreign(index: usize, name: Option<Name>, found: &str, kind: &Type) -> Malformed {
+    Malformed::ForeignType { index, name, found: found.into(), expected: kind.name().into() }
 }
 
 #[cfg(test)]
@@ -230,7 +243,7 @@ mod tests {
 
     #[test]
     fn up_22_what_cannot_be_a_resource_says_why() {
-        assert_eq!(read(|w| w.resource = None).unwrap_err(), Malformed::Bodyless { index: 0 });
+        assert_eq!(read(|w| w.resource = None).unwrap_err(), Malformed::Bodyless { index: 0, name: Some("c".into()) });
         let foreign = read(|w| w.resource.as_mut().unwrap().type_url = "x/y.Z".into()).unwrap_err();
         assert!(matches!(foreign, Malformed::ForeignType { .. }));
         let nameless = read(|w| {

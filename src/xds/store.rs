@@ -22,6 +22,9 @@ impl BodyStore {
         let hash = ContentHash::of_body(kind.name(), bytes);
         let same_hash = self.bodies.entry(hash).or_default();
         let held = same_hash.iter().filter_map(Weak::upgrade).find(|body| body.bytes() == bytes);
+        if held.is_none() {
+            same_hash.retain(|body| body.strong_count() > 0);
+        }
         held.unwrap_or_else(|| {
             let body = Arc::new(Body::copied(hash, bytes));
             same_hash.push(Arc::downgrade(&body));
@@ -53,6 +56,13 @@ mod tests {
         let one = store.intern(&table.resolve("a.B"), b"body");
         assert!(Arc::ptr_eq(&one, &store.intern(&table.resolve("a.B"), b"body")));
         assert!(!Arc::ptr_eq(&one, &store.intern(&table.resolve("a.C"), b"body")));
+    }
+
+    #[test]
+    fn a_content_that_comes_and_goes_leaves_nothing_behind() {
+        let (mut store, kind) = (BodyStore::default(), TypeTable::new().resolve("a.B"));
+        (0..1_000).for_each(|_| drop(store.intern(&kind, b"body")));
+        assert_eq!(store.bodies.values().map(Vec::len).sum::<usize>(), 1);
     }
 
     #[test]

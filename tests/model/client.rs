@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use weir::protocol::session::{Client, Reply, Session, Variant};
-use weir::protocol::unit::SessionId;
+use weir::protocol::unit::{InterestChange, SessionId};
 
 use crate::content::{Content, Kind, version};
 use crate::oracle::Judge;
@@ -45,6 +45,8 @@ pub struct Pretend {
     pub replies: VecDeque<Reply>,
     nonces: BTreeMap<Kind, u64>,
     versions: BTreeMap<Kind, String>,
+    /// Changes of interest on their way to the unit.
+    pub interest: VecDeque<(SessionId, u8, Vec<InterestChange>)>,
     pub silent: bool,
     pub stalled: bool,
     pub ended: bool,
@@ -84,6 +86,7 @@ impl Pretend {
             replies: VecDeque::new(),
             nonces: BTreeMap::new(),
             versions: BTreeMap::new(),
+            interest: VecDeque::new(),
             silent: false,
             stalled: false,
             ended: false,

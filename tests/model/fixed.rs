@@ -201,3 +201,42 @@ fn up_32_and_i4_an_outage_is_not_told_to_anybody() {
         assert!((1..=3).contains(&newcomers), "{newcomers} replies, all to the newcomer");
     });
 }
+
+/// A second client asks for a route that is known already, and the route moves before the unit has counted that it asked.
+pub fn a_route_moves_before_interest_is_counted(downstream: Variant, faults: Faults) -> Result<(), String> {
+    let mut world = World::new(Variant::Delta, faults, |_| {});
+    world.set(0, Kind::Cluster, 0, true, true, |_| {});
+    world.set(0, Kind::Endpoints, 0, true, true, |_| {});
+    world.set(0, Kind::Route, 0, true, true, |route| route.target = Some("c0".into()));
+    for at in 0..2 {
+        world.add_client(Profile::Envoy, downstream, 0, false);
+        if at == 0 {
+            world.clients[0].change(Kind::Route, &["r0".into()], &[]);
+        }
+        world.quiesce()?;
+    }
+    world.slow_interest = true;
+    world.clients[1].change(Kind::Route, &["r0".into()], &[]);
+    let tell = |world: &mut World| -> Result<(), String> {
+        while world.session_reads(1)? {}
+        while matches!(world.pull(1)?, Pulled::Reply) {
+            world.process(1, Reaction::Ack);
+        }
+        Ok(())
+    };
+    tell(&mut world)?;
+    world.set(0, Kind::Cluster, 1, true, true, |_| {});
+    route_to(&mut world, "c1");
+    world.delete(0, Kind::Cluster, 0, true, true);
+    world.relay_reads(0, usize::MAX, true)?;
+    world.advance(Duration::from_millis(600))?;
+    tell(&mut world)?;
+    world.quiesce()
+}
+
+#[test]
+fn removals_wait_until_what_the_client_asked_for_is_counted() {
+    for downstream in BOTH {
+        a_route_moves_before_interest_is_counted(downstream, Faults::NONE).unwrap();
+    }
+}

@@ -24,6 +24,8 @@ pub struct History {
     orderly: bool,
     /// Few tombstones, so that the horizon is near.
     short_memory: bool,
+    /// What a client wants reaches the unit only when a step says so.
+    slow_interest: bool,
     steps: Vec<Op>,
 }
 
@@ -142,6 +144,9 @@ pub enum Op {
         client: u8,
         node: u8,
     },
+    CountInterest {
+        client: u8,
+    },
     /// Everything that is on its way arrives.
     Run {
         client: u8,
@@ -199,6 +204,7 @@ fn play(history: &History, faults: Faults, coverage: &mut Coverage) -> Result<()
         }
     });
     world.pieces = history.pieces;
+    world.slow_interest = history.slow_interest;
     std::mem::swap(&mut world.coverage, coverage);
     let outcome = play_in(&mut world, history);
     std::mem::swap(&mut world.coverage, coverage);
@@ -288,6 +294,7 @@ fn take(world: &mut World, history: &History, step: &Op) -> Result<(), String> {
             world.reconnect(at(&client), key, returns[usize::from(how % 4)])?;
         }
         Op::ChangeNode { client, node } => world.change_node(at(&client), node)?,
+        Op::CountInterest { client } => world.count_interest(at(&client))?,
         Op::Run { client } => run_one(world, at(&client))?,
         Op::RunAll => (0..history.clients.len()).try_for_each(|at| run_one(world, at))?,
     }
@@ -368,6 +375,7 @@ fn run_one(world: &mut World, at: usize) -> Result<(), String> {
     let key = world.clients[at].key;
     for _ in 0..8 {
         while world.session_reads(at)? {}
+        world.count_interest(at)?;
         world.connect_upstream(key);
         world.settle(key, true)?;
         world.origin_reads(key, usize::MAX);
@@ -387,17 +395,20 @@ fn strategy() -> impl Strategy<Value = History> {
         (profile, if profile == Profile::Grpc { Variant::Sotw } else { variant }, key, wrappers)
     });
     let clients = prop::collection::vec(client, 1..6);
-    let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.2));
+    let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), prop::bool::weighted(0.3));
     let anything = prop::collection::vec(op(), 5..140);
     let steps = prop_oneof![3 => anything, 1 => moves()];
-    (variant(), clients, flags, steps).prop_map(|(upstream, clients, (pieces, orderly, short_memory), steps)| History {
-        upstream,
-        clients,
-        pieces,
-        orderly,
-        short_memory,
-        steps,
-    })
+    (variant(), clients, flags, steps).prop_map(
+        |(upstream, clients, (pieces, orderly, short_memory, slow_interest), steps)| History {
+            upstream,
+            clients,
+            pieces,
+            orderly,
+            short_memory,
+            slow_interest,
+            steps,
+        },
+    )
 }
 
 /// Clients that route, and clusters that come and go under them: where the order of replies matters most.
@@ -423,6 +434,9 @@ fn moves() -> impl Strategy<Value = Vec<Op>> {
         4 => client().prop_map(|client| Op::SessionReads { client }),
         2 => prop::sample::select(vec![30u32, 120, 500, 1_100]).prop_map(|milliseconds| Op::Advance { milliseconds }),
         1 => Just(Op::OriginReads { key: 0, how_many: 9 }),
+        1 => (client(), 0..2u8).prop_map(|(client, number)| Op::Unsubscribe { client, kind: Kind::Route, number }),
+        2 => (client(), 0..2u8).prop_map(|(client, number)| Op::Subscribe { client, kind: Kind::Route, number }),
+        1 => client().prop_map(|client| Op::CountInterest { client }),
     ];
     prop::collection::vec(step, 5..60).prop_map(move |steps| prepare.iter().cloned().chain(steps).collect())
 }
@@ -481,6 +495,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => client().prop_map(|client| Op::Snapshot { client }),
         2 => (client(), key(), 0..4u8).prop_map(|(client, key, how)| Op::Reconnect { client, key, how }),
         1 => (client(), 0..KEYS).prop_map(|(client, node)| Op::ChangeNode { client, node }),
+        3 => client().prop_map(|client| Op::CountInterest { client }),
     ];
     prop_oneof![
         60 => origin,

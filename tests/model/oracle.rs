@@ -197,7 +197,11 @@ impl Judge {
     }
 
     /// Endpoints that are known not to exist are waited for no more, also if they come to exist later.
-    pub fn on_poll(&mut self, view: &View) {
+    pub fn on_poll(&mut self, view: &View, nothing_kept_back: bool) {
+        // The total time runs for one change that is kept back, through however many clusters.
+        if nothing_kept_back && self.warming.is_empty() {
+            self.warm_since = None;
+        }
         self.warming.retain(|name, _| view.named.get(&(Kind::Endpoints, name.clone())) != Some(&None));
     }
 
@@ -497,9 +501,7 @@ impl Judge {
             || self.asked.contains(&(kind, None))
             || self.asked.contains(&(kind, Some(content.name.clone())));
         if !first {
-            if self.warming.is_empty() {
-                self.warm_since = Some(now);
-            }
+            self.warm_since.get_or_insert(now);
             self.warming.insert(endpoints, nonce);
         }
     }
@@ -560,7 +562,7 @@ impl Judge {
             };
             // A SotW client that is behind what is remembered of bodies is the written-down exception of I7.
             let gone_at = view.stars.get(&Kind::Cluster).and_then(|star| star.gone.get(target));
-            let forgotten = gone_at.is_some_and(|at| self.short_memory || now - *at >= BODIES_KEPT);
+            let forgotten = self.short_memory || gone_at.is_some_and(|at| now - *at >= BODIES_KEPT);
             let excused = self.variant == Variant::Sotw && forgotten;
             ensure(held || excused, || format!("{name} points at {target}, which the client does not hold"))?;
         }

@@ -33,6 +33,7 @@ pub struct World {
     pub clients: Vec<Pretend>,
     pub serial: u64,
     pub pieces: bool,
+    pub slow_interest: bool,
     /// Prints each reply: `WEIR_TRACE=1`.
     trace: bool,
     epoch: u64,
@@ -63,6 +64,7 @@ impl World {
             clients: Vec::new(),
             serial: 0,
             pieces: false,
+            slow_interest: false,
             trace: std::env::var_os("WEIR_TRACE").is_some(),
             epoch: 1,
             store: BodyStore::default(),
@@ -463,14 +465,28 @@ impl World {
         Ok(true)
     }
 
+    /// Interest is on its way to the unit; it arrives now, or when the history says so.
     fn carry_interest(&mut self, at: usize) -> Result<(), String> {
-        let now = self.now;
         let client = &mut self.clients[at];
-        let key = client.key;
-        for change in client.session.take_interest() {
-            self.units[usize::from(key)].unit.change_interest(client.id, change, now);
+        let changes = client.session.take_interest();
+        if !changes.is_empty() {
+            client.interest.push_back((client.id, client.key, changes));
         }
-        self.settle(key, true)
+        if self.slow_interest { Ok(()) } else { self.count_interest(at) }
+    }
+
+    pub fn count_interest(&mut self, at: usize) -> Result<(), String> {
+        let now = self.now;
+        while let Some((id, key, changes)) = self.clients[at].interest.pop_front() {
+            for change in changes {
+                self.units[usize::from(key)].unit.change_interest(id, change, now);
+            }
+            self.settle(key, true)?;
+            if self.clients[at].id == id {
+                self.clients[at].session.on_counted();
+            }
+        }
+        Ok(())
     }
 
     /// The client's connection has room: the relay makes its next reply.
@@ -483,7 +499,7 @@ impl World {
         let state = rig.unit.state().clone();
         let before = rig.leases.count();
         let working_on = client.session.working_on();
-        client.judge.on_poll(rig.view(&state));
+        client.judge.on_poll(rig.view(&state), !client.session.holds_routing());
         match client.session.poll(&state, &mut rig.leases, self.now) {
             Step::Reply(reply) => {
                 let limit = self.limits.leased_states;

@@ -120,10 +120,13 @@ impl Bench {
         let now = self.now;
         let session = self.sessions.get_mut(&id).unwrap();
         session.on_request(request, now);
-        for change in session.take_interest() {
-            self.unit.change_interest(id, change, now);
-        }
+        let changes = session.take_interest();
+        let any = !changes.is_empty();
+        changes.into_iter().for_each(|change| self.unit.change_interest(id, change, now));
         self.publish();
+        if any {
+            self.sessions.get_mut(&id).unwrap().on_counted();
+        }
     }
 
     /// A SotW request in full, with the nonce of the last reply if there was one.

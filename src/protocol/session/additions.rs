@@ -1,6 +1,7 @@
 //! What is new for a client, in the variants that tell of single resources: delta, and SotW of types that are not full state.
 
 use std::collections::HashSet;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use super::client::Variant;
@@ -24,6 +25,7 @@ impl Subscription {
         self.add_owed(kind, view, may, &mut round);
         self.add_of_star(kind, view, may, whole, &mut round);
         if !round.draft.is_empty() {
+            // What does not fit goes with the next piece, before anything else.
             let star = view.state.shelf(kind, Class::Star).filter(|_| self.star.is_some());
             round.draft.version = star.map_or(self.sum, |shelf| self.sum.plus(shelf.version(view.client.wrappers)));
             self.sent = Some(round.draft.version);
@@ -40,10 +42,14 @@ impl Subscription {
     }
 
     fn add_owed(&mut self, kind: &Type, view: &View, may: May, round: &mut Round) {
-        for (name, owed) in std::mem::take(&mut self.owed) {
-            if let Some(still) = self.add_one(kind, &name, owed, view, may, round) {
-                self.owed.insert(name, still);
+        let mut next = self.owed.first_key_value().map(|(name, owed)| (name.clone(), *owed));
+        while let Some((name, owed)) = next.filter(|_| !round.is_full(view)) {
+            match self.add_one(kind, &name, owed, view, may, round) {
+                Some(still) => drop(self.owed.insert(name.clone(), still)),
+                None => drop(self.owed.remove(&name)),
             }
+            let mut later = self.owed.range::<Name, _>((Excluded(&name), Unbounded));
+            next = later.next().map(|(name, owed)| (name.clone(), *owed));
         }
     }
 
@@ -68,7 +74,14 @@ impl Subscription {
         let kept_back = may < allowed && !forced;
         match self.known(kind, name, view) {
             Known::Unknown if view.limits.faults.has(Fault::UnknownIsAbsent) => self.answer_absent(name, round),
-            Known::Unknown => return Some(owed),
+            Known::Unknown => {
+                let asked_alone = owed.changed.is_none() && owed.forced.is_none();
+                if asked_alone && self.star.is_none() {
+                    self.parked.insert(name.clone());
+                    return None;
+                }
+                return Some(owed);
+            }
             Known::Gone(_) if view.client.variant == Variant::Sotw => {
                 // No way to say so in SotW, and an empty stand-in would be a lie (SOTW-25, SOTW-55).
                 self.note(name, SetVersion::EMPTY);

@@ -47,7 +47,9 @@ impl Answers {
         }
         self.sent.push_back(nonce);
         self.last = Some(nonce);
-        self.patience = Some(now + limits.ack_patience);
+        // Patience runs from the first reply that is unanswered: an answer in between does not put a change off again.
+        let running = self.patience.filter(|until| now < *until);
+        self.patience = Some(running.unwrap_or(now + limits.ack_patience));
     }
 
     /// Takes the answer to `nonce`. Those before it stay: some are never answered (SOTW-16), some late, and a late refusal

@@ -32,6 +32,11 @@ impl Client {
         Self { variant, aggregated, grpc, wrappers: WRAPPER_FEATURES.into_iter().any(has) }
     }
 
+    /// The id that a client gives itself: for logs and reports, and for nothing else.
+    pub fn node_id(encoded: &[u8]) -> String {
+        Node::decode(encoded).map(|node| node.id).unwrap_or_default()
+    }
+
     pub(super) fn warms_clusters(&self) -> bool {
         self.aggregated && !self.grpc
     }

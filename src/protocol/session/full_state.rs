@@ -3,6 +3,7 @@
 //! While additions go out, the set is the union of what is there and what is gone but was not yet told to be (ORD-7). The
 //! reduced set comes last.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::reply::{Draft, Warms};
@@ -21,16 +22,14 @@ impl Subscription {
         if let Some(unknown) = self.not_whole(kind, view) {
             return unknown;
         }
-        let draft = self.compose(kind, view, true);
-        if self.is_known_to_client(&draft, asked) {
-            self.told_additions(kind, view, &draft);
-            return Attempt::Nothing;
-        }
+        // Before the set is made: it may turn out to be no news, but making it is what costs.
         if let Some(blocked) = self.blocked(view, may, asked) {
             return blocked;
         }
+        let draft = self.compose(kind, view, true);
+        let known = self.is_known_to_client(&draft, asked);
         self.told_additions(kind, view, &draft);
-        Attempt::Ready(draft)
+        if known { Attempt::Nothing } else { Attempt::Ready(draft) }
     }
 
     pub(super) fn full_set_reduced(&mut self, kind: &Type, view: &View) -> Attempt {
@@ -40,11 +39,11 @@ impl Subscription {
         if let Some(unknown) = self.not_whole(kind, view) {
             return unknown;
         }
-        let draft = self.compose(kind, view, false);
-        let unchanged = self.sent == Some(draft.version);
-        if !unchanged && let Some(blocked) = self.blocked(view, May::Anything, false) {
+        if let Some(blocked) = self.blocked(view, May::Anything, false) {
             return blocked;
         }
+        let draft = self.compose(kind, view, false);
+        let unchanged = self.sent == Some(draft.version);
         self.told_removals(kind, view, &draft);
         if unchanged { Attempt::Nothing } else { Attempt::Ready(draft) }
     }
@@ -86,7 +85,13 @@ impl Subscription {
             return None;
         }
         let unknown = |name| matches!(self.known(kind, name, view), Known::Unknown);
-        let would_delete = self.names.iter().any(|(name, told)| told.may_hold() && unknown(name));
+        let had_of_star = |name| {
+            let entry = view.state.shelf(kind, Class::Star).and_then(|shelf| shelf.get(name));
+            let progress = self.star.as_ref().and_then(|star| star.progress.as_ref());
+            entry.zip(progress).is_some_and(|(entry, progress)| progress.may_hold(entry))
+        };
+        let would_delete =
+            self.names.iter().any(|(name, told)| unknown(name) && (told.may_hold() || had_of_star(name)));
         would_delete.then_some(Attempt::Unknown(None))
     }
 
@@ -108,7 +113,7 @@ impl Subscription {
     }
 
     fn compose(&self, kind: &Type, view: &View, union: bool) -> Draft {
-        let mut set = FullSet { draft: Draft::default(), view };
+        let mut set = FullSet { draft: Draft::default(), seen: HashSet::new(), view };
         if let (Some(star), Some(shelf)) = (&self.star, view.state.shelf(kind, Class::Star)) {
             let by_name = |resource: &Resource| {
                 self.names.contains_key(&resource.name)
@@ -212,12 +217,16 @@ impl Subscription {
 
 struct FullSet<'a> {
     draft: Draft,
+    seen: HashSet<Name>,
     view: &'a View<'a>,
 }
 
 impl FullSet<'_> {
     /// `news` says that the client is told something new by it, and whether for the first time.
     fn add(&mut self, resource: &Arc<Resource>, news: Option<bool>) {
+        if !self.seen.insert(resource.name.clone()) {
+            return; // asked for by an alias too; a set names nothing twice (SOTW-30)
+        }
         self.draft.version = self.draft.version.plus(Subscription::share(self.view, &resource.name, resource));
         self.draft.warms.extend(news.and_then(|first| Warms::of(resource, first)));
         self.draft.add(resource);

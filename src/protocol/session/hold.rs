@@ -15,15 +15,16 @@ use crate::xds::{Name, Type};
 
 #[derive(Debug, Default)]
 pub(super) struct Hold {
-    /// Names of endpoints that clusters just sent wait for, with the nonce of that reply.
-    warming: BTreeMap<Name, u64>,
+    /// Names of endpoints that clusters just sent wait for, with the nonce of that reply and its time.
+    warming: BTreeMap<Name, (u64, Moment)>,
     /// Since when a change has been kept back, through however many clusters.
     since: Option<Moment>,
 }
 
 impl Hold {
-    pub fn sent(&mut self, clusters: impl Iterator<Item = (Name, u64)>) {
-        self.warming.extend(clusters);
+    pub fn sent(&mut self, nonce: u64, endpoints: impl Iterator<Item = Name>, now: Moment, limits: &Limits) {
+        self.warming.retain(|_, (_, sent)| now < *sent + limits.routing_hold);
+        self.warming.extend(endpoints.map(|name| (name, (nonce, now))));
     }
 
     /// Endpoints went out, or word that there are none.
@@ -39,7 +40,7 @@ impl Hold {
     /// The client answered a reply with clusters: it waits for nothing that was in it, or for nothing any more.
     pub fn answered(&mut self, answer: Answer) {
         if let Answer::Ack { nonce, .. } | Answer::Nack { nonce, .. } = answer {
-            self.warming.retain(|_, sent| *sent > nonce);
+            self.warming.retain(|_, (sent, _)| *sent > nonce);
         }
     }
 
@@ -48,10 +49,11 @@ impl Hold {
         if let Some(kind) = endpoints {
             self.warming.retain(|name, _| !matches!(view.state.known(kind, Class::Named, name), Known::Gone(_)));
         }
-        let spent = self.since.is_some_and(|since| view.now >= since + view.limits.routing_hold);
-        if spent {
+        let over = |since: Moment| view.now >= since + view.limits.routing_hold;
+        if self.since.is_some_and(over) {
             self.warming.clear();
         }
+        self.warming.retain(|_, (_, sent)| !over(*sent));
         !self.warming.is_empty()
     }
 
@@ -61,7 +63,9 @@ impl Hold {
             self.since = None;
             return None;
         }
-        Some(*self.since.get_or_insert(now) + limits.routing_hold)
+        let since = *self.since.get_or_insert(now);
+        let last_sent = self.warming.values().map(|(_, sent)| *sent).max().unwrap_or(since);
+        Some(since.min(last_sent) + limits.routing_hold)
     }
 
     pub fn is_keeping_back(&self) -> bool {

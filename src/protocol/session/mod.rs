@@ -52,6 +52,9 @@ pub struct Session {
     /// How far it has come: never served from a state older than this.
     reached: Seq,
     hold: Hold,
+    /// Changes of interest on their way to the unit. Until they are counted it makes no marks for them, so that a name of
+    /// theirs may have changed unnoticed.
+    uncounted: usize,
     /// Since when routes wait for clusters that are not all known.
     clusters_awaited: Option<Moment>,
     last_nonce: u64,
@@ -90,6 +93,16 @@ pub struct Footprint {
     pub answers: usize,
 }
 
+/// One type of a session, for reports.
+#[derive(Debug)]
+pub struct Summary<'a> {
+    pub kind: &'a Type,
+    pub wildcard: bool,
+    pub names: usize,
+    pub owed: usize,
+    pub refused: Option<&'a Verdict>,
+}
+
 /// What everything below looks at while one reply is made.
 struct View<'a> {
     state: &'a State,
@@ -124,6 +137,7 @@ impl Session {
             lease: None,
             reached: Seq::ZERO,
             hold: Hold::default(),
+            uncounted: 0,
             clusters_awaited: None,
             last_nonce: 0,
             interest: Vec::new(),
@@ -166,9 +180,16 @@ impl Session {
         }
     }
 
-    /// Changes of interest that the unit has to hear of, since the last call.
+    /// Changes of interest that the unit has to hear of, since the last call. Whoever takes any says when they are counted.
     pub fn take_interest(&mut self) -> Vec<InterestChange> {
-        std::mem::take(&mut self.interest)
+        let changes = std::mem::take(&mut self.interest);
+        self.uncounted += usize::from(!changes.is_empty());
+        changes
+    }
+
+    /// The unit has counted what was taken at one time, and its marks for it have been delivered.
+    pub fn on_counted(&mut self) {
+        self.uncounted = self.uncounted.saturating_sub(1);
     }
 
     /// Gives up every interest. The session is of no use afterwards.
@@ -213,6 +234,16 @@ impl Session {
         self.subscriptions.iter().filter_map(|(kind, subscription)| Some((kind, subscription.answers.verdict()?)))
     }
 
+    pub fn summaries(&self) -> impl Iterator<Item = Summary<'_>> {
+        self.subscriptions.iter().map(|(kind, subscription)| Summary {
+            kind,
+            wildcard: subscription.star.is_some(),
+            names: subscription.names.len(),
+            owed: subscription.owed.len() + subscription.parked.len(),
+            refused: subscription.answers.verdict(),
+        })
+    }
+
     /// The state it is in the middle of, if that lease still stands when it next asks.
     pub fn working_on(&self) -> Option<Seq> {
         self.lease.as_ref().map(Lease::mark)
@@ -227,7 +258,7 @@ impl Session {
         let mut sum = Footprint { warming: self.hold.len(), ..Footprint::default() };
         for subscription in self.subscriptions.values() {
             sum.names += subscription.names.len();
-            sum.owed += subscription.owed.len();
+            sum.owed += subscription.owed.len() + subscription.parked.len();
             sum.stated += subscription.stated_names();
             sum.answers += subscription.answers.len();
         }
@@ -259,7 +290,8 @@ impl Session {
         if let Some(found) = found {
             return Ok(found);
         }
-        if blocked {
+        let uncounted = self.uncounted > 0 && !self.limits.faults.has(Fault::RemoveBeforeCounted);
+        if blocked || uncounted {
             return Err(deadline); // what is still to come may be what makes the removals harmless
         }
         let (found, later) = self.next_removal(state, now);
@@ -290,6 +322,8 @@ impl Session {
                     routing_waits |= may == May::Nothing && clusters_unknown;
                 }
                 Attempt::Unknown(until) => {
+                    // A change of routing that cannot be told yet may be what makes the removals harmless.
+                    blocked |= routing;
                     // Routes wait for clusters that this client is about to be told of, but not for ever.
                     let patience = self.clusters_awaited.unwrap_or(now) + self.limits.clusters_patience;
                     let waits = kind.is(Role::Clusters) && now < patience;
@@ -336,7 +370,7 @@ impl Session {
             subscription.answers.sent(nonce, now, &self.limits);
             subscription.spelling.clone()
         });
-        Reply::new(kind.clone(), spelling.unwrap_or_default(), nonce, mark, draft)
+        Reply::new(kind.clone(), spelling.unwrap_or_default(), nonce, mark, self.client.wrappers, draft)
     }
 
     /// A client that was just sent a cluster waits for its endpoints, once more if it has them (SOTW-33, DELTA-45).
@@ -351,7 +385,7 @@ impl Session {
         }
         if !self.limits.faults.has(Fault::NoRoutingHold) {
             let changed = draft.warms.iter().filter(|warms| !warms.first);
-            self.hold.sent(changed.map(|warms| (warms.name.clone(), nonce)));
+            self.hold.sent(nonce, changed.map(|warms| warms.name.clone()), now, &self.limits);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::client::Variant;
 use super::reply::Draft;
-use super::subscription::Subscription;
+use super::subscription::{Owed, Subscription};
 use super::{Attempt, View};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
@@ -37,21 +37,23 @@ impl Subscription {
 
     fn remove_owed(&mut self, kind: &Type, view: &View, draft: &mut Draft, said: &mut HashSet<Name>) {
         let mark = view.state.mark;
-        for (name, owed) in std::mem::take(&mut self.owed) {
-            let ripe = owed.asked || owed.changed_by(mark) || owed.forced.is_some_and(|due| due <= view.now);
-            let gone = matches!(self.known(kind, &name, view), Known::Gone(_));
-            if !ripe || !gone || draft.bytes >= view.limits.reply_bytes {
-                self.owed.insert(name, owed);
-                continue;
-            }
+        let ripe = |owed: &Owed| owed.asked || owed.changed_by(mark) || owed.forced.is_some_and(|due| due <= view.now);
+        let gone = |name: &Name| matches!(self.known(kind, name, view), Known::Gone(_));
+        let ready: Vec<_> =
+            self.owed.iter().filter(|(name, owed)| ripe(owed) && gone(name)).map(|(name, _)| name.clone()).collect();
+        for name in ready {
+            let Some(owed) = self.owed.get(&name).copied().filter(|_| draft.bytes < view.limits.reply_bytes) else {
+                break;
+            };
             let held = self.names.get(&name).is_none_or(|told| told.may_hold());
             if held || owed.asked || owed.forced.is_some() {
                 draft.add_removed(name.clone());
                 said.insert(name.clone());
             }
             self.note(&name, SetVersion::EMPTY);
-            if let Some(still) = owed.after(mark) {
-                self.owed.insert(name, still);
+            match owed.after(mark) {
+                Some(still) => drop(self.owed.insert(name, still)),
+                None => drop(self.owed.remove(&name)),
             }
         }
     }

@@ -18,6 +18,8 @@ pub struct Reply {
     pub removed: Vec<Name>,
     /// The state that it tells of.
     pub mark: Seq,
+    /// This client can read wrapped resources in SotW.
+    pub wrappers: bool,
 }
 
 /// What is to be said, before it has a number.
@@ -61,9 +63,16 @@ impl Draft {
 }
 
 impl Reply {
-    pub(super) fn new(kind: Type, spelling: Arc<str>, nonce: u64, mark: Seq, draft: Draft) -> Self {
+    /// Whether a resource goes in a wrapper in SotW: where something has to travel beside it and the client can read that,
+    /// and always where it carries no name of its own (SOTW-49, XLAT-26).
+    pub fn wraps(&self, resource: &Resource) -> bool {
+        let beside = resource.full != resource.content();
+        self.kind.info().name_field.is_none() || (self.wrappers && beside)
+    }
+
+    pub(super) fn new(kind: Type, spelling: Arc<str>, nonce: u64, mark: Seq, wrappers: bool, draft: Draft) -> Self {
         let Draft { resources, removed, version, .. } = draft;
-        Self { kind, spelling, nonce, version, resources, removed, mark }
+        Self { kind, spelling, nonce, version, resources, removed, mark, wrappers }
     }
 }
 

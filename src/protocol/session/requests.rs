@@ -20,6 +20,10 @@ pub enum BadRequest {
     NoType,
     #[error("a request of the other variant on this stream")]
     Variant,
+    #[error("more than {0} types on one stream")]
+    TooManyTypes(usize),
+    #[error("more than {0} names of one type on one stream")]
+    TooManyNames(usize),
 }
 
 impl Session {
@@ -32,6 +36,9 @@ impl Session {
             return Err(BadRequest::NoType);
         }
         let (kind, url) = (self.table.resolve(url), url.clone());
+        if self.subscriptions.len() >= self.limits.types && !self.subscriptions.contains_key(&kind) {
+            return Err(BadRequest::TooManyTypes(self.limits.types));
+        }
         let answer = self.take_answer(&kind, nonce, error.as_ref(), now);
         match (self.client.variant, request) {
             // Not served in SotW, and not worth ending the stream for (TRN-3).
@@ -39,6 +46,11 @@ impl Session {
             (Variant::Sotw, Request::Sotw(request)) => self.take_sotw(kind, &url, request),
             (Variant::Delta, Request::Delta(request)) => self.take_delta(kind, &url, request),
             _ => return Err(BadRequest::Variant),
+        }
+        let most = self.limits.names;
+        if self.subscriptions.values().any(|subscription| subscription.names.len().max(subscription.owed.len()) > most)
+        {
+            return Err(BadRequest::TooManyNames(most));
         }
         Ok(answer)
     }
@@ -77,7 +89,10 @@ impl Session {
         }
         subscription.named_once |= !list.is_empty();
         list.star |= list.is_empty() && legacy && !subscription.named_once;
-        if first && list.names.is_empty() && subscription.stated {
+        // The version tells of a pure wildcard alone; for names it does not say which of them the client has (SOTW-4).
+        let pure = first && list.star && list.names.is_empty() && subscription.stated;
+        subscription.came_with = subscription.came_with.take().filter(|_| list.names.is_empty());
+        if pure {
             subscription.came_with = Some(request.version_info);
         }
         let mut changes = Changes { kind: &kind, interest: &mut self.interest };
@@ -152,6 +167,7 @@ impl Changes<'_> {
         // Leaving `*` shrinks what a full-state client sees (SOTW-41); joining it asks for everything.
         subscription.complete_due = self.kind.info().full_state;
         subscription.star = on.then(|| Star::new(stated));
+        subscription.unpark_all(); // `*` may know them, or no longer does
         if !on {
             let names = &subscription.names;
             subscription.owed.retain(|name, _| names.contains_key(name));
@@ -163,11 +179,10 @@ impl Changes<'_> {
     }
 
     fn subscribe(&mut self, subscription: &mut Subscription, name: Name, came_with: bool) {
+        subscription.parked.remove(&name);
         subscription.owed.entry(name.clone()).or_default().asked = true;
         if let std::collections::btree_map::Entry::Vacant(vacant) = subscription.names.entry(name.clone()) {
-            // Under `*` the client may have it already, and then loses nothing while upstream has yet to answer to the name.
-            let held_by_star = subscription.star.as_ref().is_some_and(|star| star.progress.is_some());
-            vacant.insert(Told { came_with: came_with || held_by_star, ..Told::default() });
+            vacant.insert(Told { came_with, ..Told::default() });
             self.note(Wanted::Name(name), true);
         }
     }
@@ -177,6 +192,7 @@ impl Changes<'_> {
         let Some(told) = subscription.names.remove(name) else { return false };
         subscription.sum = subscription.sum.minus(told.holds);
         subscription.owed.remove(name);
+        subscription.parked.remove(name);
         self.note(Wanted::Name(name.clone()), false);
         true
     }

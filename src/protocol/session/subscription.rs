@@ -22,6 +22,8 @@ pub(super) struct Subscription {
     pub star: Option<Star>,
     pub names: BTreeMap<Name, Told>,
     pub owed: BTreeMap<Name, Owed>,
+    /// Names that were asked for and of which nothing is known: owed as well, and not looked at before the unit marks them.
+    pub parked: BTreeSet<Name>,
     /// A name, `*` included, was given on this stream: an empty list is a wildcard no more (SOTW-38, DELTA-19).
     pub named_once: bool,
     /// The client said, as it came, that it holds something of this type.
@@ -121,6 +123,7 @@ impl Subscription {
             star: None,
             names: BTreeMap::new(),
             owed: BTreeMap::new(),
+            parked: BTreeSet::new(),
             named_once: false,
             stated: false,
             complete_due: false,
@@ -134,15 +137,29 @@ impl Subscription {
 
     pub fn on_mark(&mut self, name: &Name, seq: Seq, forget_earlier: bool) {
         if self.names.contains_key(name) {
+            self.unpark(name);
             let owed = self.owed.entry(name.clone()).or_default();
             owed.changed = owed.changed.filter(|_| !forget_earlier);
             owed.changed_at(seq);
         }
     }
 
+    pub fn unpark(&mut self, name: &Name) {
+        if self.parked.remove(name) {
+            self.owed.entry(name.clone()).or_default().asked = true;
+        }
+    }
+
+    pub fn unpark_all(&mut self) {
+        for name in std::mem::take(&mut self.parked) {
+            self.owed.entry(name).or_default().asked = true;
+        }
+    }
+
     /// The endpoints of a cluster just sent have to follow it, if the client is subscribed to them.
     pub fn force(&mut self, name: &Name, due: Moment) {
-        if self.star.is_some() || self.names.contains_key(name) {
+        let known_to_be_owed = self.parked.contains(name);
+        if !known_to_be_owed && (self.star.is_some() || self.names.contains_key(name)) {
             self.owed.entry(name.clone()).or_default().forced.get_or_insert(due);
         }
     }

@@ -59,7 +59,7 @@ impl Gate {
     fn pass_one(&mut self, fact: Fact) -> Option<Fact> {
         let (kind, key) = match &fact {
             Fact::Set { kind, class, key, .. } | Fact::Gone { kind, class, key } => (kind, Some((*class, key.clone()))),
-            Fact::Whole { kind, .. } | Fact::Piece { kind } | Fact::Interrupted { kind } => (kind, None),
+            Fact::Whole { kind, .. } | Fact::Piece { kind, .. } | Fact::Interrupted { kind } => (kind, None),
         };
         let Some(overlay) = self.shut.get_mut(kind) else { return Some(fact) };
         if matches!(fact, Fact::Interrupted { .. }) {

@@ -28,7 +28,7 @@ pub struct InterestChange {
 #[derive(Debug)]
 pub(super) struct Interest {
     types: BTreeMap<Type, OfType>,
-    /// What nobody wants any more, by when it is dropped. An entry whose watchers came back is stale and passed over.
+    /// What nobody wants any more, by when it is dropped.
     lingering: BTreeSet<(Moment, Type, Wanted)>,
     changes: Vec<InterestChange>,
     limits: Arc<Limits>,
@@ -54,8 +54,10 @@ impl Interest {
 
     pub fn join(&mut self, session: SessionId, kind: &Type, wanted: &Wanted) {
         let watchers = self.watchers_or_ask(kind, wanted);
-        watchers.until = None;
         watchers.sessions.insert(session);
+        if let Some(until) = watchers.until.take() {
+            self.lingering.remove(&(until, kind.clone(), wanted.clone()));
+        }
     }
 
     pub fn leave(&mut self, session: SessionId, kind: &Type, wanted: &Wanted, now: Moment) {
@@ -112,14 +114,14 @@ impl Interest {
     pub fn expire(&mut self, now: Moment) -> Vec<(Type, Wanted)> {
         let mut expired = Vec::new();
         while self.lingering.first().is_some_and(|(until, ..)| *until <= now) {
-            let Some((until, kind, wanted)) = self.lingering.pop_first() else { break };
-            if self.watchers(&kind, &wanted).is_none_or(|watchers| watchers.until != Some(until)) {
-                continue;
-            }
+            let Some((_, kind, wanted)) = self.lingering.pop_first() else { break };
             if let Some(of) = self.types.get_mut(&kind) {
                 match &wanted {
                     Wanted::Star => of.star = None,
                     Wanted::Name(name) => drop(of.names.remove(name)),
+                }
+                if of.star.is_none() && of.names.is_empty() {
+                    self.types.remove(&kind);
                 }
             }
             self.changes.push(InterestChange { kind: kind.clone(), wanted: wanted.clone(), on: false });

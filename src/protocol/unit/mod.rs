@@ -36,8 +36,9 @@ pub enum Fact {
     Gone { kind: Type, class: Class, key: Name },
     /// The complete `*` set of a type: what is held and not among these is gone.
     Whole { kind: Type, resources: Vec<Arc<Resource>> },
-    /// Part of a `*` set whose end is not marked on the wire (XLAT-12).
-    Piece { kind: Type },
+    /// Part of a `*` set whose end is not marked on the wire (XLAT-12). A flawed one: something of the set was refused, and
+    /// what is missing of it is not gone by that (UP-25).
+    Piece { kind: Type, flawed: bool },
     /// The source went away in the middle of that.
     Interrupted { kind: Type },
 }
@@ -143,6 +144,12 @@ impl Unit {
         &self.published
     }
 
+    /// How many resources of a type are held, as `*` gave them or as names did.
+    pub fn held(&self, kind: &Type, star: bool) -> usize {
+        let class = if star { Class::Star } else { Class::Named };
+        self.shelves.get(&(kind.clone(), class)).map_or(0, |shelf| shelf.here().count())
+    }
+
     /// What the source should be asked for, and asked for no more, since the last call.
     pub fn take_upstream_changes(&mut self) -> Vec<InterestChange> {
         self.interest.take_changes()
@@ -179,7 +186,7 @@ impl Unit {
                 self.interest.has_name(kind, key)
             }
             Fact::Set { kind, .. } | Fact::Gone { kind, .. } => self.interest.has_star(kind),
-            Fact::Whole { kind, .. } | Fact::Piece { kind } | Fact::Interrupted { kind } => {
+            Fact::Whole { kind, .. } | Fact::Piece { kind, .. } | Fact::Interrupted { kind } => {
                 self.interest.has_star(kind)
             }
         };
@@ -190,7 +197,7 @@ impl Unit {
             Fact::Set { kind, class, key, resource } => self.set(&kind, class, key, resource, now),
             Fact::Gone { kind, class, key } => self.remove(&kind, class, &key, now),
             Fact::Whole { kind, resources } => self.replace(&kind, resources, now),
-            Fact::Piece { kind } => self.fill(&kind, |fill| fill.piece(now)),
+            Fact::Piece { kind, flawed } => self.fill(&kind, |fill| fill.piece(flawed, now)),
             Fact::Interrupted { kind } => self.fill(&kind, Fill::interrupted),
         }
     }
@@ -276,7 +283,13 @@ impl Unit {
         self.dirty = true;
         self.gate.forget(kind, wanted);
         match wanted {
-            Wanted::Name(name) => self.shelf(kind, Class::Named).forget(name),
+            Wanted::Name(name) => {
+                let shelf = self.shelf(kind, Class::Named);
+                shelf.forget(name);
+                if shelf.is_empty() {
+                    self.shelves.remove(&(kind.clone(), Class::Named));
+                }
+            }
             Wanted::Star => {
                 // A session that still reads this shelf would miss removals from here on: the horizon tells it so.
                 let horizon = self.seq;

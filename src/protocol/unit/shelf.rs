@@ -37,9 +37,12 @@ pub enum Fill {
     #[default]
     Cold,
     /// Pieces have come, and nothing on the wire will mark the last (XLAT-12).
+    ///
+    /// In a flawed one a piece had something that could not be read: what is missing is then not known to be gone.
     Filling {
         since: Moment,
         last: Moment,
+        flawed: bool,
     },
     Whole,
 }
@@ -73,17 +76,18 @@ impl Fill {
         match self {
             Self::Cold => None,
             Self::Whole => Some(Moment::START),
-            Self::Filling { since, last } => {
+            Self::Filling { flawed: true, .. } if client_has_state => None,
+            Self::Filling { since, last, .. } => {
                 let quiet = if client_has_state { limits.settle_stated } else { limits.settle_fresh };
                 Some((last + quiet).min(since + limits.settle_cap))
             }
         }
     }
 
-    pub(super) fn piece(&mut self, now: Moment) {
+    pub(super) fn piece(&mut self, flawed: bool, now: Moment) {
         *self = match *self {
-            Self::Cold => Self::Filling { since: now, last: now },
-            Self::Filling { since, .. } => Self::Filling { since, last: now },
+            Self::Cold => Self::Filling { since: now, last: now, flawed },
+            Self::Filling { since, .. } => Self::Filling { since, last: now, flawed },
             Self::Whole => Self::Whole,
         };
     }
@@ -131,6 +135,10 @@ impl Shelf {
 
     pub fn here(&self) -> impl Iterator<Item = &Name> {
         self.additions.values()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     pub(super) fn cold_after(horizon: Seq) -> Self {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::topic::{Owed, Standing, Topic};
+use super::topic::{Standing, Topic};
 use crate::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
@@ -26,18 +26,27 @@ impl Topic {
         if limits.faults.has(Fault::VersionsFromUpstream) {
             read.stamp(&response.version_info);
         }
-        let errors = read.errors(limits);
+        let reported = read.take_errors(response.resource_errors);
+        let errors = read.text(limits);
         if errors.is_none() {
             self.accepted = response.version_info;
         }
-        self.owed.push_back(Owed { nonce: response.nonce, error: errors });
+        self.owe(response.nonce, errors, limits);
         if !self.is_wanted() {
             return Vec::new();
         }
         let full = kind.info().full_state;
+        let absent_by_error = self.absent_by_error(reported);
+        self.note_refused(&read);
+        if self.class == Class::Star {
+            if full {
+                self.versions.clear();
+            }
+            self.versions.extend(read.good.keys().map(|name| (name.clone(), String::new())));
+        }
         match self.class {
             // A set with an entry that cannot be read has a gap of unknown name: nothing is absent by it (UP-25).
-            Class::Star if full && read.nothing_refused() => {
+            Class::Star if full && read.nothing_refused() && read.spoiled.is_empty() => {
                 vec![Fact::Whole { kind: kind.clone(), resources: read.good.into_values().collect() }]
             }
             Class::Star => self.star_facts(kind, read.good),
@@ -45,7 +54,7 @@ impl Topic {
                 let complete = full && !read.unnamed_refused;
                 let absent = if complete { self.absent_from(&read, limits) } else { Vec::new() };
                 let mut facts = self.named_facts(kind, read.good);
-                facts.extend(absent.into_iter().map(|key| gone(kind, Class::Named, key)));
+                facts.extend(absent.into_iter().chain(absent_by_error).map(|key| gone(kind, Class::Named, key)));
                 facts
             }
         }
@@ -59,10 +68,15 @@ impl Topic {
         limits: &Limits,
     ) -> Vec<Fact> {
         let mut read = Read::default();
-        let mut versions = BTreeMap::new();
+        let (mut versions, mut unresolved) = (BTreeMap::new(), Vec::new());
         for (index, wrapper) in response.resources.into_iter().enumerate() {
             let version = wrapper.version.clone();
             if self.is_heartbeat(&wrapper) {
+                continue;
+            }
+            if wrapper.resource.is_none() && !wrapper.aliases.is_empty() {
+                // The name was asked for by an alias, and resolves to nothing (DELTA-39).
+                unresolved.extend(wrapper.aliases.into_iter().map(Name::from));
                 continue;
             }
             if let Some(name) = read.take(Resource::from_wrapper(index, wrapper, kind, store)) {
@@ -79,9 +93,18 @@ impl Topic {
                 removed.insert(name);
             }
         }
-        self.owed.push_back(Owed { nonce: response.nonce, error: read.errors(limits) });
+        let reported = read.take_errors(response.resource_errors);
+        self.owe(response.nonce, read.text(limits), limits);
         if !self.is_wanted() {
             return Vec::new();
+        }
+        let absent_by_error = self.absent_by_error(reported);
+        self.note_refused(&read);
+        for name in &removed {
+            self.refused.remove(name);
+        }
+        if self.class == Class::Named {
+            removed.extend(unresolved.into_iter().chain(absent_by_error));
         }
         for (name, version) in versions.into_iter().filter(|(name, _)| read.good.contains_key(name)) {
             if self.class == Class::Star || self.names.contains_key(&name) {
@@ -101,6 +124,28 @@ impl Topic {
         facts
     }
 
+    /// What could not be used is there all the same: no timer calls it absent (UP-38), and no set is whole without it.
+    fn note_refused(&mut self, read: &Read) {
+        for name in read.good.keys() {
+            self.refused.remove(name);
+        }
+        for name in &read.spoiled {
+            self.answered(name);
+            if self.class == Class::Star {
+                self.refused.insert(name.clone());
+            }
+        }
+        self.unnamed_refused = read.unnamed_refused;
+    }
+
+    /// Of reported errors those that say that there is nothing: not found, and for what is not held also not allowed (UP-44,
+    /// UP-45, XLAT-21).
+    fn absent_by_error(&self, reported: Vec<(Name, i32)>) -> Vec<Name> {
+        let held = |name: &Name| self.names.get(name) == Some(&Standing::Answered);
+        let absent = |(name, code): &(Name, i32)| *code == NOT_FOUND || (*code == PERMISSION_DENIED && !held(name));
+        reported.into_iter().filter(absent).map(|(name, _)| name).filter(|name| self.names.contains_key(name)).collect()
+    }
+
     /// A wrapper without a body at the version that is held: its TTL goes on, and nothing else happens.
     fn is_heartbeat(&self, wrapper: &discovery::Resource) -> bool {
         let name = crate::xds::wrapper_name(wrapper);
@@ -109,7 +154,8 @@ impl Topic {
 
     fn star_facts(&self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>) -> Vec<Fact> {
         let set = |(key, resource)| Fact::Set { kind: kind.clone(), class: Class::Star, key, resource };
-        good.into_iter().map(set).chain([Fact::Piece { kind: kind.clone() }]).collect()
+        let flawed = self.unnamed_refused || !self.refused.is_empty();
+        good.into_iter().map(set).chain([Fact::Piece { kind: kind.clone(), flawed }]).collect()
     }
 
     /// A resource counts for each name it was asked for under: its own and its aliases (DELTA-22). Unasked ones are tolerated
@@ -146,6 +192,10 @@ fn gone(kind: &Type, class: Class, key: Name) -> Fact {
     Fact::Gone { kind: kind.clone(), class, key }
 }
 
+const OK: i32 = 0;
+const NOT_FOUND: i32 = 5;
+const PERMISSION_DENIED: i32 = 7;
+
 /// The resources of one response, sorted into good and bad.
 #[derive(Default)]
 struct Read {
@@ -172,7 +222,10 @@ impl Read {
                 Some(name)
             }
             Err(malformed) => {
-                self.unnamed_refused = true;
+                match malformed.name() {
+                    Some(name) => drop(self.spoiled.insert(name.clone())),
+                    None => self.unnamed_refused = true,
+                }
                 self.faults.push(malformed);
                 None
             }
@@ -189,12 +242,31 @@ impl Read {
         true
     }
 
+    /// Errors that the server reports of single resources. They count as present; one that makes no sense is refused (UP-22).
+    fn take_errors(&mut self, errors: Vec<discovery::ResourceError>) -> Vec<(Name, i32)> {
+        let mut reported = Vec::new();
+        for error in errors {
+            let name = Name::from(error.resource_name.map(|name| name.name).unwrap_or_default());
+            let code = error.error_detail.map_or(OK, |detail| detail.code);
+            if name.as_str().is_empty() || code == OK {
+                let why = if code == OK { "that all is well" } else { "of nothing" };
+                self.faults.push(Malformed::Error { name, why });
+                continue;
+            }
+            if !self.refuse_if_sent(&name) {
+                self.spoiled.insert(name.clone());
+                reported.push((name, code));
+            }
+        }
+        reported
+    }
+
     fn nothing_refused(&self) -> bool {
         self.faults.is_empty()
     }
 
     /// The text of the NACK, if there is to be one.
-    fn errors(&self, limits: &Limits) -> Option<String> {
+    fn text(&self, limits: &Limits) -> Option<String> {
         let mut text = String::new();
         for fault in &self.faults {
             let fault = fault.to_string();

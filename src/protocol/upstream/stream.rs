@@ -14,6 +14,14 @@ use crate::protocol::session::Variant;
 use crate::protocol::unit::{Class, Fact, InterestChange};
 use crate::xds::{BodyStore, Type, TypeTable};
 
+/// One type on a stream, for reports.
+#[derive(Debug)]
+pub struct TopicSummary<'a> {
+    pub kind: &'a Type,
+    pub wildcard: bool,
+    pub names: usize,
+}
+
 /// Which opening of the stream a message belongs to, so that a late one of an earlier opening is known as such.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(u64);
@@ -68,11 +76,11 @@ impl Stream {
         facts
     }
 
-    /// The server does not speak this variant. Nothing learnt in the other one is of use in it.
+    /// From the next opening on the server is spoken to in this variant.
     pub fn speak(&mut self, variant: Variant) {
         if self.variant != variant {
             self.variant = variant;
-            self.topics.values_mut().for_each(Topic::forget_versions);
+            self.topics.values_mut().for_each(Topic::blank_versions);
         }
     }
 
@@ -141,6 +149,10 @@ impl Stream {
             Response::Sotw(response) => topic.read_sotw(&kind, response, store, &self.limits),
             Response::Delta(response) => topic.read_delta(&kind, response, store, &self.limits),
         }
+    }
+
+    pub fn topics(&self) -> impl Iterator<Item = TopicSummary<'_>> {
+        self.topics.iter().map(|(kind, topic)| TopicSummary { kind, wildcard: topic.star, names: topic.names.len() })
     }
 
     pub fn next_deadline(&self) -> Option<Moment> {

@@ -21,6 +21,10 @@ pub(super) struct Topic {
     pub accepted: String,
     pub nonce: String,
     pub owed: VecDeque<Owed>,
+    /// Names of which the last that came could not be used: present, and not known (UP-25).
+    pub refused: BTreeSet<Name>,
+    /// Something without a name could not be used.
+    pub unnamed_refused: bool,
     timers: BTreeSet<(Moment, Name)>,
     /// The first request of the type is out on this stream.
     opened: bool,
@@ -48,6 +52,8 @@ pub(super) enum Standing {
 #[derive(Debug)]
 pub(super) struct Owed {
     pub nonce: String,
+    /// SotW: the version in use once that response was read.
+    pub version: String,
     pub error: Option<String>,
 }
 
@@ -65,6 +71,8 @@ impl Topic {
             accepted: String::new(),
             nonce: String::new(),
             owed: VecDeque::new(),
+            refused: BTreeSet::new(),
+            unnamed_refused: false,
             timers: BTreeSet::new(),
             opened: false,
             named: false,
@@ -84,7 +92,10 @@ impl Topic {
     pub fn want(&mut self, wanted: Wanted, on: bool, now: Moment) {
         self.changed_at.get_or_insert(now);
         match (wanted, on) {
-            (Wanted::Star, true) => self.star = true,
+            (Wanted::Star, true) => {
+                self.star = true;
+                self.forget_versions(); // an answer to the last words of an earlier `*` may have come since
+            }
             (Wanted::Star, false) => {
                 self.star = false;
                 self.star_dropped = self.star_told;
@@ -123,9 +134,26 @@ impl Topic {
         }
     }
 
-    pub fn forget_versions(&mut self) {
+    fn forget_versions(&mut self) {
         self.versions.clear();
         self.accepted.clear();
+        self.refused.clear();
+        self.unnamed_refused = false;
+    }
+
+    /// The server speaks another variant from here on. It is still told what is held, under a version that is nobody's: what
+    /// is there it sends again, and what is gone it has to say.
+    pub fn blank_versions(&mut self) {
+        self.versions.values_mut().for_each(String::clear);
+        self.accepted.clear();
+    }
+
+    /// Owes an answer to a response. A server that reads none of them is owed no more than so many.
+    pub fn owe(&mut self, nonce: String, error: Option<String>, limits: &Limits) {
+        if self.owed.len() >= limits.owed_answers {
+            self.owed.pop_front();
+        }
+        self.owed.push_back(Owed { nonce, version: self.accepted.clone(), error });
     }
 
     /// The name has been answered: no timer will call it absent.
@@ -187,9 +215,11 @@ impl Topic {
         if let Some(owed) = &owed {
             self.nonce.clone_from(&owed.nonce);
         }
+        // Where a response need not hold everything, a server could take the version for "has all of it" (UP-13).
+        let unsafe_to_state = first && !(self.class == Class::Star && kind.info().full_state);
+        let version = owed.as_ref().map_or(&self.accepted, |owed| &owed.version);
         let mut request = DiscoveryRequest {
-            // By names a server could take the version for "has all of these" and skip some (UP-13).
-            version_info: if first && self.class == Class::Named { String::new() } else { self.accepted.clone() },
+            version_info: if unsafe_to_state { String::new() } else { version.clone() },
             type_url: url_of(kind),
             response_nonce: self.nonce.clone(),
             error_detail: owed.and_then(|owed| owed.error).map(refusal),
