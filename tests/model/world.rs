@@ -389,8 +389,8 @@ impl World {
                         Some(name) => wants.names.contains(name),
                     })
                 };
-                let wanted =
-                    self.clients.iter().any(|client| client.key == key && !client.ended && wants(&client.judge));
+                let counted = |client: &&Pretend| client.key == key && !client.ended && client.interest.is_empty();
+                let wanted = self.clients.iter().filter(counted).any(|client| wants(&client.judge));
                 ensure(!wanted, || format!("{name:?} of {kind:?} was dropped while somebody wants it"))?;
             }
         }
