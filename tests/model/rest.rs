@@ -46,6 +46,7 @@ impl World {
             while self.session_reads(at)? {
                 any = true;
             }
+            any |= !self.clients[at].interest.is_empty();
             self.count_interest(at)?;
             while !matches!(self.pull(at)?, Pulled::Nothing(_)) {
                 any = true;
