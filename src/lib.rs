@@ -2,6 +2,15 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))] // nothing that a peer sends may reach one
 
+pub mod app;
+pub mod config;
+
+pub mod admin;
+pub mod downstream;
+pub mod upstream;
+
+pub mod relay;
+
 pub mod protocol;
 
 pub mod proto;

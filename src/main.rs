@@ -1,9 +1,64 @@
-//! The relay's program. So far there is a protocol model and nothing that listens; this says so instead of pretending.
+//! The relay's program.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-fn main() -> ExitCode {
-    eprintln!("weir {}: there is nothing to run yet.", env!("CARGO_PKG_VERSION"));
-    eprintln!("The protocol model is complete and tested (`cargo test`); README.md says what works.");
-    ExitCode::from(2)
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+use weir::app::App;
+use weir::config::Config;
+
+/// Relays xDS from a control plane to a fleet.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Arguments {
+    /// The configuration file; config/relay.yaml is one with every key explained.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// What is logged: error, warn, info, debug or trace, also by module as in `info,weir::downstream=debug`.
+    #[arg(long, env = "WEIR_LOG", default_value = "info")]
+    log: String,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(&arguments.log)).with_writer(std::io::stderr).init();
+    let Some(path) = &arguments.config else {
+        eprintln!("weir: say where the configuration is: weir --config FILE");
+        eprintln!("config/relay.yaml is an example with every key explained.");
+        return ExitCode::from(2);
+    };
+    let config = match Config::from_file(path) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("weir: {:#}", anyhow::Error::from(error));
+            return ExitCode::from(2);
+        }
+    };
+    match run(config).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weir: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(config: Config) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let app = App::bind(config).await?;
+    for address in app.addresses() {
+        tracing::info!(%address, "clients connect here");
+    }
+    if let Some(address) = app.admin_address() {
+        tracing::info!(%address, "admin address");
+    }
+    tokio::select! {
+        () = app.run() => {}
+        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+        _ = tokio::signal::ctrl_c() => tracing::info!("interrupted: stopping"),
+    }
+    Ok(())
 }

@@ -1,0 +1,72 @@
+//! The admin address: plain HTTP, for operators and probes.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+
+use crate::relay::Views;
+
+/// Serves for ever. Dropping the future closes everything.
+pub async fn serve(listener: TcpListener, views: Arc<Views>) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::error!(%error, "cannot accept an admin connection");
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    continue;
+                }
+            },
+            Some(_) = connections.join_next() => continue,
+        };
+        let views = views.clone();
+        connections.spawn(async move {
+            let service = service_fn(move |request| {
+                let views = views.clone();
+                async move { Ok::<_, Infallible>(answer(request, &views).await) }
+            });
+            let _ =
+                http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+async fn answer(request: Request<Incoming>, views: &Views) -> Response<Full<Bytes>> {
+    if request.method() != Method::GET {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
+    }
+    match request.uri().path() {
+        "/healthz" => text(StatusCode::OK, "ok\n"),
+        "/clients" => json(&views.report().await.into_iter().flat_map(|(_, seats)| seats).collect::<Vec<_>>()),
+        "/upstreams" => json(&views.report().await.into_iter().map(|(unit, _)| unit).collect::<Vec<_>>()),
+        _ => text(StatusCode::NOT_FOUND, "there are /healthz, /clients and /upstreams\n"),
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> Response<Full<Bytes>> {
+    match serde_json::to_vec_pretty(value) {
+        Ok(body) => response(StatusCode::OK, "application/json", body.into()),
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
+    response(status, "text/plain", Bytes::copy_from_slice(body.as_bytes()))
+}
+
+fn response(status: StatusCode, content: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content));
+    response
+}

@@ -1,0 +1,156 @@
+//! The replies of one session as a response body. One piece at a time is out, and the next is made when that was taken.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use futures_util::task::AtomicWaker;
+use http::HeaderMap;
+use http_body::{Body, Frame};
+use tokio::time::Sleep;
+
+use super::encode::Encoder;
+use super::slot::{Slot, Status};
+use crate::protocol::session::Step;
+
+pub(super) struct SessionBody {
+    slot: Arc<Slot>,
+    control_plane: Arc<str>,
+    encoder: Option<Encoder>,
+    gate: Arc<Gate>,
+    sleep: Option<Pin<Box<Sleep>>>,
+    over: bool,
+}
+
+/// Shut while a piece is out. Whatever stalls, a stream pins one piece and no more.
+#[derive(Default)]
+struct Gate {
+    out: AtomicBool,
+    body: AtomicWaker,
+}
+
+/// A piece on its way to the socket. The last byte of it gone, the gate opens.
+pub(super) struct Piece {
+    bytes: Bytes,
+    gate: Arc<Gate>,
+}
+
+/// The most that one frame hands over.
+const PIECE: usize = 64 << 10;
+
+impl SessionBody {
+    pub fn new(slot: Arc<Slot>, control_plane: Arc<str>) -> Self {
+        Self { slot, control_plane, encoder: None, gate: Arc::default(), sleep: None, over: false }
+    }
+
+    fn next_piece(&mut self) -> Option<Piece> {
+        let bytes = self.encoder.as_mut()?.next_piece(PIECE);
+        if bytes.is_none() {
+            self.encoder = None;
+        }
+        let piece = Piece { bytes: bytes?, gate: self.gate.clone() };
+        self.gate.out.store(true, Ordering::Release);
+        Some(piece)
+    }
+
+    /// Makes the next reply, or notes when to look again.
+    fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        self.slot.wait(cx.waker());
+        if let Some(status) = self.slot.ended() {
+            return Poll::Ready(Err(status));
+        }
+        let Some(seat) = self.slot.seat() else { return Poll::Pending };
+        loop {
+            match seat.poll(cx.waker()) {
+                Step::Reply(reply) => {
+                    self.encoder = Some(Encoder::new(reply, seat.variant, &self.control_plane));
+                    return Poll::Ready(Ok(()));
+                }
+                Step::End(end) => return Poll::Ready(Err(end.into())),
+                Step::Idle(None) => {
+                    self.sleep = None;
+                    return Poll::Pending;
+                }
+                Step::Idle(Some(moment)) => {
+                    let mut sleep = Box::pin(tokio::time::sleep_until(seat.clock().instant(moment)));
+                    let due = sleep.as_mut().poll(cx);
+                    self.sleep = Some(sleep);
+                    ready!(due); // due already: time has passed since the session looked
+                }
+            }
+        }
+    }
+}
+
+impl Body for SessionBody {
+    type Data = Piece;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, Infallible>>> {
+        loop {
+            if self.over {
+                return Poll::Ready(None);
+            }
+            if self.encoder.is_some() {
+                self.gate.body.register(cx.waker());
+                if self.gate.out.load(Ordering::Acquire) {
+                    return Poll::Pending;
+                }
+                if let Some(piece) = self.next_piece() {
+                    return Poll::Ready(Some(Ok(Frame::data(piece))));
+                }
+            }
+            if let Err(status) = ready!(self.poll_session(cx)) {
+                self.over = true;
+                self.slot.over.notify_one();
+                return Poll::Ready(Some(Ok(Frame::trailers(trailers(&status)))));
+            }
+        }
+    }
+}
+
+impl Drop for SessionBody {
+    /// Also when the client resets the stream.
+    fn drop(&mut self) {
+        self.slot.end(Status::ok());
+        self.slot.over.notify_one();
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.gate.out.store(false, Ordering::Release);
+        self.gate.body.wake();
+    }
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+}
+
+pub(super) fn trailers(status: &Status) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert("grpc-status", http::HeaderValue::from(status.code));
+    // Bytes that a header cannot hold are left out; our own texts have none, a peer's may.
+    let text: String = status.message.chars().filter(|letter| (' '..='~').contains(letter) && *letter != '%').collect();
+    if let Ok(message) = http::HeaderValue::from_str(&text)
+        && !text.is_empty()
+    {
+        headers.insert("grpc-message", message);
+    }
+    headers
+}

@@ -1,0 +1,248 @@
+//! Replies on the wire: a head, then one entry after another, copied out in pieces. The whole message never exists at once.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+
+use crate::protocol::session::{Reply, Variant};
+use crate::xds::{Resource, WRAPPER_TYPE};
+
+/// A gRPC message on its way out.
+#[derive(Debug)]
+pub struct Encoder {
+    reply: Reply,
+    variant: Variant,
+    /// Tags, lengths and small fields that come before the next body.
+    head: BytesMut,
+    /// The body that is being copied.
+    body: Bytes,
+    next: usize,
+}
+
+impl Encoder {
+    pub fn new(reply: Reply, variant: Variant, control_plane: &str) -> Self {
+        let mut start = BytesMut::new();
+        write_start(&mut start, &reply, variant, control_plane);
+        let entries = reply.resources.iter().map(|resource| entry(resource, &reply, variant).len());
+        let length = start.len() + entries.sum::<usize>();
+        let mut head = BytesMut::with_capacity(start.len() + 5);
+        head.put_u8(0); // not compressed
+        head.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+        head.extend_from_slice(&start);
+        Self { reply, variant, head, body: Bytes::new(), next: 0 }
+    }
+
+    /// The next piece, at most so long; `None` at the end.
+    pub fn next_piece(&mut self, most: usize) -> Option<Bytes> {
+        let mut piece = BytesMut::new();
+        loop {
+            let room = most - piece.len();
+            if !self.head.is_empty() {
+                piece.extend_from_slice(&self.head.split_to(room.min(self.head.len())));
+            } else if !self.body.is_empty() {
+                piece.extend_from_slice(&self.body.split_to(room.min(self.body.len())));
+            } else if let Some(resource) = self.reply.resources.get(self.next) {
+                let entry = entry(resource, &self.reply, self.variant);
+                (self.head, self.body) = (entry.head, resource.body.bytes().clone());
+                self.next += 1;
+            } else {
+                break;
+            }
+            if piece.len() == most {
+                break;
+            }
+        }
+        (!piece.is_empty()).then(|| piece.freeze())
+    }
+}
+
+/// Everything of an entry but its body, which stands last.
+struct Entry {
+    head: BytesMut,
+    body: usize,
+}
+
+impl Entry {
+    fn len(&self) -> usize {
+        self.head.len() + self.body
+    }
+}
+
+fn write_start(out: &mut BytesMut, reply: &Reply, variant: Variant, control_plane: &str) {
+    let identifier = string_field(1, control_plane);
+    match variant {
+        Variant::Sotw => {
+            put_string(out, 1, &reply.version.to_string());
+            put_string(out, 4, &reply.spelling);
+            put_string(out, 5, &reply.nonce.to_string());
+            put_bytes(out, 6, &identifier);
+        }
+        Variant::Delta => {
+            put_string(out, 4, &reply.spelling);
+            put_string(out, 5, &reply.nonce.to_string());
+            reply.removed.iter().for_each(|name| put_string(out, 6, name.as_str()));
+            put_bytes(out, 7, &identifier);
+        }
+    }
+}
+
+fn entry(resource: &Resource, reply: &Reply, variant: Variant) -> Entry {
+    let body = resource.body.bytes().len();
+    let mut any = BytesMut::new();
+    put_string(&mut any, 1, &reply.spelling);
+    put_length(&mut any, 2, body);
+    let any_len = any.len() + body;
+    let mut head = BytesMut::new();
+    match variant {
+        Variant::Sotw if reply.wraps(resource) => {
+            let wrapper = wrapper_fields(resource, None);
+            let wrapper_len = wrapper.len() + length_len(2, any_len) + any_len;
+            let mut outer = BytesMut::new();
+            put_string(&mut outer, 1, &format!("type.googleapis.com/{WRAPPER_TYPE}"));
+            put_length(&mut outer, 2, wrapper_len);
+            put_length(&mut head, 2, outer.len() + wrapper_len);
+            head.extend_from_slice(&outer);
+            head.extend_from_slice(&wrapper);
+            put_length(&mut head, 2, any_len);
+        }
+        Variant::Sotw => put_length(&mut head, 2, any_len),
+        Variant::Delta => {
+            let fields = wrapper_fields(resource, Some(resource.full.to_string()));
+            put_length(&mut head, 2, fields.len() + length_len(2, any_len) + any_len);
+            head.extend_from_slice(&fields);
+            put_length(&mut head, 2, any_len);
+        }
+    }
+    head.extend_from_slice(&any);
+    Entry { head, body }
+}
+
+/// The fields of `discovery.v3.Resource` without the resource itself.
+fn wrapper_fields(resource: &Resource, version: Option<String>) -> BytesMut {
+    let mut out = BytesMut::new();
+    version.iter().for_each(|version| put_string(&mut out, 1, version));
+    match resource.constraints() {
+        None => put_string(&mut out, 3, resource.name.as_str()),
+        // One of the two fields holds the name, never both (WIRE-4).
+        Some(constraints) => {
+            let mut name = string_field(1, resource.name.as_str());
+            put_bytes(&mut name, 2, constraints);
+            put_bytes(&mut out, 8, &name);
+        }
+    }
+    resource.aliases().iter().for_each(|alias| put_string(&mut out, 4, alias.as_str()));
+    if resource.do_not_cache() {
+        put_bytes(&mut out, 7, &[0x08, 0x01]);
+    }
+    resource.metadata().iter().for_each(|metadata| put_bytes(&mut out, 9, metadata));
+    out
+}
+
+fn string_field(field: u32, text: &str) -> BytesMut {
+    let mut out = BytesMut::new();
+    put_string(&mut out, field, text);
+    out
+}
+
+fn put_string(out: &mut BytesMut, field: u32, text: &str) {
+    put_bytes(out, field, text.as_bytes());
+}
+
+fn put_bytes(out: &mut BytesMut, field: u32, bytes: &[u8]) {
+    put_length(out, field, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+fn put_length(out: &mut BytesMut, field: u32, length: usize) {
+    encode_key(field, WireType::LengthDelimited, out);
+    encode_varint(length as u64, out);
+}
+
+fn length_len(field: u32, length: usize) -> usize {
+    key_len(field) + encoded_len_varint(length as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use prost::Message;
+
+    use super::*;
+    use crate::proto::{Any, discovery};
+    use crate::protocol::unit::Seq;
+    use crate::xds::{BodyStore, SetVersion, TypeTable};
+
+    const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+    fn wrapper(name: &str, size: usize) -> discovery::Resource {
+        let any = Any { type_url: CDS.into(), value: vec![b'x'; size].into() };
+        discovery::Resource { name: name.into(), resource: Some(any), ..Default::default() }
+    }
+
+    fn reply(wrappers: Vec<discovery::Resource>) -> Reply {
+        let kind = TypeTable::new().resolve(CDS);
+        let mut store = BodyStore::default();
+        let resources = wrappers
+            .into_iter()
+            .map(|wrapper| Arc::new(Resource::from_wrapper(0, wrapper, &kind, &mut store).unwrap()))
+            .collect();
+        Reply {
+            kind,
+            spelling: CDS.into(),
+            nonce: 7,
+            version: SetVersion::EMPTY,
+            resources,
+            removed: vec!["gone".into()],
+            mark: Seq::ZERO,
+            wrappers: true,
+        }
+    }
+
+    fn encode(reply: Reply, variant: Variant, most: usize) -> Vec<u8> {
+        let mut encoder = Encoder::new(reply, variant, "weir");
+        let mut all = Vec::new();
+        while let Some(piece) = encoder.next_piece(most) {
+            assert!(piece.len() <= most);
+            all.extend_from_slice(&piece);
+        }
+        let length = u32::from_be_bytes(all[1..5].try_into().unwrap()) as usize;
+        assert_eq!((all[0], length), (0, all.len() - 5), "the prefix tells the length");
+        all.split_off(5)
+    }
+
+    #[test]
+    fn a_delta_reply_reads_back_as_it_was_in_pieces_of_any_size() {
+        let mut aliased = wrapper("b", 0);
+        aliased.aliases = vec!["other".into()];
+        aliased.metadata = Some(Bytes::from_static(b"\x0a\x03\x0a\x01k"));
+        aliased.cache_control = Some(discovery::resource::CacheControl { do_not_cache: true });
+        let wrappers = vec![wrapper("a", 300), aliased.clone(), wrapper("c", 70_000)];
+        for most in [1, 7, 100, 65_536] {
+            let bytes = encode(reply(wrappers.clone()), Variant::Delta, most);
+            let read = discovery::DeltaDiscoveryResponse::decode(&*bytes).unwrap();
+            assert_eq!((read.nonce.as_str(), read.type_url.as_str()), ("7", CDS));
+            assert_eq!(read.removed_resources, ["gone"]);
+            let without_version = |mut resource: discovery::Resource| {
+                assert!(resource.version.starts_with("1."));
+                resource.version.clear();
+                resource
+            };
+            let resources: Vec<_> = read.resources.into_iter().map(without_version).collect();
+            assert_eq!(resources, wrappers);
+        }
+    }
+
+    #[test]
+    fn sotw_49_only_what_needs_a_wrapper_gets_one() {
+        let mut aliased = wrapper("b", 5);
+        aliased.aliases = vec!["other".into()];
+        let bytes = encode(reply(vec![wrapper("a", 300), aliased.clone()]), Variant::Sotw, 64);
+        let read = discovery::DiscoveryResponse::decode(&*bytes).unwrap();
+        assert_eq!(read.resources[0], Any { type_url: CDS.into(), value: vec![b'x'; 300].into() });
+        assert!(read.resources[1].type_url.ends_with(WRAPPER_TYPE));
+        assert_eq!(discovery::Resource::decode(read.resources[1].value.clone()).unwrap(), aliased);
+        let plain = Reply { wrappers: false, ..reply(vec![aliased]) };
+        let read = discovery::DiscoveryResponse::decode(&*encode(plain, Variant::Sotw, 64)).unwrap();
+        assert_eq!(read.resources[0].type_url, CDS, "a client that cannot read wrappers gets none");
+    }
+}

@@ -1,0 +1,90 @@
+//! Reads gRPC messages off a request body, with limits on one message and on all that are half received.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use super::slot::Status;
+
+/// Bytes that may lie in half-received messages, over all clients of the process.
+#[derive(Debug)]
+pub struct Budget {
+    left: AtomicUsize,
+}
+
+impl Budget {
+    pub fn of(bytes: usize) -> Arc<Self> {
+        Arc::new(Self { left: AtomicUsize::new(bytes) })
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok()
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.left.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+pub(super) struct Frames {
+    body: Incoming,
+    buffer: BytesMut,
+    most: usize,
+    budget: Arc<Budget>,
+}
+
+impl Frames {
+    pub fn new(body: Incoming, most: usize, budget: Arc<Budget>) -> Self {
+        Self { body, buffer: BytesMut::new(), most, budget }
+    }
+
+    /// The next message; `None` once the client has half-closed or is gone.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        loop {
+            if let Some(message) = self.take_message()? {
+                return Ok(Some(message));
+            }
+            let Some(Ok(frame)) = self.body.frame().await else { return Ok(None) };
+            let Ok(data) = frame.into_data() else { continue };
+            if !self.budget.take(data.len()) {
+                return Err(Status::exhausted("too many bytes are half received, over all clients"));
+            }
+            self.buffer.extend_from_slice(&data);
+        }
+    }
+
+    /// Reads on to the end and keeps nothing: a stream that is reset instead would count against its connection.
+    pub async fn drain(&mut self) {
+        while let Some(Ok(_)) = self.body.frame().await {}
+    }
+
+    fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
+        let Some((prefix, rest)) = self.buffer.split_at_checked(PREFIX) else { return Ok(None) };
+        let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
+        if prefix[0] != 0 {
+            return Err(Status::unimplemented("compressed requests"));
+        }
+        if length > self.most {
+            return Err(Status::exhausted(format!("a request of {length} bytes, and {} are the limit", self.most)));
+        }
+        if rest.len() < length {
+            return Ok(None);
+        }
+        self.buffer.advance(PREFIX);
+        let message = self.buffer.split_to(length).freeze();
+        self.budget.give_back(PREFIX + length);
+        Ok(Some(message))
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        self.budget.give_back(self.buffer.len());
+    }
+}
+
+/// One byte for compression, four for the length.
+const PREFIX: usize = 5;

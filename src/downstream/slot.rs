@@ -1,0 +1,93 @@
+//! What the two halves of a stream share: the task that reads requests fills it, the body that writes replies waits on it.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use futures_util::task::AtomicWaker;
+use tokio::sync::Notify;
+
+use crate::protocol::session::{BadRequest, End};
+use crate::relay::{Refused, Seat};
+
+/// How a stream ends, as gRPC says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Status {
+    pub code: u16,
+    pub message: String,
+}
+
+#[derive(Default)]
+pub(super) struct Slot {
+    seat: OnceLock<Arc<Seat>>,
+    end: Mutex<Option<Status>>,
+    body: AtomicWaker,
+    /// The last word is said: the reader may stop listening to what is meant.
+    pub over: Notify,
+}
+
+impl Slot {
+    pub fn sit(&self, seat: Arc<Seat>) {
+        let _ = self.seat.set(seat); // once per stream
+        self.body.wake();
+    }
+
+    pub fn seat(&self) -> Option<&Arc<Seat>> {
+        self.seat.get()
+    }
+
+    pub fn end(&self, status: Status) {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(status);
+        self.body.wake();
+    }
+
+    pub fn ended(&self) -> Option<Status> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn wait(&self, waker: &std::task::Waker) {
+        self.body.register(waker);
+    }
+}
+
+impl Status {
+    pub fn ok() -> Self {
+        Self { code: 0, message: String::new() }
+    }
+
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self { code: 3, message: message.into() }
+    }
+
+    pub fn exhausted(message: impl Into<String>) -> Self {
+        Self { code: 8, message: message.into() }
+    }
+
+    pub fn unimplemented(message: impl Into<String>) -> Self {
+        Self { code: 12, message: message.into() }
+    }
+
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self { code: 14, message: message.into() }
+    }
+}
+
+impl From<End> for Status {
+    fn from(end: End) -> Self {
+        match end {
+            End::BehindHorizon => Self::unavailable("too far behind; come back and say what you hold"),
+            End::OtherKey => Self::unavailable("the node has changed; come back as what you are now"),
+            End::Bad(bad @ (BadRequest::NoType | BadRequest::Variant)) => Self::invalid(bad.to_string()),
+            End::Bad(bad) => Self::exhausted(bad.to_string()),
+        }
+    }
+}
+
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Self {
+        let text = refused.to_string();
+        match refused {
+            Refused::NoNode | Refused::BadNode => Self::invalid(text),
+            Refused::TooManyViews(_) => Self::exhausted(text),
+            Refused::Stopping => Self::unavailable(text),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The one place where a clock is read for the pure layers.
+
+use tokio::time::Instant;
+
+use crate::protocol::moment::Moment;
+
+/// Counts from when it was made.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    pub fn starting_now() -> Self {
+        Self { start: Instant::now() }
+    }
+
+    pub fn now(&self) -> Moment {
+        Moment::START + self.start.elapsed()
+    }
+
+    /// When a moment comes, for whoever has to wait for it.
+    pub fn instant(&self, moment: Moment) -> Instant {
+        self.start + (moment - Moment::START)
+    }
+}

@@ -1,0 +1,49 @@
+//! What an owner and the edge that carries its upstream streams say to one another.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::proto::{Request, Response};
+use crate::protocol::session::Variant;
+
+/// One upstream stream to be kept open, through all its reconnects.
+pub struct Link {
+    /// Which of the unit's streams it is.
+    pub at: usize,
+    /// The variant to begin with; a server that does not speak it is spoken to in the other.
+    pub variant: Option<Variant>,
+    pub reports: mpsc::Sender<LinkReport>,
+}
+
+#[derive(Debug)]
+pub struct LinkReport {
+    pub at: usize,
+    pub event: LinkEvent,
+}
+
+#[derive(Debug)]
+pub enum LinkEvent {
+    /// The stream is up, in this variant, and takes requests here.
+    Opened {
+        variant: Variant,
+        requests: mpsc::Sender<Request>,
+    },
+    Response(Box<Response>),
+    Ended {
+        reason: String,
+    },
+}
+
+/// Opens upstream streams. The edge implements it; owners know no sockets.
+pub trait Connector: Send + Sync {
+    fn start(&self, link: Link) -> JoinHandle<()>;
+
+    /// What to say of the server in reports.
+    fn describe(&self) -> String;
+
+    fn variant(&self) -> Option<Variant>;
+}
+
+pub type SharedConnector = Arc<dyn Connector>;

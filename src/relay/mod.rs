@@ -1,0 +1,16 @@
+//! The owners: a task for each unit that holds its state, and the places where sessions sit.
+//!
+//! An owner never waits for a client. It applies what sources say and what sessions want, publishes, and wakes whom it concerns.
+
+mod clock;
+mod link;
+mod owner;
+mod published;
+mod seat;
+mod views;
+
+pub use clock::Clock;
+pub use link::{Connector, Link, LinkEvent, LinkReport};
+pub use owner::UnitReport;
+pub use seat::{Seat, SeatReport};
+pub use views::{Refused, Views};

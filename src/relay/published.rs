@@ -1,0 +1,29 @@
+//! What an owner has published, for its sessions to read.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::protocol::limits::Limits;
+use crate::protocol::unit::{Leases, State};
+
+/// The newest state and the states that sessions are in the middle of. The lock is held for one reply in the making, and
+/// nothing waits inside it.
+#[derive(Debug)]
+pub struct Published {
+    inner: Mutex<(Arc<State>, Leases)>,
+}
+
+impl Published {
+    pub fn new(limits: Arc<Limits>) -> Self {
+        Self { inner: Mutex::new((Arc::default(), Leases::new(limits))) }
+    }
+
+    pub fn replace(&self, state: &Arc<State>) {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).0 = state.clone();
+    }
+
+    pub fn read<T>(&self, with: impl FnOnce(&Arc<State>, &mut Leases) -> T) -> T {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let (state, leases) = &mut *inner;
+        with(state, leases)
+    }
+}

@@ -1,0 +1,152 @@
+//! Where one downstream session sits: shared by the task that reads its requests, the body that writes its replies, and the
+//! owner of its unit.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::task::AtomicWaker;
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use super::clock::Clock;
+use super::owner::Command;
+use super::published::Published;
+use crate::proto::Request;
+use crate::protocol::session::{Answer, Session, Step, Variant};
+use crate::protocol::unit::{Mark, SessionId};
+
+pub struct Seat {
+    pub id: SessionId,
+    pub variant: Variant,
+    /// Who it is, for logs and reports.
+    pub node_id: String,
+    pub key: String,
+    pub peer: String,
+    /// Guards the session's books. Taken for a moment at a time, by whoever of the three has something for it.
+    session: Mutex<Session>,
+    /// The body that waits for something to say.
+    waker: AtomicWaker,
+    published: Arc<Published>,
+    owner: mpsc::Sender<Command>,
+    clock: Clock,
+}
+
+/// One session in a report.
+#[derive(Debug, Serialize)]
+pub struct SeatReport {
+    pub session: u64,
+    pub peer: String,
+    pub node: String,
+    pub key: String,
+    pub variant: &'static str,
+    pub types: Vec<TypeReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct TypeReport {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub wildcard: bool,
+    pub names: usize,
+    pub owed: usize,
+    pub refused: Option<String>,
+}
+
+/// Who a session is and where it belongs.
+pub(super) struct Place {
+    pub id: SessionId,
+    pub variant: Variant,
+    pub node_id: String,
+    pub key: String,
+    pub peer: String,
+    pub published: Arc<Published>,
+    pub owner: mpsc::Sender<Command>,
+    pub clock: Clock,
+}
+
+impl Seat {
+    pub(super) fn new(place: Place, session: Session) -> Arc<Self> {
+        let Place { id, variant, node_id, key, peer, published, owner, clock } = place;
+        let session = Mutex::new(session);
+        Arc::new(Self { id, variant, node_id, key, peer, session, waker: AtomicWaker::new(), published, owner, clock })
+    }
+
+    /// Takes a request to heart, and tells the owner what changes by it. Waits while the owner is behind: that holds up this
+    /// client's requests and nobody else's.
+    pub async fn take(&self, request: Request) {
+        let kind = request.type_url().to_owned();
+        let (answer, interest) = {
+            let mut session = self.lock();
+            let answer = session.on_request(request, self.clock.now());
+            (answer, session.take_interest())
+        };
+        if let Some(Answer::Nack { nonce, stale }) = answer {
+            let refused =
+                self.lock().verdicts().find(|(_, verdict)| verdict.nonce == nonce).map(|(_, v)| v.message.clone());
+            tracing::warn!(session = self.id.0, node = %self.node_id, %kind, nonce, stale, reason = refused, "client refused a reply");
+        }
+        if !interest.is_empty() {
+            let _ = self.owner.send(Command::Interest(self.id, interest)).await; // no owner: the relay is stopping
+        }
+        self.waker.wake();
+    }
+
+    /// The next thing to say. Whoever asks is woken when it may be worth asking again.
+    pub fn poll(&self, waker: &std::task::Waker) -> Step {
+        self.waker.register(waker);
+        let mut session = self.lock();
+        self.published.read(|state, leases| session.poll(state, leases, self.clock.now()))
+    }
+
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// The stream is over. What it wanted is wanted by it no more.
+    pub async fn leave(&self) {
+        let interest = {
+            let mut session = self.lock();
+            session.close();
+            session.take_interest()
+        };
+        let _ = self.owner.send(Command::Leave(self.id, interest)).await;
+    }
+
+    pub(super) fn mark(&self, marks: &[Mark]) {
+        if !marks.is_empty() {
+            let mut session = self.lock();
+            marks.iter().for_each(|mark| session.on_mark(mark));
+        }
+    }
+
+    pub(super) fn counted(&self) {
+        self.lock().on_counted();
+        self.waker.wake();
+    }
+
+    pub(super) fn wake(&self) {
+        self.waker.wake();
+    }
+
+    pub fn report(&self) -> SeatReport {
+        let session = self.lock();
+        let of_type = |summary: crate::protocol::session::Summary| TypeReport {
+            kind: summary.kind.name().to_owned(),
+            wildcard: summary.wildcard,
+            names: summary.names,
+            owed: summary.owed,
+            refused: summary.refused.map(|verdict| verdict.message.clone()),
+        };
+        SeatReport {
+            session: self.id.0,
+            peer: self.peer.clone(),
+            node: self.node_id.clone(),
+            key: self.key.clone(),
+            variant: if self.variant == Variant::Sotw { "sotw" } else { "delta" },
+            types: session.summaries().map(of_type).collect(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

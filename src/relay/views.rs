@@ -1,0 +1,144 @@
+//! Which unit a client belongs to: one for each sharing key, made when the first client of the key comes.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::clock::Clock;
+use super::link::SharedConnector;
+use super::owner::{Command, Links, Owner, UnitReport};
+use super::published::Published;
+use super::seat::{Place, Seat, SeatReport};
+use crate::proto::Request;
+use crate::protocol::limits::Limits;
+use crate::protocol::session::{Client, Identity, Session, Variant};
+use crate::protocol::unit::{SessionId, Unit};
+use crate::protocol::upstream::Upstream;
+use crate::xds::{BodyStore, KeyRule, SharingKey, TypeTable};
+
+pub struct Views {
+    rule: Arc<KeyRule>,
+    table: Arc<TypeTable>,
+    limits: Arc<Limits>,
+    connector: SharedConnector,
+    store: Arc<Mutex<BodyStore>>,
+    clock: Clock,
+    most: usize,
+    next_session: AtomicU64,
+    /// Guards the map alone. Units are never taken out: their interest lingers and goes by itself.
+    units: Mutex<HashMap<SharingKey, UnitHandle>>,
+}
+
+#[derive(Clone)]
+struct UnitHandle {
+    published: Arc<Published>,
+    commands: mpsc::Sender<Command>,
+}
+
+/// Why a stream is not taken on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("the first request of a stream must carry a node")]
+    NoNode,
+    #[error("the node cannot be read")]
+    BadNode,
+    #[error("there are {0} views already, which is the limit")]
+    TooManyViews(usize),
+    #[error("the relay is stopping")]
+    Stopping,
+}
+
+impl Views {
+    pub fn new(rule: KeyRule, limits: Limits, most: usize, connector: SharedConnector) -> Self {
+        Self {
+            rule: Arc::new(rule),
+            table: Arc::default(),
+            limits: Arc::new(limits),
+            connector,
+            store: Arc::default(),
+            clock: Clock::starting_now(),
+            most,
+            next_session: AtomicU64::new(1),
+            units: Mutex::default(),
+        }
+    }
+
+    /// Takes a client on by its first request.
+    pub async fn seat(
+        &self,
+        first: &Request,
+        variant: Variant,
+        aggregated: bool,
+        peer: String,
+    ) -> Result<Arc<Seat>, Refused> {
+        let node = first.node().ok_or(Refused::NoNode)?;
+        let identity = Identity::of(self.rule.clone(), node).map_err(|_| Refused::BadNode)?;
+        let unit = self.unit(identity.key())?;
+        let place = Place {
+            id: SessionId(self.next_session.fetch_add(1, Ordering::Relaxed)),
+            variant,
+            node_id: Client::node_id(node),
+            key: identity.key().to_string(),
+            peer,
+            published: unit.published,
+            owner: unit.commands.clone(),
+            clock: self.clock,
+        };
+        let client = Client::of_node(node, variant, aggregated);
+        let session = Session::new(client, self.table.clone(), self.limits.clone()).identified(identity);
+        let seat = Seat::new(place, session);
+        unit.commands.send(Command::Join(seat.clone())).await.map_err(|_| Refused::Stopping)?;
+        Ok(seat)
+    }
+
+    /// What every unit and every session holds.
+    pub async fn report(&self) -> Vec<(UnitReport, Vec<SeatReport>)> {
+        let units: Vec<_> = self.units.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let mut reports = Vec::new();
+        for unit in units {
+            let (to, from) = oneshot::channel();
+            if unit.commands.send(Command::Report(to)).await.is_ok() {
+                reports.extend(from.await);
+            }
+        }
+        reports
+    }
+
+    fn unit(&self, key: &SharingKey) -> Result<UnitHandle, Refused> {
+        let mut units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(unit) = units.get(key) {
+            return Ok(unit.clone());
+        }
+        if units.len() >= self.most {
+            return Err(Refused::TooManyViews(self.most));
+        }
+        let unit = self.start_unit(key);
+        tracing::info!(%key, views = units.len() + 1, "first client of a view");
+        units.insert(key.clone(), unit.clone());
+        Ok(unit)
+    }
+
+    fn start_unit(&self, key: &SharingKey) -> UnitHandle {
+        let (table, limits) = (self.table.clone(), self.limits.clone());
+        let published = Arc::new(Published::new(limits.clone()));
+        let (sender, commands) = mpsc::channel(1024);
+        let variant = self.connector.variant().unwrap_or(Variant::Delta);
+        let owner = Owner {
+            key: key.to_string(),
+            unit: Unit::new(table.clone(), limits.clone()),
+            upstream: Upstream::new(variant, key.upstream_node(), table, limits),
+            connector: self.connector.clone(),
+            published: published.clone(),
+            store: self.store.clone(),
+            clock: self.clock,
+            commands,
+            seats: HashMap::new(),
+            links: Links::none(),
+            counted: Vec::new(),
+        };
+        tokio::spawn(owner.run());
+        UnitHandle { published, commands: sender }
+    }
+}

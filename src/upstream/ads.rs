@@ -1,0 +1,202 @@
+//! Upstream ADS streams over gRPC, each kept open by a task of its own.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request as Call, Status};
+use tonic_prost::ProstCodec;
+
+use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use crate::proto::{Request, Response};
+use crate::protocol::session::Variant;
+use crate::protocol::upstream::Backoff;
+use crate::relay::{Connector, Link, LinkEvent, LinkReport};
+
+/// One control plane.
+#[derive(Debug, Clone)]
+pub struct AdsServer {
+    pub uri: String,
+    /// Spoken from the start; without it delta is tried, and SotW where the server does not speak that.
+    pub variant: Option<Variant>,
+    pub connect_timeout: Duration,
+    pub message_bytes: usize,
+}
+
+/// Opens streams to one control plane, over a connection of their own each: a peer's limit on streams is then never reached.
+#[derive(Debug, Clone)]
+pub struct AdsConnector {
+    server: AdsServer,
+    endpoint: Endpoint,
+}
+
+impl AdsConnector {
+    pub fn new(server: AdsServer) -> Result<Self, tonic::transport::Error> {
+        let endpoint = Endpoint::from_shared(server.uri.clone())?
+            .connect_timeout(server.connect_timeout)
+            .http2_keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW);
+        Ok(Self { server, endpoint })
+    }
+}
+
+impl Connector for AdsConnector {
+    fn start(&self, link: Link) -> JoinHandle<()> {
+        let this = self.clone();
+        tokio::spawn(async move { this.keep_open(link).await })
+    }
+
+    fn describe(&self) -> String {
+        self.server.uri.clone()
+    }
+
+    fn variant(&self) -> Option<Variant> {
+        self.server.variant
+    }
+}
+
+/// How one opening of a stream came to its end.
+struct End {
+    answered: bool,
+    status: Status,
+}
+
+impl AdsConnector {
+    async fn keep_open(&self, link: Link) {
+        let mut backoff = Backoff::default();
+        let mut variant = link.variant.unwrap_or(Variant::Delta);
+        loop {
+            let end = self.open_once(&link, variant).await;
+            if end.answered {
+                backoff.reset();
+            }
+            let reason = format!("{:?}: {}", end.status.code(), end.status.message());
+            let ended = LinkReport { at: link.at, event: LinkEvent::Ended { reason } };
+            if link.reports.send(ended).await.is_err() {
+                return; // the owner is gone
+            }
+            if !end.answered && end.status.code() == Code::Unimplemented && self.server.variant.is_none() {
+                variant = other(variant);
+            }
+            tokio::time::sleep(backoff.next(random())).await;
+        }
+    }
+
+    async fn open_once(&self, link: &Link, variant: Variant) -> End {
+        let channel = match self.endpoint.connect().await {
+            Ok(channel) => channel,
+            Err(error) => return End { answered: false, status: Status::unavailable(chain(&error)) },
+        };
+        let grpc = Grpc::new(channel).max_decoding_message_size(self.server.message_bytes);
+        let grpc = grpc.max_encoding_message_size(self.server.message_bytes);
+        match variant {
+            Variant::Sotw => {
+                let wire = Wire { path: SOTW_PATH, inner: sotw_request, wrap: Response::Sotw };
+                run(grpc, link, variant, wire).await
+            }
+            Variant::Delta => {
+                let wire = Wire { path: DELTA_PATH, inner: delta_request, wrap: Response::Delta };
+                run(grpc, link, variant, wire).await
+            }
+        }
+    }
+}
+
+/// What differs between the variants on the wire.
+struct Wire<Q, R> {
+    path: &'static str,
+    inner: fn(Request) -> Option<Q>,
+    wrap: fn(R) -> Response,
+}
+
+fn sotw_request(request: Request) -> Option<DiscoveryRequest> {
+    match request {
+        Request::Sotw(request) => Some(request),
+        Request::Delta(_) => None,
+    }
+}
+
+fn delta_request(request: Request) -> Option<DeltaDiscoveryRequest> {
+    match request {
+        Request::Delta(request) => Some(request),
+        Request::Sotw(_) => None,
+    }
+}
+
+async fn run<Q, R>(mut grpc: Grpc<Channel>, link: &Link, variant: Variant, wire: Wire<Q, R>) -> End
+where
+    Q: prost::Message + Default + 'static,
+    R: prost::Message + Default + 'static,
+{
+    let gone = || End { answered: true, status: Status::cancelled("the owner is gone") };
+    if let Err(error) = grpc.ready().await {
+        return End { answered: false, status: Status::unavailable(chain(&error)) };
+    }
+    let (sender, receiver) = mpsc::channel(16);
+    let opened = LinkEvent::Opened { variant, requests: sender };
+    // Told before the server has said anything: many servers send no headers until they have a first request.
+    if link.reports.send(LinkReport { at: link.at, event: opened }).await.is_err() {
+        return gone();
+    }
+    let requests = ReceiverStream::new(receiver).filter_map(wire.inner);
+    let path = PathAndQuery::from_static(wire.path);
+    let codec: ProstCodec<Q, R> = ProstCodec::default();
+    let mut responses = match grpc.streaming(Call::new(requests), path, codec).await {
+        Ok(call) => call.into_inner(),
+        Err(status) => return End { answered: false, status },
+    };
+    let mut answered = false;
+    loop {
+        match responses.message().await {
+            Ok(Some(response)) => {
+                answered = true;
+                let event = LinkEvent::Response(Box::new((wire.wrap)(response)));
+                if link.reports.send(LinkReport { at: link.at, event }).await.is_err() {
+                    return gone();
+                }
+            }
+            Ok(None) => return End { answered, status: Status::ok("the server ended the stream") },
+            Err(status) => return End { answered, status },
+        }
+    }
+}
+
+fn other(variant: Variant) -> Variant {
+    match variant {
+        Variant::Sotw => Variant::Delta,
+        Variant::Delta => Variant::Sotw,
+    }
+}
+
+/// Between 0 and 1. Jitter needs no better source than the seeds that hash maps get.
+fn random() -> f64 {
+    RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64
+}
+
+/// An error with everything that caused it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+const SOTW_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+/// What gRPC clients do, and no more often (TRN-17).
+const KEEPALIVE: Duration = Duration::from_secs(300);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+const WINDOW: u32 = 1 << 20;

@@ -1,0 +1,145 @@
+//! A scripted xDS client over real gRPC, and words for what it is sent.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Endpoint;
+use tonic::{Code, Request as Call, Status, Streaming};
+use tonic_prost::ProstCodec;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
+use weir::protocol::session::Variant;
+
+use prost::Message;
+use weir::proto::node::Node;
+
+pub enum Client {
+    Sotw(mpsc::UnboundedSender<DiscoveryRequest>, Streaming<DiscoveryResponse>),
+    Delta(mpsc::UnboundedSender<DeltaDiscoveryRequest>, Streaming<DeltaDiscoveryResponse>),
+}
+
+/// What was sent, as sorted names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    pub set: Vec<String>,
+    pub removed: Vec<String>,
+    pub nonce: String,
+    pub version: String,
+}
+
+const PREFIX: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
+/// Longer than anything takes; a test that hangs fails instead.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub fn node(cluster: &str) -> Option<bytes::Bytes> {
+    Some(Node { id: "test".into(), cluster: cluster.into(), ..Node::default() }.encode_to_vec().into())
+}
+
+impl Client {
+    pub async fn connect(address: SocketAddr, variant: Variant) -> Self {
+        let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        let mut grpc = Grpc::new(channel);
+        grpc.ready().await.unwrap();
+        match variant {
+            Variant::Sotw => {
+                let (requests, stream) = mpsc::unbounded_channel();
+                let path = PathAndQuery::from_maybe_shared(format!("{PREFIX}StreamAggregatedResources")).unwrap();
+                let codec: ProstCodec<DiscoveryRequest, DiscoveryResponse> = ProstCodec::default();
+                let call = Call::new(UnboundedReceiverStream::new(stream));
+                Self::Sotw(requests, grpc.streaming(call, path, codec).await.unwrap().into_inner())
+            }
+            Variant::Delta => {
+                let (requests, stream) = mpsc::unbounded_channel();
+                let path = PathAndQuery::from_maybe_shared(format!("{PREFIX}DeltaAggregatedResources")).unwrap();
+                let codec: ProstCodec<DeltaDiscoveryRequest, DeltaDiscoveryResponse> = ProstCodec::default();
+                let call = Call::new(UnboundedReceiverStream::new(stream));
+                Self::Delta(requests, grpc.streaming(call, path, codec).await.unwrap().into_inner())
+            }
+        }
+    }
+
+    /// Asks for names of a type; none is everything. A SotW client has to say all it wants each time.
+    pub fn ask(&self, url: &str, names: &[&str], cluster: Option<&str>) {
+        let names = names.iter().map(ToString::to_string).collect();
+        let (node, type_url) = (cluster.and_then(node), url.to_owned());
+        match self {
+            Self::Sotw(requests, _) => {
+                let request = DiscoveryRequest { node, type_url, resource_names: names, ..Default::default() };
+                requests.send(request).unwrap();
+            }
+            Self::Delta(requests, _) => {
+                let request =
+                    DeltaDiscoveryRequest { node, type_url, resource_names_subscribe: names, ..Default::default() };
+                requests.send(request).unwrap();
+            }
+        }
+    }
+
+    pub fn ack(&self, url: &str, names: &[&str], told: &Told) {
+        let (type_url, response_nonce) = (url.to_owned(), told.nonce.clone());
+        match self {
+            Self::Sotw(requests, _) => {
+                let resource_names = names.iter().map(ToString::to_string).collect();
+                let version_info = told.version.clone();
+                let request =
+                    DiscoveryRequest { type_url, response_nonce, resource_names, version_info, ..Default::default() };
+                requests.send(request).unwrap();
+            }
+            Self::Delta(requests, _) => {
+                requests.send(DeltaDiscoveryRequest { type_url, response_nonce, ..Default::default() }).unwrap();
+            }
+        }
+    }
+
+    pub async fn told(&mut self) -> Told {
+        self.next().await.unwrap().expect("the relay ended the stream")
+    }
+
+    /// Nothing comes for a while.
+    pub async fn hears_nothing(&mut self, duration: Duration) {
+        if let Ok(told) = tokio::time::timeout(duration, self.next_forever()).await {
+            panic!("told {told:?}, where nothing was to be said");
+        }
+    }
+
+    pub async fn ended(&mut self) -> Code {
+        match self.next().await {
+            Err(status) => status.code(),
+            Ok(None) => Code::Ok,
+            Ok(Some(told)) => panic!("told {told:?} instead of being ended"),
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<Told>, Status> {
+        tokio::time::timeout(PATIENCE, self.next_forever()).await.expect("nothing came")
+    }
+
+    async fn next_forever(&mut self) -> Result<Option<Told>, Status> {
+        let sorted = |mut names: Vec<String>| {
+            names.sort();
+            names
+        };
+        match self {
+            Self::Sotw(_, responses) => Ok(responses.message().await?.map(|response| Told {
+                set: sorted(response.resources.iter().map(|any| name_in(&any.value)).collect()),
+                removed: Vec::new(),
+                nonce: response.nonce,
+                version: response.version_info,
+            })),
+            Self::Delta(_, responses) => Ok(responses.message().await?.map(|response| Told {
+                set: sorted(response.resources.into_iter().map(|resource| resource.name).collect()),
+                removed: sorted(response.removed_resources),
+                nonce: response.nonce,
+                version: String::new(),
+            })),
+        }
+    }
+}
+
+fn name_in(body: &[u8]) -> String {
+    let length = usize::from(body[1]);
+    String::from_utf8(body[2..2 + length].to_vec()).unwrap()
+}

@@ -1,0 +1,249 @@
+//! The program in-process, between a scripted control plane and scripted clients, over real connections.
+
+mod client;
+mod plane;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use client::Client;
+use plane::{Plane, Stream};
+use tonic::Code;
+use weir::app::App;
+use weir::config::Config;
+use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
+use weir::proto::{Any, Request, Response};
+use weir::protocol::session::Variant;
+
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
+
+struct Relay {
+    address: SocketAddr,
+    admin: SocketAddr,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn relay(plane: SocketAddr, protocol: &str) -> Relay {
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
+         upstream: {{servers: [{{uri: 'http://{plane}'{protocol}}}]}}\nviews: {{key: [cluster]}}\n"
+    );
+    let app = App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
+    let (address, admin) = (app.addresses()[0], app.admin_address().unwrap());
+    Relay { address, admin, task: tokio::spawn(app.run()) }
+}
+
+/// A cluster whose body says which of its contents it is.
+fn cluster(name: &str, content: &str) -> Any {
+    let mut value = vec![0x0a, u8::try_from(name.len()).unwrap()];
+    value.extend(name.bytes());
+    value.extend([0xc2, 0x3e, u8::try_from(content.len()).unwrap()]);
+    value.extend(content.bytes());
+    Any { type_url: CDS.into(), value: value.into() }
+}
+
+/// The plane's next word: in SotW the whole set, in delta what is new and what is gone.
+fn say(stream: &Stream, version: &str, whole: &[(&str, &str)], news: &[(&str, &str)], gone: &[&str]) {
+    let response = match stream.variant {
+        Variant::Sotw => Response::Sotw(DiscoveryResponse {
+            version_info: version.into(),
+            resources: whole.iter().map(|(name, content)| cluster(name, content)).collect(),
+            type_url: CDS.into(),
+            nonce: version.into(),
+            ..Default::default()
+        }),
+        Variant::Delta => {
+            let wrap = |(name, content): &(&str, &str)| Resource {
+                version: version.into(),
+                name: name.to_string(),
+                resource: Some(cluster(name, content)),
+                ..Default::default()
+            };
+            Response::Delta(DeltaDiscoveryResponse {
+                resources: news.iter().map(wrap).collect(),
+                removed_resources: gone.iter().map(ToString::to_string).collect(),
+                type_url: CDS.into(),
+                nonce: version.into(),
+                ..Default::default()
+            })
+        }
+    };
+    stream.respond(&response);
+}
+
+fn nonce_of(request: &Request) -> &str {
+    match request {
+        Request::Sotw(request) => &request.response_nonce,
+        Request::Delta(request) => &request.response_nonce,
+    }
+}
+
+async fn each_translation<F: Future<Output = ()>>(case: impl Fn(Variant, Variant) -> F) {
+    for (up, down) in BOTH.into_iter().flat_map(|up| BOTH.map(|down| (up, down))) {
+        println!("{up:?} upstream, {down:?} downstream");
+        case(up, down).await;
+    }
+}
+
+fn protocol_of(variant: Variant) -> &'static str {
+    match variant {
+        Variant::Sotw => ", protocol: sotw",
+        Variant::Delta => ", protocol: delta",
+    }
+}
+
+const TWO: [(&str, &str); 2] = [("a", "1"), ("b", "1")];
+
+#[tokio::test]
+async fn all_four_translations_tell_each_client_what_it_needs_and_survive_the_loss_of_upstream() {
+    each_translation(|up, down| async move {
+        let mut plane = Plane::start(&BOTH).await;
+        let relay = relay(plane.address, protocol_of(up)).await;
+        let mut client = Client::connect(relay.address, down).await;
+        client.ask(CDS, &[], Some("web"));
+        let mut stream = plane.stream().await;
+        assert_eq!(stream.variant, up);
+        let first = stream.request().await;
+        assert!(first.node().is_some() && nonce_of(&first).is_empty());
+        say(&stream, "1", &TWO, &TWO, &[]);
+        let told = client.told().await;
+        assert_eq!((told.set.as_slice(), told.removed.len()), (["a".to_owned(), "b".to_owned()].as_slice(), 0));
+        client.ack(CDS, &[], &told);
+        assert_eq!(nonce_of(&stream.request().await), "1", "answered upstream without waiting for clients");
+
+        // A change is one resource for delta and the whole set for SotW; the same again is nothing.
+        say(&stream, "2", &[("a", "1"), ("b", "2")], &[("b", "2")], &[]);
+        let told = client.told().await;
+        let expected: &[&str] = if down == Variant::Delta { &["b"] } else { &["a", "b"] };
+        assert_eq!(told.set, expected);
+        client.ack(CDS, &[], &told);
+        say(&stream, "3", &[("a", "1"), ("b", "2")], &[("a", "1"), ("b", "2")], &[]);
+        client.hears_nothing(Duration::from_millis(300)).await;
+
+        // Upstream dies. Nobody hears of it, and who comes now is served what is held.
+        let address = plane.kill().await;
+        client.hears_nothing(Duration::from_millis(300)).await;
+        let mut late = Client::connect(relay.address, down).await;
+        late.ask(CDS, &[], Some("web"));
+        assert_eq!(late.told().await.set, ["a", "b"]);
+
+        // It is back, and without a.
+        let mut plane = Plane::start_at(address, &BOTH).await;
+        let mut stream = plane.stream().await;
+        if let Request::Delta(request) = stream.request().await {
+            let held: Vec<_> = request.initial_resource_versions.into_iter().collect();
+            assert_eq!(held, [("a".to_owned(), "3".to_owned()), ("b".to_owned(), "3".to_owned())]);
+        }
+        say(&stream, "9", &[("b", "2")], &[], &["a"]);
+        let told = client.told().await;
+        match down {
+            Variant::Sotw => assert_eq!(told.set, ["b"]),
+            Variant::Delta => assert_eq!((told.set.len(), told.removed.as_slice()), (0, ["a".to_owned()].as_slice())),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_without_delta_is_spoken_to_in_sotw() {
+    let mut plane = Plane::start(&[Variant::Sotw]).await;
+    let relay = relay(plane.address, "").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    assert_eq!(stream.variant, Variant::Sotw);
+    say(&stream, "1", &TWO, &[], &[]);
+    assert_eq!(client.told().await.set, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn clients_of_one_key_share_a_stream_and_clients_of_two_do_not() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut clients = Vec::new();
+    for number in 0..40 {
+        let client = Client::connect(relay.address, BOTH[number % 2]).await;
+        client.ask(CDS, &[], Some(["web", "db"][number / 2 % 2]));
+        clients.push(client);
+    }
+    let mut streams = Vec::new(); // a stream that is dropped has ended
+    for _ in 0..2 {
+        let mut stream = plane.stream().await;
+        let first = stream.request().await;
+        let node: weir::proto::node::Node = prost::Message::decode(first.node().unwrap().clone()).unwrap();
+        let own = format!("of-{}", node.cluster);
+        say(&stream, "1", &[(&own, "1")], &[(&own, "1")], &[]);
+        streams.push(stream);
+    }
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.told().await.set, [["of-web", "of-db"][number / 2 % 2]]);
+    }
+    assert!(plane.streams.try_recv().is_err(), "two views, two streams");
+
+    let report = get(relay.admin, "/upstreams").await;
+    assert!(report.contains("\"sessions\": 20") && report.contains("\"up\": true"), "{report}");
+    let report = get(relay.admin, "/clients").await;
+    assert_eq!(report.matches("\"wildcard\": true").count(), 40, "{report}");
+    assert_eq!(get(relay.admin, "/healthz").await, "ok\n");
+}
+
+#[tokio::test]
+async fn trn_6_trn_12_a_stream_that_makes_no_sense_is_ended_with_a_reason() {
+    let plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], None);
+    assert_eq!(client.ended().await, Code::InvalidArgument, "no node");
+    let mut client = Client::connect(relay.address, Variant::Sotw).await;
+    client.ask("", &[], Some("web"));
+    assert_eq!(client.ended().await, Code::InvalidArgument, "no type");
+}
+
+#[tokio::test]
+async fn key_14_a_client_that_becomes_another_is_ended_to_come_back_as_such() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    client.told().await;
+    client.ask(CDS, &["a"], Some("db"));
+    assert_eq!(client.ended().await, Code::Unavailable);
+}
+
+#[tokio::test]
+async fn trn_16_a_response_of_twelve_megabytes_reaches_the_client() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, ", protocol: sotw").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    let names: Vec<_> = (0..100_000).map(|number| format!("cluster-{number:06}")).collect();
+    let content = "x".repeat(120);
+    let whole: Vec<_> = names.iter().map(|name| (name.as_str(), content.as_str())).collect();
+    say(&stream, "1", &whole, &[], &[]);
+    let mut received = 0;
+    while received < names.len() {
+        received += client.told().await.set.len(); // in pieces of some 2 MiB (DELTA-48)
+    }
+    assert_eq!(received, names.len());
+}
+
+async fn get(address: SocketAddr, path: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut response = String::new();
+    socket.read_to_string(&mut response).await.unwrap();
+    response.split_once("\r\n\r\n").unwrap().1.to_owned()
+}

@@ -1,0 +1,139 @@
+//! A scripted control plane: it hands each stream that the relay opens to the test, as requests in and responses out.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{Request as Call, Response as Reply};
+use http_body_util::{BodyExt, Either, Empty, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir::proto::{Request, Response};
+use weir::protocol::session::Variant;
+
+pub struct Plane {
+    pub address: SocketAddr,
+    pub streams: mpsc::UnboundedReceiver<Stream>,
+    server: JoinHandle<()>,
+}
+
+pub struct Stream {
+    pub variant: Variant,
+    pub requests: mpsc::UnboundedReceiver<Request>,
+    responses: mpsc::UnboundedSender<Bytes>,
+}
+
+impl Plane {
+    pub async fn start(speaks: &'static [Variant]) -> Self {
+        Self::start_at("127.0.0.1:0".parse().unwrap(), speaks).await
+    }
+
+    pub async fn start_at(address: SocketAddr, speaks: &'static [Variant]) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (accepted, streams) = mpsc::unbounded_channel();
+        let server = tokio::spawn(serve(listener, Arc::new(accepted), speaks));
+        Self { address, streams, server }
+    }
+
+    pub async fn stream(&mut self) -> Stream {
+        self.streams.recv().await.unwrap()
+    }
+
+    /// Closes the listener and every connection.
+    pub async fn kill(self) -> SocketAddr {
+        self.server.abort();
+        let _ = self.server.await;
+        self.address
+    }
+}
+
+impl Stream {
+    pub async fn request(&mut self) -> Request {
+        self.requests.recv().await.expect("the relay ended the stream")
+    }
+
+    pub fn respond(&self, response: &Response) {
+        let message = match response {
+            Response::Sotw(response) => response.encode_to_vec(),
+            Response::Delta(response) => response.encode_to_vec(),
+        };
+        let _ = self.responses.send(framed(&message)); // the relay may be gone
+    }
+}
+
+async fn serve(listener: TcpListener, accepted: Arc<mpsc::UnboundedSender<Stream>>, speaks: &'static [Variant]) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        let accepted = accepted.clone();
+        connections.spawn(async move {
+            let service = service_fn(move |call| {
+                let reply = open(call, &accepted, speaks);
+                async move { Ok::<_, Infallible>(reply) }
+            });
+            let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            let _ = builder.serve_connection(TokioIo::new(socket), service).await;
+        });
+    }
+}
+
+type Body = Either<
+    StreamBody<std::pin::Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>>,
+    Empty<Bytes>,
+>;
+
+fn open(call: Call<Incoming>, accepted: &mpsc::UnboundedSender<Stream>, speaks: &[Variant]) -> Reply<Body> {
+    let variant = match call.uri().path().rsplit('/').next() {
+        Some("StreamAggregatedResources") => Some(Variant::Sotw),
+        Some("DeltaAggregatedResources") => Some(Variant::Delta),
+        _ => None,
+    };
+    let grpc = || Reply::builder().header("content-type", "application/grpc");
+    let Some(variant) = variant.filter(|variant| speaks.contains(variant)) else {
+        return grpc().header("grpc-status", "12").body(Either::Right(Empty::new())).unwrap();
+    };
+    let (responses, out) = mpsc::unbounded_channel();
+    let (seen, requests) = mpsc::unbounded_channel();
+    accepted.send(Stream { variant, requests, responses }).ok();
+    tokio::spawn(read(call.into_body(), variant, seen));
+    let out: std::pin::Pin<Box<dyn tokio_stream::Stream<Item = _> + Send>> =
+        Box::pin(UnboundedReceiverStream::new(out).map(|bytes| Ok(Frame::data(bytes))));
+    grpc().body(Either::Left(StreamBody::new(out))).unwrap()
+}
+
+async fn read(mut body: Incoming, variant: Variant, seen: mpsc::UnboundedSender<Request>) {
+    let mut buffer = BytesMut::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        buffer.extend_from_slice(&frame.into_data().unwrap_or_default());
+        while buffer.len() >= 5 {
+            let length = u32::from_be_bytes(buffer[1..5].try_into().unwrap()) as usize;
+            if buffer.len() < 5 + length {
+                break;
+            }
+            let message = buffer.split_to(5 + length).freeze().slice(5..);
+            let request = match variant {
+                Variant::Sotw => Request::Sotw(DiscoveryRequest::decode(message).unwrap()),
+                Variant::Delta => Request::Delta(DeltaDiscoveryRequest::decode(message).unwrap()),
+            };
+            seen.send(request).ok();
+        }
+    }
+}
+
+fn framed(message: &[u8]) -> Bytes {
+    let mut frame = BytesMut::with_capacity(message.len() + 5);
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(message.len()).unwrap());
+    frame.extend_from_slice(message);
+    frame.freeze()
+}
