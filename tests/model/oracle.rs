@@ -221,6 +221,11 @@ impl Judge {
         }
     }
 
+    /// Whether an answer that lacks something would make the client drop it.
+    fn may_lose(&self, kind: Kind) -> bool {
+        self.wants.get(&kind).is_some_and(|wants| wants.stated)
+    }
+
     /// What the client is to see under a name: what upstream said to the name, or else to `*` if it asked for that too.
     pub fn visible(&self, view: &View, kind: Kind, name: &str, now: Moment) -> Seen {
         let Some(wants) = self.wants.get(&kind) else { return Seen::Unknown };
@@ -232,7 +237,7 @@ impl Judge {
         if let Some(content) = star.and_then(|star| star.set.get(name)) {
             return Seen::Here(content.clone());
         }
-        let stated = wants.stated || self.answered.contains(&kind);
+        let stated = self.may_lose(kind);
         match by_name {
             Some(Some(_)) => Seen::Gone,
             Some(None) => Seen::Unknown,
@@ -281,7 +286,8 @@ impl Judge {
             self.single_resources(kind, reply, log, view, now, coverage)?;
         }
         if kind == Kind::Route {
-            let whole = view.is_known_whole(Kind::Cluster, now) && self.has_all_clusters(view, now);
+            let whole = view.is_known_whole(Kind::Cluster, self.may_lose(Kind::Cluster), now)
+                && self.has_all_clusters(view, now);
             for resource in &reply.resources {
                 self.early_routes.remove(resource.name.as_str());
                 self.early_routes.extend((!whole).then(|| resource.name.to_string()));
@@ -367,7 +373,7 @@ impl Judge {
                 self.star_unanswered.insert(kind);
             }
             ensure(!empty || unanswered, || "an empty reply that nobody asked for".into())?;
-            let stated = self.wants[&kind].stated || self.answered.contains(&kind);
+            let stated = self.may_lose(kind);
             ensure(!empty || view.whole(kind, stated, now), || "an empty reply before all is known".into())?;
         } else {
             coverage.note(Event::SotwReply);
@@ -413,7 +419,7 @@ impl Judge {
         coverage: &mut Coverage,
     ) -> Result<(), String> {
         let wants = self.wants[&kind].clone();
-        let stated = wants.stated || self.answered.contains(&kind);
+        let stated = self.may_lose(kind);
         ensure(!wants.star || view.whole(kind, stated, now), || "a full set before it is whole".into())?;
         let mut set = Vec::new();
         let mut rest: BTreeMap<_, _> =

@@ -47,6 +47,8 @@ pub struct StarView {
     pub set: Set,
     pub gone: BTreeMap<String, Moment>,
     whole: bool,
+    /// It was quiet once, for as long as a client without state waits.
+    quiet_once: bool,
     /// It was whole on the wire, in one response.
     complete: bool,
     filling: Option<(Moment, Moment)>,
@@ -75,6 +77,7 @@ impl View {
             Entry::Ended { stars, at } => {
                 for (_, star) in self.stars.iter_mut().filter(|(kind, _)| stars.contains(kind)) {
                     star.whole |= star.is_settled(*at);
+                    star.quiet_once |= star.is_quiet(*at);
                     star.filling = None;
                 }
             }
@@ -101,6 +104,7 @@ impl View {
             }
         }
         let settled = star.is_settled(at);
+        star.quiet_once |= star.is_quiet(at);
         (star.whole, star.complete) = (star.whole || settled, star.complete || settled);
         let since = star.filling.map_or(at, |(since, _)| since);
         star.filling = Some((since, at));
@@ -126,12 +130,15 @@ impl View {
     pub fn whole(&self, kind: Kind, stated: bool, now: Moment) -> bool {
         let quiet = if stated { QUIET_STATED } else { QUIET_FRESH };
         self.stars.get(&kind).is_some_and(|star| {
-            star.whole || star.filling.is_some_and(|(since, last)| (last + quiet).min(since + QUIET_CAP) <= now)
+            star.whole
+                || (!stated && star.quiet_once)
+                || star.filling.is_some_and(|(since, last)| (last + quiet).min(since + QUIET_CAP) <= now)
         })
     }
 
     /// Whether somebody who cannot see which piece is the last knows that it is whole.
-    pub fn is_known_whole(&self, kind: Kind, now: Moment) -> bool {
+    pub fn is_known_whole(&self, kind: Kind, stated: bool, now: Moment) -> bool {
+        let quiet = if stated { QUIET_STATED } else { QUIET_FRESH };
         self.stars.get(&kind).is_some_and(|star| star.complete || star.is_settled(now))
     }
 
@@ -157,6 +164,10 @@ impl View {
 }
 
 impl StarView {
+    fn is_quiet(&self, now: Moment) -> bool {
+        self.filling.is_some_and(|(since, last)| (last + QUIET_FRESH).min(since + QUIET_CAP) <= now)
+    }
+
     fn is_settled(&self, now: Moment) -> bool {
         self.filling.is_some_and(|(since, last)| (last + QUIET_STATED).min(since + QUIET_CAP) <= now)
     }

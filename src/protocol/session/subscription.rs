@@ -179,7 +179,7 @@ impl Subscription {
             (Some(_), Variant::Delta) => view.limits.faults.has(Fault::IgnoreHorizon),
             (Some(progress), Variant::Sotw) => {
                 progress.told_removals_to(horizon);
-                self.missed_removals = true;
+                (self.missed_removals, self.stated) = (true, true); // what it holds may not be here any more
                 true
             }
         }
@@ -226,7 +226,8 @@ impl Subscription {
         if view.limits.faults.has(Fault::TakePartForWhole) {
             return Some(Moment::START);
         }
-        fill.whole_at(self.stated || self.sent.is_some(), view.limits)
+        // What it had from us is held still, so only what it came with could be missing.
+        fill.whole_at(self.stated, view.limits)
     }
 
     /// What a resource is worth in this client's versions: SotW clients that cannot read wrappers see the body alone.

@@ -197,8 +197,14 @@ impl Unit {
             Fact::Set { kind, class, key, resource } => self.set(&kind, class, key, resource, now),
             Fact::Gone { kind, class, key } => self.remove(&kind, class, &key, now),
             Fact::Whole { kind, resources } => self.replace(&kind, resources, now),
-            Fact::Piece { kind, flawed } => self.fill(&kind, |fill| fill.piece(flawed, now)),
-            Fact::Interrupted { kind } => self.fill(&kind, Fill::interrupted),
+            Fact::Piece { kind, flawed } => {
+                let limits = self.limits.clone();
+                self.fill(&kind, |fill| fill.piece(flawed, now, &limits));
+            }
+            Fact::Interrupted { kind } => {
+                let limits = self.limits.clone();
+                self.fill(&kind, |fill| fill.interrupted(now, &limits));
+            }
         }
     }
 

@@ -43,7 +43,11 @@ pub enum Fill {
         since: Moment,
         last: Moment,
         flawed: bool,
+        /// It has been quiet once for long enough for clients that hold nothing.
+        quiet: bool,
     },
+    /// The source went away before it was quiet for long, but after it was quiet at all.
+    Halted,
     Whole,
 }
 
@@ -76,6 +80,8 @@ impl Fill {
         match self {
             Self::Cold => None,
             Self::Whole => Some(Moment::START),
+            Self::Halted | Self::Filling { quiet: true, .. } if !client_has_state => Some(Moment::START),
+            Self::Halted => None,
             Self::Filling { flawed: true, .. } if client_has_state => None,
             Self::Filling { since, last, .. } => {
                 let quiet = if client_has_state { limits.settle_stated } else { limits.settle_fresh };
@@ -84,19 +90,24 @@ impl Fill {
         }
     }
 
-    pub(super) fn piece(&mut self, flawed: bool, now: Moment) {
+    pub(super) fn piece(&mut self, flawed: bool, now: Moment, limits: &Limits) {
+        let quiet = self.was_quiet(now, limits);
         *self = match *self {
-            Self::Cold => Self::Filling { since: now, last: now, flawed },
-            Self::Filling { since, .. } => Self::Filling { since, last: now, flawed },
+            Self::Cold | Self::Halted => Self::Filling { since: now, last: now, flawed, quiet },
+            Self::Filling { since, .. } => Self::Filling { since, last: now, flawed, quiet },
             Self::Whole => Self::Whole,
         };
     }
 
     /// A set cut off in the middle does not become whole by waiting.
-    pub(super) fn interrupted(&mut self) {
+    pub(super) fn interrupted(&mut self, now: Moment, limits: &Limits) {
         if matches!(self, Self::Filling { .. }) {
-            *self = Self::Cold;
+            *self = if self.was_quiet(now, limits) { Self::Halted } else { Self::Cold };
         }
+    }
+
+    fn was_quiet(self, now: Moment, limits: &Limits) -> bool {
+        self.whole_at(false, limits).is_some_and(|at| at <= now)
     }
 }
 
