@@ -138,8 +138,10 @@ impl View {
 
     /// Whether somebody who cannot see which piece is the last knows that it is whole.
     pub fn is_known_whole(&self, kind: Kind, stated: bool, now: Moment) -> bool {
-        let quiet = if stated { QUIET_STATED } else { QUIET_FRESH };
-        self.stars.get(&kind).is_some_and(|star| star.complete || star.is_settled(now))
+        self.stars.get(&kind).is_some_and(|star| {
+            let quiet = !stated && (star.quiet_once || star.is_quiet(now));
+            star.complete || quiet || star.is_settled(now)
+        })
     }
 
     /// Whether a route that upstream gave names a cluster that upstream does not give to `*`.

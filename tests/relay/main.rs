@@ -1,6 +1,7 @@
 //! The program in-process, between a scripted control plane and scripted clients, over real connections.
 
 mod client;
+mod driver;
 mod plane;
 
 use std::net::SocketAddr;
@@ -246,4 +247,70 @@ async fn get(address: SocketAddr, path: &str) -> String {
     let mut response = String::new();
     socket.read_to_string(&mut response).await.unwrap();
     response.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+#[tokio::test]
+async fn xlat_10_ten_thousand_clusters_sent_again_with_one_changed_are_one_resource() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, ", protocol: sotw").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    let names: Vec<_> = (0..10_000).map(|number| format!("c{number}")).collect();
+    let mut whole: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    say(&stream, "1", &whole, &[], &[]);
+    let mut received = 0;
+    while received < names.len() {
+        received += client.told().await.set.len();
+    }
+    whole[5_000].1 = "2";
+    say(&stream, "2", &whole, &[], &[]);
+    assert_eq!(client.told().await.set, ["c5000"]);
+    say(&stream, "3", &whole, &[], &[]);
+    client.hears_nothing(Duration::from_millis(500)).await;
+}
+
+#[tokio::test]
+async fn i5_versions_are_equal_on_two_relays_and_after_a_restart() {
+    let mut versions = Vec::new();
+    for (up, version) in [(Variant::Sotw, "1"), (Variant::Delta, "77"), (Variant::Sotw, "another")] {
+        let mut plane = Plane::start(&BOTH).await;
+        let relay = relay(plane.address, protocol_of(up)).await;
+        let mut client = Client::connect(relay.address, Variant::Sotw).await;
+        client.ask(CDS, &[], Some("web"));
+        let stream = plane.stream().await;
+        say(&stream, version, &TWO, &TWO, &[]);
+        versions.push(client.told().await.version);
+    }
+    assert!(versions.iter().all(|version| *version == versions[0]), "{versions:?}");
+}
+
+#[tokio::test]
+async fn a_thousand_clients_of_one_view_need_one_stream_and_all_coming_back_at_once_no_request() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut streams = Vec::new();
+    for round in 0..3 {
+        let mut clients = Vec::new();
+        for number in 0..1_000 {
+            let client = Client::connect(relay.address, BOTH[number % 2]).await;
+            client.ask(CDS, &[], Some("web"));
+            clients.push(client);
+        }
+        if round == 0 {
+            let stream = plane.stream().await;
+            say(&stream, "1", &TWO, &TWO, &[]);
+            streams.push(stream);
+        }
+        for client in &mut clients {
+            assert_eq!(client.told().await.set, ["a", "b"]);
+        }
+        drop(clients); // all at once
+    }
+    let mut requests = 0;
+    while streams[0].requests.try_recv().is_ok() {
+        requests += 1;
+    }
+    assert_eq!(requests, 2, "the subscription and the ACK");
+    assert!(plane.streams.try_recv().is_err());
 }

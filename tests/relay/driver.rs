@@ -1,0 +1,197 @@
+//! What drives a session, under peers that behave badly or merely unlike a test: readers that stall, and an Envoy's worth of
+//! streams on one connection.
+
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::Request as Call;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use weir::proto::discovery::DeltaDiscoveryRequest;
+use weir::protocol::session::Variant;
+
+use crate::client::{PATIENCE, node};
+use crate::plane::Plane;
+use crate::{BOTH, CDS, Relay, TWO, get, relay, say};
+
+const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+
+type Body = StreamBody<std::pin::Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, hyper::Error>> + Send>>>;
+
+struct Connection {
+    sender: SendRequest<Body>,
+    driver: tokio::task::JoinHandle<hyper::Result<()>>,
+}
+
+impl Connection {
+    async fn open(relay: &Relay) -> Self {
+        let socket = tokio::net::TcpStream::connect(relay.address).await.unwrap();
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        // As many as it likes before it has seen what it may.
+        builder.initial_max_send_streams(2_000).max_concurrent_reset_streams(4_000);
+        let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.unwrap();
+        Self { sender, driver: tokio::spawn(connection) }
+    }
+
+    fn stream(
+        &mut self,
+    ) -> (mpsc::UnboundedSender<Bytes>, impl Future<Output = hyper::Result<http::Response<Incoming>>> + use<>) {
+        let (requests, out) = mpsc::unbounded_channel();
+        let out: std::pin::Pin<Box<dyn tokio_stream::Stream<Item = _> + Send>> =
+            Box::pin(UnboundedReceiverStream::new(out).map(|bytes| Ok(Frame::data(bytes))));
+        let call = Call::post(format!("http://relay{PATH}")).header("content-type", "application/grpc");
+        (requests, self.sender.send_request(call.body(StreamBody::new(out)).unwrap()))
+    }
+}
+
+fn framed(request: &DeltaDiscoveryRequest) -> Bytes {
+    let mut frame = BytesMut::new();
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(request.encoded_len()).unwrap());
+    request.encode(&mut frame).unwrap();
+    frame.freeze()
+}
+
+fn everything() -> Bytes {
+    framed(&DeltaDiscoveryRequest { node: node("web"), type_url: CDS.into(), ..Default::default() })
+}
+
+/// What the admin address says of all clients, once it is what is waited for.
+async fn clients(relay: &Relay, what: &str, holds: impl Fn(&serde_json::Value) -> bool) {
+    let start = tokio::time::Instant::now();
+    loop {
+        let report = serde_json::from_str(&get(relay.admin, "/clients").await).unwrap();
+        if holds(&report) {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{what}: {report}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stalled_readers_unsubscribe_and_half_close_are_seen_behind_ten_megabytes_of_requests() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, ", protocol: sotw").await;
+    let mut connection = Connection::open(&relay).await;
+    let (requests, response) = connection.stream();
+    requests.send(everything()).unwrap();
+    let stream = plane.stream().await;
+    let names: Vec<_> = (0..60_000).map(|number| format!("cluster-{number:06}")).collect();
+    let content = "x".repeat(120);
+    let whole: Vec<_> = names.iter().map(|name| (name.as_str(), content.as_str())).collect();
+    say(&stream, "1", &whole, &[], &[]);
+    let _unread = response.await.unwrap(); // megabytes are on their way, and nobody reads them
+
+    let names_of_eds = |report: &serde_json::Value| {
+        let types =
+            report[0]["types"].as_array()?.iter().find(|kind| EDS.ends_with(kind["type"].as_str().unwrap()))?.clone();
+        types["names"].as_u64()
+    };
+    let subscribe = |on: &[&str], off: &[&str]| {
+        framed(&DeltaDiscoveryRequest {
+            type_url: EDS.into(),
+            resource_names_subscribe: on.iter().map(ToString::to_string).collect(),
+            resource_names_unsubscribe: off.iter().map(ToString::to_string).collect(),
+            ..Default::default()
+        })
+    };
+    requests.send(subscribe(&["wanted"], &[])).unwrap();
+    clients(&relay, "the subscription is seen", |report| names_of_eds(report) == Some(1)).await;
+    let padding = "p".repeat(10 << 10);
+    for _ in 0..1024 {
+        requests.send(subscribe(&[], &[&padding])).unwrap();
+    }
+    requests.send(subscribe(&[], &["wanted"])).unwrap();
+    clients(&relay, "the unsubscription is seen", |report| names_of_eds(report) == Some(0)).await;
+    drop(requests);
+    clients(&relay, "the half-close is seen", |report| report.as_array().unwrap().is_empty()).await;
+}
+
+#[tokio::test]
+async fn fifteen_hundred_streams_on_one_connection_are_reset_and_opened_again_ten_times() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut connection = Connection::open(&relay).await;
+    let mut upstream = None;
+    for round in 0..10 {
+        let mut open = Vec::new();
+        for _ in 0..1_500 {
+            let (requests, response) = connection.stream();
+            requests.send(everything()).unwrap();
+            // A second small message in the same burst.
+            requests.send(framed(&DeltaDiscoveryRequest { type_url: CDS.into(), ..Default::default() })).unwrap();
+            open.push((requests, response));
+        }
+        if upstream.is_none() {
+            let stream = plane.stream().await;
+            assert_eq!(stream.variant, Variant::Delta);
+            say(&stream, "1", &TWO, &TWO, &[]);
+            upstream = Some(stream);
+        }
+        let mut bodies = Vec::new();
+        for (requests, response) in open {
+            let answer = tokio::time::timeout(PATIENCE, response).await.expect("no headers came");
+            let mut body = answer.unwrap_or_else(|error| panic!("round {round}: {error}")).into_body();
+            let frame = tokio::time::timeout(PATIENCE, body.frame()).await.expect("no reply came");
+            frame.unwrap().unwrap_or_else(|error| panic!("round {round}: {error}"));
+            bodies.push((requests, body));
+        }
+        drop(bodies); // all reset at once, and the next round opens at once
+    }
+    assert!(!connection.driver.is_finished(), "the connection was given up");
+    clients(&relay, "no session is left behind", |report| report.as_array().unwrap().is_empty()).await;
+}
+
+#[tokio::test]
+async fn streams_that_the_relay_ends_while_answers_are_on_their_way_do_not_cost_the_connection() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut connection = Connection::open(&relay).await;
+    let mut upstream = None;
+    for round in 0..10 {
+        let mut open = Vec::new();
+        for _ in 0..500 {
+            let (requests, response) = connection.stream();
+            requests.send(everything()).unwrap();
+            open.push((requests, response));
+        }
+        if upstream.is_none() {
+            let stream = plane.stream().await;
+            say(&stream, "1", &TWO, &TWO, &[]);
+            upstream = Some(stream);
+        }
+        let mut bodies = Vec::new();
+        for (requests, response) in open {
+            let body = tokio::time::timeout(PATIENCE, response).await.expect("no headers came").unwrap().into_body();
+            bodies.push((requests, body));
+        }
+        let other = DeltaDiscoveryRequest { node: node("db"), type_url: CDS.into(), ..Default::default() };
+        let ack = DeltaDiscoveryRequest { type_url: CDS.into(), response_nonce: "1".into(), ..Default::default() };
+        for (requests, _) in &bodies {
+            requests.send(framed(&other)).unwrap(); // another node: the relay ends the stream (KEY-14)
+            (0..3).for_each(|_| requests.send(framed(&ack)).unwrap());
+        }
+        for (_requests, mut body) in bodies {
+            let ended = async {
+                while let Some(frame) = body.frame().await {
+                    if let Some(trailers) =
+                        frame.unwrap_or_else(|error| panic!("round {round}: {error}")).trailers_ref()
+                    {
+                        return trailers["grpc-status"] == "14";
+                    }
+                }
+                false
+            };
+            assert!(tokio::time::timeout(PATIENCE, ended).await.expect("the stream goes on"), "no status, or another");
+        }
+    }
+    assert!(!connection.driver.is_finished(), "the connection was given up");
+}
