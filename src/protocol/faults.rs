@@ -49,6 +49,8 @@ pub enum Fault {
     KeyWithoutMetadata,
     /// I9, XLAT-13: what upstream said to `*` is taken as its answer to a name.
     StarAnswersNames,
+    /// I9, XLAT-13: `*` and names of one type go over one stream.
+    OneStreamForAll,
     /// It goes quiet: an ACK is answered like a question.
     AnswerEveryAck,
     /// SOTW-45: the names of a stale request are dropped.
@@ -60,7 +62,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::LeaseEveryState,
         Self::IgnoreHorizon,
         Self::KeepEveryNonce,
@@ -83,6 +85,7 @@ impl Fault {
         Self::LeavingEndsItForAll,
         Self::KeyWithoutMetadata,
         Self::StarAnswersNames,
+        Self::OneStreamForAll,
         Self::AnswerEveryAck,
         Self::DropStaleNames,
         Self::ForgetNamesOnReconnect,

@@ -40,25 +40,29 @@ pub fn node(cluster: &str) -> Option<bytes::Bytes> {
 
 impl Client {
     pub async fn connect(address: SocketAddr, variant: Variant) -> Self {
-        let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        Self::try_connect(address, variant).await.expect("no stream")
+    }
+
+    pub async fn try_connect(address: SocketAddr, variant: Variant) -> Option<Self> {
+        let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.ok()?;
         let mut grpc = Grpc::new(channel);
-        grpc.ready().await.unwrap();
-        match variant {
+        grpc.ready().await.ok()?;
+        Some(match variant {
             Variant::Sotw => {
                 let (requests, stream) = mpsc::unbounded_channel();
                 let path = PathAndQuery::from_maybe_shared(format!("{PREFIX}StreamAggregatedResources")).unwrap();
                 let codec: ProstCodec<DiscoveryRequest, DiscoveryResponse> = ProstCodec::default();
                 let call = Call::new(UnboundedReceiverStream::new(stream));
-                Self::Sotw(requests, grpc.streaming(call, path, codec).await.unwrap().into_inner())
+                Self::Sotw(requests, grpc.streaming(call, path, codec).await.ok()?.into_inner())
             }
             Variant::Delta => {
                 let (requests, stream) = mpsc::unbounded_channel();
                 let path = PathAndQuery::from_maybe_shared(format!("{PREFIX}DeltaAggregatedResources")).unwrap();
                 let codec: ProstCodec<DeltaDiscoveryRequest, DeltaDiscoveryResponse> = ProstCodec::default();
                 let call = Call::new(UnboundedReceiverStream::new(stream));
-                Self::Delta(requests, grpc.streaming(call, path, codec).await.unwrap().into_inner())
+                Self::Delta(requests, grpc.streaming(call, path, codec).await.ok()?.into_inner())
             }
-        }
+        })
     }
 
     /// Asks for names of a type; none is everything. A SotW client has to say all it wants each time.

@@ -18,9 +18,8 @@ use weir::protocol::session::Variant;
 
 use crate::client::{PATIENCE, node};
 use crate::plane::Plane;
-use crate::{BOTH, CDS, Relay, TWO, get, relay, say};
+use crate::{BOTH, CDS, EDS, Relay, TWO, get, relay, say};
 
-const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
 type Body = StreamBody<std::pin::Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, hyper::Error>> + Send>>>;

@@ -1,7 +1,14 @@
 //! The program in-process, between a scripted control plane and scripted clients, over real connections.
 
 mod client;
+#[path = "../model/content.rs"]
+#[allow(dead_code)] // its other half is for the model
+mod content;
+mod differential;
 mod driver;
+#[path = "../model/origin.rs"]
+#[allow(dead_code)]
+mod origin;
 mod plane;
 
 use std::net::SocketAddr;
@@ -15,9 +22,11 @@ use weir::app::App;
 use weir::config::Config;
 use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
 use weir::proto::{Any, Request, Response};
+use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::session::Variant;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 
 struct Relay {
@@ -33,11 +42,17 @@ impl Drop for Relay {
 }
 
 async fn relay(plane: SocketAddr, protocol: &str) -> Relay {
+    relay_with(plane, protocol, Faults::NONE).await
+}
+
+async fn relay_with(plane: SocketAddr, protocol: &str, faults: Faults) -> Relay {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
          upstream: {{servers: [{{uri: 'http://{plane}'{protocol}}}]}}\nviews: {{key: [cluster]}}\n"
     );
-    let app = App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
+    let mut config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+    config.limits.faults = faults;
+    let app = App::bind(config).await.unwrap();
     let (address, admin) = (app.addresses()[0], app.admin_address().unwrap());
     Relay { address, admin, task: tokio::spawn(app.run()) }
 }
@@ -105,52 +120,53 @@ const TWO: [(&str, &str); 2] = [("a", "1"), ("b", "1")];
 
 #[tokio::test]
 async fn all_four_translations_tell_each_client_what_it_needs_and_survive_the_loss_of_upstream() {
-    each_translation(|up, down| async move {
-        let mut plane = Plane::start(&BOTH).await;
-        let relay = relay(plane.address, protocol_of(up)).await;
-        let mut client = Client::connect(relay.address, down).await;
-        client.ask(CDS, &[], Some("web"));
-        let mut stream = plane.stream().await;
-        assert_eq!(stream.variant, up);
-        let first = stream.request().await;
-        assert!(first.node().is_some() && nonce_of(&first).is_empty());
-        say(&stream, "1", &TWO, &TWO, &[]);
-        let told = client.told().await;
-        assert_eq!((told.set.as_slice(), told.removed.len()), (["a".to_owned(), "b".to_owned()].as_slice(), 0));
-        client.ack(CDS, &[], &told);
-        assert_eq!(nonce_of(&stream.request().await), "1", "answered upstream without waiting for clients");
+    each_translation(|up, down| changes_and_an_outage(up, down, Faults::NONE)).await;
+}
 
-        // A change is one resource for delta and the whole set for SotW; the same again is nothing.
-        say(&stream, "2", &[("a", "1"), ("b", "2")], &[("b", "2")], &[]);
-        let told = client.told().await;
-        let expected: &[&str] = if down == Variant::Delta { &["b"] } else { &["a", "b"] };
-        assert_eq!(told.set, expected);
-        client.ack(CDS, &[], &told);
-        say(&stream, "3", &[("a", "1"), ("b", "2")], &[("a", "1"), ("b", "2")], &[]);
-        client.hears_nothing(Duration::from_millis(300)).await;
+async fn changes_and_an_outage(up: Variant, down: Variant, faults: Faults) {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay_with(plane.address, protocol_of(up), faults).await;
+    let mut client = Client::connect(relay.address, down).await;
+    client.ask(CDS, &[], Some("web"));
+    let mut stream = plane.stream().await;
+    assert_eq!(stream.variant, up);
+    let first = stream.request().await;
+    assert!(first.node().is_some() && nonce_of(&first).is_empty());
+    say(&stream, "1", &TWO, &TWO, &[]);
+    let told = client.told().await;
+    assert_eq!((told.set.as_slice(), told.removed.len()), (["a".to_owned(), "b".to_owned()].as_slice(), 0));
+    client.ack(CDS, &[], &told);
+    assert_eq!(nonce_of(&stream.request().await), "1", "answered upstream without waiting for clients");
 
-        // Upstream dies. Nobody hears of it, and who comes now is served what is held.
-        let address = plane.kill().await;
-        client.hears_nothing(Duration::from_millis(300)).await;
-        let mut late = Client::connect(relay.address, down).await;
-        late.ask(CDS, &[], Some("web"));
-        assert_eq!(late.told().await.set, ["a", "b"]);
+    // A change is one resource for delta and the whole set for SotW; the same again is nothing.
+    say(&stream, "2", &[("a", "1"), ("b", "2")], &[("b", "2")], &[]);
+    let told = client.told().await;
+    let expected: &[&str] = if down == Variant::Delta { &["b"] } else { &["a", "b"] };
+    assert_eq!(told.set, expected);
+    client.ack(CDS, &[], &told);
+    say(&stream, "3", &[("a", "1"), ("b", "2")], &[("a", "1"), ("b", "2")], &[]);
+    client.hears_nothing(Duration::from_millis(300)).await;
 
-        // It is back, and without a.
-        let mut plane = Plane::start_at(address, &BOTH).await;
-        let mut stream = plane.stream().await;
-        if let Request::Delta(request) = stream.request().await {
-            let held: Vec<_> = request.initial_resource_versions.into_iter().collect();
-            assert_eq!(held, [("a".to_owned(), "3".to_owned()), ("b".to_owned(), "3".to_owned())]);
-        }
-        say(&stream, "9", &[("b", "2")], &[], &["a"]);
-        let told = client.told().await;
-        match down {
-            Variant::Sotw => assert_eq!(told.set, ["b"]),
-            Variant::Delta => assert_eq!((told.set.len(), told.removed.as_slice()), (0, ["a".to_owned()].as_slice())),
-        }
-    })
-    .await;
+    // Upstream dies. Nobody hears of it, and who comes now is served what is held.
+    let address = plane.kill().await;
+    client.hears_nothing(Duration::from_millis(300)).await;
+    let mut late = Client::connect(relay.address, down).await;
+    late.ask(CDS, &[], Some("web"));
+    assert_eq!(late.told().await.set, ["a", "b"]);
+
+    // It is back, and without a.
+    let mut plane = Plane::start_at(address, &BOTH).await;
+    let mut stream = plane.stream().await;
+    if let Request::Delta(request) = stream.request().await {
+        let held: Vec<_> = request.initial_resource_versions.into_iter().collect();
+        assert_eq!(held, [("a".to_owned(), "3".to_owned()), ("b".to_owned(), "3".to_owned())]);
+    }
+    say(&stream, "9", &[("b", "2")], &[], &["a"]);
+    let told = client.told().await;
+    match down {
+        Variant::Sotw => assert_eq!(told.set, ["b"]),
+        Variant::Delta => assert_eq!((told.set.len(), told.removed.as_slice()), (0, ["a".to_owned()].as_slice())),
+    }
 }
 
 #[tokio::test]
@@ -313,4 +329,146 @@ async fn a_thousand_clients_of_one_view_need_one_stream_and_all_coming_back_at_o
     }
     assert_eq!(requests, 2, "the subscription and the ACK");
     assert!(plane.streams.try_recv().is_err());
+}
+
+/// `*` and a name of one type: what the name has is not what `*` shows, and nobody sees the other's.
+async fn star_and_name(faults: Faults) {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay_with(plane.address, "", faults).await;
+    let mut all = Client::connect(relay.address, Variant::Delta).await;
+    all.ask(CDS, &["*"], Some("web"));
+    let first = plane.stream().await;
+    let mut one = Client::connect(relay.address, Variant::Delta).await;
+    one.ask(CDS, &["hidden"], Some("web"));
+    let second = tokio::time::timeout(client::PATIENCE / 4, plane.stream()).await.expect("a stream for names");
+    say(&first, "1", &[], &TWO, &[]);
+    say(&second, "1", &[], &[("hidden", "1")], &[]);
+    assert_eq!(all.told().await.set, ["a", "b"]);
+    assert_eq!(one.told().await.set, ["hidden"]);
+    all.hears_nothing(Duration::from_millis(200)).await;
+}
+
+#[tokio::test]
+async fn xlat_13_a_wildcard_and_a_name_are_asked_for_and_told_apart() {
+    star_and_name(Faults::NONE).await;
+}
+
+/// A cluster changes and its endpoints do not: they follow it all the same.
+async fn endpoints_follow(faults: Faults) {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay_with(plane.address, "", faults).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &["*"], Some("web"));
+    let stream = plane.stream().await;
+    let with_eds = |content: &str| {
+        let mut any = cluster("a", content);
+        let mut value = any.value.to_vec();
+        value.extend([0x1a, 4, 0x0a, 2, 0x1a, 0]); // its endpoints come over ADS, under its own name
+        any.value = value.into();
+        any
+    };
+    let respond = |url: &str, name: &str, any: Any, version: &str| {
+        let resource =
+            Resource { version: version.into(), name: name.into(), resource: Some(any), ..Default::default() };
+        let (type_url, nonce) = (url.to_owned(), version.to_owned());
+        stream.respond(&Response::Delta(DeltaDiscoveryResponse {
+            resources: vec![resource],
+            type_url,
+            nonce,
+            ..Default::default()
+        }));
+    };
+    respond(CDS, "a", with_eds("1"), "1");
+    client.told().await;
+    client.ask(EDS, &["a"], None);
+    let mut endpoints = cluster("a", "endpoints");
+    endpoints.type_url = EDS.into();
+    // The relay has asked already, for the client that would; this is the answer.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    respond(EDS, "a", endpoints.clone(), "2");
+    assert_eq!(client.told().await.set, ["a"]);
+    respond(CDS, "a", with_eds("2"), "3");
+    assert_eq!(client.told().await.set, ["a"], "the cluster");
+    let told = tokio::time::timeout(Duration::from_secs(2), client.told()).await.expect("its endpoints");
+    assert_eq!(told.set, ["a"]);
+}
+
+#[tokio::test]
+async fn delta_45_endpoints_follow_a_changed_cluster_over_the_wire() {
+    endpoints_follow(Faults::NONE).await;
+}
+
+#[tokio::test]
+async fn faults_at_the_edges_are_caught() {
+    let fails = async |case: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
+        tokio::spawn(case).await.is_err_and(|error| error.is_panic())
+    };
+    let dropped = Faults::planted(Fault::DropOnDisconnect);
+    assert!(fails(Box::pin(changes_and_an_outage(Variant::Delta, Variant::Delta, dropped))).await);
+    assert!(fails(Box::pin(star_and_name(Faults::planted(Fault::OneStreamForAll)))).await);
+    assert!(fails(Box::pin(endpoints_follow(Faults::planted(Fault::NoForcedEndpoints)))).await);
+    let bumped = Faults::planted(Fault::VersionsFromUpstream);
+    assert!(fails(Box::pin(changes_and_an_outage(Variant::Sotw, Variant::Delta, bumped))).await);
+}
+
+#[tokio::test]
+async fn upstream_lost_in_each_phase_is_asked_again_and_a_hung_one_is_nobodys_business() {
+    for (phase, up) in (0..4).flat_map(|phase| BOTH.map(|up| (phase, up))) {
+        let mut plane = Plane::start(&BOTH).await;
+        let relay = relay(plane.address, protocol_of(up)).await;
+        let mut client = Client::connect(relay.address, Variant::Delta).await;
+        client.ask(CDS, &["*"], Some("web"));
+        if phase > 0 {
+            let mut stream = plane.stream().await; // the stream is open
+            if phase > 1 {
+                stream.request().await; // and the request has come
+            }
+            if phase > 2 {
+                say(&stream, "1", &[("a", "1")], &[("a", "1")], &[]); // and the first piece is out
+                assert_eq!(client.told().await.set, ["a"]);
+            }
+        }
+        let address = plane.kill().await;
+        let mut plane = Plane::start_at(address, &BOTH).await;
+        let stream = plane.stream().await;
+        let news: &[(&str, &str)] = if phase > 2 { &TWO[1..] } else { &TWO };
+        say(&stream, "2", &TWO, news, &[]);
+        let told = client.told().await;
+        let expected: &[&str] = if phase > 2 { &["b"] } else { &["a", "b"] };
+        assert_eq!(told.set, expected, "phase {phase}, {up:?} upstream");
+        // From here on the server says nothing more. Those who are there hear nothing, and those who come are served.
+        client.hears_nothing(Duration::from_millis(100)).await;
+        let mut late = Client::connect(relay.address, Variant::Sotw).await;
+        late.ask(CDS, &["*"], Some("web"));
+        assert_eq!(late.told().await.set, ["a", "b"]);
+    }
+}
+
+#[tokio::test]
+async fn a_type_that_nobody_knows_is_relayed_and_every_address_of_a_name_is_tried() {
+    const OWN: &str = "example.org/own.Type";
+    let mut plane = Plane::start(&BOTH).await;
+    // The name has an IPv6 address too, on most machines, and nobody listens there.
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://localhost:{}'}}]}}\n",
+        plane.address.port()
+    );
+    let app = App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
+    let address = app.addresses()[0];
+    let task = tokio::spawn(app.run());
+    let mut client = Client::connect(address, Variant::Delta).await;
+    client.ask(OWN, &["mine"], Some("web"));
+    let stream = plane.stream().await;
+    let any = Any { type_url: "type.googleapis.com/own.Type".into(), value: vec![1, 2, 3].into() };
+    let resource = Resource { version: "1".into(), name: "mine".into(), resource: Some(any), ..Default::default() };
+    let type_url = "type.googleapis.com/own.Type".into();
+    let nonce = "1".into();
+    stream.respond(&Response::Delta(DeltaDiscoveryResponse {
+        resources: vec![resource],
+        type_url,
+        nonce,
+        ..Default::default()
+    }));
+    assert_eq!(client.told().await.set, ["mine"]);
+    task.abort();
 }

@@ -29,7 +29,7 @@ pub struct Plane {
 pub struct Stream {
     pub variant: Variant,
     pub requests: mpsc::UnboundedReceiver<Request>,
-    responses: mpsc::UnboundedSender<Bytes>,
+    pub responses: mpsc::UnboundedSender<Bytes>,
 }
 
 impl Plane {
@@ -63,11 +63,7 @@ impl Stream {
     }
 
     pub fn respond(&self, response: &Response) {
-        let message = match response {
-            Response::Sotw(response) => response.encode_to_vec(),
-            Response::Delta(response) => response.encode_to_vec(),
-        };
-        let _ = self.responses.send(framed(&message)); // the relay may be gone
+        let _ = self.responses.send(encoded(response)); // the relay may be gone
     }
 }
 
@@ -127,6 +123,13 @@ async fn read(mut body: Incoming, variant: Variant, seen: mpsc::UnboundedSender<
             };
             seen.send(request).ok();
         }
+    }
+}
+
+pub fn encoded(response: &Response) -> Bytes {
+    match response {
+        Response::Sotw(response) => framed(&response.encode_to_vec()),
+        Response::Delta(response) => framed(&response.encode_to_vec()),
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub use backoff::Backoff;
 pub use stream::{Epoch, Stream};
 
+use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::Moment;
 use super::session::Variant;
@@ -58,7 +59,8 @@ impl Upstream {
             Class::Named => Class::Star,
         };
         let taken = self.placed.get(&(kind.clone(), other)).copied();
-        let at = *self.placed.entry((kind.clone(), class)).or_insert(usize::from(taken == Some(0)));
+        let apart = taken == Some(0) && !self.limits.faults.has(Fault::OneStreamForAll);
+        let at = *self.placed.entry((kind.clone(), class)).or_insert(usize::from(apart));
         while self.streams.len() <= at {
             let (table, limits) = (self.table.clone(), self.limits.clone());
             self.streams.push(Stream::new(self.variant, self.node.clone(), table, limits));
