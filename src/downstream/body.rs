@@ -49,8 +49,10 @@ impl SessionBody {
 
     fn next_piece(&mut self) -> Option<Piece> {
         let bytes = self.encoder.as_mut()?.next_piece(PIECE);
-        if bytes.is_none() {
-            self.encoder = None;
+        match (&bytes, self.slot.seat()) {
+            (None, _) => self.encoder = None,
+            (Some(_), Some(seat)) => seat.progressed(),
+            (Some(_), None) => {}
         }
         let piece = Piece { bytes: bytes?, gate: self.gate.clone() };
         self.gate.out.store(true, Ordering::Release);
@@ -153,4 +155,67 @@ pub(super) fn trailers(status: &Status) -> HeaderMap {
         headers.insert("grpc-message", message);
     }
     headers
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Wake, Waker};
+
+    use super::*;
+    use crate::proto::{Any, discovery};
+    use crate::protocol::session::{Reply, Variant};
+    use crate::protocol::unit::Seq;
+    use crate::xds::{BodyStore, Resource, SetVersion, TypeTable};
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn reply_of(bytes: usize) -> Reply {
+        let url = "type.googleapis.com/own.Type";
+        let kind = TypeTable::new().resolve(url);
+        let resource = Some(Any { type_url: url.into(), value: vec![7; bytes].into() });
+        let wrapper = discovery::Resource { name: "large".into(), resource, ..Default::default() };
+        let resource = Resource::from_wrapper(0, wrapper, &kind, &mut BodyStore::default()).unwrap();
+        Reply {
+            kind,
+            spelling: url.into(),
+            nonce: 1,
+            version: SetVersion::EMPTY,
+            resources: vec![Arc::new(resource)],
+            removed: Vec::new(),
+            mark: Seq::ZERO,
+            wrappers: false,
+        }
+    }
+
+    #[test]
+    fn a_stalled_stream_pins_one_piece_whatever_is_still_to_be_said() {
+        let mut body = SessionBody::new(Arc::default(), "weir".into());
+        body.encoder = Some(Encoder::new(reply_of(10 << 20), Variant::Delta, "weir"));
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut cx = Context::from_waker(&waker);
+        let mut poll = |body: &mut SessionBody| match Pin::new(body).poll_frame(&mut cx) {
+            Poll::Ready(Some(Ok(frame))) => Some(frame.into_data().ok().unwrap()),
+            Poll::Ready(_) => panic!("the stream ended"),
+            Poll::Pending => None,
+        };
+        let mut sent = 0;
+        while sent < 10 << 20 {
+            let piece = poll(&mut body).expect("the gate is open");
+            assert!(piece.remaining() <= PIECE);
+            assert!(poll(&mut body).is_none(), "one piece is out");
+            let before = woken.0.load(Ordering::Relaxed);
+            sent += piece.remaining();
+            drop(piece);
+            assert_eq!(woken.0.load(Ordering::Relaxed), before + 1, "taking it wakes the body");
+        }
+    }
 }

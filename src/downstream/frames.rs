@@ -88,3 +88,16 @@ impl Drop for Frames {
 
 /// One byte for compression, four for the length.
 const PREFIX: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_half_received_is_bounded_over_all_clients_and_given_back() {
+        let budget = Budget::of(100);
+        assert!(budget.take(60) && !budget.take(60));
+        budget.give_back(60);
+        assert!(budget.take(100));
+    }
+}

@@ -97,6 +97,12 @@ impl Seat {
         self.published.read(|state, leases| session.poll(state, leases, self.clock.now()))
     }
 
+    /// The client has taken a piece of what was said last.
+    pub fn progressed(&self) {
+        let session = self.lock();
+        self.published.read(|_, leases| session.progressed(leases, self.clock.now()));
+    }
+
     pub fn clock(&self) -> Clock {
         self.clock
     }

@@ -309,7 +309,7 @@ async fn round(up: Variant, seed: u64, duration: Duration) {
     {
         let mut origin = origin.lock().unwrap();
         for (key, kind) in [0, 1].into_iter().flat_map(|key| Kind::ALL.map(|kind| (key, kind))) {
-            (0..6).for_each(|number| drop(origin.ever_absent.insert((key, kind, kind.name(number)))));
+            origin.ever_absent.extend((0..6).map(|number| (key, kind, kind.name(number))));
             origin.set(key, kind, 0, Some("c0".into()));
             origin.ever_absent.remove(&(key, kind, kind.name(0)));
         }
@@ -347,7 +347,7 @@ async fn round(up: Variant, seed: u64, duration: Duration) {
             83..86 => {
                 // A client starts over with nothing.
                 let at = dice.below(stubs.len());
-                let address = if at % 2 == 0 { plane_address } else { relay_address };
+                let address = if directly(at) { plane_address } else { relay_address };
                 stubs[at] = Stub::start(address, stubs[at].variant, stubs[at].key);
             }
             _ => tokio::time::sleep(Duration::from_millis(1 + dice.below(200) as u64)).await,
@@ -359,6 +359,11 @@ async fn round(up: Variant, seed: u64, duration: Duration) {
     server.abort();
 }
 
+/// Clients are started in pairs, the first of each at the origin.
+fn directly(at: usize) -> bool {
+    at.is_multiple_of(2)
+}
+
 /// Waits until every client holds what is true for it, and then looks at what was taken on the way.
 async fn settle(stubs: &[Stub], origin: &Mutex<Origin>) {
     let patience = Instant::now() + Duration::from_secs(60);
@@ -366,7 +371,7 @@ async fn settle(stubs: &[Stub], origin: &Mutex<Origin>) {
         let wrong =
             stubs.iter().enumerate().find_map(|(at, stub)| differs(stub, &origin.lock().unwrap()).map(|how| (at, how)));
         let Some((at, how)) = wrong else { break };
-        let (stub, where_) = (&stubs[at], if at % 2 == 0 { "at the origin" } else { "through the relay" });
+        let (stub, where_) = (&stubs[at], if directly(at) { "at the origin" } else { "through the relay" });
         assert!(Instant::now() < patience, "{:?} client {where_}, key {}: {how}", stub.variant, stub.key);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

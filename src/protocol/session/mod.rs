@@ -234,6 +234,13 @@ impl Session {
         self.subscriptions.iter().filter_map(|(kind, subscription)| Some((kind, subscription.answers.verdict()?)))
     }
 
+    /// A piece of the last reply went out: the client is slow, maybe, and not stuck.
+    pub fn progressed(&self, leases: &mut Leases, now: Moment) {
+        if let Some(lease) = &self.lease {
+            leases.state(lease, now);
+        }
+    }
+
     pub fn summaries(&self) -> impl Iterator<Item = Summary<'_>> {
         self.subscriptions.iter().map(|(kind, subscription)| Summary {
             kind,
