@@ -73,19 +73,21 @@ impl Seat {
     /// Takes a request to heart, and tells the owner what changes by it. Waits while the owner is behind: that holds up this
     /// client's requests and nobody else's.
     pub async fn take(&self, request: Request) {
+        // Room at the owner first. From there on nothing waits, so a stream that ends in the middle loses no change of
+        // interest: one that was taken and never sent would be wanted upstream for ever.
+        let Ok(room) = self.owner.reserve().await else { return }; // no owner: the relay is stopping
         let kind = request.type_url().to_owned();
-        let (answer, interest) = {
-            let mut session = self.lock();
-            let answer = session.on_request(request, self.clock.now());
-            (answer, session.take_interest())
-        };
+        let mut session = self.lock();
+        let answer = session.on_request(request, self.clock.now());
+        let interest = session.take_interest();
         if let Some(Answer::Nack { nonce, stale }) = answer {
-            let refused =
-                self.lock().verdicts().find(|(_, verdict)| verdict.nonce == nonce).map(|(_, v)| v.message.clone());
-            tracing::warn!(session = self.id.0, node = %self.node_id, %kind, nonce, stale, reason = refused, "client refused a reply");
+            let refused = session.verdicts().find(|(_, verdict)| verdict.nonce == nonce);
+            let reason = refused.map(|(_, verdict)| verdict.message.as_str());
+            tracing::warn!(session = self.id.0, node = %self.node_id, %kind, nonce, stale, reason, "client refused a reply");
         }
+        drop(session);
         if !interest.is_empty() {
-            let _ = self.owner.send(Command::Interest(self.id, interest)).await; // no owner: the relay is stopping
+            room.send(Command::Interest(self.id, interest));
         }
         self.waker.wake();
     }

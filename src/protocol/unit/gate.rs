@@ -2,7 +2,7 @@
 //!
 //! What is kept is an overlay, the latest fact for each name, and so bounded by the resources themselves.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::state::Class;
 use super::{Fact, Type, Wanted};
@@ -50,10 +50,6 @@ impl Gate {
     pub fn open(&mut self, kind: &Type) -> Vec<Fact> {
         let Some(Overlay { whole, latest, fill }) = self.shut.remove(kind) else { return Vec::new() };
         whole.into_iter().chain(latest.into_values()).chain(fill).collect()
-    }
-
-    pub fn types_shut(&self) -> BTreeSet<Type> {
-        self.shut.keys().cloned().collect()
     }
 
     fn pass_one(&mut self, fact: Fact) -> Option<Fact> {

@@ -134,17 +134,6 @@ impl Interest {
         std::mem::take(&mut self.changes)
     }
 
-    pub fn all(&self) -> Vec<InterestChange> {
-        let on = |kind: &Type, wanted| InterestChange { kind: kind.clone(), wanted, on: true };
-        let of_type = |(kind, of): (&Type, &OfType)| {
-            let star = of.star.is_some().then(|| on(kind, Wanted::Star));
-            let mut names: Vec<_> = of.names.keys().cloned().collect();
-            names.sort_unstable();
-            star.into_iter().chain(names.into_iter().map(|name| on(kind, Wanted::Name(name)))).collect::<Vec<_>>()
-        };
-        self.types.iter().flat_map(of_type).collect()
-    }
-
     fn watchers(&mut self, kind: &Type, wanted: &Wanted) -> Option<&mut Watchers> {
         let of = self.types.get_mut(kind)?;
         match wanted {

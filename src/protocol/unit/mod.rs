@@ -155,11 +155,6 @@ impl Unit {
         self.interest.take_changes()
     }
 
-    /// Everything wanted now, for a source that starts from nothing.
-    pub fn wanted(&self) -> Vec<InterestChange> {
-        self.interest.all()
-    }
-
     pub fn next_deadline(&self) -> Option<Moment> {
         let shelves = self.shelves.values().filter_map(|shelf| shelf.next_deadline(&self.limits));
         sooner(shelves.min(), self.interest.next_deadline())

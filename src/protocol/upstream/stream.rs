@@ -34,8 +34,6 @@ pub struct Stream {
     epoch: Epoch,
     open: bool,
     node_sent: bool,
-    /// A response came on this opening: its end is then no sign of an unreachable server (UP-31).
-    answered: bool,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
 }
@@ -43,13 +41,13 @@ pub struct Stream {
 impl Stream {
     pub fn new(variant: Variant, node: Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         let (topics, epoch) = (BTreeMap::new(), Epoch(0));
-        Self { variant, node, topics, epoch, open: false, node_sent: false, answered: false, table, limits }
+        Self { variant, node, topics, epoch, open: false, node_sent: false, table, limits }
     }
 
     /// The stream is up; what is sent next opens it for the server.
     pub fn opened(&mut self) -> Epoch {
         self.epoch.0 += 1;
-        (self.open, self.node_sent, self.answered) = (true, false, false);
+        (self.open, self.node_sent) = (true, false);
         self.epoch
     }
 
@@ -86,14 +84,6 @@ impl Stream {
 
     pub fn variant(&self) -> Variant {
         self.variant
-    }
-
-    pub fn is_open(&self) -> bool {
-        self.open
-    }
-
-    pub fn has_answered(&self) -> bool {
-        self.answered
     }
 
     pub fn is_wanted(&self) -> bool {
@@ -136,7 +126,6 @@ impl Stream {
         if late && !self.limits.faults.has(Fault::TakeLateMessages) {
             return Vec::new();
         }
-        self.answered = true;
         let mut copies = BodyStore::default();
         let store = if self.limits.faults.has(Fault::KeepCopies) { &mut copies } else { store };
         let url = match &response {
