@@ -7,7 +7,7 @@ mod content;
 mod differential;
 mod driver;
 #[path = "../model/origin.rs"]
-#[allow(dead_code)]
+#[allow(dead_code)] // the model also looks at what a response meant and asks for repetitions
 mod origin;
 mod plane;
 
