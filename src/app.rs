@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -9,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::admin;
 use crate::config::Config;
-use crate::downstream::Downstream;
+use crate::downstream::{Downstream, Drain, DrainSwitch};
 use crate::relay::Views;
 use crate::upstream::AdsConnector;
 
@@ -19,12 +20,14 @@ pub struct App {
     admin: Option<TcpListener>,
     downstream: Downstream,
     views: Arc<Views>,
+    switch: DrainSwitch,
+    drain: Drain,
 }
 
 impl App {
     pub async fn bind(config: Config) -> anyhow::Result<Self> {
         let connector = AdsConnector::new(config.server).context("upstream.servers[0].uri")?;
-        let views = Arc::new(Views::new(config.key, config.limits, config.most_views, Arc::new(connector)));
+        let views = Arc::new(Views::new(config.views, Arc::new(connector)));
         let mut listeners = Vec::new();
         for address in config.listen {
             listeners.push(bind(address).await?);
@@ -33,8 +36,9 @@ impl App {
             Some(address) => Some(bind(address).await?),
             None => None,
         };
-        let downstream = Downstream::new(views.clone(), config.downstream);
-        Ok(Self { listeners, admin, downstream, views })
+        let (switch, drain) = Drain::new(config.drain);
+        let downstream = Downstream::new(views.clone(), config.downstream, drain.clone());
+        Ok(Self { listeners, admin, downstream, views, switch, drain })
     }
 
     /// Where clients connect, with the ports that port 0 became.
@@ -46,18 +50,32 @@ impl App {
         self.admin.as_ref()?.local_addr().ok()
     }
 
+    /// Serves until the future is dropped, or until `stop` comes and clients have been sent away in good order.
+    pub async fn run_until(self, stop: impl Future<Output = ()>) {
+        let mut serving = JoinSet::new();
+        for listener in self.listeners {
+            serving.spawn(self.downstream.clone().serve(listener));
+        }
+        let mut admin = JoinSet::new();
+        if let Some(listener) = self.admin {
+            admin.spawn(admin::serve(listener, self.views));
+        }
+        stop.await;
+        self.switch.begin();
+        let ended = async { while serving.join_next().await.is_some() {} };
+        if tokio::time::timeout(self.drain.longest() + LAST_BYTES, ended).await.is_err() {
+            tracing::warn!("some clients did not go; their connections are cut");
+        }
+    }
+
     /// Serves until the future is dropped.
     pub async fn run(self) {
-        let mut tasks = JoinSet::new();
-        for listener in self.listeners {
-            tasks.spawn(self.downstream.clone().serve(listener));
-        }
-        if let Some(listener) = self.admin {
-            tasks.spawn(admin::serve(listener, self.views));
-        }
-        while tasks.join_next().await.is_some() {}
+        self.run_until(std::future::pending()).await;
     }
 }
+
+/// For what is still on its way to clients when their streams have ended.
+const LAST_BYTES: Duration = Duration::from_secs(2);
 
 async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))

@@ -55,10 +55,13 @@ async fn run(config: Config) -> anyhow::Result<()> {
     if let Some(address) = app.admin_address() {
         tracing::info!(%address, "admin address");
     }
+    let stop = async {
+        terminate.recv().await;
+        tracing::info!("SIGTERM: nobody new is taken on, and clients are sent away once they were answered");
+    };
     tokio::select! {
-        () = app.run() => {}
-        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-        _ = tokio::signal::ctrl_c() => tracing::info!("interrupted: stopping"),
+        () = app.run_until(stop) => {}
+        _ = tokio::signal::ctrl_c() => tracing::info!("interrupted: stopping at once"),
     }
     Ok(())
 }

@@ -71,7 +71,7 @@ fn sotw_39_and_sotw_40_an_empty_list_is_everything_only_where_that_is_the_custom
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, EDS, &[], "");
     assert_eq!(bench.said(client), [""; 0], "not for endpoints");
-    let grpc = bench.add(Client { variant: Variant::Sotw, aggregated: true, grpc: true, wrappers: false });
+    let grpc = bench.add(Client { grpc: true, ..Client::plain(Variant::Sotw) });
     bench.sotw(grpc, LDS, &[], "");
     assert_eq!(bench.said(grpc), [""; 0], "not for gRPC");
 }
@@ -329,7 +329,7 @@ fn sotw_33_and_delta_45_endpoints_follow_a_changed_cluster_though_they_did_not_c
 #[test]
 fn i7_grpc_is_not_sent_endpoints_again() {
     let mut bench = warm();
-    let client = bench.add(Client { variant: Variant::Sotw, aggregated: true, grpc: true, wrappers: false });
+    let client = bench.add(Client { grpc: true, ..Client::plain(Variant::Sotw) });
     bench.sotw(client, CDS, &["a"], "");
     bench.sotw(client, EDS, &["a"], "");
     bench.said(client);

@@ -15,7 +15,7 @@ use weir::proto::{Any, Request, Response};
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
 use weir::protocol::unit::{Fact, InterestChange, Wanted};
-use weir::protocol::upstream::{Epoch, Upstream};
+use weir::protocol::upstream::{Epoch, ServerRules, Upstream};
 use weir::xds::{BodyStore, TypeTable};
 
 struct Bench {
@@ -28,8 +28,13 @@ struct Bench {
 
 impl Bench {
     fn new(variant: Variant) -> Self {
+        Self::with(variant, ServerRules::default())
+    }
+
+    fn with(variant: Variant, rules: ServerRules) -> Self {
         let table = Arc::new(TypeTable::new());
-        let upstream = Upstream::new(variant, Bytes::from_static(b"node"), table.clone(), Arc::default());
+        let upstream =
+            Upstream::new(variant, Bytes::from_static(b"node"), Arc::new(rules), table.clone(), Arc::default());
         Self { upstream, table, store: BodyStore::default(), now: Moment::START, epochs: Vec::new() }
     }
 
@@ -60,7 +65,7 @@ impl Bench {
 
     fn respond(&mut self, at: usize, response: Response) -> Vec<String> {
         let epoch = self.epochs[at];
-        let facts = self.upstream.streams()[at].on_response(epoch, response, &mut self.store);
+        let facts = self.upstream.streams()[at].on_response(epoch, response, &mut self.store, self.now);
         facts.iter().map(fact_text).collect()
     }
 
@@ -102,6 +107,8 @@ fn fact_text(fact: &Fact) -> String {
         }
         Fact::Piece { flawed, .. } => if *flawed { "flawed piece" } else { "piece" }.into(),
         Fact::Interrupted { .. } => "interrupted".into(),
+        Fact::Refresh { class, key, ttl, .. } => format!("{class:?} {key} lives for {ttl:?}"),
+        Fact::Error { key, error, .. } => format!("{key} error {}", error.code),
     }
 }
 
@@ -336,7 +343,7 @@ fn a_message_of_an_earlier_opening_is_nothing() {
     let old = bench.epochs[0];
     bench.end(0);
     bench.open();
-    let facts = bench.upstream.streams()[0].on_response(old, sotw(CDS, &["a"], "1"), &mut bench.store);
+    let facts = bench.upstream.streams()[0].on_response(old, sotw(CDS, &["a"], "1"), &mut bench.store, bench.now);
     assert!(facts.is_empty());
     assert_eq!(bench.requests(0), ["C [] v n with node"], "nothing to answer");
 }
@@ -379,9 +386,10 @@ fn up_44_and_up_45_an_error_says_absent_only_where_it_means_that() {
         (bench.respond(0, Response::Sotw(response)), bench.requests(0))
     };
     let unavailable = respond(14);
-    assert_eq!(unavailable, (vec!["Named b set".to_owned()], vec!["L [a,b] v2 n2!".to_owned()]), "a counts as present");
-    assert_eq!(respond(5).0, ["Named b set", "Named a gone"]);
-    assert_eq!(respond(7).0, ["Named b set"], "what is held and not allowed any more is kept (UP-47)");
+    assert_eq!(unavailable.0, ["a error 14", "Named b set"], "a counts as present");
+    assert_eq!(unavailable.1, ["L [a,b] v2 n2!"]);
+    assert_eq!(respond(5).0, ["Named a gone", "a error 5", "Named b set"]);
+    assert_eq!(respond(7).0, ["a error 7", "Named b set"], "what is held and not allowed any more is kept (UP-47)");
     assert_eq!(respond(0).1, ["L [a,b] v1 n2! NACK"], "an error that says OK is refused (UP-22)");
 }
 

@@ -15,7 +15,7 @@ use tokio::time::Sleep;
 
 use super::encode::Encoder;
 use super::slot::{Slot, Status};
-use crate::protocol::session::Step;
+use crate::protocol::session::{Step, Variant};
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
@@ -23,6 +23,8 @@ pub(super) struct SessionBody {
     encoder: Option<Encoder>,
     gate: Arc<Gate>,
     sleep: Option<Pin<Box<Sleep>>>,
+    /// A call with one answer.
+    single: bool,
     over: bool,
 }
 
@@ -43,8 +45,8 @@ pub(super) struct Piece {
 const PIECE: usize = 64 << 10;
 
 impl SessionBody {
-    pub fn new(slot: Arc<Slot>, control_plane: Arc<str>) -> Self {
-        Self { slot, control_plane, encoder: None, gate: Arc::default(), sleep: None, over: false }
+    pub fn new(slot: Arc<Slot>, control_plane: Arc<str>, single: bool) -> Self {
+        Self { slot, control_plane, encoder: None, gate: Arc::default(), sleep: None, single, over: false }
     }
 
     fn next_piece(&mut self) -> Option<Piece> {
@@ -62,13 +64,21 @@ impl SessionBody {
     /// Makes the next reply, or notes when to look again.
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         self.slot.wait(cx.waker());
+        if let Some(reply) = self.slot.take_answer() {
+            self.encoder = Some(Encoder::new(reply, Variant::Sotw, &self.control_plane));
+            return Poll::Ready(Ok(()));
+        }
         if let Some(status) = self.slot.ended() {
             return Poll::Ready(Err(status));
+        }
+        if self.single {
+            return Poll::Pending; // what answers it is not the stream of replies
         }
         let Some(seat) = self.slot.seat() else { return Poll::Pending };
         loop {
             match seat.poll(cx.waker()) {
                 Step::Reply(reply) => {
+                    self.slot.tell();
                     self.encoder = Some(Encoder::new(reply, seat.variant, &self.control_plane));
                     return Poll::Ready(Ok(()));
                 }
@@ -123,6 +133,13 @@ impl Drop for SessionBody {
     }
 }
 
+impl From<Bytes> for Piece {
+    /// A message of a call that is too small to need a gate.
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, gate: Arc::default() }
+    }
+}
+
 impl Drop for Piece {
     fn drop(&mut self) {
         self.gate.out.store(false, Ordering::Release);
@@ -164,9 +181,8 @@ mod tests {
 
     use super::*;
     use crate::proto::{Any, discovery};
-    use crate::protocol::session::{Reply, Variant};
-    use crate::protocol::unit::Seq;
-    use crate::xds::{BodyStore, Resource, SetVersion, TypeTable};
+    use crate::protocol::session::Reply;
+    use crate::xds::{BodyStore, Resource, TypeTable};
 
     #[derive(Default)]
     struct Woken(AtomicUsize);
@@ -183,21 +199,12 @@ mod tests {
         let resource = Some(Any { type_url: url.into(), value: vec![7; bytes].into() });
         let wrapper = discovery::Resource { name: "large".into(), resource, ..Default::default() };
         let resource = Resource::from_wrapper(0, wrapper, &kind, &mut BodyStore::default()).unwrap();
-        Reply {
-            kind,
-            spelling: url.into(),
-            nonce: 1,
-            version: SetVersion::EMPTY,
-            resources: vec![Arc::new(resource)],
-            removed: Vec::new(),
-            mark: Seq::ZERO,
-            wrappers: false,
-        }
+        Reply::sample(kind, vec![Arc::new(resource)])
     }
 
     #[test]
     fn a_stalled_stream_pins_one_piece_whatever_is_still_to_be_said() {
-        let mut body = SessionBody::new(Arc::default(), "weir".into());
+        let mut body = SessionBody::new(Arc::default(), "weir".into(), false);
         body.encoder = Some(Encoder::new(reply_of(10 << 20), Variant::Delta, "weir"));
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(woken.clone());

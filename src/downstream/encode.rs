@@ -1,10 +1,13 @@
 //! Replies on the wire: a head, then one entry after another, copied out in pieces. The whole message never exists at once.
 
+use std::time::Duration;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
 use crate::protocol::session::{Reply, Variant};
-use crate::xds::{Resource, WRAPPER_TYPE};
+use crate::protocol::unit::NamedError;
+use crate::xds::{Name, Resource, WRAPPER_TYPE};
 
 /// A gRPC message on its way out.
 #[derive(Debug)]
@@ -22,7 +25,7 @@ impl Encoder {
     pub fn new(reply: Reply, variant: Variant, control_plane: &str) -> Self {
         let mut start = BytesMut::new();
         write_start(&mut start, &reply, variant, control_plane);
-        let entries = reply.resources.iter().map(|resource| entry(resource, &reply, variant).len());
+        let entries = (0..reply.resources.len()).map(|at| entry(at, &reply, variant).len());
         let length = start.len() + entries.sum::<usize>();
         let mut head = BytesMut::with_capacity(start.len() + 5);
         head.put_u8(0); // not compressed
@@ -41,7 +44,7 @@ impl Encoder {
             } else if !self.body.is_empty() {
                 piece.extend_from_slice(&self.body.split_to(room.min(self.body.len())));
             } else if let Some(resource) = self.reply.resources.get(self.next) {
-                let entry = entry(resource, &self.reply, self.variant);
+                let entry = entry(self.next, &self.reply, self.variant);
                 (self.head, self.body) = (entry.head, resource.body.bytes().clone());
                 self.next += 1;
             } else {
@@ -75,17 +78,68 @@ fn write_start(out: &mut BytesMut, reply: &Reply, variant: Variant, control_plan
             put_string(out, 4, &reply.spelling);
             put_string(out, 5, &reply.nonce.to_string());
             put_bytes(out, 6, &identifier);
+            for heartbeat in &reply.heartbeats {
+                // At the version that the client accepted last, which is how it knows a heartbeat (DELTA-47, EV).
+                let mut wrapper = BytesMut::new();
+                put_string(&mut wrapper, 1, &reply.version.to_string());
+                put_string(&mut wrapper, 3, heartbeat.name.as_str());
+                put_ttl(&mut wrapper, heartbeat.ttl);
+                let mut any = string_field(1, &format!("type.googleapis.com/{WRAPPER_TYPE}"));
+                put_bytes(&mut any, 2, &wrapper);
+                put_bytes(out, 2, &any);
+            }
+            reply.errors.iter().for_each(|(name, error)| put_bytes(out, 7, &resource_error(name, error)));
         }
         Variant::Delta => {
             put_string(out, 4, &reply.spelling);
             put_string(out, 5, &reply.nonce.to_string());
             reply.removed.iter().for_each(|name| put_string(out, 6, name.as_str()));
             put_bytes(out, 7, &identifier);
+            for heartbeat in &reply.heartbeats {
+                let mut wrapper = string_field(1, &heartbeat.version.to_string());
+                put_string(&mut wrapper, 3, heartbeat.name.as_str());
+                put_ttl(&mut wrapper, heartbeat.ttl);
+                put_bytes(out, 2, &wrapper);
+            }
+            for alias in &reply.unresolved {
+                let mut wrapper = string_field(3, alias.as_str());
+                put_string(&mut wrapper, 4, alias.as_str());
+                put_bytes(out, 2, &wrapper);
+            }
+            for (name, constraints) in &reply.constrained {
+                put_bytes(out, 8, &resource_name(name, Some(constraints)));
+            }
+            reply.errors.iter().for_each(|(name, error)| put_bytes(out, 9, &resource_error(name, error)));
         }
     }
 }
 
-fn entry(resource: &Resource, reply: &Reply, variant: Variant) -> Entry {
+fn resource_name(name: &Name, constraints: Option<&Bytes>) -> BytesMut {
+    let mut out = string_field(1, name.as_str());
+    constraints.iter().for_each(|constraints| put_bytes(&mut out, 2, constraints));
+    out
+}
+
+fn resource_error(name: &Name, error: &NamedError) -> BytesMut {
+    let mut out = BytesMut::new();
+    put_bytes(&mut out, 1, &resource_name(name, None));
+    let mut status = BytesMut::new();
+    put_number(&mut status, 1, error.code as u64);
+    put_string(&mut status, 2, &error.message);
+    put_bytes(&mut out, 2, &status);
+    out
+}
+
+fn put_ttl(out: &mut BytesMut, ttl: Duration) {
+    let mut duration = BytesMut::new();
+    put_number(&mut duration, 1, ttl.as_secs());
+    put_number(&mut duration, 2, ttl.subsec_nanos().into());
+    put_bytes(out, 6, &duration);
+}
+
+fn entry(at: usize, reply: &Reply, variant: Variant) -> Entry {
+    let resource = &reply.resources[at];
+    let ttl = reply.ttls.binary_search_by_key(&at, |(at, _)| *at).ok().map(|found| reply.ttls[found].1);
     let body = resource.body.bytes().len();
     let mut any = BytesMut::new();
     put_string(&mut any, 1, &reply.spelling);
@@ -93,8 +147,8 @@ fn entry(resource: &Resource, reply: &Reply, variant: Variant) -> Entry {
     let any_len = any.len() + body;
     let mut head = BytesMut::new();
     match variant {
-        Variant::Sotw if reply.wraps(resource) => {
-            let wrapper = wrapper_fields(resource, None);
+        Variant::Sotw if reply.wraps(resource, ttl) => {
+            let wrapper = wrapper_fields(resource, None, ttl);
             let wrapper_len = wrapper.len() + length_len(2, any_len) + any_len;
             let mut outer = BytesMut::new();
             put_string(&mut outer, 1, &format!("type.googleapis.com/{WRAPPER_TYPE}"));
@@ -106,7 +160,7 @@ fn entry(resource: &Resource, reply: &Reply, variant: Variant) -> Entry {
         }
         Variant::Sotw => put_length(&mut head, 2, any_len),
         Variant::Delta => {
-            let fields = wrapper_fields(resource, Some(resource.full.to_string()));
+            let fields = wrapper_fields(resource, Some(resource.full.to_string()), ttl);
             put_length(&mut head, 2, fields.len() + length_len(2, any_len) + any_len);
             head.extend_from_slice(&fields);
             put_length(&mut head, 2, any_len);
@@ -117,18 +171,15 @@ fn entry(resource: &Resource, reply: &Reply, variant: Variant) -> Entry {
 }
 
 /// The fields of `discovery.v3.Resource` without the resource itself.
-fn wrapper_fields(resource: &Resource, version: Option<String>) -> BytesMut {
+fn wrapper_fields(resource: &Resource, version: Option<String>, ttl: Option<Duration>) -> BytesMut {
     let mut out = BytesMut::new();
     version.iter().for_each(|version| put_string(&mut out, 1, version));
     match resource.constraints() {
         None => put_string(&mut out, 3, resource.name.as_str()),
         // One of the two fields holds the name, never both (WIRE-4).
-        Some(constraints) => {
-            let mut name = string_field(1, resource.name.as_str());
-            put_bytes(&mut name, 2, constraints);
-            put_bytes(&mut out, 8, &name);
-        }
+        Some(constraints) => put_bytes(&mut out, 8, &resource_name(&resource.name, Some(constraints))),
     }
+    ttl.iter().for_each(|ttl| put_ttl(&mut out, *ttl));
     resource.aliases().iter().for_each(|alias| put_string(&mut out, 4, alias.as_str()));
     if resource.do_not_cache() {
         put_bytes(&mut out, 7, &[0x08, 0x01]);
@@ -152,6 +203,11 @@ fn put_bytes(out: &mut BytesMut, field: u32, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+fn put_number(out: &mut BytesMut, field: u32, number: u64) {
+    encode_key(field, WireType::Varint, out);
+    encode_varint(number, out);
+}
+
 fn put_length(out: &mut BytesMut, field: u32, length: usize) {
     encode_key(field, WireType::LengthDelimited, out);
     encode_varint(length as u64, out);
@@ -169,13 +225,15 @@ mod tests {
 
     use super::*;
     use crate::proto::{Any, discovery};
-    use crate::protocol::unit::Seq;
-    use crate::xds::{BodyStore, SetVersion, TypeTable};
+    use crate::protocol::session::Heartbeat;
+    use crate::xds::{BodyStore, ContentHash, TypeTable};
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
     fn wrapper(name: &str, size: usize) -> discovery::Resource {
-        let any = Any { type_url: CDS.into(), value: vec![b'x'; size].into() };
+        let mut value = string_field(1, name);
+        value.extend(string_field(9, &"x".repeat(size)));
+        let any = Any { type_url: CDS.into(), value: value.freeze() };
         discovery::Resource { name: name.into(), resource: Some(any), ..Default::default() }
     }
 
@@ -186,16 +244,7 @@ mod tests {
             .into_iter()
             .map(|wrapper| Arc::new(Resource::from_wrapper(0, wrapper, &kind, &mut store).unwrap()))
             .collect();
-        Reply {
-            kind,
-            spelling: CDS.into(),
-            nonce: 7,
-            version: SetVersion::EMPTY,
-            resources,
-            removed: vec!["gone".into()],
-            mark: Seq::ZERO,
-            wrappers: true,
-        }
+        Reply { removed: vec!["gone".into()], ..Reply::sample(kind, resources) }
     }
 
     fn encode(reply: Reply, variant: Variant, most: usize) -> Vec<u8> {
@@ -238,11 +287,47 @@ mod tests {
         aliased.aliases = vec!["other".into()];
         let bytes = encode(reply(vec![wrapper("a", 300), aliased.clone()]), Variant::Sotw, 64);
         let read = discovery::DiscoveryResponse::decode(&*bytes).unwrap();
-        assert_eq!(read.resources[0], Any { type_url: CDS.into(), value: vec![b'x'; 300].into() });
+        assert_eq!(Some(&read.resources[0]), wrapper("a", 300).resource.as_ref());
         assert!(read.resources[1].type_url.ends_with(WRAPPER_TYPE));
         assert_eq!(discovery::Resource::decode(read.resources[1].value.clone()).unwrap(), aliased);
         let plain = Reply { wrappers: false, ..reply(vec![aliased]) };
         let read = discovery::DiscoveryResponse::decode(&*encode(plain, Variant::Sotw, 64)).unwrap();
         assert_eq!(read.resources[0].type_url, CDS, "a client that cannot read wrappers gets none");
+    }
+
+    #[test]
+    fn delta_46_and_delta_49_what_goes_beside_resources_reads_back() {
+        let name = |name: &str| Name::from(name);
+        let error = Arc::new(NamedError { code: 14, message: "later".into() });
+        let ttl = Duration::from_millis(90_500);
+        let beat = || Heartbeat { name: name("alive"), version: ContentHash::of_body("t", b""), ttl };
+        let full = || Reply {
+            ttls: vec![(0, ttl)],
+            heartbeats: vec![beat()],
+            constrained: vec![(name("variant"), Bytes::from_static(b"\x0a\x00"))],
+            unresolved: vec![name("r/alias")],
+            errors: vec![(name("troubled"), error.clone())],
+            ..reply(vec![wrapper("a", 3)])
+        };
+        let wanted = prost_types::Duration { seconds: 90, nanos: 500_000_000 };
+        let read = discovery::DeltaDiscoveryResponse::decode(&*encode(full(), Variant::Delta, 10)).unwrap();
+        let [alive, alias, a] = read.resources.as_slice() else { panic!("{:?}", read.resources) };
+        assert_eq!((alive.name.as_str(), &alive.resource, alive.ttl), ("alive", &None, Some(wanted)));
+        assert_eq!(alive.version, beat().version.to_string());
+        assert_eq!((alias.name.as_str(), alias.aliases.as_slice()), ("r/alias", ["r/alias".to_owned()].as_slice()));
+        assert_eq!((alias.resource.is_none(), a.ttl), (true, Some(wanted)));
+        let variant = &read.removed_resource_names[0];
+        assert_eq!((variant.name.as_str(), variant.dynamic_parameter_constraints.is_some()), ("variant", true));
+        let told = |errors: &[discovery::ResourceError]| {
+            let (name, status) = (errors[0].resource_name.clone(), errors[0].error_detail.clone());
+            name.zip(status).map(|(name, status)| (name.name, status.code, status.message))
+        };
+        assert_eq!(told(&read.resource_errors), Some(("troubled".into(), 14, "later".into())));
+
+        let read = discovery::DiscoveryResponse::decode(&*encode(full(), Variant::Sotw, 10)).unwrap();
+        assert_eq!(told(&read.resource_errors), Some(("troubled".into(), 14, "later".into())));
+        let [alive, a] = [0, 1].map(|at| discovery::Resource::decode(read.resources[at].value.clone()).unwrap());
+        assert_eq!((alive.version, alive.resource, alive.ttl), (read.version_info, None, Some(wanted)));
+        assert_eq!((a.ttl, a.resource.is_some()), (Some(wanted), true));
     }
 }

@@ -1,12 +1,14 @@
 //! Listens, and serves each connection with hyper's HTTP/2.
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use hyper::body::Incoming;
@@ -14,12 +16,16 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
 
 use super::body::{Piece, SessionBody, trailers};
+use super::drain::Drain;
 use super::frames::{Budget, Frames};
+use super::health::{self, Inquiry};
 use super::slot::{Slot, Status};
-use super::stream::{read, variant_of};
+use super::stream::{Call, read};
 use crate::relay::Views;
+use crate::xds::{Method, Shape};
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -29,6 +35,8 @@ pub struct Options {
     pub half_received_bytes: usize,
     /// How the relay calls itself in its replies.
     pub control_plane: String,
+    /// The legacy transport is served too (TRN-8).
+    pub v2: bool,
 }
 
 #[derive(Clone)]
@@ -37,20 +45,25 @@ pub struct Downstream {
     budget: Arc<Budget>,
     message_bytes: usize,
     control_plane: Arc<str>,
+    v2: bool,
+    drain: Drain,
 }
 
 impl Downstream {
-    pub fn new(views: Arc<Views>, options: Options) -> Self {
-        let Options { message_bytes, half_received_bytes, control_plane } = options;
+    pub fn new(views: Arc<Views>, options: Options, drain: Drain) -> Self {
+        let Options { message_bytes, half_received_bytes, control_plane, v2 } = options;
         let control_plane = control_plane.into();
-        Self { views, budget: Budget::of(half_received_bytes), message_bytes, control_plane }
+        Self { views, budget: Budget::of(half_received_bytes), message_bytes, control_plane, v2, drain }
     }
 
-    /// Accepts for ever. Dropping the future closes the listener and every connection.
+    /// Accepts until the relay drains, and returns when the last connection is gone. Dropping the future closes the listener and
+    /// every connection.
     pub async fn serve(self, listener: TcpListener) {
         let mut connections = tokio::task::JoinSet::new();
+        let mut drain = self.drain.clone();
         loop {
             tokio::select! {
+                () = drain.begins() => break,
                 accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => drop(connections.spawn(self.clone().connection(stream, peer))),
                     Err(error) => {
@@ -62,12 +75,15 @@ impl Downstream {
                 Some(_) = connections.join_next() => {}
             }
         }
+        drop(listener); // whoever comes now is refused, and turns to another relay
+        while connections.join_next().await.is_some() {}
     }
 
     async fn connection(self, stream: TcpStream, peer: SocketAddr) {
         let _ = stream.set_nodelay(true); // a socket that cannot is still a socket
+        let mut drain = self.drain.clone();
         let service = service_fn(move |request| {
-            let response = self.stream(request, peer);
+            let response = self.call(request, peer);
             async move { Ok::<_, Infallible>(response) }
         });
         let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -81,26 +97,52 @@ impl Downstream {
             .initial_stream_window_size(65_535)
             .initial_connection_window_size(4 << 20)
             .max_frame_size(16 << 10);
-        if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
+        let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let ended = tokio::select! {
+            ended = &mut connection => ended,
+            () = drain.begins() => {
+                connection.as_mut().graceful_shutdown(); // no new streams; those that are there end by themselves
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
             tracing::debug!(%peer, %error, "connection ended");
         }
     }
 
-    fn stream(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<AnyBody> {
-        let Some(variant) = variant_of(request.uri().path()) else {
-            return refuse(&Status::unimplemented(request.uri().path().to_owned()));
+    fn call(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<AnyBody> {
+        let path = request.uri().path().to_owned();
+        let frames = Frames::new(request.into_body(), self.message_bytes, self.budget.clone());
+        if let Some(inquiry) = Inquiry::of_path(&path) {
+            return self.health(inquiry, frames);
+        }
+        let Some(method) = Method::of_path(&path).filter(|method| self.v2 || !method.v2) else {
+            tracing::debug!(%peer, path, "a method that is not served");
+            return refuse(&Status::unimplemented(path));
         };
         let slot = Arc::new(Slot::default());
-        let frames = Frames::new(request.into_body(), self.message_bytes, self.budget.clone());
-        tokio::spawn(read(frames, slot.clone(), self.views.clone(), variant, peer.to_string()));
-        let body = AnyBody::Session(Box::new(SessionBody::new(slot, self.control_plane.clone())));
+        let (views, drain) = (self.views.clone(), self.drain.clone());
+        tokio::spawn(read(frames, slot.clone(), Call { method, views, drain, peer: peer.to_string() }));
+        let single = method.shape == Shape::Fetch;
+        let body = AnyBody::Session(Box::new(SessionBody::new(slot, self.control_plane.clone(), single)));
         grpc_response(body)
+    }
+
+    fn health(&self, inquiry: Inquiry, frames: Frames) -> Response<AnyBody> {
+        let (out, messages) = mpsc::unbounded_channel();
+        let (status, end) = oneshot::channel();
+        let (v2, drain) = (self.v2, self.drain.clone());
+        tokio::spawn(async move {
+            let _ = status.send(health::answer(inquiry, frames, v2, drain, out).await); // nobody may be there to hear it
+        });
+        grpc_response(AnyBody::Messages(messages, Some(end)))
     }
 }
 
 /// What a response may have for a body.
 enum AnyBody {
     Session(Box<SessionBody>),
+    Messages(mpsc::UnboundedReceiver<Bytes>, Option<oneshot::Receiver<Status>>),
     Empty,
 }
 
@@ -111,6 +153,15 @@ impl Body for AnyBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, Infallible>>> {
         match &mut *self {
             Self::Session(body) => Pin::new(body.as_mut()).poll_frame(cx),
+            Self::Messages(messages, end) => {
+                if let Some(message) = ready!(messages.poll_recv(cx)) {
+                    return Poll::Ready(Some(Ok(Frame::data(message.into()))));
+                }
+                let Some(waiting) = end else { return Poll::Ready(None) };
+                let status = ready!(Pin::new(waiting).poll(cx)).unwrap_or_else(|_| Status::unavailable("stopped"));
+                *end = None;
+                Poll::Ready(Some(Ok(Frame::trailers(trailers(&status)))))
+            }
             Self::Empty => Poll::Ready(None),
         }
     }

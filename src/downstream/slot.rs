@@ -1,11 +1,12 @@
 //! What the two halves of a stream share: the task that reads requests fills it, the body that writes replies waits on it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 
-use crate::protocol::session::{BadRequest, End};
+use crate::protocol::session::{BadRequest, End, Reply};
 use crate::relay::{Refused, Seat};
 
 /// How a stream ends, as gRPC says it.
@@ -18,16 +19,48 @@ pub(super) struct Status {
 #[derive(Default)]
 pub(super) struct Slot {
     seat: OnceLock<Arc<Seat>>,
+    /// The one answer of a call that has only one.
+    answer: Mutex<Option<Reply>>,
+    told: Told,
     end: Mutex<Option<Status>>,
     body: AtomicWaker,
     /// The last word is said: the reader may stop listening to what is meant.
     pub over: Notify,
 }
 
+/// Whether the stream has had a reply, and where to wait for its first.
+#[derive(Default)]
+struct Told {
+    yes: AtomicBool,
+    now: Notify,
+}
+
 impl Slot {
     pub fn sit(&self, seat: Arc<Seat>) {
         let _ = self.seat.set(seat); // once per stream
         self.body.wake();
+    }
+
+    pub fn answer(&self, reply: Reply) {
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply);
+    }
+
+    pub fn take_answer(&self) -> Option<Reply> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// A reply is on its way.
+    pub fn tell(&self) {
+        if !self.told.yes.swap(true, Ordering::AcqRel) {
+            self.told.now.notify_one();
+        }
+    }
+
+    /// Waits until the stream has had a reply.
+    pub async fn answered(&self) {
+        if !self.told.yes.load(Ordering::Acquire) {
+            self.told.now.notified().await;
+        }
     }
 
     pub fn seat(&self) -> Option<&Arc<Seat>> {
@@ -57,6 +90,10 @@ impl Status {
         Self { code: 3, message: message.into() }
     }
 
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self { code: 5, message: message.into() }
+    }
+
     pub fn exhausted(message: impl Into<String>) -> Self {
         Self { code: 8, message: message.into() }
     }
@@ -75,8 +112,13 @@ impl From<End> for Status {
         match end {
             End::BehindHorizon => Self::unavailable("too far behind; come back and say what you hold"),
             End::OtherKey => Self::unavailable("the node has changed; come back as what you are now"),
-            End::Bad(bad @ (BadRequest::NoType | BadRequest::Variant)) => Self::invalid(bad.to_string()),
-            End::Bad(bad) => Self::exhausted(bad.to_string()),
+            End::Unserved => {
+                Self::unavailable("no control plane can be reached, and nothing that was asked for is held")
+            }
+            End::Bad(bad @ (BadRequest::TooManyTypes(_) | BadRequest::TooManyNames(_))) => {
+                Self::exhausted(bad.to_string())
+            }
+            End::Bad(bad) => Self::invalid(bad.to_string()),
         }
     }
 }

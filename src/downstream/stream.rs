@@ -1,4 +1,4 @@
-//! One gRPC stream: the methods that are served, and the task that reads a stream's requests.
+//! One gRPC call of discovery: the task that reads its requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,70 +6,113 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message;
 
+use super::drain::Drain;
 use super::frames::Frames;
 use super::slot::{Slot, Status};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use crate::protocol::session::Variant;
-use crate::relay::Views;
+use crate::protocol::session::{Fetched, Variant};
+use crate::relay::{Views, Visit};
+use crate::xds::{Method, Scope, Shape};
 
-/// The variant that a path asks for.
-pub(super) fn variant_of(path: &str) -> Option<Variant> {
-    match path {
-        "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources" => Some(Variant::Sotw),
-        "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources" => Some(Variant::Delta),
-        _ => None,
-    }
+/// What a reader needs to know of its call.
+pub(super) struct Call {
+    pub method: Method,
+    pub views: Arc<Views>,
+    pub drain: Drain,
+    pub peer: String,
 }
 
 /// Reads requests for as long as the stream lives, whether or not its replies get anywhere.
-pub(super) async fn read(mut frames: Frames, slot: Arc<Slot>, views: Arc<Views>, variant: Variant, peer: String) {
+pub(super) async fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) {
+    let mut drain = call.drain.clone();
     let end = tokio::select! {
-        end = converse(&mut frames, &slot, &views, variant, &peer) => end,
+        end = converse(&mut frames, &slot, &mut call) => end,
         () = slot.over.notified() => None,
+        () = sent_away(&mut drain, &slot) => Some(Status::unavailable("the relay is going away")),
     };
     if let Some(status) = end {
         slot.end(status);
     }
     if let Some(seat) = slot.seat() {
         seat.leave().await;
-        tracing::debug!(session = seat.id.0, node = %seat.node_id, %peer, "stream ended");
+        tracing::debug!(session = seat.id.0, node = %seat.node_id, peer = %call.peer, "stream ended");
     }
     // What is still on its way is read and dropped: data for a stream that was reset would count against the connection.
     let _ = tokio::time::timeout(LINGER, frames.drain()).await;
 }
 
 /// Until the client has said its last. `Some` is how the stream ends by it.
-async fn converse(frames: &mut Frames, slot: &Slot, views: &Views, variant: Variant, peer: &str) -> Option<Status> {
+async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<Status> {
+    let shape = call.method.shape;
     loop {
         let message = match frames.next().await {
             Ok(Some(message)) => message,
             Ok(None) => return Some(Status::ok()),
             Err(status) => return Some(status),
         };
-        let Ok(request) = decode(message, variant) else {
+        let Ok(request) = decode(message, shape) else {
             return Some(Status::invalid("a request that cannot be read"));
         };
-        if slot.seat().is_none() {
-            match views.seat(&request, variant, true, peer.to_owned()).await {
-                Ok(seat) => {
-                    tracing::debug!(session = seat.id.0, node = %seat.node_id, key = %seat.key, peer, ?variant, "stream began");
-                    slot.sit(seat);
-                }
-                Err(refused) => {
-                    tracing::warn!(peer, %refused, "stream refused");
-                    return Some(refused.into());
-                }
-            }
+        if slot.seat().is_none()
+            && let Err(status) = sit(&request, slot, call).await
+        {
+            return Some(status);
         }
-        if let Some(seat) = slot.seat() {
-            seat.take(request).await;
+        let Some(seat) = slot.seat() else { continue };
+        seat.take(request).await;
+        if shape == Shape::Fetch {
+            return Some(match seat.fetch().await {
+                Fetched::Reply(reply) => {
+                    slot.answer(reply);
+                    Status::ok()
+                }
+                Fetched::End(end) => end.into(),
+                Fetched::Waiting(_) | Fetched::Unknown => Status::unavailable("not all of this is known yet"),
+            });
         }
     }
 }
 
-fn decode(message: Bytes, variant: Variant) -> Result<Request, prost::DecodeError> {
-    match variant {
+async fn sit(request: &Request, slot: &Slot, call: &Call) -> Result<(), Status> {
+    let visit = Visit {
+        variant: variant_of(call.method.shape),
+        only: match call.method.scope {
+            Scope::Aggregated => None,
+            Scope::Only(name) => Some(name),
+        },
+        peer: call.peer.clone(),
+    };
+    match call.views.seat(request, visit).await {
+        Ok(seat) => {
+            let (peer, method) = (&call.peer, call.method);
+            tracing::debug!(session = seat.id.0, node = %seat.node_id, key = %seat.key, peer, ?method, "stream began");
+            slot.sit(seat);
+            Ok(())
+        }
+        Err(refused) => {
+            tracing::warn!(peer = %call.peer, %refused, "stream refused");
+            Err(refused.into())
+        }
+    }
+}
+
+/// When this stream's turn to be ended has come, and it was answered or has waited long enough for that.
+async fn sent_away(drain: &mut Drain, slot: &Slot) {
+    drain.begins().await;
+    tokio::time::sleep(drain.turn()).await;
+    let _ = tokio::time::timeout_at(drain.grace_ends(), slot.answered()).await;
+}
+
+fn variant_of(shape: Shape) -> Variant {
+    match shape {
+        Shape::SotwStream | Shape::Fetch => Variant::Sotw,
+        Shape::DeltaStream => Variant::Delta,
+    }
+}
+
+fn decode(message: Bytes, shape: Shape) -> Result<Request, prost::DecodeError> {
+    match variant_of(shape) {
         Variant::Sotw => DiscoveryRequest::decode(message).map(Request::Sotw),
         Variant::Delta => DeltaDiscoveryRequest::decode(message).map(Request::Delta),
     }

@@ -1,4 +1,4 @@
-//! Every bound and waiting time of the pure layers, by name and with its default.
+//! Every bound, waiting time and choice of the pure layers, by name and with its default.
 
 use std::time::Duration;
 
@@ -47,6 +47,10 @@ pub struct Limits {
     pub names: usize,
     /// Bytes of an error text that are kept or sent.
     pub error_bytes: usize,
+    /// How long a single fetch waits for what is not known yet.
+    pub fetch_patience: Duration,
+    /// A new gRPC client that nothing can be given because no server is in reach is ended, so that it turns to its next one.
+    pub end_unserved: bool,
     pub faults: Faults,
 }
 
@@ -74,7 +78,18 @@ impl Default for Limits {
             types: 64,
             names: 100_000,
             error_bytes: 4096,
+            fetch_patience: Duration::from_secs(5),
+            end_unserved: true,
             faults: Faults::NONE,
         }
     }
+}
+
+/// A text of a peer's, no longer than so many bytes.
+pub fn cut(text: &str, limit: usize) -> String {
+    let mut end = text.len().min(limit);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
 }

@@ -33,6 +33,8 @@ pub enum LinkEvent {
     Response(Box<Response>),
     Ended {
         reason: String,
+        /// Something had come on it. Otherwise the server is out of reach (UP-31).
+        answered: bool,
     },
 }
 

@@ -13,4 +13,4 @@ pub use clock::Clock;
 pub use link::{Connector, Link, LinkEvent, LinkReport};
 pub use owner::UnitReport;
 pub use seat::{Seat, SeatReport};
-pub use views::{Refused, Views};
+pub use views::{Refused, Views, ViewsOptions, Visit};

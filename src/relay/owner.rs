@@ -15,7 +15,7 @@ use crate::proto::Request;
 use crate::protocol::moment::sooner;
 use crate::protocol::session::Variant;
 use crate::protocol::unit::{InterestChange, SessionId, Unit};
-use crate::protocol::upstream::{Epoch, Upstream};
+use crate::protocol::upstream::{Epoch, Stream, Upstream};
 use crate::xds::BodyStore;
 
 /// What sessions and reporters say to an owner.
@@ -83,6 +83,8 @@ pub struct TopicReport {
     pub wildcard: bool,
     pub names: usize,
     pub held: usize,
+    /// Resources whose body goes by another name than they came under.
+    pub misnamed: u64,
 }
 
 enum Happening {
@@ -183,17 +185,32 @@ impl Owner {
             }
             LinkEvent::Response(response) => {
                 link.responses += 1;
+                self.unit.on_source(true, stream.variant() == Variant::Delta);
                 let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
                 match &link.up {
-                    Some((_, epoch)) => stream.on_response(*epoch, *response, &mut store),
+                    Some((_, epoch)) => {
+                        let misnamed = |stream: &Stream| stream.topics().map(|topic| topic.misnamed).sum::<u64>();
+                        let before = misnamed(stream);
+                        let facts = stream.on_response(*epoch, *response, &mut store, now);
+                        let more = misnamed(stream) - before;
+                        if more > 0 {
+                            tracing::warn!(key = %self.key, more, "resources whose body goes by another name than they came under");
+                        }
+                        facts
+                    }
                     None => Vec::new(),
                 }
             }
-            LinkEvent::Ended { reason } => {
+            LinkEvent::Ended { reason, answered } => {
                 tracing::warn!(key = %self.key, stream = report.at, %reason, "upstream stream ended; what is held stays");
                 link.waiting = None;
                 link.last_error = Some(reason);
-                link.up.take().map(|(_, epoch)| stream.ended(epoch)).unwrap_or_default()
+                let facts = link.up.take().map(|(_, epoch)| stream.ended(epoch)).unwrap_or_default();
+                let repeats = stream.variant() == Variant::Delta;
+                if !answered && self.links.open.iter().all(|link| link.up.is_none()) {
+                    self.unit.on_source(false, repeats);
+                }
+                facts
             }
         };
         self.unit.apply(facts, now);
@@ -261,6 +278,7 @@ impl Owner {
                     kind: topic.kind.name().to_owned(),
                     wildcard: topic.wildcard,
                     names: topic.names,
+                    misnamed: topic.misnamed,
                     held: self.unit.held(topic.kind, topic.wildcard),
                 })
                 .collect(),

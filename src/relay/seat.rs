@@ -1,17 +1,20 @@
 //! Where one downstream session sits: shared by the task that reads its requests, the body that writes its replies, and the
 //! owner of its unit.
 
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, ready};
 
 use futures_util::task::AtomicWaker;
 use serde::Serialize;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::owner::Command;
 use super::published::Published;
 use crate::proto::Request;
-use crate::protocol::session::{Answer, Session, Step, Variant};
+use crate::protocol::session::{Answer, Fetched, Session, Step, Variant};
 use crate::protocol::unit::{Mark, SessionId};
 
 pub struct Seat {
@@ -38,6 +41,8 @@ pub struct SeatReport {
     pub node: String,
     pub key: String,
     pub variant: &'static str,
+    /// Requests for types that are not served here, left unanswered.
+    pub unserved: usize,
     pub types: Vec<TypeReport>,
 }
 
@@ -99,6 +104,29 @@ impl Seat {
         self.published.read(|state, leases| session.poll(state, leases, self.clock.now()))
     }
 
+    /// One answer to what was asked, as soon as all of it is known, and in any case within the time that a fetch may take.
+    pub async fn fetch(&self) -> Fetched {
+        let last = Instant::now() + self.lock().limits().fetch_patience;
+        let mut sleep = std::pin::pin!(tokio::time::sleep_until(last));
+        std::future::poll_fn(|cx| {
+            loop {
+                self.waker.register(cx.waker());
+                let at_last = Instant::now() >= last;
+                let now = self.clock.now();
+                let mut session = self.lock();
+                match self.published.read(|state, leases| session.fetch(state, leases, now, at_last)) {
+                    Fetched::Waiting(until) => {
+                        let until = until.map_or(last, |until| self.clock.instant(until).min(last));
+                        sleep.as_mut().reset(until);
+                        ready!(sleep.as_mut().poll(cx));
+                    }
+                    fetched => return Poll::Ready(fetched),
+                }
+            }
+        })
+        .await
+    }
+
     /// The client has taken a piece of what was said last.
     pub fn progressed(&self) {
         let session = self.lock();
@@ -150,6 +178,7 @@ impl Seat {
             node: self.node_id.clone(),
             key: self.key.clone(),
             variant: if self.variant == Variant::Sotw { "sotw" } else { "delta" },
+            unserved: session.unserved(),
             types: session.summaries().map(of_type).collect(),
         }
     }

@@ -15,13 +15,15 @@ use crate::proto::Request;
 use crate::protocol::limits::Limits;
 use crate::protocol::session::{Client, Identity, Session, Variant};
 use crate::protocol::unit::{SessionId, Unit};
-use crate::protocol::upstream::Upstream;
+use crate::protocol::upstream::{ServerRules, Upstream};
 use crate::xds::{BodyStore, KeyRule, SharingKey, TypeTable};
 
 pub struct Views {
     rule: Arc<KeyRule>,
+    serve_without_node: bool,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
+    server: Arc<ServerRules>,
     connector: SharedConnector,
     store: Arc<Mutex<BodyStore>>,
     clock: Clock,
@@ -50,12 +52,37 @@ pub enum Refused {
     Stopping,
 }
 
+/// How clients are told apart and served.
+#[derive(Debug, Clone)]
+pub struct ViewsOptions {
+    pub rule: KeyRule,
+    /// A client without a node counts as one whose node is empty; otherwise it is refused (TRN-12).
+    pub serve_without_node: bool,
+    /// Views at one time.
+    pub most: usize,
+    pub table: TypeTable,
+    pub limits: Limits,
+    pub server: ServerRules,
+}
+
+/// Who comes, and for what.
+#[derive(Debug, Clone)]
+pub struct Visit {
+    pub variant: Variant,
+    /// The type of a stream that has only one.
+    pub only: Option<&'static str>,
+    pub peer: String,
+}
+
 impl Views {
-    pub fn new(rule: KeyRule, limits: Limits, most: usize, connector: SharedConnector) -> Self {
+    pub fn new(options: ViewsOptions, connector: SharedConnector) -> Self {
+        let ViewsOptions { rule, serve_without_node, most, table, limits, server } = options;
         Self {
             rule: Arc::new(rule),
-            table: Arc::default(),
+            serve_without_node,
+            table: Arc::new(table),
             limits: Arc::new(limits),
+            server: Arc::new(server),
             connector,
             store: Arc::default(),
             clock: Clock::starting_now(),
@@ -66,14 +93,10 @@ impl Views {
     }
 
     /// Takes a client on by its first request.
-    pub async fn seat(
-        &self,
-        first: &Request,
-        variant: Variant,
-        aggregated: bool,
-        peer: String,
-    ) -> Result<Arc<Seat>, Refused> {
-        let node = first.node().ok_or(Refused::NoNode)?;
+    pub async fn seat(&self, first: &Request, visit: Visit) -> Result<Arc<Seat>, Refused> {
+        let Visit { variant, only, peer } = visit;
+        let nobody = bytes::Bytes::new();
+        let node = first.node().or(self.serve_without_node.then_some(&nobody)).ok_or(Refused::NoNode)?;
         let identity = Identity::of(self.rule.clone(), node).map_err(|_| Refused::BadNode)?;
         let unit = self.unit(identity.key())?;
         let place = Place {
@@ -86,7 +109,7 @@ impl Views {
             owner: unit.commands.clone(),
             clock: self.clock,
         };
-        let client = Client::of_node(node, variant, aggregated);
+        let client = Client::of_node(node, variant, only.map(|name| self.table.resolve(name)));
         let session = Session::new(client, self.table.clone(), self.limits.clone()).identified(identity);
         let seat = Seat::new(place, session);
         unit.commands.send(Command::Join(seat.clone())).await.map_err(|_| Refused::Stopping)?;
@@ -128,7 +151,7 @@ impl Views {
         let owner = Owner {
             key: key.to_string(),
             unit: Unit::new(table.clone(), limits.clone()),
-            upstream: Upstream::new(variant, key.upstream_node(), table, limits),
+            upstream: Upstream::new(variant, key.upstream_node(), self.server.clone(), table, limits),
             connector: self.connector.clone(),
             published: published.clone(),
             store: self.store.clone(),

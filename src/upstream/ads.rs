@@ -79,12 +79,14 @@ impl AdsConnector {
             if end.answered {
                 backoff.reset();
             }
+            let unspoken = !end.answered && end.status.code() == Code::Unimplemented && self.server.variant.is_none();
             let reason = format!("{:?}: {}", end.status.code(), end.status.message());
-            let ended = LinkReport { at: link.at, event: LinkEvent::Ended { reason } };
+            let ended =
+                LinkReport { at: link.at, event: LinkEvent::Ended { reason, answered: end.answered || unspoken } };
             if link.reports.send(ended).await.is_err() {
                 return; // the owner is gone
             }
-            if !end.answered && end.status.code() == Code::Unimplemented && self.server.variant.is_none() {
+            if unspoken {
                 variant = other(variant);
             }
             tokio::time::sleep(backoff.next(random())).await;

@@ -51,6 +51,47 @@ pub enum KeyField {
     Unknown,
 }
 
+/// The parts of a node by the words that a configuration has for them.
+const FIELD_NAMES: [(&str, KeyField); 13] = [
+    ("id", KeyField::Id),
+    ("cluster", KeyField::Cluster),
+    ("locality", KeyField::Locality),
+    ("locality.region", KeyField::Region),
+    ("locality.zone", KeyField::Zone),
+    ("locality.sub_zone", KeyField::SubZone),
+    ("metadata", KeyField::Metadata),
+    ("user_agent", KeyField::UserAgent),
+    ("extensions", KeyField::Extensions),
+    ("client_features", KeyField::ClientFeatures),
+    ("listening_addresses", KeyField::ListeningAddresses),
+    ("dynamic_parameters", KeyField::DynamicParameters),
+    ("unknown", KeyField::Unknown),
+];
+
+impl KeyField {
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Some((_, field)) = FIELD_NAMES.iter().find(|(name, _)| *name == text) {
+            return Some(field.clone());
+        }
+        let path = text.strip_prefix("metadata.").filter(|path| path.split('.').all(|key| !key.is_empty()))?;
+        Some(Self::MetadataPath(path.split('.').map(String::from).collect()))
+    }
+
+    pub fn all_names() -> String {
+        FIELD_NAMES.iter().map(|(name, _)| *name).chain(["metadata.<path>"]).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Display for KeyField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::MetadataPath(path) = self {
+            return write!(f, "metadata.{}", path.join("."));
+        }
+        let name = FIELD_NAMES.iter().find(|(_, field)| field == self).map(|(name, _)| *name);
+        f.write_str(name.unwrap_or_default())
+    }
+}
+
 /// Which parts of a node make the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRule {
@@ -143,9 +184,9 @@ impl fmt::Debug for SharingKey {
     }
 }
 
-/// What the relay can translate for any client (UP-41). TTL support is not claimed until the relay runs expiry itself.
+/// What the relay can translate for any client (UP-41).
 fn relay_features() -> Vec<String> {
-    ["xds.config.resource-in-sotw", RELAY_MARKER].map(String::from).into()
+    ["xds.config.resource-in-sotw", "xds.config.supports-resource-ttl", RELAY_MARKER].map(String::from).into()
 }
 
 fn content_features(node: &Node) -> Vec<String> {
@@ -305,12 +346,12 @@ mod tests {
             key_of(&Node { client_features, ..envoy("1") })
         };
         let plain = with(&["envoy.lb.does_not_support_overprovisioning"]);
-        let ttl = with(&["xds.config.supports-resource-ttl", "envoy.lb.does_not_support_overprovisioning"]);
+        let ttl = with(&["envoy.config.supports-resource-ttl", "envoy.lb.does_not_support_overprovisioning"]);
         assert_eq!(plain, ttl);
         assert_ne!(plain, with(&[]), "features that change content stay in (KEY-7)");
         assert_ne!(plain, with(&["envoy.lb.does_not_support_overprovisioning", "unheard.of"]), "KEY-10");
         let shown = Node::decode(ttl.upstream_node()).unwrap().client_features;
-        assert!(!shown.contains(&"xds.config.supports-resource-ttl".to_owned()));
+        assert!(!shown.contains(&"envoy.config.supports-resource-ttl".to_owned()), "not as the client spelt it");
         assert!(shown.contains(&RELAY_MARKER.to_owned()));
     }
 

@@ -41,8 +41,10 @@ pub struct Resource {
     pub body: Arc<Body>,
     pub full: ContentHash,
     pub ttl: Option<Duration>,
-    /// The name of the next resource that this one makes a client ask for: a cluster's endpoints.
+    /// The name of what this one makes a client ask for next: a cluster's endpoints, the virtual hosts of a route.
     pub refers_to: Option<Name>,
+    /// The body goes by another name, so that the name can only travel beside it (TYPE-10).
+    pub misnamed: bool,
     beside: Option<Box<Beside>>,
 }
 
@@ -65,7 +67,7 @@ pub enum Malformed {
     #[error("resource {index}: not a readable wrapper")]
     Wrapper { index: usize },
     #[error("resource {index}: no body")]
-    Bodyless { index: usize, name: Option<Name> },
+    Bodyless { index: usize, name: Option<Name>, version: String, ttl: Option<Duration> },
     #[error("{name}: named twice")]
     Duplicate { name: Name },
     #[error("{name}: both sent and removed")]
@@ -90,6 +92,10 @@ impl Resource {
         self.body.hash
     }
 
+    pub fn with_ttl(&self, ttl: Option<Duration>) -> Self {
+        Self { ttl, ..self.clone() }
+    }
+
     pub fn aliases(&self) -> &[Name] {
         self.beside.as_ref().map_or(&[], |beside| &beside.aliases)
     }
@@ -101,6 +107,11 @@ impl Resource {
     /// Encoded `DynamicParameterConstraints`, passed on unread.
     pub fn constraints(&self) -> Option<&Bytes> {
         self.beside.as_ref()?.constraints.as_ref()
+    }
+
+    /// Whether a SotW client needs a wrapper to know which resource this is (TYPE-4, TYPE-10).
+    pub fn needs_wrapper(&self, kind: &Type) -> bool {
+        self.misnamed || kind.info().name_field.is_none()
     }
 
     pub fn do_not_cache(&self) -> bool {
@@ -129,7 +140,10 @@ impl Resource {
         store: &mut BodyStore,
     ) -> Result<Self, Malformed> {
         let name = wrapper_name(&wrapper);
-        let Some(any) = wrapper.resource else { return Err(Malformed::Bodyless { index, name }) };
+        let ttl = wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
+        let Some(any) = wrapper.resource else {
+            return Err(Malformed::Bodyless { index, name, version: wrapper.version, ttl });
+        };
         let found = any.type_url.rsplit_once('/').map_or(&*any.type_url, |(_, name)| name);
         if found != kind.name() {
             return Err(foreign(index, name, found, kind));
@@ -145,7 +159,6 @@ impl Resource {
             do_not_cache: wrapper.cache_control.is_some_and(|control| control.do_not_cache),
         };
         let beside = (beside != Beside::default()).then(|| Box::new(beside));
-        let ttl = wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
         Ok(Self::assemble(name, &any.value, kind, beside, ttl, store))
     }
 
@@ -160,7 +173,8 @@ impl Resource {
         let body = store.intern(kind, bytes);
         let full = beside.as_ref().map_or(body.hash, |beside| beside.hashed_with(body.hash));
         let refers_to = referred(kind.info().references, name.as_str(), bytes);
-        Self { name, body, full, ttl, refers_to, beside }
+        let misnamed = kind.info().name_field.is_some_and(|field| wire::last_text(bytes, field) != Some(name.as_str()));
+        Self { name, body, full, ttl, refers_to, misnamed, beside }
     }
 }
 
@@ -243,7 +257,8 @@ mod tests {
 
     #[test]
     fn up_22_what_cannot_be_a_resource_says_why() {
-        assert_eq!(read(|w| w.resource = None).unwrap_err(), Malformed::Bodyless { index: 0, name: Some("c".into()) });
+        let bodyless = read(|w| w.resource = None).unwrap_err();
+        assert!(matches!(&bodyless, Malformed::Bodyless { index: 0, name: Some(name), .. } if name.as_str() == "c"));
         let foreign = read(|w| w.resource.as_mut().unwrap().type_url = "x/y.Z".into()).unwrap_err();
         assert!(matches!(foreign, Malformed::ForeignType { .. }));
         let nameless = read(|w| {

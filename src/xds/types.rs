@@ -27,6 +27,26 @@ pub enum References {
     None,
     ClusterEndpoints,
     ScopedRoute,
+    /// A route configuration that takes virtual hosts from elsewhere, all those named under it.
+    VirtualHosts,
+}
+
+/// What the first request of a type means when it names nothing (SOTW-39, DELTA-36).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EmptyFirst {
+    Nothing,
+    Everything,
+    /// All that is named under the route configurations that the client asked for.
+    UnderRoutes,
+    /// Nothing, and that is said in one empty answer.
+    EmptyAnswer,
+}
+
+impl EmptyFirst {
+    /// Whether it is a wildcard, and so what a wildcard looks like to a server that knows no other form (UP-7).
+    pub fn is_wildcard(self) -> bool {
+        matches!(self, Self::Everything | Self::UnderRoutes)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -37,15 +57,18 @@ pub struct TypeInfo {
     pub name_field: Option<u32>,
     /// A SotW response holds the complete visible set, so that absence means deletion (TYPE-8).
     pub full_state: bool,
-    /// An empty first request means everything (SOTW-39).
-    pub legacy_wildcard: bool,
+    pub empty_first: EmptyFirst,
     /// Exists in the delta variant only (TRN-3).
     pub delta_only: bool,
+    /// Asked for by aliases as a matter of course: one without a body is unresolved, and no heartbeat (DELTA-39, DELTA-40).
+    pub by_alias: bool,
     /// Position among additions (ORD-2); removals go by `removal_rank`.
     pub rank: u8,
     pub removal_rank: u8,
     pub role: Role,
     pub references: References,
+    /// Of a v2 type: its successor. The two are distinct in everything but their behaviour (TYPE-5).
+    pub successor: Option<Box<str>>,
 }
 
 /// A type as everything else holds it: cheap to clone, equal by name, ordered by rank and then name.
@@ -63,6 +86,16 @@ impl Type {
 
     pub fn is(&self, role: Role) -> bool {
         self.0.role == role
+    }
+
+    pub fn is_v2(&self) -> bool {
+        self.0.successor.is_some()
+    }
+
+    /// Whether the two are one kind of resource in two versions of the protocol, or the same.
+    pub fn is_kin_of(&self, other: &Self) -> bool {
+        let newest = |kind: &Self| kind.0.successor.as_deref().unwrap_or(&kind.0.name).to_owned();
+        self == other || newest(self) == newest(other)
     }
 }
 
@@ -99,6 +132,7 @@ impl PartialOrd for Type {
 #[derive(Debug, Clone)]
 pub struct TypeTable {
     by_name: HashMap<Box<str>, Type>,
+    v2: bool,
 }
 
 impl TypeTable {
@@ -109,8 +143,34 @@ impl TypeTable {
     /// The built-in types, with entries of the operator's added or put in their place (TYPE-7).
     pub fn with(extra: Vec<TypeInfo>) -> Self {
         let built_in = BUILT_IN.iter().map(Row::info);
-        let by_name = built_in.chain(extra).map(|info| (info.name.clone(), Type(Arc::new(info)))).collect();
-        Self { by_name }
+        let legacy = V2.iter().filter_map(|(old, new)| {
+            let row = BUILT_IN.iter().find(|row| row.name == *new)?;
+            Some(TypeInfo { name: (*old).into(), successor: Some((*new).into()), ..row.info() })
+        });
+        let by_name =
+            built_in.chain(legacy).chain(extra).map(|info| (info.name.clone(), Type(Arc::new(info)))).collect();
+        Self { by_name, v2: false }
+    }
+
+    /// The types of v2 are served as well (TRN-8).
+    pub fn with_v2(self, v2: bool) -> Self {
+        Self { v2, ..self }
+    }
+
+    /// Virtual hosts are given by name alone, whatever an empty first request may mean (DELTA-36).
+    pub fn with_virtual_hosts_by_name(mut self) -> Self {
+        for kind in self.by_name.values_mut().filter(|kind| kind.info().empty_first == EmptyFirst::UnderRoutes) {
+            *kind = Type(Arc::new(TypeInfo { empty_first: EmptyFirst::EmptyAnswer, ..kind.info().clone() }));
+        }
+        self
+    }
+
+    pub fn serves_v2(&self) -> bool {
+        self.v2
+    }
+
+    pub fn serves(&self, kind: &Type) -> bool {
+        self.v2 || !kind.is_v2()
     }
 
     /// The type of a URL as a peer spelt it. What is not in the table is opaque: usable, but nothing is assumed of it.
@@ -119,14 +179,20 @@ impl TypeTable {
         self.by_name.get(name).cloned().unwrap_or_else(|| Type(Arc::new(opaque(name))))
     }
 
+    pub fn knows(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
     /// The type that a reference of `from` leads to.
     pub fn referred_by(&self, from: &Type) -> Option<Type> {
         let name = match from.info().references {
             References::None => return None,
             References::ClusterEndpoints => ENDPOINTS,
             References::ScopedRoute => ROUTES,
+            References::VirtualHosts => VIRTUAL_HOSTS,
         };
-        Some(self.resolve(name))
+        let old = V2.iter().find(|(_, new)| from.is_v2() && *new == name).map(|(old, _)| *old);
+        Some(self.resolve(old.unwrap_or(name)))
     }
 }
 
@@ -141,12 +207,14 @@ fn opaque(name: &str) -> TypeInfo {
         name: name.into(),
         name_field: Some(1),
         full_state: false,
-        legacy_wildcard: false,
+        empty_first: EmptyFirst::Nothing,
         delta_only: false,
+        by_alias: false,
         rank: LAST,
         removal_rank: LAST,
         role: Role::Free,
         references: References::None,
+        successor: None,
     }
 }
 
@@ -171,7 +239,12 @@ impl Row {
         TypeInfo {
             name_field: self.name_field,
             full_state: matches!(self.sotw, Sotw::Full),
-            legacy_wildcard: matches!(self.sotw, Sotw::Full),
+            empty_first: match self.name {
+                VIRTUAL_HOSTS => EmptyFirst::UnderRoutes,
+                _ if matches!(self.sotw, Sotw::Full) => EmptyFirst::Everything,
+                _ => EmptyFirst::Nothing,
+            },
+            by_alias: self.name == VIRTUAL_HOSTS,
             delta_only: matches!(self.sotw, Sotw::None),
             rank: self.rank,
             removal_rank: self.removal_rank,
@@ -179,6 +252,7 @@ impl Row {
             references: match self.name {
                 CLUSTERS => References::ClusterEndpoints,
                 SCOPED_ROUTES => References::ScopedRoute,
+                ROUTES => References::VirtualHosts,
                 _ => References::None,
             },
             ..opaque(self.name)
@@ -190,14 +264,27 @@ const CLUSTERS: &str = "envoy.config.cluster.v3.Cluster";
 const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
 const ROUTES: &str = "envoy.config.route.v3.RouteConfiguration";
 const SCOPED_ROUTES: &str = "envoy.config.route.v3.ScopedRouteConfiguration";
+const VIRTUAL_HOSTS: &str = "envoy.config.route.v3.VirtualHost";
 const LAST: u8 = u8::MAX;
+
+/// The names of v2 and those that came after them. There is no v2 form of the others.
+const V2: &[(&str, &str)] = &[
+    ("envoy.api.v2.Listener", "envoy.config.listener.v3.Listener"),
+    ("envoy.api.v2.Cluster", CLUSTERS),
+    ("envoy.api.v2.RouteConfiguration", ROUTES),
+    ("envoy.api.v2.ScopedRouteConfiguration", SCOPED_ROUTES),
+    ("envoy.api.v2.route.VirtualHost", VIRTUAL_HOSTS),
+    ("envoy.api.v2.ClusterLoadAssignment", ENDPOINTS),
+    ("envoy.api.v2.auth.Secret", "envoy.extensions.transport_sockets.tls.v3.Secret"),
+    ("envoy.service.discovery.v2.Runtime", "envoy.service.runtime.v3.Runtime"),
+];
 
 const fn row(name: &'static str, name_field: u32, sotw: Sotw, rank: u8, removal_rank: u8, role: Role) -> Row {
     let name_field = if name_field == 0 { None } else { Some(name_field) };
     Row { name, name_field, sotw, rank, removal_rank, role }
 }
 
-/// Name, name field (0: none), SotW behaviour, rank, removal rank, role.
+/// Name, name field (0: none or of no use), SotW behaviour, rank, removal rank, role.
 const BUILT_IN: &[Row] = &[
     row(CLUSTERS, 1, Sotw::Full, 0, 4, Role::Clusters),
     row("envoy.config.cluster.v3.ClusterCollection", 0, Sotw::Partial, 0, 4, Role::Clusters),
@@ -210,7 +297,7 @@ const BUILT_IN: &[Row] = &[
     row(ROUTES, 1, Sotw::Partial, 4, 2, Role::Routing),
     row("envoy.extensions.filters.network.thrift_proxy.v3.RouteConfiguration", 1, Sotw::Partial, 4, 2, Role::Routing),
     row(SCOPED_ROUTES, 1, Sotw::Full, 5, 1, Role::Routing),
-    row("envoy.config.route.v3.VirtualHost", 0, Sotw::None, 6, 3, Role::Routing),
+    row(VIRTUAL_HOSTS, 0, Sotw::None, 6, 3, Role::Routing),
     row("envoy.extensions.transport_sockets.tls.v3.Secret", 1, Sotw::Partial, 7, 7, Role::Free),
     row("envoy.service.runtime.v3.Runtime", 1, Sotw::Partial, 8, 8, Role::Free),
     row("envoy.config.core.v3.TypedExtensionConfig", 1, Sotw::Partial, 9, 9, Role::Free),
@@ -240,7 +327,8 @@ mod tests {
     #[test]
     fn type_7_an_unknown_type_is_opaque_and_an_operator_may_say_more() {
         let opaque = TypeTable::new().resolve("a/b.C");
-        assert!(!opaque.info().full_state && !opaque.info().legacy_wildcard && opaque.info().name_field == Some(1));
+        let nothing = opaque.info().empty_first == EmptyFirst::Nothing;
+        assert!(!opaque.info().full_state && nothing && opaque.info().name_field == Some(1));
         let told = TypeInfo { full_state: true, ..opaque.info().clone() };
         assert!(TypeTable::with(vec![told]).resolve("x/b.C").info().full_state);
     }

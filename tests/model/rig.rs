@@ -48,7 +48,7 @@ impl UnitRig {
     pub fn new(variant: Variant, node: bytes::Bytes, limits: &Arc<Limits>) -> Self {
         Self {
             unit: Unit::new(table(), limits.clone()),
-            upstream: Upstream::new(variant, node, table(), limits.clone()),
+            upstream: Upstream::new(variant, node, Arc::default(), table(), limits.clone()),
             links: Vec::new(),
             leases: Leases::new(limits.clone()),
             log: Vec::new(),

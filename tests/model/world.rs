@@ -271,7 +271,7 @@ impl World {
                     None => rig.log.push(said),
                 }
                 rig.responses_since_publication += 1;
-                let facts = rig.upstream.streams()[at].on_response(epoch, sent.response, &mut self.store);
+                let facts = rig.upstream.streams()[at].on_response(epoch, sent.response, &mut self.store, self.now);
                 rig.unit.apply(facts, now);
                 ensure(link.server.nacked == 0, || "a good response was refused".into())?;
             }
@@ -287,7 +287,7 @@ impl World {
         for (at, link) in rig.links.iter_mut().enumerate() {
             for (epoch, sent) in std::mem::take(&mut link.late) {
                 self.coverage.note(Event::LateMessage);
-                let facts = rig.upstream.streams()[at].on_response(epoch, sent.response, &mut self.store);
+                let facts = rig.upstream.streams()[at].on_response(epoch, sent.response, &mut self.store, self.now);
                 rig.unit.apply(facts, now);
             }
         }
@@ -617,5 +617,5 @@ fn tenant_of(node: &[u8]) -> Option<String> {
 }
 
 fn client_of(profile: Profile, variant: Variant, wrappers: bool) -> Client {
-    Client { variant, aggregated: true, grpc: profile == Profile::Grpc, wrappers }
+    Client { grpc: profile == Profile::Grpc, wrappers, ..Client::plain(variant) }
 }

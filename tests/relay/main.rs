@@ -51,7 +51,7 @@ async fn relay_with(plane: SocketAddr, protocol: &str, faults: Faults) -> Relay 
          upstream: {{servers: [{{uri: 'http://{plane}'{protocol}}}]}}\nviews: {{key: [cluster]}}\n"
     );
     let mut config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    config.limits.faults = faults;
+    config.views.limits.faults = faults;
     let app = App::bind(config).await.unwrap();
     let (address, admin) = (app.addresses()[0], app.admin_address().unwrap());
     Relay { address, admin, task: tokio::spawn(app.run()) }

@@ -10,7 +10,7 @@ use weir::proto::{Any, Request};
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::{Client, Reply, Session, Step, Variant};
-use weir::protocol::unit::{Class, Fact, Leases, SessionId, Unit, Wanted};
+use weir::protocol::unit::{Class, Fact, Kept, Leases, SessionId, Unit, Wanted};
 use weir::xds::{BodyStore, Resource, Type, TypeTable};
 
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -47,7 +47,7 @@ impl Bench {
     }
 
     pub fn client(&mut self, variant: Variant) -> SessionId {
-        self.add(Client { variant, aggregated: true, grpc: false, wrappers: false })
+        self.add(Client::plain(variant))
     }
 
     pub fn add(&mut self, client: Client) -> SessionId {
@@ -83,7 +83,7 @@ impl Bench {
     /// Upstream's whole `*` set.
     pub fn whole(&mut self, url: &str, resources: &[(&str, &str)]) {
         let resources = resources.iter().map(|(name, content)| self.resource(url, name, content)).collect();
-        self.apply(vec![Fact::Whole { kind: self.kind(url), resources }]);
+        self.apply(vec![Fact::Whole { kind: self.kind(url), resources, kept: Kept::nothing() }]);
     }
 
     pub fn apply(&mut self, facts: Vec<Fact>) {

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::client::Variant;
 use super::reply::{Draft, Warms};
@@ -10,7 +11,7 @@ use super::subscription::{Owed, Subscription};
 use super::{Attempt, May, View};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{Class, Known};
+use crate::protocol::unit::{Class, Entry, Known, NamedError, Presence, Seq};
 use crate::xds::{Name, Resource, SetVersion, Type};
 
 impl Subscription {
@@ -22,14 +23,16 @@ impl Subscription {
         let may = if unanswered.is_some() { may.min(May::FirstAnswers) } else { may };
         let mut round = Round::default();
         let whole = self.star_is_whole(kind, view);
+        self.add_refused(view, &mut round.draft);
         self.add_owed(kind, view, may, &mut round);
         self.add_of_star(kind, view, may, whole, &mut round);
-        if !round.draft.is_empty() {
+        self.add_longer_lives(kind, view, &mut round);
+        if !round.draft.is_empty() || std::mem::take(&mut self.empty_answer_due) {
             // What does not fit goes with the next piece, before anything else.
             let star = view.state.shelf(kind, Class::Star).filter(|_| self.star.is_some());
             round.draft.version = star.map_or(self.sum, |shelf| self.sum.plus(shelf.version(view.client.wrappers)));
             self.sent = Some(round.draft.version);
-            return Attempt::Ready(round.draft);
+            return Attempt::Ready(Box::new(round.draft));
         }
         if round.kept_back {
             return Attempt::Blocked(unanswered);
@@ -72,9 +75,20 @@ impl Subscription {
         // A forced name waits for nothing but its time: the client holds its own answer back until it has come.
         let allowed = if owed.asked { May::FirstAnswers } else { May::Anything };
         let kept_back = may < allowed && !forced;
+        let trouble = self.untold_error(kind, name, view);
         match self.known(kind, name, view) {
-            Known::Unknown if view.limits.faults.has(Fault::UnknownIsAbsent) => self.answer_absent(name, round),
+            Known::Unknown if view.limits.faults.has(Fault::UnknownIsAbsent) => self.answer_absent(kind, name, round),
             Known::Unknown => {
+                if kept_back && trouble.is_some() {
+                    round.kept_back = true;
+                    return Some(owed);
+                }
+                self.tell_error(name, trouble, round);
+                // An error is no answer: the name is still owed one, and until then nothing more is to be said of it.
+                let owed = match view.state.error(kind, name) {
+                    Some(_) => Owed { asked: true, changed: owed.after(mark).and_then(|owed| owed.changed), ..owed },
+                    None => owed,
+                };
                 let asked_alone = owed.changed.is_none() && owed.forced.is_none();
                 if asked_alone && self.star.is_none() {
                     self.parked.insert(name.clone());
@@ -83,25 +97,42 @@ impl Subscription {
                 return Some(owed);
             }
             Known::Gone(_) if view.client.variant == Variant::Sotw => {
-                // No way to say so in SotW, and an empty stand-in would be a lie (SOTW-25, SOTW-55).
+                // No way to say so in SotW but an error, and an empty stand-in would be a lie (SOTW-25, SOTW-55).
+                if kept_back && trouble.is_some() {
+                    round.kept_back = true;
+                    return Some(owed);
+                }
+                self.tell_error(name, trouble, round);
                 self.note(name, SetVersion::EMPTY);
             }
             Known::Gone(_) => {
                 let held = self.names.get(name).is_some_and(|told| told.may_hold());
-                if held || !(owed.asked || forced) {
+                if held || !(owed.asked || forced || trouble.is_some()) {
                     return Some(owed); // a removal, and those come after every addition
                 }
                 if kept_back {
                     round.kept_back = true;
                     return Some(owed);
                 }
-                self.answer_absent(name, round);
+                if owed.asked || forced {
+                    self.answer_absent(kind, name, round);
+                }
+                self.tell_error(name, trouble, round);
             }
+            Known::Here(resource) if !view.client.can_read(resource) => self.note(name, SetVersion::EMPTY),
             Known::Here(resource) => {
                 let share = Self::share(view, name, resource);
-                let news = self.names.get(name).is_none_or(|told| told.holds != share);
-                if !news && !owed.asked && !forced {
+                let told = self.names.get(name).copied();
+                if resource.do_not_cache() && owed.asked && !changed && told.is_some_and(|told| told.holds.is_empty()) {
+                    self.parked.insert(name.clone()); // the unit marks it when an answer is there that is not from memory
+                    return None;
+                }
+                let well_again =
+                    told.is_some_and(|told| told.error != Seq::ZERO) && view.state.error(kind, name).is_none();
+                let news = told.is_none_or(|told| told.holds != share) || well_again;
+                if !news && !owed.asked && !forced && trouble.is_none() {
                     self.note(name, share);
+                    round.longer_lives.extend(self.longer_life(kind, name, owed, view));
                     return merge(owed.after(mark), owed.forced);
                 }
                 if kept_back {
@@ -111,19 +142,65 @@ impl Subscription {
                 if round.is_full(view) {
                     return Some(owed);
                 }
-                round.add(resource, owed.asked);
+                if !news && !owed.asked && !forced {
+                    self.tell_error(name, trouble, round);
+                    return merge(owed.after(mark), owed.forced);
+                }
+                round.add(resource, view.ttl(self.entry(kind, name, view)), owed.asked);
                 self.note(name, share);
                 if let Some(stated) = self.star.as_mut().and_then(|star| star.stated.as_mut()) {
                     stated.outdated.insert(name.clone());
                 }
+                if let Some((seq, _)) = trouble {
+                    // A name in error is not in the same reply (SOTW-52): it gets one of its own.
+                    return Some(Owed { asked: false, forced: None, ..owed }.with_change(seq));
+                }
+                self.told_error(name, Seq::ZERO);
             }
         }
         owed.after(mark)
     }
 
-    fn answer_absent(&mut self, name: &Name, round: &mut Round) {
-        round.draft.add_removed(name.clone());
+    fn tell_error(&mut self, name: &Name, error: Option<(Seq, Arc<NamedError>)>, round: &mut Round) {
+        if let Some((seq, error)) = error {
+            round.draft.add_error(name.clone(), error);
+            self.told_error(name, seq);
+        }
+    }
+
+    fn answer_absent(&mut self, kind: &Type, name: &Name, round: &mut Round) {
+        match kind.info().by_alias {
+            true => round.draft.add_unresolved(name.clone()),
+            false => round.draft.add_removed(name.clone(), None),
+        }
         self.note(name, SetVersion::EMPTY);
+    }
+
+    /// What is wrong with the client's own questions. One that does not read errors learns nothing by it.
+    pub(super) fn add_refused(&mut self, view: &View, draft: &mut Draft) {
+        for (name, error) in std::mem::take(&mut self.refused) {
+            if view.client.errors {
+                draft.add_error(name, error);
+            }
+        }
+    }
+
+    /// A resource that was given more time, and the time, if the client runs TTLs by itself.
+    fn longer_life(&self, kind: &Type, name: &Name, owed: Owed, view: &View) -> Option<LongerLife> {
+        let entry = self.entry(kind, name, view).filter(|entry| view.client.ttl && owed.covers(entry.refreshed))?;
+        let Presence::Here(resource) = &entry.presence else { return None };
+        Some((resource.clone(), view.ttl(Some(entry))))
+    }
+
+    fn add_longer_lives(&mut self, kind: &Type, view: &View, round: &mut Round) {
+        // In SotW a client knows a heartbeat by the version that it has, and a change in the same reply makes another one.
+        let whole = kind.info().by_alias || (view.client.variant == Variant::Sotw && !round.draft.says_nothing_new());
+        for (resource, ttl) in std::mem::take(&mut round.longer_lives) {
+            match ttl.filter(|_| !whole) {
+                Some(ttl) => round.draft.add_heartbeat(&resource, ttl),
+                None => round.draft.add(&resource, ttl),
+            }
+        }
     }
 
     fn add_of_star(&mut self, kind: &Type, view: &View, may: May, whole: bool, round: &mut Round) {
@@ -138,7 +215,8 @@ impl Subscription {
                 && matches!(view.state.known(kind, Class::Named, &resource.name), Known::Here(_));
             let held = star.stated.as_ref().is_some_and(|stated| stated.holds(resource));
             let unseen = bodies_alone && entry.body_changed <= from;
-            if !by_name && !held && !unseen && !round.seen.contains(&resource.name) {
+            let meant = star.covers(&resource.name) && view.client.can_read(resource);
+            if meant && !by_name && !held && !unseen && !round.seen.contains(&resource.name) {
                 if may < allowed {
                     round.kept_back = true;
                     return;
@@ -147,7 +225,7 @@ impl Subscription {
                     exhausted = false;
                     break;
                 }
-                round.draft.add(resource);
+                round.draft.add(resource, view.ttl(Some(entry)));
                 round.draft.warms.extend(Warms::of(resource, first));
                 if let Some(stated) = star.stated.as_mut().filter(|stated| stated.versions.contains_key(&resource.name))
                 {
@@ -164,6 +242,13 @@ impl Subscription {
             star.added = entry.changed;
         }
         if exhausted {
+            let told_before = |entry: &Entry| view.client.ttl && entry.changed <= from;
+            for (entry, resource) in shelf.refreshes(star.refreshed).filter(|(entry, _)| told_before(entry)) {
+                if star.covers(&resource.name) && !names.contains_key(&resource.name) {
+                    round.longer_lives.push((resource.clone(), view.ttl(Some(entry))));
+                }
+            }
+            star.refreshed = view.state.mark;
             star.added = view.state.mark.max(star.added);
         }
         if !round.draft.is_empty() {
@@ -186,14 +271,18 @@ struct Round {
     draft: Draft,
     /// Names in it that were owed by name, so that `*` does not say them again (DELTA-33).
     seen: HashSet<Name>,
+    /// What is told to live on, or to live for ever.
+    longer_lives: Vec<LongerLife>,
     kept_back: bool,
 }
 
+type LongerLife = (Arc<Resource>, Option<Duration>);
+
 impl Round {
-    fn add(&mut self, resource: &Arc<Resource>, first: bool) {
+    fn add(&mut self, resource: &Arc<Resource>, ttl: Option<Duration>, first: bool) {
         if self.seen.insert(resource.name.clone()) {
             self.draft.warms.extend(Warms::of(resource, first));
-            self.draft.add(resource);
+            self.draft.add(resource, ttl);
         }
     }
 

@@ -3,7 +3,7 @@
 use prost::Message;
 
 use crate::proto::node::Node;
-use crate::xds::RELAY_MARKER;
+use crate::xds::{RELAY_MARKER, Resource, Type};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Variant {
@@ -14,22 +14,35 @@ pub enum Variant {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
     pub variant: Variant,
-    /// One stream for all types, which is what makes an order between types possible (ORD-13).
-    pub aggregated: bool,
+    /// The type of a per-type stream. An aggregated stream has all types, which is what makes an order between them possible
+    /// (ORD-13).
+    pub only: Option<Type>,
     /// A gRPC library: it names what it wants, and takes a changed cluster without asking for its endpoints again.
     pub grpc: bool,
     /// Can read resources in wrappers in SotW (SOTW-48).
     pub wrappers: bool,
+    /// Runs the TTL of a resource by itself, and takes heartbeats (SOTW-50).
+    pub ttl: bool,
+    /// Reads `resource_errors` (SOTW-52).
+    pub errors: bool,
 }
 
 impl Client {
+    /// One of no special ability, on an aggregated stream.
+    pub fn plain(variant: Variant) -> Self {
+        Self { variant, only: None, grpc: false, wrappers: false, ttl: false, errors: false }
+    }
+
     /// Unreadable nodes are somebody else's to refuse; here they are a client of no special ability.
-    pub fn of_node(encoded: &[u8], variant: Variant, aggregated: bool) -> Self {
+    pub fn of_node(encoded: &[u8], variant: Variant, only: Option<Type>) -> Self {
         let node = Node::decode(encoded).unwrap_or_default();
         let has = |feature: &str| node.client_features.iter().any(|known| known == feature);
         let agent = node.user_agent_name.as_str();
-        let grpc = (agent.starts_with("gRPC ") || agent.starts_with("grpc-")) && !has(RELAY_MARKER);
-        Self { variant, aggregated, grpc, wrappers: WRAPPER_FEATURES.into_iter().any(has) }
+        let relay = has(RELAY_MARKER);
+        let grpc = (agent.starts_with("gRPC ") || agent.starts_with("grpc-")) && !relay;
+        let ttl = TTL_FEATURES.into_iter().any(has);
+        let wrappers = ttl || WRAPPER_FEATURES.into_iter().any(has); // in SotW a TTL has no other place
+        Self { variant, only, grpc, wrappers, ttl, errors: grpc || relay }
     }
 
     /// The id that a client gives itself: for logs and reports, and for nothing else.
@@ -37,10 +50,21 @@ impl Client {
         Node::decode(encoded).map(|node| node.id).unwrap_or_default()
     }
 
+    pub fn is_aggregated(&self) -> bool {
+        self.only.is_none()
+    }
+
+    /// Whether a resource can be given to this client at all. Nameless types go wrapped to whoever asks for them (XLAT-26);
+    /// elsewhere only those get a wrapper who say that they can read one.
+    pub(super) fn can_read(&self, resource: &Resource) -> bool {
+        !(resource.misnamed && self.variant == Variant::Sotw && !self.wrappers)
+    }
+
     pub(super) fn warms_clusters(&self) -> bool {
-        self.aggregated && !self.grpc
+        self.is_aggregated() && !self.grpc
     }
 }
 
 const WRAPPER_FEATURES: [&str; 3] =
     ["xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw", "envoy.config.resource-in-sotw"];
+const TTL_FEATURES: [&str; 2] = ["xds.config.supports-resource-ttl", "envoy.config.supports-resource-ttl"];

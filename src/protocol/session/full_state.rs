@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::reply::{Draft, Warms};
 use super::subscription::{Owed, Subscription};
@@ -26,10 +27,13 @@ impl Subscription {
         if let Some(blocked) = self.blocked(view, may, asked) {
             return blocked;
         }
-        let draft = self.compose(kind, view, true);
-        let known = self.is_known_to_client(&draft, asked);
+        let refreshed = self.any_refresh(kind, view);
+        let mut draft = self.compose(kind, view, true);
+        self.add_refused(view, &mut draft);
+        self.add_errors(kind, view, &mut draft);
+        let known = self.is_known_to_client(&draft, asked) && draft.errors.is_empty() && !refreshed;
         self.told_additions(kind, view, &draft);
-        if known { Attempt::Nothing } else { Attempt::Ready(draft) }
+        if known { Attempt::Nothing } else { Attempt::Ready(draft.into()) }
     }
 
     pub(super) fn full_set_reduced(&mut self, kind: &Type, view: &View) -> Attempt {
@@ -42,10 +46,11 @@ impl Subscription {
         if let Some(blocked) = self.blocked(view, May::Anything, false) {
             return blocked;
         }
-        let draft = self.compose(kind, view, false);
-        let unchanged = self.sent == Some(draft.version);
+        let mut draft = self.compose(kind, view, false);
+        self.add_errors(kind, view, &mut draft);
+        let unchanged = self.sent == Some(draft.version) && draft.errors.is_empty();
         self.told_removals(kind, view, &draft);
-        if unchanged { Attempt::Nothing } else { Attempt::Ready(draft) }
+        if unchanged { Attempt::Nothing } else { Attempt::Ready(draft.into()) }
     }
 
     /// Whether an answer is owed to a request, as opposed to a change.
@@ -58,8 +63,48 @@ impl Subscription {
         let shelf = view.state.shelf(kind, Class::Star);
         let of_star =
             self.star.as_ref().zip(shelf).is_some_and(|(star, shelf)| shelf.additions(star.added).next().is_some());
-        let here = |name| matches!(self.known(kind, name, view), Known::Here(_));
-        of_star || self.owed.iter().any(|(name, owed)| owed.changed_by(view.state.mark) && here(name))
+        let here = |name: &Name| matches!(self.known(kind, name, view), Known::Here(_));
+        let troubled =
+            |name: &Name| self.untold_error(kind, name, view).is_some() && !self.is_held_and_gone(kind, name, view);
+        let news = |(name, owed): (&Name, &Owed)| owed.changed_by(view.state.mark) && (here(name) || troubled(name));
+        of_star || self.owed.iter().any(news) || self.any_refresh(kind, view) || !self.refused.is_empty()
+    }
+
+    /// Whether what this client holds was given more time, which the whole set has to go out for: a heartbeat would leave the
+    /// rest of it out.
+    fn any_refresh(&self, kind: &Type, view: &View) -> bool {
+        if !view.client.ttl {
+            return false;
+        }
+        let shelf = view.state.shelf(kind, Class::Star);
+        let of_star =
+            self.star.as_ref().zip(shelf).is_some_and(|(star, shelf)| {
+                shelf.refreshes(star.refreshed).any(|(entry, _)| entry.changed <= star.added)
+            });
+        let by_name = |(name, owed): (&Name, &Owed)| {
+            self.entry(kind, name, view).is_some_and(|entry| entry.expires.is_some() && owed.covers(entry.refreshed))
+        };
+        of_star || self.owed.iter().any(by_name)
+    }
+
+    /// What the client holds goes with the reduced set, and the reason with it.
+    fn is_held_and_gone(&self, kind: &Type, name: &Name, view: &View) -> bool {
+        let held = self.names.get(name).is_some_and(|told| told.may_hold());
+        held && matches!(self.known(kind, name, view), Known::Gone(_))
+    }
+
+    /// What is wrong with names that are not in the set.
+    fn add_errors(&mut self, kind: &Type, view: &View, draft: &mut Draft) {
+        if !view.client.errors {
+            return;
+        }
+        let sent: HashSet<_> = draft.resources.iter().map(|resource| resource.name.clone()).collect();
+        let untold = |name: &Name| Some((name.clone(), self.untold_error(kind, name, view)?));
+        let errors: Vec<_> = self.owed.keys().filter(|name| !sent.contains(*name)).filter_map(untold).collect();
+        for (name, (seq, error)) in errors {
+            self.told_error(&name, seq);
+            draft.add_error(name, error);
+        }
     }
 
     fn any_removal(&self, kind: &Type, view: &View) -> bool {
@@ -120,7 +165,7 @@ impl Subscription {
                     && matches!(view.state.known(kind, Class::Named, &resource.name), Known::Here(_))
             };
             for (entry, resource) in shelf.additions(Seq::ZERO).filter(|(_, resource)| !by_name(resource)) {
-                set.add(resource, (entry.body_changed > star.added).then_some(star.first));
+                set.add(resource, view.ttl(Some(entry)), (entry.body_changed > star.added).then_some(star.first));
             }
             let progress = star.progress.iter().filter(|_| union && !view.limits.faults.has(Fault::NoUnion));
             for (progress, (name, entry)) in
@@ -133,7 +178,7 @@ impl Subscription {
                     && progress.may_hold(entry)
                     && gone_by_name
                 {
-                    set.add(last, None);
+                    set.add(last, None, None);
                 }
             }
         }
@@ -142,10 +187,10 @@ impl Subscription {
                 Known::Here(resource) => {
                     let news = told.holds != Self::share(view, name, resource);
                     let first = self.owed.get(name).is_some_and(|owed| owed.asked);
-                    set.add(resource, news.then_some(first));
+                    set.add(resource, view.ttl(self.entry(kind, name, view)), news.then_some(first));
                 }
                 Known::Gone(Some(last)) if union && !told.holds.is_empty() && self.is_gone(kind, name, view) => {
-                    set.add(last, None);
+                    set.add(last, None, None);
                 }
                 Known::Gone(_) | Known::Unknown => {}
             }
@@ -163,7 +208,7 @@ impl Subscription {
         self.complete_due = false;
         self.came_with = None;
         if let Some(star) = &mut self.star {
-            star.added = mark;
+            (star.added, star.refreshed) = (mark, mark);
             star.told_additions(mark);
             star.first = false;
         }
@@ -194,7 +239,13 @@ impl Subscription {
             }
             let held = self.names.get(&name).is_some_and(|told| told.may_hold());
             match known {
-                Known::Here(resource) => self.note(&name, Self::share(view, &name, resource)),
+                Known::Here(resource) if !view.client.can_read(resource) => self.note(&name, SetVersion::EMPTY),
+                Known::Here(resource) => {
+                    self.note(&name, Self::share(view, &name, resource));
+                    if view.state.error(kind, &name).is_none() {
+                        self.told_error(&name, Seq::ZERO);
+                    }
+                }
                 // What the client holds is in the union still, and goes with the reduced set.
                 Known::Gone(_) if held && self.owed.get(&name).is_some_and(|owed| owed.asked) => {
                     if let Some(owed) = self.owed.get_mut(&name) {
@@ -223,12 +274,13 @@ struct FullSet<'a> {
 
 impl FullSet<'_> {
     /// `news` says that the client is told something new by it, and whether for the first time.
-    fn add(&mut self, resource: &Arc<Resource>, news: Option<bool>) {
-        if !self.seen.insert(resource.name.clone()) {
-            return; // asked for by an alias too; a set names nothing twice (SOTW-30)
+    fn add(&mut self, resource: &Arc<Resource>, ttl: Option<Duration>, news: Option<bool>) {
+        // Asked for by an alias too, and a set names nothing twice (SOTW-30); or nothing that this client could tell by name.
+        if !self.view.client.can_read(resource) || !self.seen.insert(resource.name.clone()) {
+            return;
         }
         self.draft.version = self.draft.version.plus(Subscription::share(self.view, &resource.name, resource));
         self.draft.warms.extend(news.and_then(|first| Warms::of(resource, first)));
-        self.draft.add(resource);
+        self.draft.add(resource, ttl);
     }
 }

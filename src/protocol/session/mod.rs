@@ -24,13 +24,13 @@ mod reply;
 mod requests;
 mod subscription;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 pub use answers::{Answer, Verdict};
 pub use client::{Client, Variant};
 pub use identity::Identity;
-pub use reply::Reply;
+pub use reply::{Heartbeat, Reply};
 pub use requests::BadRequest;
 
 use self::hold::Hold;
@@ -39,9 +39,9 @@ use self::subscription::Subscription;
 use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::{Moment, sooner};
-use super::unit::{InterestChange, Lease, Leases, Mark, Seq, State, Wanted};
+use super::unit::{Class, Fill, InterestChange, Lease, Leases, Mark, Seq, State, Wanted};
 use crate::proto::Request;
-use crate::xds::{Role, Type, TypeTable};
+use crate::xds::{Name, References, Role, Type, TypeTable};
 
 #[derive(Debug)]
 pub struct Session {
@@ -58,6 +58,8 @@ pub struct Session {
     /// Since when routes wait for clusters that are not all known.
     clusters_awaited: Option<Moment>,
     last_nonce: u64,
+    /// Requests for types that are not served on this stream: left unanswered, and counted.
+    unserved: usize,
     interest: Vec<InterestChange>,
     end: Option<End>,
     table: Arc<TypeTable>,
@@ -73,6 +75,17 @@ pub enum Step {
     End(End),
 }
 
+/// What comes of asking once.
+#[derive(Debug)]
+pub enum Fetched {
+    /// Something is not known yet. Ask again when woken, or at this time.
+    Waiting(Option<Moment>),
+    Reply(Reply),
+    /// It was asked for the last time, and not enough is known.
+    Unknown,
+    End(End),
+}
+
 /// Why the relay ends a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
@@ -80,6 +93,8 @@ pub enum End {
     BehindHorizon,
     /// The client is another one now, and is served as such when it comes back (SOTW-11, KEY-14).
     OtherKey,
+    /// No server can be reached, nothing this client wants is held, and it may have a server of its own to turn to (XLAT-36).
+    Unserved,
     Bad(BadRequest),
 }
 
@@ -121,7 +136,7 @@ enum May {
 
 enum Attempt {
     Nothing,
-    Ready(Draft),
+    Ready(Box<Draft>),
     /// There is something to send, and it must wait, at the latest until then.
     Blocked(Option<Moment>),
     /// There may be something to send once more is known, at the latest then.
@@ -140,6 +155,7 @@ impl Session {
             uncounted: 0,
             clusters_awaited: None,
             last_nonce: 0,
+            unserved: 0,
             interest: Vec::new(),
             end: None,
             table,
@@ -217,8 +233,12 @@ impl Session {
                     Err(end) => return Step::End(end),
                 },
             };
+            if self.is_unserved(&state) {
+                self.lease = None;
+                return Step::End(End::Unserved);
+            }
             match self.next_draft(&state, now) {
-                Ok((kind, draft)) => return Step::Reply(self.finish(&kind, draft, state.mark, now)),
+                Ok((kind, draft)) => return Step::Reply(self.finish(&kind, draft, &state, now)),
                 // Nothing more to do here, or nothing that may be done yet: either way the newest state is the better one.
                 Err(deadline) => {
                     self.lease = None;
@@ -227,6 +247,26 @@ impl Session {
                     }
                 }
             }
+        }
+    }
+
+    /// One answer to all that was asked, for a client that asks once and is gone (TRN-22). It waits until all of it is known, and
+    /// at last takes what there is, as long as that takes nothing away from the client.
+    pub fn fetch(&mut self, newest: &Arc<State>, leases: &mut Leases, now: Moment, at_last: bool) -> Fetched {
+        let view = View { state: newest, client: &self.client, limits: &self.limits, now };
+        let awaited: Vec<_> = self.subscriptions.iter().filter_map(|(kind, of)| of.awaits(kind, &view)).collect();
+        if !awaited.is_empty() && !at_last {
+            return Fetched::Waiting(awaited.into_iter().flatten().min());
+        }
+        match self.poll(newest, leases, now) {
+            Step::Reply(reply) => Fetched::Reply(reply),
+            Step::End(end) => Fetched::End(end),
+            Step::Idle(_) if !awaited.is_empty() => Fetched::Unknown,
+            // All is known, and there is nothing.
+            Step::Idle(_) => match self.subscriptions.keys().next().cloned() {
+                Some(kind) => Fetched::Reply(self.finish(&kind, Draft::default(), newest, now)),
+                None => Fetched::Unknown,
+            },
         }
     }
 
@@ -256,6 +296,15 @@ impl Session {
         self.lease.as_ref().map(Lease::mark)
     }
 
+    /// Requests that were left unanswered because their type is not served on this stream.
+    pub fn unserved(&self) -> usize {
+        self.unserved
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// Whether a change of routing is kept back for endpoints.
     pub fn holds_routing(&self) -> bool {
         self.hold.is_keeping_back()
@@ -270,6 +319,19 @@ impl Session {
             sum.answers += subscription.answers.len();
         }
         sum
+    }
+
+    /// A gRPC client whose stream answers nothing takes what it asked for as absent after a while, and never turns to the next
+    /// server of its list. One that has had an answer stays (XLAT-36).
+    fn is_unserved(&self, state: &State) -> bool {
+        let may_end = state.unreachable && self.client.grpc && self.limits.end_unserved && self.last_nonce == 0;
+        let nothing_known = |(kind, of): (&Type, &Subscription)| {
+            let by_name = of.names.keys().all(|name| state.known(kind, Class::Named, name).is_unknown());
+            by_name
+                && (of.star.is_none() || state.shelf(kind, Class::Star).is_none_or(|shelf| shelf.fill == Fill::Cold))
+        };
+        let wants = self.subscriptions.values().any(Subscription::wants_anything);
+        may_end && wants && self.subscriptions.iter().all(nothing_known)
     }
 
     fn start_on(&mut self, newest: &Arc<State>, leases: &mut Leases, now: Moment) -> Result<Arc<State>, End> {
@@ -310,9 +372,9 @@ impl Session {
         let (mut deadline, mut blocked, mut clusters_wait, mut routing_held) = (None, false, false, false);
         let (mut clusters_unknown, mut routing_waits) = (false, false);
         let endpoints = self.subscriptions.keys().find(|kind| kind.is(Role::Endpoints));
-        let holding = self.client.aggregated && self.hold.stands(endpoints, &view);
+        let holding = self.client.is_aggregated() && self.hold.stands(endpoints, &view);
         for (kind, subscription) in &mut self.subscriptions {
-            let routing = kind.is(Role::Routing) && self.client.aggregated;
+            let routing = kind.is(Role::Routing) && self.client.is_aggregated();
             let may = match (routing, clusters_wait, holding) {
                 (true, true, _) => May::Nothing,
                 (true, false, true) => May::FirstAnswers,
@@ -320,7 +382,7 @@ impl Session {
             };
             match subscription.addition(kind, &view, may) {
                 Attempt::Nothing => {}
-                Attempt::Ready(draft) => return (Some((kind.clone(), draft)), None, false),
+                Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None, false),
                 Attempt::Blocked(until) => {
                     blocked = true;
                     deadline = sooner(deadline, until);
@@ -355,7 +417,7 @@ impl Session {
         for (kind, subscription) in by_rank {
             match subscription.removal(kind, &view) {
                 Attempt::Nothing => {}
-                Attempt::Ready(draft) => return (Some((kind.clone(), draft)), None),
+                Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None),
                 // What this type still holds may lean on what the next one would remove.
                 Attempt::Blocked(until) => return (None, sooner(deadline, until)),
                 Attempt::Unknown(until) => deadline = sooner(deadline, until),
@@ -364,11 +426,14 @@ impl Session {
         (None, deadline)
     }
 
-    fn finish(&mut self, kind: &Type, draft: Draft, mark: Seq, now: Moment) -> Reply {
+    fn finish(&mut self, kind: &Type, draft: Draft, state: &State, now: Moment) -> Reply {
         self.last_nonce += 1;
         let nonce = self.last_nonce;
-        if kind.is(Role::Clusters) && self.client.aggregated {
+        if kind.is(Role::Clusters) && self.client.is_aggregated() {
             self.after_clusters(kind, &draft, nonce, now);
+        }
+        if kind.info().references == References::VirtualHosts && self.client.is_aggregated() {
+            self.after_routes(kind, &draft, state, now);
         }
         if kind.is(Role::Endpoints) {
             self.hold.told(&draft);
@@ -377,7 +442,19 @@ impl Session {
             subscription.answers.sent(nonce, now, &self.limits);
             subscription.spelling.clone()
         });
-        Reply::new(kind.clone(), spelling.unwrap_or_default(), nonce, mark, self.client.wrappers, draft)
+        Reply::new(kind.clone(), spelling.unwrap_or_default(), nonce, state.mark, self.client.wrappers, draft)
+    }
+
+    /// A client that was just sent a route configuration has none of its virtual hosts any more (DELTA-41).
+    fn after_routes(&mut self, kind: &Type, draft: &Draft, state: &State, now: Moment) {
+        let Some(hosts) = self.table.referred_by(kind) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(&hosts).filter(|_| !draft.warms.is_empty()) else { return };
+        let routes: HashSet<_> = draft.warms.iter().map(|warms| warms.name.as_str()).collect();
+        let under = |name: &&Name| name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route));
+        let named: Vec<_> = subscription.names.keys().filter(under).cloned().collect();
+        let shelf = state.shelf(&hosts, Class::Star).filter(|_| subscription.star.is_some());
+        let of_star: Vec<_> = shelf.iter().flat_map(|shelf| shelf.here()).filter(under).cloned().collect();
+        named.iter().chain(&of_star).for_each(|name| subscription.force(name, now));
     }
 
     /// A client that was just sent a cluster waits for its endpoints, once more if it has them (SOTW-33, DELTA-45).

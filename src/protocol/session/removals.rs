@@ -8,7 +8,7 @@ use super::subscription::{Owed, Subscription};
 use super::{Attempt, View};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{Class, Known};
+use crate::protocol::unit::{Class, Known, Presence};
 use crate::xds::{Name, SetVersion, Type};
 
 impl Subscription {
@@ -27,7 +27,7 @@ impl Subscription {
         let empty_answer = self.owes_empty_answer(kind, view);
         if !draft.is_empty() || empty_answer {
             self.sent = Some(SetVersion::EMPTY); // delta has no version of a set; this says that the client holds something
-            return Attempt::Ready(draft);
+            return Attempt::Ready(draft.into());
         }
         match judged_at {
             Some(later) if later > view.now => Attempt::Unknown(Some(later)),
@@ -46,9 +46,15 @@ impl Subscription {
                 break;
             };
             let held = self.names.get(&name).is_none_or(|told| told.may_hold());
-            if held || owed.asked || owed.forced.is_some() {
-                draft.add_removed(name.clone());
-                said.insert(name.clone());
+            if let Known::Gone(last) = self.known(kind, &name, view)
+                && (held || owed.asked || owed.forced.is_some())
+                && said.insert(last.map_or(&name, |last| &last.name).clone())
+            {
+                draft.add_removed(name.clone(), last);
+            }
+            if let Some((seq, error)) = self.untold_error(kind, &name, view) {
+                draft.add_error(name.clone(), error); // not found, or not allowed: why it is gone (XLAT-21)
+                self.told_error(&name, seq);
             }
             self.note(&name, SetVersion::EMPTY);
             match owed.after(mark) {
@@ -60,7 +66,8 @@ impl Subscription {
 
     fn remove_of_star(&mut self, kind: &Type, view: &View, draft: &mut Draft, said: &mut HashSet<Name>) {
         let Self { star: Some(star), names, .. } = self else { return };
-        let (Some(progress), Some(shelf)) = (&mut star.progress, view.state.shelf(kind, Class::Star)) else { return };
+        let Some(shelf) = view.state.shelf(kind, Class::Star) else { return };
+        let Some(mut progress) = star.progress.take() else { return };
         let mut gone = Vec::new();
         let mut exhausted = true;
         for (name, entry) in shelf.removals(progress.removals()) {
@@ -72,8 +79,9 @@ impl Subscription {
             // A name asked for by itself goes by what upstream says to that name.
             let by_name =
                 names.contains_key(name) && !matches!(view.state.known(kind, Class::Named, name), Known::Gone(_));
-            if !never_told && !by_name && said.insert(name.clone()) {
-                draft.add_removed(name.clone());
+            if !never_told && !by_name && star.covers(name) && said.insert(name.clone()) {
+                let Presence::Gone(last) = &entry.presence else { continue };
+                draft.add_removed(name.clone(), last.as_ref());
                 if let Some(stated) = &mut star.stated {
                     stated.outdated.insert(name.clone());
                 }
@@ -84,6 +92,7 @@ impl Subscription {
         if exhausted {
             progress.told_everything(view.state.mark);
         }
+        star.progress = Some(progress);
         for name in gone {
             self.note(name, SetVersion::EMPTY);
         }
@@ -106,7 +115,7 @@ impl Subscription {
         for name in vanished {
             let here = matches!(view.state.known(kind, Class::Star, name), Known::Here(_));
             if !here && !self.names.contains_key(name) && !said.contains(name) {
-                draft.add_removed(name.clone());
+                draft.add_removed(name.clone(), None);
             }
         }
         None

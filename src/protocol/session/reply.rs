@@ -1,9 +1,12 @@
 //! A reply on its way out: handles to shared resources and names, with what this client needs to read it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::protocol::unit::Seq;
-use crate::xds::{Name, Resource, SetVersion, Type};
+use bytes::Bytes;
+
+use crate::protocol::unit::{NamedError, Seq};
+use crate::xds::{ContentHash, Name, Resource, SetVersion, Type};
 
 #[derive(Debug, Clone)]
 pub struct Reply {
@@ -14,65 +17,144 @@ pub struct Reply {
     /// SotW only: the version of what the client holds of this type after it.
     pub version: SetVersion,
     pub resources: Vec<Arc<Resource>>,
+    /// What is left of the life of those that have an end, by their place among the resources. Only for clients that can tell.
+    pub ttls: Vec<(usize, Duration)>,
+    /// What lives on as it is.
+    pub heartbeats: Vec<Heartbeat>,
     /// Delta only.
     pub removed: Vec<Name>,
+    /// Delta only: of the removed ones those that had constraints (DELTA-49), with these.
+    pub constrained: Vec<(Name, Bytes)>,
+    /// Delta only: aliases that lead to nothing (DELTA-39).
+    pub unresolved: Vec<Name>,
+    pub errors: Vec<(Name, Arc<NamedError>)>,
     /// The state that it tells of.
     pub mark: Seq,
     /// This client can read wrapped resources in SotW.
     pub wrappers: bool,
 }
 
+/// A resource that goes on at the version that the client has of it (DELTA-46).
+#[derive(Debug, Clone)]
+pub struct Heartbeat {
+    pub name: Name,
+    pub version: ContentHash,
+    pub ttl: Duration,
+}
+
 /// What is to be said, before it has a number.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub resources: Vec<Arc<Resource>>,
+    pub ttls: Vec<(usize, Duration)>,
+    pub heartbeats: Vec<Heartbeat>,
     pub removed: Vec<Name>,
+    pub constrained: Vec<(Name, Bytes)>,
+    pub unresolved: Vec<Name>,
+    pub errors: Vec<(Name, Arc<NamedError>)>,
     pub version: SetVersion,
     pub warms: Vec<Warms>,
     pub bytes: usize,
 }
 
-/// The endpoints that a cluster in a reply waits for.
+/// What a resource in a reply makes its client wait for: the endpoints of a cluster, the virtual hosts of a route.
 #[derive(Debug)]
 pub(super) struct Warms {
     pub name: Name,
-    /// The cluster answers a request, as opposed to being a change.
+    /// The resource answers a request, as opposed to being a change.
     pub first: bool,
 }
 
 impl Warms {
-    pub fn of(cluster: &Resource, first: bool) -> Option<Self> {
-        cluster.refers_to.clone().map(|name| Self { name, first })
+    pub fn of(resource: &Resource, first: bool) -> Option<Self> {
+        resource.refers_to.clone().map(|name| Self { name, first })
     }
 }
 
 impl Draft {
     pub fn is_empty(&self) -> bool {
-        self.resources.is_empty() && self.removed.is_empty()
+        self.says_nothing_new() && self.heartbeats.is_empty()
     }
 
-    pub fn add(&mut self, resource: &Arc<Resource>) {
-        self.bytes += resource.body.bytes().len() + resource.name.as_str().len() + PER_ENTRY;
+    pub fn says_nothing_new(&self) -> bool {
+        let Self { resources, removed, constrained, unresolved, errors, .. } = self;
+        resources.is_empty()
+            && removed.is_empty()
+            && constrained.is_empty()
+            && unresolved.is_empty()
+            && errors.is_empty()
+    }
+
+    /// Adds what the client gets, with the rest of its life if it has an end and the client can make use of that.
+    pub fn add(&mut self, resource: &Arc<Resource>, ttl: Option<Duration>) {
+        self.count(&resource.name, resource.body.bytes().len());
+        self.ttls.extend(ttl.map(|ttl| (self.resources.len(), ttl)));
         self.resources.push(resource.clone());
     }
 
-    pub fn add_removed(&mut self, name: Name) {
-        self.bytes += name.as_str().len() + PER_ENTRY;
-        self.removed.push(name);
+    /// Adds word that a resource is gone, `last` being what it was if that is still known.
+    pub fn add_removed(&mut self, name: Name, last: Option<&Arc<Resource>>) {
+        let name = last.map_or(name, |last| last.name.clone());
+        self.count(&name, 0);
+        match last.and_then(|last| last.constraints()) {
+            Some(constraints) => self.constrained.push((name, constraints.clone())),
+            None => self.removed.push(name),
+        }
+    }
+
+    pub fn add_unresolved(&mut self, alias: Name) {
+        self.count(&alias, 0);
+        self.unresolved.push(alias);
+    }
+
+    pub fn add_error(&mut self, name: Name, error: Arc<NamedError>) {
+        self.count(&name, error.message.len());
+        self.errors.push((name, error));
+    }
+
+    pub fn add_heartbeat(&mut self, resource: &Resource, ttl: Duration) {
+        self.count(&resource.name, 0);
+        let (name, version) = (resource.name.clone(), resource.full);
+        self.heartbeats.push(Heartbeat { name, version, ttl });
+    }
+
+    fn count(&mut self, name: &Name, beside: usize) {
+        self.bytes += name.as_str().len() + beside + PER_ENTRY;
     }
 }
 
 impl Reply {
     /// Whether a resource goes in a wrapper in SotW: where something has to travel beside it and the client can read that,
     /// and always where it carries no name of its own (SOTW-49, XLAT-26).
-    pub fn wraps(&self, resource: &Resource) -> bool {
-        let beside = resource.full != resource.content();
+    pub fn wraps(&self, resource: &Resource, ttl: Option<Duration>) -> bool {
+        let beside = resource.full != resource.content() || resource.misnamed || ttl.is_some();
         self.kind.info().name_field.is_none() || (self.wrappers && beside)
     }
 
+    /// One for tests of what becomes of a reply.
+    #[cfg(test)]
+    pub fn sample(kind: Type, resources: Vec<Arc<Resource>>) -> Self {
+        let spelling = format!("type.googleapis.com/{}", kind.name()).into();
+        Self::new(kind, spelling, 7, Seq::ZERO, true, Draft { resources, ..Draft::default() })
+    }
+
     pub(super) fn new(kind: Type, spelling: Arc<str>, nonce: u64, mark: Seq, wrappers: bool, draft: Draft) -> Self {
-        let Draft { resources, removed, version, .. } = draft;
-        Self { kind, spelling, nonce, version, resources, removed, mark, wrappers }
+        let Draft { resources, ttls, heartbeats, removed, constrained, unresolved, errors, version, .. } = draft;
+        Self {
+            kind,
+            spelling,
+            nonce,
+            version,
+            resources,
+            ttls,
+            heartbeats,
+            removed,
+            constrained,
+            unresolved,
+            errors,
+            mark,
+            wrappers,
+        }
     }
 }
 

@@ -10,14 +10,17 @@ use super::{Session, Variant};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator, Status};
 use crate::protocol::faults::Fault;
+use crate::protocol::limits::cut;
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{InterestChange, Seq, Wanted};
-use crate::xds::{Name, Role, Type, WILDCARD};
+use crate::protocol::unit::{InterestChange, NamedError, Seq, Wanted};
+use crate::xds::{EmptyFirst, Name, References, Role, Type, WILDCARD};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRequest {
     #[error("an aggregated stream needs a type_url in each request")]
     NoType,
+    #[error("a request for {asked} on a stream for {served}")]
+    OtherType { asked: String, served: String },
     #[error("a request of the other variant on this stream")]
     Variant,
     #[error("more than {0} types on one stream")]
@@ -32,17 +35,15 @@ impl Session {
             Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
             Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
         };
-        if url.is_empty() {
-            return Err(BadRequest::NoType);
-        }
-        let (kind, url) = (self.table.resolve(url), url.clone());
+        let (kind, url) = self.meant(url)?;
         if self.subscriptions.len() >= self.limits.types && !self.subscriptions.contains_key(&kind) {
             return Err(BadRequest::TooManyTypes(self.limits.types));
         }
         let answer = self.take_answer(&kind, nonce, error.as_ref(), now);
         match (self.client.variant, request) {
-            // Not served in SotW, and not worth ending the stream for (TRN-3).
-            (Variant::Sotw, Request::Sotw(_)) if kind.info().delta_only => {}
+            // Not served at all, or not in SotW, and not worth ending the stream for (TRN-3, TRN-15).
+            _ if !self.table.serves(&kind) => self.unserved += 1,
+            (Variant::Sotw, Request::Sotw(_)) if kind.info().delta_only => self.unserved += 1,
             (Variant::Sotw, Request::Sotw(request)) => self.take_sotw(kind, &url, request),
             (Variant::Delta, Request::Delta(request)) => self.take_delta(kind, &url, request),
             _ => return Err(BadRequest::Variant),
@@ -53,6 +54,25 @@ impl Session {
             return Err(BadRequest::TooManyNames(most));
         }
         Ok(answer)
+    }
+
+    /// The type that a request is for, and its URL in the client's spelling.
+    fn meant(&self, url: &str) -> Result<(Type, String), BadRequest> {
+        match &self.client.only {
+            None if url.is_empty() => Err(BadRequest::NoType),
+            None => Ok((self.table.resolve(url), url.to_owned())),
+            Some(only) if url.is_empty() => Ok((only.clone(), format!("type.googleapis.com/{}", only.name()))),
+            Some(only) => {
+                let kind = self.table.resolve(url);
+                let served = only.name().to_owned();
+                let kin = kind.is_kin_of(only);
+                if kin {
+                    Ok((kind, url.to_owned()))
+                } else {
+                    Err(BadRequest::OtherType { asked: url.to_owned(), served })
+                }
+            }
+        }
     }
 
     fn take_answer(&mut self, kind: &Type, nonce: &str, error: Option<&Status>, now: Moment) -> Option<Answer> {
@@ -78,6 +98,7 @@ impl Session {
         let legacy = has_legacy_wildcard(&kind, &self.client);
         let first = !self.subscriptions.contains_key(&kind);
         let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Subscription::new(url));
+        subscription.refuse(list.refused());
         if self.limits.faults.has(Fault::DropStaleNames)
             && !request.response_nonce.is_empty()
             && subscription.answers.is_stale(&request.response_nonce)
@@ -129,7 +150,10 @@ impl Session {
         let versions = if first { request.initial_resource_versions } else { Default::default() };
         subscription.stated |= !versions.is_empty();
         subscription.named_once |= !on.is_empty() || !off.is_empty();
-        let legacy = first && legacy && !subscription.named_once;
+        subscription.refuse(on.refused());
+        let empty = first && !subscription.named_once;
+        subscription.empty_answer_due |= empty && kind.info().empty_first == EmptyFirst::EmptyAnswer;
+        let legacy = empty && legacy;
         let star = (on.star || legacy || subscription.star.is_some()) && !off.star;
         let mut changes = Changes { kind: &kind, interest: &mut self.interest };
         if on.star && star && subscription.star.is_some() {
@@ -143,12 +167,48 @@ impl Session {
             Stated { versions: Arc::new(versions), outdated: BTreeSet::new(), send_all: false }
         });
         changes.set_star(subscription, star, stated);
+        if kind.info().empty_first == EmptyFirst::UnderRoutes {
+            self.limit_to_routes(&kind, legacy);
+        } else if kind.info().references == References::VirtualHosts {
+            self.follow_routes(&kind);
+        }
+        let Some(subscription) = self.subscriptions.get_mut(&kind) else { return };
+        let mut changes = Changes { kind: &kind, interest: &mut self.interest };
         for name in &off.names {
             if changes.unsubscribe(subscription, name) && subscription.star.is_some() {
                 // It stays visible through `*`, or goes: the client is told which (DELTA-24).
                 subscription.owed.insert(name.clone(), Owed::asked());
             }
         }
+    }
+}
+
+impl Session {
+    /// A wildcard of virtual hosts is about the route configurations of this stream, where the client has said which these are
+    /// . A stream of virtual hosts alone shows none of that, and there it is about all of them.
+    fn limit_to_routes(&mut self, hosts: &Type, legacy: bool) {
+        let routes = self.route_names(hosts);
+        let limited = self.client.is_aggregated() && (legacy || !routes.is_empty());
+        let star = self.subscriptions.get_mut(hosts).and_then(|subscription| subscription.star.as_mut());
+        if let Some(star) = star.filter(|star| limited && star.under.is_none() && star.progress.is_none()) {
+            star.under = Some(routes);
+        }
+    }
+
+    /// What is under a new name is told once its route configuration has been: that is when the client wants it.
+    fn follow_routes(&mut self, routes: &Type) {
+        let Some(hosts) = self.table.referred_by(routes) else { return };
+        let names = self.route_names(&hosts);
+        let star = self.subscriptions.get_mut(&hosts).and_then(|subscription| subscription.star.as_mut());
+        if let Some(under) = star.and_then(|star| star.under.as_mut()) {
+            *under = names;
+        }
+    }
+
+    fn route_names(&self, hosts: &Type) -> BTreeSet<Name> {
+        let leads_there = |kind: &Type| self.table.referred_by(kind).is_some_and(|referred| referred == *hosts);
+        let routes = self.subscriptions.iter().filter(|(kind, _)| leads_there(kind));
+        routes.flat_map(|(_, subscription)| subscription.names.keys().cloned()).collect()
     }
 }
 
@@ -203,6 +263,10 @@ impl Changes<'_> {
 }
 
 impl Subscription {
+    fn refuse(&mut self, refused: impl Iterator<Item = (Name, NamedError)>) {
+        self.refused.extend(refused.map(|(name, error)| (name, Arc::new(error))));
+    }
+
     /// `*` subscribed once more: everything is sent again, since the client may have forgotten it (DELTA-10).
     fn again(&mut self) {
         if let Some(star) = &mut self.star {
@@ -215,33 +279,40 @@ impl Subscription {
     }
 }
 
-/// A list of names as a set (SOTW-60), with `*` apart. Locators count by their plain names (WIRE-14).
+/// A list of names as a set (SOTW-60), with `*` apart.
 struct Listed {
     star: bool,
     names: BTreeSet<Name>,
+    /// Names with parameters that tell variants of a resource apart, which are not kept here (KEY-18).
+    parametrised: BTreeSet<Name>,
 }
 
 impl Listed {
+    /// Locators without parameters count by their plain names (WIRE-14).
     fn of(names: Vec<String>, locators: Vec<ResourceLocator>) -> Self {
-        let all = names.into_iter().chain(locators.into_iter().map(|locator| locator.name));
+        let (plain, parametrised): (Vec<_>, Vec<_>) =
+            locators.into_iter().partition(|locator| locator.dynamic_parameters.is_empty());
+        let all = names.into_iter().chain(plain.into_iter().map(|locator| locator.name));
         let mut names: BTreeSet<Name> = all.filter(|name| !name.is_empty()).map(Name::from).collect();
-        Self { star: names.remove(WILDCARD), names }
+        let parametrised = parametrised.into_iter().map(|locator| locator.name.into()).collect();
+        Self { star: names.remove(WILDCARD), names, parametrised }
     }
 
     fn is_empty(&self) -> bool {
-        !self.star && self.names.is_empty()
+        !self.star && self.names.is_empty() && self.parametrised.is_empty()
+    }
+
+    fn refused(&self) -> impl Iterator<Item = (Name, NamedError)> {
+        let why = "dynamic parameters are not supported";
+        self.parametrised
+            .iter()
+            .map(move |name| (name.clone(), NamedError { code: UNIMPLEMENTED, message: why.into() }))
     }
 }
+
+const UNIMPLEMENTED: i32 = 12;
 
 /// gRPC names what it wants: an empty list of its is no wildcard (SOTW-40).
 fn has_legacy_wildcard(kind: &Type, client: &Client) -> bool {
-    kind.info().legacy_wildcard && !client.grpc
-}
-
-fn cut(text: &str, limit: usize) -> String {
-    let mut end = text.len().min(limit);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text[..end].to_owned()
+    kind.info().empty_first.is_wildcard() && !client.grpc
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::answers::Answers;
 use super::client::Variant;
@@ -12,7 +13,7 @@ use super::progress::Progress;
 use super::{Attempt, May, View};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{Class, Known, Seq, Shelf};
+use crate::protocol::unit::{Class, Entry, Known, NamedError, Presence, Seq, Shelf};
 use crate::xds::{Name, Resource, SetVersion, Type};
 
 #[derive(Debug)]
@@ -38,6 +39,10 @@ pub(super) struct Subscription {
     pub sent: Option<SetVersion>,
     /// The sum over what was told by name.
     pub sum: SetVersion,
+    /// What is wrong with the client's own questions, to be told once.
+    pub refused: BTreeMap<Name, Arc<NamedError>>,
+    /// An answer is owed that says nothing (DELTA-36).
+    pub empty_answer_due: bool,
     pub answers: Answers,
 }
 
@@ -51,6 +56,10 @@ pub(super) struct Star {
     pub first: bool,
     /// What the client says it holds, until it can be judged (DELTA-13).
     pub stated: Option<Stated>,
+    /// Told of all longer lives up to here.
+    pub refreshed: Seq,
+    /// Virtual hosts: only those of the route configurations that the client asked for.
+    pub under: Option<BTreeSet<Name>>,
 }
 
 /// `initial_resource_versions`, kept only while the set is not whole.
@@ -70,6 +79,8 @@ pub(super) struct Told {
     pub holds: SetVersion,
     /// It said as it came that it holds something under this name.
     pub came_with: bool,
+    /// The last of its errors that the client was told of.
+    pub error: Seq,
 }
 
 /// Changes of a name that are untold. A state between the first and the last has some of them, and tells those.
@@ -92,7 +103,14 @@ pub(super) struct Owed {
 
 impl Star {
     pub fn new(stated: Option<Stated>) -> Self {
-        Self { added: Seq::ZERO, progress: None, first: true, stated }
+        Self { added: Seq::ZERO, progress: None, first: true, stated, refreshed: Seq::ZERO, under: None }
+    }
+
+    /// Whether this wildcard is about a resource at all. What stands before the last `/` names the route configuration
+    /// (DELTA-37).
+    pub fn covers(&self, name: &Name) -> bool {
+        let Some(routes) = &self.under else { return true };
+        name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route))
     }
 
     /// Additions up to a state have been told: from the first answer on the client holds things, and has to hear when they go.
@@ -131,8 +149,14 @@ impl Subscription {
             came_with: None,
             sent: None,
             sum: SetVersion::EMPTY,
+            refused: BTreeMap::new(),
+            empty_answer_due: false,
             answers: Answers::default(),
         }
+    }
+
+    pub fn wants_anything(&self) -> bool {
+        self.star.is_some() || !self.names.is_empty()
     }
 
     pub fn on_mark(&mut self, name: &Name, seq: Seq, forget_earlier: bool) {
@@ -216,6 +240,13 @@ impl Subscription {
         }
     }
 
+    /// Whether something that was asked for is not known, and until when that may be so.
+    pub fn awaits(&self, kind: &Type, view: &View) -> Option<Option<Moment>> {
+        let unknown = self.names.keys().any(|name| self.known(kind, name, view).is_unknown());
+        let cold = self.star.is_some() && !self.star_is_whole(kind, view);
+        (unknown || cold).then(|| self.star_whole_at(kind, view).filter(|_| cold))
+    }
+
     pub fn star_is_whole(&self, kind: &Type, view: &View) -> bool {
         self.star_whole_at(kind, view).is_some_and(|at| at <= view.now)
     }
@@ -240,7 +271,31 @@ impl Subscription {
     pub fn note(&mut self, name: &Name, share: SetVersion) {
         if let Some(told) = self.names.get_mut(name) {
             self.sum = self.sum.minus(told.holds).plus(share);
-            *told = Told { holds: share, came_with: false };
+            *told = Told { holds: share, came_with: false, error: told.error };
+        }
+    }
+
+    /// What is wrong with a name, if this client reads that and has not been told.
+    pub fn untold_error(&self, kind: &Type, name: &Name, view: &View) -> Option<(Seq, Arc<NamedError>)> {
+        let told = self.names.get(name).filter(|_| view.client.errors)?;
+        let error = match view.client.variant {
+            Variant::Delta => view.state.error(kind, name).map(|(seq, error)| (seq, error.clone())),
+            Variant::Sotw => view.state.error_or_absence(kind, name), // absence has no other words there
+        };
+        error.filter(|(seq, _)| *seq > told.error)
+    }
+
+    /// The entry that a name shows to the client, of the class that [`Self::known`] goes by.
+    pub fn entry<'a>(&self, kind: &Type, name: &Name, view: &View<'a>) -> Option<&'a Entry> {
+        let of = |class| view.state.shelf(kind, class).and_then(|shelf| shelf.get(name));
+        let named = of(Class::Named).filter(|_| self.names.contains_key(name));
+        let here = |entry: &&Entry| matches!(entry.presence, Presence::Here(_));
+        named.filter(here).or_else(|| of(Class::Star).filter(|_| self.star.is_some()).filter(here)).or(named)
+    }
+
+    pub fn told_error(&mut self, name: &Name, seq: Seq) {
+        if let Some(told) = self.names.get_mut(name) {
+            told.error = seq;
         }
     }
 
@@ -254,6 +309,17 @@ impl Subscription {
     }
 }
 
+impl View<'_> {
+    /// What is left of the life of a resource, for a client that can make use of it (XLAT-28).
+    pub fn ttl(&self, entry: Option<&Entry>) -> Option<Duration> {
+        let expires = entry.and_then(|entry| entry.expires).filter(|_| self.client.ttl)?;
+        Some((expires - self.now).max(SHORTEST_LIFE))
+    }
+}
+
+/// A resource that is about to die is sent with this much left: less would end it on the way.
+const SHORTEST_LIFE: Duration = Duration::from_secs(1);
+
 impl Owed {
     pub fn asked() -> Self {
         Self { asked: true, ..Self::default() }
@@ -263,6 +329,16 @@ impl Owed {
         let changes = self.changed.get_or_insert(Changes { first: seq, last: seq });
         changes.first = changes.first.min(seq);
         changes.last = changes.last.max(seq);
+    }
+
+    pub fn with_change(mut self, seq: Seq) -> Self {
+        self.changed_at(seq);
+        self
+    }
+
+    /// Whether one of the untold changes may be this.
+    pub fn covers(&self, seq: Seq) -> bool {
+        self.changed.is_some_and(|changes| changes.first <= seq && seq <= changes.last)
     }
 
     /// Whether a state has a change that is untold.

@@ -53,22 +53,22 @@ impl Gate {
     }
 
     fn pass_one(&mut self, fact: Fact) -> Option<Fact> {
-        let (kind, key) = match &fact {
-            Fact::Set { kind, class, key, .. } | Fact::Gone { kind, class, key } => (kind, Some((*class, key.clone()))),
-            Fact::Whole { kind, .. } | Fact::Piece { kind, .. } | Fact::Interrupted { kind } => (kind, None),
-        };
+        let (kind, name) = fact.subject();
+        let key = name.map(|(class, name)| (class, name.clone()));
         let Some(overlay) = self.shut.get_mut(kind) else { return Some(fact) };
-        if matches!(fact, Fact::Interrupted { .. }) {
-            overlay.fill = None; // a set that was cut off does not become whole by being let out
-            return Some(fact);
-        }
-        match (key, &fact) {
-            (Some(key), _) => drop(overlay.latest.insert(key, fact)),
-            (None, Fact::Whole { .. }) => {
+        match (key, fact) {
+            // More time for what is held, and news of trouble, change no content: they are not kept back.
+            (_, fact @ (Fact::Refresh { .. } | Fact::Error { .. })) => return Some(fact),
+            (_, fact @ Fact::Interrupted { .. }) => {
+                overlay.fill = None; // a set that was cut off does not become whole by being let out
+                return Some(fact);
+            }
+            (Some(key), fact) => drop(overlay.latest.insert(key, fact)),
+            (None, fact @ Fact::Whole { .. }) => {
                 overlay.latest.retain(|(class, _), _| *class != Class::Star);
                 overlay.whole = Some(fact);
             }
-            (None, _) => overlay.fill = Some(fact),
+            (None, fact) => overlay.fill = Some(fact),
         }
         None
     }

@@ -84,6 +84,11 @@ impl Interest {
         }
     }
 
+    /// Asks for what is wanted already once more.
+    pub fn ask_again(&mut self, kind: &Type, wanted: &Wanted) {
+        self.changes.push(InterestChange { kind: kind.clone(), wanted: wanted.clone(), on: true });
+    }
+
     pub fn any_name(&self, kind: &Type) -> bool {
         self.types.get(kind).is_some_and(|of| !of.names.is_empty())
     }
@@ -104,6 +109,11 @@ impl Interest {
     pub fn of_name(&self, kind: &Type, name: &Name) -> impl Iterator<Item = SessionId> {
         let watchers = self.types.get(kind).and_then(|of| of.names.get(name));
         watchers.into_iter().flat_map(|watchers| watchers.sessions.iter().copied())
+    }
+
+    pub fn everyone(&self) -> impl Iterator<Item = SessionId> {
+        let watchers = self.types.values().flat_map(|of| of.star.iter().chain(of.names.values()));
+        watchers.flat_map(|watchers| watchers.sessions.iter().copied())
     }
 
     pub fn next_deadline(&self) -> Option<Moment> {

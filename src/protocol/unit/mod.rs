@@ -14,14 +14,16 @@ mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use gate::Gate;
 pub use interest::{InterestChange, SessionId, Wanted};
 pub use leases::{Lease, Leases};
 pub use shelf::{Entry, Fill, Presence, Shelf};
-pub use state::{Class, Known, Seq, State};
+pub use state::{Class, Known, NamedError, Seq, State};
 
 use self::interest::Interest;
+use self::shelf::Taken;
 use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::{Moment, sooner};
@@ -34,13 +36,25 @@ pub enum Fact {
     Set { kind: Type, class: Class, key: Name, resource: Arc<Resource> },
     /// Evidence that a name has no resource (XLAT-15).
     Gone { kind: Type, class: Class, key: Name },
-    /// The complete `*` set of a type: what is held and not among these is gone.
-    Whole { kind: Type, resources: Vec<Arc<Resource>> },
+    /// The complete `*` set of a type: what is held and not among these is gone, but for what is kept.
+    Whole { kind: Type, resources: Vec<Arc<Resource>>, kept: Kept },
+    /// What is held under this name has so much time from now on, or no end (UP-40).
+    Refresh { kind: Type, class: Class, key: Name, ttl: Option<Duration> },
+    /// Something is wrong with a name that was asked for; what is held of it stays, and so does its absence.
+    Error { kind: Type, key: Name, error: Arc<NamedError> },
     /// Part of a `*` set whose end is not marked on the wire (XLAT-12). A flawed one: something of the set was refused, and
     /// what is missing of it is not gone by that (UP-25).
     Piece { kind: Type, flawed: bool },
     /// The source went away in the middle of that.
     Interrupted { kind: Type },
+}
+
+/// What a complete set does not delete although it lacks it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    These(BTreeSet<Name>),
+    /// Deletions of this server are not carried out (XLAT-20).
+    Everything,
 }
 
 /// A change to one name that a session asked for.
@@ -55,6 +69,25 @@ pub struct Mark {
 #[derive(Debug, Default)]
 pub struct Wakes(pub BTreeMap<SessionId, Vec<Mark>>);
 
+impl Fact {
+    /// The type it is about, and the single name if it is about one.
+    pub fn subject(&self) -> (&Type, Option<(Class, &Name)>) {
+        match self {
+            Self::Set { kind, class, key, .. }
+            | Self::Gone { kind, class, key }
+            | Self::Refresh { kind, class, key, .. } => (kind, Some((*class, key))),
+            Self::Error { kind, key, .. } => (kind, Some((Class::Named, key))),
+            Self::Whole { kind, .. } | Self::Piece { kind, .. } | Self::Interrupted { kind } => (kind, None),
+        }
+    }
+}
+
+impl Kept {
+    pub fn nothing() -> Self {
+        Self::These(BTreeSet::new())
+    }
+}
+
 #[derive(Debug)]
 pub struct Unit {
     seq: Seq,
@@ -66,6 +99,9 @@ pub struct Unit {
     /// Types whose `*` shelf changed since the last publication.
     changed_stars: BTreeSet<Type>,
     dirty: bool,
+    /// Upstream answers a name that is asked for once more (UP-17).
+    repeats: bool,
+    unreachable: bool,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
 }
@@ -81,6 +117,8 @@ impl Unit {
             wakes: BTreeMap::new(),
             changed_stars: BTreeSet::new(),
             dirty: false,
+            repeats: false,
+            unreachable: false,
             table,
             limits,
         }
@@ -115,10 +153,13 @@ impl Unit {
                 return;
             };
             let shelf = self.shelves.get(&(kind.clone(), Class::Named));
-            if let Some(entry) = shelf.and_then(|shelf| shelf.get(&name)) {
-                let seq = entry.changed;
-                self.wakes.entry(session).or_default().push(Mark { kind, name, seq });
+            let Some(entry) = shelf.and_then(|shelf| shelf.get(&name)) else { return };
+            if self.repeats && matches!(&entry.presence, Presence::Here(held) if held.do_not_cache()) {
+                self.interest.ask_again(&kind, &Wanted::Name(name)); // the answer is for those who wait now (XLAT-29)
+                return;
             }
+            let seq = entry.error.as_ref().map_or(entry.changed, |(seq, _)| entry.changed.max(*seq));
+            self.wakes.entry(session).or_default().push(Mark { kind, name, seq });
         } else {
             self.interest.leave(session, &kind, &wanted, now);
         }
@@ -135,9 +176,19 @@ impl Unit {
             if self.seq == self.published.mark {
                 self.seq = self.seq.next(); // no entry changed, but what is known of them did: another state, another mark
             }
-            self.published = Arc::new(State::new(self.seq, self.shelves.clone()));
+            self.published = Arc::new(State::new(self.seq, self.unreachable, self.shelves.clone()));
         }
         Wakes(std::mem::take(&mut self.wakes))
+    }
+
+    /// What the source can do at the moment: be reached at all, and give the same name twice.
+    pub fn on_source(&mut self, reachable: bool, repeats: bool) {
+        self.repeats = repeats;
+        if self.unreachable == reachable {
+            self.unreachable = !reachable;
+            self.dirty = true;
+            self.wakes.extend(self.interest.everyone().map(|session| (session, Vec::new())).collect::<Vec<_>>());
+        }
     }
 
     pub fn state(&self) -> &Arc<State> {
@@ -165,6 +216,13 @@ impl Unit {
         for (kind, wanted) in self.interest.expire(now) {
             self.forget(&kind, &wanted);
         }
+        let expired = |((kind, class), shelf): (&(Type, Class), &Shelf)| {
+            let names = shelf.expired(now).into_iter();
+            names.map(|name| (kind.clone(), *class, name)).collect::<Vec<_>>()
+        };
+        for (kind, class, name) in self.shelves.iter().flat_map(expired).collect::<Vec<_>>() {
+            self.remove(&kind, class, &name, now);
+        }
         for ((kind, _), shelf) in &mut self.shelves {
             let fill = shelf.fill;
             self.dirty |= shelf.on_time(now, &self.limits);
@@ -176,14 +234,9 @@ impl Unit {
 
     /// Takes over a fact, unless nobody wants it any more: it was on its way when its interest ended.
     fn apply_one(&mut self, fact: Fact, now: Moment) {
-        let wanted = match &fact {
-            Fact::Set { kind, class: Class::Named, key, .. } | Fact::Gone { kind, class: Class::Named, key } => {
-                self.interest.has_name(kind, key)
-            }
-            Fact::Set { kind, .. } | Fact::Gone { kind, .. } => self.interest.has_star(kind),
-            Fact::Whole { kind, .. } | Fact::Piece { kind, .. } | Fact::Interrupted { kind } => {
-                self.interest.has_star(kind)
-            }
+        let wanted = match fact.subject() {
+            (kind, Some((Class::Named, key))) => self.interest.has_name(kind, key),
+            (kind, _) => self.interest.has_star(kind),
         };
         if !wanted {
             return;
@@ -191,7 +244,18 @@ impl Unit {
         match fact {
             Fact::Set { kind, class, key, resource } => self.set(&kind, class, key, resource, now),
             Fact::Gone { kind, class, key } => self.remove(&kind, class, &key, now),
-            Fact::Whole { kind, resources } => self.replace(&kind, resources, now),
+            Fact::Whole { kind, resources, kept } => self.replace(&kind, resources, &kept, now),
+            Fact::Refresh { kind, class, key, ttl } => {
+                let seq = self.seq.next();
+                let taken = self.shelf(&kind, class).refresh(&key, ttl, seq, now);
+                self.taken(taken, &kind, class, key, seq);
+            }
+            Fact::Error { kind, key, error } => {
+                let seq = self.seq.next();
+                if self.shelf(&kind, Class::Named).set_error(key.clone(), error, seq) {
+                    self.changed(&kind, Class::Named, key, seq);
+                }
+            }
             Fact::Piece { kind, flawed } => {
                 let limits = self.limits.clone();
                 self.fill(&kind, |fill| fill.piece(flawed, now, &limits));
@@ -211,7 +275,12 @@ impl Unit {
         }
         self.prefetch_endpoints(kind, &resource, now);
         let seq = self.seq.next();
-        if self.shelf(kind, class).set(key.clone(), resource, seq) {
+        let taken = self.shelf(kind, class).set(class, key.clone(), resource, seq, now);
+        self.taken(taken, kind, class, key, seq);
+    }
+
+    fn taken(&mut self, taken: Taken, kind: &Type, class: Class, key: Name, seq: Seq) {
+        if taken != Taken::Unchanged {
             self.changed(kind, class, key, seq);
         }
     }
@@ -231,10 +300,13 @@ impl Unit {
         }
     }
 
-    fn replace(&mut self, kind: &Type, resources: Vec<Arc<Resource>>, now: Moment) {
-        let kept: BTreeSet<Name> = resources.iter().map(|resource| resource.name.clone()).collect();
-        let vanished: Vec<_> =
-            self.shelf(kind, Class::Star).here().filter(|name| !kept.contains(*name)).cloned().collect();
+    fn replace(&mut self, kind: &Type, resources: Vec<Arc<Resource>>, kept: &Kept, now: Moment) {
+        let sent: BTreeSet<Name> = resources.iter().map(|resource| resource.name.clone()).collect();
+        let stays = |name: &Name| match kept {
+            Kept::These(names) => sent.contains(name) || names.contains(name),
+            Kept::Everything => true,
+        };
+        let vanished: Vec<_> = self.shelf(kind, Class::Star).here().filter(|name| !stays(name)).cloned().collect();
         for resource in resources {
             self.set(kind, Class::Star, resource.name.clone(), resource, now);
         }

@@ -2,15 +2,16 @@
 //!
 //! Owns the journal: each entry once, at its last change, absence included. Its maps are persistent, so a clone costs nothing
 //! and a published state stays as it was.
-//! Always: a name stands in exactly one of the two journals, at the number its entry has.
+//! Always: a name that is here or gone stands in exactly one of the two journals, at the number its entry has.
 
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rpds::{HashTrieMapSync, QueueSync, RedBlackTreeMapSync};
 
 use super::lives::Lives;
-use super::state::{Class, Seq};
+use super::state::{Class, NamedError, Seq};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, sooner};
 use crate::xds::{Name, Resource, SetVersion};
@@ -20,6 +21,8 @@ pub enum Presence {
     Here(Arc<Resource>),
     /// A tombstone. The body goes first, the name later.
     Gone(Option<Arc<Resource>>),
+    /// Only an error is known.
+    Unknown,
 }
 
 #[derive(Debug, Clone)]
@@ -29,6 +32,21 @@ pub struct Entry {
     pub body_changed: Seq,
     pub lives: Lives,
     pub presence: Presence,
+    /// What was last reported wrong with it, and since when (UP-46).
+    pub error: Option<(Seq, Arc<NamedError>)>,
+    /// When it dies unless upstream gives it more time (UP-40).
+    pub expires: Option<Moment>,
+    /// The last time that it was given a TTL, or none.
+    pub refreshed: Seq,
+}
+
+/// What taking a resource over came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    Unchanged,
+    /// It lives longer than before, or its end is called off. Only clients that run TTLs by themselves need to know.
+    Refreshed,
+    Changed,
 }
 
 /// How much of a `*` set is known.
@@ -56,6 +74,9 @@ pub struct Shelf {
     entries: HashTrieMapSync<Name, Entry>,
     additions: RedBlackTreeMapSync<Seq, Name>,
     removals: RedBlackTreeMapSync<Seq, Name>,
+    /// What was given more time since its last change, at the number of that.
+    refreshes: RedBlackTreeMapSync<Seq, Name>,
+    deaths: RedBlackTreeMapSync<(Moment, Name), ()>,
     content: SetVersion,
     full: SetVersion,
     pub fill: Fill,
@@ -122,7 +143,18 @@ impl Shelf {
             let entry = self.entries.get(name)?;
             match &entry.presence {
                 Presence::Here(resource) => Some((entry, resource)),
-                Presence::Gone(_) => None,
+                Presence::Gone(_) | Presence::Unknown => None,
+            }
+        })
+    }
+
+    /// What is here and had its TTL extended after a number.
+    pub fn refreshes(&self, after: Seq) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
+        self.refreshes.range((Excluded(after), Unbounded)).filter_map(|(_, name)| {
+            let entry = self.entries.get(name)?;
+            match &entry.presence {
+                Presence::Here(resource) => Some((entry, resource)),
+                Presence::Gone(_) | Presence::Unknown => None,
             }
         })
     }
@@ -156,31 +188,84 @@ impl Shelf {
         Self { horizon, ..Self::default() }
     }
 
-    /// Whether anything that a client can see differs (I5): a TTL does not count and is taken over in silence.
-    pub(super) fn set(&mut self, name: Name, resource: Arc<Resource>, seq: Seq) -> bool {
+    /// Whether anything that a client can see differs (I5). A TTL is no part of that.
+    pub(super) fn set(&mut self, class: Class, name: Name, resource: Arc<Resource>, seq: Seq, now: Moment) -> Taken {
         let before = self.entries.get(&name);
         let mut body_changed = seq;
-        let lives = match before {
-            None => Lives::beginning(seq),
-            Some(Entry { presence: Presence::Here(_), lives, .. }) => lives.clone(),
-            Some(Entry { presence: Presence::Gone(_), lives, changed, .. }) => lives.again(*changed, seq, self.horizon),
-        };
-        if let Some(entry @ Entry { presence: Presence::Here(held), .. }) = before {
-            if held.full == resource.full {
-                if held.ttl != resource.ttl {
-                    let entry = Entry { presence: Presence::Here(resource), ..entry.clone() };
-                    self.entries.insert_mut(name, entry);
+        let mut lives = Lives::beginning(seq);
+        match before {
+            Some(entry @ Entry { presence: Presence::Here(held), .. }) => {
+                // What must not be answered from memory is told again to those who wait for it (XLAT-29), and what a client
+                // was told is in error has to come again to be well.
+                let awaited = class == Class::Named && resource.do_not_cache();
+                let wanted_again = awaited || entry.error.is_some();
+                if held.full == resource.full && !wanted_again {
+                    let mortal = held.ttl.is_some() || resource.ttl.is_some();
+                    return if mortal { self.refresh(&name, resource.ttl, seq, now) } else { Taken::Unchanged };
                 }
-                return false;
+                if held.content() == resource.content() {
+                    body_changed = entry.body_changed;
+                }
+                lives = entry.lives.clone();
             }
-            if held.content() == resource.content() {
-                body_changed = entry.body_changed;
+            Some(Entry { presence: Presence::Gone(_), lives: past, changed, .. }) => {
+                lives = past.again(*changed, seq, self.horizon);
             }
+            Some(Entry { presence: Presence::Unknown, .. }) | None => {}
         }
         self.detach(&name);
         self.count(&name, &resource, SetVersion::plus);
         self.additions.insert_mut(seq, name.clone());
-        self.entries.insert_mut(name, Entry { changed: seq, body_changed, lives, presence: Presence::Here(resource) });
+        let expires = resource.ttl.map(|ttl| now + ttl);
+        if let Some(at) = expires {
+            self.deaths.insert_mut((at, name.clone()), ());
+        }
+        let presence = Presence::Here(resource);
+        self.entries.insert_mut(
+            name,
+            Entry { changed: seq, body_changed, lives, presence, error: None, expires, refreshed: seq },
+        );
+        Taken::Changed
+    }
+
+    /// Gives what is here more time, or for ever.
+    pub(super) fn refresh(&mut self, name: &Name, ttl: Option<Duration>, seq: Seq, now: Moment) -> Taken {
+        let Some(entry) = self.entries.get(name).cloned() else { return Taken::Unchanged };
+        let Presence::Here(held) = &entry.presence else { return Taken::Unchanged };
+        self.unschedule(name, &entry);
+        let expires = ttl.map(|ttl| now + ttl);
+        if let Some(at) = expires {
+            self.deaths.insert_mut((at, name.clone()), ());
+        }
+        self.refreshes.insert_mut(seq, name.clone());
+        let presence = Presence::Here(match held.ttl == ttl {
+            true => held.clone(),
+            false => Arc::new(held.with_ttl(ttl)),
+        });
+        self.entries.insert_mut(name.clone(), Entry { presence, expires, refreshed: seq, ..entry });
+        Taken::Refreshed
+    }
+
+    /// What has outlived its time.
+    pub(super) fn expired(&self, now: Moment) -> Vec<Name> {
+        self.deaths.keys().take_while(|(at, _)| *at <= now).map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Something is wrong with the name. Whether that is news.
+    pub(super) fn set_error(&mut self, name: Name, error: Arc<NamedError>, seq: Seq) -> bool {
+        let entry = self.entries.get(&name).cloned().unwrap_or_else(|| Entry {
+            changed: seq,
+            body_changed: seq,
+            lives: Lives::beginning(seq),
+            presence: Presence::Unknown,
+            error: None,
+            expires: None,
+            refreshed: Seq::ZERO,
+        });
+        if entry.error.as_ref().is_some_and(|(_, known)| *known == error) {
+            return false;
+        }
+        self.entries.insert_mut(name, Entry { error: Some((seq, error)), ..entry });
         true
     }
 
@@ -199,8 +284,10 @@ impl Shelf {
 
     /// Like [`Self::remove`], and a name that was never here is remembered as absent too.
     pub(super) fn mark_absent(&mut self, name: &Name, seq: Seq, now: Moment) -> bool {
-        if self.entries.get(name).is_some() {
-            return self.remove(name, seq, now);
+        match self.entries.get(name).map(|entry| &entry.presence) {
+            Some(Presence::Here(_)) => return self.remove(name, seq, now),
+            Some(Presence::Gone(_)) => return false,
+            Some(Presence::Unknown) | None => {}
         }
         self.bury(name, seq, Lives::beginning(seq), None);
         true
@@ -218,7 +305,8 @@ impl Shelf {
             Fill::Filling { .. } => self.fill.whole_at(true, limits),
             _ => None,
         };
-        sooner(tombstone, settled)
+        let death = self.deaths.first().map(|((at, _), ())| *at);
+        sooner(death, sooner(tombstone, settled))
     }
 
     /// Whether a published state would look different now.
@@ -252,7 +340,10 @@ impl Shelf {
             self.body_bytes -= oldest.bytes;
             // The name may have come back, or gone again, since: then this tombstone is not its body any more.
             let same = self.entries.get(&oldest.name).filter(|entry| entry.changed == oldest.seq);
-            if let Some(entry @ Entry { presence: Presence::Gone(_), .. }) = same.cloned() {
+            // One that a client knows under another name than it asked for keeps it: its removal has to say that name.
+            if let Some(entry) = same.cloned()
+                && matches!(&entry.presence, Presence::Gone(Some(last)) if last.name == oldest.name)
+            {
                 self.entries.insert_mut(oldest.name, Entry { presence: Presence::Gone(None), ..entry });
             }
         }
@@ -260,21 +351,36 @@ impl Shelf {
 
     fn bury(&mut self, name: &Name, seq: Seq, lives: Lives, last: Option<Arc<Resource>>) {
         self.removals.insert_mut(seq, name.clone());
-        let presence = Presence::Gone(last);
-        self.entries.insert_mut(name.clone(), Entry { changed: seq, body_changed: seq, lives, presence });
+        let entry = Entry {
+            changed: seq,
+            body_changed: seq,
+            lives,
+            presence: Presence::Gone(last),
+            error: None,
+            expires: None,
+            refreshed: Seq::ZERO,
+        };
+        self.entries.insert_mut(name.clone(), entry);
     }
 
     /// Takes a name out of its journal and of the sums; its entry is about to be replaced.
     fn detach(&mut self, name: &Name) {
-        match self.entries.get(name).cloned() {
-            None => {}
-            Some(Entry { changed, presence: Presence::Here(held), .. }) => {
-                self.additions.remove_mut(&changed);
-                self.count(name, &held, SetVersion::minus);
+        let Some(entry) = self.entries.get(name).cloned() else { return };
+        match &entry.presence {
+            Presence::Here(held) => {
+                self.additions.remove_mut(&entry.changed);
+                self.count(name, held, SetVersion::minus);
+                self.unschedule(name, &entry);
             }
-            Some(Entry { changed, presence: Presence::Gone(_), .. }) => {
-                self.removals.remove_mut(&changed);
-            }
+            Presence::Gone(_) => drop(self.removals.remove_mut(&entry.changed)),
+            Presence::Unknown => {}
+        }
+    }
+
+    fn unschedule(&mut self, name: &Name, entry: &Entry) {
+        self.refreshes.remove_mut(&entry.refreshed);
+        if let Some(at) = entry.expires {
+            self.deaths.remove_mut(&(at, name.clone()));
         }
     }
 

@@ -25,6 +25,27 @@ pub enum Class {
     Named,
 }
 
+/// What is wrong with one resource, as upstream reported it (TP3) or as the relay found out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedError {
+    pub code: i32,
+    pub message: String,
+}
+
+impl NamedError {
+    pub fn not_found() -> Self {
+        Self { code: NOT_FOUND, message: "there is no such resource".into() }
+    }
+
+    /// Whether it speaks of the resource itself, and not of a passing trouble (UP-44).
+    pub fn is_about_data(&self) -> bool {
+        matches!(self.code, NOT_FOUND | PERMISSION_DENIED)
+    }
+}
+
+const NOT_FOUND: i32 = 5;
+const PERMISSION_DENIED: i32 = 7;
+
 /// What a state says of a name.
 #[derive(Debug, Clone, Copy)]
 pub enum Known<'a> {
@@ -35,25 +56,49 @@ pub enum Known<'a> {
     Gone(Option<&'a Arc<Resource>>),
 }
 
+impl Known<'_> {
+    pub fn is_unknown(self) -> bool {
+        matches!(self, Self::Unknown)
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct State {
     /// The number of the last change in it, which is the end of a response.
     pub mark: Seq,
+    /// No server that could answer is in reach.
+    pub unreachable: bool,
     shelves: BTreeMap<(Type, Class), Shelf>,
 }
 
 impl State {
-    pub(super) fn new(mark: Seq, shelves: BTreeMap<(Type, Class), Shelf>) -> Self {
-        Self { mark, shelves }
+    pub(super) fn new(mark: Seq, unreachable: bool, shelves: BTreeMap<(Type, Class), Shelf>) -> Self {
+        Self { mark, unreachable, shelves }
+    }
+
+    /// What was last reported wrong with a name, and since which change.
+    pub fn error(&self, kind: &Type, name: &Name) -> Option<(Seq, &Arc<NamedError>)> {
+        let entry = self.shelf(kind, Class::Named)?.get(name)?;
+        entry.error.as_ref().map(|(seq, error)| (*seq, error))
     }
 
     pub fn shelf(&self, kind: &Type, class: Class) -> Option<&Shelf> {
         self.shelves.get(&(kind.clone(), class))
     }
 
+    /// The same, with absence as the error that it is to whoever has no other word for it.
+    pub fn error_or_absence(&self, kind: &Type, name: &Name) -> Option<(Seq, Arc<NamedError>)> {
+        let entry = self.shelf(kind, Class::Named)?.get(name)?;
+        match (&entry.error, &entry.presence) {
+            (Some((seq, error)), _) => Some((*seq, error.clone())),
+            (None, Presence::Gone(_)) => Some((entry.changed, Arc::new(NamedError::not_found()))),
+            (None, _) => None,
+        }
+    }
+
     pub fn known(&self, kind: &Type, class: Class, name: &Name) -> Known<'_> {
         match self.shelf(kind, class).and_then(|shelf| shelf.get(name)).map(|entry| &entry.presence) {
-            None => Known::Unknown,
+            None | Some(Presence::Unknown) => Known::Unknown,
             Some(Presence::Here(resource)) => Known::Here(resource),
             Some(Presence::Gone(last)) => Known::Gone(last.as_ref()),
         }

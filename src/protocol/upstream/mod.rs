@@ -6,6 +6,7 @@
 
 mod backoff;
 mod response;
+mod rules;
 mod stream;
 mod topic;
 
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use backoff::Backoff;
+pub use rules::ServerRules;
 pub use stream::{Epoch, Stream};
 
 use super::faults::Fault;
@@ -29,13 +31,20 @@ pub struct Upstream {
     placed: BTreeMap<(Type, Class), usize>,
     variant: Variant,
     node: bytes::Bytes,
+    rules: Arc<ServerRules>,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
 }
 
 impl Upstream {
-    pub fn new(variant: Variant, node: bytes::Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
-        Self { streams: Vec::new(), placed: BTreeMap::new(), variant, node, table, limits }
+    pub fn new(
+        variant: Variant,
+        node: bytes::Bytes,
+        rules: Arc<ServerRules>,
+        table: Arc<TypeTable>,
+        limits: Arc<Limits>,
+    ) -> Self {
+        Self { streams: Vec::new(), placed: BTreeMap::new(), variant, node, rules, table, limits }
     }
 
     pub fn want(&mut self, change: InterestChange, now: Moment) {
@@ -62,8 +71,8 @@ impl Upstream {
         let apart = taken == Some(0) && !self.limits.faults.has(Fault::OneStreamForAll);
         let at = *self.placed.entry((kind.clone(), class)).or_insert(usize::from(apart));
         while self.streams.len() <= at {
-            let (table, limits) = (self.table.clone(), self.limits.clone());
-            self.streams.push(Stream::new(self.variant, self.node.clone(), table, limits));
+            let (rules, table, limits) = (self.rules.clone(), self.table.clone(), self.limits.clone());
+            self.streams.push(Stream::new(self.variant, self.node.clone(), rules, table, limits));
         }
         at
     }

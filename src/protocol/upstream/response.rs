@@ -2,76 +2,93 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::rules::ServerRules;
 use super::topic::{Standing, Topic};
 use crate::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
-use crate::protocol::unit::{Class, Fact};
+use crate::protocol::limits::{Limits, cut};
+use crate::protocol::moment::Moment;
+use crate::protocol::unit::{Class, Fact, Kept, NamedError};
 use crate::xds::{BodyStore, Malformed, Name, Resource, Type};
 
+/// What is at hand while one response is read.
+pub(super) struct Reader<'a> {
+    pub kind: &'a Type,
+    pub rules: &'a ServerRules,
+    pub limits: &'a Limits,
+    pub store: &'a mut BodyStore,
+    pub now: Moment,
+}
+
 impl Topic {
-    pub(super) fn read_sotw(
-        &mut self,
-        kind: &Type,
-        response: DiscoveryResponse,
-        store: &mut BodyStore,
-        limits: &Limits,
-    ) -> Vec<Fact> {
-        let entries = response.resources.into_iter().enumerate();
+    pub(super) fn read_sotw(&mut self, response: DiscoveryResponse, reader: &mut Reader) -> Vec<Fact> {
+        let (kind, limits) = (reader.kind, reader.limits);
         let mut read = Read::default();
-        for (index, any) in entries {
-            read.take(Resource::from_sotw(index, any, kind, store));
+        for (index, any) in response.resources.into_iter().enumerate() {
+            match Resource::from_sotw(index, any, kind, reader.store) {
+                Err(Malformed::Bodyless { name: Some(name), ttl, version, .. })
+                    if version == self.accepted && self.holds(&name) && !kind.info().by_alias =>
+                {
+                    read.alive.insert(name, ttl);
+                }
+                resource => drop(read.take(resource)),
+            }
         }
         if limits.faults.has(Fault::VersionsFromUpstream) {
             read.stamp(&response.version_info);
         }
-        let reported = read.take_errors(response.resource_errors);
-        let errors = read.text(limits);
-        if errors.is_none() {
+        let reported = read.take_errors(response.resource_errors, limits);
+        let refusal = read.text(limits);
+        if refusal.is_none() {
             self.accepted = response.version_info;
         }
-        self.owe(response.nonce, errors, limits);
+        self.owe(response.nonce, refusal, limits);
         if !self.is_wanted() {
             return Vec::new();
         }
         let full = kind.info().full_state;
-        let absent_by_error = self.absent_by_error(reported);
+        let mut facts = self.error_facts(reported, reader);
         self.note_refused(&read);
         if self.class == Class::Star {
-            if full {
+            if full && read.alive.is_empty() {
                 self.versions.clear();
             }
             self.versions.extend(read.good.keys().map(|name| (name.clone(), String::new())));
         }
+        // Nothing but heartbeats says that some things live on, and nothing of the rest.
+        let heartbeats_alone = read.good.is_empty() && !read.alive.is_empty();
+        facts.extend(self.refresh_facts(&read, kind));
         match self.class {
+            _ if heartbeats_alone => {}
             // A set with an entry that cannot be read has a gap of unknown name: nothing is absent by it (UP-25).
             Class::Star if full && read.nothing_refused() && read.spoiled.is_empty() => {
-                vec![Fact::Whole { kind: kind.clone(), resources: read.good.into_values().collect() }]
+                let kept = match reader.rules.hold_deletions {
+                    true => Kept::Everything,
+                    false => Kept::These(read.alive.keys().cloned().collect()),
+                };
+                facts.push(Fact::Whole { kind: kind.clone(), resources: read.good.into_values().collect(), kept });
             }
-            Class::Star => self.star_facts(kind, read.good),
+            Class::Star => facts.extend(self.star_facts(kind, read.good)),
             Class::Named => {
-                let complete = full && !read.unnamed_refused;
+                let complete = full && !read.unnamed_refused && !reader.rules.hold_deletions;
                 let absent = if complete { self.absent_from(&read, limits) } else { Vec::new() };
-                let mut facts = self.named_facts(kind, read.good);
-                facts.extend(absent.into_iter().chain(absent_by_error).map(|key| gone(kind, Class::Named, key)));
-                facts
+                facts.extend(self.named_facts(kind, read.good));
+                facts.extend(absent.into_iter().map(|key| self.absence(kind, key)));
             }
         }
+        facts
     }
 
-    pub(super) fn read_delta(
-        &mut self,
-        kind: &Type,
-        response: DeltaDiscoveryResponse,
-        store: &mut BodyStore,
-        limits: &Limits,
-    ) -> Vec<Fact> {
+    pub(super) fn read_delta(&mut self, response: DeltaDiscoveryResponse, reader: &mut Reader) -> Vec<Fact> {
+        let (kind, limits) = (reader.kind, reader.limits);
         let mut read = Read::default();
         let (mut versions, mut unresolved) = (BTreeMap::new(), Vec::new());
         for (index, wrapper) in response.resources.into_iter().enumerate() {
             let version = wrapper.version.clone();
-            if self.is_heartbeat(&wrapper) {
+            if let Some(name) = self.heartbeat_of(&wrapper, kind) {
+                read.alive.insert(name, ttl_of(&wrapper));
                 continue;
             }
             if wrapper.resource.is_none() && !wrapper.aliases.is_empty() {
@@ -79,7 +96,7 @@ impl Topic {
                 unresolved.extend(wrapper.aliases.into_iter().map(Name::from));
                 continue;
             }
-            if let Some(name) = read.take(Resource::from_wrapper(index, wrapper, kind, store)) {
+            if let Some(name) = read.take(Resource::from_wrapper(index, wrapper, kind, reader.store)) {
                 versions.insert(name, version);
             }
         }
@@ -93,35 +110,83 @@ impl Topic {
                 removed.insert(name);
             }
         }
-        let reported = read.take_errors(response.resource_errors);
+        let reported = read.take_errors(response.resource_errors, limits);
         self.owe(response.nonce, read.text(limits), limits);
         if !self.is_wanted() {
             return Vec::new();
         }
-        let absent_by_error = self.absent_by_error(reported);
+        self.confirm(read.good.keys().chain(read.alive.keys()).cloned(), reader.now, limits);
+        let mut facts = self.error_facts(reported, reader);
+        facts.extend(self.refresh_facts(&read, kind));
         self.note_refused(&read);
+        self.misnamed += read.good.values().filter(|resource| resource.misnamed).count() as u64;
         for name in &removed {
             self.refused.remove(name);
         }
-        if self.class == Class::Named {
-            removed.extend(unresolved.into_iter().chain(absent_by_error));
-        }
-        for (name, version) in versions.into_iter().filter(|(name, _)| read.good.contains_key(name)) {
-            if self.class == Class::Star || self.names.contains_key(&name) {
+        let removed = self.removed_keys(removed, unresolved);
+        for (name, version) in versions {
+            if let Some(resource) = read.good.get(&name).filter(|resource| self.wants(resource)) {
+                let changed = if resource.ttl.is_some() {
+                    BTreeSet::insert
+                } else {
+                    |set: &mut BTreeSet<_>, name| set.remove(&name)
+                };
+                changed(&mut self.mortal, name.clone());
                 self.versions.insert(name, version);
             }
         }
-        removed.iter().for_each(|name| drop(self.versions.remove(name)));
-        let mut facts = match self.class {
-            Class::Star => self.star_facts(kind, read.good),
-            Class::Named => self.named_facts(kind, read.good),
+        let end = match self.class {
+            Class::Star => {
+                facts.extend(self.star_facts(kind, read.good));
+                facts.pop() // the piece is complete with its removals
+            }
+            Class::Named => {
+                facts.extend(self.named_facts(kind, read.good));
+                None
+            }
         };
-        let removed = removed.into_iter().filter(|name| self.class == Class::Star || self.names.contains_key(name));
-        let removed: Vec<_> = removed.collect();
-        removed.iter().for_each(|name| self.answered(name));
-        let at = facts.len() - usize::from(self.class == Class::Star); // the piece is complete with its removals
-        facts.splice(at..at, removed.into_iter().map(|key| gone(kind, self.class, key)));
+        let deleted = removed.into_iter().filter(|(_, held)| !(*held && reader.rules.hold_deletions));
+        facts.extend(deleted.map(|(key, _)| self.absence(kind, key)).collect::<Vec<_>>());
+        facts.extend(end);
         facts
+    }
+
+    /// What a removal means for what was asked for, with whether that was held: a name also stands for its aliases.
+    fn removed_keys(&mut self, removed: BTreeSet<Name>, unresolved: Vec<Name>) -> Vec<(Name, bool)> {
+        let mut keys = BTreeMap::new();
+        for name in removed {
+            match self.class {
+                Class::Star => drop(keys.insert(name, true)),
+                Class::Named => {
+                    for alias in self.aliases.remove(&name).unwrap_or_default() {
+                        keys.insert(alias, true);
+                    }
+                    self.forget(&name);
+                    keys.insert(name.clone(), self.names.get(&name) == Some(&Standing::Held));
+                }
+            }
+        }
+        if self.class == Class::Named {
+            keys.extend(unresolved.into_iter().map(|alias| (alias, false)));
+            keys.retain(|key, _| self.names.contains_key(key));
+        }
+        keys.into_iter().collect()
+    }
+
+    /// Evidence that a name has no resource, after which the server has nothing more to say of it.
+    fn absence(&mut self, kind: &Type, key: Name) -> Fact {
+        self.forget(&key);
+        self.answered(&key, Standing::Absent);
+        Fact::Gone { kind: kind.clone(), class: self.class, key }
+    }
+
+    fn wants(&self, resource: &Resource) -> bool {
+        let keys = || [&resource.name].into_iter().chain(resource.aliases());
+        self.class == Class::Star || keys().any(|key| self.names.contains_key(key))
+    }
+
+    fn holds(&self, name: &Name) -> bool {
+        self.versions.contains_key(name) || self.names.get(name) == Some(&Standing::Held)
     }
 
     /// What could not be used is there all the same: no timer calls it absent (UP-38), and no set is whole without it.
@@ -130,7 +195,9 @@ impl Topic {
             self.refused.remove(name);
         }
         for name in &read.spoiled {
-            self.answered(name);
+            if self.names.get(name).is_some_and(|standing| *standing != Standing::Absent) {
+                self.answered(name, Standing::Held);
+            }
             if self.class == Class::Star {
                 self.refused.insert(name.clone());
             }
@@ -138,18 +205,36 @@ impl Topic {
         self.unnamed_refused = read.unnamed_refused;
     }
 
-    /// Of reported errors those that say that there is nothing: not found, and for what is not held also not allowed (UP-44,
-    /// UP-45, XLAT-21).
-    fn absent_by_error(&self, reported: Vec<(Name, i32)>) -> Vec<Name> {
-        let held = |name: &Name| self.names.get(name) == Some(&Standing::Answered);
-        let absent = |(name, code): &(Name, i32)| *code == NOT_FOUND || (*code == PERMISSION_DENIED && !held(name));
-        reported.into_iter().filter(absent).map(|(name, _)| name).filter(|name| self.names.contains_key(name)).collect()
+    /// What the server reports of single names (UP-44): that there is none, that it is not allowed, or a passing trouble. Only
+    /// the first is absence where something is held, unless this server means the second so too.
+    fn error_facts(&mut self, reported: Vec<(Name, NamedError)>, reader: &Reader) -> Vec<Fact> {
+        let mut facts = Vec::new();
+        for (key, error) in reported {
+            let Some(standing) = self.names.get(&key).copied() else { continue };
+            let held = standing == Standing::Held;
+            let gives_up = error.code == NOT_FOUND || !held || reader.rules.fail_on_data_errors;
+            if error.is_about_data() && gives_up && !(held && reader.rules.hold_deletions) {
+                facts.push(self.absence(reader.kind, key.clone()));
+            } else {
+                self.answered(&key, if held { Standing::Held } else { Standing::Absent });
+            }
+            facts.push(Fact::Error { kind: reader.kind.clone(), key, error: Arc::new(error) });
+        }
+        facts
     }
 
-    /// A wrapper without a body at the version that is held: its TTL goes on, and nothing else happens.
-    fn is_heartbeat(&self, wrapper: &discovery::Resource) -> bool {
-        let name = crate::xds::wrapper_name(wrapper);
-        wrapper.resource.is_none() && name.is_some_and(|name| self.versions.get(&name) == Some(&wrapper.version))
+    /// A wrapper without a body at the version that is held: it goes on, and nothing else happens.
+    fn heartbeat_of(&self, wrapper: &discovery::Resource, kind: &Type) -> Option<Name> {
+        let name = crate::xds::wrapper_name(wrapper).filter(|_| wrapper.resource.is_none() && !kind.info().by_alias)?;
+        (self.versions.get(&name) == Some(&wrapper.version)).then_some(name)
+    }
+
+    fn refresh_facts(&self, read: &Read, kind: &Type) -> Vec<Fact> {
+        let refresh = |(key, ttl): (&Name, &Option<Duration>)| {
+            let (kind, class, key) = (kind.clone(), self.class, key.clone());
+            Fact::Refresh { kind, class, key, ttl: *ttl }
+        };
+        read.alive.iter().map(refresh).collect()
     }
 
     fn star_facts(&self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>) -> Vec<Fact> {
@@ -166,7 +251,10 @@ impl Topic {
             let keys = [&resource.name].into_iter().chain(resource.aliases());
             let wanted: BTreeSet<Name> = keys.filter(|key| self.names.contains_key(*key)).cloned().collect();
             for key in wanted {
-                self.answered(&key);
+                self.answered(&key, Standing::Held);
+                if key != resource.name {
+                    self.aliases.entry(resource.name.clone()).or_default().insert(key.clone());
+                }
                 let resource = resource.clone();
                 facts.push(Fact::Set { kind: kind.clone(), class: Class::Named, key, resource });
             }
@@ -177,9 +265,10 @@ impl Topic {
     /// Of a full-state type what was held and is not in the answer is deleted. What was never received is not: the answer may
     /// be older than the question (UP-24).
     fn absent_from(&self, read: &Read, limits: &Limits) -> Vec<Name> {
-        let absent = |name: &Name| !read.good.contains_key(name) && !read.spoiled.contains(name);
+        let present = |name: &Name| read.good.contains_key(name) || read.alive.contains_key(name);
+        let absent = |name: &Name| !present(name) && !read.spoiled.contains(name);
         let any = limits.faults.has(Fault::AbsenceDeletesTheUnanswered);
-        let held = |standing: &Standing| any || *standing == Standing::Answered;
+        let held = |standing: &Standing| any || *standing == Standing::Held;
         self.names
             .iter()
             .filter(|(name, standing)| held(standing) && absent(name))
@@ -188,18 +277,19 @@ impl Topic {
     }
 }
 
-fn gone(kind: &Type, class: Class, key: Name) -> Fact {
-    Fact::Gone { kind: kind.clone(), class, key }
+fn ttl_of(wrapper: &discovery::Resource) -> Option<Duration> {
+    wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok())
 }
 
 const OK: i32 = 0;
 const NOT_FOUND: i32 = 5;
-const PERMISSION_DENIED: i32 = 7;
 
 /// The resources of one response, sorted into good and bad.
 #[derive(Default)]
 struct Read {
     good: BTreeMap<Name, Arc<Resource>>,
+    /// Heartbeats: what lives on as it is, and for how long.
+    alive: BTreeMap<Name, Option<Duration>>,
     /// Present, and not usable: their previous value stays.
     spoiled: BTreeSet<Name>,
     unnamed_refused: bool,
@@ -243,11 +333,12 @@ impl Read {
     }
 
     /// Errors that the server reports of single resources. They count as present; one that makes no sense is refused (UP-22).
-    fn take_errors(&mut self, errors: Vec<discovery::ResourceError>) -> Vec<(Name, i32)> {
+    fn take_errors(&mut self, errors: Vec<discovery::ResourceError>, limits: &Limits) -> Vec<(Name, NamedError)> {
         let mut reported = Vec::new();
         for error in errors {
             let name = Name::from(error.resource_name.map(|name| name.name).unwrap_or_default());
-            let code = error.error_detail.map_or(OK, |detail| detail.code);
+            let detail = error.error_detail.unwrap_or_default();
+            let code = detail.code;
             if name.as_str().is_empty() || code == OK {
                 let why = if code == OK { "that all is well" } else { "of nothing" };
                 self.faults.push(Malformed::Error { name, why });
@@ -255,7 +346,7 @@ impl Read {
             }
             if !self.refuse_if_sent(&name) {
                 self.spoiled.insert(name.clone());
-                reported.push((name, code));
+                reported.push((name, NamedError { code, message: cut(&detail.message, limits.error_bytes) }));
             }
         }
         reported

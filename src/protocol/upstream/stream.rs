@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::response::Reader;
+use super::rules::ServerRules;
 use super::topic::Topic;
 use crate::proto::{Request, Response};
 use crate::protocol::faults::Fault;
@@ -20,6 +22,8 @@ pub struct TopicSummary<'a> {
     pub kind: &'a Type,
     pub wildcard: bool,
     pub names: usize,
+    /// Resources whose body goes by another name than they came under (TYPE-10).
+    pub misnamed: u64,
 }
 
 /// Which opening of the stream a message belongs to, so that a late one of an earlier opening is known as such.
@@ -34,14 +38,21 @@ pub struct Stream {
     epoch: Epoch,
     open: bool,
     node_sent: bool,
+    rules: Arc<ServerRules>,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
 }
 
 impl Stream {
-    pub fn new(variant: Variant, node: Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
+    pub fn new(
+        variant: Variant,
+        node: Bytes,
+        rules: Arc<ServerRules>,
+        table: Arc<TypeTable>,
+        limits: Arc<Limits>,
+    ) -> Self {
         let (topics, epoch) = (BTreeMap::new(), Epoch(0));
-        Self { variant, node, topics, epoch, open: false, node_sent: false, table, limits }
+        Self { variant, node, topics, epoch, open: false, node_sent: false, rules, table, limits }
     }
 
     /// The stream is up; what is sent next opens it for the server.
@@ -60,7 +71,7 @@ impl Stream {
         self.topics.retain(|_, topic| topic.is_wanted());
         let mut facts = Vec::new();
         for (kind, topic) in &mut self.topics {
-            topic.disconnect();
+            topic.disconnect(&self.rules);
             if topic.class == Class::Star {
                 facts.push(Fact::Interrupted { kind: kind.clone() });
             }
@@ -100,10 +111,13 @@ impl Stream {
         if !self.open {
             return None;
         }
-        let (variant, limits) = (self.variant, &self.limits);
+        let (variant, rules, limits) = (self.variant, &self.rules, &self.limits);
+        // What exists in delta alone is not asked for in SotW: no server would answer, and silence would pass for absence.
+        let speakable = |kind: &Type| variant == Variant::Delta || !kind.info().delta_only;
+        let topics = self.topics.iter_mut().filter(|(kind, _)| speakable(kind));
         let mut request =
-            self.topics.iter_mut().find_map(|(kind, topic)| topic.next_request(kind, variant, now, limits))?;
-        if !std::mem::replace(&mut self.node_sent, true) {
+            topics.into_iter().find_map(|(kind, topic)| topic.next_request(kind, variant, now, rules, limits))?;
+        if !std::mem::replace(&mut self.node_sent, true) || rules.node_always {
             match &mut request {
                 Request::Sotw(request) => request.node = Some(self.node.clone()),
                 Request::Delta(request) => request.node = Some(self.node.clone()),
@@ -116,12 +130,12 @@ impl Stream {
     /// (UP-36).
     pub fn written(&mut self, now: Moment) {
         for topic in self.topics.values_mut() {
-            topic.written(now, &self.limits);
+            topic.written(now, &self.rules, &self.limits);
         }
     }
 
     /// Turns a response into facts, and owes the server an answer for it. One of an earlier opening is nothing.
-    pub fn on_response(&mut self, epoch: Epoch, response: Response, store: &mut BodyStore) -> Vec<Fact> {
+    pub fn on_response(&mut self, epoch: Epoch, response: Response, store: &mut BodyStore, now: Moment) -> Vec<Fact> {
         let late = epoch != self.epoch || !self.open;
         if late && !self.limits.faults.has(Fault::TakeLateMessages) {
             return Vec::new();
@@ -134,14 +148,20 @@ impl Stream {
         };
         let kind = self.table.resolve(url);
         let Some(topic) = self.topics.get_mut(&kind) else { return Vec::new() };
+        let mut reader = Reader { kind: &kind, rules: &self.rules, limits: &self.limits, store, now };
         match response {
-            Response::Sotw(response) => topic.read_sotw(&kind, response, store, &self.limits),
-            Response::Delta(response) => topic.read_delta(&kind, response, store, &self.limits),
+            Response::Sotw(response) => topic.read_sotw(response, &mut reader),
+            Response::Delta(response) => topic.read_delta(response, &mut reader),
         }
     }
 
     pub fn topics(&self) -> impl Iterator<Item = TopicSummary<'_>> {
-        self.topics.iter().map(|(kind, topic)| TopicSummary { kind, wildcard: topic.star, names: topic.names.len() })
+        self.topics.iter().map(|(kind, topic)| TopicSummary {
+            kind,
+            wildcard: topic.star,
+            names: topic.names.len(),
+            misnamed: topic.misnamed,
+        })
     }
 
     pub fn next_deadline(&self) -> Option<Moment> {
@@ -152,6 +172,6 @@ impl Stream {
     /// Names that the server was asked for and said nothing of, for long enough (XLAT-15).
     pub fn on_time(&mut self, now: Moment) -> Vec<Fact> {
         let topics = self.topics.iter_mut().filter(|_| self.open);
-        topics.flat_map(|(kind, topic)| topic.expire(kind, now)).collect()
+        topics.flat_map(|(kind, topic)| topic.expire(kind, now, &self.rules)).collect()
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::rules::ServerRules;
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, sooner};
 use crate::protocol::session::Variant;
-use crate::protocol::unit::{Class, Fact, Wanted};
+use crate::protocol::unit::{Class, Fact, Kept, NamedError, Wanted};
 use crate::xds::{Name, Type, WILDCARD};
 
 #[derive(Debug)]
@@ -17,6 +18,14 @@ pub(super) struct Topic {
     pub names: BTreeMap<Name, Standing>,
     /// Names and versions as this server gave them (UP-12), told back to it on a new stream.
     pub versions: BTreeMap<Name, String>,
+    /// Those of them that have an end. They are not stated on a new stream: what may have died is to be sent again.
+    pub mortal: BTreeSet<Name>,
+    /// What is held under aliases, by the name that the server calls it by (DELTA-22).
+    pub aliases: BTreeMap<Name, BTreeSet<Name>>,
+    /// What the server has not sent again since a stream on which it was told nothing of it (UP-16), and until when it may.
+    pub unconfirmed: BTreeSet<Name>,
+    pub confirm_until: Option<Moment>,
+    pub misnamed: u64,
     /// The last SotW version that was taken.
     pub accepted: String,
     pub nonce: String,
@@ -37,6 +46,8 @@ pub(super) struct Topic {
     star_dropped: bool,
     changed_at: Option<Moment>,
     handed_out: Vec<Name>,
+    /// What the server was told last, where it is to be left with that (UP-9).
+    last_told: Vec<Name>,
 }
 
 /// How far a wanted name has got.
@@ -44,8 +55,10 @@ pub(super) struct Topic {
 pub(super) enum Standing {
     /// Not answered; its timer runs once the request is written.
     Asked { until: Option<Moment> },
-    /// The server has given it or has said that there is none.
-    Answered,
+    /// The server has given it, or something under its name that could not be used.
+    Held,
+    /// The server has said that there is none, or nothing for so long that there is none.
+    Absent,
 }
 
 /// An ACK, or a NACK with its text.
@@ -68,6 +81,11 @@ impl Topic {
             star: false,
             names: BTreeMap::new(),
             versions: BTreeMap::new(),
+            mortal: BTreeSet::new(),
+            aliases: BTreeMap::new(),
+            unconfirmed: BTreeSet::new(),
+            confirm_until: None,
+            misnamed: 0,
             accepted: String::new(),
             nonce: String::new(),
             owed: VecDeque::new(),
@@ -82,6 +100,7 @@ impl Topic {
             star_dropped: false,
             changed_at: None,
             handed_out: Vec::new(),
+            last_told: Vec::new(),
         }
     }
 
@@ -109,7 +128,10 @@ impl Topic {
                 if let Some(Standing::Asked { until: Some(until) }) = self.names.remove(&name) {
                     self.timers.remove(&(until, name.clone()));
                 }
-                self.versions.remove(&name);
+                self.forget(&name);
+                for (canonical, _) in self.aliases.extract_if(.., |_, keys| keys.remove(&name) && keys.is_empty()) {
+                    self.versions.remove(&canonical);
+                }
                 if !self.subscribe.remove(&name) {
                     self.unsubscribe.insert(name);
                 }
@@ -118,7 +140,11 @@ impl Topic {
     }
 
     /// The server knows nothing of us any more; what it once gave stays, with its versions.
-    pub fn disconnect(&mut self) {
+    pub fn disconnect(&mut self, rules: &ServerRules) {
+        if self.class == Class::Star && !rules.initial_versions {
+            self.unconfirmed = self.versions.keys().cloned().collect();
+            self.confirm_until = None;
+        }
         self.timers.clear();
         self.owed.clear();
         self.handed_out.clear();
@@ -134,8 +160,17 @@ impl Topic {
         }
     }
 
+    /// Nothing is held of it any more.
+    pub fn forget(&mut self, name: &Name) {
+        self.versions.remove(name);
+        self.mortal.remove(name);
+        self.unconfirmed.remove(name);
+    }
+
     fn forget_versions(&mut self) {
         self.versions.clear();
+        self.mortal.clear();
+        self.unconfirmed.clear();
         self.accepted.clear();
         self.refused.clear();
         self.unnamed_refused = false;
@@ -157,17 +192,18 @@ impl Topic {
     }
 
     /// The name has been answered: no timer will call it absent.
-    pub fn answered(&mut self, name: &Name) {
+    pub fn answered(&mut self, name: &Name, standing_now: Standing) {
         if let Some(standing) = self.names.get_mut(name)
-            && let Standing::Asked { until } = std::mem::replace(standing, Standing::Answered)
+            && let Standing::Asked { until } = std::mem::replace(standing, standing_now)
             && let Some(until) = until
         {
             self.timers.remove(&(until, name.clone()));
         }
     }
 
-    pub fn written(&mut self, now: Moment, limits: &Limits) {
-        let end = now + limits.resource_timer;
+    pub fn written(&mut self, now: Moment, rules: &ServerRules, limits: &Limits) {
+        let patience = if rules.silence_is_transient { limits.resource_timer * 2 } else { limits.resource_timer };
+        let end = now + patience;
         for name in std::mem::take(&mut self.handed_out) {
             if let Some(Standing::Asked { until: until @ None }) = self.names.get_mut(&name) {
                 *until = Some(end);
@@ -181,20 +217,57 @@ impl Topic {
             (true, true) => self.changed_at.map(|at| at + limits.interest_window),
             _ => None, // those go at once
         };
-        sooner(request, self.timers.first().map(|(until, _)| *until))
+        sooner(self.confirm_until, sooner(request, self.timers.first().map(|(until, _)| *until)))
     }
 
-    pub fn expire(&mut self, kind: &Type, now: Moment) -> Vec<Fact> {
+    /// The server has begun to say again what it has; what it has not said some time after its last word is gone.
+    pub fn confirm(&mut self, sent: impl Iterator<Item = Name>, now: Moment, limits: &Limits) {
+        if !self.unconfirmed.is_empty() {
+            for name in sent {
+                self.unconfirmed.remove(&name);
+            }
+            self.confirm_until = Some(now + limits.settle_stated);
+        }
+    }
+
+    pub fn expire(&mut self, kind: &Type, now: Moment, rules: &ServerRules) -> Vec<Fact> {
         let mut facts = Vec::new();
+        if self.confirm_until.is_some_and(|until| until <= now) {
+            self.confirm_until = None;
+            for name in std::mem::take(&mut self.unconfirmed) {
+                self.forget(&name);
+                facts.push(Fact::Gone { kind: kind.clone(), class: Class::Star, key: name });
+            }
+        }
         while self.timers.first().is_some_and(|(until, _)| *until <= now) {
             let Some((_, name)) = self.timers.pop_first() else { break };
-            self.names.insert(name.clone(), Standing::Answered);
-            facts.push(Fact::Gone { kind: kind.clone(), class: Class::Named, key: name });
+            let kind = kind.clone();
+            facts.push(match rules.silence_is_transient {
+                true => {
+                    let error = NamedError { code: UNAVAILABLE, message: "the control plane does not answer".into() };
+                    self.names.insert(name.clone(), Standing::Asked { until: None });
+                    Fact::Error { kind, key: name, error: error.into() }
+                }
+                false => {
+                    self.names.insert(name.clone(), Standing::Absent);
+                    Fact::Gone { kind, class: Class::Named, key: name }
+                }
+            });
         }
         facts
     }
 
-    pub fn next_request(&mut self, kind: &Type, variant: Variant, now: Moment, limits: &Limits) -> Option<Request> {
+    pub fn next_request(
+        &mut self,
+        kind: &Type,
+        variant: Variant,
+        now: Moment,
+        rules: &ServerRules,
+        limits: &Limits,
+    ) -> Option<Request> {
+        if variant == Variant::Sotw && !rules.empty_list && self.class == Class::Named && self.names.is_empty() {
+            self.changed_at = None; // the last names stay with this server; answers still go out, with these names
+        }
         let ripe = self.changed_at.is_some_and(|at| now >= at + limits.interest_window);
         let first = !self.opened && self.is_wanted();
         if !first && !ripe && self.owed.is_empty() {
@@ -205,12 +278,12 @@ impl Topic {
             return None;
         }
         Some(match variant {
-            Variant::Sotw => Request::Sotw(self.sotw_request(kind, first)),
-            Variant::Delta => Request::Delta(self.delta_request(kind, first)),
+            Variant::Sotw => Request::Sotw(self.sotw_request(kind, first, rules)),
+            Variant::Delta => Request::Delta(self.delta_request(kind, first, rules)),
         })
     }
 
-    fn sotw_request(&mut self, kind: &Type, first: bool) -> DiscoveryRequest {
+    fn sotw_request(&mut self, kind: &Type, first: bool, rules: &ServerRules) -> DiscoveryRequest {
         let owed = self.owed.pop_front();
         if let Some(owed) = &owed {
             self.nonce.clone_from(&owed.nonce);
@@ -228,7 +301,7 @@ impl Topic {
         if self.class == Class::Star {
             request.resource_names = self.star_list(kind, first);
         } else {
-            request.resource_names = self.name_list(first);
+            request.resource_names = self.name_list(first, rules);
         }
         self.opened = true;
         request
@@ -237,7 +310,7 @@ impl Topic {
     /// `*` alone goes in the form that every server knows (UP-7), and is left by way of its explicit name: to a server that
     /// was never told a name an empty list still means everything (UP-8).
     fn star_list(&mut self, kind: &Type, first: bool) -> Vec<String> {
-        let legacy_form = kind.info().legacy_wildcard && !self.named;
+        let legacy_form = kind.info().empty_first.is_wildcard() && !self.named;
         if self.star_dropped && !self.named {
             self.named = true;
             return vec![WILDCARD.into()];
@@ -261,7 +334,10 @@ impl Topic {
         vec![WILDCARD.into()]
     }
 
-    fn name_list(&mut self, first: bool) -> Vec<String> {
+    fn name_list(&mut self, first: bool, rules: &ServerRules) -> Vec<String> {
+        if self.names.is_empty() && !rules.empty_list {
+            return self.last_told.iter().map(|name| name.as_str().to_owned()).collect();
+        }
         if first {
             self.subscribe = self.names.keys().cloned().collect();
         }
@@ -274,10 +350,13 @@ impl Topic {
             self.changed_at = None;
         }
         self.named = true;
+        if !rules.empty_list {
+            self.last_told = self.names.keys().cloned().collect();
+        }
         list
     }
 
-    fn delta_request(&mut self, kind: &Type, first: bool) -> DeltaDiscoveryRequest {
+    fn delta_request(&mut self, kind: &Type, first: bool, rules: &ServerRules) -> DeltaDiscoveryRequest {
         let owed = self.owed.pop_front();
         let (nonce, error) = owed.map(|owed| (owed.nonce, owed.error)).unwrap_or_default();
         let mut request = DeltaDiscoveryRequest {
@@ -288,8 +367,9 @@ impl Topic {
         };
         let text = |name: &Name| name.as_str().to_owned();
         if first {
-            request.initial_resource_versions =
-                self.versions.iter().map(|(name, version)| (text(name), version.clone())).collect();
+            let states = |name: &Name| rules.initial_versions && !self.mortal.contains(name);
+            let stated = self.versions.iter().filter(|(name, _)| states(name));
+            request.initial_resource_versions = stated.map(|(name, version)| (text(name), version.clone())).collect();
             self.subscribe = self.names.keys().cloned().collect();
             self.unsubscribe.clear();
         }
@@ -307,7 +387,7 @@ impl Topic {
                 request.resource_names_subscribe = self.subscribe.iter().map(text).collect();
                 self.handed_out.extend(std::mem::take(&mut self.subscribe));
                 if self.star && !std::mem::replace(&mut self.star_told, true) {
-                    let legacy_form = kind.info().legacy_wildcard && first;
+                    let legacy_form = kind.info().empty_first.is_wildcard() && first;
                     request.resource_names_subscribe.extend((!legacy_form).then(|| WILDCARD.to_owned()));
                 }
                 self.changed_at = None;
@@ -320,7 +400,7 @@ impl Topic {
     pub fn drop_everything(&mut self, kind: &Type) -> Vec<Fact> {
         let kind = kind.clone();
         match self.class {
-            Class::Star => vec![Fact::Whole { kind, resources: Vec::new() }],
+            Class::Star => vec![Fact::Whole { kind, resources: Vec::new(), kept: Kept::nothing() }],
             Class::Named => {
                 let gone = |key: &Name| Fact::Gone { kind: kind.clone(), class: Class::Named, key: key.clone() };
                 self.names.keys().map(gone).collect()
@@ -342,3 +422,4 @@ fn url_of(kind: &Type) -> String {
 }
 
 const INVALID_ARGUMENT: i32 = 3;
+const UNAVAILABLE: i32 = 14;

@@ -1,0 +1,182 @@
+//! From the file as it is written to a configuration that cannot be wrong, with every fault on the way.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_saphyr::{Location, Spanned};
+
+use super::raw::{self, Text};
+use super::{Config, Fault};
+use crate::downstream::{self, DrainTimes};
+use crate::protocol::limits::Limits;
+use crate::protocol::session::Variant;
+use crate::protocol::upstream::ServerRules;
+use crate::relay::ViewsOptions;
+use crate::upstream::AdsServer;
+use crate::xds::{EmptyFirst, KeyField, KeyRule, TypeInfo, TypeTable};
+
+#[derive(Default)]
+pub(super) struct Checker {
+    pub faults: Vec<Fault>,
+}
+
+impl Checker {
+    pub fn root(&mut self, raw: &raw::Root) -> Option<Config> {
+        if raw.listen.value.is_empty() {
+            self.fault(&raw.listen, "listen", "at least one address is needed");
+        }
+        let listen = raw.listen.value.iter().enumerate();
+        let listen: Vec<_> =
+            listen.filter_map(|(at, listen)| self.address(&listen.address, &format!("listen[{at}].address"))).collect();
+        let admin = raw.admin.as_ref().map(|admin| self.address(&admin.address, "admin.address"));
+        let message_bytes = raw.limits.message_bytes.unwrap_or(MESSAGE_BYTES);
+        let server = self.upstream(&raw.upstream, message_bytes);
+        let rule = self.key_rule(&raw.views);
+        let limits = self.limits(raw);
+        let table = self.types(raw);
+        let drain = DrainTimes {
+            grace: self.duration(&raw.drain.grace, "drain.grace").unwrap_or(GRACE),
+            spread: self.duration(&raw.drain.spread, "drain.spread").unwrap_or(SPREAD),
+        };
+        let downstream = downstream::Options {
+            message_bytes,
+            half_received_bytes: raw.limits.half_received_bytes.unwrap_or(HALF_RECEIVED_BYTES),
+            control_plane: raw.clients.control_plane.clone(),
+            v2: raw.clients.v2,
+        };
+        let (server, rules) = server?;
+        let views = ViewsOptions {
+            rule: rule?,
+            serve_without_node: raw.views.serve_without_node,
+            most: raw.views.limit.unwrap_or(MOST_VIEWS),
+            table,
+            limits,
+            server: rules,
+        };
+        Some(Config { listen, admin: admin.flatten(), server, views, downstream, drain })
+    }
+
+    fn upstream(&mut self, raw: &raw::Upstream, message_bytes: usize) -> Option<(AdsServer, ServerRules)> {
+        let [server] = raw.servers.value.as_slice() else {
+            self.fault(
+                &raw.servers,
+                "upstream.servers",
+                "exactly one server is needed; fallback to others is not there yet",
+            );
+            return None;
+        };
+        let uri: Result<http::Uri, _> = server.uri.value.parse();
+        match &uri {
+            Ok(uri) if uri.scheme_str() == Some("http") && uri.host().is_some() => {}
+            Ok(uri) if uri.scheme_str() == Some("https") => {
+                self.fault(&server.uri, "upstream.servers[0].uri", "TLS towards upstream is not there yet");
+            }
+            _ => {
+                self.fault(&server.uri, "upstream.servers[0].uri", &format!("{:?} is no http:// URI", server.uri.value))
+            }
+        }
+        let connect_timeout = self.duration(&server.connect_timeout, "upstream.servers[0].connect_timeout");
+        let variant = server.protocol.map(|protocol| match protocol {
+            raw::Protocol::Delta => Variant::Delta,
+            raw::Protocol::Sotw => Variant::Sotw,
+        });
+        let connect_timeout = connect_timeout.unwrap_or(CONNECT_TIMEOUT);
+        let rules = ServerRules {
+            node_always: server.node_in_every_request,
+            initial_versions: server.initial_versions,
+            empty_list: server.empty_list,
+            hold_deletions: server.hold_deletions,
+            silence_is_transient: server.resource_timer_is_transient_error,
+            fail_on_data_errors: server.fail_on_data_errors,
+        };
+        Some((AdsServer { uri: server.uri.value.clone(), variant, connect_timeout, message_bytes }, rules))
+    }
+
+    pub fn key_rule(&mut self, raw: &raw::Views) -> Option<KeyRule> {
+        let Some(key) = &raw.key else { return Some(KeyRule::default()) };
+        let mut fields = Vec::new();
+        for (at, text) in key.iter().enumerate() {
+            match KeyField::parse(&text.value) {
+                Some(field) => fields.push(field),
+                None => {
+                    let reason = format!("{:?} is no part of a node; there are {}", text.value, KeyField::all_names());
+                    self.fault(text, &format!("views.key[{at}]"), &reason);
+                }
+            }
+        }
+        (fields.len() == key.len()).then(|| KeyRule::of(fields))
+    }
+
+    fn limits(&mut self, raw: &raw::Root) -> Limits {
+        let (limits, defaults) = (&raw.limits, Limits::default());
+        Limits {
+            types: limits.types_per_stream.unwrap_or(defaults.types),
+            names: limits.names_per_type.unwrap_or(defaults.names),
+            linger: self.duration(&limits.linger, "limits.linger").unwrap_or(defaults.linger),
+            reply_bytes: limits.reply_bytes.unwrap_or(defaults.reply_bytes),
+            resource_timer: self
+                .duration(&limits.resource_timer, "limits.resource_timer")
+                .unwrap_or(defaults.resource_timer),
+            fetch_patience: self
+                .duration(&limits.fetch_patience, "limits.fetch_patience")
+                .unwrap_or(defaults.fetch_patience),
+            end_unserved: raw.clients.end_unserved,
+            ..defaults
+        }
+    }
+
+    fn types(&mut self, raw: &raw::Root) -> TypeTable {
+        let known = TypeTable::new();
+        let mut added: Vec<TypeInfo> = Vec::new();
+        for (at, entry) in raw.types.iter().enumerate() {
+            let name = entry.name.value.rsplit('/').next().unwrap_or_default();
+            if name.is_empty() {
+                self.fault(&entry.name, &format!("types[{at}].name"), "a message name is needed");
+            }
+            if added.iter().any(|info| &*info.name == name) {
+                self.fault(&entry.name, &format!("types[{at}].name"), &format!("{name} is there twice"));
+            }
+            let mut info = known.resolve(name).info().clone();
+            if let Some(after) = &entry.after {
+                let before = known.resolve(&after.value);
+                if !known.knows(before.name()) {
+                    self.fault(after, &format!("types[{at}].after"), &format!("{:?} is no built-in type", after.value));
+                }
+                (info.rank, info.removal_rank) = (before.info().rank, before.info().removal_rank);
+            }
+            info.name_field = (entry.name_field != 0).then_some(entry.name_field);
+            info.full_state = entry.full_state;
+            let wildcard = entry.empty_first_is_wildcard;
+            info.empty_first = if wildcard { EmptyFirst::Everything } else { EmptyFirst::Nothing };
+            added.push(info);
+        }
+        let table = TypeTable::with(added).with_v2(raw.clients.v2);
+        match raw.clients.virtual_hosts {
+            raw::VirtualHosts::OfRoutes => table,
+            raw::VirtualHosts::ByName => table.with_virtual_hosts_by_name(),
+        }
+    }
+
+    fn address(&mut self, text: &Text, at: &str) -> Option<SocketAddr> {
+        let address = text.value.parse();
+        address.map_err(|_| self.fault(text, at, &format!("{:?} is no address and port", text.value))).ok()
+    }
+
+    fn duration(&mut self, text: &Option<Text>, at: &str) -> Option<Duration> {
+        let text = text.as_ref()?;
+        let duration = humantime::parse_duration(&text.value);
+        duration.map_err(|error| self.fault(text, at, &format!("{:?} is no duration: {error}", text.value))).ok()
+    }
+
+    fn fault<T>(&mut self, place: &Spanned<T>, at: &str, reason: &str) {
+        let line = Some(place.referenced).filter(|place| *place != Location::UNKNOWN).map(|place| place.line());
+        self.faults.push(Fault { line, at: at.into(), reason: reason.into() });
+    }
+}
+
+const MESSAGE_BYTES: usize = 64 << 20;
+const HALF_RECEIVED_BYTES: usize = 512 << 20;
+const MOST_VIEWS: usize = 10_000;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+const GRACE: Duration = Duration::from_secs(10);
+const SPREAD: Duration = Duration::from_secs(5);

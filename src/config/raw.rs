@@ -1,0 +1,135 @@
+//! The configuration file as it is written. What may turn out wrong carries its place.
+
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+pub(super) type Text = Spanned<String>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Root {
+    pub listen: Spanned<Vec<Listen>>,
+    pub admin: Option<Listen>,
+    pub upstream: Upstream,
+    #[serde(default)]
+    pub views: Views,
+    #[serde(default)]
+    pub clients: Clients,
+    #[serde(default)]
+    pub types: Vec<TypeEntry>,
+    #[serde(default)]
+    pub limits: Limits,
+    #[serde(default)]
+    pub drain: Drain,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Listen {
+    pub address: Text,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Upstream {
+    pub servers: Spanned<Vec<Server>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Server {
+    pub uri: Text,
+    pub protocol: Option<Protocol>,
+    pub connect_timeout: Option<Text>,
+    #[serde(default)]
+    pub node_in_every_request: bool,
+    #[serde(default = "yes")]
+    pub initial_versions: bool,
+    #[serde(default = "yes")]
+    pub empty_list: bool,
+    #[serde(default)]
+    pub hold_deletions: bool,
+    #[serde(default)]
+    pub resource_timer_is_transient_error: bool,
+    #[serde(default)]
+    pub fail_on_data_errors: bool,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Protocol {
+    Delta,
+    Sotw,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Views {
+    pub key: Option<Vec<Text>>,
+    pub limit: Option<usize>,
+    #[serde(default)]
+    pub serve_without_node: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Clients {
+    pub control_plane: String,
+    pub v2: bool,
+    pub virtual_hosts: VirtualHosts,
+    pub end_unserved: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum VirtualHosts {
+    OfRoutes,
+    ByName,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TypeEntry {
+    pub name: Text,
+    #[serde(default = "first_field")]
+    pub name_field: u32,
+    #[serde(default)]
+    pub full_state: bool,
+    #[serde(default)]
+    pub empty_first_is_wildcard: bool,
+    pub after: Option<Text>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Limits {
+    pub message_bytes: Option<usize>,
+    pub half_received_bytes: Option<usize>,
+    pub types_per_stream: Option<usize>,
+    pub names_per_type: Option<usize>,
+    pub linger: Option<Text>,
+    pub reply_bytes: Option<usize>,
+    pub resource_timer: Option<Text>,
+    pub fetch_patience: Option<Text>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Drain {
+    pub grace: Option<Text>,
+    pub spread: Option<Text>,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self { control_plane: "weir".into(), v2: false, virtual_hosts: VirtualHosts::OfRoutes, end_unserved: true }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn first_field() -> u32 {
+    1
+}

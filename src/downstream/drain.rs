@@ -1,0 +1,66 @@
+//! Going away in good order: nobody new is taken on, and who is there is sent away only after it was answered (TRN-19).
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How long draining takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DrainTimes {
+    /// A stream without any answer yet is kept for so long.
+    pub grace: Duration,
+    /// Streams are ended spread over this time, so that their clients do not all come back at once.
+    pub spread: Duration,
+}
+
+/// Tells everything that serves clients when to stop.
+#[derive(Debug, Clone)]
+pub struct Drain {
+    begun: watch::Receiver<Option<Instant>>,
+    times: DrainTimes,
+}
+
+/// Begins the draining.
+#[derive(Debug)]
+pub struct DrainSwitch(watch::Sender<Option<Instant>>);
+
+impl Drain {
+    pub fn new(times: DrainTimes) -> (DrainSwitch, Self) {
+        let (sender, begun) = watch::channel(None);
+        (DrainSwitch(sender), Self { begun, times })
+    }
+
+    pub fn has_begun(&self) -> bool {
+        self.begun.borrow().is_some()
+    }
+
+    pub async fn begins(&mut self) {
+        if self.begun.wait_for(Option::is_some).await.is_err() {
+            std::future::pending::<()>().await; // whoever could begin it is gone, and everything else with it
+        }
+    }
+
+    /// When a stream without an answer has been kept long enough.
+    pub fn grace_ends(&self) -> Instant {
+        self.begun.borrow().unwrap_or_else(Instant::now) + self.times.grace
+    }
+
+    /// A stream's own share of the spread.
+    pub fn turn(&self) -> Duration {
+        let random = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
+        self.times.spread.mul_f64(random)
+    }
+
+    /// By when everything should be over.
+    pub fn longest(&self) -> Duration {
+        self.times.grace + self.times.spread
+    }
+}
+
+impl DrainSwitch {
+    pub fn begin(&self) {
+        self.0.send_replace(Some(Instant::now()));
+    }
+}
