@@ -14,7 +14,7 @@ use weir::proto::discovery::{
 use weir::proto::{Any, Request, Response};
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
-use weir::protocol::unit::{Fact, InterestChange, Wanted};
+use weir::protocol::unit::{Fact, InterestChange, Kept, Wanted};
 use weir::protocol::upstream::{Epoch, ServerRules, Upstream};
 use weir::xds::{BodyStore, TypeTable};
 
@@ -101,9 +101,13 @@ fn fact_text(fact: &Fact) -> String {
     match fact {
         Fact::Set { class, key, .. } => format!("{class:?} {key} set"),
         Fact::Gone { class, key, .. } => format!("{class:?} {key} gone"),
-        Fact::Whole { resources, .. } => {
+        Fact::Whole { resources, kept, .. } => {
             let names: BTreeSet<_> = resources.iter().map(|resource| resource.name.to_string()).collect();
-            format!("whole {names:?}")
+            match kept {
+                Kept::These(kept) if kept.is_empty() => format!("whole {names:?}"),
+                Kept::These(kept) => format!("whole {names:?} and {kept:?}"),
+                Kept::Everything => format!("whole {names:?} and all that was there"),
+            }
         }
         Fact::Piece { flawed, .. } => if *flawed { "flawed piece" } else { "piece" }.into(),
         Fact::Interrupted { .. } => "interrupted".into(),
@@ -415,4 +419,205 @@ fn a_change_of_variant_does_not_keep_what_was_deleted_meanwhile() {
     bench.upstream.streams()[0].speak(Variant::Delta);
     bench.open();
     assert_eq!(bench.requests(0), ["C +[] -[] {a:,b:} n with node"], "the server has to say what became of them");
+}
+
+fn wrapped(url: &str, name: &str, version: &str, change: impl FnOnce(&mut Resource)) -> Response {
+    let mut resource =
+        Resource { version: version.into(), name: name.into(), resource: Some(any(url, name)), ..Default::default() };
+    change(&mut resource);
+    Response::Delta(DeltaDiscoveryResponse {
+        resources: vec![resource],
+        type_url: url.into(),
+        nonce: format!("{version}!"),
+        ..Default::default()
+    })
+}
+
+fn error(code: i32) -> Vec<ResourceError> {
+    let resource_name = Some(ResourceName { name: "a".into(), ..Default::default() });
+    vec![ResourceError { resource_name, error_detail: Some(Status { code, ..Default::default() }) }]
+}
+
+fn asked(variant: Variant, url: &str, names: &[&str], rules: ServerRules) -> Bench {
+    let mut bench = Bench::with(variant, rules);
+    names.iter().for_each(|name| bench.want(url, name, true));
+    bench.open();
+    bench.requests(0);
+    bench
+}
+
+#[test]
+fn up_1_a_server_that_wants_the_node_in_every_request_gets_it() {
+    let rules = ServerRules { node_always: true, ..ServerRules::default() };
+    let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
+    bench.respond(0, delta(CDS, &["a"], &[], "1"));
+    assert_eq!(bench.requests(0), ["C +[] -[] {} n1! with node"]);
+}
+
+#[test]
+fn up_9_a_server_that_takes_an_empty_list_for_everything_is_left_with_the_last_names() {
+    let rules = ServerRules { empty_list: false, ..ServerRules::default() };
+    let mut bench = asked(Variant::Sotw, LDS, &["a"], rules);
+    bench.want(LDS, "a", false);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), [""; 0]);
+    assert_eq!(bench.respond(0, sotw(LDS, &["a"], "1")), [""; 0], "and what comes is for nobody");
+    assert_eq!(bench.requests(0), ["L [a] v1 n1!"]);
+    let mut bench = asked(Variant::Sotw, LDS, &["a"], ServerRules::default());
+    bench.want(LDS, "a", false);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["L [] v n"]);
+    assert_eq!(bench.respond(0, sotw(LDS, &["x"], "1")), [""; 0], "an old server sends everything then");
+}
+
+#[test]
+fn up_16_what_a_server_without_initial_versions_does_not_send_again_is_gone() {
+    let rules = ServerRules { initial_versions: false, ..ServerRules::default() };
+    let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
+    bench.respond(0, delta(CDS, &["a", "b", "c"], &[], "1"));
+    bench.requests(0);
+    bench.end(0);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C +[] -[] {} n with node"], "told nothing of what is held");
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "it has not said a word yet");
+    bench.respond(0, delta(CDS, &["a"], &[], "2"));
+    bench.later(Duration::from_secs(4));
+    bench.respond(0, delta(CDS, &["b"], &[], "3"));
+    assert_eq!(bench.later(Duration::from_secs(4)), [""; 0]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Star c gone"]);
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
+}
+
+#[test]
+fn up_15_after_a_reconnect_with_versions_what_is_not_mentioned_stays() {
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    bench.respond(0, delta(CDS, &["a", "b"], &[], "1"));
+    bench.end(0);
+    bench.open();
+    bench.requests(0);
+    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "2")), ["Star b set", "piece"]);
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
+}
+
+#[test]
+fn up_37_silence_is_trouble_where_the_server_says_so() {
+    let rules = ServerRules { silence_is_transient: true, ..ServerRules::default() };
+    let mut bench = asked(Variant::Sotw, EDS, &["a"], rules);
+    assert_eq!(bench.later(Duration::from_secs(29)), [""; 0]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["a error 14"]);
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
+    assert_eq!(bench.respond(0, sotw(EDS, &["a"], "1")), ["Named a set"]);
+}
+
+#[test]
+fn up_40_a_heartbeat_prolongs_what_is_held_and_what_may_have_died_is_not_stated() {
+    let ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerRules::default());
+    assert_eq!(bench.respond(0, wrapped(EDS, "a", "1", |resource| resource.ttl = ttl)), ["Named a set"]);
+    bench.requests(0);
+    let beat = |version: &str| {
+        wrapped(EDS, "a", version, |resource| {
+            resource.ttl = ttl;
+            resource.resource = None;
+        })
+    };
+    assert_eq!(bench.respond(0, beat("1")), ["Named a lives for Some(60s)"]);
+    assert_eq!(bench.requests(0), ["C +[] -[] {} n1!"]);
+    assert_eq!(bench.respond(0, beat("2")), [""; 0], "of another version it is no heartbeat, and refused");
+    assert_eq!(bench.requests(0), ["C +[] -[] {} n2! NACK"]);
+    bench.end(0);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C +[a] -[] {} n with node"]);
+}
+
+#[test]
+fn up_29_a_heartbeat_in_sotw_deletes_nothing() {
+    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerRules::default());
+    bench.respond(0, sotw(CDS, &["a", "b"], "1"));
+    let mut wrapper = Resource { version: "1".into(), name: "a".into(), ..Default::default() };
+    wrapper.ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+    let value = prost::Message::encode_to_vec(&wrapper).into();
+    let beat = Any { type_url: "type.googleapis.com/envoy.service.discovery.v3.Resource".into(), value };
+    let response = |resources: Vec<Any>| {
+        let (version_info, type_url, nonce) = ("1".into(), CDS.into(), "x".into());
+        Response::Sotw(DiscoveryResponse { version_info, resources, type_url, nonce, ..Default::default() })
+    };
+    assert_eq!(bench.respond(0, response(vec![beat.clone()])), ["Star a lives for Some(60s)"]);
+    let both = bench.respond(0, response(vec![beat, any(CDS, "c")]));
+    assert_eq!(both, ["Star a lives for Some(60s)", "whole {\"c\"} and {\"a\"}"]);
+}
+
+#[test]
+fn delta_22_and_delta_29_a_removal_of_what_was_asked_for_by_alias_reaches_the_alias() {
+    let vhds = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
+    let mut bench = asked(Variant::Delta, vhds, &["r/alias", "r/plain"], ServerRules::default());
+    let aliased = wrapped(vhds, "r/host", "1", |resource| resource.aliases = vec!["r/alias".into()]);
+    assert_eq!(bench.respond(0, aliased), ["Named r/alias set"]);
+    assert_eq!(bench.respond(0, delta(vhds, &["r/plain"], &[], "2")), ["Named r/plain set"]);
+    bench.end(0);
+    bench.open();
+    assert_eq!(bench.requests(0), ["V +[r/alias,r/plain] -[] {r/host:1,r/plain:2} n with node"]);
+    let gone = bench.respond(0, delta(vhds, &[], &["r/host", "r/plain"], "3"));
+    assert_eq!(gone, ["Named r/alias gone", "Named r/plain gone"]);
+    let nowhere = wrapped(vhds, "r/alias", "4", |resource| {
+        resource.aliases = vec!["r/alias".into()];
+        resource.resource = None;
+    });
+    assert_eq!(bench.respond(0, nowhere), ["Named r/alias gone"], "DELTA-39, DELTA-40: and no heartbeat");
+}
+
+#[test]
+fn xlat_20_and_up_47_what_is_deleted_is_kept_where_that_is_wished() {
+    let rules = ServerRules { hold_deletions: true, ..ServerRules::default() };
+    let mut bench = asked(Variant::Sotw, LDS, &["a", "b"], rules.clone());
+    bench.respond(0, sotw(LDS, &["a", "b"], "1"));
+    assert_eq!(bench.respond(0, sotw(LDS, &["b"], "2")), ["Named b set"]);
+    let mut bench = asked(Variant::Sotw, LDS, &["*"], rules.clone());
+    bench.respond(0, sotw(LDS, &["a", "b"], "1"));
+    assert_eq!(bench.respond(0, sotw(LDS, &["b"], "2")), ["whole {\"b\"} and all that was there"]);
+    let mut bench = asked(Variant::Delta, EDS, &["a", "never"], rules);
+    bench.respond(0, delta(EDS, &["a"], &[], "1"));
+    assert_eq!(
+        bench.respond(0, delta(EDS, &[], &["a", "never"], "2")),
+        ["Named never gone"],
+        "nothing to keep of that"
+    );
+    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerRules::default());
+    bench.respond(0, delta(EDS, &["a"], &[], "1"));
+    assert_eq!(bench.respond(0, delta(EDS, &[], &["a"], "2")), ["Named a gone"]);
+}
+
+#[test]
+fn up_47_a_server_may_mean_by_not_allowed_that_it_is_to_be_dropped() {
+    for (fail_on_data_errors, facts) in
+        [(false, ["a error 7"].as_slice()), (true, ["Named a gone", "a error 7"].as_slice())]
+    {
+        let rules = ServerRules { fail_on_data_errors, ..ServerRules::default() };
+        let mut bench = asked(Variant::Delta, EDS, &["a"], rules);
+        bench.respond(0, delta(EDS, &["a"], &[], "1"));
+        let Response::Delta(mut response) = delta(EDS, &[], &[], "2") else { unreachable!() };
+        response.resource_errors = error(7);
+        assert_eq!(bench.respond(0, Response::Delta(response)), facts);
+    }
+}
+
+#[test]
+fn trn_3_what_exists_in_delta_alone_is_not_asked_for_in_sotw_and_not_called_absent() {
+    let vhds = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(vhds, "r/a", true);
+    bench.want(EDS, "e", true);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C [e] v n with node"]);
+    assert_eq!(bench.later(Duration::from_secs(60)), ["Named e gone"]);
+}
+
+#[test]
+fn up_17_what_is_wanted_once_more_is_asked_for_once_more() {
+    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerRules::default());
+    bench.respond(0, delta(EDS, &["a"], &[], "1"));
+    bench.requests(0);
+    bench.want(EDS, "a", true);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["C +[a] -[] {} n"]);
 }

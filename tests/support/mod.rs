@@ -9,14 +9,15 @@ use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Resource a
 use weir::proto::{Any, Request};
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
-use weir::protocol::session::{Client, Reply, Session, Step, Variant};
-use weir::protocol::unit::{Class, Fact, Kept, Leases, SessionId, Unit, Wanted};
+use weir::protocol::session::{Client, Fetched, Reply, Session, Step, Variant};
+use weir::protocol::unit::{Class, Fact, Kept, Leases, NamedError, SessionId, Unit, Wanted};
 use weir::xds::{BodyStore, Resource, Type, TypeTable};
 
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 pub const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 pub const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 pub const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+pub const VHDS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 
 pub struct Bench {
     pub unit: Unit,
@@ -34,7 +35,11 @@ impl Bench {
     }
 
     pub fn with(limits: Limits) -> Self {
-        let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(limits));
+        Self::of(limits, TypeTable::new())
+    }
+
+    pub fn of(limits: Limits, table: TypeTable) -> Self {
+        let (table, limits) = (Arc::new(table), Arc::new(limits));
         Self {
             unit: Unit::new(table.clone(), limits.clone()),
             sessions: BTreeMap::new(),
@@ -74,6 +79,23 @@ impl Bench {
         self.apply(facts);
     }
 
+    /// Upstream gives one resource to those who asked by `key`, or to `*` if the key is that.
+    pub fn give(&mut self, url: &str, key: &str, content: &str, change: impl FnOnce(&mut Wrapper)) {
+        let mut wrapper = wrapper(url, key, content);
+        change(&mut wrapper);
+        let kind = self.kind(url);
+        let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &mut self.store).unwrap());
+        let class = if key == "*" { Class::Star } else { Class::Named };
+        let key = if key == "*" { resource.name.clone() } else { key.into() };
+        self.apply(vec![Fact::Set { kind, class, key, resource }]);
+    }
+
+    /// Upstream says that something is wrong with a name.
+    pub fn trouble(&mut self, url: &str, name: &str, code: i32) {
+        let error = Arc::new(NamedError { code, message: "as upstream says".into() });
+        self.apply(vec![Fact::Error { kind: self.kind(url), key: name.into(), error }]);
+    }
+
     pub fn remove(&mut self, url: &str, name: &str) {
         let gone = |class| Fact::Gone { kind: self.kind(url), class, key: name.into() };
         let facts = [Class::Star, Class::Named].map(gone).into();
@@ -104,16 +126,7 @@ impl Bench {
 
     pub fn resource(&mut self, url: &str, name: &str, content: &str) -> Arc<Resource> {
         let kind = self.kind(url);
-        let mut body = vec![0x0a, u8::try_from(name.len()).unwrap()];
-        body.extend(name.bytes());
-        if url == CDS {
-            body.extend([0x1a, 4, 0x0a, 2, 0x1a, 0]); // its endpoints come over ADS, under its own name
-        }
-        body.extend([0xc2, 0x3e, u8::try_from(content.len()).unwrap()]);
-        body.extend(content.bytes());
-        let resource = Some(Any { type_url: url.into(), value: body.into() });
-        let wrapper = Wrapper { name: name.into(), resource, ..Default::default() };
-        Arc::new(Resource::from_wrapper(0, wrapper, &kind, &mut self.store).unwrap())
+        Arc::new(Resource::from_wrapper(0, wrapper(url, name, content), &kind, &mut self.store).unwrap())
     }
 
     pub fn request(&mut self, id: SessionId, request: Request) {
@@ -142,6 +155,13 @@ impl Bench {
         );
     }
 
+    /// A SotW client's answer to the only reply it had so far; a delta client needs none.
+    pub fn sotw_ack(&mut self, id: SessionId, variant: Variant, url: &str, names: &[&str]) {
+        if variant == Variant::Sotw {
+            self.sotw(id, url, names, "1");
+        }
+    }
+
     pub fn delta(&mut self, id: SessionId, url: &str, on: &[&str], off: &[&str]) {
         self.request(
             id,
@@ -154,17 +174,29 @@ impl Bench {
         );
     }
 
-    pub fn poll(&mut self, id: SessionId) -> Option<Reply> {
+    pub fn step(&mut self, id: SessionId) -> Step {
         let state = self.unit.state().clone();
         let session = self.sessions.get_mut(&id).unwrap();
-        match session.poll(&state, &mut self.leases, self.now) {
+        session.poll(&state, &mut self.leases, self.now)
+    }
+
+    pub fn poll(&mut self, id: SessionId) -> Option<Reply> {
+        match self.step(id) {
             Step::Reply(reply) => Some(reply),
             Step::Idle(_) => None,
             Step::End(end) => panic!("the session ended: {end:?}"),
         }
     }
 
-    /// Everything that can be said now, as `type +set -removed`, with types by their first letter.
+    /// One answer to what a client asked once, now or as the last chance.
+    pub fn fetch(&mut self, id: SessionId, at_last: bool) -> Fetched {
+        let state = self.unit.state().clone();
+        let session = self.sessions.get_mut(&id).unwrap();
+        session.fetch(&state, &mut self.leases, self.now, at_last)
+    }
+
+    /// Everything that can be said now, as `type set -removed`, with types by their first letter. `~` marks a heartbeat, `?` an
+    /// alias that leads to nothing, `!` an error with its code, and `(5)` what is left of a life in seconds.
     pub fn said(&mut self, id: SessionId) -> Vec<String> {
         std::iter::from_fn(|| self.poll(id)).map(|reply| text_of(&reply)).collect()
     }
@@ -190,12 +222,31 @@ impl Bench {
 
 pub fn text_of(reply: &Reply) -> String {
     let letter = reply.kind.name().rsplit('.').next().and_then(|name| name.chars().next()).unwrap_or('?');
-    let mut set: Vec<_> = reply.resources.iter().map(|resource| resource.name.to_string()).collect();
-    let mut removed: Vec<_> = reply.removed.iter().map(ToString::to_string).collect();
+    let ttl = |at| reply.ttls.iter().find(|(of, _)| *of == at).map(|(_, ttl)| format!("({})", ttl.as_secs()));
+    let named = |(at, resource): (usize, &Arc<Resource>)| format!("{}{}", resource.name, ttl(at).unwrap_or_default());
+    let mut set: Vec<_> = reply.resources.iter().enumerate().map(named).collect();
+    set.extend(reply.heartbeats.iter().map(|beat| format!("~{}({})", beat.name, beat.ttl.as_secs())));
+    set.extend(reply.unresolved.iter().map(|alias| format!("?{alias}")));
+    set.extend(reply.errors.iter().map(|(name, error)| format!("!{name}:{}", error.code)));
+    let constrained = reply.constrained.iter().map(|(name, _)| format!("{name}[]"));
+    let mut removed: Vec<_> = reply.removed.iter().map(ToString::to_string).chain(constrained).collect();
     set.sort();
     removed.sort();
     let removed = if removed.is_empty() { String::new() } else { format!(" -{}", removed.join(",")) };
     format!("{letter} {}{removed}", set.join(","))
+}
+
+/// A resource of a type whose name is the first field, with some content beside it.
+pub fn wrapper(url: &str, name: &str, content: &str) -> Wrapper {
+    let mut body = vec![0x0a, u8::try_from(name.len()).unwrap()];
+    body.extend(name.bytes());
+    if url == CDS {
+        body.extend([0x1a, 4, 0x0a, 2, 0x1a, 0]); // its endpoints come over ADS, under its own name
+    }
+    body.extend([0xc2, 0x3e, u8::try_from(content.len()).unwrap()]);
+    body.extend(content.bytes());
+    let resource = Some(Any { type_url: url.into(), value: body.into() });
+    Wrapper { name: name.into(), resource, ..Default::default() }
 }
 
 pub fn refusal(code: i32) -> Option<Status> {

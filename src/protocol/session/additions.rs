@@ -12,7 +12,7 @@ use super::{Attempt, May, View};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::unit::{Class, Entry, Known, NamedError, Presence, Seq};
-use crate::xds::{Name, Resource, SetVersion, Type};
+use crate::xds::{EmptyFirst, Name, Resource, SetVersion, Type};
 
 impl Subscription {
     pub(super) fn additions(&mut self, kind: &Type, view: &View, may: May) -> Attempt {
@@ -37,8 +37,9 @@ impl Subscription {
         if round.kept_back {
             return Attempt::Blocked(unanswered);
         }
-        // More of a set may come, and what points at it had better come later.
-        if self.star.is_some() && !whole {
+        // More of a set may come, and what points at it had better come later. Not so with virtual hosts: where these are given
+        // on demand alone, nobody ever answers the wildcard.
+        if self.star.is_some() && !whole && kind.info().empty_first != EmptyFirst::UnderRoutes {
             return Attempt::Unknown(self.star_whole_at(kind, view));
         }
         Attempt::Nothing

@@ -1,0 +1,249 @@
+//! The relay as a server of delta (spec section 5).
+
+use weir::proto::Request;
+use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceName};
+use weir::protocol::session::{Answer, Variant};
+
+use super::support::{Bench, CDS, EDS, refusal};
+use super::warm;
+
+#[test]
+fn delta_18_the_doc_sequence_of_wildcards() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &[], &[]);
+    assert_eq!(bench.said(client), ["C a,b,c"]);
+    bench.delta(client, CDS, &["a"], &[]);
+    assert_eq!(bench.said(client), ["C a"]);
+    bench.set(CDS, &[("b", "2")]);
+    assert_eq!(bench.said(client), ["C b"], "the wildcard is still there");
+    bench.delta(client, CDS, &[], &["*"]);
+    bench.set(CDS, &[("a", "3"), ("b", "3")]);
+    assert_eq!(bench.said(client), ["C a"], "only the name is left");
+    bench.delta(client, CDS, &[], &["a"]);
+    bench.set(CDS, &[("a", "4"), ("b", "4")]);
+    assert_eq!(bench.said(client), [""; 0]);
+}
+
+#[test]
+fn delta_20_everything_asked_for_and_left_in_one_breath_is_nothing() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["*"], &["*"]);
+    assert_eq!(bench.said(client), [""; 0]);
+}
+
+#[test]
+fn delta_6_a_refused_resource_comes_again_only_when_asked_for() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["a"], &[]);
+    bench.said(client);
+    let nack = DeltaDiscoveryRequest {
+        type_url: CDS.into(),
+        response_nonce: "1".into(),
+        error_detail: refusal(13),
+        ..Default::default()
+    };
+    bench.request(client, Request::Delta(nack));
+    bench.later(60_000);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.delta(client, CDS, &["a"], &[]);
+    assert_eq!(bench.said(client), ["C a"], "DELTA-10");
+}
+
+#[test]
+fn delta_3_a_subscription_counts_whatever_its_nonce() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    let request = DeltaDiscoveryRequest {
+        type_url: EDS.into(),
+        resource_names_subscribe: vec!["b".into()],
+        response_nonce: "bogus".into(),
+        ..Default::default()
+    };
+    bench.request(client, Request::Delta(request));
+    assert_eq!(bench.said(client), ["C b"]);
+}
+
+#[test]
+fn delta_30_delta_31_and_delta_32_absence_is_told_on_evidence_and_is_not_final() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, EDS, &["missing"], &[]);
+    bench.later(100_000);
+    assert_eq!(bench.said(client), [""; 0], "unknown is not absent");
+    bench.remove(EDS, "missing");
+    assert_eq!(bench.said(client), ["C  -missing"]);
+    bench.set(EDS, &[("missing", "1")]);
+    assert_eq!(bench.said(client), ["C missing"]);
+}
+
+#[test]
+fn delta_24_a_name_left_under_the_wildcard_is_answered_with_what_the_wildcard_shows() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["*", "a", "z"], &[]);
+    bench.remove(CDS, "z");
+    bench.said(client);
+    bench.delta(client, CDS, &[], &["a"]);
+    assert_eq!(bench.said(client), ["C a"]);
+    bench.delta(client, CDS, &[], &["z"]);
+    assert_eq!(bench.said(client), ["C  -z"]);
+}
+
+#[test]
+fn delta_11_a_name_is_answered_though_the_client_says_it_has_it() {
+    let mut bench = warm();
+    let (probe, client) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
+    bench.delta(probe, EDS, &["a"], &[]);
+    let version = bench.poll(probe).unwrap().resources[0].full.to_string();
+    let come_back = |url: &str, names: &[&str]| {
+        Request::Delta(DeltaDiscoveryRequest {
+            type_url: url.into(),
+            resource_names_subscribe: names.iter().map(ToString::to_string).collect(),
+            initial_resource_versions: [("a".to_owned(), version.clone())].into(),
+            ..Default::default()
+        })
+    };
+    bench.request(client, come_back(EDS, &["a"]));
+    assert_eq!(bench.said(client), ["C a"]);
+}
+
+#[test]
+fn delta_13_and_delta_15_what_is_gone_since_is_removed_and_what_is_not_asked_for_is_ignored() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    let stated = [("a", "x"), ("old", "x")].map(|(name, version)| (name.to_owned(), version.to_owned()));
+    let request = |names: &[&str]| {
+        Request::Delta(DeltaDiscoveryRequest {
+            type_url: CDS.into(),
+            resource_names_subscribe: names.iter().map(ToString::to_string).collect(),
+            initial_resource_versions: stated.clone().into(),
+            ..Default::default()
+        })
+    };
+    bench.request(client, request(&["*"]));
+    assert_eq!(bench.said(client), ["C a,b,c", "C  -old"]);
+    let named = bench.client(Variant::Delta);
+    bench.request(named, request(&["a"]));
+    assert_eq!(bench.said(named), ["C a"], "nothing is said of old");
+}
+
+#[test]
+fn delta_48_a_large_answer_comes_in_pieces_and_none_is_lost_between_them() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["*"], &[]);
+    let content = "x".repeat(120);
+    let names: Vec<_> = (0..30_000).map(|number| format!("c{number}")).collect();
+    let set: Vec<_> = names.iter().map(|name| (name.as_str(), content.as_str())).collect();
+    bench.whole(CDS, &set);
+    let mut sizes = Vec::new();
+    while let Some(reply) = bench.poll(client) {
+        sizes.push(reply.resources.len());
+        // The set changes under it; what comes later in the journal is still told.
+        bench.set(CDS, &[(&names[29_999], &sizes.len().to_string())]);
+        if sizes.len() > 20 {
+            break;
+        }
+    }
+    assert!(sizes.len() > 2 && sizes.iter().sum::<usize>() >= 30_000, "{sizes:?}");
+}
+
+#[test]
+fn delta_49_a_removed_variant_is_named_with_what_it_was_a_variant_for() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, EDS, &["a", "b"], &[]);
+    bench.set(EDS, &[("b", "1")]);
+    bench.give(EDS, "a", "1", |wrapper| {
+        let constraints = Some([0x0a, 3, 0x0a, 1, b'k'].as_slice().into());
+        wrapper.name.clear();
+        wrapper.resource_name = Some(ResourceName { name: "a".into(), dynamic_parameter_constraints: constraints });
+    });
+    assert_eq!(bench.said(client), ["C a,b"]);
+    bench.remove(EDS, "a");
+    bench.remove(EDS, "b");
+    assert_eq!(bench.said(client), ["C  -a[],b"]);
+}
+
+#[test]
+fn delta_16_nothing_is_judged_against_a_set_that_is_not_known() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    let stated = (0..100).map(|number| (format!("c{number}"), "x".to_owned())).collect();
+    let request =
+        DeltaDiscoveryRequest { type_url: CDS.into(), initial_resource_versions: stated, ..Default::default() };
+    bench.request(client, Request::Delta(request));
+    bench.later(100_000);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.whole(CDS, &[("c1", "1")]);
+    let told: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();
+    let removed: usize = told.iter().map(|reply| reply.removed.len()).sum();
+    assert_eq!((told[0].resources.len(), removed), (1, 99));
+}
+
+#[test]
+fn delta_19_and_delta_26_an_empty_set_after_names_is_nothing_and_leaving_the_wildcard_owes_nothing() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["*"], &[]);
+    bench.said(client);
+    bench.delta(client, CDS, &[], &["*"]);
+    assert_eq!(bench.said(client), [""; 0], "no removals");
+    bench.delta(client, CDS, &[], &[]);
+    bench.set(CDS, &[("a", "2")]);
+    assert_eq!(bench.said(client), [""; 0]);
+}
+
+#[test]
+fn delta_23_and_delta_25_leaving_a_name_needs_no_word_and_leaving_what_was_never_asked_for_none_either() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, EDS, &["a", "b"], &[]);
+    bench.said(client);
+    bench.delta(client, EDS, &[], &["a", "z"]);
+    bench.set(EDS, &[("a", "2")]);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.set(EDS, &[("b", "2")]);
+    assert_eq!(bench.said(client), ["C b"]);
+}
+
+#[test]
+fn delta_27_what_was_due_to_a_name_goes_with_its_subscription() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, EDS, &["a", "b"], &[]);
+    bench.said(client);
+    bench.set(EDS, &[("a", "2")]);
+    bench.remove(EDS, "b");
+    bench.delta(client, EDS, &[], &["a", "b"]);
+    assert_eq!(bench.said(client), [""; 0]);
+}
+
+#[test]
+fn delta_1_delta_5_and_delta_7_nonces_are_never_twice_the_same_and_no_ack_is_waited_for() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, EDS, &["a"], &[]);
+    let mut nonces = std::collections::BTreeSet::new();
+    for round in 0..20 {
+        bench.set(EDS, &[("a", &round.to_string())]);
+        assert!(nonces.insert(bench.poll(client).unwrap().nonce));
+    }
+    let ack = DeltaDiscoveryRequest { type_url: EDS.into(), response_nonce: "20".into(), ..Default::default() };
+    let now = bench.now;
+    let answer = bench.sessions.get_mut(&client).unwrap().on_request(Request::Delta(ack), now);
+    assert_eq!(answer, Some(Answer::Ack { nonce: 20, stale: false }));
+}
+
+#[test]
+fn delta_8_and_delta_33_a_name_both_wanted_and_left_is_left_and_none_is_said_twice() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, EDS, &["a", "b", "b"], &["a"]);
+    assert_eq!(bench.said(client), ["C b"]);
+    bench.delta(client, CDS, &["*", "a"], &[]);
+    assert_eq!(bench.said(client), ["C a,b,c"]);
+}

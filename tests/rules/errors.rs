@@ -1,0 +1,148 @@
+//! What is wrong with single names, and who is told (TP3, A88).
+
+use weir::proto::Request;
+use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceLocator};
+use weir::protocol::session::{Client, End, Step, Variant};
+use weir::protocol::unit::SessionId;
+
+use super::support::{Bench, CDS, EDS, LDS};
+use super::warm;
+
+const UNAVAILABLE: i32 = 14;
+const PERMISSION_DENIED: i32 = 7;
+
+/// A client that reads errors, and one that does not.
+fn two(bench: &mut Bench, variant: Variant, url: &str, names: &[&str]) -> [SessionId; 2] {
+    [true, false].map(|errors| {
+        let id = bench.add(Client { errors, ..Client::plain(variant) });
+        match variant {
+            Variant::Delta => bench.delta(id, url, names, &[]),
+            Variant::Sotw => bench.sotw(id, url, names, ""),
+        }
+        id
+    })
+}
+
+#[test]
+fn sotw_52_and_up_46_an_error_is_told_once_and_again_to_those_who_come_later() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new();
+        let [reads, does_not] = two(&mut bench, variant, EDS, &["a", "b"]);
+        bench.trouble(EDS, "a", UNAVAILABLE);
+        bench.set(EDS, &[("b", "1")]);
+        assert_eq!(bench.said(reads), ["C !a:14,b"], "{variant:?}");
+        assert_eq!(bench.said(does_not), ["C b"]);
+        bench.trouble(EDS, "a", UNAVAILABLE);
+        bench.later(1_000);
+        assert_eq!((bench.said(reads), bench.said(does_not)), (vec![], vec![]), "no news");
+        let [late, _] = two(&mut bench, variant, EDS, &["a"]);
+        assert_eq!(bench.said(late), ["C !a:14"]);
+        bench.set(EDS, &[("a", "1")]);
+        bench.later(1_000);
+        assert_eq!((bench.said(reads), bench.said(does_not)), (vec!["C a".into()], vec!["C a".into()]));
+    }
+}
+
+#[test]
+fn up_44_and_up_47_a_passing_trouble_keeps_the_value_and_its_end_is_told() {
+    let mut bench = Bench::new();
+    let [reads, does_not] = two(&mut bench, Variant::Delta, EDS, &["a"]);
+    bench.set(EDS, &[("a", "1")]);
+    bench.said(reads);
+    bench.said(does_not);
+    bench.trouble(EDS, "a", UNAVAILABLE);
+    assert_eq!((bench.said(reads), bench.said(does_not)), (vec!["C !a:14".into()], vec![]));
+    let [late, plain] = two(&mut bench, Variant::Delta, EDS, &["a"]);
+    assert_eq!(bench.said(late), ["C a", "C !a:14"], "a name in error is not in the same reply");
+    assert_eq!(bench.said(plain), ["C a"]);
+    bench.set(EDS, &[("a", "1")]);
+    assert_eq!(bench.said(reads), ["C a"], "the same again is how it is well");
+    assert_eq!(bench.said(does_not), [""; 0]);
+}
+
+#[test]
+fn sotw_53_and_sotw_54_a_complete_set_is_right_without_its_errors() {
+    let mut bench = Bench::new();
+    let [reads, does_not] = two(&mut bench, Variant::Sotw, LDS, &["a", "b"]);
+    bench.set(LDS, &[("a", "1")]);
+    assert_eq!((bench.said(reads), bench.said(does_not)), (vec!["L a".into()], vec!["L a".into()]));
+    bench.trouble(LDS, "b", UNAVAILABLE);
+    bench.later(1_000);
+    assert_eq!((bench.said(reads), bench.said(does_not)), (vec!["L !b:14,a".into()], vec![]));
+    let everything = bench.add(Client { errors: true, ..Client::plain(Variant::Sotw) });
+    bench.sotw(everything, LDS, &[], "");
+    bench.whole(LDS, &[("a", "1")]);
+    assert_eq!(bench.said(everything), ["L a"], "not of a wildcard");
+}
+
+#[test]
+fn sotw_55_absence_is_an_error_to_who_reads_errors_and_silence_to_others() {
+    let mut bench = warm();
+    let [reads, does_not] = two(&mut bench, Variant::Sotw, EDS, &["a", "missing"]);
+    bench.said(reads);
+    bench.said(does_not);
+    bench.remove(EDS, "missing");
+    bench.later(1_000);
+    assert_eq!(bench.said(reads), ["C !missing:5"]);
+    assert_eq!(bench.said(does_not), [""; 0], "never an empty stand-in");
+    bench.later(1_000);
+    assert_eq!(bench.said(reads), [""; 0]);
+}
+
+#[test]
+fn delta_50_and_xlat_21_what_is_not_allowed_is_absent_and_says_why() {
+    let mut bench = Bench::new();
+    let [reads, does_not] = two(&mut bench, Variant::Delta, EDS, &["a"]);
+    bench.remove(EDS, "a");
+    bench.trouble(EDS, "a", PERMISSION_DENIED);
+    assert_eq!((bench.said(reads), bench.said(does_not)), (vec!["C !a:7 -a".into()], vec!["C  -a".into()]));
+}
+
+#[test]
+fn xlat_22_a_removal_of_what_is_held_says_why() {
+    let mut bench = Bench::new();
+    let [reads, _] = two(&mut bench, Variant::Delta, EDS, &["a"]);
+    bench.set(EDS, &[("a", "1")]);
+    bench.said(reads);
+    bench.remove(EDS, "a");
+    bench.trouble(EDS, "a", PERMISSION_DENIED);
+    assert_eq!(bench.said(reads), ["C !a:7 -a"]);
+    assert_eq!(bench.said(reads), [""; 0]);
+}
+
+#[test]
+fn key_18_a_locator_with_parameters_is_an_error_and_no_wildcard() {
+    let mut bench = warm();
+    let [reads, _] = two(&mut bench, Variant::Delta, EDS, &["b"]);
+    bench.said(reads);
+    let locator =
+        ResourceLocator { name: "a".into(), dynamic_parameters: [("env".to_owned(), "prod".to_owned())].into() };
+    let request = DeltaDiscoveryRequest {
+        type_url: CDS.into(),
+        resource_locators_subscribe: vec![locator],
+        ..Default::default()
+    };
+    bench.request(reads, Request::Delta(request));
+    assert_eq!(bench.said(reads), ["C !a:12"]);
+    bench.set(CDS, &[("a", "2")]);
+    assert_eq!(bench.said(reads), [""; 0]);
+}
+
+#[test]
+fn xlat_36_a_new_grpc_client_without_hope_is_ended_and_others_wait() {
+    let mut bench = Bench::new();
+    let grpc = Client { grpc: true, errors: true, ..Client::plain(Variant::Sotw) };
+    let (lost, envoy, served) = (bench.add(grpc.clone()), bench.client(Variant::Sotw), bench.add(grpc));
+    for id in [lost, envoy] {
+        bench.sotw(id, EDS, &["a"], "");
+        assert_eq!(bench.said(id), [""; 0], "the connection is still being made");
+    }
+    bench.sotw(served, EDS, &["b"], "");
+    bench.set(EDS, &[("b", "1")]);
+    assert_eq!(bench.said(served), ["C b"]);
+    bench.unit.on_source(false, true);
+    bench.publish();
+    assert!(matches!(bench.step(lost), Step::End(End::Unserved)));
+    assert!(matches!(bench.step(envoy), Step::Idle(_)));
+    assert!(matches!(bench.step(served), Step::Idle(_)), "it had an answer");
+}

@@ -1,0 +1,145 @@
+//! How long a resource lives (TTL), and what must not be answered from memory.
+
+use std::time::Duration;
+
+use weir::proto::discovery::{Resource as Wrapper, resource::CacheControl};
+use weir::protocol::session::{Client, Variant};
+use weir::protocol::unit::{Class, Fact, SessionId};
+
+use super::support::{Bench, CDS, EDS};
+
+fn mortal(seconds: i64) -> impl Fn(&mut Wrapper) {
+    move |wrapper| wrapper.ttl = Some(prost_types::Duration { seconds, nanos: 0 })
+}
+
+fn refresh(bench: &mut Bench, class: Class, name: &str, seconds: u64) {
+    let (kind, key, ttl) = (bench.kind(EDS), name.into(), Some(Duration::from_secs(seconds)));
+    bench.apply(vec![Fact::Refresh { kind, class, key, ttl }]);
+}
+
+/// A client that runs TTLs by itself, and one that does not.
+fn two(bench: &mut Bench, variant: Variant, names: &[&str]) -> [SessionId; 2] {
+    [true, false].map(|ttl| {
+        let id = bench.add(Client { ttl, wrappers: true, ..Client::plain(variant) });
+        match variant {
+            Variant::Delta => bench.delta(id, EDS, names, &[]),
+            Variant::Sotw => bench.sotw(id, EDS, names, ""),
+        }
+        id
+    })
+}
+
+#[test]
+fn delta_46_xlat_28_and_sotw_50_a_life_is_told_and_prolonged_to_those_who_can_make_use_of_it() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        for (names, key, class) in [(["a"], "a", Class::Named), (["*"], "*", Class::Star)] {
+            let mut bench = Bench::new();
+            let [able, unable] = two(&mut bench, variant, &names);
+            bench.give(EDS, key, "1", |wrapper| {
+                mortal(60)(wrapper);
+                wrapper.name = "a".into();
+            });
+            bench.later(10_000);
+            assert_eq!(bench.said(able), ["C a(50)"], "{variant:?} {class:?}: what is left of it");
+            assert_eq!(bench.said(unable), ["C a"], "SOTW-51");
+            bench.sotw_ack(able, variant, EDS, &names);
+            refresh(&mut bench, class, "a", 60);
+            assert_eq!(bench.said(able), ["C ~a(60)"]);
+            assert_eq!(bench.said(unable), [""; 0], "never a wrapper without a body");
+            assert_eq!(bench.said(able), [""; 0], "once");
+        }
+    }
+}
+
+#[test]
+fn delta_46_a_life_without_end_is_told_by_the_resource_itself() {
+    let mut bench = Bench::new();
+    let [able, unable] = two(&mut bench, Variant::Delta, &["a"]);
+    bench.give(EDS, "a", "1", mortal(60));
+    assert_eq!((bench.said(able), bench.said(unable)), (vec!["C a(60)".to_owned()], vec!["C a".to_owned()]));
+    bench.give(EDS, "a", "1", |_| {});
+    assert_eq!((bench.said(able), bench.said(unable)), (vec!["C a".to_owned()], vec![]), "the same, and for ever");
+    bench.later(100_000);
+    assert_eq!((bench.said(able), bench.said(unable)), (vec![], vec![]));
+}
+
+#[test]
+fn delta_47_and_xlat_6_a_heartbeat_has_the_version_last_sent() {
+    let mut bench = Bench::new();
+    let [able, _] = two(&mut bench, Variant::Delta, &["a"]);
+    bench.give(EDS, "a", "1", mortal(60));
+    let sent = bench.poll(able).unwrap().resources[0].full;
+    refresh(&mut bench, Class::Named, "a", 60);
+    assert_eq!(bench.poll(able).unwrap().heartbeats[0].version, sent);
+}
+
+#[test]
+fn up_40_and_sotw_51_what_outlives_its_time_is_gone_for_those_who_cannot_tell() {
+    let mut bench = Bench::new();
+    let [able, unable] = two(&mut bench, Variant::Delta, &["a"]);
+    let sotw = bench.client(Variant::Sotw);
+    bench.sotw(sotw, CDS, &["c"], "");
+    bench.give(EDS, "a", "1", mortal(60));
+    bench.give(CDS, "c", "1", mortal(60));
+    bench.said(able);
+    assert_eq!((bench.said(unable), bench.said(sotw)), (vec!["C a".to_owned()], vec!["C c".to_owned()]));
+    bench.later(59_999);
+    assert_eq!(bench.said(unable), [""; 0]);
+    bench.later(1);
+    assert_eq!((bench.said(unable), bench.said(sotw)), (vec!["C  -a".to_owned()], vec!["C ".to_owned()]));
+    let late = bench.client(Variant::Delta);
+    bench.delta(late, EDS, &["a"], &[]);
+    assert_eq!(bench.said(late), ["C  -a"]);
+}
+
+#[test]
+fn up_40_a_heartbeat_puts_the_end_off() {
+    let mut bench = Bench::new();
+    let [_, unable] = two(&mut bench, Variant::Delta, &["a"]);
+    bench.give(EDS, "a", "1", mortal(60));
+    bench.said(unable);
+    bench.later(50_000);
+    refresh(&mut bench, Class::Named, "a", 60);
+    bench.later(59_000);
+    assert_eq!(bench.said(unable), [""; 0]);
+    bench.later(1_000);
+    assert_eq!(bench.said(unable), ["C  -a"]);
+}
+
+#[test]
+fn sotw_50_a_full_state_type_is_prolonged_by_the_whole_set() {
+    let mut bench = Bench::new();
+    let client = bench.add(Client { ttl: true, wrappers: true, ..Client::plain(Variant::Sotw) });
+    bench.sotw(client, CDS, &["a", "b"], "");
+    bench.give(CDS, "a", "1", mortal(60));
+    bench.give(CDS, "b", "1", |_| {});
+    assert_eq!(bench.said(client), ["C a(60),b"]);
+    bench.sotw(client, CDS, &["a", "b"], "1");
+    bench.later(10_000);
+    bench.give(CDS, "a", "1", mortal(60));
+    assert_eq!(bench.said(client), ["C a(60),b"], "a heartbeat alone would leave b out");
+    bench.sotw(client, CDS, &["a", "b"], "2");
+    assert_eq!(bench.said(client), [""; 0]);
+}
+
+#[test]
+fn up_42_and_xlat_29_what_must_not_be_kept_is_fetched_anew_for_who_comes_later() {
+    let uncached = |wrapper: &mut Wrapper| wrapper.cache_control = Some(CacheControl { do_not_cache: true });
+    let mut bench = Bench::new();
+    bench.unit.on_source(true, true);
+    let (early, late) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
+    bench.delta(early, EDS, &["a"], &[]);
+    assert_eq!(bench.asked_upstream(), ["+a"]);
+    bench.give(EDS, "a", "1", uncached);
+    assert_eq!(bench.said(early), ["C a"]);
+    bench.delta(late, EDS, &["a"], &[]);
+    assert_eq!(bench.said(late), [""; 0], "not from memory");
+    assert_eq!(bench.asked_upstream(), ["+a"], "UP-17: asked for once more");
+    bench.give(EDS, "a", "1", uncached);
+    assert_eq!((bench.said(early), bench.said(late)), (vec![], vec!["C a".to_owned()]));
+
+    bench.unit.on_source(true, false);
+    let later = bench.client(Variant::Delta);
+    bench.delta(later, EDS, &["a"], &[]);
+    assert_eq!(bench.said(later), ["C a"], "SotW has no way to ask again");
+}

@@ -1,0 +1,30 @@
+//! Single rules of the protocol on the pure model, each test named by the rule that it shows.
+
+mod delta;
+mod errors;
+mod life;
+mod order;
+mod sotw;
+#[path = "../support/mod.rs"]
+mod support;
+mod translation;
+mod transport;
+mod virtual_hosts;
+
+use support::{Bench, CDS, EDS, LDS, RDS};
+use weir::protocol::session::Variant;
+
+const THREE: [(&str, &str); 3] = [("a", "1"), ("b", "1"), ("c", "1")];
+
+/// A unit that knows three clusters and three endpoints, to `*` and by name, and keeps knowing them.
+fn warm() -> Bench {
+    let mut bench = Bench::new();
+    let keeper = bench.client(Variant::Delta);
+    for url in [CDS, LDS, EDS, RDS] {
+        bench.delta(keeper, url, &["*", "a", "b", "c"], &[]);
+        bench.set(url, &THREE);
+        bench.whole(url, &THREE);
+    }
+    bench.said(keeper);
+    bench
+}

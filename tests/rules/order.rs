@@ -1,0 +1,191 @@
+//! Order between types, and endpoints behind clusters (spec section 8).
+
+use weir::proto::Request;
+use weir::proto::discovery::DeltaDiscoveryRequest;
+use weir::protocol::session::{Client, Variant};
+
+use super::support::{Bench, CDS, EDS, RDS, text_of};
+use super::warm;
+
+#[test]
+fn sotw_33_and_delta_45_endpoints_follow_a_changed_cluster_though_they_did_not_change() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = warm();
+        let client = bench.client(variant);
+        match variant {
+            Variant::Sotw => {
+                bench.sotw(client, CDS, &[], "");
+                bench.sotw(client, EDS, &["a", "b"], "");
+            }
+            Variant::Delta => {
+                bench.delta(client, CDS, &[], &[]);
+                bench.delta(client, EDS, &["a", "b"], &[]);
+            }
+        }
+        assert_eq!(bench.said(client), ["C a,b,c", "C a,b"]);
+        bench.later(1_000);
+        bench.set(CDS, &[("a", "2")]);
+        let clusters = if variant == Variant::Sotw { "C a,b,c" } else { "C a" };
+        assert_eq!(bench.said(client), [clusters], "a change of the endpoints may have come with it");
+        bench.later(100);
+        assert_eq!(bench.said(client), ["C a"], "no ACK has come, and none is waited for");
+        bench.later(100_000);
+        assert_eq!(bench.said(client), [""; 0], "once (SOTW-34)");
+    }
+}
+
+#[test]
+fn i7_grpc_is_not_sent_endpoints_again() {
+    let mut bench = warm();
+    let client = bench.add(Client { grpc: true, ..Client::plain(Variant::Sotw) });
+    bench.sotw(client, CDS, &["a"], "");
+    bench.sotw(client, EDS, &["a"], "");
+    bench.said(client);
+    bench.later(1_000);
+    bench.set(CDS, &[("a", "2")]);
+    assert_eq!(bench.said(client), ["C a"]);
+    bench.later(100_000);
+    assert_eq!(bench.said(client), [""; 0]);
+}
+
+#[test]
+fn the_hold_keeps_a_route_until_the_endpoints_are_sent_or_the_client_answers_or_two_seconds_are_over() {
+    let prepare = || {
+        let mut bench = warm();
+        let client = bench.client(Variant::Delta);
+        bench.delta(client, CDS, &[], &[]);
+        bench.delta(client, RDS, &["a"], &[]);
+        bench.delta(client, EDS, &["a"], &[]);
+        bench.said(client);
+        bench.later(1_000);
+        bench.set(CDS, &[("new", "1")]);
+        bench.set(RDS, &[("a", "to new")]);
+        assert_eq!(bench.said(client), ["C new"], "the route is held");
+        (bench, client)
+    };
+    let (mut bench, client) = prepare();
+    bench.delta(client, EDS, &["new"], &[]);
+    bench.set(EDS, &[("new", "1")]);
+    assert_eq!(bench.said(client), ["C new", "R a"], "endpoints, then the route");
+
+    let (mut bench, client) = prepare();
+    let ack = DeltaDiscoveryRequest { type_url: CDS.into(), response_nonce: "4".into(), ..Default::default() };
+    bench.request(client, Request::Delta(ack));
+    assert_eq!(bench.said(client), ["R a"]);
+
+    let (mut bench, client) = prepare();
+    bench.later(1_999);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.later(1);
+    assert_eq!(bench.said(client), ["R a"]);
+}
+
+#[test]
+fn ord_9_endpoints_do_not_wait_for_clusters_to_be_asked_for() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Sotw);
+    bench.sotw(client, EDS, &["c"], "");
+    assert_eq!(bench.said(client), ["C c"]);
+}
+
+#[test]
+fn ord_10_a_name_that_is_missing_keeps_nothing_back() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Sotw);
+    bench.sotw(client, EDS, &["a", "missing"], "");
+    bench.sotw(client, RDS, &["b", "missing"], "");
+    assert_eq!(bench.said(client), ["C a", "R b"]);
+}
+
+#[test]
+fn ord_4_a_route_never_overtakes_the_cluster_that_came_before_it() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = warm();
+        let client = bench.client(variant);
+        for (url, names) in [(CDS, [].as_slice()), (EDS, &["a"]), (RDS, &["a"])] {
+            match variant {
+                Variant::Sotw => bench.sotw(client, url, names, ""),
+                Variant::Delta => bench.delta(client, url, names, &[]),
+            }
+        }
+        bench.said(client);
+        let mut clusters_told = 0;
+        for round in 1..=1_000 {
+            let content = round.to_string();
+            bench.set(CDS, &[("y", &content)]);
+            bench.set(EDS, &[("y", &content)]);
+            bench.set(RDS, &[("a", &content)]);
+            if round % 7 == 0 {
+                bench.later(3_000); // a slow client, that never answers
+                while let Some(reply) = bench.poll(client) {
+                    let newest = |name: &str| {
+                        let resource = reply.resources.iter().find(|resource| resource.name.as_str() == name);
+                        resource.map(|resource| content_of(resource.body.bytes()))
+                    };
+                    match text_of(&reply).split_at(1).0 {
+                        "C" => clusters_told = newest("y").unwrap_or(clusters_told),
+                        _ => assert!(newest("a").is_none_or(|route| route <= clusters_told), "{variant:?} {round}"),
+                    }
+                }
+            }
+        }
+        assert!(clusters_told >= 990, "{variant:?}: {clusters_told}");
+    }
+}
+
+/// The number that a resource of these tests has for content.
+fn content_of(body: &[u8]) -> u32 {
+    let digits = body.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    std::str::from_utf8(&body[body.len() - digits..]).unwrap().parse().unwrap()
+}
+
+#[test]
+fn ord_7_and_ord_5_what_is_merged_is_the_union_first_and_the_removal_last() {
+    for (variant, told) in [
+        (Variant::Sotw, ["C x,y", "C y", "R a", "C y"].as_slice()),
+        (Variant::Delta, ["C y", "C y", "R a", "C  -x"].as_slice()),
+    ] {
+        let mut bench = Bench::new();
+        let client = bench.client(variant);
+        match variant {
+            Variant::Sotw => {
+                bench.sotw(client, CDS, &[], "");
+                bench.sotw(client, EDS, &["x", "y"], "");
+                bench.sotw(client, RDS, &["a"], "");
+            }
+            Variant::Delta => {
+                bench.delta(client, CDS, &[], &[]);
+                bench.delta(client, EDS, &["x", "y"], &[]);
+                bench.delta(client, RDS, &["a"], &[]);
+            }
+        }
+        bench.whole(CDS, &[("x", "1")]);
+        bench.set(EDS, &[("x", "1")]);
+        bench.set(RDS, &[("a", "to x")]);
+        bench.said(client);
+        bench.later(5_000);
+        // While the client does not read:
+        bench.whole(CDS, &[("x", "1"), ("y", "1")]);
+        bench.set(EDS, &[("y", "1")]);
+        bench.set(RDS, &[("a", "to y")]);
+        bench.whole(CDS, &[("y", "1")]);
+        let mut heard = Vec::new();
+        for _ in 0..4 {
+            heard.extend(bench.said(client));
+            bench.later(600); // in SotW the answer that does not come is waited for
+        }
+        assert_eq!(heard, told, "{variant:?}");
+    }
+}
+
+#[test]
+fn ord_13_streams_of_one_type_each_wait_for_nothing() {
+    let mut bench = warm();
+    let only = Some(bench.kind(RDS));
+    let client = bench.add(Client { only, ..Client::plain(Variant::Delta) });
+    bench.delta(client, "", &["a"], &[]);
+    bench.said(client);
+    bench.set(CDS, &[("new", "1")]);
+    bench.set(RDS, &[("a", "to new")]);
+    assert_eq!(bench.said(client), ["R a"]);
+}

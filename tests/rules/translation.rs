@@ -1,0 +1,183 @@
+//! From one side to the other: existence, versions, interest (spec section 7).
+
+use weir::proto::Request;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir::protocol::session::Variant;
+use weir::protocol::unit::Fact;
+
+use super::support::{Bench, CDS, EDS, LDS, refusal};
+use super::warm;
+
+#[test]
+fn xlat_10_a_whole_set_with_one_change_is_one_resource_and_a_missing_one_is_one_removal() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["*"], &[]);
+    let names: Vec<_> = (0..1_000).map(|number| format!("c{number}")).collect();
+    let mut set: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    bench.whole(CDS, &set);
+    bench.said(client);
+    set[500].1 = "2";
+    set.remove(7);
+    bench.whole(CDS, &set);
+    assert_eq!(bench.said(client), ["C c500", "C  -c7"]);
+    bench.whole(CDS, &set);
+    assert_eq!(bench.said(client), [""; 0], "XLAT-3: the same again is nothing");
+}
+
+#[test]
+fn xlat_30_xlat_31_the_first_asks_upstream_and_the_last_lingers() {
+    let mut bench = Bench::new();
+    let (one, two) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
+    bench.delta(one, EDS, &["x"], &[]);
+    assert_eq!(bench.asked_upstream(), ["+x"]);
+    bench.delta(two, EDS, &["x"], &[]);
+    bench.delta(one, EDS, &[], &["x"]);
+    bench.delta(two, EDS, &[], &["x"]);
+    bench.later(29_000);
+    bench.delta(one, EDS, &["x"], &[]);
+    bench.later(60_000);
+    assert_eq!(bench.asked_upstream(), [""; 0], "leaving and coming back is nobody else's business");
+    bench.delta(one, EDS, &[], &["x"]);
+    bench.later(30_000);
+    assert_eq!(bench.asked_upstream(), ["-x"]);
+}
+
+#[test]
+fn xlat_19_what_was_dropped_is_not_served_from_memory() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, EDS, &["x"], &[]);
+    bench.set(EDS, &[("x", "old")]);
+    bench.said(client);
+    bench.delta(client, EDS, &[], &["x"]);
+    bench.later(30_000);
+    bench.delta(client, EDS, &["x"], &[]);
+    assert_eq!(bench.said(client), [""; 0], "what it was then may not be what it is");
+    bench.set(EDS, &[("x", "new")]);
+    assert_eq!(bench.said(client), ["C x"]);
+}
+
+#[test]
+fn endpoints_of_a_new_cluster_are_asked_for_before_any_client_does() {
+    let mut bench = warm();
+    bench.asked_upstream();
+    bench.set(CDS, &[("new", "1")]);
+    assert_eq!(bench.asked_upstream(), ["+new"]);
+    bench.later(30_000);
+    assert_eq!(bench.asked_upstream(), ["-new"], "and nobody came for them");
+}
+
+#[test]
+fn xlat_11_one_change_of_a_thousand_is_a_thousand_in_the_state_of_the_world() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Sotw);
+    bench.sotw(client, CDS, &[], "");
+    let names: Vec<_> = (0..1_000).map(|number| format!("c{number}")).collect();
+    let set: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    bench.whole(CDS, &set);
+    assert_eq!(bench.poll(client).unwrap().resources.len(), 1_000);
+    bench.sotw(client, CDS, &[], "1");
+    bench.give(CDS, "*", "2", |wrapper| *wrapper = super::support::wrapper(CDS, "c500", "2"));
+    assert_eq!(bench.poll(client).unwrap().resources.len(), 1_000);
+}
+
+#[test]
+fn xlat_12_a_set_that_comes_in_pieces_is_told_when_it_has_been_quiet() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Sotw);
+    bench.sotw(client, CDS, &[], "");
+    for name in ["a", "b", "c"] {
+        bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, name, "1"));
+        bench.apply(vec![Fact::Piece { kind: bench.kind(CDS), flawed: false }]);
+        bench.later(100);
+        assert_eq!(bench.said(client), [""; 0]);
+    }
+    bench.later(400);
+    assert_eq!(bench.said(client), ["C a,b,c"]);
+}
+
+#[test]
+fn xlat_13_what_was_said_to_a_name_is_not_seen_by_the_wildcard() {
+    let mut bench = Bench::new();
+    let (named, everything) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
+    bench.delta(named, CDS, &["a"], &[]);
+    bench.delta(everything, CDS, &["*"], &[]);
+    bench.whole(CDS, &[("b", "1")]);
+    bench.give(CDS, "a", "1", |_| {});
+    assert_eq!(bench.said(named), ["C a"]);
+    assert_eq!(bench.said(everything), ["C b"]);
+}
+
+#[test]
+fn xlat_16_no_evidence_no_absence() {
+    let mut bench = warm();
+    let (delta, sotw) = (bench.client(Variant::Delta), bench.client(Variant::Sotw));
+    bench.delta(delta, EDS, &["a", "new"], &[]);
+    bench.sotw(sotw, CDS, &["a", "b", "c"], "");
+    bench.said(delta);
+    bench.said(sotw);
+    bench.unit.on_source(false, true); // out of reach
+    bench.apply(vec![Fact::Interrupted { kind: bench.kind(CDS) }]); // the stream closed
+    for code in [14, 13, 2] {
+        bench.trouble(EDS, "new", code); // a passing trouble
+        bench.trouble(CDS, "a", code);
+    }
+    bench.later(100_000);
+    assert_eq!((bench.said(delta), bench.said(sotw)), (vec![], vec![]));
+}
+
+#[test]
+fn xlat_18_absence_is_remembered_for_who_comes_later_and_ends_with_the_last_interest() {
+    let mut bench = Bench::new();
+    let (one, two) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
+    bench.delta(one, EDS, &["x"], &[]);
+    bench.remove(EDS, "x");
+    bench.delta(two, EDS, &["x"], &[]);
+    assert_eq!((bench.said(one), bench.said(two)), (vec!["C  -x".into()], vec!["C  -x".into()]));
+    bench.delta(one, EDS, &[], &["x"]);
+    bench.delta(two, EDS, &[], &["x"]);
+    bench.later(30_000);
+    let three = bench.client(Variant::Delta);
+    bench.delta(three, EDS, &["x"], &[]);
+    assert_eq!(bench.said(three), [""; 0], "nobody has asked upstream since");
+}
+
+#[test]
+fn xlat_37_a_part_that_is_still_cold_is_not_left_out_for_who_holds_something() {
+    let mut bench = Bench::new();
+    let (fresh, holding) = (bench.client(Variant::Sotw), bench.client(Variant::Sotw));
+    bench.sotw(fresh, LDS, &["a", "b"], "");
+    let come_back = DiscoveryRequest {
+        type_url: LDS.into(),
+        version_info: "7".into(),
+        resource_names: vec!["a".into(), "b".into()],
+        ..Default::default()
+    };
+    bench.request(holding, Request::Sotw(come_back));
+    bench.set(LDS, &[("a", "1")]);
+    assert_eq!(bench.said(fresh), ["L a"]);
+    bench.later(100_000);
+    assert_eq!(bench.said(holding), [""; 0], "b may be what it holds");
+    bench.set(LDS, &[("b", "1")]);
+    assert_eq!(bench.said(holding), ["L a,b"]);
+}
+
+#[test]
+fn xlat_33_one_clients_refusal_is_nobody_elses_business() {
+    let mut bench = warm();
+    let (refusing, other) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
+    for id in [refusing, other] {
+        bench.delta(id, CDS, &["a"], &[]);
+        bench.said(id);
+    }
+    let nack = DeltaDiscoveryRequest {
+        type_url: CDS.into(),
+        response_nonce: "1".into(),
+        error_detail: refusal(13),
+        ..Default::default()
+    };
+    bench.request(refusing, Request::Delta(nack));
+    bench.set(CDS, &[("a", "2")]);
+    assert_eq!((bench.said(refusing), bench.said(other)), (vec!["C a".into()], vec!["C a".into()]));
+}
