@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::client::Grpc;
@@ -10,11 +11,13 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request as Call, Status, Streaming};
 use tonic_prost::ProstCodec;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
-use weir::protocol::session::Variant;
-
-use prost::Message;
+use weir::proto::Any;
+use weir::proto::discovery::{
+    self, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
+};
 use weir::proto::node::Node;
+use weir::protocol::session::Variant;
+use weir::xds::WRAPPER_TYPE;
 
 pub enum Client {
     Sotw(mpsc::UnboundedSender<DiscoveryRequest>, Streaming<DiscoveryResponse>),
@@ -44,20 +47,27 @@ impl Client {
     }
 
     pub async fn try_connect(address: SocketAddr, variant: Variant) -> Option<Self> {
+        let method = match variant {
+            Variant::Sotw => "StreamAggregatedResources",
+            Variant::Delta => "DeltaAggregatedResources",
+        };
+        Self::connect_to(address, variant, &format!("{PREFIX}{method}")).await
+    }
+
+    pub async fn connect_to(address: SocketAddr, variant: Variant, path: &str) -> Option<Self> {
+        let path = PathAndQuery::from_maybe_shared(path.to_owned()).unwrap();
         let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.ok()?;
         let mut grpc = Grpc::new(channel);
         grpc.ready().await.ok()?;
         Some(match variant {
             Variant::Sotw => {
                 let (requests, stream) = mpsc::unbounded_channel();
-                let path = PathAndQuery::from_maybe_shared(format!("{PREFIX}StreamAggregatedResources")).unwrap();
                 let codec: ProstCodec<DiscoveryRequest, DiscoveryResponse> = ProstCodec::default();
                 let call = Call::new(UnboundedReceiverStream::new(stream));
                 Self::Sotw(requests, grpc.streaming(call, path, codec).await.ok()?.into_inner())
             }
             Variant::Delta => {
                 let (requests, stream) = mpsc::unbounded_channel();
-                let path = PathAndQuery::from_maybe_shared(format!("{PREFIX}DeltaAggregatedResources")).unwrap();
                 let codec: ProstCodec<DeltaDiscoveryRequest, DeltaDiscoveryResponse> = ProstCodec::default();
                 let call = Call::new(UnboundedReceiverStream::new(stream));
                 Self::Delta(requests, grpc.streaming(call, path, codec).await.ok()?.into_inner())
@@ -98,6 +108,21 @@ impl Client {
         }
     }
 
+    pub fn refuse(&self, url: &str, told: &Told) {
+        let (type_url, response_nonce) = (url.to_owned(), told.nonce.clone());
+        let error_detail = Some(discovery::Status { code: 13, message: "no".into(), details: Vec::new() });
+        match self {
+            Self::Sotw(requests, _) => {
+                let request = DiscoveryRequest { type_url, response_nonce, error_detail, ..Default::default() };
+                requests.send(request).unwrap();
+            }
+            Self::Delta(requests, _) => {
+                let request = DeltaDiscoveryRequest { type_url, response_nonce, error_detail, ..Default::default() };
+                requests.send(request).unwrap();
+            }
+        }
+    }
+
     pub async fn told(&mut self) -> Told {
         self.next().await.unwrap().expect("the relay ended the stream")
     }
@@ -128,7 +153,7 @@ impl Client {
         };
         match self {
             Self::Sotw(_, responses) => Ok(responses.message().await?.map(|response| Told {
-                set: sorted(response.resources.iter().map(|any| name_in(&any.value)).collect()),
+                set: sorted(response.resources.iter().map(name_of).collect()),
                 removed: Vec::new(),
                 nonce: response.nonce,
                 version: response.version_info,
@@ -140,6 +165,13 @@ impl Client {
                 version: String::new(),
             })),
         }
+    }
+}
+
+fn name_of(any: &Any) -> String {
+    match any.type_url.ends_with(WRAPPER_TYPE) {
+        true => Resource::decode(any.value.clone()).unwrap().name,
+        false => name_in(&any.value),
     }
 }
 

@@ -63,7 +63,7 @@ fn everything() -> Bytes {
 }
 
 /// What the admin address says of all clients, once it is what is waited for.
-async fn clients(relay: &Relay, what: &str, holds: impl Fn(&serde_json::Value) -> bool) {
+pub(super) async fn clients(relay: &Relay, what: &str, holds: impl Fn(&serde_json::Value) -> bool) {
     let start = tokio::time::Instant::now();
     loop {
         let report = serde_json::from_str(&get(relay.admin, "/clients").await).unwrap();

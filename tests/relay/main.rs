@@ -10,6 +10,7 @@ mod driver;
 #[allow(dead_code)] // the model also looks at what a response meant and asks for repetitions
 mod origin;
 mod plane;
+mod services;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -46,15 +47,22 @@ async fn relay(plane: SocketAddr, protocol: &str) -> Relay {
 }
 
 async fn relay_with(plane: SocketAddr, protocol: &str, faults: Faults) -> Relay {
+    let mut config = config(plane, protocol, "views: {key: [cluster]}\n");
+    config.views.limits.faults = faults;
+    run(App::bind(config).await.unwrap(), std::future::pending())
+}
+
+fn config(plane: SocketAddr, protocol: &str, rest: &str) -> Config {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
-         upstream: {{servers: [{{uri: 'http://{plane}'{protocol}}}]}}\nviews: {{key: [cluster]}}\n"
+         upstream: {{servers: [{{uri: 'http://{plane}'{protocol}}}]}}\n{rest}"
     );
-    let mut config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    config.views.limits.faults = faults;
-    let app = App::bind(config).await.unwrap();
+    Config::parse(Path::new("test.yaml"), &text).unwrap()
+}
+
+fn run(app: App, stop: impl Future<Output = ()> + Send + 'static) -> Relay {
     let (address, admin) = (app.addresses()[0], app.admin_address().unwrap());
-    Relay { address, admin, task: tokio::spawn(app.run()) }
+    Relay { address, admin, task: tokio::spawn(app.run_until(stop)) }
 }
 
 /// A cluster whose body says which of its contents it is.

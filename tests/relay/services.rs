@@ -1,0 +1,270 @@
+//! The services beside ADS: streams of one type, single fetches, health, v2; and how a relay goes away.
+
+use tokio::sync::oneshot;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Endpoint;
+use tonic::{Request as Call, Status};
+use tonic_prost::ProstCodec;
+
+use super::client::node;
+use super::*;
+use weir::proto::discovery::DiscoveryRequest;
+use weir::protocol::session::Variant::{Delta, Sotw};
+
+/// Service, the end of its methods' names, type, and whether there is more than delta.
+#[rustfmt::skip]
+const SERVICES: [(&str, &str, &str, bool); 10] = [
+    ("envoy.service.listener.v3.ListenerDiscoveryService", "Listeners", "envoy.config.listener.v3.Listener", true),
+    ("envoy.service.cluster.v3.ClusterDiscoveryService", "Clusters", "envoy.config.cluster.v3.Cluster", true),
+    ("envoy.service.route.v3.RouteDiscoveryService", "Routes", "envoy.config.route.v3.RouteConfiguration", true),
+    ("envoy.service.route.v3.ScopedRoutesDiscoveryService", "ScopedRoutes", "envoy.config.route.v3.ScopedRouteConfiguration", true),
+    ("envoy.service.route.v3.VirtualHostDiscoveryService", "VirtualHosts", "envoy.config.route.v3.VirtualHost", false),
+    ("envoy.service.endpoint.v3.EndpointDiscoveryService", "Endpoints", "envoy.config.endpoint.v3.ClusterLoadAssignment", true),
+    ("envoy.service.endpoint.v3.LocalityEndpointDiscoveryService", "LocalityEndpoints", "envoy.config.endpoint.v3.LbEndpoint", false),
+    ("envoy.service.secret.v3.SecretDiscoveryService", "Secrets", "envoy.extensions.transport_sockets.tls.v3.Secret", true),
+    ("envoy.service.runtime.v3.RuntimeDiscoveryService", "Runtime", "envoy.service.runtime.v3.Runtime", true),
+    ("envoy.service.extension.v3.ExtensionConfigDiscoveryService", "ExtensionConfigs", "envoy.config.core.v3.TypedExtensionConfig", true),
+];
+
+/// Gives `a` of any type to whoever asks for that type, until the stream ends.
+async fn give_a(mut plane: Plane) {
+    while let Some(mut stream) = plane.streams.recv().await {
+        tokio::spawn(async move {
+            while let Some(Request::Delta(request)) = stream.requests.recv().await {
+                if request.response_nonce.is_empty() {
+                    let resource = Some(Any { type_url: request.type_url.clone(), ..cluster("a", "1") });
+                    let resource = Resource { name: "a".into(), version: "1".into(), resource, ..Default::default() };
+                    let (type_url, nonce) = (request.type_url, "1".into());
+                    let resources = vec![resource];
+                    let response = DeltaDiscoveryResponse { type_url, resources, nonce, ..Default::default() };
+                    stream.respond(&Response::Delta(response));
+                }
+            }
+        });
+    }
+}
+
+async fn fetch(relay: &Relay, path: &str, request: DiscoveryRequest) -> Result<DiscoveryResponse, Status> {
+    let channel = Endpoint::from_shared(format!("http://{}", relay.address)).unwrap().connect().await.unwrap();
+    let mut grpc = Grpc::new(channel);
+    grpc.ready().await.unwrap();
+    let path = PathAndQuery::from_maybe_shared(path.to_owned()).unwrap();
+    let codec: ProstCodec<DiscoveryRequest, DiscoveryResponse> = ProstCodec::default();
+    grpc.unary(Call::new(request), path, codec).await.map(|response| response.into_inner())
+}
+
+#[tokio::test]
+async fn trn_1_trn_5_trn_22_every_service_gives_its_type_by_stream_and_by_fetch() {
+    let plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    tokio::spawn(give_a(plane));
+    for (service, what, kind, all) in SERVICES {
+        for (variant, method) in [(Delta, "Delta"), (Sotw, "Stream")].into_iter().take(if all { 2 } else { 1 }) {
+            let path = format!("/{service}/{method}{what}");
+            let mut client = Client::connect_to(relay.address, variant, &path).await.unwrap();
+            client.ask("", &["a"], Some("web"));
+            assert_eq!(client.told().await.set, ["a"], "{path}");
+        }
+        if all {
+            let request =
+                DiscoveryRequest { node: node("web"), resource_names: vec!["a".into()], ..Default::default() };
+            let response = fetch(&relay, &format!("/{service}/Fetch{what}"), request).await.unwrap();
+            let url = format!("type.googleapis.com/{kind}");
+            assert_eq!((response.resources.len(), response.type_url), (1, url), "{service}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn trn_2_trn_3_trn_8_what_does_not_exist_is_unimplemented() {
+    let plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    for path in [
+        "/envoy.service.route.v3.ScopedRouteDiscoveryService/StreamScopedRoutes",
+        "/envoy.service.route.v3.VirtualHostDiscoveryService/StreamVirtualHosts",
+        "/envoy.service.health.v3.HealthDiscoveryService/FetchHealthCheck",
+        "/envoy.service.discovery.v2.AggregatedDiscoveryService/StreamAggregatedResources",
+        "/envoy.api.v2.ClusterDiscoveryService/FetchClusters",
+    ] {
+        let status = fetch(&relay, path, DiscoveryRequest::default()).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unimplemented, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn trn_7_another_type_on_a_stream_of_one_is_an_invalid_argument() {
+    let plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let path = "/envoy.service.endpoint.v3.EndpointDiscoveryService/StreamEndpoints";
+    let mut client = Client::connect_to(relay.address, Sotw, path).await.unwrap();
+    client.ask(CDS, &["a"], Some("web"));
+    assert_eq!(client.ended().await, Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn trn_8_trn_9_trn_10_v2_is_served_where_it_is_switched_on() {
+    let plane = Plane::start(&BOTH).await;
+    let config = config(plane.address, "", "views: {key: [cluster]}\nclients: {v2: true}\n");
+    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    tokio::spawn(give_a(plane));
+    let path = "/envoy.api.v2.EndpointDiscoveryService/DeltaEndpoints";
+    let mut client = Client::connect_to(relay.address, Delta, path).await.unwrap();
+    client.ask("", &["a"], Some("web"));
+    assert_eq!(client.told().await.set, ["a"]);
+    let path = "/envoy.service.discovery.v2.AggregatedDiscoveryService/DeltaAggregatedResources";
+    let mut client = Client::connect_to(relay.address, Delta, path).await.unwrap();
+    client.ask("type.googleapis.com/envoy.api.v2.ClusterLoadAssignment", &["a"], Some("web"));
+    assert_eq!(client.told().await.set, ["a"]);
+}
+
+#[tokio::test]
+async fn trn_12_a_client_without_a_node_is_served_where_that_is_the_policy() {
+    let plane = Plane::start(&BOTH).await;
+    let config = config(plane.address, "", "views: {serve_without_node: true}\n");
+    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    tokio::spawn(give_a(plane));
+    let mut client = Client::connect(relay.address, Delta).await;
+    client.ask(EDS, &["a"], None);
+    assert_eq!(client.told().await.set, ["a"]);
+}
+
+#[tokio::test]
+async fn trn_11_and_trn_13_the_node_comes_once_and_many_streams_have_the_same() {
+    let plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    tokio::spawn(give_a(plane));
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        let mut client = Client::connect(relay.address, Delta).await;
+        client.ask(CDS, &["a"], Some("web"));
+        assert_eq!(client.told().await.set, ["a"]);
+        client.ask(EDS, &["a"], None);
+        assert_eq!(client.told().await.set, ["a"], "for the node of the first request");
+        clients.push(client);
+    }
+    drop(clients.remove(1));
+    for client in &mut clients {
+        client.ask(EDS, &["a"], None);
+        assert_eq!(client.told().await.set, ["a"], "the others go on");
+    }
+}
+
+#[tokio::test]
+async fn rest_12_a_fetch_of_what_is_not_known_is_unavailable() {
+    let plane = Plane::start(&BOTH).await;
+    let config = config(plane.address, "", "views: {key: [cluster]}\nlimits: {fetch_patience: 100ms}\n");
+    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let request = DiscoveryRequest { node: node("web"), ..Default::default() };
+    let path = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
+    let status = fetch(&relay, path, request).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn up_21_one_clients_refusal_does_not_go_upstream() {
+    for down in BOTH {
+        let mut plane = Plane::start(&BOTH).await;
+        let relay = relay(plane.address, "").await;
+        let mut clients = [Client::connect(relay.address, down).await, Client::connect(relay.address, down).await];
+        clients.iter().for_each(|client| client.ask(CDS, &[], Some("web")));
+        let mut stream = plane.stream().await;
+        stream.request().await;
+        say(&stream, "1", &TWO, &TWO, &[]);
+        let told = clients[0].told().await;
+        clients[0].refuse(CDS, &told);
+        assert_eq!(clients[1].told().await.set, ["a", "b"]);
+        let Request::Delta(answer) = stream.request().await else { panic!("delta was opened") };
+        assert_eq!((answer.response_nonce.as_str(), answer.error_detail), ("1", None));
+        super::driver::clients(&relay, "the refusal", |report| {
+            report.as_array().unwrap().iter().any(|client| client["types"][0]["refused"] == "no")
+        })
+        .await;
+        say(&stream, "2", &[], &[("b", "2")], &[]);
+        for client in &mut clients {
+            assert!(client.told().await.set.contains(&"b".to_owned()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn wire_2_and_wire_9_bodies_pass_byte_for_byte() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut client = Client::connect(relay.address, Delta).await;
+    client.ask(CDS, &["a"], Some("web"));
+    let stream = plane.stream().await;
+    // A field that nobody knows, a number out of any range, and two entries where older definitions have one.
+    let value =
+        [cluster("a", "1").value.as_ref(), &[0xf8, 0xff, 0x03, 0xff, 0xff, 0x7f], b"\x12\x01x\x12\x01y"].concat();
+    let resource = Some(Any { type_url: CDS.into(), value: value.clone().into() });
+    let resource = Resource { name: "a".into(), version: "1".into(), resource, ..Default::default() };
+    let (type_url, nonce) = (CDS.into(), "1".into());
+    let resources = vec![resource];
+    stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
+    let Client::Delta(_, responses) = &mut client else { unreachable!() };
+    let response = responses.message().await.unwrap().unwrap();
+    assert_eq!(response.resources[0].resource.as_ref().unwrap().value, value);
+}
+
+#[tokio::test]
+async fn trn_19_whoever_was_taken_on_is_answered_before_the_relay_goes() {
+    let plane = Plane::start(&BOTH).await;
+    let config = config(plane.address, "", "views: {key: [cluster]}\ndrain: {grace: 10s, spread: 100ms}\n");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let relay = run(App::bind(config).await.unwrap(), async move { drop(stopped.await) });
+    let (give, given) = oneshot::channel::<()>();
+    tokio::spawn(async move {
+        given.await.unwrap();
+        give_a(plane).await;
+    });
+    let mut clients = Vec::new();
+    for _ in 0..50 {
+        let client = Client::connect(relay.address, Delta).await;
+        client.ask(EDS, &["a"], Some("web"));
+        clients.push(client);
+    }
+    super::driver::clients(&relay, "all are seated", |report| {
+        let seated = report.as_array().unwrap().iter().filter(|client| client["types"][0]["names"] == 1);
+        seated.count() == 50
+    })
+    .await;
+    stop.send(()).unwrap();
+    let gone = async { while Client::try_connect(relay.address, Delta).await.is_some() {} };
+    tokio::time::timeout(super::client::PATIENCE, gone).await.expect("the relay still takes clients on");
+    give.send(()).unwrap();
+    for client in &mut clients {
+        assert_eq!(client.told().await.set, ["a"], "nobody is sent away without an answer");
+        assert_eq!(client.ended().await, Code::Unavailable);
+    }
+}
+
+#[tokio::test]
+async fn health_is_told_by_service_and_changes_when_the_relay_goes() {
+    let plane = Plane::start(&BOTH).await;
+    let config = config(plane.address, "", "drain: {grace: 1s, spread: 10ms}\n");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let relay = run(App::bind(config).await.unwrap(), async move { drop(stopped.await) });
+    let channel = Endpoint::from_shared(format!("http://{}", relay.address)).unwrap().connect().await.unwrap();
+    let mut grpc = Grpc::new(channel);
+    // The messages of health have a string and a number as their first fields, as these two of discovery have.
+    let request = |service: &str| {
+        Call::new(weir::proto::discovery::ResourceLocator { name: service.into(), ..Default::default() })
+    };
+    type Answer = weir::proto::discovery::Status;
+    let codec = || ProstCodec::<weir::proto::discovery::ResourceLocator, Answer>::default();
+    let path = |method: &str| PathAndQuery::from_maybe_shared(format!("/grpc.health.v1.Health/{method}")).unwrap();
+    let ads = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+    for (service, code) in [("", Ok(1)), (ads, Ok(1)), ("nobody", Err(Code::NotFound))] {
+        grpc.ready().await.unwrap();
+        let answer = grpc.unary(request(service), path("Check"), codec()).await;
+        let answer = answer.map(|answer| answer.into_inner().code).map_err(|status| status.code());
+        assert_eq!(answer, code, "{service}");
+    }
+    grpc.ready().await.unwrap();
+    let mut watched = grpc.server_streaming(request(ads), path("Watch"), codec()).await.unwrap().into_inner();
+    assert_eq!(watched.message().await.unwrap().unwrap().code, 1);
+    stop.send(()).unwrap();
+    assert_eq!(watched.message().await.unwrap().unwrap().code, 2, "not serving");
+    assert_eq!(watched.message().await.unwrap(), None);
+}
