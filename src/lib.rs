@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))] // nothing that a peer sends may reach one
 
 pub mod app;
+pub mod cli;
 pub mod config;
 
 pub mod admin;

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use anyhow::Context;
+use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use weir::app::App;
@@ -14,11 +15,22 @@ use weir::config::Config;
 #[command(version, about)]
 struct Arguments {
     /// The configuration file; config/relay.yaml is one with every key explained.
-    #[arg(long)]
+    #[arg(long, global = true)]
     config: Option<PathBuf>,
     /// What is logged: error, warn, info, debug or trace, also by module as in `info,weir::downstream=debug`.
     #[arg(long, env = "WEIR_LOG", default_value = "info")]
     log: String,
+    #[command(subcommand)]
+    task: Option<Task>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Shows which sharing key nodes have, what made it, and how a fleet splits.
+    Key {
+        /// Nodes as JSON, one a line; without it they are read from standard input.
+        nodes: Option<PathBuf>,
+    },
 }
 
 #[tokio::main]
@@ -37,13 +49,26 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match run(config).await {
+    let done = match arguments.task {
+        None => run(config).await,
+        Some(Task::Key { nodes }) => show_keys(&config, nodes),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("weir: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
+    let text = match &nodes {
+        Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
+        None => std::io::read_to_string(std::io::stdin()).context("cannot read standard input")?,
+    };
+    print!("{}", weir::cli::key::report(&config.views.rule, &text).map_err(anyhow::Error::msg)?);
+    Ok(())
 }
 
 async fn run(config: Config) -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
 //! The task that owns one unit: it waits for what happens, and then decides without waiting.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -28,6 +28,8 @@ pub(super) enum Command {
 
 pub(super) struct Owner {
     pub key: String,
+    /// The fields of its clients' nodes that made the key.
+    pub made_from: BTreeMap<String, String>,
     pub unit: Unit,
     pub upstream: Upstream,
     pub connector: SharedConnector,
@@ -62,6 +64,7 @@ struct OpenLink {
 #[derive(Debug, Serialize)]
 pub struct UnitReport {
     pub key: String,
+    pub made_from: BTreeMap<String, String>,
     pub server: String,
     pub sessions: usize,
     pub streams: Vec<StreamReport>,
@@ -284,7 +287,8 @@ impl Owner {
                 .collect(),
         });
         let streams = streams.collect();
-        UnitReport { key: self.key.clone(), server: self.connector.describe(), sessions: self.seats.len(), streams }
+        let (key, made_from) = (self.key.clone(), self.made_from.clone());
+        UnitReport { key, made_from, server: self.connector.describe(), sessions: self.seats.len(), streams }
     }
 }
 

@@ -150,6 +150,7 @@ impl Views {
         let variant = self.connector.variant().unwrap_or(Variant::Delta);
         let owner = Owner {
             key: key.to_string(),
+            made_from: key.parts(&self.rule).into_iter().map(|(field, value)| (field.to_string(), value)).collect(),
             unit: Unit::new(table.clone(), limits.clone()),
             upstream: Upstream::new(variant, key.upstream_node(), self.server.clone(), table, limits),
             connector: self.connector.clone(),

@@ -3,6 +3,9 @@
 //! A key *is* the canonical encoding of the node that upstream will be shown, less what never counts: nothing that differs
 //! between two clients of one key can reach the control plane, and `key(upstream_node(k)) == k`, so tiers agree.
 
+mod fields;
+mod words;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -12,6 +15,8 @@ use prost::Message;
 use prost_types::{Struct, Value, value::Kind};
 use xxhash_rust::xxh3::xxh3_128;
 
+pub use self::fields::KeyField;
+use self::words::words;
 use super::wire;
 use crate::proto::node::node::UserAgentVersionType;
 use crate::proto::node::{BuildVersion, Locality, Node, SemanticVersion};
@@ -29,68 +34,6 @@ const TRANSPORT_FEATURES: [&str; 7] = [
 
 /// The feature by which one relay knows another: user-agent rules then do not apply, since the agent is a copied one.
 pub const RELAY_MARKER: &str = "weir.relay";
-
-/// Part of a node that an operator declares to matter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeyField {
-    Id,
-    Cluster,
-    Locality,
-    Region,
-    Zone,
-    SubZone,
-    Metadata,
-    /// One value inside the metadata, by the keys that lead to it.
-    MetadataPath(Vec<String>),
-    UserAgent,
-    Extensions,
-    ClientFeatures,
-    ListeningAddresses,
-    DynamicParameters,
-    /// Fields that this build does not know (WIRE-7).
-    Unknown,
-}
-
-/// The parts of a node by the words that a configuration has for them.
-const FIELD_NAMES: [(&str, KeyField); 13] = [
-    ("id", KeyField::Id),
-    ("cluster", KeyField::Cluster),
-    ("locality", KeyField::Locality),
-    ("locality.region", KeyField::Region),
-    ("locality.zone", KeyField::Zone),
-    ("locality.sub_zone", KeyField::SubZone),
-    ("metadata", KeyField::Metadata),
-    ("user_agent", KeyField::UserAgent),
-    ("extensions", KeyField::Extensions),
-    ("client_features", KeyField::ClientFeatures),
-    ("listening_addresses", KeyField::ListeningAddresses),
-    ("dynamic_parameters", KeyField::DynamicParameters),
-    ("unknown", KeyField::Unknown),
-];
-
-impl KeyField {
-    pub fn parse(text: &str) -> Option<Self> {
-        if let Some((_, field)) = FIELD_NAMES.iter().find(|(name, _)| *name == text) {
-            return Some(field.clone());
-        }
-        let path = text.strip_prefix("metadata.").filter(|path| path.split('.').all(|key| !key.is_empty()))?;
-        Some(Self::MetadataPath(path.split('.').map(String::from).collect()))
-    }
-
-    pub fn all_names() -> String {
-        FIELD_NAMES.iter().map(|(name, _)| *name).chain(["metadata.<path>"]).collect::<Vec<_>>().join(", ")
-    }
-}
-
-impl fmt::Display for KeyField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::MetadataPath(path) = self {
-            return write!(f, "metadata.{}", path.join("."));
-        }
-        let name = FIELD_NAMES.iter().find(|(_, field)| field == self).map(|(name, _)| *name);
-        f.write_str(name.unwrap_or_default())
-    }
-}
 
 /// Which parts of a node make the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,7 +102,24 @@ impl KeyRule {
     }
 }
 
+impl KeyRule {
+    pub fn fields(&self) -> &[KeyField] {
+        &self.fields
+    }
+
+    /// What each field of the key is for a node, in words for operators (KEY-20).
+    pub fn parts(&self, encoded_node: &[u8]) -> Vec<(KeyField, String)> {
+        let node = Node::decode(encoded_node).unwrap_or_default();
+        self.fields.iter().map(|field| (field.clone(), words(field, &node, encoded_node))).collect()
+    }
+}
+
 impl SharingKey {
+    /// What made it, as [`KeyRule::parts`] of every node that has it.
+    pub fn parts(&self, rule: &KeyRule) -> Vec<(KeyField, String)> {
+        rule.parts(&self.canonical)
+    }
+
     /// The node that stands for every client of this key, made from the key alone (KEY-5, KEY-9).
     pub fn upstream_node(&self) -> Bytes {
         let id = if self.by_id { String::new() } else { format!("weir-{self}") };

@@ -1,0 +1,65 @@
+//! The parts of a node that may make a key, and the words that a configuration has for them.
+
+use std::fmt;
+
+/// Part of a node that an operator declares to matter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyField {
+    Id,
+    Cluster,
+    Locality,
+    Region,
+    Zone,
+    SubZone,
+    Metadata,
+    /// One value inside the metadata, by the keys that lead to it.
+    MetadataPath(Vec<String>),
+    UserAgent,
+    Extensions,
+    ClientFeatures,
+    ListeningAddresses,
+    DynamicParameters,
+    /// Fields that this build does not know (WIRE-7).
+    Unknown,
+}
+
+/// The parts of a node by the words that a configuration has for them.
+const FIELD_NAMES: [(&str, KeyField); 13] = [
+    ("id", KeyField::Id),
+    ("cluster", KeyField::Cluster),
+    ("locality", KeyField::Locality),
+    ("locality.region", KeyField::Region),
+    ("locality.zone", KeyField::Zone),
+    ("locality.sub_zone", KeyField::SubZone),
+    ("metadata", KeyField::Metadata),
+    ("user_agent", KeyField::UserAgent),
+    ("extensions", KeyField::Extensions),
+    ("client_features", KeyField::ClientFeatures),
+    ("listening_addresses", KeyField::ListeningAddresses),
+    ("dynamic_parameters", KeyField::DynamicParameters),
+    ("unknown", KeyField::Unknown),
+];
+
+impl KeyField {
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Some((_, field)) = FIELD_NAMES.iter().find(|(name, _)| *name == text) {
+            return Some(field.clone());
+        }
+        let path = text.strip_prefix("metadata.").filter(|path| path.split('.').all(|key| !key.is_empty()))?;
+        Some(Self::MetadataPath(path.split('.').map(String::from).collect()))
+    }
+
+    pub fn all_names() -> String {
+        FIELD_NAMES.iter().map(|(name, _)| *name).chain(["metadata.<path>"]).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Display for KeyField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::MetadataPath(path) = self {
+            return write!(f, "metadata.{}", path.join("."));
+        }
+        let name = FIELD_NAMES.iter().find(|(_, field)| field == self).map(|(name, _)| *name);
+        f.write_str(name.unwrap_or_default())
+    }
+}
