@@ -1,0 +1,319 @@
+//! Ten thousand bursts of a control plane that pushes everything at once and in any order, told to clients that read when they
+//! like. At no moment may a client hold a route to a cluster that it does not hold, or that was never given endpoints
+//! (ORD-1, ORD-4 to ORD-8, ORD-18).
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Duration;
+
+use support::{Bench, CDS, EDS, RDS, text_of};
+use weir::proto::Request;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir::protocol::faults::{Fault, Faults};
+use weir::protocol::limits::Limits;
+use weir::protocol::session::{Client, Reply, Variant};
+use weir::protocol::unit::{Class, Fact, SessionId};
+
+const CLUSTERS: [&str; 8] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"];
+const ROUTES: [&str; 3] = ["r0", "r1", "r2"];
+
+/// A generator of numbers that is the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+
+    fn within(&mut self, range: Range<u64>) -> u64 {
+        range.start + self.below(range.end - range.start)
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for at in (1..items.len()).rev() {
+            items.swap(at, self.below(at as u64 + 1) as usize);
+        }
+    }
+}
+
+/// What a client has been told, as an Envoy would take it.
+struct Reader {
+    id: SessionId,
+    variant: Variant,
+    clusters: BTreeSet<String>,
+    /// Clusters that have been given endpoints since they came.
+    endowed: BTreeSet<String>,
+    routes: BTreeMap<String, String>,
+    started: bool,
+    /// The answer to clusters waits until they are warm (observed-clients 1.2).
+    unacknowledged: Option<String>,
+    /// What it has asked for and the relay has not heard yet.
+    on_its_way: Vec<Request>,
+}
+
+#[derive(Default)]
+struct World {
+    clusters: BTreeMap<&'static str, u64>,
+    routes: BTreeMap<&'static str, &'static str>,
+}
+
+impl Reader {
+    fn join(bench: &mut Bench, variant: Variant, wrappers: bool) -> Self {
+        let id = bench.add(Client { wrappers, ..Client::plain(variant) });
+        let new = || Self {
+            id,
+            variant,
+            clusters: [].into(),
+            endowed: [].into(),
+            routes: [].into(),
+            started: false,
+            unacknowledged: None,
+            on_its_way: vec![],
+        };
+        new().ask(bench, CDS, &[], "");
+        new()
+    }
+
+    /// Says all that is wanted; in delta that is a subscription only if it is no answer.
+    fn ask(&self, bench: &mut Bench, url: &str, names: &[&str], nonce: &str) {
+        match self.variant {
+            Variant::Sotw => bench.sotw(self.id, url, names, nonce),
+            Variant::Delta if nonce.is_empty() => bench.delta(self.id, url, names, &[]),
+            Variant::Delta => {}
+        }
+    }
+
+    fn take(&mut self, bench: &mut Bench, reply: &Reply, answers: bool) {
+        let nonce = if answers { reply.nonce.to_string() } else { String::new() };
+        let names: Vec<String> = reply.resources.iter().map(|resource| resource.name.to_string()).collect();
+        match text_of(reply).split_at(1).0 {
+            "C" if reply.kind.name().ends_with("Cluster") => {
+                let before = self.clusters.clone();
+                if self.variant == Variant::Sotw {
+                    self.clusters.clear();
+                }
+                self.clusters.extend(names);
+                self.clusters.retain(|name| !reply.removed.iter().any(|removed| removed.as_str() == name));
+                self.endowed.retain(|name| self.clusters.contains(name));
+                self.unacknowledged = answers.then_some(nonce);
+                let new: Vec<&str> = self.clusters.difference(&before).map(String::as_str).collect();
+                let all: Vec<&str> = self.clusters.iter().map(String::as_str).collect();
+                let gone: Vec<&str> = before.difference(&self.clusters).map(String::as_str).collect();
+                let request = match self.variant {
+                    Variant::Sotw => Request::Sotw(DiscoveryRequest {
+                        type_url: EDS.into(),
+                        resource_names: texts(&all),
+                        ..Default::default()
+                    }),
+                    Variant::Delta => Request::Delta(DeltaDiscoveryRequest {
+                        type_url: EDS.into(),
+                        resource_names_subscribe: texts(&new),
+                        resource_names_unsubscribe: texts(&gone),
+                        ..Default::default()
+                    }),
+                };
+                if !new.is_empty() || !gone.is_empty() {
+                    self.on_its_way.push(request);
+                }
+            }
+            "C" => {
+                self.endowed.extend(names.into_iter().filter(|name| self.clusters.contains(name)));
+                let all: Vec<&str> = self.clusters.iter().map(String::as_str).collect();
+                if answers {
+                    self.ask(bench, EDS, &all, &nonce);
+                }
+                // As an Envoy does, which turns to routes once its clusters are warm.
+                if !std::mem::replace(&mut self.started, true) {
+                    self.ask(bench, RDS, &ROUTES, "");
+                }
+            }
+            "R" => {
+                for resource in &reply.resources {
+                    let body = resource.body.bytes();
+                    let target = std::str::from_utf8(&body[body.len() - 2..]).unwrap().to_owned();
+                    self.routes.insert(resource.name.to_string(), target);
+                }
+                if answers {
+                    self.ask(bench, RDS, &ROUTES, &nonce);
+                }
+            }
+            other => panic!("{other}"),
+        }
+        self.acknowledge(bench);
+    }
+
+    fn read_to_the_end(&mut self, bench: &mut Bench, world: &World, burst: usize) {
+        for _ in 0..20 {
+            while let Some(reply) = bench.poll(self.id) {
+                self.take(bench, &reply, true);
+                self.check(burst);
+                self.arrive(bench);
+                world.answer(bench);
+            }
+            bench.later(600);
+        }
+    }
+
+    fn arrive(&mut self, bench: &mut Bench) {
+        std::mem::take(&mut self.on_its_way).into_iter().for_each(|request| bench.request(self.id, request));
+    }
+
+    fn acknowledge(&mut self, bench: &mut Bench) {
+        if self.clusters.iter().all(|name| self.endowed.contains(name))
+            && let Some(nonce) = self.unacknowledged.take()
+        {
+            self.ask(bench, CDS, &[], &nonce);
+        }
+    }
+
+    fn check(&self, burst: usize) {
+        for (route, cluster) in &self.routes {
+            let (held, endowed) = (self.clusters.contains(cluster), self.endowed.contains(cluster));
+            let variant = self.variant;
+            assert!(held, "burst {burst}: {route} leads a {variant:?} client to {cluster}, which it does not hold");
+            assert!(endowed, "burst {burst}: {route} leads a {variant:?} client to {cluster}, which has no endpoints");
+        }
+    }
+}
+
+impl World {
+    /// The next configuration, and what a control plane says of the difference.
+    fn next(&mut self, random: &mut Random, bench: &mut Bench) -> Vec<Fact> {
+        let before = (self.clusters.clone(), self.routes.clone());
+        for name in CLUSTERS {
+            match random.below(4) {
+                0 => drop(self.clusters.remove(name)),
+                1 => drop(self.clusters.insert(name, random.below(1_000))),
+                _ => {}
+            }
+        }
+        if self.clusters.is_empty() {
+            self.clusters.insert(CLUSTERS[0], 0);
+        }
+        let live: Vec<&'static str> = self.clusters.keys().copied().collect();
+        for route in ROUTES {
+            let stays = self.routes.get(route).is_some_and(|to| live.contains(to) && random.below(2) == 0);
+            if !stays {
+                self.routes.insert(route, live[random.below(live.len() as u64) as usize]);
+            }
+        }
+        let mut facts = Vec::new();
+        let (clusters, routes) = (bench.kind(CDS), bench.kind(RDS));
+        for (name, content) in self.clusters.clone() {
+            if before.0.get(name) != Some(&content) {
+                let resource = bench.resource(CDS, name, &content.to_string());
+                facts.push(Fact::Set { kind: clusters.clone(), class: Class::Star, key: name.into(), resource });
+            }
+        }
+        for name in before.0.keys().filter(|name| !self.clusters.contains_key(*name)) {
+            facts.push(Fact::Gone { kind: clusters.clone(), class: Class::Star, key: (*name).into() });
+        }
+        for (name, target) in self.routes.clone() {
+            if before.1.get(name) != Some(&target) {
+                let resource = bench.resource(RDS, name, target);
+                facts.push(Fact::Set { kind: routes.clone(), class: Class::Named, key: name.into(), resource });
+            }
+        }
+        for name in live {
+            // A cluster never comes without endpoints; others have theirs changed now and then.
+            if !before.0.contains_key(name) || random.below(3) == 0 {
+                facts.push(endpoints(bench, name, &random.below(1_000).to_string()));
+            }
+        }
+        random.shuffle(&mut facts);
+        facts
+    }
+
+    /// The control plane answers what it is asked for.
+    fn answer(&self, bench: &mut Bench) {
+        for asked in bench.asked_upstream() {
+            let Some(name) = asked.strip_prefix('+').filter(|name| name.starts_with('c')) else { continue };
+            match self.clusters.contains_key(name) {
+                true => {
+                    let fact = endpoints(bench, name, "first");
+                    bench.apply(vec![fact]);
+                }
+                false => bench.remove(EDS, name),
+            }
+        }
+    }
+}
+
+fn texts(names: &[&str]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+fn endpoints(bench: &mut Bench, name: &str, content: &str) -> Fact {
+    let resource = bench.resource(EDS, name, content);
+    Fact::Set { kind: bench.kind(EDS), class: Class::Named, key: name.into(), resource }
+}
+
+#[test]
+fn ord_1_no_burst_ever_leaves_a_client_with_a_route_into_the_void() {
+    run(std::env::var("WEIR_BURSTS").map_or(10_000, |text| text.parse().unwrap()), Faults::NONE);
+}
+
+#[test]
+fn an_order_that_is_broken_on_purpose_does_not_get_through() {
+    for fault in [Fault::NoUnion, Fault::RemoveBeforeAdding, Fault::NoRoutingHold] {
+        let broken = std::panic::catch_unwind(|| run(2_000, Faults::planted(fault)));
+        assert!(broken.is_err(), "{fault:?} was not noticed");
+    }
+}
+
+fn run(bursts: usize, faults: Faults) {
+    let mut random = Random(4711);
+    // Clients that never catch up would else, after two seconds of waiting in total, be given a route without its endpoints.
+    let limits = Limits { faults, routing_hold: Duration::from_secs(3600), ..Limits::default() };
+    let (mut bench, mut world) = (Bench::with(limits), World::default());
+    let mut readers: Vec<_> =
+        [(Variant::Sotw, false), (Variant::Delta, false), (Variant::Sotw, true), (Variant::Delta, true)]
+            .map(|(variant, wrappers)| Reader::join(&mut bench, variant, wrappers))
+            .into();
+    bench.whole(CDS, &[]);
+    for fact in world.next(&mut random, &mut bench) {
+        bench.apply(vec![fact]);
+    }
+    readers.iter_mut().for_each(|reader| reader.read_to_the_end(&mut bench, &world, 0));
+    let mut replies = 0;
+    for burst in 0..bursts {
+        // All of it has queued up by the time that the relay looks.
+        for fact in world.next(&mut random, &mut bench) {
+            bench.unit.apply(vec![fact], bench.now);
+        }
+        bench.publish();
+        world.answer(&mut bench);
+        for reader in &mut readers {
+            // Some read all there is, some a little, some nothing for a while.
+            let most = match random.below(4) {
+                0 => 0,
+                1 => random.within(1..4),
+                _ => u64::MAX,
+            };
+            for _ in 0..most.min(100) {
+                let Some(reply) = bench.poll(reader.id) else { break };
+                replies += 1;
+                reader.take(&mut bench, &reply, random.below(5) != 0);
+                reader.check(burst);
+                if random.below(2) == 0 {
+                    reader.arrive(&mut bench);
+                }
+                world.answer(&mut bench);
+            }
+            reader.arrive(&mut bench);
+            world.answer(&mut bench);
+        }
+        bench.later(random.below(700));
+    }
+    assert!(replies > bursts * 3, "only {replies} replies to {bursts} bursts");
+    for reader in &mut readers {
+        reader.read_to_the_end(&mut bench, &world, bursts);
+        let targets: BTreeMap<_, _> =
+            world.routes.iter().map(|(name, to)| ((*name).to_owned(), (*to).to_owned())).collect();
+        assert_eq!(reader.routes, targets, "in the end all is told");
+        assert_eq!(reader.clusters.len(), world.clusters.len());
+    }
+}
