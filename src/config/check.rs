@@ -29,7 +29,7 @@ impl Checker {
         let listen: Vec<_> =
             listen.filter_map(|(at, listen)| self.address(&listen.address, &format!("listen[{at}].address"))).collect();
         let admin = raw.admin.as_ref().map(|admin| self.address(&admin.address, "admin.address"));
-        let message_bytes = raw.limits.message_bytes.unwrap_or(MESSAGE_BYTES);
+        let message_bytes = number(&raw.limits.message_bytes, MESSAGE_BYTES);
         let server = self.upstream(&raw.upstream, message_bytes);
         let rule = self.key_rule(&raw.views);
         let limits = self.limits(raw);
@@ -40,7 +40,7 @@ impl Checker {
         };
         let downstream = downstream::Options {
             message_bytes,
-            half_received_bytes: raw.limits.half_received_bytes.unwrap_or(HALF_RECEIVED_BYTES),
+            half_received_bytes: number(&raw.limits.half_received_bytes, HALF_RECEIVED_BYTES),
             control_plane: raw.clients.control_plane.clone(),
             v2: raw.clients.v2,
         };
@@ -48,7 +48,7 @@ impl Checker {
         let views = ViewsOptions {
             rule: rule?,
             serve_without_node: raw.views.serve_without_node,
-            most: raw.views.limit.unwrap_or(MOST_VIEWS),
+            most: number(&raw.views.limit, MOST_VIEWS),
             table,
             limits,
             server: rules,
@@ -109,11 +109,22 @@ impl Checker {
 
     fn limits(&mut self, raw: &raw::Root) -> Limits {
         let (limits, defaults) = (&raw.limits, Limits::default());
+        for (limit, at) in [
+            (&limits.types_per_stream, "limits.types_per_stream"),
+            (&limits.names_per_type, "limits.names_per_type"),
+            (&limits.reply_bytes, "limits.reply_bytes"),
+            (&limits.message_bytes, "limits.message_bytes"),
+            (&limits.half_received_bytes, "limits.half_received_bytes"),
+        ] {
+            if let Some(limit) = limit.as_ref().filter(|limit| limit.value == 0) {
+                self.fault(limit, at, "nothing would get through");
+            }
+        }
         Limits {
-            types: limits.types_per_stream.unwrap_or(defaults.types),
-            names: limits.names_per_type.unwrap_or(defaults.names),
+            types: number(&limits.types_per_stream, defaults.types),
+            names: number(&limits.names_per_type, defaults.names),
             linger: self.duration(&limits.linger, "limits.linger").unwrap_or(defaults.linger),
-            reply_bytes: limits.reply_bytes.unwrap_or(defaults.reply_bytes),
+            reply_bytes: number(&limits.reply_bytes, defaults.reply_bytes),
             resource_timer: self
                 .duration(&limits.resource_timer, "limits.resource_timer")
                 .unwrap_or(defaults.resource_timer),
@@ -172,6 +183,10 @@ impl Checker {
         let line = Some(place.referenced).filter(|place| *place != Location::UNKNOWN).map(|place| place.line());
         self.faults.push(Fault { line, at: at.into(), reason: reason.into() });
     }
+}
+
+fn number(given: &Option<Spanned<usize>>, default: usize) -> usize {
+    given.as_ref().map_or(default, |given| given.value)
 }
 
 const MESSAGE_BYTES: usize = 64 << 20;

@@ -66,7 +66,7 @@ pub(super) enum Protocol {
 #[serde(deny_unknown_fields)]
 pub(super) struct Views {
     pub key: Option<Vec<Text>>,
-    pub limit: Option<usize>,
+    pub limit: Option<Spanned<usize>>,
     #[serde(default)]
     pub serve_without_node: bool,
 }
@@ -103,12 +103,12 @@ pub(super) struct TypeEntry {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Limits {
-    pub message_bytes: Option<usize>,
-    pub half_received_bytes: Option<usize>,
-    pub types_per_stream: Option<usize>,
-    pub names_per_type: Option<usize>,
+    pub message_bytes: Option<Spanned<usize>>,
+    pub half_received_bytes: Option<Spanned<usize>>,
+    pub types_per_stream: Option<Spanned<usize>>,
+    pub names_per_type: Option<Spanned<usize>>,
     pub linger: Option<Text>,
-    pub reply_bytes: Option<usize>,
+    pub reply_bytes: Option<Spanned<usize>>,
     pub resource_timer: Option<Text>,
     pub fetch_patience: Option<Text>,
 }

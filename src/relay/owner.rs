@@ -147,7 +147,10 @@ impl Owner {
     }
 
     fn next_deadline(&mut self) -> Option<tokio::time::Instant> {
-        let streams = self.upstream.streams().iter().filter_map(|stream| stream.next_deadline()).min();
+        // One whose last request has found no room has nothing to do in time.
+        let waiting = |at: usize| self.links.open.get(at).is_some_and(|link| link.waiting.is_some());
+        let streams = self.upstream.streams().iter().enumerate().filter(|(at, _)| !waiting(*at));
+        let streams = streams.filter_map(|(_, stream)| stream.next_deadline()).min();
         let moment = sooner(streams, self.unit.next_deadline());
         moment.map(|moment| self.clock.instant(moment))
     }
@@ -183,6 +186,7 @@ impl Owner {
             LinkEvent::Opened { variant, requests } => {
                 stream.speak(variant);
                 link.up = Some((requests, stream.opened()));
+                self.unit.on_source(true, variant == Variant::Delta);
                 tracing::info!(key = %self.key, stream = report.at, ?variant, "upstream stream is up");
                 Vec::new()
             }

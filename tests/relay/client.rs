@@ -55,7 +55,7 @@ impl Client {
     }
 
     pub async fn connect_to(address: SocketAddr, variant: Variant, path: &str) -> Option<Self> {
-        let path = PathAndQuery::from_maybe_shared(path.to_owned()).unwrap();
+        let path: PathAndQuery = path.parse().unwrap();
         let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.ok()?;
         let mut grpc = Grpc::new(channel);
         grpc.ready().await.ok()?;

@@ -49,7 +49,7 @@ async fn fetch(relay: &Relay, path: &str, request: DiscoveryRequest) -> Result<D
     let channel = Endpoint::from_shared(format!("http://{}", relay.address)).unwrap().connect().await.unwrap();
     let mut grpc = Grpc::new(channel);
     grpc.ready().await.unwrap();
-    let path = PathAndQuery::from_maybe_shared(path.to_owned()).unwrap();
+    let path: PathAndQuery = path.parse().unwrap();
     let codec: ProstCodec<DiscoveryRequest, DiscoveryResponse> = ProstCodec::default();
     grpc.unary(Call::new(request), path, codec).await.map(|response| response.into_inner())
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use weir::proto::discovery::{Resource as Wrapper, resource::CacheControl};
+use weir::proto::Request;
+use weir::proto::discovery::{DeltaDiscoveryRequest, Resource as Wrapper, resource::CacheControl};
 use weir::protocol::session::{Client, Variant};
 use weir::protocol::unit::{Class, Fact, SessionId};
 
@@ -124,7 +125,6 @@ fn sotw_50_a_full_state_type_is_prolonged_by_the_whole_set() {
 
 #[test]
 fn up_42_and_xlat_29_what_must_not_be_kept_is_fetched_anew_for_who_comes_later() {
-    let uncached = |wrapper: &mut Wrapper| wrapper.cache_control = Some(CacheControl { do_not_cache: true });
     let mut bench = Bench::new();
     bench.unit.on_source(true, true);
     let (early, late) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
@@ -142,4 +142,82 @@ fn up_42_and_xlat_29_what_must_not_be_kept_is_fetched_anew_for_who_comes_later()
     let later = bench.client(Variant::Delta);
     bench.delta(later, EDS, &["a"], &[]);
     assert_eq!(bench.said(later), ["C a"], "SotW has no way to ask again");
+}
+
+fn uncached(wrapper: &mut Wrapper) {
+    wrapper.cache_control = Some(CacheControl { do_not_cache: true });
+}
+
+fn subscribe(url: &str, name: &str) -> Request {
+    let resource_names_subscribe = vec![name.to_owned()];
+    Request::Delta(DeltaDiscoveryRequest { type_url: url.into(), resource_names_subscribe, ..Default::default() })
+}
+
+#[test]
+fn delta_28_an_answer_that_was_quicker_than_the_count_is_not_given_again() {
+    let mut bench = Bench::new();
+    let [keeper, _] = two(&mut bench, Variant::Delta, &["a"]);
+    bench.give(EDS, "a", "1", |_| {});
+    bench.said(keeper);
+    let client = bench.add(Client { ttl: true, ..Client::plain(Variant::Delta) });
+    let changes = bench.hear(client, subscribe(EDS, "a"));
+    assert_eq!(bench.said(client), ["C a"]);
+    bench.count(client, changes);
+    assert_eq!(bench.said(client), [""; 0]);
+}
+
+#[test]
+fn up_42_a_client_in_the_middle_of_something_is_not_forgotten() {
+    let mut bench = Bench::new();
+    bench.unit.on_source(true, true);
+    let (early, late) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
+    bench.delta(early, EDS, &["a"], &[]);
+    bench.give(EDS, "a", "1", uncached);
+    bench.said(early);
+    bench.delta(late, CDS, &["x"], &[]);
+    bench.set(CDS, &[("x", "1")]);
+    assert!(bench.poll(late).is_some(), "it works on this state from now on");
+    bench.delta(late, EDS, &["a"], &[]);
+    bench.give(EDS, "a", "1", uncached);
+    assert_eq!(bench.said(late), ["C a"]);
+}
+
+#[test]
+fn sotw_50_after_a_silent_change_of_the_version_the_resource_goes_whole() {
+    let mut bench = Bench::new();
+    let client = bench.add(Client { ttl: true, wrappers: true, ..Client::plain(Variant::Sotw) });
+    bench.sotw(client, EDS, &["a", "b"], "");
+    bench.give(EDS, "b", "1", |_| {});
+    bench.give(EDS, "a", "1", mortal(60));
+    assert_eq!(bench.said(client), ["C a(60),b"]);
+    bench.sotw(client, EDS, &["a"], "1");
+    refresh(&mut bench, Class::Named, "a", 60);
+    assert_eq!(bench.said(client), ["C a(60)"], "a heartbeat would have a version that was never sent");
+}
+
+#[test]
+fn up_17_and_up_40_what_died_is_asked_for_again_and_a_late_heartbeat_revives_it() {
+    let mut bench = Bench::new();
+    let [_, unable] = two(&mut bench, Variant::Delta, &["a"]);
+    bench.give(EDS, "a", "1", mortal(60));
+    bench.said(unable);
+    bench.asked_upstream();
+    bench.later(60_000);
+    assert_eq!((bench.said(unable), bench.asked_upstream()), (vec!["C  -a".into()], vec!["+a".into()]));
+    refresh(&mut bench, Class::Named, "a", 60);
+    assert_eq!(bench.said(unable), ["C a"]);
+}
+
+#[test]
+fn delta_46_an_end_that_is_called_off_is_told_in_full_state_types_too() {
+    let mut bench = Bench::new();
+    let client = bench.add(Client { ttl: true, wrappers: true, ..Client::plain(Variant::Sotw) });
+    bench.sotw(client, CDS, &["a"], "");
+    bench.give(CDS, "a", "1", mortal(60));
+    assert_eq!(bench.said(client), ["C a(60)"]);
+    bench.sotw(client, CDS, &["a"], "1");
+    bench.give(CDS, "a", "1", |_| {});
+    assert_eq!(bench.said(client), ["C a"]);
+    bench.sotw(client, CDS, &["a"], "2");
+    assert_eq!(bench.said(client), [""; 0]);
 }

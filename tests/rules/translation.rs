@@ -3,7 +3,7 @@
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::session::Variant;
-use weir::protocol::unit::Fact;
+use weir::protocol::unit::{Class, Fact};
 
 use super::support::{Bench, CDS, EDS, LDS, refusal};
 use super::warm;
@@ -180,4 +180,18 @@ fn xlat_33_one_clients_refusal_is_nobody_elses_business() {
     bench.request(refusing, Request::Delta(nack));
     bench.set(CDS, &[("a", "2")]);
     assert_eq!((bench.said(refusing), bench.said(other)), (vec!["C a".into()], vec!["C a".into()]));
+}
+
+#[test]
+fn a_change_is_not_lost_when_a_server_goes_in_the_same_breath() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, EDS, &["a"], &[]);
+    bench.said(client);
+    let (kind, resource) = (bench.kind(EDS), bench.resource(EDS, "a", "2"));
+    let now = bench.now;
+    bench.unit.apply(vec![Fact::Set { kind, class: Class::Named, key: "a".into(), resource }], now);
+    bench.unit.on_source(false, true);
+    bench.publish();
+    assert_eq!(bench.said(client), ["C a"]);
 }

@@ -1,7 +1,7 @@
 //! Streams, methods and what a request is about (spec sections 1 to 3).
 
 use weir::proto::Request;
-use weir::proto::discovery::{DiscoveryRequest, ResourceLocator};
+use weir::proto::discovery::{DiscoveryRequest, ResourceLocator, resource::CacheControl};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{BadRequest, Client, End, Fetched, Step, Variant};
 use weir::protocol::unit::SessionId;
@@ -184,4 +184,53 @@ fn i10_a_client_that_asks_for_ever_new_types_is_ended() {
     let state = bench.unit.state().clone();
     let step = bench.sessions.get_mut(&client).unwrap().poll(&state, &mut bench.leases, bench.now);
     assert!(matches!(step, weir::protocol::session::Step::End(_)));
+}
+
+#[test]
+fn trn_22_a_fetch_with_the_current_version_is_answered_in_full() {
+    let mut bench = warm();
+    let ask = |version: String| {
+        Request::Sotw(DiscoveryRequest { type_url: CDS.into(), version_info: version, ..Default::default() })
+    };
+    let first = only(&mut bench, CDS, Variant::Sotw);
+    bench.request(first, ask(String::new()));
+    let Fetched::Reply(reply) = bench.fetch(first, false) else { panic!("all is known") };
+    let again = only(&mut bench, CDS, Variant::Sotw);
+    bench.request(again, ask(reply.version.to_string()));
+    let Fetched::Reply(reply) = bench.fetch(again, false) else { panic!("all is known") };
+    assert_eq!(text_of(&reply), "C a,b,c", "an empty set would delete everything");
+}
+
+#[test]
+fn trn_22_a_fetch_waits_for_what_must_not_be_answered_from_memory() {
+    let mut bench = Bench::new();
+    bench.unit.on_source(true, true);
+    let keeper = bench.client(Variant::Delta);
+    bench.delta(keeper, EDS, &["a"], &[]);
+    let give = |bench: &mut Bench| {
+        bench.give(EDS, "a", "1", |wrapper| wrapper.cache_control = Some(CacheControl { do_not_cache: true }));
+    };
+    give(&mut bench);
+    let client = only(&mut bench, EDS, Variant::Sotw);
+    bench.sotw(client, EDS, &["a"], "");
+    assert!(matches!(bench.fetch(client, false), Fetched::Waiting(None)));
+    give(&mut bench);
+    let Fetched::Reply(reply) = bench.fetch(client, false) else { panic!("it has come") };
+    assert_eq!(text_of(&reply), "C a");
+}
+
+#[test]
+fn i10_questions_that_cannot_be_answered_are_bounded() {
+    let mut bench = Bench::with(Limits { names: 100, ..Limits::default() });
+    let client = bench.add(Client { errors: true, ..Client::plain(Variant::Sotw) });
+    for number in 0..200 {
+        let dynamic_parameters = [("k".to_owned(), "v".to_owned())].into();
+        let locator = ResourceLocator { name: format!("a{number}"), dynamic_parameters };
+        let resource_locators = vec![locator];
+        bench.request(
+            client,
+            Request::Sotw(DiscoveryRequest { type_url: CDS.into(), resource_locators, ..Default::default() }),
+        );
+    }
+    assert!(matches!(bench.step(client), Step::End(End::Bad(BadRequest::TooManyNames(100)))));
 }

@@ -123,3 +123,32 @@ fn delta_43_clusters_on_demand_stand_beside_the_wildcard() {
     bench.remove(CDS, "missing");
     assert_eq!(bench.said(client), ["C a,b -missing"]);
 }
+
+#[test]
+fn delta_33_two_aliases_of_one_host_are_one_resource() {
+    let mut bench = Bench::new();
+    let client = bench.add(Client { ttl: true, ..Client::plain(Variant::Delta) });
+    bench.delta(client, VHDS, &["r/one.test", "r/two.test"], &[]);
+    for key in ["r/one.test", "r/two.test"] {
+        bench.give(VHDS, key, "1", |wrapper| {
+            wrapper.name = "r/host".into();
+            wrapper.aliases = vec!["r/one.test".into(), "r/two.test".into()];
+        });
+    }
+    assert_eq!(bench.said(client), ["V r/host"]);
+    for key in ["r/one.test", "r/two.test"] {
+        bench.remove(VHDS, key);
+    }
+    assert_eq!(bench.said(client), ["V  -r/host"]);
+}
+
+#[test]
+fn delta_36_hosts_of_routes_that_were_left_are_not_told_any_more() {
+    let mut bench = Bench::new();
+    let client = started(&mut bench);
+    bench.give(VHDS, "*", "1", named("r/one"));
+    bench.said(client);
+    bench.delta(client, RDS, &[], &["r"]);
+    bench.give(VHDS, "*", "2", named("r/one"));
+    assert_eq!(bench.said(client), [""; 0]);
+}

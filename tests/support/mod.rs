@@ -10,7 +10,7 @@ use weir::proto::{Any, Request};
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::{Client, Fetched, Reply, Session, Step, Variant};
-use weir::protocol::unit::{Class, Fact, Kept, Leases, NamedError, SessionId, Unit, Wanted};
+use weir::protocol::unit::{Class, Fact, InterestChange, Kept, Leases, NamedError, SessionId, Unit, Wanted};
 use weir::xds::{BodyStore, Resource, Type, TypeTable};
 
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -130,12 +130,20 @@ impl Bench {
     }
 
     pub fn request(&mut self, id: SessionId, request: Request) {
-        let now = self.now;
+        let changes = self.hear(id, request);
+        self.count(id, changes);
+    }
+
+    /// The session has the request, and the unit has not heard of it yet.
+    pub fn hear(&mut self, id: SessionId, request: Request) -> Vec<InterestChange> {
         let session = self.sessions.get_mut(&id).unwrap();
-        session.on_request(request, now);
-        let changes = session.take_interest();
+        session.on_request(request, self.now);
+        session.take_interest()
+    }
+
+    pub fn count(&mut self, id: SessionId, changes: Vec<InterestChange>) {
         let any = !changes.is_empty();
-        changes.into_iter().for_each(|change| self.unit.change_interest(id, change, now));
+        changes.into_iter().for_each(|change| self.unit.change_interest(id, change, self.now));
         self.publish();
         if any {
             self.sessions.get_mut(&id).unwrap().on_counted();
@@ -209,7 +217,7 @@ impl Bench {
 
     /// What upstream would be asked for.
     pub fn asked_upstream(&mut self) -> Vec<String> {
-        let change = |change: weir::protocol::unit::InterestChange| {
+        let change = |change: InterestChange| {
             let name = match change.wanted {
                 Wanted::Star => "*".to_owned(),
                 Wanted::Name(name) => name.to_string(),

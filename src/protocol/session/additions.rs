@@ -23,14 +23,15 @@ impl Subscription {
         let may = if unanswered.is_some() { may.min(May::FirstAnswers) } else { may };
         let mut round = Round::default();
         let whole = self.star_is_whole(kind, view);
-        self.add_refused(view, &mut round.draft);
+        self.add_refused(&mut round.draft);
         self.add_owed(kind, view, may, &mut round);
         self.add_of_star(kind, view, may, whole, &mut round);
+        let star = view.state.shelf(kind, Class::Star).filter(|_| self.star.is_some());
+        round.draft.version = star.map_or(self.sum, |shelf| self.sum.plus(shelf.version(view.client.wrappers)));
         self.add_longer_lives(kind, view, &mut round);
-        if !round.draft.is_empty() || std::mem::take(&mut self.empty_answer_due) {
+        let empty_answer_due = std::mem::take(&mut self.empty_answer_due);
+        if !round.draft.is_empty() || empty_answer_due {
             // What does not fit goes with the next piece, before anything else.
-            let star = view.state.shelf(kind, Class::Star).filter(|_| self.star.is_some());
-            round.draft.version = star.map_or(self.sum, |shelf| self.sum.plus(shelf.version(view.client.wrappers)));
             self.sent = Some(round.draft.version);
             return Attempt::Ready(Box::new(round.draft));
         }
@@ -125,6 +126,9 @@ impl Subscription {
                 let share = Self::share(view, name, resource);
                 let told = self.names.get(name).copied();
                 if resource.do_not_cache() && owed.asked && !changed && told.is_some_and(|told| told.holds.is_empty()) {
+                    if owed.changed.is_some() || owed.forced.is_some() {
+                        return Some(owed);
+                    }
                     self.parked.insert(name.clone()); // the unit marks it when an answer is there that is not from memory
                     return None;
                 }
@@ -177,26 +181,29 @@ impl Subscription {
         self.note(name, SetVersion::EMPTY);
     }
 
-    /// What is wrong with the client's own questions. One that does not read errors learns nothing by it.
-    pub(super) fn add_refused(&mut self, view: &View, draft: &mut Draft) {
+    /// What is wrong with the client's own questions.
+    pub(super) fn add_refused(&mut self, draft: &mut Draft) {
         for (name, error) in std::mem::take(&mut self.refused) {
-            if view.client.errors {
-                draft.add_error(name, error);
-            }
+            draft.add_error(name, error);
         }
     }
 
     /// A resource that was given more time, and the time, if the client runs TTLs by itself.
     fn longer_life(&self, kind: &Type, name: &Name, owed: Owed, view: &View) -> Option<LongerLife> {
-        let entry = self.entry(kind, name, view).filter(|entry| view.client.ttl && owed.covers(entry.refreshed))?;
+        let prolonged = |entry: &&Entry| entry.refreshed > entry.changed && owed.covers(entry.refreshed);
+        let entry = self.entry(kind, name, view).filter(|_| view.client.ttl).filter(prolonged)?;
         let Presence::Here(resource) = &entry.presence else { return None };
         Some((resource.clone(), view.ttl(Some(entry))))
     }
 
     fn add_longer_lives(&mut self, kind: &Type, view: &View, round: &mut Round) {
-        // In SotW a client knows a heartbeat by the version that it has, and a change in the same reply makes another one.
-        let whole = kind.info().by_alias || (view.client.variant == Variant::Sotw && !round.draft.says_nothing_new());
+        // In SotW a client knows a heartbeat by the version that it was sent last, and a change makes another one.
+        let changed = !round.draft.says_nothing_new() || self.sent != Some(round.draft.version);
+        let whole = kind.info().by_alias || (view.client.variant == Variant::Sotw && changed);
         for (resource, ttl) in std::mem::take(&mut round.longer_lives) {
+            if !round.seen.insert(resource.name.clone()) {
+                continue; // it is in the reply already, with all its life
+            }
             match ttl.filter(|_| !whole) {
                 Some(ttl) => round.draft.add_heartbeat(&resource, ttl),
                 None => round.draft.add(&resource, ttl),
@@ -245,7 +252,9 @@ impl Subscription {
         if exhausted {
             let told_before = |entry: &Entry| view.client.ttl && entry.changed <= from;
             for (entry, resource) in shelf.refreshes(star.refreshed).filter(|(entry, _)| told_before(entry)) {
-                if star.covers(&resource.name) && !names.contains_key(&resource.name) {
+                let by_name = names.contains_key(&resource.name)
+                    && matches!(view.state.known(kind, Class::Named, &resource.name), Known::Here(_));
+                if star.covers(&resource.name) && !by_name {
                     round.longer_lives.push((resource.clone(), view.ttl(Some(entry))));
                 }
             }

@@ -11,7 +11,7 @@ use super::reply::{Draft, Warms};
 use super::subscription::{Owed, Subscription};
 use super::{Attempt, May, View};
 use crate::protocol::faults::Fault;
-use crate::protocol::unit::{Class, Known, Presence, Seq};
+use crate::protocol::unit::{Class, Entry, Known, Presence, Seq};
 use crate::xds::{Name, Resource, SetVersion, Type};
 
 impl Subscription {
@@ -29,7 +29,7 @@ impl Subscription {
         }
         let refreshed = self.any_refresh(kind, view);
         let mut draft = self.compose(kind, view, true);
-        self.add_refused(view, &mut draft);
+        self.add_refused(&mut draft);
         self.add_errors(kind, view, &mut draft);
         let known = self.is_known_to_client(&draft, asked) && draft.errors.is_empty() && !refreshed;
         self.told_additions(kind, view, &draft);
@@ -82,7 +82,8 @@ impl Subscription {
                 shelf.refreshes(star.refreshed).any(|(entry, _)| entry.changed <= star.added)
             });
         let by_name = |(name, owed): (&Name, &Owed)| {
-            self.entry(kind, name, view).is_some_and(|entry| entry.expires.is_some() && owed.covers(entry.refreshed))
+            let prolonged = |entry: &Entry| entry.refreshed > entry.changed && owed.covers(entry.refreshed);
+            self.entry(kind, name, view).is_some_and(prolonged)
         };
         of_star || self.owed.iter().any(by_name)
     }

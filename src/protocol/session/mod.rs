@@ -253,6 +253,9 @@ impl Session {
     /// One answer to all that was asked, for a client that asks once and is gone (TRN-22). It waits until all of it is known, and
     /// at last takes what there is, as long as that takes nothing away from the client.
     pub fn fetch(&mut self, newest: &Arc<State>, leases: &mut Leases, now: Moment, at_last: bool) -> Fetched {
+        for subscription in self.subscriptions.values_mut() {
+            subscription.came_with = None; // whoever asks once is answered in full, whatever it holds
+        }
         let view = View { state: newest, client: &self.client, limits: &self.limits, now };
         let awaited: Vec<_> = self.subscriptions.iter().filter_map(|(kind, of)| of.awaits(kind, &view)).collect();
         if !awaited.is_empty() && !at_last {
@@ -261,12 +264,15 @@ impl Session {
         match self.poll(newest, leases, now) {
             Step::Reply(reply) => Fetched::Reply(reply),
             Step::End(end) => Fetched::End(end),
-            Step::Idle(_) if !awaited.is_empty() => Fetched::Unknown,
-            // All is known, and there is nothing.
-            Step::Idle(_) => match self.subscriptions.keys().next().cloned() {
-                Some(kind) => Fetched::Reply(self.finish(&kind, Draft::default(), newest, now)),
-                None => Fetched::Unknown,
-            },
+            Step::Idle(_) => {
+                let known = awaited.is_empty() && self.subscriptions.values().all(|of| of.parked.is_empty());
+                // All is known, and there is nothing. Of a full-state type that would have been said as a set.
+                match self.subscriptions.keys().next().filter(|kind| known && !kind.info().full_state).cloned() {
+                    Some(kind) => Fetched::Reply(self.finish(&kind, Draft::default(), newest, now)),
+                    None if at_last => Fetched::Unknown,
+                    None => Fetched::Waiting(None),
+                }
+            }
         }
     }
 

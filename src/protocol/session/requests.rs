@@ -49,8 +49,7 @@ impl Session {
             _ => return Err(BadRequest::Variant),
         }
         let most = self.limits.names;
-        if self.subscriptions.values().any(|subscription| subscription.names.len().max(subscription.owed.len()) > most)
-        {
+        if self.subscriptions.values().any(|subscription| subscription.longest_list() > most) {
             return Err(BadRequest::TooManyNames(most));
         }
         Ok(answer)
@@ -98,7 +97,7 @@ impl Session {
         let legacy = has_legacy_wildcard(&kind, &self.client);
         let first = !self.subscriptions.contains_key(&kind);
         let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Subscription::new(url));
-        subscription.refuse(list.refused());
+        subscription.refuse(list.refused(), &self.client);
         if self.limits.faults.has(Fault::DropStaleNames)
             && !request.response_nonce.is_empty()
             && subscription.answers.is_stale(&request.response_nonce)
@@ -150,7 +149,7 @@ impl Session {
         let versions = if first { request.initial_resource_versions } else { Default::default() };
         subscription.stated |= !versions.is_empty();
         subscription.named_once |= !on.is_empty() || !off.is_empty();
-        subscription.refuse(on.refused());
+        subscription.refuse(on.refused(), &self.client);
         let empty = first && !subscription.named_once;
         subscription.empty_answer_due |= empty && kind.info().empty_first == EmptyFirst::EmptyAnswer;
         let legacy = empty && legacy;
@@ -167,18 +166,16 @@ impl Session {
             Stated { versions: Arc::new(versions), outdated: BTreeSet::new(), send_all: false }
         });
         changes.set_star(subscription, star, stated);
-        if kind.info().empty_first == EmptyFirst::UnderRoutes {
-            self.limit_to_routes(&kind, legacy);
-        } else if kind.info().references == References::VirtualHosts {
-            self.follow_routes(&kind);
-        }
-        let Some(subscription) = self.subscriptions.get_mut(&kind) else { return };
-        let mut changes = Changes { kind: &kind, interest: &mut self.interest };
         for name in &off.names {
             if changes.unsubscribe(subscription, name) && subscription.star.is_some() {
                 // It stays visible through `*`, or goes: the client is told which (DELTA-24).
                 subscription.owed.insert(name.clone(), Owed::asked());
             }
+        }
+        if kind.info().empty_first == EmptyFirst::UnderRoutes {
+            self.limit_to_routes(&kind, legacy);
+        } else if kind.info().references == References::VirtualHosts {
+            self.follow_routes(&kind);
         }
     }
 }
@@ -263,8 +260,11 @@ impl Changes<'_> {
 }
 
 impl Subscription {
-    fn refuse(&mut self, refused: impl Iterator<Item = (Name, NamedError)>) {
-        self.refused.extend(refused.map(|(name, error)| (name, Arc::new(error))));
+    /// A client that does not read errors learns nothing by one.
+    fn refuse(&mut self, refused: impl Iterator<Item = (Name, NamedError)>, client: &Client) {
+        if client.errors {
+            self.refused.extend(refused.map(|(name, error)| (name, Arc::new(error))));
+        }
     }
 
     /// `*` subscribed once more: everything is sent again, since the client may have forgotten it (DELTA-10).

@@ -155,6 +155,11 @@ impl Subscription {
         }
     }
 
+    /// What bounds it: nothing of this is longer than a client may ask for.
+    pub fn longest_list(&self) -> usize {
+        self.names.len().max(self.owed.len()).max(self.refused.len())
+    }
+
     pub fn wants_anything(&self) -> bool {
         self.star.is_some() || !self.names.is_empty()
     }

@@ -187,7 +187,9 @@ impl Unit {
         if self.unreachable == reachable {
             self.unreachable = !reachable;
             self.dirty = true;
-            self.wakes.extend(self.interest.everyone().map(|session| (session, Vec::new())).collect::<Vec<_>>());
+            for session in self.interest.everyone() {
+                self.wakes.entry(session).or_default();
+            }
         }
     }
 
@@ -222,6 +224,9 @@ impl Unit {
         };
         for (kind, class, name) in self.shelves.iter().flat_map(expired).collect::<Vec<_>>() {
             self.remove(&kind, class, &name, now);
+            if class == Class::Named {
+                self.interest.ask_again(&kind, &Wanted::Name(name)); // it may be alive upstream, and its word late (UP-17)
+            }
         }
         for ((kind, _), shelf) in &mut self.shelves {
             let fill = shelf.fill;
@@ -247,7 +252,7 @@ impl Unit {
             Fact::Whole { kind, resources, kept } => self.replace(&kind, resources, &kept, now),
             Fact::Refresh { kind, class, key, ttl } => {
                 let seq = self.seq.next();
-                let taken = self.shelf(&kind, class).refresh(&key, ttl, seq, now);
+                let taken = self.shelf(&kind, class).live_on(&key, ttl, seq, now);
                 self.taken(taken, &kind, class, key, seq);
             }
             Fact::Error { kind, key, error } => {

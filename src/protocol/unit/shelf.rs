@@ -228,8 +228,18 @@ impl Shelf {
         Taken::Changed
     }
 
+    /// Upstream says that what it gave under this name goes on. That may come a little late for it.
+    pub(super) fn live_on(&mut self, name: &Name, ttl: Option<Duration>, seq: Seq, now: Moment) -> Taken {
+        match self.entries.get(name).map(|entry| entry.presence.clone()) {
+            Some(Presence::Gone(Some(last))) if last.ttl.is_some() => {
+                self.set(Class::Star, name.clone(), Arc::new(last.with_ttl(ttl)), seq, now)
+            }
+            _ => self.refresh(name, ttl, seq, now),
+        }
+    }
+
     /// Gives what is here more time, or for ever.
-    pub(super) fn refresh(&mut self, name: &Name, ttl: Option<Duration>, seq: Seq, now: Moment) -> Taken {
+    fn refresh(&mut self, name: &Name, ttl: Option<Duration>, seq: Seq, now: Moment) -> Taken {
         let Some(entry) = self.entries.get(name).cloned() else { return Taken::Unchanged };
         let Presence::Here(held) = &entry.presence else { return Taken::Unchanged };
         self.unschedule(name, &entry);

@@ -115,7 +115,8 @@ impl Topic {
         if !self.is_wanted() {
             return Vec::new();
         }
-        self.confirm(read.good.keys().chain(read.alive.keys()).cloned(), reader.now, limits);
+        let sent = read.good.keys().chain(read.alive.keys()).chain(&read.spoiled);
+        self.confirm(sent.cloned(), reader.now, limits);
         let mut facts = self.error_facts(reported, reader);
         facts.extend(self.refresh_facts(&read, kind));
         self.note_refused(&read);
@@ -123,7 +124,6 @@ impl Topic {
         for name in &removed {
             self.refused.remove(name);
         }
-        let removed = self.removed_keys(removed, unresolved);
         for (name, version) in versions {
             if let Some(resource) = read.good.get(&name).filter(|resource| self.wants(resource)) {
                 let changed = if resource.ttl.is_some() {
@@ -145,6 +145,7 @@ impl Topic {
                 None
             }
         };
+        let removed = self.removed_keys(removed, unresolved);
         let deleted = removed.into_iter().filter(|(_, held)| !(*held && reader.rules.hold_deletions));
         facts.extend(deleted.map(|(key, _)| self.absence(kind, key)).collect::<Vec<_>>());
         facts.extend(end);
@@ -153,23 +154,18 @@ impl Topic {
 
     /// What a removal means for what was asked for, with whether that was held: a name also stands for its aliases.
     fn removed_keys(&mut self, removed: BTreeSet<Name>, unresolved: Vec<Name>) -> Vec<(Name, bool)> {
-        let mut keys = BTreeMap::new();
+        if self.class == Class::Star {
+            return removed.into_iter().map(|name| (name, true)).collect();
+        }
+        let aliased = self.aliases.extract_if(.., |_, canonical| removed.contains(canonical));
+        let mut keys: BTreeMap<Name, bool> = aliased.map(|(alias, _)| (alias, true)).collect();
         for name in removed {
-            match self.class {
-                Class::Star => drop(keys.insert(name, true)),
-                Class::Named => {
-                    for alias in self.aliases.remove(&name).unwrap_or_default() {
-                        keys.insert(alias, true);
-                    }
-                    self.forget(&name);
-                    keys.insert(name.clone(), self.names.get(&name) == Some(&Standing::Held));
-                }
-            }
+            self.forget(&name);
+            let held = self.names.get(&name) == Some(&Standing::Held);
+            keys.insert(name, held);
         }
-        if self.class == Class::Named {
-            keys.extend(unresolved.into_iter().map(|alias| (alias, false)));
-            keys.retain(|key, _| self.names.contains_key(key));
-        }
+        keys.extend(unresolved.into_iter().map(|alias| (alias, false)));
+        keys.retain(|key, _| self.names.contains_key(key));
         keys.into_iter().collect()
     }
 
@@ -253,7 +249,7 @@ impl Topic {
             for key in wanted {
                 self.answered(&key, Standing::Held);
                 if key != resource.name {
-                    self.aliases.entry(resource.name.clone()).or_default().insert(key.clone());
+                    self.aliases.insert(key.clone(), resource.name.clone());
                 }
                 let resource = resource.clone();
                 facts.push(Fact::Set { kind: kind.clone(), class: Class::Named, key, resource });

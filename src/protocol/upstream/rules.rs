@@ -8,8 +8,7 @@ pub struct ServerRules {
     /// It makes good use of `initial_resource_versions`. Otherwise it is told none, and what it does not send again some time
     /// after a reconnect is gone (UP-16).
     pub initial_versions: bool,
-    /// It takes an empty SotW list of names for what it is. Otherwise the last names stay subscribed, and what comes for
-    /// them is ignored (UP-9).
+    /// It takes an empty SotW list of names for what it is. Otherwise it is given one name that no resource has (UP-9).
     pub empty_list: bool,
     /// What it deletes is kept (XLAT-20).
     pub hold_deletions: bool,

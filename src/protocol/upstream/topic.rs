@@ -20,8 +20,8 @@ pub(super) struct Topic {
     pub versions: BTreeMap<Name, String>,
     /// Those of them that have an end. They are not stated on a new stream: what may have died is to be sent again.
     pub mortal: BTreeSet<Name>,
-    /// What is held under aliases, by the name that the server calls it by (DELTA-22).
-    pub aliases: BTreeMap<Name, BTreeSet<Name>>,
+    /// What was asked for by an alias, with the name that the server has for it (DELTA-22).
+    pub aliases: BTreeMap<Name, Name>,
     /// What the server has not sent again since a stream on which it was told nothing of it (UP-16), and until when it may.
     pub unconfirmed: BTreeSet<Name>,
     pub confirm_until: Option<Moment>,
@@ -46,8 +46,6 @@ pub(super) struct Topic {
     star_dropped: bool,
     changed_at: Option<Moment>,
     handed_out: Vec<Name>,
-    /// What the server was told last, where it is to be left with that (UP-9).
-    last_told: Vec<Name>,
 }
 
 /// How far a wanted name has got.
@@ -100,7 +98,6 @@ impl Topic {
             star_dropped: false,
             changed_at: None,
             handed_out: Vec::new(),
-            last_told: Vec::new(),
         }
     }
 
@@ -122,15 +119,27 @@ impl Topic {
             }
             (Wanted::Name(name), true) => {
                 self.subscribe.insert(name.clone());
-                self.names.insert(name, Standing::Asked { until: None });
+                match self.names.get(&name).copied() {
+                    // Once more: it stays held, and the server is not told so, lest it leaves it out.
+                    Some(Standing::Held) => self.forget(&name),
+                    standing => {
+                        if let Some(Standing::Asked { until: Some(until) }) = standing {
+                            self.timers.remove(&(until, name.clone()));
+                        }
+                        self.names.insert(name, Standing::Asked { until: None });
+                    }
+                }
             }
             (Wanted::Name(name), false) => {
                 if let Some(Standing::Asked { until: Some(until) }) = self.names.remove(&name) {
                     self.timers.remove(&(until, name.clone()));
                 }
                 self.forget(&name);
-                for (canonical, _) in self.aliases.extract_if(.., |_, keys| keys.remove(&name) && keys.is_empty()) {
-                    self.versions.remove(&canonical);
+                if let Some(canonical) = self.aliases.remove(&name)
+                    && !self.names.contains_key(&canonical)
+                    && !self.aliases.values().any(|other| *other == canonical)
+                {
+                    self.forget(&canonical);
                 }
                 if !self.subscribe.remove(&name) {
                     self.unsubscribe.insert(name);
@@ -234,13 +243,17 @@ impl Topic {
         let mut facts = Vec::new();
         if self.confirm_until.is_some_and(|until| until <= now) {
             self.confirm_until = None;
-            for name in std::mem::take(&mut self.unconfirmed) {
+            let in_doubt = self.unnamed_refused || rules.hold_deletions;
+            for name in std::mem::take(&mut self.unconfirmed).into_iter().filter(|_| !in_doubt) {
                 self.forget(&name);
                 facts.push(Fact::Gone { kind: kind.clone(), class: Class::Star, key: name });
             }
         }
         while self.timers.first().is_some_and(|(until, _)| *until <= now) {
-            let Some((_, name)) = self.timers.pop_first() else { break };
+            let Some((until, name)) = self.timers.pop_first() else { break };
+            if self.names.get(&name) != Some(&(Standing::Asked { until: Some(until) })) {
+                continue;
+            }
             let kind = kind.clone();
             facts.push(match rules.silence_is_transient {
                 true => {
@@ -265,9 +278,6 @@ impl Topic {
         rules: &ServerRules,
         limits: &Limits,
     ) -> Option<Request> {
-        if variant == Variant::Sotw && !rules.empty_list && self.class == Class::Named && self.names.is_empty() {
-            self.changed_at = None; // the last names stay with this server; answers still go out, with these names
-        }
         let ripe = self.changed_at.is_some_and(|at| now >= at + limits.interest_window);
         let first = !self.opened && self.is_wanted();
         if !first && !ripe && self.owed.is_empty() {
@@ -335,24 +345,21 @@ impl Topic {
     }
 
     fn name_list(&mut self, first: bool, rules: &ServerRules) -> Vec<String> {
-        if self.names.is_empty() && !rules.empty_list {
-            return self.last_told.iter().map(|name| name.as_str().to_owned()).collect();
-        }
         if first {
             self.subscribe = self.names.keys().cloned().collect();
         }
         let twice = !first && self.subscribe.iter().any(|name| self.unsubscribe.contains(name));
         self.unsubscribe.clear();
         let subscribed = |name: &&Name| !twice || !self.subscribe.contains(*name);
-        let list = self.names.keys().filter(subscribed).map(|name| name.as_str().to_owned()).collect();
+        let mut list: Vec<_> = self.names.keys().filter(subscribed).map(|name| name.as_str().to_owned()).collect();
+        if list.is_empty() && !rules.empty_list {
+            list.push(NOTHING.into());
+        }
         if !twice {
             self.handed_out.extend(std::mem::take(&mut self.subscribe));
             self.changed_at = None;
         }
         self.named = true;
-        if !rules.empty_list {
-            self.last_told = self.names.keys().cloned().collect();
-        }
         list
     }
 
@@ -421,5 +428,7 @@ fn url_of(kind: &Type) -> String {
     format!("type.googleapis.com/{}", kind.name())
 }
 
+/// A name that no resource has, for servers that take an empty list for everything (UP-9).
+const NOTHING: &str = "weir.nothing";
 const INVALID_ARGUMENT: i32 = 3;
 const UNAVAILABLE: i32 = 14;

@@ -1,0 +1,244 @@
+//! What a server is asked, and in which words.
+
+use std::time::Duration;
+
+use weir::protocol::session::Variant;
+use weir::protocol::upstream::ServerRules;
+
+use super::support::{CDS, EDS, LDS, RDS};
+use super::{Bench, WINDOW, asked, delta, sotw};
+
+#[test]
+fn up_1_and_up_6_the_node_comes_once_and_types_in_make_before_break_order() {
+    let mut bench = Bench::new(Variant::Sotw);
+    for (url, name) in [(RDS, "r"), (LDS, "*"), (EDS, "e"), (CDS, "*")] {
+        bench.want(url, name, true);
+    }
+    bench.open();
+    assert_eq!(bench.requests(0), ["C [] v n with node", "C [e] v n", "L [] v n", "R [r] v n"]);
+}
+
+#[test]
+fn up_5_changes_of_interest_are_merged_and_the_first_goes_at_once() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(EDS, "a", true);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C +[a] -[] {} n with node"]);
+    bench.want(EDS, "b", true);
+    assert_eq!(bench.requests(0), [""; 0]);
+    bench.later(Duration::from_millis(5));
+    bench.want(EDS, "c", true);
+    bench.want(EDS, "a", false);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["C +[b,c] -[a] {} n"]);
+}
+
+#[test]
+fn up_7_a_wildcard_alone_goes_in_the_form_that_every_server_knows() {
+    for (variant, first) in [(Variant::Sotw, "L [] v n with node"), (Variant::Delta, "L +[] -[] {} n with node")] {
+        let mut bench = Bench::new(variant);
+        bench.want(LDS, "*", true);
+        bench.open();
+        assert_eq!(bench.requests(0), [first]);
+    }
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(EDS, "*", true);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C [*] v n with node"], "a type without that form");
+}
+
+#[test]
+fn up_8_a_wildcard_is_left_so_that_the_server_notices() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(LDS, "*", true);
+    bench.open();
+    bench.requests(0);
+    bench.want(LDS, "*", false);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["L [*] v n", "L [] v n"]);
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(LDS, "*", true);
+    bench.open();
+    bench.requests(0);
+    bench.want(LDS, "*", false);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["L +[] -[*] {} n"]);
+}
+
+#[test]
+fn xlat_13_a_wildcard_and_names_of_one_type_go_over_streams_of_their_own() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(CDS, "a", true);
+    bench.want(CDS, "*", true);
+    bench.want(EDS, "e", true);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C +[a] -[] {} n with node", "C +[e] -[] {} n"]);
+    assert_eq!(bench.requests(1), ["C +[] -[] {} n with node"]);
+    assert_eq!(bench.respond(1, delta(CDS, &["a", "b"], &[], "1")), ["Star a set", "Star b set", "piece"]);
+    assert_eq!(bench.respond(0, delta(CDS, &["a", "b"], &[], "1")), ["Named a set"], "UP-27");
+}
+
+#[test]
+fn up_11_up_13_and_up_14_a_new_stream_is_told_what_is_held_from_this_server() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(CDS, "*", true);
+    bench.want(EDS, "e", true);
+    bench.want(EDS, "unknown", true);
+    bench.open();
+    bench.requests(0);
+    bench.respond(0, delta(CDS, &["a", "b"], &[], "7"));
+    bench.respond(0, delta(CDS, &[], &["a"], "8"));
+    bench.respond(0, delta(EDS, &["e"], &[], "9"));
+    bench.end(0);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C +[] -[] {b:7} n with node", "C +[e,unknown] -[] {e:9} n"]);
+
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(CDS, "*", true);
+    bench.want(EDS, "e", true);
+    bench.open();
+    bench.requests(0);
+    bench.respond(0, sotw(CDS, &["a"], "7"));
+    bench.respond(0, sotw(EDS, &["e"], "9"));
+    bench.end(0);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C [] v7 n with node", "C [e] v n"]);
+}
+
+#[test]
+fn up_12_another_variant_starts_from_nothing() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(CDS, "*", true);
+    bench.open();
+    bench.requests(0);
+    bench.respond(0, delta(CDS, &["a"], &[], "7"));
+    bench.end(0);
+    bench.upstream.streams()[0].speak(Variant::Sotw);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C [] v n with node"]);
+}
+
+#[test]
+fn a_name_dropped_and_wanted_again_within_the_window_is_asked_for_anew() {
+    for (variant, told) in
+        [(Variant::Delta, ["C +[] -[a] {} n", "C +[a] -[] {} n"]), (Variant::Sotw, ["C [b] v n", "C [a,b] v n"])]
+    {
+        let mut bench = Bench::new(variant);
+        bench.want(EDS, "a", true);
+        bench.want(EDS, "b", true);
+        bench.open();
+        bench.requests(0);
+        bench.want(EDS, "a", false);
+        bench.want(EDS, "a", true);
+        bench.later(WINDOW);
+        assert_eq!(bench.requests(0), told, "the server would not send what it believes is held");
+    }
+}
+
+#[test]
+fn a_change_of_variant_does_not_keep_what_was_deleted_meanwhile() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(CDS, "*", true);
+    bench.open();
+    bench.requests(0);
+    bench.respond(0, sotw(CDS, &["a", "b"], "1"));
+    bench.end(0);
+    bench.upstream.streams()[0].speak(Variant::Delta);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C +[] -[] {a:,b:} n with node"], "the server has to say what became of them");
+}
+
+#[test]
+fn up_1_a_server_that_wants_the_node_in_every_request_gets_it() {
+    let rules = ServerRules { node_always: true, ..ServerRules::default() };
+    let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
+    bench.respond(0, delta(CDS, &["a"], &[], "1"));
+    assert_eq!(bench.requests(0), ["C +[] -[] {} n1! with node"]);
+}
+
+#[test]
+fn up_9_a_server_that_takes_an_empty_list_for_everything_never_gets_one() {
+    let rules = ServerRules { empty_list: false, ..ServerRules::default() };
+    let mut bench = asked(Variant::Sotw, LDS, &["a"], rules);
+    bench.want(LDS, "a", false);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["L [weir.nothing] v n"]);
+    assert_eq!(bench.respond(0, sotw(LDS, &["a"], "1")), [""; 0], "what was on its way is for nobody");
+    assert_eq!(bench.requests(0), ["L [weir.nothing] v1 n1!"]);
+    bench.want(LDS, "a", true);
+    bench.want(LDS, "a", false);
+    bench.want(LDS, "a", true);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["L [a] v1 n1!"]);
+    let mut bench = asked(Variant::Sotw, LDS, &["a"], ServerRules::default());
+    bench.want(LDS, "a", false);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["L [] v n"]);
+    assert_eq!(bench.respond(0, sotw(LDS, &["x"], "1")), [""; 0], "an old server sends everything then");
+}
+
+#[test]
+fn up_16_what_a_server_without_initial_versions_does_not_send_again_is_gone() {
+    let rules = ServerRules { initial_versions: false, ..ServerRules::default() };
+    let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
+    bench.respond(0, delta(CDS, &["a", "b", "c"], &[], "1"));
+    bench.requests(0);
+    bench.end(0);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C +[] -[] {} n with node"], "told nothing of what is held");
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "it has not said a word yet");
+    bench.respond(0, delta(CDS, &["a"], &[], "2"));
+    bench.later(Duration::from_secs(4));
+    bench.respond(0, delta(CDS, &["b"], &[], "3"));
+    assert_eq!(bench.later(Duration::from_secs(4)), [""; 0]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Star c gone"]);
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
+}
+
+#[test]
+fn up_15_after_a_reconnect_with_versions_what_is_not_mentioned_stays() {
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    bench.respond(0, delta(CDS, &["a", "b"], &[], "1"));
+    bench.end(0);
+    bench.open();
+    bench.requests(0);
+    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "2")), ["Star b set", "piece"]);
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
+}
+
+#[test]
+fn trn_3_what_exists_in_delta_alone_is_not_asked_for_in_sotw_and_not_called_absent() {
+    let vhds = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(vhds, "r/a", true);
+    bench.want(EDS, "e", true);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C [e] v n with node"]);
+    assert_eq!(bench.later(Duration::from_secs(60)), ["Named e gone"]);
+}
+
+#[test]
+fn up_17_what_is_wanted_once_more_is_asked_for_once_more() {
+    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerRules::default());
+    bench.respond(0, delta(EDS, &["a"], &[], "1"));
+    bench.requests(0);
+    bench.want(EDS, "a", true);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["C +[a] -[] {} n"]);
+}
+
+#[test]
+fn up_16_and_up_25_what_came_again_and_could_not_be_read_is_not_gone() {
+    let rules = ServerRules { initial_versions: false, ..ServerRules::default() };
+    for hold_deletions in [false, true] {
+        let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules { hold_deletions, ..rules.clone() });
+        bench.respond(0, delta(CDS, &["a", "b", "c"], &[], "1"));
+        bench.requests(0);
+        bench.end(0);
+        bench.open();
+        bench.requests(0);
+        bench.respond(0, delta(CDS, &["a", "b", "b"], &[], "2"));
+        let gone: &[&str] = if hold_deletions { &[] } else { &["Star c gone"] };
+        assert_eq!(bench.later(Duration::from_secs(60)), gone);
+    }
+}

@@ -1,0 +1,284 @@
+//! What is made of a server's answers, and of its silence.
+
+use std::time::Duration;
+
+use weir::proto::discovery::{DiscoveryResponse, Resource, ResourceError, ResourceName, Status};
+use weir::proto::{Any, Response};
+use weir::protocol::session::Variant;
+use weir::protocol::upstream::ServerRules;
+
+use super::support::{CDS, EDS, LDS};
+use super::{Bench, WINDOW, any, asked, delta, error, sotw, wrapped};
+
+#[test]
+fn up_19_up_20_and_up_23_each_response_is_answered_and_the_good_part_of_a_bad_one_is_used() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(CDS, "*", true);
+    bench.open();
+    bench.requests(0);
+    bench.respond(0, sotw(CDS, &["a", "b"], "1"));
+    assert_eq!(bench.requests(0), ["C [] v1 n1!"]);
+    let facts = bench.respond(0, sotw(CDS, &["a", "b", "b"], "2"));
+    assert_eq!(facts, ["Star a set", "flawed piece"], "b is named twice");
+    assert_eq!(bench.requests(0), ["C [] v1 n2! NACK"]);
+    assert_eq!(bench.respond(0, sotw(CDS, &["a"], "3")), ["whole {\"a\"}"]);
+    assert_eq!(bench.requests(0), ["C [] v3 n3!"]);
+}
+
+#[test]
+fn up_22_a_name_both_sent_and_removed_is_refused_and_keeps_its_value() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(EDS, "a", true);
+    bench.want(EDS, "b", true);
+    bench.open();
+    bench.requests(0);
+    assert_eq!(bench.respond(0, delta(EDS, &["a", "b"], &["b"], "1")), ["Named a set"]);
+    assert_eq!(bench.requests(0), ["C +[] -[] {} n1! NACK"]);
+}
+
+#[test]
+fn up_24_a_name_never_received_is_not_deleted_by_an_older_answer() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(LDS, "a", true);
+    bench.open();
+    bench.requests(0);
+    bench.want(LDS, "b", true);
+    bench.later(WINDOW);
+    bench.requests(0);
+    assert_eq!(bench.respond(0, sotw(LDS, &["a"], "1")), ["Named a set"], "it may answer the first request");
+    assert_eq!(bench.respond(0, sotw(LDS, &["a", "b"], "2")), ["Named a set", "Named b set"]);
+    assert_eq!(bench.respond(0, sotw(LDS, &["b"], "3")), ["Named b set", "Named a gone"]);
+    assert_eq!(bench.respond(0, sotw(EDS, &["x"], "4")), [""; 0], "UP-28: nobody asked");
+}
+
+#[test]
+fn up_35_up_36_and_up_37_silence_means_something_only_once_the_request_is_written() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(EDS, "a", true);
+    bench.open();
+    assert_eq!(bench.later(Duration::from_secs(40)), [""; 0], "still connecting");
+    bench.requests(0);
+    assert_eq!(bench.later(Duration::from_secs(14)), [""; 0]);
+    bench.end(0);
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "the server cannot answer");
+    bench.open();
+    bench.requests(0);
+    assert_eq!(bench.later(Duration::from_secs(14)), [""; 0]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Named a gone"]);
+    bench.want(EDS, "b", true);
+    bench.later(WINDOW);
+    bench.requests(0);
+    bench.respond(0, sotw(EDS, &["b"], "1"));
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "UP-38");
+}
+
+#[test]
+fn a_message_of_an_earlier_opening_is_nothing() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(CDS, "*", true);
+    bench.open();
+    let old = bench.epochs[0];
+    bench.end(0);
+    bench.open();
+    let facts = bench.upstream.streams()[0].on_response(old, sotw(CDS, &["a"], "1"), &mut bench.store, bench.now);
+    assert!(facts.is_empty());
+    assert_eq!(bench.requests(0), ["C [] v n with node"], "nothing to answer");
+}
+
+#[test]
+fn up_25_a_set_with_something_refused_is_not_whole_for_those_who_hold_something() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(CDS, "*", true);
+    bench.open();
+    bench.requests(0);
+    assert_eq!(bench.respond(0, delta(CDS, &["a", "b", "b"], &[], "1")), ["Star a set", "flawed piece"]);
+    assert_eq!(bench.respond(0, delta(CDS, &["c"], &[], "2")), ["Star c set", "flawed piece"], "b is still unknown");
+    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "3")), ["Star b set", "piece"]);
+}
+
+#[test]
+fn up_38_a_name_whose_answer_could_not_be_used_is_not_called_absent() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(EDS, "a", true);
+    bench.open();
+    bench.requests(0);
+    assert_eq!(bench.respond(0, delta(EDS, &["a"], &["a"], "1")), [""; 0]);
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
+}
+
+#[test]
+fn up_44_and_up_45_an_error_says_absent_only_where_it_means_that() {
+    let respond = |code| {
+        let mut bench = Bench::new(Variant::Sotw);
+        bench.want(LDS, "a", true);
+        bench.want(LDS, "b", true);
+        bench.open();
+        bench.requests(0);
+        bench.respond(0, sotw(LDS, &["a", "b"], "1"));
+        bench.requests(0);
+        let Response::Sotw(mut response) = sotw(LDS, &["b"], "2") else { unreachable!() };
+        let resource_name = Some(ResourceName { name: "a".into(), ..Default::default() });
+        let error_detail = Some(Status { code, ..Default::default() });
+        response.resource_errors = vec![ResourceError { resource_name, error_detail }];
+        (bench.respond(0, Response::Sotw(response)), bench.requests(0))
+    };
+    let unavailable = respond(14);
+    assert_eq!(unavailable.0, ["a error 14", "Named b set"], "a counts as present");
+    assert_eq!(unavailable.1, ["L [a,b] v2 n2!"]);
+    assert_eq!(respond(5).0, ["Named a gone", "a error 5", "Named b set"]);
+    assert_eq!(respond(7).0, ["a error 7", "Named b set"], "what is held and not allowed any more is kept (UP-47)");
+    assert_eq!(respond(0).1, ["L [a,b] v1 n2! NACK"], "an error that says OK is refused (UP-22)");
+}
+
+#[test]
+fn up_20_each_answer_has_the_version_that_was_in_use_after_its_own_response() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(CDS, "*", true);
+    bench.open();
+    bench.requests(0);
+    bench.respond(0, sotw(CDS, &["a", "a"], "1"));
+    bench.respond(0, sotw(CDS, &["a"], "2"));
+    assert_eq!(bench.requests(0), ["C [] v n1! NACK", "C [] v2 n2!"]);
+}
+
+#[test]
+fn up_37_silence_is_trouble_where_the_server_says_so() {
+    let rules = ServerRules { silence_is_transient: true, ..ServerRules::default() };
+    let mut bench = asked(Variant::Sotw, EDS, &["a"], rules);
+    assert_eq!(bench.later(Duration::from_secs(29)), [""; 0]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["a error 14"]);
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
+    assert_eq!(bench.respond(0, sotw(EDS, &["a"], "1")), ["Named a set"]);
+}
+
+#[test]
+fn up_40_a_heartbeat_prolongs_what_is_held_and_what_may_have_died_is_not_stated() {
+    let ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerRules::default());
+    assert_eq!(bench.respond(0, wrapped(EDS, "a", "1", |resource| resource.ttl = ttl)), ["Named a set"]);
+    bench.requests(0);
+    let beat = |version: &str| {
+        wrapped(EDS, "a", version, |resource| {
+            resource.ttl = ttl;
+            resource.resource = None;
+        })
+    };
+    assert_eq!(bench.respond(0, beat("1")), ["Named a lives for Some(60s)"]);
+    assert_eq!(bench.requests(0), ["C +[] -[] {} n1!"]);
+    assert_eq!(bench.respond(0, beat("2")), [""; 0], "of another version it is no heartbeat, and refused");
+    assert_eq!(bench.requests(0), ["C +[] -[] {} n2! NACK"]);
+    bench.end(0);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C +[a] -[] {} n with node"]);
+}
+
+#[test]
+fn up_29_a_heartbeat_in_sotw_deletes_nothing() {
+    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerRules::default());
+    bench.respond(0, sotw(CDS, &["a", "b"], "1"));
+    let mut wrapper = Resource { version: "1".into(), name: "a".into(), ..Default::default() };
+    wrapper.ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+    let value = prost::Message::encode_to_vec(&wrapper).into();
+    let beat = Any { type_url: "type.googleapis.com/envoy.service.discovery.v3.Resource".into(), value };
+    let response = |resources: Vec<Any>| {
+        let (version_info, type_url, nonce) = ("1".into(), CDS.into(), "x".into());
+        Response::Sotw(DiscoveryResponse { version_info, resources, type_url, nonce, ..Default::default() })
+    };
+    assert_eq!(bench.respond(0, response(vec![beat.clone()])), ["Star a lives for Some(60s)"]);
+    let both = bench.respond(0, response(vec![beat, any(CDS, "c")]));
+    assert_eq!(both, ["Star a lives for Some(60s)", "whole {\"c\"} and {\"a\"}"]);
+}
+
+#[test]
+fn delta_22_and_delta_29_a_removal_of_what_was_asked_for_by_alias_reaches_the_alias() {
+    let vhds = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
+    let mut bench = asked(Variant::Delta, vhds, &["r/alias", "r/plain"], ServerRules::default());
+    let aliased = wrapped(vhds, "r/host", "1", |resource| resource.aliases = vec!["r/alias".into()]);
+    assert_eq!(bench.respond(0, aliased), ["Named r/alias set"]);
+    assert_eq!(bench.respond(0, delta(vhds, &["r/plain"], &[], "2")), ["Named r/plain set"]);
+    bench.end(0);
+    bench.open();
+    assert_eq!(bench.requests(0), ["V +[r/alias,r/plain] -[] {r/host:1,r/plain:2} n with node"]);
+    let gone = bench.respond(0, delta(vhds, &[], &["r/host", "r/plain"], "3"));
+    assert_eq!(gone, ["Named r/alias gone", "Named r/plain gone"]);
+    let nowhere = wrapped(vhds, "r/alias", "4", |resource| {
+        resource.aliases = vec!["r/alias".into()];
+        resource.resource = None;
+    });
+    assert_eq!(bench.respond(0, nowhere), ["Named r/alias gone"], "DELTA-39, DELTA-40: and no heartbeat");
+}
+
+#[test]
+fn xlat_20_and_up_47_what_is_deleted_is_kept_where_that_is_wished() {
+    let rules = ServerRules { hold_deletions: true, ..ServerRules::default() };
+    let mut bench = asked(Variant::Sotw, LDS, &["a", "b"], rules.clone());
+    bench.respond(0, sotw(LDS, &["a", "b"], "1"));
+    assert_eq!(bench.respond(0, sotw(LDS, &["b"], "2")), ["Named b set"]);
+    let mut bench = asked(Variant::Sotw, LDS, &["*"], rules.clone());
+    bench.respond(0, sotw(LDS, &["a", "b"], "1"));
+    assert_eq!(bench.respond(0, sotw(LDS, &["b"], "2")), ["whole {\"b\"} and all that was there"]);
+    let mut bench = asked(Variant::Delta, EDS, &["a", "never"], rules);
+    bench.respond(0, delta(EDS, &["a"], &[], "1"));
+    assert_eq!(
+        bench.respond(0, delta(EDS, &[], &["a", "never"], "2")),
+        ["Named never gone"],
+        "nothing to keep of that"
+    );
+    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerRules::default());
+    bench.respond(0, delta(EDS, &["a"], &[], "1"));
+    assert_eq!(bench.respond(0, delta(EDS, &[], &["a"], "2")), ["Named a gone"]);
+}
+
+#[test]
+fn up_47_a_server_may_mean_by_not_allowed_that_it_is_to_be_dropped() {
+    for (fail_on_data_errors, facts) in
+        [(false, ["a error 7"].as_slice()), (true, ["Named a gone", "a error 7"].as_slice())]
+    {
+        let rules = ServerRules { fail_on_data_errors, ..ServerRules::default() };
+        let mut bench = asked(Variant::Delta, EDS, &["a"], rules);
+        bench.respond(0, delta(EDS, &["a"], &[], "1"));
+        let Response::Delta(mut response) = delta(EDS, &[], &[], "2") else { unreachable!() };
+        response.resource_errors = error(7);
+        assert_eq!(bench.respond(0, Response::Delta(response)), facts);
+    }
+}
+
+#[test]
+fn up_38_a_name_asked_for_once_more_keeps_no_timer_of_the_first_time() {
+    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerRules::default());
+    bench.want(EDS, "a", true); // before the first answer
+    bench.later(WINDOW);
+    bench.requests(0);
+    bench.respond(0, delta(EDS, &["a"], &[], "1"));
+    bench.want(EDS, "a", true); // and after it
+    bench.later(WINDOW);
+    bench.requests(0);
+    bench.end(0);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C +[a] -[] {} n with node"], "not stated, lest the server leaves it out");
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "it is held, and silence does not end it");
+    bench.want(EDS, "a", false);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["C +[] -[a] {} n"]);
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
+    assert!(!bench.upstream.streams()[0].is_wanted());
+}
+
+#[test]
+fn delta_22_an_alias_that_leads_elsewhere_now_is_not_gone() {
+    let vhds = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
+    let mut bench = asked(Variant::Delta, vhds, &["r/alias"], ServerRules::default());
+    let led_to = |name: &str, removed: &[&str]| {
+        let Response::Delta(mut response) =
+            wrapped(vhds, name, "1", |resource| resource.aliases = vec!["r/alias".into()])
+        else {
+            unreachable!()
+        };
+        response.removed_resources = removed.iter().map(ToString::to_string).collect();
+        Response::Delta(response)
+    };
+    assert_eq!(bench.respond(0, led_to("r/one", &[])), ["Named r/alias set"]);
+    assert_eq!(bench.respond(0, led_to("r/two", &["r/one"])), ["Named r/alias set"]);
+    assert_eq!(bench.respond(0, delta(vhds, &[], &["r/one"], "3")), [""; 0]);
+    assert_eq!(bench.respond(0, delta(vhds, &[], &["r/two"], "4")), ["Named r/alias gone"]);
+}
