@@ -13,7 +13,7 @@ use crate::protocol::session::Variant;
 use crate::protocol::upstream::ServerRules;
 use crate::relay::ViewsOptions;
 use crate::upstream::AdsServer;
-use crate::xds::{EmptyFirst, KeyField, KeyRule, TypeInfo, TypeTable};
+use crate::xds::{Access, AccessRule, EmptyFirst, KeyField, KeyRule, NamePattern, Network, TypeInfo, TypeTable};
 
 #[derive(Default)]
 pub(super) struct Checker {
@@ -34,6 +34,7 @@ impl Checker {
         let rule = self.key_rule(&raw.views);
         let limits = self.limits(raw);
         let table = self.types(raw);
+        let access = self.access(&raw.access, &table);
         let drain = DrainTimes {
             grace: self.duration(&raw.drain.grace, "drain.grace").unwrap_or(GRACE),
             spread: self.duration(&raw.drain.spread, "drain.spread").unwrap_or(SPREAD),
@@ -50,6 +51,7 @@ impl Checker {
             serve_without_node: raw.views.serve_without_node,
             most: number(&raw.views.limit, MOST_VIEWS),
             table,
+            access,
             limits,
             server: rules,
         };
@@ -166,6 +168,37 @@ impl Checker {
             raw::VirtualHosts::OfRoutes => table,
             raw::VirtualHosts::ByName => table.with_virtual_hosts_by_name(),
         }
+    }
+
+    fn access(&mut self, entries: &[raw::AccessEntry], table: &TypeTable) -> Access {
+        let mut rules = Vec::new();
+        for (at, entry) in entries.iter().enumerate() {
+            let place = format!("access[{at}]");
+            if entry.types.value.is_empty() {
+                self.fault(&entry.types, &format!("{place}.types"), "a rule is about at least one type");
+            }
+            let mut rule = AccessRule {
+                types: Vec::new(),
+                names: entry.names.iter().map(|name| NamePattern::parse(name)).collect(),
+                peers: Vec::new(),
+            };
+            for text in &entry.types.value {
+                let kind = table.resolve(&text.value);
+                if !table.knows(kind.name()) {
+                    let reason = format!("{:?} is no type that is built in or listed under types", text.value);
+                    self.fault(text, &format!("{place}.types"), &reason);
+                }
+                rule.types.push(kind.name().into());
+            }
+            for text in &entry.peers {
+                match Network::parse(&text.value) {
+                    Some(network) => rule.peers.push(network),
+                    None => self.fault(text, &format!("{place}.peers"), &format!("{:?} is no network", text.value)),
+                }
+            }
+            rules.push(rule);
+        }
+        Access::of(rules)
     }
 
     fn address(&mut self, text: &Text, at: &str) -> Option<SocketAddr> {

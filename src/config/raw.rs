@@ -18,6 +18,8 @@ pub(super) struct Root {
     #[serde(default)]
     pub types: Vec<TypeEntry>,
     #[serde(default)]
+    pub access: Vec<AccessEntry>,
+    #[serde(default)]
     pub limits: Limits,
     #[serde(default)]
     pub drain: Drain,
@@ -98,6 +100,15 @@ pub(super) struct TypeEntry {
     #[serde(default)]
     pub empty_first_is_wildcard: bool,
     pub after: Option<Text>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AccessEntry {
+    pub types: Spanned<Vec<Text>>,
+    #[serde(default)]
+    pub names: Vec<String>,
+    pub peers: Vec<Text>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -122,7 +122,7 @@ impl Downstream {
         };
         let slot = Arc::new(Slot::default());
         let (views, drain) = (self.views.clone(), self.drain.clone());
-        tokio::spawn(read(frames, slot.clone(), Call { method, views, drain, peer: peer.to_string() }));
+        tokio::spawn(read(frames, slot.clone(), Call { method, views, drain, peer }));
         let single = method.shape == Shape::Fetch;
         let body = AnyBody::Session(Box::new(SessionBody::new(slot, self.control_plane.clone(), single)));
         grpc_response(body)

@@ -1,5 +1,6 @@
 //! One gRPC call of discovery: the task that reads its requests.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub(super) struct Call {
     pub method: Method,
     pub views: Arc<Views>,
     pub drain: Drain,
-    pub peer: String,
+    pub peer: SocketAddr,
 }
 
 /// Reads requests for as long as the stream lives, whether or not its replies get anywhere.
@@ -81,12 +82,12 @@ async fn sit(request: &Request, slot: &Slot, call: &Call) -> Result<(), Status> 
             Scope::Aggregated => None,
             Scope::Only(name) => Some(name),
         },
-        peer: call.peer.clone(),
+        peer: call.peer,
     };
     match call.views.seat(request, visit).await {
         Ok(seat) => {
             let (peer, method) = (&call.peer, call.method);
-            tracing::debug!(session = seat.id.0, node = %seat.node_id, key = %seat.key, peer, ?method, "stream began");
+            tracing::debug!(session = seat.id.0, node = %seat.node_id, key = %seat.key, %peer, ?method, "stream began");
             slot.sit(seat);
             Ok(())
         }

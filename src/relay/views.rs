@@ -1,6 +1,7 @@
 //! Which unit a client belongs to: one for each sharing key, made when the first client of the key comes.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,11 +17,12 @@ use crate::protocol::limits::Limits;
 use crate::protocol::session::{Client, Identity, Session, Variant};
 use crate::protocol::unit::{SessionId, Unit};
 use crate::protocol::upstream::{ServerRules, Upstream};
-use crate::xds::{BodyStore, KeyRule, SharingKey, TypeTable};
+use crate::xds::{Access, BodyStore, KeyRule, SharingKey, TypeTable};
 
 pub struct Views {
     rule: Arc<KeyRule>,
     serve_without_node: bool,
+    access: Access,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
     server: Arc<ServerRules>,
@@ -61,6 +63,7 @@ pub struct ViewsOptions {
     /// Views at one time.
     pub most: usize,
     pub table: TypeTable,
+    pub access: Access,
     pub limits: Limits,
     pub server: ServerRules,
 }
@@ -71,15 +74,16 @@ pub struct Visit {
     pub variant: Variant,
     /// The type of a stream that has only one.
     pub only: Option<&'static str>,
-    pub peer: String,
+    pub peer: SocketAddr,
 }
 
 impl Views {
     pub fn new(options: ViewsOptions, connector: SharedConnector) -> Self {
-        let ViewsOptions { rule, serve_without_node, most, table, limits, server } = options;
+        let ViewsOptions { rule, serve_without_node, most, table, access, limits, server } = options;
         Self {
             rule: Arc::new(rule),
             serve_without_node,
+            access,
             table: Arc::new(table),
             limits: Arc::new(limits),
             server: Arc::new(server),
@@ -104,12 +108,14 @@ impl Views {
             variant,
             node_id: Client::node_id(node),
             key: identity.key().to_string(),
-            peer,
+            peer: peer.to_string(),
             published: unit.published,
             owner: unit.commands.clone(),
             clock: self.clock,
         };
-        let client = Client::of_node(node, variant, only.map(|name| self.table.resolve(name)));
+        let clearance = self.access.clearance(peer.ip());
+        let only = only.map(|name| self.table.resolve(name));
+        let client = Client { clearance, ..Client::of_node(node, variant, only) };
         let session = Session::new(client, self.table.clone(), self.limits.clone()).identified(identity);
         let seat = Seat::new(place, session);
         unit.commands.send(Command::Join(seat.clone())).await.map_err(|_| Refused::Stopping)?;

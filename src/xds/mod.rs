@@ -1,5 +1,6 @@
 //! The words of the protocol: types, names, resources, versions, and the keys by which clients share.
 
+mod access;
 mod key;
 mod metadata;
 mod name;
@@ -11,6 +12,7 @@ mod types;
 mod version;
 mod wire;
 
+pub use access::{Access, AccessRule, Clearance, NamePattern, Network};
 pub use key::{KeyField, KeyRule, NodeError, RELAY_MARKER, SharingKey};
 pub use name::{Name, WILDCARD};
 pub(crate) use resource::wrapper_name;

@@ -4,9 +4,12 @@ use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceLocator};
 use weir::protocol::session::{Client, End, Step, Variant};
 use weir::protocol::unit::SessionId;
+use weir::xds::{Access, AccessRule, NamePattern, Network};
 
 use super::support::{Bench, CDS, EDS, LDS};
 use super::warm;
+
+const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
 const UNAVAILABLE: i32 = 14;
 const PERMISSION_DENIED: i32 = 7;
@@ -145,4 +148,46 @@ fn xlat_36_a_new_grpc_client_without_hope_is_ended_and_others_wait() {
     assert!(matches!(bench.step(lost), Step::End(End::Unserved)));
     assert!(matches!(bench.step(envoy), Step::Idle(_)));
     assert!(matches!(bench.step(served), Step::Idle(_)), "it had an answer");
+}
+
+#[test]
+fn key_11_a_client_without_clearance_gets_no_bytes_by_name_by_wildcard_or_by_alias() {
+    let access = Access::of(vec![AccessRule {
+        types: vec![
+            "envoy.extensions.transport_sockets.tls.v3.Secret".into(),
+            "envoy.config.cluster.v3.Cluster".into(),
+        ],
+        names: vec![NamePattern::parse("secret*")],
+        peers: vec![Network::parse("10.1.0.0/16").unwrap()],
+    }]);
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new();
+        let [cleared, other] = ["10.1.0.1", "10.2.0.1"].map(|peer| {
+            let clearance = access.clearance(peer.parse().unwrap());
+            bench.add(Client { errors: true, clearance, ..Client::plain(variant) })
+        });
+        let ask = |bench: &mut Bench, id, url: &str, names: &[&str]| match variant {
+            Variant::Sotw => bench.sotw(id, url, names, ""),
+            Variant::Delta => bench.delta(id, url, names, &[]),
+        };
+        ask(&mut bench, cleared, SDS, &["secret", "open"]);
+        bench.set(SDS, &[("secret", "1"), ("open", "1")]);
+        assert_eq!(bench.said(cleared), ["S open,secret"]);
+        ask(&mut bench, other, SDS, &["secret", "open"]);
+        let denied = if variant == Variant::Sotw { "S !secret:7,open" } else { "S !secret:7,open -secret" };
+        assert_eq!(bench.said(other), [denied], "{variant:?}");
+        bench.later(1_000);
+        bench.set(SDS, &[("secret", "2")]);
+        assert_eq!(bench.said(other), [""; 0], "nor later");
+        ask(&mut bench, other, CDS, &["*"]);
+        bench.whole(CDS, &[("secret-cluster", "1"), ("open", "1")]);
+        assert_eq!(bench.said(other), ["C open"]);
+        bench.later(1_000);
+        bench.set(CDS, &[("secret-cluster", "2")]);
+        assert_eq!(bench.said(other), [""; 0]);
+        bench.asked_upstream();
+        ask(&mut bench, other, LDS, &["l"]);
+        ask(&mut bench, other, SDS, &["secret-of-nobody"]);
+        assert_eq!(bench.asked_upstream(), ["+l"], "nothing is asked for on its behalf");
+    }
 }

@@ -121,7 +121,7 @@ impl Subscription {
                 }
                 self.tell_error(name, trouble, round);
             }
-            Known::Here(resource) if !view.client.can_read(resource) => self.note(name, SetVersion::EMPTY),
+            Known::Here(resource) if !view.client.can_have(kind, resource) => self.note(name, SetVersion::EMPTY),
             Known::Here(resource) => {
                 let share = Self::share(view, name, resource);
                 let told = self.names.get(name).copied();
@@ -223,7 +223,7 @@ impl Subscription {
                 && matches!(view.state.known(kind, Class::Named, &resource.name), Known::Here(_));
             let held = star.stated.as_ref().is_some_and(|stated| stated.holds(resource));
             let unseen = bodies_alone && entry.body_changed <= from;
-            let meant = star.covers(&resource.name) && view.client.can_read(resource);
+            let meant = star.covers(&resource.name) && view.client.can_have(kind, resource);
             if meant && !by_name && !held && !unseen && !round.seen.contains(&resource.name) {
                 if may < allowed {
                     round.kept_back = true;
@@ -254,7 +254,7 @@ impl Subscription {
             for (entry, resource) in shelf.refreshes(star.refreshed).filter(|(entry, _)| told_before(entry)) {
                 let by_name = names.contains_key(&resource.name)
                     && matches!(view.state.known(kind, Class::Named, &resource.name), Known::Here(_));
-                if star.covers(&resource.name) && !by_name {
+                if star.covers(&resource.name) && view.client.can_have(kind, resource) && !by_name {
                     round.longer_lives.push((resource.clone(), view.ttl(Some(entry))));
                 }
             }

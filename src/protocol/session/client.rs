@@ -3,7 +3,7 @@
 use prost::Message;
 
 use crate::proto::node::Node;
-use crate::xds::{RELAY_MARKER, Resource, Type};
+use crate::xds::{Clearance, RELAY_MARKER, Resource, Type};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Variant {
@@ -25,12 +25,22 @@ pub struct Client {
     pub ttl: bool,
     /// Reads `resource_errors` (SOTW-52).
     pub errors: bool,
+    /// What it may have at all (KEY-11).
+    pub clearance: Clearance,
 }
 
 impl Client {
     /// One of no special ability, on an aggregated stream.
     pub fn plain(variant: Variant) -> Self {
-        Self { variant, only: None, grpc: false, wrappers: false, ttl: false, errors: false }
+        Self {
+            variant,
+            only: None,
+            grpc: false,
+            wrappers: false,
+            ttl: false,
+            errors: false,
+            clearance: Clearance::default(),
+        }
     }
 
     /// Unreadable nodes are somebody else's to refuse; here they are a client of no special ability.
@@ -42,7 +52,7 @@ impl Client {
         let grpc = (agent.starts_with("gRPC ") || agent.starts_with("grpc-")) && !relay;
         let ttl = TTL_FEATURES.into_iter().any(has);
         let wrappers = ttl || WRAPPER_FEATURES.into_iter().any(has); // in SotW a TTL has no other place
-        Self { variant, only, grpc, wrappers, ttl, errors: grpc || relay }
+        Self { only, grpc, wrappers, ttl, errors: grpc || relay, ..Self::plain(variant) }
     }
 
     /// The id that a client gives itself: for logs and reports, and for nothing else.
@@ -54,10 +64,11 @@ impl Client {
         self.only.is_none()
     }
 
-    /// Whether a resource can be given to this client at all. Nameless types go wrapped to whoever asks for them (XLAT-26);
+    /// Whether this client may have a resource, and can read it. Nameless types go wrapped to whoever asks for them (XLAT-26);
     /// elsewhere only those get a wrapper who say that they can read one.
-    pub(super) fn can_read(&self, resource: &Resource) -> bool {
-        !(resource.misnamed && self.variant == Variant::Sotw && !self.wrappers)
+    pub(super) fn can_have(&self, kind: &Type, resource: &Resource) -> bool {
+        let unreadable = resource.misnamed && self.variant == Variant::Sotw && !self.wrappers;
+        !unreadable && self.clearance.allows(kind, &resource.name)
     }
 
     pub(super) fn warms_clusters(&self) -> bool {

@@ -159,7 +159,7 @@ impl Subscription {
     }
 
     fn compose(&self, kind: &Type, view: &View, union: bool) -> Draft {
-        let mut set = FullSet { draft: Draft::default(), seen: HashSet::new(), view };
+        let mut set = FullSet { draft: Draft::default(), seen: HashSet::new(), kind, view };
         if let (Some(star), Some(shelf)) = (&self.star, view.state.shelf(kind, Class::Star)) {
             let by_name = |resource: &Resource| {
                 self.names.contains_key(&resource.name)
@@ -185,6 +185,7 @@ impl Subscription {
         }
         for (name, told) in &self.names {
             match view.state.known(kind, Class::Named, name) {
+                _ if !view.client.clearance.allows(kind, name) => {}
                 Known::Here(resource) => {
                     let news = told.holds != Self::share(view, name, resource);
                     let first = self.owed.get(name).is_some_and(|owed| owed.asked);
@@ -240,7 +241,7 @@ impl Subscription {
             }
             let held = self.names.get(&name).is_some_and(|told| told.may_hold());
             match known {
-                Known::Here(resource) if !view.client.can_read(resource) => self.note(&name, SetVersion::EMPTY),
+                Known::Here(resource) if !view.client.can_have(kind, resource) => self.note(&name, SetVersion::EMPTY),
                 Known::Here(resource) => {
                     self.note(&name, Self::share(view, &name, resource));
                     if view.state.error(kind, &name).is_none() {
@@ -270,6 +271,7 @@ impl Subscription {
 struct FullSet<'a> {
     draft: Draft,
     seen: HashSet<Name>,
+    kind: &'a Type,
     view: &'a View<'a>,
 }
 
@@ -277,7 +279,7 @@ impl FullSet<'_> {
     /// `news` says that the client is told something new by it, and whether for the first time.
     fn add(&mut self, resource: &Arc<Resource>, ttl: Option<Duration>, news: Option<bool>) {
         // Asked for by an alias too, and a set names nothing twice (SOTW-30); or nothing that this client could tell by name.
-        if !self.view.client.can_read(resource) || !self.seen.insert(resource.name.clone()) {
+        if !self.view.client.can_have(self.kind, resource) || !self.seen.insert(resource.name.clone()) {
             return;
         }
         self.draft.version = self.draft.version.plus(Subscription::share(self.view, &resource.name, resource));

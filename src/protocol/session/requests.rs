@@ -115,7 +115,7 @@ impl Session {
         if pure {
             subscription.came_with = Some(request.version_info);
         }
-        let mut changes = Changes { kind: &kind, interest: &mut self.interest };
+        let mut changes = Changes { kind: &kind, client: &self.client, interest: &mut self.interest };
         changes.set_star(subscription, list.star, None);
         let dropped: Vec<_> = subscription.names.keys().filter(|name| !list.names.contains(*name)).cloned().collect();
         for name in dropped {
@@ -154,7 +154,7 @@ impl Session {
         subscription.empty_answer_due |= empty && kind.info().empty_first == EmptyFirst::EmptyAnswer;
         let legacy = empty && legacy;
         let star = (on.star || legacy || subscription.star.is_some()) && !off.star;
-        let mut changes = Changes { kind: &kind, interest: &mut self.interest };
+        let mut changes = Changes { kind: &kind, client: &self.client, interest: &mut self.interest };
         if on.star && star && subscription.star.is_some() {
             subscription.again();
         }
@@ -212,6 +212,7 @@ impl Session {
 /// Applies changes to a subscription and notes them for the unit.
 struct Changes<'a> {
     kind: &'a Type,
+    client: &'a Client,
     interest: &'a mut Vec<InterestChange>,
 }
 
@@ -254,7 +255,11 @@ impl Changes<'_> {
         true
     }
 
+    /// What a client may not have is not asked for on its behalf.
     fn note(&mut self, wanted: Wanted, on: bool) {
+        if matches!(&wanted, Wanted::Name(name) if !self.client.clearance.allows(self.kind, name)) {
+            return;
+        }
         self.interest.push(InterestChange { kind: self.kind.clone(), wanted, on });
     }
 }

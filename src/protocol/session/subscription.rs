@@ -228,6 +228,9 @@ impl Subscription {
 
     /// What the client is to see under a name: what upstream said to the name, or else to `*` if it has that too.
     pub fn known<'a>(&self, kind: &Type, name: &Name, view: &View<'a>) -> Known<'a> {
+        if !view.client.clearance.allows(kind, name) {
+            return Known::Gone(None);
+        }
         let named = match self.names.contains_key(name) {
             true => Some(view.state.known(kind, Class::Named, name)),
             false => None,
@@ -284,6 +287,9 @@ impl Subscription {
     pub fn untold_error(&self, kind: &Type, name: &Name, view: &View) -> Option<(Seq, Arc<NamedError>)> {
         let told = self.names.get(name).filter(|_| view.client.errors)?;
         let error = match view.client.variant {
+            _ if !view.client.clearance.allows(kind, name) => {
+                Some((Seq::ZERO.next(), Arc::new(NamedError::not_allowed())))
+            }
             Variant::Delta => view.state.error(kind, name).map(|(seq, error)| (seq, error.clone())),
             Variant::Sotw => view.state.error_or_absence(kind, name), // absence has no other words there
         };

@@ -37,6 +37,10 @@ impl NamedError {
         Self { code: NOT_FOUND, message: "there is no such resource".into() }
     }
 
+    pub fn not_allowed() -> Self {
+        Self { code: PERMISSION_DENIED, message: "not for this client".into() }
+    }
+
     /// Whether it speaks of the resource itself, and not of a passing trouble (UP-44).
     pub fn is_about_data(&self) -> bool {
         matches!(self.code, NOT_FOUND | PERMISSION_DENIED)

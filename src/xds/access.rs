@@ -1,0 +1,146 @@
+//! Who may have which resources, where not everybody of a view may (KEY-11).
+//!
+//! What no rule is about is open to all. What rules are about is given to whom one of them names, and to nobody else.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::name::Name;
+use super::types::Type;
+
+/// A range of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    /// Leading bits that count.
+    bits: u8,
+}
+
+/// A name, or with a `*` at its end all names that begin so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NamePattern {
+    Exactly(Box<str>),
+    Under(Box<str>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessRule {
+    /// Full message names.
+    pub types: Vec<Box<str>>,
+    /// None means all names of these types.
+    pub names: Vec<NamePattern>,
+    pub peers: Vec<Network>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Access {
+    rules: Arc<[AccessRule]>,
+}
+
+/// What one client may have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Clearance {
+    access: Access,
+    /// For each rule whether it names this client.
+    named: Arc<[bool]>,
+}
+
+impl Network {
+    /// `10.0.0.0/8`, `::1/128`, or a single address.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+        let address: IpAddr = address.parse().ok()?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Some(most), |bits| bits.parse().ok()).filter(|bits| *bits <= most)?;
+        Some(Self { address, bits })
+    }
+
+    pub fn contains(&self, peer: IpAddr) -> bool {
+        match (self.address, peer.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(peer)) => {
+                let shift = 32 - u32::from(self.bits);
+                u64::from(u32::from(own)) >> shift == u64::from(u32::from(peer)) >> shift
+            }
+            (IpAddr::V6(own), IpAddr::V6(peer)) => {
+                let differs = u128::from(own) ^ u128::from(peer);
+                differs.leading_zeros() >= u32::from(self.bits)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl NamePattern {
+    pub fn parse(text: &str) -> Self {
+        match text.strip_suffix('*') {
+            Some(start) => Self::Under(start.into()),
+            None => Self::Exactly(text.into()),
+        }
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        match self {
+            Self::Exactly(text) => **text == *name,
+            Self::Under(start) => name.starts_with(&**start),
+        }
+    }
+}
+
+impl Access {
+    pub fn of(rules: Vec<AccessRule>) -> Self {
+        Self { rules: rules.into() }
+    }
+
+    pub fn clearance(&self, peer: IpAddr) -> Clearance {
+        let names_peer = |rule: &AccessRule| rule.peers.iter().any(|network| network.contains(peer));
+        Clearance { access: self.clone(), named: self.rules.iter().map(names_peer).collect() }
+    }
+}
+
+impl Clearance {
+    pub fn allows(&self, kind: &Type, name: &Name) -> bool {
+        let about = |rule: &AccessRule| {
+            let of_type = rule.types.iter().any(|of| **of == *kind.name());
+            of_type && (rule.names.is_empty() || rule.names.iter().any(|pattern| pattern.matches(name.as_str())))
+        };
+        let mut concerned = self.access.rules.iter().zip(&*self.named).filter(|(rule, _)| about(rule)).peekable();
+        concerned.peek().is_none() || concerned.any(|(_, named)| *named)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xds::TypeTable;
+
+    #[test]
+    fn networks_are_compared_by_their_leading_bits() {
+        let within = |network: &str, peer: &str| Network::parse(network).unwrap().contains(peer.parse().unwrap());
+        assert!(within("10.0.0.0/8", "10.255.0.1") && !within("10.0.0.0/8", "11.0.0.1"));
+        assert!(within("0.0.0.0/0", "1.2.3.4") && !within("0.0.0.0/0", "::1"));
+        assert!(within("10.0.0.7", "::ffff:10.0.0.7"), "an IPv4 peer on an IPv6 socket");
+        assert!(within("fd00::/8", "fd12::1") && within("::/0", "fd12::1") && !within("fd00::/8", "fe80::1"));
+        for text in ["10.0.0.0/33", "10.0.0/8", "", "::/129", "10.0.0.0/x"] {
+            assert_eq!(Network::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn key_11_what_a_rule_is_about_is_for_those_it_names() {
+        let kind = TypeTable::new().resolve("envoy.extensions.transport_sockets.tls.v3.Secret");
+        let rule = |names: &[&str], peers: &[&str]| AccessRule {
+            types: vec![kind.name().into()],
+            names: names.iter().map(|name| NamePattern::parse(name)).collect(),
+            peers: peers.iter().filter_map(|peer| Network::parse(peer)).collect(),
+        };
+        let access =
+            Access::of(vec![rule(&["pay/*", "root"], &["10.1.0.0/16"]), rule(&["pay/shared"], &["10.2.0.0/16"])]);
+        let allowed = |peer: &str, name: &str| access.clearance(peer.parse().unwrap()).allows(&kind, &name.into());
+        assert!(allowed("10.1.0.1", "pay/key") && allowed("10.1.0.1", "root") && allowed("10.1.0.1", "other"));
+        assert!(!allowed("10.2.0.1", "pay/key") && !allowed("10.2.0.1", "root") && allowed("10.2.0.1", "other"));
+        assert!(allowed("10.2.0.1", "pay/shared") && allowed("10.1.0.1", "pay/shared"), "either rule is enough");
+        assert!(!access.clearance("10.9.0.1".parse().unwrap()).allows(&kind, &"root".into()));
+        let other = TypeTable::new().resolve("a.B");
+        assert!(access.clearance("10.9.0.1".parse().unwrap()).allows(&other, &"root".into()));
+    }
+}
