@@ -3,27 +3,54 @@
 import queue
 import threading
 from concurrent import futures
+from dataclasses import dataclass
 
 import grpc
+from envoy.config.cluster.v3 import cluster_pb2
+from envoy.config.listener.v3 import listener_pb2
+from envoy.config.route.v3 import scoped_route_pb2
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
-from google.protobuf import any_pb2
+from google.protobuf.message import Message
 
-PREFIX = "type.googleapis.com/"
-FULL_STATE = {"envoy.config.cluster.v3.Cluster", "envoy.config.listener.v3.Listener"}
+from resources import Host, packed, type_of
 
-
-def type_of(message):
-    return PREFIX + message.DESCRIPTOR.full_name
-
-
-def name_of(message):
-    return message.cluster_name if hasattr(message, "cluster_name") else message.name
+FULL_STATE = {type_of(kind) for kind in [
+    cluster_pb2.Cluster, listener_pb2.Listener, scoped_route_pb2.ScopedRouteConfiguration]}
+HOSTS = type_of(Host)
+# An empty first request means everything. Of virtual hosts these are those of the route configurations that the client has.
+EMPTY_IS_WILDCARD = FULL_STATE | {HOSTS}
 
 
-def packed(message):
-    value = any_pb2.Any()
-    value.Pack(message, deterministic=True)
-    return value
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    message: Message
+    aliases: tuple = ()
+    on_demand: bool = False
+
+    def answers(self, subscription):
+        by_name = not subscription.names.isdisjoint([self.name, *self.aliases])
+        return by_name or (subscription.star and not self.on_demand)
+
+    def wrapped(self):
+        version = str(hash(self.message.SerializeToString(deterministic=True)))
+        return discovery_pb2.Resource(
+            name=self.name, aliases=self.aliases, version=version, resource=packed(self.message))
+
+
+def host_of(route_name, host, on_demand=False):
+    """A virtual host of a route configuration. It goes by its own name, and by one alias for each of its domains."""
+    aliases = tuple(f"{route_name}/{domain}" for domain in host.domains)
+    return Entry(f"{route_name}/{host.name}", host, aliases, on_demand)
+
+
+def entry_of(message):
+    return Entry(message.cluster_name if hasattr(message, "cluster_name") else message.name, message)
+
+
+def unresolved(alias):
+    """Nothing goes by this alias. A request that waits for it ends with this, and by a removal it would not."""
+    return discovery_pb2.Resource(name=alias, aliases=[alias])
 
 
 class Subscription:
@@ -33,15 +60,16 @@ class Subscription:
 
 
 class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
-    def __init__(self, address="127.0.0.1:0"):
+    def __init__(self):
         self.lock = threading.Lock()
-        self.resources = {}  # (type, name) -> message
+        self.entries = {}  # (type, name) -> entry
         self.streams = []
         self.version = 0
+        self.nacks = []
+        self.asked = set()  # (type, name), ever
         self.server = grpc.server(futures.ThreadPoolExecutor(max_workers=16))
         ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(self, self.server)
-        self.port = self.server.add_insecure_port(address)
-        self.nacks = []
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
         self.server.start()
 
     def stop(self):
@@ -50,56 +78,50 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
         self.server.stop(None).wait()
 
     def apply(self, *changes):
-        """Each change is a message, or a (type, name) to delete. They go out one after another, without any wait."""
+        """Each change is a message, an entry, or a (type, name) to delete. They go out one after another, without any wait."""
         with self.lock:
             for change in changes:
                 self.version += 1
                 if isinstance(change, tuple):
-                    key = change
-                    self.resources.pop(key, None)
+                    kind, entry, gone = change[0], self.entries.pop(change), True
                 else:
-                    key = (type_of(change), name_of(change))
-                    self.resources[key] = change
+                    entry, gone = change if isinstance(change, Entry) else entry_of(change), False
+                    kind = type_of(entry.message)
+                    self.entries[kind, entry.name] = entry
                 for stream in self.streams:
-                    stream["push"](key)
+                    stream["push"](kind, entry, gone)
 
-    def visible(self, url, subscription):
-        return {
-            name: message
-            for (kind, name), message in self.resources.items()
-            if kind == url and (subscription.star or name in subscription.names)
-        }
+    def visible(self, kind, subscription):
+        return [entry for (of, _), entry in self.entries.items() if of == kind and entry.answers(subscription)]
 
     def StreamAggregatedResources(self, requests, context):
         subscriptions = {}
 
-        def send(url, names=None):
-            found = self.visible(url, subscriptions[url])
-            full = url[len(PREFIX):] in FULL_STATE
-            chosen = [m for name, m in found.items() if full or names is None or name in names]
+        def send(kind, names=None):
+            full = kind in FULL_STATE
+            chosen = [entry for entry in self.visible(kind, subscriptions[kind])
+                      if full or names is None or entry.name in names]
             if chosen or full:
                 stream["out"].put(discovery_pb2.DiscoveryResponse(
-                    version_info=str(self.version), nonce=str(self.version), type_url=url,
-                    resources=[packed(m) for m in chosen]))
+                    version_info=str(self.version), nonce=str(self.version), type_url=kind,
+                    resources=[packed(entry.message) for entry in chosen]))
 
-        def push(key):
-            url, name = key
-            subscription = subscriptions.get(url)
-            if subscription and (subscription.star or name in subscription.names):
-                send(url, {name})
+        def push(kind, entry, gone):
+            subscription = subscriptions.get(kind)
+            if subscription and entry.answers(subscription):
+                send(kind, {entry.name})
 
         def take(request):
-            if request.HasField("error_detail"):
-                self.nacks.append(request.error_detail.message)
-            first = request.type_url not in subscriptions
-            subscription = subscriptions.setdefault(request.type_url, Subscription())
-            names = set(request.resource_names)
-            star = "*" in names or (first and not names)
+            kind, names = request.type_url, set(request.resource_names)
+            self.note(kind, names, request)
+            first = kind not in subscriptions
+            subscription = subscriptions.setdefault(kind, Subscription())
+            star = "*" in names or (first and not names and kind in EMPTY_IS_WILDCARD)
             added = names - subscription.names
             changed = first or added or names != subscription.names
             subscription.star, subscription.names = star or (subscription.star and not names), names - {"*"}
             if changed:
-                send(request.type_url, None if first else added)
+                send(kind, None if first else added)
 
         stream = {"out": queue.Queue(), "push": push}
         return self.talk(stream, requests, take)
@@ -107,38 +129,41 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
     def DeltaAggregatedResources(self, requests, context):
         subscriptions = {}
 
-        def send(url, messages, removed=()):
+        def send(kind, wrapped, removed=()):
             stream["out"].put(discovery_pb2.DeltaDiscoveryResponse(
-                nonce=str(self.version), type_url=url, removed_resources=removed,
-                resources=[discovery_pb2.Resource(name=name_of(m), version=str(hash(m.SerializeToString())),
-                                                  resource=packed(m)) for m in messages]))
+                nonce=str(self.version), type_url=kind, resources=wrapped, removed_resources=removed))
 
-        def push(key):
-            url, name = key
-            subscription = subscriptions.get(url)
-            if subscription and (subscription.star or name in subscription.names):
-                message = self.resources.get(key)
-                send(url, [message] if message else [], [] if message else [name])
+        def push(kind, entry, gone):
+            subscription = subscriptions.get(kind)
+            if subscription and entry.answers(subscription):
+                send(kind, [] if gone else [entry.wrapped()], [entry.name] if gone else [])
 
         def take(request):
-            if request.HasField("error_detail"):
-                self.nacks.append(request.error_detail.message)
-            first = request.type_url not in subscriptions
-            subscription = subscriptions.setdefault(request.type_url, Subscription())
-            on, off = set(request.resource_names_subscribe), set(request.resource_names_unsubscribe)
-            star = "*" in on or (first and not on and not off)
+            kind, on, off = request.type_url, set(request.resource_names_subscribe), set(request.resource_names_unsubscribe)
+            self.note(kind, on, request)
+            first = kind not in subscriptions
+            subscription = subscriptions.setdefault(kind, Subscription())
+            star = "*" in on or (first and not on and not off and kind in EMPTY_IS_WILDCARD)
             subscription.star = (subscription.star or star) and "*" not in off
             subscription.names = (subscription.names | on) - off - {"*"}
             if not star and not on:
                 return
-            found = self.visible(request.type_url, subscription)
-            news = [m for name, m in found.items() if star or name in on]
-            gone = [name for name in on - {"*"} if name not in found]
-            gone += [name for name in request.initial_resource_versions if name not in found and name not in gone]
-            send(request.type_url, news, gone)
+            found = self.visible(kind, subscription)
+            news = [entry.wrapped() for entry in found if star or not on.isdisjoint([entry.name, *entry.aliases])]
+            known = {name for entry in found for name in [entry.name, *entry.aliases]}
+            unknown, lost = on - known - {"*"}, set(request.initial_resource_versions) - known
+            if kind == HOSTS:
+                send(kind, news + [unresolved(name) for name in sorted(unknown)], sorted(lost - unknown))
+            else:
+                send(kind, news, sorted(unknown | lost))
 
         stream = {"out": queue.Queue(), "push": push}
         return self.talk(stream, requests, take)
+
+    def note(self, kind, names, request):
+        self.asked |= {(kind, name) for name in names}
+        if request.HasField("error_detail"):
+            self.nacks.append(request.error_detail.message)
 
     def talk(self, stream, requests, take):
         with self.lock:

@@ -1,0 +1,115 @@
+"""The relay and the Envoys as processes, and what they say of themselves at their admin addresses."""
+
+import json
+import pathlib
+import socket
+import subprocess
+import sys
+
+from envoy.config.bootstrap.v3 import bootstrap_pb2
+from envoy.config.cluster.v3 import cluster_pb2
+from envoy.config.core.v3 import protocol_pb2
+from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
+from google.protobuf import duration_pb2, json_format
+
+from resources import address, endpoints, packed
+from web import get, wait_for
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Processes:
+    def __init__(self, folder):
+        self.folder, self.running = pathlib.Path(folder), []
+
+    def start(self, name, *command, **options):
+        log = open(self.folder / f"{name}.log", "wb")
+        process = subprocess.Popen(command, **{"stdout": log, "stderr": log, **options})
+        self.running.append(process)
+        return process
+
+    def show_logs(self):
+        for log in sorted(self.folder.glob("*.log")):
+            print(f"--- {log.name}\n{log.read_text(errors='replace')[-6000:]}", file=sys.stderr)
+
+    def stop(self, *chosen):
+        chosen = chosen or tuple(self.running)
+        for process in chosen:
+            process.terminate()
+        for process in chosen:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class Relay:
+    def __init__(self, processes, program, plane, upstream, log):
+        self.port, self.admin = free_port(), free_port()
+        config = processes.folder / "weir.yaml"
+        config.write_text(f"""
+listen: [{{address: '127.0.0.1:{self.port}'}}]
+admin: {{address: '127.0.0.1:{self.admin}'}}
+upstream: {{servers: [{{uri: 'http://127.0.0.1:{plane.port}', protocol: {upstream}}}]}}
+views: {{key: [cluster]}}
+""")
+        processes.start("weir", program, "--config", str(config), "--log", log)
+        wait_for("the relay is up", lambda: get(self.admin, "/healthz").good)
+
+    def refused(self):
+        """What clients refuse at this time, by type URL."""
+        clients = json.loads(get(self.admin, "/clients").body)
+        return {f"type.googleapis.com/{kind['kind']}": kind["refused"]
+                for client in clients for kind in client["types"] if kind["refused"]}
+
+
+class Envoy:
+    def __init__(self, processes, program, name, source, relay):
+        self.processes, self.admin = processes, free_port()
+        path = processes.folder / f"{name}.json"
+        path.write_text(json_format.MessageToJson(bootstrap(name, source, self.admin, relay.port)))
+        base = str(1000 + free_port() % 30000)
+        self.process = processes.start(
+            name, program, "-c", str(path), "--base-id", base, "--concurrency", "1", "-l", "warning")
+
+    def stop(self):
+        self.processes.stop(self.process)
+
+    def shows(self, text, resource):
+        """Whether a part of what is in use has this text."""
+        return text in get(self.admin, f"/config_dump?resource={resource}").body
+
+    def has_cluster(self, name, timeout):
+        """Whether a cluster has hosts, and is in use with this connect timeout."""
+        active = json.loads(get(self.admin, "/config_dump?resource=dynamic_active_clusters").body).get("configs", [])
+        mine = [held["cluster"] for held in active if held["cluster"]["name"] == name]
+        return self.has_hosts(name) and any(held["connect_timeout"] == f"{timeout}s" for held in mine)
+
+    def has_hosts(self, cluster):
+        return f"{cluster}::127.0.0.1" in get(self.admin, "/clusters").body
+
+
+def bootstrap(name, source, admin, relay_port):
+    http2 = http_protocol_options_pb2.HttpProtocolOptions()
+    http2.explicit_http_config.http2_protocol_options.CopyFrom(protocol_pb2.Http2ProtocolOptions())
+    relay = cluster_pb2.Cluster(
+        name="relay", type=cluster_pb2.Cluster.STATIC, connect_timeout=duration_pb2.Duration(seconds=1),
+        typed_extension_protocol_options={http2.DESCRIPTOR.full_name: packed(http2)},
+        load_assignment=endpoints("relay", relay_port))
+    made = bootstrap_pb2.Bootstrap()
+    made.node.id, made.node.cluster = name, "interop"
+    made.admin.address.CopyFrom(address(admin))
+    made.static_resources.clusters.append(relay)
+    made.dynamic_resources.cds_config.CopyFrom(source.config())
+    made.dynamic_resources.lds_config.CopyFrom(source.config())
+    if source.aggregated:
+        made.dynamic_resources.ads_config.CopyFrom(source.server())
+    layer = made.layered_runtime.layers.add(name="runtime")
+    layer.rtds_layer.name = "runtime"
+    layer.rtds_layer.rtds_config.CopyFrom(source.config())
+    return made
