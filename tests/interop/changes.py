@@ -1,13 +1,13 @@
 """Clusters, endpoints, routes and listeners change under traffic; then the control plane is lost."""
 
+from processes import free_port
 from resources import cluster, endpoints, listener, manager, route_to, routes, type_of
 from web import Ask, backend, wait_for
 from world import World
-from processes import free_port
 
 
 def run(options, source, upstream):
-    with World(options, source, upstream) as world:
+    with World.open(options, source, upstream) as world:
         plane, front = world.plane, free_port()
         ports = {"a": backend("a"), "b": backend("b")}
         ask = Ask(front)

@@ -39,7 +39,7 @@ def start_client(world):
 
 
 def run(options, upstream):
-    with World(options, SOURCE, upstream) as world:
+    with World.open(options, SOURCE, upstream) as world:
         plane, servers = world.plane, [grpc_backend("a"), grpc_backend("b")]
         ports = {"a": servers[0][1], "b": servers[1][1]}
         service = api_listener(SOURCE, "service", manager(SOURCE, "routes"))

@@ -3,10 +3,15 @@ and state of the world, and a gRPC client. Not one request may fail through chan
 configuration that is refused, and the loss of the control plane."""
 
 import argparse
+import sys
 import time
+import traceback
 
 import changes
+import every_type
 import grpc_by_xds
+import on_demand
+import refusals
 from resources import Source
 
 SOURCES = [Source(aggregated, delta) for aggregated in [True, False] for delta in [True, False]]
@@ -16,7 +21,12 @@ def scenarios():
     """Names, and what to call with the options."""
     for source in SOURCES:
         for upstream in ["delta", "sotw"]:
-            yield f"changes, {source}, upstream {upstream}", changes.run, (source, upstream)
+            for scenario in [changes, every_type, refusals]:
+                name = scenario.__name__.replace("_", " ")
+                yield f"{name}, {source}, upstream {upstream}", scenario.run, (source, upstream)
+    for source in SOURCES:
+        if source.delta:  # virtual hosts have no other variant, towards an Envoy or the control plane
+            yield f"on demand, {source}, upstream delta", on_demand.run, (source,)
     for upstream in ["delta", "sotw"]:
         yield f"gRPC by xds:///, upstream {upstream}", grpc_by_xds.run, (upstream,)
 
@@ -28,15 +38,21 @@ def main():
     parser.add_argument("--log", default="weir=debug", help="what the relay logs, shown if a scenario fails")
     parser.add_argument("only", nargs="?", default="", help="only scenarios that have this in their names")
     options = parser.parse_args()
-    passed = 0
+    passed = failed = 0
     for name, run, arguments in scenarios():
-        if options.only in name:
-            print(name, flush=True)
-            start = time.monotonic()
+        if options.only not in name:
+            continue
+        print(name, flush=True)
+        start = time.monotonic()
+        try:
             run(options, *arguments)
-            print(f"  {time.monotonic() - start:.1f} s", flush=True)
             passed += 1
-    print(f"{passed} passed, 0 failed")
+        except Exception:
+            traceback.print_exc()
+            failed += 1
+        print(f"  {time.monotonic() - start:.1f} s", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(1 if failed or not passed else 0)
 
 
 main()

@@ -26,7 +26,7 @@ class Entry:
     name: str
     message: Message
     aliases: tuple = ()
-    on_demand: bool = False
+    on_demand: bool = False  # not shown to those who want everything
 
     def answers(self, subscription):
         by_name = not subscription.names.isdisjoint([self.name, *self.aliases])
@@ -38,10 +38,10 @@ class Entry:
             name=self.name, aliases=self.aliases, version=version, resource=packed(self.message))
 
 
-def host_of(route_name, host, on_demand=False):
-    """A virtual host of a route configuration. It goes by its own name, and by one alias for each of its domains."""
+def host_of(route_name, name, host, on_demand=False):
+    """A virtual host as a resource: under its route configuration, and by one alias for each of its domains."""
     aliases = tuple(f"{route_name}/{domain}" for domain in host.domains)
-    return Entry(f"{route_name}/{host.name}", host, aliases, on_demand)
+    return Entry(f"{route_name}/{name}", host, aliases, on_demand)
 
 
 def entry_of(message):

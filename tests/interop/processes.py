@@ -1,6 +1,7 @@
 """The relay and the Envoys as processes, and what they say of themselves at their admin addresses."""
 
 import json
+import os
 import pathlib
 import socket
 import subprocess
@@ -58,13 +59,13 @@ admin: {{address: '127.0.0.1:{self.admin}'}}
 upstream: {{servers: [{{uri: 'http://127.0.0.1:{plane.port}', protocol: {upstream}}}]}}
 views: {{key: [cluster]}}
 """)
-        processes.start("weir", program, "--config", str(config), "--log", log)
+        processes.start("weir", program, "--config", str(config), "--log", log, env={**os.environ, "NO_COLOR": "1"})
         wait_for("the relay is up", lambda: get(self.admin, "/healthz").good)
 
     def refused(self):
-        """What clients refuse at this time, by type URL."""
+        """What clients refused last, by type URL."""
         clients = json.loads(get(self.admin, "/clients").body)
-        return {f"type.googleapis.com/{kind['kind']}": kind["refused"]
+        return {f"type.googleapis.com/{kind['type']}": kind["refused"]
                 for client in clients for kind in client["types"] if kind["refused"]}
 
 

@@ -67,7 +67,7 @@ def cluster(source, name, timeout=1, trusts=None):
         eds_cluster_config=cluster_pb2.Cluster.EdsClusterConfig(eds_config=source.config()))
     if trusts:
         context = tls_pb2.UpstreamTlsContext(common_tls_context=tls_pb2.CommonTlsContext(
-            validation_context_sds_secret_config=tls_pb2.SdsSecretConfig(name=trusts, sds_config=source.config())))
+            validation_context_sds_secret_config=secret_pb2.SdsSecretConfig(name=trusts, sds_config=source.config())))
         made.transport_socket.CopyFrom(base_pb2.TransportSocket(name="tls", typed_config=packed(context)))
     return made
 
@@ -81,7 +81,7 @@ def endpoints(name, port):
 
 
 def route_to(cluster_name, runtime_key=None):
-    """All paths to one cluster; with a key, only the percentage of requests that the runtime has under it, which is 0 at first."""
+    """All paths to one cluster; with a key, only the percentage of requests that the runtime has under it, or none."""
     match = route_components_pb2.RouteMatch(prefix="/")
     if runtime_key:
         fraction = base_pb2.RuntimeFractionalPercent(default_value=percent_pb2.FractionalPercent(), runtime_key=runtime_key)
@@ -109,34 +109,38 @@ def scope(name, key, route_name):
                  key=kinds.Key(fragments=[kinds.Key.Fragment(string_key=key)]))
 
 
-def stamp_filter(source):
-    """An HTTP filter whose configuration is the extension resource `stamp`."""
-    discovery = config_source_pb2.ExtensionConfigSource(
-        config_source=source.config(), type_urls=[type_of(header_mutation_pb2.HeaderMutation)])
-    return hcm_pb2.HttpFilter(name="stamp", config_discovery=discovery)
+def discovered_filter(source, name, kind):
+    """An HTTP filter whose configuration is an extension resource of the same name, and of one kind only."""
+    discovery = config_source_pb2.ExtensionConfigSource(config_source=source.config(), type_urls=[type_of(kind)])
+    return hcm_pb2.HttpFilter(name=name, config_discovery=discovery)
+
+
+def filter_of(name, config):
+    return hcm_pb2.HttpFilter(name=name, typed_config=packed(config))
 
 
 def extension(name, config):
+    """An extension resource of any kind."""
     return extension_pb2.TypedExtensionConfig(name=name, typed_config=packed(config))
 
 
 def stamp(value):
-    """An extension that puts a header into each response."""
+    """An HTTP filter that puts a header into each response."""
     header = base_pb2.HeaderValueOption(
         header=base_pb2.HeaderValue(key=STAMP_HEADER, value=value),
         append_action=base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD)
     mutation = mutation_rules_pb2.HeaderMutation(append=header)
-    return extension("stamp", header_mutation_pb2.HeaderMutation(
-        mutations=header_mutation_pb2.Mutations(response_mutations=[mutation])))
+    return header_mutation_pb2.HeaderMutation(mutations=header_mutation_pb2.Mutations(response_mutations=[mutation]))
 
 
-def on_demand_filter():
-    return hcm_pb2.HttpFilter(name="on-demand", typed_config=packed(on_demand_pb2.OnDemand()))
+def on_demand():
+    """An HTTP filter that lets a request wait while its virtual host is asked for."""
+    return on_demand_pb2.OnDemand()
 
 
 def manager(source, route_name=None, scopes=None, label="first", filters=()):
     """An HTTP connection manager with the routes of one name, or of the scopes that the control plane has."""
-    router = hcm_pb2.HttpFilter(name="router", typed_config=packed(router_pb2.Router()))
+    router = filter_of("router", router_pb2.Router())
     made = hcm_pb2.HttpConnectionManager(stat_prefix=label, http_filters=[*filters, router])
     if route_name:
         made.rds.CopyFrom(hcm_pb2.Rds(route_config_name=route_name, config_source=source.config()))
@@ -157,7 +161,7 @@ def listener(source, name, port, http, certificate=None):
     if certificate:
         context = tls_pb2.DownstreamTlsContext(common_tls_context=tls_pb2.CommonTlsContext(
             tls_certificate_sds_secret_configs=[
-                tls_pb2.SdsSecretConfig(name=certificate, sds_config=source.config())]))
+                secret_pb2.SdsSecretConfig(name=certificate, sds_config=source.config())]))
         chain.transport_socket.CopyFrom(base_pb2.TransportSocket(name="tls", typed_config=packed(context)))
     return listener_pb2.Listener(name=name, address=address(port), filter_chains=[chain])
 

@@ -1,5 +1,6 @@
 """Everything that a scenario needs: a control plane, the relay, servers, Envoys, and traffic that must not fail."""
 
+import contextlib
 import tempfile
 
 from plane import Plane
@@ -9,13 +10,26 @@ from web import Traffic
 
 
 class World:
-    def __init__(self, options, source, upstream="delta"):
+    def __init__(self, options, source):
         self.options, self.source = options, source
         self.folder = tempfile.TemporaryDirectory()
         self.processes = Processes(self.folder.name)
-        self.plane, self.traffics = Plane(), []
+        self.plane, self.traffics, self.relay = Plane(), [], None
         self.plane.apply(runtime("runtime"))  # an Envoy does not start without it
-        self.relay = Relay(self.processes, options.weir, self.plane, upstream, options.log)
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, options, source, upstream="delta"):
+        """With a relay in it that speaks this variant to the control plane. Nothing is left of it in the end."""
+        world = cls(options, source)
+        try:
+            world.relay = Relay(world.processes, options.weir, world.plane, upstream, options.log)
+            yield world
+        except BaseException:
+            world.processes.show_logs()
+            raise
+        finally:
+            world.close()
 
     def envoy(self, name):
         return Envoy(self.processes, self.options.envoy, name, self.source, self.relay)
@@ -25,22 +39,17 @@ class World:
         self.traffics.append(traffic)
         return traffic
 
-    def end(self, traffic, at_least=200):
-        """Traffic ends here, and nobody has objected to anything that the control plane did."""
+    def end(self, traffic):
+        """Traffic still flows, and nobody has objected to anything that the control plane did."""
+        traffic.flows()
         traffic.stop()
-        assert traffic.asked >= at_least, f"only {traffic.asked} requests"
         traffic.check()
         assert not self.plane.nacks, self.plane.nacks
         print(f"  {traffic.asked} requests, none failed")
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *_):
+    def close(self):
         for traffic in self.traffics:
             traffic.stop()
         self.processes.stop()
         self.plane.stop()
-        if kind:
-            self.processes.show_logs()
         self.folder.cleanup()
