@@ -155,7 +155,9 @@ impl Checker {
                 if !known.knows(before.name()) {
                     self.fault(after, &format!("types[{at}].after"), &format!("{:?} is no built-in type", after.value));
                 }
-                (info.rank, info.removal_rank) = (before.info().rank, before.info().removal_rank);
+                let before = before.info();
+                (info.rank, info.addition_rank, info.removal_rank) =
+                    (before.rank, before.addition_rank, before.removal_rank);
             }
             info.name_field = (entry.name_field != 0).then_some(entry.name_field);
             info.full_state = entry.full_state;

@@ -35,7 +35,7 @@ pub struct Limits {
     pub answers: usize,
     /// Size at which a delta answer is cut into pieces.
     pub reply_bytes: usize,
-    /// Time in which changes of interest are merged into one upstream request.
+    /// Time after a request in which changes of interest are merged into the next one.
     pub interest_window: Duration,
     /// Time without an answer after which a name requested upstream is held not to exist.
     pub resource_timer: Duration,

@@ -232,7 +232,7 @@ impl Owner {
         }
         self.unit.on_time(now);
         for change in self.unit.take_upstream_changes() {
-            self.upstream.want(change, now);
+            self.upstream.want(change);
         }
         self.open_links();
         self.send_requests();

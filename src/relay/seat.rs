@@ -53,7 +53,9 @@ pub struct TypeReport {
     pub wildcard: bool,
     pub names: usize,
     pub owed: usize,
+    /// The text of the latest refusal, and whether nothing was accepted since.
     pub refused: Option<String>,
+    pub refusing: bool,
 }
 
 /// Who a session is and where it belongs.
@@ -170,6 +172,7 @@ impl Seat {
             wildcard: summary.wildcard,
             names: summary.names,
             owed: summary.owed,
+            refusing: summary.refusing,
             refused: summary.refused.map(|verdict| verdict.message.clone()),
         };
         SeatReport {

@@ -62,8 +62,11 @@ pub struct TypeInfo {
     pub delta_only: bool,
     /// Asked for by aliases as a matter of course: one without a body is unresolved, and no heartbeat (DELTA-39, DELTA-40).
     pub by_alias: bool,
-    /// Position among additions (ORD-2); removals go by `removal_rank`.
+    /// Position in the order of types, and so of requests upstream (UP-6).
     pub rank: u8,
+    /// Position among additions (ORD-2): the same, but that secrets go first. Endpoints that upstream moved behind a new secret
+    /// must not overtake it (ORD-4), and a secret that comes early breaks nothing.
+    pub addition_rank: u8,
     pub removal_rank: u8,
     pub role: Role,
     pub references: References,
@@ -211,6 +214,7 @@ fn opaque(name: &str) -> TypeInfo {
         delta_only: false,
         by_alias: false,
         rank: LAST,
+        addition_rank: LAST,
         removal_rank: LAST,
         role: Role::Free,
         references: References::None,
@@ -247,6 +251,7 @@ impl Row {
             by_alias: self.name == VIRTUAL_HOSTS,
             delta_only: matches!(self.sotw, Sotw::None),
             rank: self.rank,
+            addition_rank: if self.name == SECRETS { 0 } else { self.rank + 1 },
             removal_rank: self.removal_rank,
             role: self.role,
             references: match self.name {
@@ -265,7 +270,8 @@ const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
 const ROUTES: &str = "envoy.config.route.v3.RouteConfiguration";
 const SCOPED_ROUTES: &str = "envoy.config.route.v3.ScopedRouteConfiguration";
 const VIRTUAL_HOSTS: &str = "envoy.config.route.v3.VirtualHost";
-const LAST: u8 = u8::MAX;
+const SECRETS: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
+const LAST: u8 = u8::MAX - 1;
 
 /// The names of v2 and those that came after them. There is no v2 form of the others.
 const V2: &[(&str, &str)] = &[
@@ -275,7 +281,7 @@ const V2: &[(&str, &str)] = &[
     ("envoy.api.v2.ScopedRouteConfiguration", SCOPED_ROUTES),
     ("envoy.api.v2.route.VirtualHost", VIRTUAL_HOSTS),
     ("envoy.api.v2.ClusterLoadAssignment", ENDPOINTS),
-    ("envoy.api.v2.auth.Secret", "envoy.extensions.transport_sockets.tls.v3.Secret"),
+    ("envoy.api.v2.auth.Secret", SECRETS),
     ("envoy.service.discovery.v2.Runtime", "envoy.service.runtime.v3.Runtime"),
 ];
 
@@ -298,7 +304,7 @@ const BUILT_IN: &[Row] = &[
     row("envoy.extensions.filters.network.thrift_proxy.v3.RouteConfiguration", 1, Sotw::Partial, 4, 2, Role::Routing),
     row(SCOPED_ROUTES, 1, Sotw::Full, 5, 1, Role::Routing),
     row(VIRTUAL_HOSTS, 0, Sotw::None, 6, 3, Role::Routing),
-    row("envoy.extensions.transport_sockets.tls.v3.Secret", 1, Sotw::Partial, 7, 7, Role::Free),
+    row(SECRETS, 1, Sotw::Partial, 7, 7, Role::Free),
     row("envoy.service.runtime.v3.Runtime", 1, Sotw::Partial, 8, 8, Role::Free),
     row("envoy.config.core.v3.TypedExtensionConfig", 1, Sotw::Partial, 9, 9, Role::Free),
     row("ratelimit.config.ratelimit.v3.RateLimitConfig", 1, Sotw::Partial, LAST, LAST, Role::Free),

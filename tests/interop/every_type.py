@@ -26,12 +26,16 @@ def change_certificate(house):
 
 
 def change_trust(house, envoy):
-    """Both certificates are trusted while servers change from one to the other. Nothing ties endpoints to what their cluster
-    trusts, so the control plane waits until that is in use."""
+    """Both certificates are trusted while servers change from one to the other."""
     certificate = self_signed("trusted as well")
-    house.plane.apply(trust_secret("trusted", house.trusted, certificate))
-    wait_for("both are trusted", lambda: envoy.shows(certificate.some_line, "dynamic_active_secrets"))
-    house.plane.apply(endpoints("safe", backend("safer", certificate)))
+    both, moved = trust_secret("trusted", house.trusted, certificate), endpoints("safe", backend("safer", certificate))
+    if house.source.aggregated:
+        house.plane.apply(both, moved)
+    else:
+        # Between streams there is no order, so the control plane waits until the secret is in use.
+        house.plane.apply(both)
+        wait_for("both are trusted", lambda: envoy.shows(certificate.some_line, "dynamic_active_secrets"))
+        house.plane.apply(moved)
     wait_for("the server with the new certificate is used", lambda: house.tls.body() == "safer")
     house.plane.apply(trust_secret("trusted", certificate))
     wait_for("only one is trusted", lambda: not envoy.shows(house.trusted.some_line, "dynamic_active_secrets"))
@@ -44,11 +48,14 @@ def change_cluster(house, envoy):
     certificate = self_signed("the safest")
     route, safest = routes("tls", route_to("safest")), house.cluster("safest", trusts="trusts safest")
     needs = endpoints("safest", backend("safest", certificate)), trust_secret("trusts safest", certificate)
-    house.plane.apply(safest, *needs)
-    # Requests to a cluster that still waits for its secret fail, and an Envoy asks for the secret only when it has the cluster:
-    # the route has to come after that.
-    wait_for("the new cluster is active", lambda: envoy.has_cluster("safest", timeout=1))
-    house.plane.apply(route)
+    if house.source.aggregated:
+        # Requests to a cluster that still waits for its secret fail, and an Envoy asks for the secret only when it has the
+        # cluster: it is the relay that keeps the route back until then.
+        house.plane.apply(safest, *needs, route)
+    else:
+        house.plane.apply(safest, *needs)
+        wait_for("the new cluster is active", lambda: envoy.has_cluster("safest", timeout=1))
+        house.plane.apply(route)
     wait_for("the route moved", lambda: house.tls.body() == "safest")
 
 

@@ -63,10 +63,10 @@ views: {{key: [cluster]}}
         wait_for("the relay is up", lambda: get(self.admin, "/healthz").good)
 
     def refused(self):
-        """What clients refused last, by type URL."""
+        """What clients refuse and have accepted nothing for since, by type URL."""
         clients = json.loads(get(self.admin, "/clients").body)
         return {f"type.googleapis.com/{kind['type']}": kind["refused"]
-                for client in clients for kind in client["types"] if kind["refused"]}
+                for client in clients for kind in client["types"] if kind["refusing"]}
 
 
 class Envoy:

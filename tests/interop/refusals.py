@@ -46,11 +46,11 @@ def run(options, source, upstream):
         traffic = world.traffic(*house.asks())
         for what, bad, good, in_use in changes(house, envoy):
             kind = type_of(bad)
-            assert kind not in world.relay.refused(), world.relay.refused()
             world.plane.apply(bad)
             wait_for(f"{what} is refused", lambda: kind in world.relay.refused())
             traffic.flows()
             assert not in_use()
             world.plane.apply(good)
             wait_for(f"{what}: the good one is in use", in_use)
+            wait_for(f"{what}: the refusal is over", lambda: kind not in world.relay.refused())
         world.end(traffic)

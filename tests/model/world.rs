@@ -295,7 +295,6 @@ impl World {
 
     /// Carries changes of interest upstream, publishes, and wakes the sessions concerned.
     pub fn settle(&mut self, key: u8, publish: bool) -> Result<(), String> {
-        let now = self.now;
         let rig = &mut self.units[usize::from(key)];
         for change in rig.unit.take_upstream_changes() {
             let kind = Kind::of(&change.kind);
@@ -312,7 +311,7 @@ impl World {
             let wanted = Entry::Wanted { kind, name, on: change.on };
             rig.gated.entry(kind).and_modify(|gated| gated.push(wanted.clone()));
             rig.log.push(wanted);
-            rig.upstream.want(change, now);
+            rig.upstream.want(change);
         }
         self.send_requests(key);
         if publish {

@@ -6,10 +6,8 @@ use weir::protocol::session::{Client, End, Step, Variant};
 use weir::protocol::unit::SessionId;
 use weir::xds::{Access, AccessRule, NamePattern, Network};
 
-use super::support::{Bench, CDS, EDS, LDS};
+use super::support::{Bench, CDS, EDS, LDS, SDS};
 use super::warm;
-
-const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
 const UNAVAILABLE: i32 = 14;
 const PERMISSION_DENIED: i32 = 7;

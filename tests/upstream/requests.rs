@@ -31,6 +31,9 @@ fn up_5_changes_of_interest_are_merged_and_the_first_goes_at_once() {
     bench.want(EDS, "a", false);
     bench.later(WINDOW);
     assert_eq!(bench.requests(0), ["C +[b,c] -[a] {} n"]);
+    bench.later(WINDOW);
+    bench.want(EDS, "d", true);
+    assert_eq!(bench.requests(0), ["C +[d] -[] {} n"], "nothing to merge it with");
 }
 
 #[test]

@@ -38,6 +38,7 @@ pub(super) struct Answers {
     /// Until when the last reply, still unanswered, keeps the next one back.
     patience: Option<Moment>,
     refused: Option<Verdict>,
+    accepted: Option<u64>,
 }
 
 impl Answers {
@@ -63,7 +64,10 @@ impl Answers {
             self.patience = None;
         }
         match refusal {
-            None => Answer::Ack { nonce, stale },
+            None => {
+                self.accepted = self.accepted.max(Some(nonce));
+                Answer::Ack { nonce, stale }
+            }
             Some((code, message)) => {
                 self.refused = Some(Verdict { nonce, code, message, at: now });
                 Answer::Nack { nonce, stale }
@@ -83,6 +87,11 @@ impl Answers {
 
     pub fn verdict(&self) -> Option<&Verdict> {
         self.refused.as_ref()
+    }
+
+    /// The latest refusal still stands: nothing that was sent after it has been accepted.
+    pub fn is_refusing(&self) -> bool {
+        self.refused.as_ref().is_some_and(|verdict| self.accepted < Some(verdict.nonce))
     }
 
     pub fn len(&self) -> usize {
@@ -106,6 +115,10 @@ mod tests {
         assert_eq!(answers.answer("3", None, now), Answer::Ack { nonce: 3, stale: false });
         assert_eq!(answers.waiting(now), None);
         assert_eq!(answers.verdict().unwrap().nonce, 2);
+        assert!(!answers.is_refusing(), "the next one was accepted");
+        answers.sent(4, now, &limits);
+        answers.answer("4", Some((3, "no".to_owned())), now);
+        assert!(answers.is_refusing());
     }
 
     #[test]

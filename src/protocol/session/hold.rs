@@ -1,38 +1,52 @@
 //! The LDS/RDS hold: a change of routing waits a little while for the endpoints of the clusters that went before it.
 //!
-//! Envoy does not hold a route back whose cluster has no endpoints yet; requests fail until they are there
-//! (observed-clients 2.5). The hold ends when they have been sent, are known not to exist, when the client has answered for
-//! those clusters, and in any case after a total time.
+//! Envoy does not hold a route back whose cluster is not warm yet; requests fail until it is (observed-clients 2.5). It answers
+//! for its clusters once they are, secrets included. So the hold ends with that answer, or a little after the endpoints have
+//! been sent, when they are known not to exist, and in any case after a total time.
 
 use std::collections::BTreeMap;
 
 use super::reply::Draft;
 use super::{Answer, View};
 use crate::protocol::limits::Limits;
-use crate::protocol::moment::Moment;
+use crate::protocol::moment::{Moment, sooner};
 use crate::protocol::unit::{Class, Known};
 use crate::xds::{Name, Type};
 
 #[derive(Debug, Default)]
 pub(super) struct Hold {
-    /// Names of endpoints that clusters just sent wait for, with the nonce of that reply and its time.
-    warming: BTreeMap<Name, (u64, Moment)>,
+    /// Names of endpoints that clusters just sent wait for.
+    warming: BTreeMap<Name, Warming>,
     /// Since when a change has been kept back, through however many clusters.
     since: Option<Moment>,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Warming {
+    /// Of the reply with the cluster.
+    nonce: u64,
+    until: Moment,
+}
+
 impl Hold {
     pub fn sent(&mut self, nonce: u64, endpoints: impl Iterator<Item = Name>, now: Moment, limits: &Limits) {
-        self.warming.retain(|_, (_, sent)| now < *sent + limits.routing_hold);
-        self.warming.extend(endpoints.map(|name| (name, (nonce, now))));
+        self.warming.retain(|_, warming| now < warming.until);
+        let until = now + limits.routing_hold;
+        self.warming.extend(endpoints.map(|name| (name, Warming { nonce, until })));
     }
 
-    /// Endpoints went out, or word that there are none.
-    pub fn told(&mut self, draft: &Draft) {
+    /// Endpoints went out, or word that there are none. What is left of warming takes a moment, and a client that never answers
+    /// would not say when it is over.
+    pub fn told(&mut self, draft: &Draft, now: Moment, limits: &Limits) {
         if self.warming.is_empty() {
             return;
         }
-        for name in draft.resources.iter().map(|resource| &resource.name).chain(&draft.removed) {
+        for resource in &draft.resources {
+            if let Some(warming) = self.warming.get_mut(&resource.name) {
+                warming.until = warming.until.min(now + limits.ack_patience);
+            }
+        }
+        for name in &draft.removed {
             self.warming.remove(name);
         }
     }
@@ -40,7 +54,7 @@ impl Hold {
     /// The client answered a reply with clusters: it waits for nothing that was in it, or for nothing any more.
     pub fn answered(&mut self, answer: Answer) {
         if let Answer::Ack { nonce, .. } | Answer::Nack { nonce, .. } = answer {
-            self.warming.retain(|_, (sent, _)| *sent > nonce);
+            self.warming.retain(|_, warming| warming.nonce > nonce);
         }
     }
 
@@ -49,11 +63,10 @@ impl Hold {
         if let Some(kind) = endpoints {
             self.warming.retain(|name, _| !matches!(view.state.known(kind, Class::Named, name), Known::Gone(_)));
         }
-        let over = |since: Moment| view.now >= since + view.limits.routing_hold;
-        if self.since.is_some_and(over) {
+        if self.since.is_some_and(|since| view.now >= since + view.limits.routing_hold) {
             self.warming.clear();
         }
-        self.warming.retain(|_, (_, sent)| !over(*sent));
+        self.warming.retain(|_, warming| view.now < warming.until);
         !self.warming.is_empty()
     }
 
@@ -64,8 +77,8 @@ impl Hold {
             return None;
         }
         let since = *self.since.get_or_insert(now);
-        let last_sent = self.warming.values().map(|(_, sent)| *sent).max().unwrap_or(since);
-        Some(since.min(last_sent) + limits.routing_hold)
+        let last = self.warming.values().map(|warming| warming.until).max();
+        sooner(last, Some(since + limits.routing_hold))
     }
 
     pub fn is_keeping_back(&self) -> bool {

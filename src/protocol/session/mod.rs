@@ -116,6 +116,8 @@ pub struct Summary<'a> {
     pub names: usize,
     pub owed: usize,
     pub refused: Option<&'a Verdict>,
+    /// The latest refusal is not followed by an acceptance.
+    pub refusing: bool,
 }
 
 /// What everything below looks at while one reply is made.
@@ -294,6 +296,7 @@ impl Session {
             names: subscription.names.len(),
             owed: subscription.owed.len() + subscription.parked.len(),
             refused: subscription.answers.verdict(),
+            refusing: subscription.answers.is_refusing(),
         })
     }
 
@@ -379,7 +382,9 @@ impl Session {
         let (mut clusters_unknown, mut routing_waits) = (false, false);
         let endpoints = self.subscriptions.keys().find(|kind| kind.is(Role::Endpoints));
         let holding = self.client.is_aggregated() && self.hold.stands(endpoints, &view);
-        for (kind, subscription) in &mut self.subscriptions {
+        let mut by_rank: Vec<_> = self.subscriptions.iter_mut().collect();
+        by_rank.sort_by_key(|(kind, _)| kind.info().addition_rank);
+        for (kind, subscription) in by_rank {
             let routing = kind.is(Role::Routing) && self.client.is_aggregated();
             let may = match (routing, clusters_wait, holding) {
                 (true, true, _) => May::Nothing,
@@ -442,7 +447,7 @@ impl Session {
             self.after_routes(kind, &draft, state, now);
         }
         if kind.is(Role::Endpoints) {
-            self.hold.told(&draft);
+            self.hold.told(&draft, now, &self.limits);
         }
         let spelling = self.subscriptions.get_mut(kind).map(|subscription| {
             subscription.answers.sent(nonce, now, &self.limits);

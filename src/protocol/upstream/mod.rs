@@ -19,7 +19,6 @@ pub use stream::{Epoch, Stream};
 
 use super::faults::Fault;
 use super::limits::Limits;
-use super::moment::Moment;
 use super::session::Variant;
 use super::unit::{Class, InterestChange, Wanted};
 use crate::xds::{Type, TypeTable};
@@ -47,13 +46,13 @@ impl Upstream {
         Self { streams: Vec::new(), placed: BTreeMap::new(), variant, node, rules, table, limits }
     }
 
-    pub fn want(&mut self, change: InterestChange, now: Moment) {
+    pub fn want(&mut self, change: InterestChange) {
         let class = match change.wanted {
             Wanted::Star => Class::Star,
             Wanted::Name(_) => Class::Named,
         };
         let at = self.place(&change.kind, class);
-        self.streams[at].want(change, now);
+        self.streams[at].want(change);
     }
 
     pub fn streams(&mut self) -> &mut [Stream] {

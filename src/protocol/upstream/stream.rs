@@ -101,9 +101,9 @@ impl Stream {
         self.topics.values().any(Topic::is_wanted)
     }
 
-    pub fn want(&mut self, change: InterestChange, now: Moment) {
+    pub fn want(&mut self, change: InterestChange) {
         let InterestChange { kind, wanted, on } = change;
-        self.topics.entry(kind).or_insert_with(|| Topic::of(&wanted)).want(wanted, on, now);
+        self.topics.entry(kind).or_insert_with(|| Topic::of(&wanted)).want(wanted, on);
     }
 
     /// The next request, in make-before-break order of types and without waiting for responses (UP-6).
@@ -166,7 +166,7 @@ impl Stream {
 
     pub fn next_deadline(&self) -> Option<Moment> {
         let topics = self.topics.values().filter(|_| self.open);
-        topics.filter_map(|topic| topic.next_deadline(&self.limits)).min()
+        topics.filter_map(|topic| topic.next_deadline()).min()
     }
 
     /// Names that the server was asked for and said nothing of, for long enough (XLAT-15).

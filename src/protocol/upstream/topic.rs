@@ -44,7 +44,10 @@ pub(super) struct Topic {
     subscribe: BTreeSet<Name>,
     unsubscribe: BTreeSet<Name>,
     star_dropped: bool,
-    changed_at: Option<Moment>,
+    /// A change is not told yet.
+    changed: bool,
+    /// No change is told before: those in between are merged (UP-5).
+    next_at: Moment,
     handed_out: Vec<Name>,
 }
 
@@ -96,7 +99,8 @@ impl Topic {
             subscribe: BTreeSet::new(),
             unsubscribe: BTreeSet::new(),
             star_dropped: false,
-            changed_at: None,
+            changed: false,
+            next_at: Moment::START,
             handed_out: Vec::new(),
         }
     }
@@ -105,8 +109,8 @@ impl Topic {
         self.star || !self.names.is_empty()
     }
 
-    pub fn want(&mut self, wanted: Wanted, on: bool, now: Moment) {
-        self.changed_at.get_or_insert(now);
+    pub fn want(&mut self, wanted: Wanted, on: bool) {
+        self.changed = true;
         match (wanted, on) {
             (Wanted::Star, true) => {
                 self.star = true;
@@ -161,7 +165,7 @@ impl Topic {
         self.unsubscribe.clear();
         self.nonce.clear();
         (self.opened, self.named, self.star_told, self.star_dropped) = (false, false, false, false);
-        self.changed_at = None;
+        self.changed = false;
         for standing in self.names.values_mut() {
             if let Standing::Asked { until } = standing {
                 *until = None; // timers run only while the server can answer (UP-35)
@@ -221,9 +225,9 @@ impl Topic {
         }
     }
 
-    pub fn next_deadline(&self, limits: &Limits) -> Option<Moment> {
+    pub fn next_deadline(&self) -> Option<Moment> {
         let request = match (self.opened, self.owed.is_empty()) {
-            (true, true) => self.changed_at.map(|at| at + limits.interest_window),
+            (true, true) if self.changed => Some(self.next_at),
             _ => None, // those go at once
         };
         sooner(self.confirm_until, sooner(request, self.timers.first().map(|(until, _)| *until)))
@@ -278,19 +282,24 @@ impl Topic {
         rules: &ServerRules,
         limits: &Limits,
     ) -> Option<Request> {
-        let ripe = self.changed_at.is_some_and(|at| now >= at + limits.interest_window);
+        let ripe = self.changed && now >= self.next_at;
         let first = !self.opened && self.is_wanted();
         if !first && !ripe && self.owed.is_empty() {
             return None;
         }
         if !self.opened && !self.is_wanted() {
-            self.changed_at = None; // wanted and dropped again before a word was said
+            self.changed = false; // wanted and dropped again before a word was said
             return None;
         }
-        Some(match variant {
+        let told = self.changed;
+        let request = match variant {
             Variant::Sotw => Request::Sotw(self.sotw_request(kind, first, rules)),
             Variant::Delta => Request::Delta(self.delta_request(kind, first, rules)),
-        })
+        };
+        if told && !self.changed {
+            self.next_at = now + limits.interest_window;
+        }
+        Some(request)
     }
 
     fn sotw_request(&mut self, kind: &Type, first: bool, rules: &ServerRules) -> DiscoveryRequest {
@@ -328,11 +337,11 @@ impl Topic {
         if std::mem::take(&mut self.star_dropped) {
             self.star_told = false;
             if !self.star {
-                self.changed_at = None;
+                self.changed = false;
             }
             return Vec::new();
         }
-        self.changed_at = None;
+        self.changed = false;
         if !self.star {
             return Vec::new();
         }
@@ -357,7 +366,7 @@ impl Topic {
         }
         if !twice {
             self.handed_out.extend(std::mem::take(&mut self.subscribe));
-            self.changed_at = None;
+            self.changed = false;
         }
         self.named = true;
         list
@@ -380,7 +389,7 @@ impl Topic {
             self.subscribe = self.names.keys().cloned().collect();
             self.unsubscribe.clear();
         }
-        let ripe = first || self.changed_at.is_some();
+        let ripe = first || self.changed;
         let twice =
             self.subscribe.iter().any(|name| self.unsubscribe.contains(name)) || (self.star_dropped && self.star);
         if ripe {
@@ -397,7 +406,7 @@ impl Topic {
                     let legacy_form = kind.info().empty_first.is_wildcard() && first;
                     request.resource_names_subscribe.extend((!legacy_form).then(|| WILDCARD.to_owned()));
                 }
-                self.changed_at = None;
+                self.changed = false;
             }
         }
         self.opened = true;
