@@ -11,6 +11,7 @@ mod store;
 mod types;
 mod version;
 mod wire;
+mod xdstp;
 
 pub use access::{Access, AccessRule, Clearance, NamePattern, Network};
 pub use key::{KeyField, KeyRule, NodeError, RELAY_MARKER, SharingKey};
@@ -21,3 +22,4 @@ pub use services::{Method, Scope, Shape, service_names};
 pub use store::BodyStore;
 pub use types::{EmptyFirst, References, Role, Type, TypeInfo, TypeTable, WRAPPER_TYPE};
 pub use version::{ContentHash, SetVersion};
+pub use xdstp::{NameFault, Xdstp};
