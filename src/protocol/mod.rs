@@ -4,6 +4,7 @@
 //! facts, [`unit`] keeps what is known and publishes it, [`session`] tells one client.
 
 pub mod faults;
+pub mod ladder;
 pub mod limits;
 pub mod moment;
 pub mod session;

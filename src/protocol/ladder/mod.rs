@@ -1,0 +1,224 @@
+//! Which of an authority's servers serves: fallback and return by gRFC A71 and A95 (spec section 11).
+//!
+//! Knows servers by their place in the list alone, 0 being the first choice, and holds no resource. Always: the servers above
+//! the lowest one that is open are open too and keep trying; only an answer moves the ladder up, and only a server out of
+//! reach moves it down; nothing is deleted by a move.
+
+use std::time::Duration;
+
+use super::moment::{Moment, sooner};
+
+/// When a server out of reach is left for the next (FB-6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rule {
+    /// Only while something is wanted that is not cached (A71).
+    #[default]
+    Uncached,
+    /// Whatever is cached (A95, `fallback_on_reachability_only`).
+    Reachability,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing is wanted, and nothing open.
+    Idle,
+    /// This one is the lowest that is open, and has not answered since it was opened.
+    Trying(usize),
+    /// This one has answered, and none below is open.
+    Active(usize),
+    /// This one is out of reach, and the cache serves: there is no reason to go further down, or not yet.
+    Held(usize),
+    /// None is in reach.
+    Down,
+}
+
+/// What has to be done for a move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Move {
+    /// Open this server, and ask it for everything that is wanted (FB-7).
+    Open(usize),
+    /// Close every server below this one.
+    CloseBelow(usize),
+    CloseAll,
+}
+
+/// Waiting times against flapping (FB-17). None by default: the gRFCs have none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Patience {
+    /// A server has to be out of reach for so long before the next is tried.
+    pub minimum: Duration,
+    /// After a return to a higher server it is not left again for so long.
+    pub hold_down: Duration,
+}
+
+/// What the ladder has to know of the world at the moment of an event.
+pub trait Surroundings {
+    /// Something is wanted of which neither a value nor its absence is known (FB-4, FB-5).
+    fn anything_uncached(&self) -> bool;
+
+    /// The server is known to be out of reach, from whoever tried it last (FB-20).
+    fn is_unreachable(&self, server: usize) -> bool;
+}
+
+#[derive(Debug)]
+pub struct Ladder {
+    servers: usize,
+    rule: Rule,
+    patience: Patience,
+    standing: Standing,
+    /// Since when the standing is what it is, and since when the lowest open server is out of reach.
+    since: Moment,
+    unreachable_since: Option<Moment>,
+    returned: Option<Moment>,
+}
+
+impl Ladder {
+    pub fn new(servers: usize, rule: Rule, patience: Patience) -> Self {
+        let (standing, since) = (Standing::Idle, Moment::START);
+        Self { servers, rule, patience, standing, since, unreachable_since: None, returned: None }
+    }
+
+    pub fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    pub fn since(&self) -> Moment {
+        self.since
+    }
+
+    /// Servers that are open: all down to the lowest.
+    pub fn open(&self) -> std::ops::Range<usize> {
+        match self.standing {
+            Standing::Idle => 0..0,
+            Standing::Trying(at) | Standing::Active(at) | Standing::Held(at) => 0..at + 1,
+            Standing::Down => 0..self.servers,
+        }
+    }
+
+    /// The server whose word counts.
+    pub fn active(&self) -> Option<usize> {
+        match self.standing {
+            Standing::Active(at) => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Something new is wanted (rows 1, 10, 14, 22).
+    pub fn on_watched(&mut self, around: &impl Surroundings, now: Moment) -> Vec<Move> {
+        match self.standing {
+            Standing::Idle => {
+                self.stand(Standing::Trying(0), now);
+                let mut moves = vec![Move::Open(0)];
+                moves.extend(self.walk_down(around, now));
+                moves
+            }
+            Standing::Held(_) => self.walk_down(around, now),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Nothing is wanted any more, for long enough (row 16).
+    pub fn on_idle(&mut self, now: Moment) -> Vec<Move> {
+        if self.standing == Standing::Idle {
+            return Vec::new();
+        }
+        self.stand(Standing::Idle, now);
+        vec![Move::CloseAll]
+    }
+
+    /// A well-formed response has come from an open server (rows 2, 11, 12, 19). Whether its word counts from now on.
+    pub fn on_answer(&mut self, server: usize, usable: bool, now: Moment) -> (bool, Vec<Move>) {
+        if !self.open().contains(&server) {
+            return (false, Vec::new()); // a late word of one that was closed (row 13)
+        }
+        match self.standing {
+            Standing::Active(active) if server == active => {
+                self.unreachable_since = None;
+                (true, Vec::new())
+            }
+            // Back to a higher one for something of use alone: a stream that is merely there is not enough (FB-9).
+            Standing::Active(active) if server < active && !usable => (false, Vec::new()),
+            _ => {
+                let below = server + 1 < self.open().end;
+                if below || !matches!(self.standing, Standing::Trying(_)) {
+                    self.returned = Some(now);
+                }
+                self.stand(Standing::Active(server), now);
+                (true, if below { vec![Move::CloseBelow(server)] } else { Vec::new() })
+            }
+        }
+    }
+
+    /// A server has been found out of reach (rows 3 to 5 and 7 to 9). Those above the lowest are out of reach already.
+    pub fn on_unreachable(&mut self, server: usize, around: &impl Surroundings, now: Moment) -> Vec<Move> {
+        let lowest = match self.standing {
+            Standing::Trying(at) | Standing::Active(at) | Standing::Held(at) => at,
+            Standing::Idle | Standing::Down => return Vec::new(),
+        };
+        if server != lowest {
+            return Vec::new();
+        }
+        self.unreachable_since.get_or_insert(now);
+        if !matches!(self.standing, Standing::Held(_)) {
+            self.stand(Standing::Held(lowest), now);
+        }
+        self.walk_down(around, now)
+    }
+
+    /// When the waiting times that keep the ladder where it is are over.
+    pub fn next_deadline(&self) -> Option<Moment> {
+        matches!(self.standing, Standing::Held(_)).then(|| self.may_leave_at()).flatten()
+    }
+
+    pub fn on_time(&mut self, around: &impl Surroundings, now: Moment) -> Vec<Move> {
+        match self.standing {
+            Standing::Held(_) => self.walk_down(around, now),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Goes down for as long as the lowest open server is known to be out of reach and the rule allows it.
+    fn walk_down(&mut self, around: &impl Surroundings, now: Moment) -> Vec<Move> {
+        let mut moves = Vec::new();
+        loop {
+            let lowest = match self.standing {
+                Standing::Trying(at) if around.is_unreachable(at) => at,
+                Standing::Held(at) => at,
+                _ => return moves,
+            };
+            self.unreachable_since.get_or_insert(now);
+            let last = lowest + 1 == self.servers;
+            if last {
+                self.stand(Standing::Down, now);
+                return moves;
+            }
+            let allowed = self.rule == Rule::Reachability || around.anything_uncached();
+            if !allowed || self.may_leave_at().is_some_and(|at| now < at) {
+                if !matches!(self.standing, Standing::Held(_)) {
+                    self.stand(Standing::Held(lowest), now);
+                }
+                return moves;
+            }
+            self.stand(Standing::Trying(lowest + 1), now);
+            moves.push(Move::Open(lowest + 1));
+        }
+    }
+
+    fn may_leave_at(&self) -> Option<Moment> {
+        let tried = self.unreachable_since.map(|since| since + self.patience.minimum);
+        let held = self.returned.map(|returned| returned + self.patience.hold_down);
+        sooner(tried.max(held), None)
+    }
+
+    fn stand(&mut self, standing: Standing, now: Moment) {
+        if standing != self.standing {
+            (self.standing, self.since) = (standing, now);
+        }
+        if !matches!(standing, Standing::Held(_)) {
+            self.unreachable_since = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
