@@ -1,0 +1,190 @@
+//! Holds docs/conformance.md to its word: every rule stands in it once, in a state that exists, and every test that it
+//! names is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// How many rules there are of each kind, numbered from one.
+const RULES: [(&str, u32); 9] = [
+    ("TRN", 24),
+    ("WIRE", 14),
+    ("TYPE", 10),
+    ("SOTW", 60),
+    ("DELTA", 51),
+    ("UP", 49),
+    ("XLAT", 38),
+    ("ORD", 19),
+    ("KEY", 20),
+];
+
+/// Those that are often got wrong.
+const TRAPS: &str = "
+    TRN-2 TRN-11 TRN-13 TRN-16 TRN-19 WIRE-2 WIRE-9 WIRE-14 TYPE-3 TYPE-4
+    SOTW-2 SOTW-4 SOTW-7 SOTW-12 SOTW-14 SOTW-16 SOTW-21 SOTW-22 SOTW-23 SOTW-26 SOTW-28 SOTW-33 SOTW-38 SOTW-39 SOTW-40
+    SOTW-45 SOTW-50 SOTW-55 SOTW-57
+    DELTA-3 DELTA-6 DELTA-10 DELTA-11 DELTA-13 DELTA-16 DELTA-18 DELTA-21 DELTA-24 DELTA-30 DELTA-31 DELTA-32 DELTA-36
+    DELTA-39 DELTA-45
+    UP-7 UP-8 UP-9 UP-12 UP-21 UP-24 UP-32 UP-36
+    XLAT-3 XLAT-10 XLAT-11 XLAT-12 XLAT-13 XLAT-16 XLAT-19 XLAT-20 XLAT-36 XLAT-37
+    ORD-4 ORD-7 ORD-9 ORD-10 KEY-2 KEY-4 KEY-9 KEY-11";
+
+const STATES: [&str; 4] = ["done", "partly", "not yet", "not applicable"];
+
+/// A line of a table with three columns.
+struct Row {
+    subject: String,
+    state: String,
+    shown: String,
+}
+
+/// A test as the page names it: `file::function`.
+struct Named {
+    file: String,
+    function: String,
+}
+
+impl Row {
+    fn parse(line: &str) -> Option<Self> {
+        let line = line.strip_prefix("| ")?.strip_suffix(" |")?;
+        let [subject, state, shown] = line.split(" | ").collect::<Vec<_>>().try_into().ok()?;
+        let [subject, state, shown] = [subject, state, shown].map(|cell: &str| cell.trim().to_owned());
+        Some(Self { subject, state, shown }).filter(|row| row.state != "State")
+    }
+
+    /// The ID, if the row is about one rule.
+    fn rule(&self) -> Option<&str> {
+        self.subject.strip_prefix("**")?.split_once("**").map(|(rule, _)| rule)
+    }
+
+    fn is_marked_a_trap(&self) -> bool {
+        self.subject.split_once(':').is_some_and(|(start, _)| start.ends_with("** trap"))
+    }
+
+    fn tests(&self) -> Vec<Named> {
+        let quoted = self.shown.split('`').skip(1).step_by(2);
+        let named = quoted.filter_map(|quoted| quoted.split_once("::"));
+        named.map(|(file, function)| Named { file: file.to_owned(), function: function.to_owned() }).collect()
+    }
+
+    /// What is said beside the tests.
+    fn says(&self) -> String {
+        let plain = self.shown.split('`').step_by(2).collect::<String>();
+        plain.trim_matches([' ', ',', '.']).to_owned()
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rows() -> Vec<Row> {
+    let page = fs::read_to_string(root().join("docs/conformance.md")).unwrap();
+    page.lines().filter_map(Row::parse).collect()
+}
+
+fn every_rule() -> BTreeSet<String> {
+    RULES.iter().flat_map(|(kind, count)| (1..=*count).map(move |number| format!("{kind}-{number}"))).collect()
+}
+
+fn traps() -> BTreeSet<&'static str> {
+    TRAPS.split_whitespace().collect()
+}
+
+/// Whether a function's name has a rule's ID in it: `sotw_7` in `sotw_7_and_more`, and not in `sotw_77`.
+fn names_rule(function: &str, rule: &str) -> bool {
+    let id = rule.to_lowercase().replace('-', "_");
+    format!("_{function}_").contains(&format!("_{id}_"))
+}
+
+/// Fails with all that is wrong, and not only the first of it.
+fn expect_nothing(wrong: impl IntoIterator<Item = String>) {
+    let wrong: Vec<_> = wrong.into_iter().collect();
+    assert!(wrong.is_empty(), "docs/conformance.md:\n  {}", wrong.join("\n  "));
+}
+
+#[test]
+fn every_rule_stands_in_the_table_once() {
+    let mut seen = BTreeMap::new();
+    let rows = rows();
+    for rule in rows.iter().filter_map(Row::rule) {
+        *seen.entry(rule.to_owned()).or_insert(0) += 1;
+    }
+    let every = every_rule();
+    let missing = every.iter().filter(|rule| !seen.contains_key(*rule)).map(|rule| format!("{rule} is missing"));
+    let unknown = seen.keys().filter(|rule| !every.contains(*rule)).map(|rule| format!("{rule} is no rule"));
+    let twice =
+        seen.iter().filter(|(_, times)| **times > 1).map(|(rule, times)| format!("{rule} is there {times} times"));
+    expect_nothing(missing.chain(unknown).chain(twice));
+}
+
+#[test]
+fn every_row_of_a_table_is_read() {
+    let page = fs::read_to_string(root().join("docs/conformance.md")).unwrap();
+    let of_a_rule = |line: &&str| line.starts_with("| **");
+    let unread = page.lines().filter(of_a_rule).filter(|line| Row::parse(line).is_none_or(|row| row.rule().is_none()));
+    expect_nothing(unread.map(|line| format!("not three columns: {line}")));
+}
+
+#[test]
+fn every_state_is_one_of_four_and_says_what_it_rests_on() {
+    let rows = rows();
+    let wrong = rows.iter().filter_map(|row| {
+        let Row { subject, state, .. } = row;
+        match state.as_str() {
+            state if !STATES.contains(&state) => Some(format!("{subject}: there is no state {state:?}")),
+            "done" if row.tests().is_empty() && !row.says().starts_with("By construction") => {
+                Some(format!("{subject}: done, and nothing shows it"))
+            }
+            "partly" | "not yet" | "not applicable" if row.says().is_empty() => {
+                Some(format!("{subject}: {state}, and no reason is given"))
+            }
+            _ => None,
+        }
+    });
+    expect_nothing(wrong);
+}
+
+#[test]
+fn every_test_that_is_named_exists() {
+    let mut sources: BTreeMap<PathBuf, String> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for Named { file, function } in rows().iter().flat_map(Row::tests) {
+        let path = root().join(&file);
+        let inside = Path::new(&file).components().all(|part| matches!(part, std::path::Component::Normal(_)));
+        let read = |path: &PathBuf| if inside { fs::read_to_string(path).unwrap_or_default() } else { String::new() };
+        let source = sources.entry(path).or_insert_with_key(read);
+        if !source.contains(&format!("fn {function}(")) {
+            wrong.push(format!("{file} has no fn {function}"));
+        }
+    }
+    expect_nothing(wrong);
+}
+
+#[test]
+fn traps_are_marked_as_such_and_nothing_else_is() {
+    let (rows, traps) = (rows(), traps());
+    let wrong = rows.iter().filter_map(|row| {
+        let rule = row.rule()?;
+        let (is, marked) = (traps.contains(rule), row.is_marked_a_trap());
+        (is != marked).then(|| format!("{rule}: trap: {is}, marked: {marked}"))
+    });
+    expect_nothing(wrong);
+}
+
+#[test]
+fn a_trap_that_is_done_has_a_test_named_after_it() {
+    let (rows, traps) = (rows(), traps());
+    let wrong = rows.iter().filter_map(|row| {
+        let rule = row.rule().filter(|rule| traps.contains(rule) && row.state == "done")?;
+        let has_own = row.tests().iter().any(|test| names_rule(&test.function, rule));
+        (!has_own).then(|| format!("{rule}: no test has its ID in the name"))
+    });
+    expect_nothing(wrong);
+}
+
+#[test]
+fn a_rule_is_not_taken_for_another_that_begins_alike() {
+    assert!(names_rule("sotw_7_a_cold_cache", "SOTW-7") && names_rule("delta_16_and_sotw_7", "SOTW-7"));
+    assert!(!names_rule("sotw_77_and_more", "SOTW-7") && !names_rule("not_sotw_7x", "SOTW-7"));
+}
