@@ -60,9 +60,19 @@ impl Config {
         let mut checker = check::Checker::default();
         let config = checker.root(&raw);
         let faults = checker.faults;
+        if let Some(config) = config.as_ref().filter(|config| config.views.limits.resource_timer < SHORTEST_TIMER) {
+            let timer = config.views.limits.resource_timer;
+            tracing::warn!(
+                ?timer,
+                "limits.resource_timer is below 15 s: names that are slow to come may be called absent"
+            );
+        }
         config.filter(|_| faults.is_empty()).ok_or(ConfigError::Faults { path: path.into(), faults })
     }
 }
+
+/// What clients wait for themselves; a relay that is faster answers for upstream what upstream never said (XLAT-17).
+const SHORTEST_TIMER: std::time::Duration = std::time::Duration::from_secs(15);
 
 fn listed(path: &Path, faults: &[Fault]) -> String {
     let place = |fault: &Fault| fault.line.map_or(String::new(), |line| format!(":{line}"));

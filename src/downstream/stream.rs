@@ -50,7 +50,10 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
         let message = match frames.next().await {
             Ok(Some(message)) => message,
             Ok(None) => return Some(Status::ok()),
-            Err(status) => return Some(status),
+            Err(status) => {
+                tracing::warn!(peer = %call.peer, method = ?call.method, reason = status.message, "request refused");
+                return Some(status);
+            }
         };
         let Ok(request) = decode(message, shape) else {
             return Some(Status::invalid("a request that cannot be read"));

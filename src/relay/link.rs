@@ -30,6 +30,8 @@ pub enum LinkEvent {
         variant: Variant,
         requests: mpsc::Sender<Request>,
     },
+    /// The server is there, whether or not it has anything to say.
+    SignOfLife,
     Response(Box<Response>),
     Ended {
         reason: String,

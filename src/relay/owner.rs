@@ -190,6 +190,10 @@ impl Owner {
                 tracing::info!(key = %self.key, stream = report.at, ?variant, "upstream stream is up");
                 Vec::new()
             }
+            LinkEvent::SignOfLife => {
+                link.up.iter().for_each(|(_, epoch)| stream.on_sign_of_life(*epoch));
+                Vec::new()
+            }
             LinkEvent::Response(response) => {
                 link.responses += 1;
                 self.unit.on_source(true, stream.variant() == Variant::Delta);

@@ -1,5 +1,7 @@
 //! Upstream ADS streams over gRPC, each kept open by a task of its own.
 
+use std::convert::Infallible;
+use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request as Call, Status};
+use tonic::{Code, Request as Call, Response as Answer, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -149,19 +151,51 @@ where
     if link.reports.send(LinkReport { at: link.at, event: opened }).await.is_err() {
         return gone();
     }
+    let alive = LinkReport { at: link.at, event: LinkEvent::SignOfLife };
+    let probe = probe(grpc.clone(), link.reports.clone(), alive);
     let requests = ReceiverStream::new(receiver).filter_map(wire.inner);
     let path = PathAndQuery::from_static(wire.path);
     let codec: ProstCodec<Q, R> = ProstCodec::default();
-    let mut responses = match grpc.streaming(Call::new(requests), path, codec).await {
+    tokio::select! {
+        end = listen(grpc.streaming(Call::new(requests), path, codec), link, wire.wrap) => end,
+        never = probe => match never {},
+    }
+}
+
+/// Many servers send nothing at all before they have something to say, and one that hangs sends nothing either. What tells
+/// them apart is any answer to any question, here for its health: "no such method" will do.
+async fn probe(mut grpc: Grpc<Channel>, reports: mpsc::Sender<LinkReport>, alive: LinkReport) -> Infallible {
+    tokio::time::sleep(SILENCE).await;
+    if grpc.ready().await.is_ok() {
+        let codec: ProstCodec<(), ()> = ProstCodec::default();
+        let answer = grpc.unary(Call::new(()), PathAndQuery::from_static(HEALTH_PATH), codec).await;
+        // A status without a source is one that the server gave.
+        if answer.is_ok() || answer.is_err_and(|status| std::error::Error::source(&status).is_none()) {
+            let _ = reports.send(alive).await; // the owner may be gone
+        }
+    }
+    std::future::pending().await
+}
+
+async fn listen<R>(
+    call: impl Future<Output = Result<Answer<Streaming<R>>, Status>>,
+    link: &Link,
+    wrap: fn(R) -> Response,
+) -> End {
+    let mut responses = match call.await {
         Ok(call) => call.into_inner(),
         Err(status) => return End { answered: false, status },
     };
+    let gone = || End { answered: true, status: Status::cancelled("the owner is gone") };
+    if link.reports.send(LinkReport { at: link.at, event: LinkEvent::SignOfLife }).await.is_err() {
+        return gone();
+    }
     let mut answered = false;
     loop {
         match responses.message().await {
             Ok(Some(response)) => {
                 answered = true;
-                let event = LinkEvent::Response(Box::new((wire.wrap)(response)));
+                let event = LinkEvent::Response(Box::new(wrap(response)));
                 if link.reports.send(LinkReport { at: link.at, event }).await.is_err() {
                     return gone();
                 }
@@ -202,3 +236,6 @@ const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService
 const KEEPALIVE: Duration = Duration::from_secs(300);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 const WINDOW: u32 = 1 << 20;
+const HEALTH_PATH: &str = "/grpc.health.v1.Health/Check";
+/// A server that has said nothing for so long is asked whether it is there.
+const SILENCE: Duration = Duration::from_secs(3);

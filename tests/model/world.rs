@@ -241,7 +241,9 @@ impl World {
             if rig.links[at].open.is_none() && stream.is_wanted() {
                 any = true;
                 let late = std::mem::take(&mut rig.links[at].late);
-                rig.links[at] = Link { open: Some(stream.opened()), late, ..Link::default() };
+                let epoch = stream.opened();
+                stream.on_sign_of_life(epoch);
+                rig.links[at] = Link { open: Some(epoch), late, ..Link::default() };
                 self.coverage.note_if(at == 1, Event::SecondUpstreamStream);
                 let sotw = stream.variant() == Variant::Sotw;
                 self.coverage.note(if sotw { Event::SotwUpstream } else { Event::DeltaUpstream });

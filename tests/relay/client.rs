@@ -77,8 +77,16 @@ impl Client {
 
     /// Asks for names of a type; none is everything. A SotW client has to say all it wants each time.
     pub fn ask(&self, url: &str, names: &[&str], cluster: Option<&str>) {
+        self.ask_with(cluster.and_then(node), url, names);
+    }
+
+    pub fn ask_as(&self, node: &Node, url: &str, names: &[&str]) {
+        self.ask_with(Some(node.encode_to_vec().into()), url, names);
+    }
+
+    fn ask_with(&self, node: Option<bytes::Bytes>, url: &str, names: &[&str]) {
         let names = names.iter().map(ToString::to_string).collect();
-        let (node, type_url) = (cluster.and_then(node), url.to_owned());
+        let type_url = url.to_owned();
         match self {
             Self::Sotw(requests, _) => {
                 let request = DiscoveryRequest { node, type_url, resource_names: names, ..Default::default() };

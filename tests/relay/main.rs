@@ -11,6 +11,7 @@ mod driver;
 mod origin;
 mod plane;
 mod services;
+mod silence;
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -34,7 +34,7 @@ fn delta_20_everything_asked_for_and_left_in_one_breath_is_nothing() {
 }
 
 #[test]
-fn delta_6_a_refused_resource_comes_again_only_when_asked_for() {
+fn delta_6_and_delta_10_a_refused_resource_comes_again_only_when_asked_for() {
     let mut bench = warm();
     let client = bench.client(Variant::Delta);
     bench.delta(client, CDS, &["a"], &[]);
@@ -182,6 +182,19 @@ fn delta_16_nothing_is_judged_against_a_set_that_is_not_known() {
     let told: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();
     let removed: usize = told.iter().map(|reply| reply.removed.len()).sum();
     assert_eq!((told[0].resources.len(), removed), (1, 99));
+}
+
+#[test]
+fn delta_48_what_vanished_is_told_in_pieces_too() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    let stated = (0..50_000).map(|number| (format!("cluster-{number:020}"), "x".to_owned())).collect();
+    let request =
+        DeltaDiscoveryRequest { type_url: CDS.into(), initial_resource_versions: stated, ..Default::default() };
+    bench.request(client, Request::Delta(request));
+    bench.whole(CDS, &[]);
+    let told: Vec<_> = std::iter::from_fn(|| bench.poll(client)).map(|reply| reply.removed.len()).collect();
+    assert!(told.len() > 1 && told.iter().sum::<usize>() == 50_000, "{told:?}");
 }
 
 #[test]

@@ -47,6 +47,9 @@ impl Bench {
 
     fn open(&mut self) {
         self.epochs = self.upstream.streams().iter_mut().map(|stream| stream.opened()).collect();
+        for (stream, epoch) in self.upstream.streams().iter_mut().zip(&self.epochs) {
+            stream.on_sign_of_life(*epoch);
+        }
     }
 
     fn end(&mut self, at: usize) -> Vec<Fact> {

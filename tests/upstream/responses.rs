@@ -19,7 +19,7 @@ fn up_19_up_20_and_up_23_each_response_is_answered_and_the_good_part_of_a_bad_on
     bench.respond(0, sotw(CDS, &["a", "b"], "1"));
     assert_eq!(bench.requests(0), ["C [] v1 n1!"]);
     let facts = bench.respond(0, sotw(CDS, &["a", "b", "b"], "2"));
-    assert_eq!(facts, ["Star a set", "flawed piece"], "b is named twice");
+    assert_eq!(facts, ["whole {\"a\"} and {\"b\"}"], "b is named twice, and keeps its value");
     assert_eq!(bench.requests(0), ["C [] v1 n2! NACK"]);
     assert_eq!(bench.respond(0, sotw(CDS, &["a"], "3")), ["whole {\"a\"}"]);
     assert_eq!(bench.requests(0), ["C [] v3 n3!"]);
@@ -70,6 +70,28 @@ fn up_35_up_36_and_up_37_silence_means_something_only_once_the_request_is_writte
     bench.requests(0);
     bench.respond(0, sotw(EDS, &["b"], "1"));
     assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "UP-38");
+}
+
+#[test]
+fn up_36_a_connection_over_which_nothing_was_heard_starts_no_timer() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(EDS, "a", true);
+    bench.epochs = bench.upstream.streams().iter_mut().map(|stream| stream.opened()).collect();
+    assert_eq!(bench.requests(0), ["C [a] v n with node"]);
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "it may hang");
+    let epoch = bench.epochs[0];
+    bench.upstream.streams()[0].on_sign_of_life(epoch);
+    bench.requests(0);
+    assert_eq!(bench.later(Duration::from_secs(14)), [""; 0]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Named a gone"]);
+}
+
+#[test]
+fn up_25_an_entry_that_cannot_be_read_keeps_its_own_value_and_no_others() {
+    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerRules::default());
+    bench.respond(0, sotw(CDS, &["a", "b", "c"], "1"));
+    assert_eq!(bench.respond(0, sotw(CDS, &["a", "b", "b"], "2")), ["whole {\"a\"} and {\"b\"}"], "c is gone");
+    assert_eq!(bench.respond(0, sotw(CDS, &["a", "d", "d"], "3")), ["Star a set", "flawed piece"], "d was never held");
 }
 
 #[test]
@@ -174,9 +196,16 @@ fn up_40_a_heartbeat_prolongs_what_is_held_and_what_may_have_died_is_not_stated(
 
 #[test]
 fn up_29_a_heartbeat_in_sotw_deletes_nothing() {
+    // With the version inside the wrapper, or only around it.
+    for version in ["1", ""] {
+        heartbeat_in_sotw(version);
+    }
+}
+
+fn heartbeat_in_sotw(version: &str) {
     let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerRules::default());
     bench.respond(0, sotw(CDS, &["a", "b"], "1"));
-    let mut wrapper = Resource { version: "1".into(), name: "a".into(), ..Default::default() };
+    let mut wrapper = Resource { version: version.into(), name: "a".into(), ..Default::default() };
     wrapper.ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
     let value = prost::Message::encode_to_vec(&wrapper).into();
     let beat = Any { type_url: "type.googleapis.com/envoy.service.discovery.v3.Resource".into(), value };

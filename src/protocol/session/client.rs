@@ -79,3 +79,42 @@ impl Client {
 const WRAPPER_FEATURES: [&str; 3] =
     ["xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw", "envoy.config.resource-in-sotw"];
 const TTL_FEATURES: [&str; 2] = ["xds.config.supports-resource-ttl", "envoy.config.supports-resource-ttl"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(agent: &str, features: &[&str]) -> Client {
+        let client_features = features.iter().map(ToString::to_string).collect();
+        let node = Node { user_agent_name: agent.into(), client_features, ..Node::default() };
+        Client::of_node(&node.encode_to_vec(), Variant::Sotw, None)
+    }
+
+    #[test]
+    fn sotw_40_and_key_13_a_grpc_library_is_known_by_its_user_agent() {
+        for agent in ["gRPC Go", "gRPC C-core linux Python", "gRPC Node Pure JS", "grpc-java"] {
+            assert!(of(agent, &[]).grpc && of(agent, &[]).errors, "{agent}");
+        }
+        for agent in ["envoy", "", "my gRPC proxy"] {
+            assert!(!of(agent, &[]).grpc && !of(agent, &[]).errors, "{agent}");
+        }
+        let relay = of("gRPC Go", &[RELAY_MARKER]);
+        assert!(!relay.grpc && relay.errors, "a relay's agent is a copied one, and its clients are many");
+    }
+
+    #[test]
+    fn sotw_48_and_sotw_50_features_are_known_in_every_spelling() {
+        for feature in WRAPPER_FEATURES {
+            assert_eq!((of("x", &[feature]).wrappers, of("x", &[feature]).ttl), (true, false), "{feature}");
+        }
+        for feature in TTL_FEATURES {
+            assert_eq!((of("x", &[feature]).wrappers, of("x", &[feature]).ttl), (true, true), "{feature}");
+        }
+        assert!(!of("x", &["another"]).wrappers);
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_read_is_a_client_of_no_special_ability() {
+        assert_eq!(Client::of_node(&[0x0a, 9], Variant::Delta, None), Client::plain(Variant::Delta));
+    }
+}

@@ -108,11 +108,18 @@ impl Subscription {
         if !sure || draft.bytes >= view.limits.reply_bytes {
             return whole_at.filter(|_| waiting);
         }
-        let stated = star.stated.take()?;
+        let mut stated = star.stated.take()?;
         star.told_additions(view.state.mark);
         let mut vanished: Vec<_> = stated.versions.keys().filter(|name| !stated.outdated.contains(*name)).collect();
         vanished.sort_unstable();
+        let mut judged = Vec::new();
         for name in vanished {
+            if draft.bytes >= view.limits.reply_bytes {
+                stated.outdated.extend(judged); // the rest comes with the next piece (DELTA-48)
+                star.stated = Some(stated);
+                return None;
+            }
+            judged.push(name.clone());
             let here = matches!(view.state.known(kind, Class::Star, name), Known::Here(_));
             if !here && !self.names.contains_key(name) && !said.contains(name) {
                 draft.add_removed(name.clone(), None);

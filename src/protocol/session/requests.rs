@@ -59,7 +59,10 @@ impl Session {
     fn meant(&self, url: &str) -> Result<(Type, String), BadRequest> {
         match &self.client.only {
             None if url.is_empty() => Err(BadRequest::NoType),
-            None => Ok((self.table.resolve(url), url.to_owned())),
+            None => match self.table.resolve(url) {
+                kind if kind.name().is_empty() => Err(BadRequest::NoType),
+                kind => Ok((kind, url.to_owned())),
+            },
             Some(only) if url.is_empty() => Ok((only.clone(), format!("type.googleapis.com/{}", only.name()))),
             Some(only) => {
                 let kind = self.table.resolve(url);

@@ -26,10 +26,13 @@ impl Topic {
     pub(super) fn read_sotw(&mut self, response: DiscoveryResponse, reader: &mut Reader) -> Vec<Fact> {
         let (kind, limits) = (reader.kind, reader.limits);
         let mut read = Read::default();
+        // A heartbeat has the version that was accepted last, in the wrapper or around it.
+        let same = response.version_info == self.accepted;
+        let beats = |version: &String| same || *version == self.accepted;
         for (index, any) in response.resources.into_iter().enumerate() {
             match Resource::from_sotw(index, any, kind, reader.store) {
                 Err(Malformed::Bodyless { name: Some(name), ttl, version, .. })
-                    if version == self.accepted && self.holds(&name) && !kind.info().by_alias =>
+                    if beats(&version) && self.holds(&name) && !kind.info().by_alias =>
                 {
                     read.alive.insert(name, ttl);
                 }
@@ -51,9 +54,11 @@ impl Topic {
         let full = kind.info().full_state;
         let mut facts = self.error_facts(reported, reader);
         self.note_refused(&read);
+        // What could not be read and is held is kept; of what never could be, nobody knows what is missing (UP-25).
+        let gap = read.unnamed_refused || !read.spoiled.iter().all(|name| self.versions.contains_key(name));
         if self.class == Class::Star {
             if full && read.alive.is_empty() {
-                self.versions.clear();
+                self.versions.retain(|name, _| read.spoiled.contains(name));
             }
             self.versions.extend(read.good.keys().map(|name| (name.clone(), String::new())));
         }
@@ -62,11 +67,10 @@ impl Topic {
         facts.extend(self.refresh_facts(&read, kind));
         match self.class {
             _ if heartbeats_alone => {}
-            // A set with an entry that cannot be read has a gap of unknown name: nothing is absent by it (UP-25).
-            Class::Star if full && read.nothing_refused() && read.spoiled.is_empty() => {
+            Class::Star if full && !gap => {
                 let kept = match reader.rules.hold_deletions {
                     true => Kept::Everything,
-                    false => Kept::These(read.alive.keys().cloned().collect()),
+                    false => Kept::These(read.alive.into_keys().chain(read.spoiled).collect()),
                 };
                 facts.push(Fact::Whole { kind: kind.clone(), resources: read.good.into_values().collect(), kept });
             }
@@ -346,10 +350,6 @@ impl Read {
             }
         }
         reported
-    }
-
-    fn nothing_refused(&self) -> bool {
-        self.faults.is_empty()
     }
 
     /// The text of the NACK, if there is to be one.

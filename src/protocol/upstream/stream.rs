@@ -37,6 +37,8 @@ pub struct Stream {
     topics: BTreeMap<Type, Topic>,
     epoch: Epoch,
     open: bool,
+    /// The server has shown that it is there, on this opening: until then its silence says nothing (UP-36).
+    alive: bool,
     node_sent: bool,
     rules: Arc<ServerRules>,
     table: Arc<TypeTable>,
@@ -52,14 +54,19 @@ impl Stream {
         limits: Arc<Limits>,
     ) -> Self {
         let (topics, epoch) = (BTreeMap::new(), Epoch(0));
-        Self { variant, node, topics, epoch, open: false, node_sent: false, rules, table, limits }
+        Self { variant, node, topics, epoch, open: false, alive: false, node_sent: false, rules, table, limits }
     }
 
     /// The stream is up; what is sent next opens it for the server.
     pub fn opened(&mut self) -> Epoch {
         self.epoch.0 += 1;
-        (self.open, self.node_sent) = (true, false);
+        (self.open, self.alive, self.node_sent) = (true, false, false);
         self.epoch
+    }
+
+    /// The server has said something, be it of no use.
+    pub fn on_sign_of_life(&mut self, epoch: Epoch) {
+        self.alive |= epoch == self.epoch && self.open;
     }
 
     /// The stream has ended. What is held stays (UP-32); only a set that was still coming in is no longer about to be whole.
@@ -129,7 +136,7 @@ impl Stream {
     /// Everything handed out so far has been written to the transport: from here on the server's silence means something
     /// (UP-36).
     pub fn written(&mut self, now: Moment) {
-        for topic in self.topics.values_mut() {
+        for topic in self.topics.values_mut().filter(|_| self.alive) {
             topic.written(now, &self.rules, &self.limits);
         }
     }
@@ -140,6 +147,7 @@ impl Stream {
         if late && !self.limits.faults.has(Fault::TakeLateMessages) {
             return Vec::new();
         }
+        self.alive = true;
         let mut copies = BodyStore::default();
         let store = if self.limits.faults.has(Fault::KeepCopies) { &mut copies } else { store };
         let url = match &response {

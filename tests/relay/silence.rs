@@ -1,0 +1,52 @@
+//! A server that says nothing: one that is there and has nothing to say, and one that is not there at all (UP-36, XLAT-36).
+
+use super::*;
+use weir::proto::node::Node;
+
+async fn relay_of_little_patience(plane: SocketAddr) -> Relay {
+    let config = config(plane, ", protocol: delta", "views: {key: [cluster]}\nlimits: {resource_timer: 100ms}\n");
+    run(App::bind(config).await.unwrap(), std::future::pending())
+}
+
+#[tokio::test]
+async fn up_36_the_silence_of_a_server_that_hangs_says_nothing_and_that_of_one_that_is_there_does() {
+    let hangs = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap(); // connections are made, and nobody speaks
+    let relay = relay_of_little_patience(hangs.local_addr().unwrap()).await;
+    let mut waits = Client::connect(relay.address, Variant::Delta).await;
+    waits.ask(EDS, &["a"], Some("web"));
+
+    let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let relay = relay_of_little_patience(mute.local_addr().unwrap()).await;
+    tokio::spawn(answer_all_but_ads(mute));
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(EDS, &["a"], Some("web"));
+    assert_eq!(client.told().await.removed, ["a"], "asked whether it is there, it has answered");
+    waits.hears_nothing(Duration::from_secs(1)).await;
+}
+
+/// Not even headers come for discovery, as with servers that send these together with their first message.
+async fn answer_all_but_ads(listener: tokio::net::TcpListener) {
+    let (socket, _) = listener.accept().await.unwrap();
+    let service = hyper::service::service_fn(|call: http::Request<hyper::body::Incoming>| async move {
+        if call.uri().path().contains("Aggregated") {
+            std::future::pending::<()>().await;
+        }
+        let unimplemented = http::Response::builder().header("grpc-status", "12");
+        unimplemented.header("content-type", "application/grpc").body(http_body_util::Empty::<bytes::Bytes>::new())
+    });
+    let builder = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
+    let _ = builder.serve_connection(hyper_util::rt::TokioIo::new(socket), service).await;
+}
+
+#[tokio::test]
+async fn xlat_36_a_grpc_client_is_ended_over_the_wire_when_no_server_is_in_reach() {
+    let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let relay = relay_of_little_patience(nobody).await;
+    let node = Node { user_agent_name: "gRPC Go".into(), ..Node::default() };
+    let mut client = Client::connect(relay.address, Variant::Sotw).await;
+    client.ask_as(&node, EDS, &["a"]);
+    assert_eq!(client.ended().await, Code::Unavailable, "it has another server to turn to");
+    let mut envoy = Client::connect(relay.address, Variant::Sotw).await;
+    envoy.ask(EDS, &["a"], Some("web"));
+    envoy.hears_nothing(Duration::from_secs(1)).await;
+}
