@@ -20,6 +20,7 @@ pub struct App {
     admin: Option<TcpListener>,
     downstream: Downstream,
     views: Arc<Views>,
+    views_idle: Duration,
     switch: DrainSwitch,
     drain: Drain,
 }
@@ -38,7 +39,7 @@ impl App {
         };
         let (switch, drain) = Drain::new(config.drain);
         let downstream = Downstream::new(views.clone(), config.downstream, drain.clone());
-        Ok(Self { listeners, admin, downstream, views, switch, drain })
+        Ok(Self { listeners, admin, downstream, views, views_idle: config.views_idle, switch, drain })
     }
 
     /// Where clients connect, with the ports that port 0 became.
@@ -56,9 +57,11 @@ impl App {
         for listener in self.listeners {
             serving.spawn(self.downstream.clone().serve(listener));
         }
-        let mut admin = JoinSet::new();
+        let mut beside = JoinSet::new();
+        let (views, idle) = (self.views.clone(), self.views_idle);
+        beside.spawn(async move { views.retire_idle(idle).await });
         if let Some(listener) = self.admin {
-            admin.spawn(admin::serve(listener, self.views));
+            beside.spawn(admin::serve(listener, self.views));
         }
         stop.await;
         self.switch.begin();

@@ -45,6 +45,7 @@ impl Checker {
             control_plane: raw.clients.control_plane.clone(),
             v2: raw.clients.v2,
         };
+        let views_idle = self.duration(&raw.views.idle, "views.idle");
         let (server, rules) = server?;
         let views = ViewsOptions {
             rule: rule?,
@@ -55,7 +56,8 @@ impl Checker {
             limits,
             server: rules,
         };
-        Some(Config { listen, admin: admin.flatten(), server, views, downstream, drain })
+        let views_idle = views_idle.unwrap_or(VIEWS_IDLE);
+        Some(Config { listen, admin: admin.flatten(), server, views, views_idle, downstream, drain })
     }
 
     fn upstream(&mut self, raw: &raw::Upstream, message_bytes: usize) -> Option<(AdsServer, ServerRules)> {
@@ -228,5 +230,6 @@ const MESSAGE_BYTES: usize = 64 << 20;
 const HALF_RECEIVED_BYTES: usize = 512 << 20;
 const MOST_VIEWS: usize = 10_000;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+const VIEWS_IDLE: Duration = Duration::from_secs(600);
 const GRACE: Duration = Duration::from_secs(10);
 const SPREAD: Duration = Duration::from_secs(5);

@@ -8,6 +8,7 @@ mod raw;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::downstream::{self, DrainTimes};
 use crate::relay::ViewsOptions;
@@ -20,6 +21,7 @@ pub struct Config {
     pub admin: Option<SocketAddr>,
     pub server: AdsServer,
     pub views: ViewsOptions,
+    pub views_idle: Duration,
     pub downstream: downstream::Options,
     pub drain: DrainTimes,
 }
@@ -72,7 +74,7 @@ impl Config {
 }
 
 /// What clients wait for themselves; a relay that is faster answers for upstream what upstream never said (XLAT-17).
-const SHORTEST_TIMER: std::time::Duration = std::time::Duration::from_secs(15);
+const SHORTEST_TIMER: Duration = Duration::from_secs(15);
 
 fn listed(path: &Path, faults: &[Fault]) -> String {
     let place = |fault: &Fault| fault.line.map_or(String::new(), |line| format!(":{line}"));

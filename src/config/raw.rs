@@ -69,6 +69,7 @@ pub(super) enum Protocol {
 pub(super) struct Views {
     pub key: Option<Vec<Text>>,
     pub limit: Option<Spanned<usize>>,
+    pub idle: Option<Text>,
     #[serde(default)]
     pub serve_without_node: bool,
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::link::{Link, LinkEvent, LinkReport, SharedConnector};
@@ -37,6 +38,8 @@ pub(super) struct Owner {
     pub store: Arc<Mutex<BodyStore>>,
     pub clock: Clock,
     pub commands: mpsc::Receiver<Command>,
+    /// Since when nobody is here and nothing is wanted, for whoever retires idle views.
+    pub idle_since: Arc<Mutex<Option<Instant>>>,
     pub seats: HashMap<SessionId, Arc<Seat>>,
     pub links: Links,
     /// Sessions whose interest was counted since the last publication.
@@ -246,6 +249,10 @@ impl Owner {
         concerned().for_each(|(seat, marks)| seat.mark(marks));
         self.published.replace(self.unit.state());
         concerned().for_each(|(seat, _)| seat.wake());
+        let idle = self.seats.is_empty() && !self.unit.is_wanted();
+        let mut since = self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
+        *since = if idle { since.or_else(|| Some(Instant::now())) } else { None };
+        drop(since);
         for session in std::mem::take(&mut self.counted) {
             if let Some(seat) = self.seats.get(&session) {
                 seat.counted();

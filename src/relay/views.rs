@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::link::SharedConnector;
@@ -31,7 +33,7 @@ pub struct Views {
     clock: Clock,
     most: usize,
     next_session: AtomicU64,
-    /// Guards the map alone. Units are never taken out: their interest lingers and goes by itself.
+    /// Guards the map alone.
     units: Mutex<HashMap<SharingKey, UnitHandle>>,
 }
 
@@ -39,6 +41,7 @@ pub struct Views {
 struct UnitHandle {
     published: Arc<Published>,
     commands: mpsc::Sender<Command>,
+    idle_since: Arc<Mutex<Option<Instant>>>,
 }
 
 /// Why a stream is not taken on.
@@ -141,6 +144,9 @@ impl Views {
             return Ok(unit.clone());
         }
         if units.len() >= self.most {
+            retire(&mut units, Duration::ZERO);
+        }
+        if units.len() >= self.most {
             return Err(Refused::TooManyViews(self.most));
         }
         let unit = self.start_unit(key);
@@ -149,10 +155,20 @@ impl Views {
         Ok(unit)
     }
 
+    /// Lets go of views that nobody has used for so long, with their upstream streams, again and again.
+    pub async fn retire_idle(&self, after: Duration) {
+        let mut ticks = tokio::time::interval(after.clamp(Duration::from_millis(100), LOOKS_EVERY));
+        loop {
+            ticks.tick().await;
+            retire(&mut self.units.lock().unwrap_or_else(PoisonError::into_inner), after);
+        }
+    }
+
     fn start_unit(&self, key: &SharingKey) -> UnitHandle {
         let (table, limits) = (self.table.clone(), self.limits.clone());
         let published = Arc::new(Published::new(limits.clone()));
         let (sender, commands) = mpsc::channel(1024);
+        let idle_since: Arc<Mutex<Option<Instant>>> = Arc::default();
         let variant = self.connector.variant().unwrap_or(Variant::Delta);
         let owner = Owner {
             key: key.to_string(),
@@ -164,11 +180,26 @@ impl Views {
             store: self.store.clone(),
             clock: self.clock,
             commands,
+            idle_since: idle_since.clone(),
             seats: HashMap::new(),
             links: Links::none(),
             counted: Vec::new(),
         };
         tokio::spawn(owner.run());
-        UnitHandle { published, commands: sender }
+        UnitHandle { published, commands: sender, idle_since }
     }
 }
+
+/// An owner ends when nobody can say anything to it any more: a client that is just coming keeps its view alive.
+fn retire(units: &mut HashMap<SharingKey, UnitHandle>, after: Duration) {
+    units.retain(|key, unit| {
+        let since = *unit.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let retired = since.is_some_and(|since| since.elapsed() >= after);
+        if retired {
+            tracing::info!(%key, "view retired");
+        }
+        !retired
+    });
+}
+
+const LOOKS_EVERY: Duration = Duration::from_secs(30);

@@ -268,3 +268,43 @@ async fn health_is_told_by_service_and_changes_when_the_relay_goes() {
     assert_eq!(watched.message().await.unwrap().unwrap().code, 2, "not serving");
     assert_eq!(watched.message().await.unwrap(), None);
 }
+
+#[tokio::test]
+async fn key_19_views_are_limited_and_those_that_nobody_uses_make_room() {
+    let mut plane = Plane::start(&BOTH).await;
+    let config = config(plane.address, "", "views: {key: [cluster], limit: 1, idle: 1h}\nlimits: {linger: 1ms}\n");
+    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let first = Client::connect(relay.address, Delta).await;
+    first.ask(CDS, &[], Some("web"));
+    let mut stream = plane.stream().await;
+    stream.request().await;
+    let mut second = Client::connect(relay.address, Delta).await;
+    second.ask(CDS, &[], Some("db"));
+    assert_eq!(second.ended().await, Code::ResourceExhausted);
+    drop(first);
+    let start = tokio::time::Instant::now();
+    let mut stream = loop {
+        let third = Client::connect(relay.address, Delta).await;
+        third.ask(CDS, &[], Some("db"));
+        if let Ok(stream) = tokio::time::timeout(Duration::from_millis(200), plane.stream()).await {
+            break stream;
+        }
+        assert!(start.elapsed() < super::client::PATIENCE, "the first view is kept");
+    };
+    let node: weir::proto::node::Node = prost::Message::decode(stream.request().await.node().unwrap().clone()).unwrap();
+    assert_eq!(node.cluster, "db");
+}
+
+#[tokio::test]
+async fn up_10_a_view_that_nobody_uses_gives_up_its_streams() {
+    let mut plane = Plane::start(&BOTH).await;
+    let config = config(plane.address, "", "views: {key: [cluster], idle: 100ms}\nlimits: {linger: 1ms}\n");
+    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let client = Client::connect(relay.address, Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let mut stream = plane.stream().await;
+    stream.request().await;
+    drop(client);
+    let closed = async { while stream.requests.recv().await.is_some() {} };
+    tokio::time::timeout(super::client::PATIENCE, closed).await.expect("the stream is still open");
+}

@@ -89,6 +89,10 @@ impl Interest {
         self.changes.push(InterestChange { kind: kind.clone(), wanted: wanted.clone(), on: true });
     }
 
+    pub fn is_any(&self) -> bool {
+        !self.types.is_empty()
+    }
+
     pub fn any_name(&self, kind: &Type) -> bool {
         self.types.get(kind).is_some_and(|of| !of.names.is_empty())
     }

@@ -181,6 +181,11 @@ impl Unit {
         Wakes(std::mem::take(&mut self.wakes))
     }
 
+    /// Whether anybody wants anything, or did until lately.
+    pub fn is_wanted(&self) -> bool {
+        self.interest.is_any()
+    }
+
     /// What the source can do at the moment: be reached at all, and give the same name twice.
     pub fn on_source(&mut self, reachable: bool, repeats: bool) {
         self.repeats = repeats;
