@@ -1,0 +1,215 @@
+//! Checks of single rules of the protocol, from outside: a server is asked as clients ask, and where its upstream is ours too, it
+//! is told what to serve.
+//!
+//! Each check has a node cluster of its own. A relay that counts the cluster among what clients must have in common to share
+//! anything therefore starts each check cold, with upstream streams that belong to this check alone.
+
+mod answers;
+mod delta;
+mod existence;
+mod ordering;
+mod report;
+mod scene;
+mod services;
+mod sotw;
+mod translation;
+mod transport;
+mod upstream;
+mod warming;
+
+use std::fmt::{Display, Formatter};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+pub use report::{Outcome, Report, Verdict};
+use scene::Scene;
+
+use crate::wire::{Plane, Variant};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// The server under test, as http://HOST:PORT.
+    #[arg(long, required_unless_present = "list", default_value = "", hide_default_value = true)]
+    pub target: String,
+    /// Where to play the control plane that the server under test has for its upstream. Without it, only what needs none is
+    /// checked.
+    #[arg(long)]
+    pub plane: Option<SocketAddr>,
+    /// Only clients of one variant.
+    #[arg(long)]
+    pub downstream: Option<Variant>,
+    /// Only checks with this in their rules or their description.
+    #[arg(long)]
+    pub only: Option<String>,
+    /// Says what checks there are, and runs none.
+    #[arg(long)]
+    pub list: bool,
+    /// Milliseconds without a word after which none is taken to come.
+    #[arg(long, default_value = "1500", value_parser = milliseconds)]
+    pub quiet: Duration,
+    /// Seconds that what has to come may take.
+    #[arg(long, default_value = "10", value_parser = seconds)]
+    pub patience: Duration,
+    /// Seconds after which the server under test takes the silence of a SotW upstream about a name for absence.
+    #[arg(long, default_value = "15", value_parser = seconds)]
+    pub resource_timer: Duration,
+}
+
+fn milliseconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
+    text.parse().map(Duration::from_millis)
+}
+
+fn seconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
+    text.parse().map(Duration::from_secs)
+}
+
+/// One rule, or a few that show together.
+pub struct Check {
+    /// The rules' IDs.
+    pub rules: &'static str,
+    pub what: &'static str,
+    clients: Clients,
+    /// It says what upstream has, and so needs to be upstream.
+    scripted: bool,
+    run: fn(Scene) -> Running,
+}
+
+/// A check found out that it cannot be made here, and why.
+#[derive(Debug)]
+struct NotHere(&'static str);
+
+impl Display for NotHere {
+    fn fmt(&self, out: &mut Formatter) -> std::fmt::Result {
+        out.write_str(self.0)
+    }
+}
+
+impl std::error::Error for NotHere {}
+
+type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
+
+/// The variants in which a check makes sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Clients {
+    Only(Variant),
+    Either,
+    /// It picks its methods by itself.
+    Own,
+}
+
+const SOTW: Clients = Clients::Only(Variant::Sotw);
+const DELTA: Clients = Clients::Only(Variant::Delta);
+const EITHER: Clients = Clients::Either;
+const OWN: Clients = Clients::Own;
+
+/// A check whose control plane is scripted.
+macro_rules! scripted {
+    ($rules:literal, $clients:expr, $what:literal, $run:path) => {
+        $crate::conformance::Check {
+            rules: $rules,
+            what: $what,
+            clients: $clients,
+            scripted: true,
+            run: |scene| Box::pin($run(scene)),
+        }
+    };
+}
+
+/// A check that any control plane will do for.
+macro_rules! unscripted {
+    ($rules:literal, $clients:expr, $what:literal, $run:path) => {
+        $crate::conformance::Check { scripted: false, ..$crate::conformance::scripted!($rules, $clients, $what, $run) }
+    };
+}
+
+use {scripted, unscripted};
+
+/// A check, and the variant its clients speak this time.
+#[derive(Clone, Copy)]
+pub struct Case {
+    pub check: &'static Check,
+    pub variant: Option<Variant>,
+}
+
+const GROUPS: [&[Check]; 10] = [
+    transport::CHECKS,
+    services::CHECKS,
+    sotw::CHECKS,
+    delta::CHECKS,
+    answers::CHECKS,
+    warming::CHECKS,
+    existence::CHECKS,
+    upstream::CHECKS,
+    translation::CHECKS,
+    ordering::CHECKS,
+];
+
+/// What there is to run under these options, in order.
+pub fn selected(options: &Options) -> impl Iterator<Item = Case> {
+    let (only, downstream) = (options.only.clone(), options.downstream);
+    let checks = GROUPS.into_iter().flatten();
+    let checks = checks.filter(move |check| only.as_ref().is_none_or(|only| check.is_about(only)));
+    let cases = checks.flat_map(|check| {
+        let variants: &[_] = match check.clients {
+            Clients::Only(Variant::Sotw) => &[Some(Variant::Sotw)],
+            Clients::Only(Variant::Delta) => &[Some(Variant::Delta)],
+            Clients::Either => &[Some(Variant::Sotw), Some(Variant::Delta)],
+            Clients::Own => &[None],
+        };
+        variants.iter().map(move |variant| Case { check, variant: *variant })
+    });
+    cases.filter(move |case| downstream.is_none() || case.variant.is_none() || case.variant == downstream)
+}
+
+/// Runs one check after another, and says how each went as soon as that is known.
+pub async fn run(options: &Options, mut tell: impl FnMut(&Outcome)) -> anyhow::Result<Report> {
+    let plane = match options.plane {
+        Some(address) => Some(Plane::start(address).await?),
+        None => None,
+    };
+    let run = std::process::id();
+    let mut report = Report::default();
+    for (number, case) in selected(options).enumerate() {
+        let start = Instant::now();
+        let scene = Scene::new(options, plane.as_ref(), format!("conformance-{number}-{run}"), case.variant);
+        let verdict = case.verdict(scene, plane.is_some(), options).await;
+        let outcome = Outcome { case, verdict, took: start.elapsed() };
+        tell(&outcome);
+        report.outcomes.push(outcome);
+    }
+    Ok(report)
+}
+
+impl Check {
+    fn is_about(&self, text: &str) -> bool {
+        self.rules.contains(text) || self.what.contains(text)
+    }
+}
+
+impl Case {
+    async fn verdict(&self, scene: Scene, has_plane: bool, options: &Options) -> Verdict {
+        if self.check.scripted && !has_plane {
+            return Verdict::Skipped("needs --plane: it says what upstream has");
+        }
+        let longest = options.patience * 4 + options.resource_timer * 2;
+        match tokio::time::timeout(longest, (self.check.run)(scene)).await {
+            Ok(Ok(())) => Verdict::Ok,
+            Ok(Err(error)) => match error.downcast_ref() {
+                Some(NotHere(reason)) => Verdict::Skipped(reason),
+                None => Verdict::Failed(format!("{error:#}")),
+            },
+            Err(_) => Verdict::Failed(format!("it did not come to an end in {} s", longest.as_secs())),
+        }
+    }
+}
+
+impl Display for Case {
+    fn fmt(&self, out: &mut Formatter) -> std::fmt::Result {
+        let variant = self.variant.map_or("", |variant| match variant {
+            Variant::Sotw => "sotw: ",
+            Variant::Delta => "delta: ",
+        });
+        write!(out, "{:<22} {variant}{}", self.check.rules, self.check.what)
+    }
+}

@@ -1,0 +1,61 @@
+//! How checks went, and how that is told.
+
+use std::fmt::{Display, Formatter};
+use std::time::Duration;
+
+use super::Case;
+
+pub struct Outcome {
+    pub case: Case,
+    pub verdict: Verdict,
+    pub took: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Ok,
+    /// With what was seen.
+    Failed(String),
+    /// With the reason.
+    Skipped(&'static str),
+}
+
+#[derive(Default)]
+pub struct Report {
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Report {
+    /// Whether nothing failed.
+    pub fn passed(&self) -> bool {
+        !self.outcomes.iter().any(|outcome| matches!(outcome.verdict, Verdict::Failed(_)))
+    }
+}
+
+impl Display for Outcome {
+    fn fmt(&self, out: &mut Formatter) -> std::fmt::Result {
+        let word = match self.verdict {
+            Verdict::Ok => "ok",
+            Verdict::Failed(_) => "FAILED",
+            Verdict::Skipped(_) => "skipped",
+        };
+        write!(out, "{word:<8} {} ({:.1} s)", self.case, self.took.as_secs_f64())?;
+        match &self.verdict {
+            Verdict::Ok => Ok(()),
+            Verdict::Failed(seen) => write!(out, "\n         {seen}"),
+            Verdict::Skipped(reason) => write!(out, ": {reason}"),
+        }
+    }
+}
+
+impl Display for Report {
+    fn fmt(&self, out: &mut Formatter) -> std::fmt::Result {
+        let count =
+            |wanted: fn(&Verdict) -> bool| self.outcomes.iter().filter(|outcome| wanted(&outcome.verdict)).count();
+        let ok = count(|verdict| *verdict == Verdict::Ok);
+        let failed = count(|verdict| matches!(verdict, Verdict::Failed(_)));
+        let skipped = count(|verdict| matches!(verdict, Verdict::Skipped(_)));
+        let took: Duration = self.outcomes.iter().map(|outcome| outcome.took).sum();
+        write!(out, "{ok} ok, {failed} failed, {skipped} skipped in {:.0} s", took.as_secs_f64())
+    }
+}

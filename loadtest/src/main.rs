@@ -1,0 +1,39 @@
+//! The program that plays the peers of a relay.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use weir_loadtest::conformance;
+
+/// Plays the clients of an xDS relay, and the control plane behind it.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Checks an xDS server, a relay above all, against single rules of the protocol.
+    Conformance(conformance::Options),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Command::Conformance(options) = Arguments::parse().command;
+    if options.list {
+        conformance::selected(&options).for_each(|check| println!("{check}"));
+        return ExitCode::SUCCESS;
+    }
+    match conformance::run(&options, |outcome| println!("{outcome}")).await {
+        Ok(report) => {
+            println!("{report}");
+            if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("weir-loadtest: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

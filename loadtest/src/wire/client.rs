@@ -1,0 +1,331 @@
+//! A scripted xDS client: it asks, answers and listens as it is told, and does nothing by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use bytes::{BufMut, Bytes};
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::client::Grpc;
+use tonic::codec::{Codec, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request as Call, Status};
+use tonic_prost::ProstCodec;
+use weir::proto::discovery::{
+    self, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use weir::proto::node::Node;
+
+use super::Variant;
+use super::told::{Held, Told};
+
+/// How a client comes to a server.
+#[derive(Clone)]
+pub struct Opening {
+    pub target: String,
+    pub path: String,
+    pub variant: Variant,
+    /// Goes with the first request.
+    pub node: Option<Node>,
+    /// Bytes that the server may send ahead of what was read.
+    pub window: Option<u32>,
+    /// How long is waited for what has to come.
+    pub patience: Duration,
+}
+
+pub struct Client {
+    opening: Opening,
+    requests: mpsc::UnboundedSender<Bytes>,
+    responses: mpsc::Receiver<Result<Told, Status>>,
+    first: bool,
+    /// By type URL: the names asked for, and the last version and nonce.
+    wants: BTreeMap<String, BTreeSet<String>>,
+    last: BTreeMap<String, (String, String)>,
+    nonces: BTreeSet<String>,
+    pub held: Held,
+}
+
+impl Opening {
+    pub async fn connect(&self) -> anyhow::Result<Client> {
+        let grpc = self.channel().await?;
+        let (requests, queue) = mpsc::unbounded_channel();
+        let (sender, responses) = mpsc::channel(1);
+        let path = PathAndQuery::from_maybe_shared(self.path.clone())?;
+        match self.variant {
+            Variant::Sotw => tokio::spawn(listen::<DiscoveryResponse>(grpc, path, queue, sender)),
+            Variant::Delta => tokio::spawn(listen::<DeltaDiscoveryResponse>(grpc, path, queue, sender)),
+        };
+        Ok(Client {
+            opening: self.clone(),
+            requests,
+            responses,
+            first: true,
+            wants: BTreeMap::new(),
+            last: BTreeMap::new(),
+            nonces: BTreeSet::new(),
+            held: Held::default(),
+        })
+    }
+
+    async fn channel(&self) -> anyhow::Result<Grpc<Channel>> {
+        let endpoint = Endpoint::from_shared(self.target.clone())?.connect_timeout(self.patience);
+        let endpoint = endpoint.initial_stream_window_size(self.window);
+        let channel = endpoint.connect().await.with_context(|| format!("cannot reach {}", self.target))?;
+        Ok(Grpc::new(channel).max_decoding_message_size(usize::MAX))
+    }
+}
+
+/// One call of a single fetch.
+pub async fn fetch(opening: &Opening, request: DiscoveryRequest) -> anyhow::Result<Result<Told, Status>> {
+    let mut grpc = opening.channel().await?;
+    grpc.ready().await?;
+    let path = PathAndQuery::from_maybe_shared(opening.path.clone())?;
+    let call = Call::new(Bytes::from(request.encode_to_vec()));
+    let answer = timeout(opening.patience, grpc.unary(call, path, Encoded::<DiscoveryResponse>(PhantomData))).await;
+    let answer = answer.with_context(|| format!("{} was not answered at all", opening.path))?;
+    Ok(answer.map(|response| response.into_inner().into()))
+}
+
+async fn listen<R>(
+    mut grpc: Grpc<Channel>,
+    path: PathAndQuery,
+    queue: mpsc::UnboundedReceiver<Bytes>,
+    sender: mpsc::Sender<Result<Told, Status>>,
+) where
+    R: Message + Default + Into<Told> + 'static,
+{
+    let end = async {
+        if let Err(error) = grpc.ready().await {
+            return Status::unavailable(error.to_string());
+        }
+        let call = Call::new(UnboundedReceiverStream::new(queue));
+        let mut responses = match grpc.streaming(call, path, Encoded::<R>(PhantomData)).await {
+            Ok(call) => call.into_inner(),
+            Err(status) => return status,
+        };
+        loop {
+            match responses.message().await {
+                Ok(Some(response)) => drop(sender.send(Ok(response.into())).await),
+                Ok(None) => return Status::ok("the server ended the stream"),
+                Err(status) => return status,
+            }
+        }
+    };
+    tokio::select! {
+        status = end => drop(sender.send(Err(status)).await), // nobody may be there to hear it
+        () = sender.closed() => {}
+    }
+}
+
+impl Client {
+    /// Makes these the names that are wanted of a type, and says so in the words of the variant. None at all in the first request
+    /// is the legacy wildcard.
+    pub fn want(&mut self, url: &str, names: &[&str]) {
+        let names: BTreeSet<String> = names.iter().map(ToString::to_string).collect();
+        let before = self.wants.get(url).cloned().unwrap_or_default();
+        match self.opening.variant {
+            Variant::Sotw => {
+                let (version_info, response_nonce) = self.last.get(url).cloned().unwrap_or_default();
+                self.send_sotw(DiscoveryRequest {
+                    type_url: url.into(),
+                    resource_names: names.into_iter().collect(),
+                    version_info,
+                    response_nonce,
+                    ..Default::default()
+                });
+            }
+            Variant::Delta => self.send_delta(DeltaDiscoveryRequest {
+                type_url: url.into(),
+                resource_names_subscribe: names.difference(&before).cloned().collect(),
+                resource_names_unsubscribe: before.difference(&names).cloned().collect(),
+                ..Default::default()
+            }),
+        }
+    }
+
+    /// The same, waiting longer for what has to come.
+    pub fn patient(mut self, patience: Duration) -> Self {
+        self.opening.patience = patience;
+        self
+    }
+
+    /// The last version and nonce of a type.
+    pub fn last(&self, url: &str) -> (String, String) {
+        self.last.get(url).cloned().unwrap_or_default()
+    }
+
+    pub fn ack(&mut self, told: &Told) {
+        self.answer(told, None);
+    }
+
+    pub fn nack(&mut self, told: &Told) {
+        let refusal = discovery::Status { code: 13, message: "not to my liking".into(), ..Default::default() };
+        self.answer(told, Some(refusal));
+    }
+
+    pub fn send_sotw(&mut self, mut request: DiscoveryRequest) {
+        request.node = request.node.or_else(|| self.node_at_first());
+        self.wants.insert(request.type_url.clone(), request.resource_names.iter().cloned().collect());
+        self.send_raw(request.encode_to_vec());
+    }
+
+    pub fn send_delta(&mut self, mut request: DeltaDiscoveryRequest) {
+        request.node = request.node.or_else(|| self.node_at_first());
+        let wants = self.wants.entry(request.type_url.clone()).or_default();
+        wants.extend(request.resource_names_subscribe.iter().cloned());
+        wants.retain(|name| !request.resource_names_unsubscribe.contains(name));
+        self.send_raw(request.encode_to_vec());
+    }
+
+    /// Sends bytes as a request.
+    pub fn send_raw(&mut self, request: Vec<u8>) {
+        self.first = false;
+        let _ = self.requests.send(request.into()); // the server may have ended the stream
+    }
+
+    /// The next response, which has to be of this type.
+    pub async fn told(&mut self, url: &str) -> anyhow::Result<Told> {
+        let patience = self.opening.patience;
+        match timeout(patience, self.next()).await {
+            Err(_) => bail!("nothing came for {}; held: {}", short(url), self.held),
+            Ok(Err(status)) => bail!("the stream ended: {:?} {}", status.code(), status.message()),
+            Ok(Ok(told)) => {
+                let told = told?;
+                ensure!(told.url == url, "expected {}, and was sent {told:?}", short(url));
+                Ok(told)
+            }
+        }
+    }
+
+    /// The next response, of this type, and it is acknowledged.
+    pub async fn takes(&mut self, url: &str) -> anyhow::Result<Told> {
+        let told = self.told(url).await?;
+        self.ack(&told);
+        Ok(told)
+    }
+
+    /// Takes and acknowledges whatever comes, until what is held is as it should be.
+    pub async fn until(&mut self, what: &str, holds: impl Fn(&Held) -> bool) -> anyhow::Result<Vec<Told>> {
+        let patience = self.opening.patience;
+        let mut all = Vec::new();
+        let waited = timeout(patience, async {
+            while !holds(&self.held) {
+                let told = self.next().await.map_err(|status| anyhow::anyhow!("the stream ended: {status:?}"))??;
+                self.ack(&told);
+                all.push(told);
+            }
+            anyhow::Ok(())
+        });
+        match waited.await {
+            Ok(done) => done.map(|()| all),
+            Err(_) => bail!("never came to have {what}; was sent {all:?}, and holds {}", self.held),
+        }
+    }
+
+    /// Takes and acknowledges whatever comes, until nothing has come for so long.
+    pub async fn until_quiet(&mut self, quiet: Duration) -> anyhow::Result<Vec<Told>> {
+        let mut all = Vec::new();
+        while let Ok(next) = timeout(quiet, self.next()).await {
+            let told = next.map_err(|status| anyhow::anyhow!("the stream ended: {status:?}"))??;
+            self.ack(&told);
+            all.push(told);
+        }
+        Ok(all)
+    }
+
+    /// Nothing comes for so long.
+    pub async fn hears_nothing(&mut self, quiet: Duration, why: &str) -> anyhow::Result<()> {
+        match timeout(quiet, self.next()).await {
+            Err(_) => Ok(()),
+            Ok(Ok(told)) => bail!("{why}, and yet it was sent {:?}", told?),
+            Ok(Err(status)) => bail!("{why}, and yet the stream ended: {:?} {}", status.code(), status.message()),
+        }
+    }
+
+    pub async fn ended(&mut self) -> anyhow::Result<Code> {
+        match timeout(self.opening.patience, self.next()).await {
+            Err(_) => bail!("the stream was not ended"),
+            Ok(Ok(told)) => bail!("was sent {:?} instead of being ended", told?),
+            Ok(Err(status)) => Ok(status.code()),
+        }
+    }
+
+    /// The next response, checked and held, or how the stream ended.
+    pub async fn next(&mut self) -> Result<anyhow::Result<Told>, Status> {
+        let told = self.responses.recv().await.unwrap_or_else(|| Err(Status::unknown("the connection is gone")))?;
+        let checked = told.check().and_then(|()| {
+            ensure!(self.nonces.insert(told.nonce.clone()), "nonce {:?} for the second time", told.nonce);
+            Ok(())
+        });
+        self.held.take(&told);
+        self.last.insert(told.url.clone(), (told.version.clone(), told.nonce.clone()));
+        Ok(checked.map(|()| told))
+    }
+
+    fn answer(&mut self, told: &Told, error_detail: Option<discovery::Status>) {
+        let (type_url, response_nonce) = (told.url.clone(), told.nonce.clone());
+        match told.variant {
+            Variant::Sotw => {
+                // On a type's own stream it may have been asked for without saying which it is.
+                let wants = self.wants.get(&told.url).or_else(|| self.wants.get(""));
+                let resource_names = wants.into_iter().flatten().cloned().collect();
+                let version_info = told.version.clone();
+                self.send_sotw(DiscoveryRequest {
+                    version_info,
+                    resource_names,
+                    type_url,
+                    response_nonce,
+                    error_detail,
+                    ..Default::default()
+                });
+            }
+            Variant::Delta => {
+                self.send_delta(DeltaDiscoveryRequest { type_url, response_nonce, error_detail, ..Default::default() })
+            }
+        }
+    }
+
+    fn node_at_first(&self) -> Option<Bytes> {
+        let node = self.opening.node.as_ref().filter(|_| self.first)?;
+        Some(node.encode_to_vec().into())
+    }
+}
+
+fn short(url: &str) -> &str {
+    url.rsplit('.').next().unwrap_or_default()
+}
+
+/// Requests that are encoded already, so that a script may send what no message type can say.
+struct Encoded<R>(PhantomData<R>);
+
+impl<R: Message + Default + 'static> Codec for Encoded<R> {
+    type Encode = Bytes;
+    type Decode = R;
+    type Encoder = AsItIs;
+    type Decoder = <ProstCodec<R, R> as Codec>::Decoder;
+
+    fn encoder(&mut self) -> AsItIs {
+        AsItIs
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstCodec::<R, R>::default().decoder()
+    }
+}
+
+struct AsItIs;
+
+impl Encoder for AsItIs {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put(item);
+        Ok(())
+    }
+}

@@ -1,0 +1,27 @@
+//! The two scripted peers of a relay, over real gRPC.
+
+mod client;
+mod plane;
+mod server;
+mod told;
+mod world;
+
+pub use client::{Client, Opening, fetch};
+pub use plane::Plane;
+pub use told::{Held, Told};
+pub use world::{Heard, World};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Variant {
+    Sotw,
+    Delta,
+}
+
+impl std::fmt::Display for Variant {
+    fn fmt(&self, out: &mut std::fmt::Formatter) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Sotw => "sotw",
+            Self::Delta => "delta",
+        })
+    }
+}
