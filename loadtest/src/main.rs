@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use weir_loadtest::conformance;
+use weir_loadtest::conformance::{self, Report};
+use weir_loadtest::wire::Plane;
 
 /// Plays the clients of an xDS relay, and the control plane behind it.
 #[derive(Debug, Parser)]
@@ -26,7 +27,7 @@ async fn main() -> ExitCode {
         conformance::selected(&options).for_each(|check| println!("{check}"));
         return ExitCode::SUCCESS;
     }
-    match conformance::run(&options, |outcome| println!("{outcome}")).await {
+    match conformance(&options).await {
         Ok(report) => {
             println!("{report}");
             if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -36,4 +37,12 @@ async fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+async fn conformance(options: &conformance::Options) -> anyhow::Result<Report> {
+    let plane = match options.plane {
+        Some(address) => Some(Plane::start(address).await?),
+        None => None,
+    };
+    conformance::run(options, plane.as_ref(), |outcome| println!("{outcome}")).await
 }

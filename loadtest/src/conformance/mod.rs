@@ -17,6 +17,7 @@ mod transport;
 mod upstream;
 mod warming;
 
+use std::collections::VecDeque;
 use std::fmt::{Display, Formatter};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -39,7 +40,7 @@ pub struct Options {
     /// Only clients of one variant.
     #[arg(long)]
     pub downstream: Option<Variant>,
-    /// Only checks with this in their rules or their description.
+    /// Only checks of the rule with this ID, or, if there is none, with this in their rules or their description.
     #[arg(long)]
     pub only: Option<String>,
     /// Says what checks there are, and runs none.
@@ -48,6 +49,9 @@ pub struct Options {
     /// Milliseconds without a word after which none is taken to come.
     #[arg(long, default_value = "1500", value_parser = milliseconds)]
     pub quiet: Duration,
+    /// Checks that run at one time.
+    #[arg(long, default_value = "1")]
+    pub jobs: usize,
     /// Seconds that what has to come may take.
     #[arg(long, default_value = "10", value_parser = seconds)]
     pub patience: Duration,
@@ -147,9 +151,10 @@ const GROUPS: [&[Check]; 10] = [
 
 /// What there is to run under these options, in order.
 pub fn selected(options: &Options) -> impl Iterator<Item = Case> {
-    let (only, downstream) = (options.only.clone(), options.downstream);
-    let checks = GROUPS.into_iter().flatten();
-    let checks = checks.filter(move |check| only.as_ref().is_none_or(|only| check.is_about(only)));
+    let (only, downstream) = (options.only.clone().unwrap_or_default(), options.downstream);
+    let is_rule = GROUPS.into_iter().flatten().any(|check| check.proves(&only));
+    let wanted = move |check: &&Check| if is_rule { check.proves(&only) } else { check.mentions(&only) };
+    let checks = GROUPS.into_iter().flatten().filter(wanted);
     let cases = checks.flat_map(|check| {
         let variants: &[_] = match check.clients {
             Clients::Only(Variant::Sotw) => &[Some(Variant::Sotw)],
@@ -162,32 +167,41 @@ pub fn selected(options: &Options) -> impl Iterator<Item = Case> {
     cases.filter(move |case| downstream.is_none() || case.variant.is_none() || case.variant == downstream)
 }
 
-/// Runs one check after another, and says how each went as soon as that is known.
-pub async fn run(options: &Options, mut tell: impl FnMut(&Outcome)) -> anyhow::Result<Report> {
-    let plane = match options.plane {
-        Some(address) => Some(Plane::start(address).await?),
-        None => None,
-    };
+/// Runs the checks in their order, and says how each went as soon as that is known of it and all before it.
+pub async fn run(options: &Options, plane: Option<&Plane>, mut tell: impl FnMut(&Outcome)) -> anyhow::Result<Report> {
     let run = std::process::id();
+    let mut waiting = selected(options).enumerate().map(|(number, case)| {
+        let scene = Scene::new(options, plane, format!("conformance-{number}-{run}"), case.variant);
+        case.run(scene, plane.is_some(), options.clone())
+    });
+    let mut running: VecDeque<_> = waiting.by_ref().take(options.jobs.max(1)).map(tokio::spawn).collect();
     let mut report = Report::default();
-    for (number, case) in selected(options).enumerate() {
-        let start = Instant::now();
-        let scene = Scene::new(options, plane.as_ref(), format!("conformance-{number}-{run}"), case.variant);
-        let verdict = case.verdict(scene, plane.is_some(), options).await;
-        let outcome = Outcome { case, verdict, took: start.elapsed() };
+    while let Some(first) = running.pop_front() {
+        let outcome = first.await?;
         tell(&outcome);
         report.outcomes.push(outcome);
+        running.extend(waiting.next().map(tokio::spawn));
     }
     Ok(report)
 }
 
 impl Check {
-    fn is_about(&self, text: &str) -> bool {
+    fn proves(&self, rule: &str) -> bool {
+        self.rules.split(' ').any(|id| id == rule)
+    }
+
+    fn mentions(&self, text: &str) -> bool {
         self.rules.contains(text) || self.what.contains(text)
     }
 }
 
 impl Case {
+    async fn run(self, scene: Scene, has_plane: bool, options: Options) -> Outcome {
+        let start = Instant::now();
+        let verdict = self.verdict(scene, has_plane, &options).await;
+        Outcome { case: self, verdict, took: start.elapsed() }
+    }
+
     async fn verdict(&self, scene: Scene, has_plane: bool, options: &Options) -> Verdict {
         if self.check.scripted && !has_plane {
             return Verdict::Skipped("needs --plane: it says what upstream has");

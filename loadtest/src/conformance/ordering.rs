@@ -1,3 +1,151 @@
-use super::Check;
+//! Order between types and between clients (spec 8 and 4.7).
 
-pub(super) const CHECKS: &[Check] = &[];
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+
+use super::{Check, EITHER, Scene, scripted};
+use crate::content::{CDS, EDS, Item, RDS};
+use crate::wire::{Client, Held};
+
+pub(super) const CHECKS: &[Check] = &[
+    scripted!("ORD-4", EITHER, "a route never comes before the cluster that it leads to", routes_behind_clusters),
+    scripted!("ORD-7", EITHER, "a client that slept through a move never has a route to nowhere", merged),
+    scripted!("ORD-5 ORD-6", EITHER, "a cluster goes after the route that led to it has moved", removal_last),
+    scripted!("ORD-9", EITHER, "endpoints and routes are answered though no clusters are asked for", no_clusters),
+    scripted!("SOTW-57 SOTW-58", EITHER, "who stops reading delays nobody, and then gets the newest", stalled),
+];
+
+fn route_to(cluster: &str) -> Item {
+    Item::new(RDS, "route", &format!("to {cluster}"))
+}
+
+/// Two clusters with a route to one of them at a time, each so large that a client that does not read stops the server.
+fn large_cluster(name: &str, text: &str) -> Item {
+    Item::eds_cluster(name, &format!("{text} {}", "x".repeat(PADDING)))
+}
+
+/// The route never leads to a cluster that is not there.
+fn leads_somewhere(held: &Held, clusters: &[&str]) -> anyhow::Result<()> {
+    for cluster in clusters {
+        let broken = held.has(&route_to(cluster)) && !held.has_name(CDS, cluster);
+        ensure!(!broken, "the route leads to {cluster}, which is not there; held: {held}");
+    }
+    Ok(())
+}
+
+async fn asks_for_all(scene: &Scene, window: Option<u32>) -> anyhow::Result<Client> {
+    let mut opening = scene.opening();
+    opening.window = window;
+    let mut client = opening.connect().await?;
+    client.want(CDS, &[]);
+    client.want(EDS, &["x", "y"]);
+    client.want(RDS, &["route"]);
+    Ok(client)
+}
+
+async fn starts_at_x(scene: &Scene, window: Option<u32>) -> anyhow::Result<Client> {
+    scene.world.set(&[large_cluster("x", "1"), Item::new(EDS, "x", "1"), route_to("x")]);
+    let mut client = asks_for_all(scene, window).await?;
+    let settled = |held: &Held| held.names(CDS) == ["x"] && held.has_name(EDS, "x") && held.has(&route_to("x"));
+    client.until("a route to x", settled).await?;
+    client.until_quiet(scene.quiet).await?;
+    Ok(client)
+}
+
+/// Takes whatever comes until the client holds it all, looking at the route after each response.
+async fn follows_to(client: &mut Client, patience: Duration, clusters: &[&str], to: &str) -> anyhow::Result<()> {
+    let start = Instant::now();
+    while !(client.held.has(&route_to(to)) && client.held.names(CDS) == [to]) {
+        ensure!(start.elapsed() < patience, "never came to have a route to {to}, and only that; held: {}", client.held);
+        if let Ok(next) = tokio::time::timeout(patience, client.next()).await {
+            let told = next.map_err(|status| anyhow::anyhow!("the stream ended: {status:?}"))??;
+            leads_somewhere(&client.held, clusters)?;
+            client.ack(&told);
+        }
+    }
+    Ok(())
+}
+
+/// From one cluster to the other, in the order that breaks nothing.
+fn move_over(scene: &Scene, from: &str, to: &str, text: &str) {
+    scene.world.set(&[large_cluster(to, text), Item::new(EDS, to, text), route_to(to)]);
+    scene.world.remove(CDS, &[from]);
+}
+
+async fn routes_behind_clusters(scene: Scene) -> anyhow::Result<()> {
+    let mut client = starts_at_x(&scene, None).await?;
+    let (mut from, mut to) = ("x", "y");
+    for round in 0..20 {
+        move_over(&scene, from, to, &round.to_string());
+        follows_to(&mut client, scene.patience, &["x", "y"], to).await?;
+        (from, to) = (to, from);
+    }
+    Ok(())
+}
+
+async fn merged(scene: Scene) -> anyhow::Result<()> {
+    let mut client = starts_at_x(&scene, Some(SMALL_WINDOW)).await?;
+    scene.world.set(&[large_cluster("x", "2")]); // the server is in the middle of this when the client stops reading
+    let steps: [&(dyn Fn() + Sync); 4] = [
+        &|| scene.world.set(&[large_cluster("y", "1")]),
+        &|| scene.world.set(&[Item::new(EDS, "y", "1")]),
+        &|| scene.world.set(&[route_to("y")]),
+        &|| scene.world.remove(CDS, &["x"]),
+    ];
+    for step in steps {
+        tokio::time::sleep(scene.quiet / 8).await;
+        step();
+    }
+    tokio::time::sleep(scene.quiet).await;
+    follows_to(&mut client, scene.patience, &["x", "y"], "y").await
+}
+
+async fn removal_last(scene: Scene) -> anyhow::Result<()> {
+    let mut client = starts_at_x(&scene, None).await?;
+    move_over(&scene, "x", "y", "1");
+    follows_to(&mut client, scene.patience, &["x", "y"], "y").await?;
+    client.until_quiet(scene.quiet).await?;
+    ensure!(client.held.has(&Item::new(EDS, "y", "1")), "it has no endpoints of y: {}", client.held);
+    Ok(())
+}
+
+async fn no_clusters(scene: Scene) -> anyhow::Result<()> {
+    scene.world.set(&[Item::eds_cluster("c", "1"), Item::new(EDS, "c", "1"), Item::new(RDS, "r", "1")]);
+    for (url, name) in [(EDS, "c"), (RDS, "r")] {
+        let mut client = scene.client().await?;
+        client.want(url, &[name]);
+        client.takes(url).await?.sets(&[name])?;
+    }
+    Ok(())
+}
+
+async fn stalled(scene: Scene) -> anyhow::Result<()> {
+    let of = |number: usize| Item::new(CDS, "a", &format!("{number} {}", "x".repeat(PADDING)));
+    scene.world.set(&[of(0)]);
+    let mut opening = scene.opening();
+    opening.window = Some(SMALL_WINDOW);
+    let mut sleeper = opening.connect().await?;
+    sleeper.want(CDS, &[]);
+    sleeper.takes(CDS).await?;
+    let mut reader = scene.client().await?;
+    reader.want(CDS, &[]);
+    reader.takes(CDS).await?;
+    for number in 1..=UPDATES {
+        let start = Instant::now();
+        scene.world.set(&[of(number)]);
+        reader.takes(CDS).await?.has(&of(number))?;
+        ensure!(start.elapsed() < IN_TIME, "update {number} took {:?}", start.elapsed());
+    }
+    let newest = of(UPDATES);
+    let missed = sleeper.until("the newest", |held| held.has(&newest)).await?;
+    ensure!(missed.len() < UPDATES / 4, "{} responses were kept for a client that did not read", missed.len());
+    Ok(())
+}
+
+const PADDING: usize = 40_000;
+/// Less than any response that has a cluster.
+const SMALL_WINDOW: u32 = 4_096;
+const UPDATES: usize = 200;
+/// Much more than one update takes, on a busy machine.
+const IN_TIME: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use weir::proto::discovery::DiscoveryRequest;
 
 use super::{Check, EITHER, SOTW, Scene, scripted};
 use crate::content::{CDS, EDS, Item, LDS};
-use crate::wire::{Heard, Variant};
+use crate::wire::{Heard, Told, Variant};
 
 pub(super) const CHECKS: &[Check] = &[
     scripted!("SOTW-38 SOTW-41 SOTW-43", SOTW, "the document's sequence of wildcards", wildcards),
@@ -195,17 +195,18 @@ async fn stale_names(scene: Scene) -> anyhow::Result<()> {
     scene.world.set(&[Item::new(EDS, "a", "2")]);
     let second = client.told(EDS).await?; // the first was not answered, and that keeps nothing back for ever
     second.sets(&["a"])?;
-    let names = vec!["a".to_owned(), "b".to_owned()];
-    for told in [first, second] {
-        client.send_sotw(DiscoveryRequest {
-            type_url: EDS.into(),
-            version_info: told.version,
-            response_nonce: told.nonce,
-            resource_names: names.clone(),
-            ..Default::default()
-        });
-    }
-    client.told(EDS).await?.sets(&["b"])?;
+    let answer = |told: Told| DiscoveryRequest {
+        type_url: EDS.into(),
+        version_info: told.version,
+        response_nonce: told.nonce,
+        resource_names: vec!["a".into(), "b".into()],
+        ..Default::default()
+    };
+    client.send_sotw(answer(first));
+    let third = client.told(EDS).await?;
+    third.sets(&["b"])?;
+    client.send_sotw(answer(second));
+    client.send_sotw(answer(third));
     client.hears_nothing(scene.quiet, "b was told").await
 }
 

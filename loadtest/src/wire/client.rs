@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use bytes::{BufMut, Bytes};
@@ -227,10 +227,26 @@ impl Client {
         }
     }
 
+    /// Takes and acknowledges what comes of a type, until these names and no others were removed.
+    pub async fn until_removed(&mut self, url: &str, names: &[&str]) -> anyhow::Result<Vec<Told>> {
+        let mut all = Vec::new();
+        loop {
+            let told = self.takes(url).await.with_context(|| format!("{names:?} were never removed"))?;
+            all.push(told);
+            let removed: Vec<_> = all.iter().flat_map(|told| &told.removed).collect();
+            ensure!(removed.iter().all(|name| names.contains(&name.as_str())), "{removed:?} were removed");
+            if removed.len() == names.len() {
+                return Ok(all);
+            }
+        }
+    }
+
     /// Takes and acknowledges whatever comes, until nothing has come for so long.
     pub async fn until_quiet(&mut self, quiet: Duration) -> anyhow::Result<Vec<Told>> {
         let mut all = Vec::new();
+        let start = Instant::now();
         while let Ok(next) = timeout(quiet, self.next()).await {
+            ensure!(start.elapsed() < self.opening.patience, "it does not go quiet; was sent {} responses", all.len());
             let told = next.map_err(|status| anyhow::anyhow!("the stream ended: {status:?}"))??;
             self.ack(&told);
             all.push(told);

@@ -66,6 +66,7 @@ async fn serve(listener: TcpListener, worlds: Worlds) {
     let mut connections = JoinSet::new();
     loop {
         let Ok((socket, _)) = listener.accept().await else { continue };
+        let _ = socket.set_nodelay(true); // the peer may be gone already
         let worlds = worlds.clone();
         connections.spawn(async move {
             let service = service_fn(move |call| {

@@ -61,9 +61,10 @@ impl Told {
 
     /// It has the item, byte for byte.
     pub fn has(&self, item: &Item) -> anyhow::Result<()> {
-        let any = self.entry(&item.name)?.any.as_ref();
-        let same = any.is_some_and(|any| any.value == item.body);
-        ensure!(same, "{} came as {any:?} instead of {:?}", item.name, item.body);
+        let any = self.entry(&item.name)?.any.clone().unwrap_or_default();
+        let start = |body: &Bytes| body.slice(..body.len().min(SHOWN));
+        let (came, due) = (start(&any.value), start(&item.body));
+        ensure!(any.value == item.body, "{} came as {came:?} instead of {due:?}", item.name);
         Ok(())
     }
 
@@ -147,6 +148,9 @@ fn wrapped_entry(wrapper: Resource) -> Entry {
     Entry { name, version: wrapper.version, any: wrapper.resource, wrapped: true }
 }
 
+/// Bytes of a body that a failure shows.
+const SHOWN: usize = 60;
+
 /// What a client that believes its server holds, by message name and name.
 #[derive(Debug, Clone, Default)]
 pub struct Held(BTreeMap<String, BTreeMap<String, Bytes>>);
@@ -164,6 +168,11 @@ impl Held {
 
     pub fn names(&self, url: &str) -> Vec<&str> {
         self.0.get(message_name(url)).map(|set| set.keys().map(String::as_str).collect()).unwrap_or_default()
+    }
+
+    /// Something was said of this type, if only that there is nothing.
+    pub fn is_told_of(&self, url: &str) -> bool {
+        self.0.contains_key(message_name(url))
     }
 
     pub fn has_name(&self, url: &str, name: &str) -> bool {
