@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::ensure;
 use clap::{Parser, Subcommand};
 use weir_loadtest::conformance::{self, Report};
 use weir_loadtest::wire::Plane;
@@ -40,6 +41,7 @@ async fn main() -> ExitCode {
 }
 
 async fn conformance(options: &conformance::Options) -> anyhow::Result<Report> {
+    ensure!(conformance::selected(options).next().is_some(), "no check is about that; --list says what there is");
     let plane = match options.plane {
         Some(address) => Some(Plane::start(address).await?),
         None => None,

@@ -16,12 +16,9 @@ pub(super) const CHECKS: &[Check] = &[
     scripted!("DELTA-10", DELTA, "a name that is asked for again is sent again", asked_again),
     scripted!("DELTA-11", DELTA, "a name is sent also to who says that it has it", stated_name),
     scripted!("DELTA-13", DELTA, "what a client comes with and is gone is removed", stated_and_gone),
-    scripted!(
-        "DELTA-14 XLAT-2",
-        DELTA,
-        "what a client comes with and is current may stay, and the rest is sent",
-        stated
-    ),
+    scripted!("DELTA-12", DELTA, "what a client says later that it came with is not listened to", stated_late),
+    scripted!("DELTA-14 XLAT-2", DELTA, "what a client comes with and has changed is sent", stated),
+    scripted!("DELTA-15", DELTA, "what a client came with and does not ask for is its own business", stated_unasked),
     scripted!("DELTA-23 DELTA-25", DELTA, "leaving a name is answered with nothing", left),
     scripted!("DELTA-24", DELTA, "a name that is left under a wildcard is sent or removed", left_under_star),
     scripted!("DELTA-28 XLAT-10", DELTA, "one changed cluster of a thousand is told alone", one_of_many),
@@ -138,6 +135,34 @@ async fn stated_and_gone(scene: Scene) -> anyhow::Result<()> {
     client.until_removed(CDS, &["old"]).await?;
     client.until("a", |held| held.names(CDS) == ["a"]).await?;
     Ok(())
+}
+
+async fn stated_late(scene: Scene) -> anyhow::Result<()> {
+    scene.world.set(&clusters(&["a"], "1"));
+    let mut client = scene.client().await?;
+    ask(&mut client, CDS, &[], &[]);
+    client.until("a", |held| held.names(CDS) == ["a"]).await?;
+    client.send_delta(DeltaDiscoveryRequest {
+        type_url: CDS.into(),
+        initial_resource_versions: BTreeMap::from([("old".into(), "1".into())]),
+        ..Default::default()
+    });
+    client.hears_nothing(scene.quiet, "only a first request says what a client came with").await
+}
+
+async fn stated_unasked(scene: Scene) -> anyhow::Result<()> {
+    scene.world.set(&[Item::new(EDS, "a", "1")]);
+    let mut client = scene.client().await?;
+    client.send_delta(DeltaDiscoveryRequest {
+        type_url: EDS.into(),
+        resource_names_subscribe: vec!["a".into()],
+        initial_resource_versions: BTreeMap::from([("other".into(), "1".into())]),
+        ..Default::default()
+    });
+    let told = client.takes(EDS).await?;
+    told.sets(&["a"])?;
+    told.removes(&[])?;
+    client.hears_nothing(scene.quiet, "it did not ask for the other").await
 }
 
 async fn stated(scene: Scene) -> anyhow::Result<()> {

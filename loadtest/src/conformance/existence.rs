@@ -9,12 +9,7 @@ use crate::content::{CDS, EDS, Item, LDS};
 use crate::wire::Variant;
 
 pub(super) const CHECKS: &[Check] = &[
-    scripted!(
-        "SOTW-55 SOTW-29",
-        SOTW,
-        "endpoints that do not exist are nothing, and sent when they do",
-        absent_in_sotw
-    ),
+    scripted!("SOTW-55 SOTW-29", SOTW, "what does not exist is not sent until it does", absent_in_sotw),
     scripted!("DELTA-30 DELTA-31", DELTA, "a name that does not exist is removed once, and sent when it does", absent),
     scripted!("XLAT-18", DELTA, "that a name does not exist is told at once to who asks later", absent_for_the_next),
     scripted!("DELTA-32 XLAT-16", EITHER, "what upstream has not spoken of yet is not absent", not_known),
@@ -70,7 +65,8 @@ async fn not_known(scene: Scene) -> anyhow::Result<()> {
 async fn not_reachable(scene: Scene) -> anyhow::Result<()> {
     scene.world.go_down();
     scene.world.set(&[Item::new(EDS, "x", "1"), Item::new(LDS, "l", "1")]);
-    let mut client = scene.client().await?;
+    // Who cannot reach upstream for long tries ever more seldom.
+    let mut client = scene.client().await?.patient(scene.beyond_the_timer());
     client.want(EDS, &["x"]);
     client.want(LDS, &["l"]);
     client.hears_nothing(scene.resource_timer + scene.quiet, "no upstream is in reach").await?;

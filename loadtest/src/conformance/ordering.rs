@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 
 use super::{Check, EITHER, Scene, scripted};
 use crate::content::{CDS, EDS, Item, RDS};
@@ -26,8 +26,8 @@ fn large_cluster(name: &str, text: &str) -> Item {
 }
 
 /// The route never leads to a cluster that is not there.
-fn leads_somewhere(held: &Held, clusters: &[&str]) -> anyhow::Result<()> {
-    for cluster in clusters {
+fn leads_somewhere(held: &Held) -> anyhow::Result<()> {
+    for cluster in ["x", "y"] {
         let broken = held.has(&route_to(cluster)) && !held.has_name(CDS, cluster);
         ensure!(!broken, "the route leads to {cluster}, which is not there; held: {held}");
     }
@@ -54,13 +54,13 @@ async fn starts_at_x(scene: &Scene, window: Option<u32>) -> anyhow::Result<Clien
 }
 
 /// Takes whatever comes until the client holds it all, looking at the route after each response.
-async fn follows_to(client: &mut Client, patience: Duration, clusters: &[&str], to: &str) -> anyhow::Result<()> {
+async fn follows_to(client: &mut Client, patience: Duration, to: &str) -> anyhow::Result<()> {
     let start = Instant::now();
     while !(client.held.has(&route_to(to)) && client.held.names(CDS) == [to]) {
         ensure!(start.elapsed() < patience, "never came to have a route to {to}, and only that; held: {}", client.held);
         if let Ok(next) = tokio::time::timeout(patience, client.next()).await {
             let told = next.map_err(|status| anyhow::anyhow!("the stream ended: {status:?}"))??;
-            leads_somewhere(&client.held, clusters)?;
+            leads_somewhere(&client.held)?;
             client.ack(&told);
         }
     }
@@ -74,14 +74,30 @@ fn move_over(scene: &Scene, from: &str, to: &str, text: &str) {
 }
 
 async fn routes_behind_clusters(scene: Scene) -> anyhow::Result<()> {
-    let mut client = starts_at_x(&scene, None).await?;
-    let (mut from, mut to) = ("x", "y");
-    for round in 0..20 {
-        move_over(&scene, from, to, &round.to_string());
-        follows_to(&mut client, scene.patience, &["x", "y"], to).await?;
-        (from, to) = (to, from);
+    let mut client = starts_at_x(&scene, Some(SMALL_WINDOW)).await?;
+    let moves = async {
+        for number in 1..=MOVES {
+            let (from, to) = if number % 2 == 1 { ("x", "y") } else { ("y", "x") };
+            move_over(&scene, from, to, &format!("move {number}"));
+            tokio::time::sleep(BETWEEN_MOVES).await;
+        }
+    };
+    let last = large_cluster("x", &format!("move {MOVES}"));
+    let reads = async {
+        while !(client.held.has(&last) && client.held.names(CDS) == ["x"] && client.held.has(&route_to("x"))) {
+            let told = client.next().await.map_err(|status| anyhow::anyhow!("the stream ended: {status:?}"))??;
+            leads_somewhere(&client.held)?;
+            client.ack(&told);
+            tokio::time::sleep(BETWEEN_MOVES).await; // it is a slow one
+        }
+        anyhow::Ok(())
+    };
+    let patience = scene.patience + BETWEEN_MOVES * MOVES;
+    let (_, read) = tokio::join!(moves, tokio::time::timeout(patience, reads));
+    match read {
+        Ok(followed) => followed,
+        Err(_) => bail!("it never came to have the last move alone; held: {}", client.held),
     }
-    Ok(())
 }
 
 async fn merged(scene: Scene) -> anyhow::Result<()> {
@@ -98,13 +114,13 @@ async fn merged(scene: Scene) -> anyhow::Result<()> {
         step();
     }
     tokio::time::sleep(scene.quiet).await;
-    follows_to(&mut client, scene.patience, &["x", "y"], "y").await
+    follows_to(&mut client, scene.patience, "y").await
 }
 
 async fn removal_last(scene: Scene) -> anyhow::Result<()> {
     let mut client = starts_at_x(&scene, None).await?;
     move_over(&scene, "x", "y", "1");
-    follows_to(&mut client, scene.patience, &["x", "y"], "y").await?;
+    follows_to(&mut client, scene.patience, "y").await?;
     client.until_quiet(scene.quiet).await?;
     ensure!(client.held.has(&Item::new(EDS, "y", "1")), "it has no endpoints of y: {}", client.held);
     Ok(())
@@ -146,6 +162,8 @@ async fn stalled(scene: Scene) -> anyhow::Result<()> {
 const PADDING: usize = 40_000;
 /// Less than any response that has a cluster.
 const SMALL_WINDOW: u32 = 4_096;
+const MOVES: u32 = 200;
+const BETWEEN_MOVES: Duration = Duration::from_millis(5);
 const UPDATES: usize = 200;
 /// Much more than one update takes, on a busy machine.
 const IN_TIME: Duration = Duration::from_secs(1);

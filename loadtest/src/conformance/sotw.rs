@@ -1,6 +1,7 @@
 //! State of the world towards clients (spec 4). What is told alike in both variants is checked in both.
 
 use anyhow::ensure;
+use prost::Message;
 use weir::proto::discovery::DiscoveryRequest;
 
 use super::{Check, EITHER, SOTW, Scene, scripted};
@@ -11,6 +12,8 @@ pub(super) const CHECKS: &[Check] = &[
     scripted!("SOTW-38 SOTW-41 SOTW-43", SOTW, "the document's sequence of wildcards", wildcards),
     scripted!("SOTW-2", SOTW, "a nonce of another stream makes a first request no stale one", foreign_nonce),
     scripted!("SOTW-3 SOTW-4", SOTW, "names are answered whatever version a client comes with", version_with_names),
+    scripted!("SOTW-6", SOTW, "who comes back with the current version hears of the next change", current_version),
+    scripted!("SOTW-10", SOTW, "a node that is repeated means nothing", repeated_node),
     scripted!("SOTW-20 XLAT-11", SOTW, "one changed cluster is told with all the others", complete_set),
     scripted!("SOTW-21 SOTW-22 DELTA-29", EITHER, "a removed listener is told, and so is the last one", removal),
     scripted!("SOTW-21 SOTW-22 DELTA-29", EITHER, "the same of listeners that were named", named_removal),
@@ -63,6 +66,42 @@ async fn version_with_names(scene: Scene) -> anyhow::Result<()> {
     });
     client.until("a and b", |held| held.names(EDS) == ["a", "b"]).await?;
     Ok(())
+}
+
+async fn current_version(scene: Scene) -> anyhow::Result<()> {
+    scene.world.set(&[Item::new(CDS, "a", "1"), Item::new(CDS, "b", "1")]);
+    let mut before = scene.client().await?;
+    before.want(CDS, &[]);
+    let version_info = before.takes(CDS).await?.version;
+    let mut client = scene.client().await?;
+    client.send_sotw(DiscoveryRequest { type_url: CDS.into(), version_info, ..Default::default() });
+    for told in client.until_quiet(scene.quiet).await? {
+        told.sets(&["a", "b"])?;
+    }
+    scene.world.set(&[Item::new(CDS, "b", "2")]);
+    let told = client.takes(CDS).await?;
+    told.sets(&["a", "b"])?;
+    told.has(&Item::new(CDS, "b", "2"))
+}
+
+async fn repeated_node(scene: Scene) -> anyhow::Result<()> {
+    scene.world.set(&[Item::new(EDS, "a", "1")]);
+    let mut client = scene.client().await?;
+    client.want(EDS, &["a"]);
+    let told = client.told(EDS).await?;
+    for _ in 0..3 {
+        client.send_sotw(DiscoveryRequest {
+            node: Some(scene.node().encode_to_vec().into()),
+            type_url: EDS.into(),
+            version_info: told.version.clone(),
+            response_nonce: told.nonce.clone(),
+            resource_names: vec!["a".into()],
+            ..Default::default()
+        });
+    }
+    client.hears_nothing(scene.quiet, "it has answered").await?;
+    scene.world.set(&[Item::new(EDS, "a", "2")]);
+    client.takes(EDS).await?.has(&Item::new(EDS, "a", "2"))
 }
 
 async fn complete_set(scene: Scene) -> anyhow::Result<()> {

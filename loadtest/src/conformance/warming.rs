@@ -8,12 +8,7 @@ use crate::content::{CDS, EDS, Item};
 use crate::wire::Client;
 
 pub(super) const CHECKS: &[Check] = &[
-    scripted!(
-        "SOTW-33 DELTA-45 XLAT-32",
-        EITHER,
-        "endpoints follow a changed cluster, and cost upstream nothing",
-        follow
-    ),
+    scripted!("SOTW-33 DELTA-45 XLAT-32", EITHER, "endpoints follow a changed cluster at no cost upstream", follow),
     scripted!("SOTW-33", SOTW, "they do so once when they are asked for as well", follow_when_asked),
     scripted!("SOTW-34", SOTW, "endpoints asked for again without need are not sent", no_need),
 ];
