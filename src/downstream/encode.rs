@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn delta_46_and_delta_49_what_goes_beside_resources_reads_back() {
+    fn delta_39_delta_46_and_delta_49_what_goes_beside_resources_reads_back() {
         let name = |name: &str| Name::from(name);
         let error = Arc::new(NamedError { code: 14, message: "later".into() });
         let ttl = Duration::from_millis(90_500);

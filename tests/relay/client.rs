@@ -57,7 +57,7 @@ impl Client {
     pub async fn connect_to(address: SocketAddr, variant: Variant, path: &str) -> Option<Self> {
         let path: PathAndQuery = path.parse().unwrap();
         let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.ok()?;
-        let mut grpc = Grpc::new(channel);
+        let mut grpc = Grpc::new(channel).max_decoding_message_size(64 << 20);
         grpc.ready().await.ok()?;
         Some(match variant {
             Variant::Sotw => {

@@ -13,24 +13,25 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use weir::proto::discovery::DeltaDiscoveryRequest;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use weir::protocol::session::Variant;
 
-use crate::client::{PATIENCE, node};
+use crate::client::{Client, PATIENCE, node};
 use crate::plane::Plane;
 use crate::{BOTH, CDS, EDS, Relay, TWO, get, relay, say};
 
 const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
-type Body = StreamBody<std::pin::Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, hyper::Error>> + Send>>>;
+pub(super) type Body =
+    StreamBody<std::pin::Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, hyper::Error>> + Send>>>;
 
-struct Connection {
+pub(super) struct Connection {
     sender: SendRequest<Body>,
     driver: tokio::task::JoinHandle<hyper::Result<()>>,
 }
 
 impl Connection {
-    async fn open(relay: &Relay) -> Self {
+    pub async fn open(relay: &Relay) -> Self {
         let socket = tokio::net::TcpStream::connect(relay.address).await.unwrap();
         let mut builder = http2::Builder::new(TokioExecutor::new());
         // As many as it likes before it has seen what it may.
@@ -39,7 +40,7 @@ impl Connection {
         Self { sender, driver: tokio::spawn(connection) }
     }
 
-    fn stream(
+    pub fn stream(
         &mut self,
     ) -> (mpsc::UnboundedSender<Bytes>, impl Future<Output = hyper::Result<http::Response<Incoming>>> + use<>) {
         let (requests, out) = mpsc::unbounded_channel();
@@ -112,6 +113,51 @@ async fn a_stalled_readers_unsubscribe_and_half_close_are_seen_behind_ten_megaby
     clients(&relay, "the unsubscription is seen", |report| names_of_eds(report) == Some(0)).await;
     drop(requests);
     clients(&relay, "the half-close is seen", |report| report.as_array().unwrap().is_empty()).await;
+}
+
+#[tokio::test]
+async fn sotw_57_a_reader_that_stalls_through_a_thousand_updates_delays_nobody_and_gets_the_newest_at_last() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut connection = Connection::open(&relay).await;
+    let (requests, response) = connection.stream();
+    requests.send(everything()).unwrap();
+    let mut reader = Client::connect(relay.address, Variant::Delta).await;
+    reader.ask(CDS, &["first"], Some("web"));
+    let streams = [plane.stream().await, plane.stream().await]; // one of `*`, one of the name
+    clients(&relay, "both ask", |report| report.as_array().unwrap().len() == 2).await;
+    let content = "x".repeat(120);
+    let names: Vec<_> = (0..30_000).map(|number| format!("cluster-{number:06}")).collect();
+    let many: Vec<_> = names.iter().map(|name| (name.as_str(), content.as_str())).collect();
+    streams.iter().for_each(|stream| say(stream, "0", &[], &many, &[]));
+    let mut unread = response.await.unwrap().into_body(); // megabytes are on their way, and nobody reads them
+
+    let updates = async {
+        for round in 1..=1_000 {
+            let round = round.to_string();
+            streams.iter().for_each(|stream| say(stream, &round, &[], &[("first", &round)], &[]));
+            assert_eq!(reader.told().await.set, ["first"]);
+        }
+    };
+    tokio::time::timeout(PATIENCE, updates).await.expect("the other reader is held up");
+
+    let (mut buffer, mut told) = (BytesMut::new(), Vec::new());
+    while told.last().is_none_or(|content| content != b"1000") {
+        let frame = tokio::time::timeout(PATIENCE, unread.frame()).await.expect("the newest does not come");
+        buffer.extend_from_slice(&frame.unwrap().unwrap().into_data().unwrap());
+        while let Some(message) = unframed(&mut buffer) {
+            let resources = DeltaDiscoveryResponse::decode(message).unwrap().resources.into_iter();
+            let bodies =
+                resources.filter(|resource| resource.name == "first").map(|resource| resource.resource.unwrap());
+            told.extend(bodies.map(|body| body.value[10..].to_vec())); // behind the name and the tag of the content
+        }
+    }
+    assert!(told.len() <= 3, "told of {} of a thousand states that it did not read", told.len());
+}
+
+fn unframed(buffer: &mut BytesMut) -> Option<Bytes> {
+    let length = u32::from_be_bytes(buffer.get(1..5)?.try_into().unwrap()) as usize;
+    (buffer.len() >= 5 + length).then(|| buffer.split_to(5 + length).freeze().slice(5..))
 }
 
 #[tokio::test]

@@ -22,7 +22,9 @@ use plane::{Plane, Stream};
 use tonic::Code;
 use weir::app::App;
 use weir::config::Config;
-use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
+use weir::proto::discovery::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
+};
 use weir::proto::{Any, Request, Response};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::session::Variant;
@@ -128,7 +130,7 @@ fn protocol_of(variant: Variant) -> &'static str {
 const TWO: [(&str, &str); 2] = [("a", "1"), ("b", "1")];
 
 #[tokio::test]
-async fn all_four_translations_tell_each_client_what_it_needs_and_survive_the_loss_of_upstream() {
+async fn up_32_all_four_translations_tell_each_client_what_it_needs_and_survive_the_loss_of_upstream() {
     each_translation(|up, down| changes_and_an_outage(up, down, Faults::NONE)).await;
 }
 
@@ -176,6 +178,46 @@ async fn changes_and_an_outage(up: Variant, down: Variant, faults: Faults) {
         Variant::Sotw => assert_eq!(told.set, ["b"]),
         Variant::Delta => assert_eq!((told.set.len(), told.removed.as_slice()), (0, ["a".to_owned()].as_slice())),
     }
+}
+
+#[tokio::test]
+async fn xlat_3_an_upstream_version_says_nothing_of_the_content() {
+    each_translation(|up, down| async move {
+        let mut plane = Plane::start(&BOTH).await;
+        let relay = relay(plane.address, protocol_of(up)).await;
+        let mut client = Client::connect(relay.address, down).await;
+        client.ask(CDS, &[], Some("web"));
+        let stream = plane.stream().await;
+        say(&stream, "1", &TWO, &TWO, &[]);
+        let told = client.told().await;
+        client.ack(CDS, &[], &told);
+        say(&stream, "1", &[("a", "1"), ("b", "2")], &[("b", "2")], &[]);
+        let told = client.told().await;
+        assert!(told.set.contains(&"b".to_owned()), "other bytes under the same version: {told:?}");
+        client.ack(CDS, &[], &told);
+        for version in ["2", "3"] {
+            say(&stream, version, &[("a", "1"), ("b", "2")], &[("a", "1"), ("b", "2")], &[]);
+        }
+        client.hears_nothing(Duration::from_millis(300)).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn xlat_36_without_upstream_a_new_grpc_client_is_sent_to_its_next_server() {
+    let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let relay = relay(nobody, "").await;
+    let [mut grpc, mut envoy] =
+        [Client::connect(relay.address, Variant::Sotw).await, Client::connect(relay.address, Variant::Sotw).await];
+    envoy.ask(CDS, &["a"], Some("web"));
+    let Client::Sotw(requests, _) = &grpc else { unreachable!() };
+    let node =
+        weir::proto::node::Node { cluster: "web".into(), user_agent_name: "gRPC Go".into(), ..Default::default() };
+    let node = Some(prost::Message::encode_to_vec(&node).into());
+    let (type_url, resource_names) = (CDS.into(), vec!["a".into()]);
+    requests.send(DiscoveryRequest { node, type_url, resource_names, ..Default::default() }).unwrap();
+    assert_eq!(grpc.ended().await, Code::Unavailable, "and not one reply before");
+    envoy.hears_nothing(Duration::from_millis(300)).await;
 }
 
 #[tokio::test]
@@ -262,6 +304,28 @@ async fn trn_16_a_response_of_twelve_megabytes_reaches_the_client() {
         received += client.told().await.set.len(); // in pieces of some 2 MiB (DELTA-48)
     }
     assert_eq!(received, names.len());
+    let mut whole = Client::connect(relay.address, Variant::Sotw).await;
+    whole.ask(CDS, &[], Some("web"));
+    assert_eq!(whole.told().await.set.len(), names.len(), "in one piece");
+}
+
+#[tokio::test]
+async fn trn_16_a_first_request_of_six_megabytes_is_read() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    let Client::Delta(requests, _) = &client else { unreachable!() };
+    let stated = (0..100_000).map(|number| (format!("cluster-{number:06}"), "v".repeat(40))).collect();
+    let request = DeltaDiscoveryRequest {
+        node: client::node("web"),
+        type_url: CDS.into(),
+        initial_resource_versions: stated,
+        ..Default::default()
+    };
+    requests.send(request).unwrap();
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    assert_eq!(client.told().await.set, ["a", "b"]);
 }
 
 async fn get(address: SocketAddr, path: &str) -> String {

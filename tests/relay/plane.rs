@@ -20,6 +20,8 @@ use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::proto::{Request, Response};
 use weir::protocol::session::Variant;
 
+use crate::client::PATIENCE;
+
 pub struct Plane {
     pub address: SocketAddr,
     pub streams: mpsc::UnboundedReceiver<Stream>,
@@ -46,7 +48,7 @@ impl Plane {
     }
 
     pub async fn stream(&mut self) -> Stream {
-        self.streams.recv().await.unwrap()
+        tokio::time::timeout(PATIENCE, self.streams.recv()).await.expect("the relay opens no stream").unwrap()
     }
 
     /// Closes the listener and every connection.
@@ -59,7 +61,8 @@ impl Plane {
 
 impl Stream {
     pub async fn request(&mut self) -> Request {
-        self.requests.recv().await.expect("the relay ended the stream")
+        let request = tokio::time::timeout(PATIENCE, self.requests.recv()).await.expect("the relay asks for nothing");
+        request.expect("the relay ended the stream")
     }
 
     pub fn respond(&self, response: &Response) {

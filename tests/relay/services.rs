@@ -9,7 +9,6 @@ use tonic_prost::ProstCodec;
 
 use super::client::node;
 use super::*;
-use weir::proto::discovery::DiscoveryRequest;
 use weir::protocol::session::Variant::{Delta, Sotw};
 
 /// Service, the end of its methods' names, type, and whether there is more than delta.
@@ -130,23 +129,46 @@ async fn trn_12_a_client_without_a_node_is_served_where_that_is_the_policy() {
 }
 
 #[tokio::test]
-async fn trn_11_and_trn_13_the_node_comes_once_and_many_streams_have_the_same() {
+async fn trn_11_the_node_comes_once_with_a_request_of_any_type() {
     let plane = Plane::start(&BOTH).await;
     let relay = relay(plane.address, "").await;
     tokio::spawn(give_a(plane));
-    let mut clients = Vec::new();
-    for _ in 0..3 {
+    for (first, second) in [(CDS, EDS), (EDS, CDS)] {
         let mut client = Client::connect(relay.address, Delta).await;
-        client.ask(CDS, &["a"], Some("web"));
+        client.ask(first, &["a"], Some("web"));
         assert_eq!(client.told().await.set, ["a"]);
-        client.ask(EDS, &["a"], None);
+        client.ask(second, &["a"], None);
         assert_eq!(client.told().await.set, ["a"], "for the node of the first request");
-        clients.push(client);
     }
-    drop(clients.remove(1));
-    for client in &mut clients {
-        client.ask(EDS, &["a"], None);
-        assert_eq!(client.told().await.set, ["a"], "the others go on");
+}
+
+#[tokio::test]
+async fn trn_13_streams_of_one_node_id_each_have_names_of_their_own() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut clients = Vec::new();
+    for name in ["a", "b", "c"] {
+        let client = Client::connect(relay.address, Delta).await;
+        client.ask(CDS, &[name], Some("web"));
+        clients.push((name, client));
+    }
+    let all_ask = |clients: usize| {
+        super::driver::clients(&relay, "all that are there ask", move |report| {
+            let report = report.as_array().unwrap();
+            report.len() == clients && report.iter().all(|client| client["types"][0]["names"] == 1)
+        })
+    };
+    all_ask(3).await;
+    let stream = plane.stream().await;
+    for version in ["1", "2", "3"] {
+        say(&stream, version, &[], &["a", "b", "c"].map(|name| (name, version)), &[]);
+        for (name, client) in &mut clients {
+            assert_eq!(client.told().await.set, [*name], "version {version}");
+        }
+        if version == "2" {
+            clients.remove(1); // the others go on
+            all_ask(2).await;
+        }
     }
 }
 
@@ -184,33 +206,57 @@ async fn up_21_one_clients_refusal_does_not_go_upstream() {
         for client in &mut clients {
             assert!(client.told().await.set.contains(&"b".to_owned()));
         }
+        let Request::Delta(answer) = stream.request().await else { unreachable!() };
+        assert_eq!((answer.response_nonce.as_str(), answer.error_detail), ("2", None), "nothing came in between");
     }
 }
 
 #[tokio::test]
-async fn wire_2_and_wire_9_bodies_pass_byte_for_byte() {
+async fn wire_2_bodies_pass_byte_for_byte() {
     let mut plane = Plane::start(&BOTH).await;
     let relay = relay(plane.address, "").await;
     let mut client = Client::connect(relay.address, Delta).await;
     client.ask(CDS, &["a"], Some("web"));
     let stream = plane.stream().await;
-    // A field that nobody knows, a number out of any range, and two entries where older definitions have one.
-    let value =
-        [cluster("a", "1").value.as_ref(), &[0xf8, 0xff, 0x03, 0xff, 0xff, 0x7f], b"\x12\x01x\x12\x01y"].concat();
+    // A field that nobody knows, and a number out of any range.
+    let value = [cluster("a", "1").value.as_ref(), &[0xf8, 0xff, 0x03, 0xff, 0xff, 0x7f]].concat();
     let resource = Some(Any { type_url: CDS.into(), value: value.clone().into() });
     let resource = Resource { name: "a".into(), version: "1".into(), resource, ..Default::default() };
     let (type_url, nonce) = (CDS.into(), "1".into());
     let resources = vec![resource];
     stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
     let Client::Delta(_, responses) = &mut client else { unreachable!() };
-    let response = responses.message().await.unwrap().unwrap();
+    let response = tokio::time::timeout(super::client::PATIENCE, responses.message()).await.expect("nothing came");
+    let response = response.unwrap().unwrap();
     assert_eq!(response.resources[0].resource.as_ref().unwrap().value, value);
+}
+
+#[tokio::test]
+async fn type_4_and_wire_9_a_collection_goes_wrapped_under_its_name_with_all_its_entries() {
+    const COLLECTION: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpointCollection";
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut client = Client::connect(relay.address, Sotw).await;
+    client.ask(COLLECTION, &["both"], Some("web"));
+    let stream = plane.stream().await;
+    // Two entries, where older definitions have one.
+    let any = Any { type_url: COLLECTION.into(), value: b"\x0a\x03\x0a\x01x\x0a\x03\x0a\x01y".as_slice().into() };
+    let resource =
+        Resource { name: "both".into(), version: "1".into(), resource: Some(any.clone()), ..Default::default() };
+    let (type_url, nonce, resources) = (COLLECTION.into(), "1".into(), vec![resource]);
+    stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
+    let Client::Sotw(_, responses) = &mut client else { unreachable!() };
+    let response = tokio::time::timeout(super::client::PATIENCE, responses.message()).await.expect("nothing came");
+    let outer = response.unwrap().unwrap().resources.remove(0);
+    assert!(outer.type_url.ends_with(weir::xds::WRAPPER_TYPE));
+    let wrapper: Resource = prost::Message::decode(outer.value).unwrap();
+    assert_eq!((wrapper.name.as_str(), wrapper.resource), ("both", Some(any)));
 }
 
 #[tokio::test]
 async fn trn_19_whoever_was_taken_on_is_answered_before_the_relay_goes() {
     let plane = Plane::start(&BOTH).await;
-    let config = config(plane.address, "", "views: {key: [cluster]}\ndrain: {grace: 10s, spread: 100ms}\n");
+    let config = config(plane.address, "", "views: {key: [cluster]}\ndrain: {grace: 10s, spread: 50ms}\n");
     let (stop, stopped) = oneshot::channel::<()>();
     let relay = run(App::bind(config).await.unwrap(), async move { drop(stopped.await) });
     let (give, given) = oneshot::channel::<()>();
@@ -229,9 +275,13 @@ async fn trn_19_whoever_was_taken_on_is_answered_before_the_relay_goes() {
         seated.count() == 50
     })
     .await;
+    let mut connection = super::driver::Connection::open(&relay).await;
+    let mut knock = async || connection.stream().1.await.is_ok();
+    assert!(knock().await);
     stop.send(()).unwrap();
-    let gone = async { while Client::try_connect(relay.address, Delta).await.is_some() {} };
-    tokio::time::timeout(super::client::PATIENCE, gone).await.expect("the relay still takes clients on");
+    let gone = async { while Client::try_connect(relay.address, Delta).await.is_some() || knock().await {} };
+    tokio::time::timeout(Duration::from_secs(5), gone).await.expect("the relay still takes clients on");
+    tokio::time::sleep(Duration::from_millis(200)).await; // each stream's turn has come
     give.send(()).unwrap();
     for client in &mut clients {
         assert_eq!(client.told().await.set, ["a"], "nobody is sent away without an answer");

@@ -21,8 +21,9 @@ fn delta_18_the_doc_sequence_of_wildcards() {
     bench.set(CDS, &[("a", "3"), ("b", "3")]);
     assert_eq!(bench.said(client), ["C a"], "only the name is left");
     bench.delta(client, CDS, &[], &["a"]);
+    bench.delta(client, CDS, &[], &[]);
     bench.set(CDS, &[("a", "4"), ("b", "4")]);
-    assert_eq!(bench.said(client), [""; 0]);
+    assert_eq!(bench.said(client), [""; 0], "and an empty request does not bring the wildcard back");
 }
 
 #[test]
@@ -36,20 +37,37 @@ fn delta_20_everything_asked_for_and_left_in_one_breath_is_nothing() {
 #[test]
 fn delta_6_and_delta_10_a_refused_resource_comes_again_only_when_asked_for() {
     let mut bench = warm();
-    let client = bench.client(Variant::Delta);
-    bench.delta(client, CDS, &["a"], &[]);
-    bench.said(client);
-    let nack = DeltaDiscoveryRequest {
-        type_url: CDS.into(),
-        response_nonce: "1".into(),
-        error_detail: refusal(13),
-        ..Default::default()
-    };
-    bench.request(client, Request::Delta(nack));
-    bench.later(60_000);
-    assert_eq!(bench.said(client), [""; 0]);
-    bench.delta(client, CDS, &["a"], &[]);
-    assert_eq!(bench.said(client), ["C a"], "DELTA-10");
+    for (name, told) in [("a", "C a"), ("*", "C a,b,c")] {
+        let client = bench.client(Variant::Delta);
+        bench.delta(client, CDS, &[name], &[]);
+        bench.said(client);
+        let nack = DeltaDiscoveryRequest {
+            type_url: CDS.into(),
+            response_nonce: "1".into(),
+            error_detail: refusal(13),
+            ..Default::default()
+        };
+        bench.request(client, Request::Delta(nack));
+        bench.later(60_000);
+        assert_eq!(bench.said(client), [""; 0]);
+        bench.delta(client, CDS, &[name], &[]);
+        assert_eq!(bench.said(client), [told]);
+    }
+}
+
+#[test]
+fn delta_10_what_is_asked_for_again_is_sent_again_though_it_was_acknowledged() {
+    let mut bench = warm();
+    for (name, told) in [("a", "C a"), ("*", "C a,b,c")] {
+        let client = bench.client(Variant::Delta);
+        bench.delta(client, CDS, &[name], &[]);
+        assert_eq!(bench.said(client), [told]);
+        let ack = DeltaDiscoveryRequest { type_url: CDS.into(), response_nonce: "1".into(), ..Default::default() };
+        bench.request(client, Request::Delta(ack));
+        assert_eq!(bench.said(client), [""; 0]);
+        bench.delta(client, CDS, &[name], &[]);
+        assert_eq!(bench.said(client), [told], "it may have forgotten");
+    }
 }
 
 #[test]
@@ -78,8 +96,16 @@ fn delta_3_a_subscription_counts_whatever_its_nonce() {
         response_nonce: "bogus".into(),
         ..Default::default()
     };
-    bench.request(client, Request::Delta(request));
+    bench.request(client, Request::Delta(request.clone()));
     assert_eq!(bench.said(client), ["C b"]);
+    bench.set(EDS, &[("b", "2")]);
+    assert_eq!(bench.said(client), ["C b"]);
+    for (nonce, name) in [("1", "a"), ("99", "c")] {
+        let (response_nonce, resource_names_subscribe) = (nonce.into(), vec![name.into()]);
+        let request = DeltaDiscoveryRequest { response_nonce, resource_names_subscribe, ..request.clone() };
+        bench.request(client, Request::Delta(request));
+        assert_eq!(bench.said(client), [format!("C {name}")], "nonce {nonce} is not the last");
+    }
 }
 
 #[test]
@@ -89,6 +115,10 @@ fn delta_30_delta_31_and_delta_32_absence_is_told_on_evidence_and_is_not_final()
     bench.delta(client, EDS, &["missing"], &[]);
     bench.later(100_000);
     assert_eq!(bench.said(client), [""; 0], "unknown is not absent");
+    bench.unit.on_source(false, true);
+    bench.publish();
+    bench.delta(client, EDS, &["asked for during an outage"], &[]);
+    assert_eq!(bench.said(client), [""; 0], "and out of reach is not absent either");
     bench.remove(EDS, "missing");
     assert_eq!(bench.said(client), ["C  -missing"]);
     bench.set(EDS, &[("missing", "1")]);
@@ -144,6 +174,25 @@ fn delta_13_and_delta_15_what_is_gone_since_is_removed_and_what_is_not_asked_for
     let named = bench.client(Variant::Delta);
     bench.request(named, request(&["a"]));
     assert_eq!(bench.said(named), ["C a"], "nothing is said of old");
+    let by_name = bench.client(Variant::Delta);
+    bench.request(by_name, request(&["a", "old"]));
+    assert_eq!(bench.said(by_name), ["C a"]);
+    bench.remove(CDS, "old");
+    assert_eq!(bench.said(by_name), ["C  -old"], "asked for, and known to be gone now");
+}
+
+#[test]
+fn delta_21_a_client_that_holds_all_of_it_is_told_so() {
+    let mut bench = warm();
+    let (first, again) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
+    bench.delta(first, CDS, &[], &[]);
+    let held = bench.poll(first).unwrap().resources;
+    let initial_resource_versions =
+        held.iter().map(|resource| (resource.name.to_string(), resource.full.to_string())).collect();
+    let request = DeltaDiscoveryRequest { type_url: CDS.into(), initial_resource_versions, ..Default::default() };
+    bench.request(again, Request::Delta(request));
+    assert_eq!(bench.said(again), ["C "], "its start waits for an answer");
+    assert_eq!(bench.said(again), [""; 0]);
 }
 
 #[test]

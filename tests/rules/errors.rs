@@ -141,6 +141,8 @@ fn xlat_36_a_new_grpc_client_without_hope_is_ended_and_others_wait() {
     bench.sotw(served, EDS, &["b"], "");
     bench.set(EDS, &[("b", "1")]);
     assert_eq!(bench.said(served), ["C b"]);
+    bench.sotw(served, EDS, &["c"], "1");
+    assert_eq!(bench.said(served), [""; 0]);
     bench.unit.on_source(false, true);
     bench.publish();
     assert!(matches!(bench.step(lost), Step::End(End::Unserved)));

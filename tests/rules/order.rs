@@ -4,7 +4,7 @@ use weir::proto::Request;
 use weir::proto::discovery::DeltaDiscoveryRequest;
 use weir::protocol::session::{Client, Variant};
 
-use super::support::{Bench, CDS, EDS, RDS, SDS, text_of};
+use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, text_of};
 use super::warm;
 
 #[test]
@@ -31,6 +31,25 @@ fn sotw_33_and_delta_45_endpoints_follow_a_changed_cluster_though_they_did_not_c
         assert_eq!(bench.said(client), ["C a"], "no ACK has come, and none is waited for");
         bench.later(100_000);
         assert_eq!(bench.said(client), [""; 0], "once (SOTW-34)");
+    }
+}
+
+#[test]
+fn sotw_33_and_delta_45_endpoints_that_came_before_their_cluster_come_again_after_it() {
+    let mut bench = warm();
+    let (sotw, delta) = (bench.client(Variant::Sotw), bench.client(Variant::Delta));
+    bench.sotw(sotw, EDS, &["a"], "");
+    bench.delta(delta, EDS, &["a"], &[]);
+    assert_eq!((bench.said(sotw), bench.said(delta)), (vec!["C a".to_owned()], vec!["C a".to_owned()]));
+    bench.later(1_000);
+    bench.sotw(sotw, CDS, &[], "");
+    bench.delta(delta, CDS, &[], &[]);
+    for id in [sotw, delta] {
+        assert_eq!(bench.said(id), ["C a,b,c"]);
+    }
+    bench.later(100);
+    for id in [sotw, delta] {
+        assert_eq!(bench.said(id), ["C a"], "it warms the cluster with what comes after it");
     }
 }
 
@@ -133,7 +152,8 @@ fn ord_4_a_route_never_overtakes_the_cluster_that_came_before_it() {
             bench.set(EDS, &[("y", &content)]);
             bench.set(RDS, &[("a", &content)]);
             if round % 7 == 0 {
-                bench.later(3_000); // a slow client, that never answers
+                // A slow client, that never answers for clusters, now and then sooner than they are not waited for any more.
+                bench.later(if round % 2 == 0 { 3_000 } else { 100 });
                 while let Some(reply) = bench.poll(client) {
                     let newest = |name: &str| {
                         let resource = reply.resources.iter().find(|resource| resource.name.as_str() == name);
@@ -142,6 +162,9 @@ fn ord_4_a_route_never_overtakes_the_cluster_that_came_before_it() {
                     match text_of(&reply).split_at(1).0 {
                         "C" => clusters_told = newest("y").unwrap_or(clusters_told),
                         _ => assert!(newest("a").is_none_or(|route| route <= clusters_told), "{variant:?} {round}"),
+                    }
+                    if variant == Variant::Sotw && text_of(&reply).starts_with('R') {
+                        bench.sotw(client, RDS, &["a"], &reply.nonce.to_string());
                     }
                 }
             }
@@ -193,6 +216,22 @@ fn ord_7_and_ord_5_what_is_merged_is_the_union_first_and_the_removal_last() {
         }
         assert_eq!(heard, told, "{variant:?}");
     }
+}
+
+#[test]
+fn ord_5_what_is_gone_goes_after_what_pointed_at_it() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    for (url, name) in [(CDS, "*"), (EDS, "a"), (LDS, "*"), (RDS, "a")] {
+        bench.delta(client, url, &[name], &[]);
+    }
+    bench.said(client);
+    for url in [CDS, EDS, LDS, RDS] {
+        bench.remove(url, "a");
+    }
+    let told: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();
+    let types: Vec<_> = told.iter().map(|reply| reply.kind.name().rsplit('.').next().unwrap()).collect();
+    assert_eq!(types, ["Listener", "RouteConfiguration", "Cluster", "ClusterLoadAssignment"]);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The relay as a server of the state of the world (spec section 4).
 
+use prost::Message;
 use weir::proto::Request;
 use weir::proto::discovery::DiscoveryRequest;
+use weir::proto::node::Node;
 use weir::protocol::session::{Answer, Client, Variant};
 use weir::protocol::unit::Fact;
 
@@ -30,9 +32,34 @@ fn sotw_39_and_sotw_40_an_empty_list_is_everything_only_where_that_is_the_custom
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, EDS, &[], "");
     assert_eq!(bench.said(client), [""; 0], "not for endpoints");
-    let grpc = bench.add(Client { grpc: true, ..Client::plain(Variant::Sotw) });
-    bench.sotw(grpc, LDS, &[], "");
-    assert_eq!(bench.said(grpc), [""; 0], "not for gRPC");
+    for agent in ["gRPC Go", "gRPC C-core", "grpc-java"] {
+        let grpc = bench.add(of_node(agent, &[]));
+        bench.sotw(grpc, LDS, &[], "");
+        assert_eq!(bench.said(grpc), [""; 0], "not for {agent}");
+    }
+    let envoy = bench.add(of_node("envoy", &[]));
+    bench.sotw(envoy, LDS, &[], "");
+    assert_eq!(bench.said(envoy), ["L a,b,c"]);
+}
+
+fn of_node(agent: &str, features: &[&str]) -> Client {
+    let client_features = features.iter().map(ToString::to_string).collect();
+    let node = Node { user_agent_name: agent.into(), client_features, ..Node::default() };
+    Client::of_node(&node.encode_to_vec(), Variant::Sotw, None)
+}
+
+#[test]
+fn sotw_48_and_sotw_50_a_client_that_reads_wrappers_need_not_run_ttls() {
+    for feature in
+        ["xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw", "envoy.config.resource-in-sotw"]
+    {
+        let client = of_node("gRPC Go", &[feature]);
+        assert!(client.wrappers && !client.ttl, "{feature}");
+    }
+    for feature in ["xds.config.supports-resource-ttl", "envoy.config.supports-resource-ttl"] {
+        assert!(of_node("envoy", &[feature]).ttl, "{feature}");
+    }
+    assert!(!of_node("envoy", &[]).wrappers);
 }
 
 #[test]
@@ -41,6 +68,10 @@ fn sotw_2_a_nonce_from_another_stream_is_no_answer() {
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, CDS, &[], "77");
     assert_eq!(bench.said(client), ["C a,b,c"]);
+    bench.sotw(client, EDS, &["a"], "77");
+    assert_eq!(bench.said(client), ["C a"]);
+    bench.sotw(client, EDS, &["a", "b"], "77");
+    assert_eq!(bench.said(client), ["C b"], "nor does it hide what is asked for");
 }
 
 #[test]
@@ -53,6 +84,14 @@ fn sotw_26_and_sotw_28_an_added_name_is_answered_also_when_it_was_told_before() 
     assert_eq!(bench.said(client), [""; 0]);
     bench.sotw(client, EDS, &["a", "b"], "1");
     assert_eq!(bench.said(client), ["C b"]);
+    bench.sotw(client, EDS, &["a", "b", "c"], "2");
+    assert_eq!(bench.said(client), ["C c"]);
+    for (names, told, nonce) in [(["a"].as_slice(), "L a", ""), (&["a", "b"], "L a,b", "4"), (&["a"], "L a", "5")] {
+        bench.sotw(client, LDS, names, nonce);
+        assert_eq!(bench.said(client), [told]);
+    }
+    bench.sotw(client, LDS, &["a", "b"], "6");
+    assert_eq!(bench.said(client), ["L a,b"], "of a full-state type all of it");
 }
 
 #[test]
@@ -68,6 +107,22 @@ fn sotw_45_a_stale_request_still_carries_its_names() {
     assert_eq!(bench.said(client), ["C b"], "nonce 1 is old, and b is new");
     bench.sotw(client, EDS, &["a", "b"], "2");
     assert_eq!(bench.said(client), [""; 0], "b is served exactly once");
+}
+
+#[test]
+fn sotw_45_a_stale_request_is_no_answer_to_the_latest_reply() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Sotw);
+    bench.sotw(client, EDS, &["a"], "");
+    bench.said(client);
+    bench.later(600);
+    bench.set(EDS, &[("a", "2")]);
+    assert_eq!(bench.said(client), ["C a"]);
+    bench.set(EDS, &[("a", "3")]);
+    bench.sotw(client, EDS, &["a"], "1");
+    assert_eq!(bench.said(client), [""; 0], "the second is still out");
+    bench.sotw(client, EDS, &["a"], "2");
+    assert_eq!(bench.said(client), ["C a"]);
 }
 
 #[test]
@@ -89,24 +144,30 @@ fn sotw_46_a_change_waits_for_the_answer_to_the_last_and_not_for_ever() {
 
 #[test]
 fn sotw_12_and_sotw_14_a_refusal_is_an_error_detail_and_is_not_argued_with() {
-    let mut bench = warm();
-    let client = bench.client(Variant::Sotw);
-    bench.sotw(client, CDS, &[], "");
-    bench.said(client);
-    let nack = DiscoveryRequest {
-        type_url: CDS.into(),
-        response_nonce: "1".into(),
-        version_info: "the new one, or any".into(),
-        error_detail: refusal(3),
-        ..Default::default()
-    };
-    let now = bench.now;
-    let answer = bench.sessions.get_mut(&client).unwrap().on_request(Request::Sotw(nack), now);
-    assert_eq!(answer, Some(Answer::Nack { nonce: 1, stale: false }));
-    bench.later(60_000);
-    assert_eq!(bench.said(client), [""; 0], "the same content is not sent again");
-    bench.set(CDS, &[("a", "2")]);
-    assert_eq!(bench.said(client), ["C a,b,c"], "a change is (SOTW-15)");
+    for (url, names, told) in [(CDS, [].as_slice(), "C a,b,c"), (EDS, &["a"], "C a")] {
+        let mut bench = warm();
+        let client = bench.client(Variant::Sotw);
+        bench.sotw(client, url, names, "");
+        let new = bench.poll(client).unwrap().version.to_string();
+        let mut answer = |nonce: &str, version_info: &str, error_detail| {
+            let resource_names = names.iter().map(ToString::to_string).collect();
+            let (type_url, response_nonce, version_info) = (url.into(), nonce.into(), version_info.into());
+            let request =
+                DiscoveryRequest { type_url, response_nonce, version_info, error_detail, ..Default::default() };
+            let request = Request::Sotw(DiscoveryRequest { resource_names, ..request });
+            let now = bench.now;
+            let answer = bench.sessions.get_mut(&client).unwrap().on_request(request, now);
+            bench.later(60_000);
+            assert_eq!(bench.said(client), [""; 0], "the same content is not sent again");
+            bench.set(url, &[("a", &format!("changed after {nonce}"))]);
+            assert_eq!(bench.said(client), [told], "a change is (SOTW-15)");
+            answer
+        };
+        let stale = false;
+        assert_eq!(answer("1", &new, refusal(3)), Some(Answer::Nack { nonce: 1, stale }), "with the new version");
+        assert_eq!(answer("2", "an old one", refusal(13)), Some(Answer::Nack { nonce: 2, stale }));
+        assert_eq!(answer("3", "an old one", None), Some(Answer::Ack { nonce: 3, stale }), "no error, no refusal");
+    }
 }
 
 #[test]
@@ -159,6 +220,10 @@ fn sotw_57_a_client_that_stopped_reading_delays_nobody_and_gets_the_newest_at_la
         bench.delta(id, CDS, &[], &[]);
         bench.said(id);
     }
+    bench.delta(stalled, EDS, &["a"], &[]);
+    bench.set(CDS, &[("b", "2")]);
+    bench.said(reader);
+    assert!(bench.poll(stalled).is_some(), "it stops reading in the middle of something");
     for round in 0..1_000 {
         bench.set(CDS, &[("a", &round.to_string())]);
         bench.later(10);
@@ -167,7 +232,7 @@ fn sotw_57_a_client_that_stopped_reading_delays_nobody_and_gets_the_newest_at_la
     let reply = bench.poll(stalled).unwrap();
     assert_eq!(reply.resources.len(), 1);
     assert!(reply.resources[0].body.bytes().ends_with(b"999"));
-    assert!(bench.poll(stalled).is_none());
+    assert_eq!(bench.said(stalled), ["C a"], "and its endpoints");
 }
 
 #[test]
@@ -207,6 +272,14 @@ fn sotw_4_a_version_on_a_first_request_does_not_say_which_names_are_held() {
     let second = bench.client(Variant::Sotw);
     bench.request(second, come_back(EDS, &version, &["a", "b"]));
     assert_eq!(bench.said(second), ["C a,b"]);
+    for (url, told) in [(EDS, "C a,b"), (CDS, "C a,b")] {
+        let first = bench.client(Variant::Sotw);
+        bench.sotw(first, url, &["a", "b"], "");
+        let version = bench.poll(first).unwrap().version.to_string();
+        let again = bench.client(Variant::Sotw);
+        bench.request(again, come_back(url, &version, &["a", "b"]));
+        assert_eq!(bench.said(again), [told], "it may have dropped b since it was told that version");
+    }
 
     let wildcard = bench.client(Variant::Sotw);
     bench.sotw(wildcard, CDS, &[], "");
@@ -235,7 +308,7 @@ fn sotw_16_a_type_that_is_never_answered_delays_no_other_and_itself_a_bounded_ti
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, EDS, &["b"], "");
     bench.sotw(client, CDS, &[], "");
-    bench.said(client);
+    assert_eq!(bench.said(client), ["C a,b,c", "C b"]);
     bench.sotw(client, CDS, &[], "1");
     bench.set(CDS, &[("a", "2")]);
     assert_eq!(bench.said(client), ["C a,b,c"], "clusters at once, though endpoints were not acknowledged");

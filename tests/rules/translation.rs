@@ -56,6 +56,15 @@ fn xlat_19_what_was_dropped_is_not_served_from_memory() {
     assert_eq!(bench.said(client), [""; 0], "what it was then may not be what it is");
     bench.set(EDS, &[("x", "new")]);
     assert_eq!(bench.said(client), ["C x"]);
+    bench.delta(client, CDS, &["*"], &[]);
+    bench.whole(CDS, &[("old", "1")]);
+    assert_eq!(bench.said(client), ["C old"]);
+    bench.delta(client, CDS, &[], &["*"]);
+    bench.later(30_000);
+    bench.delta(client, CDS, &["*"], &[]);
+    assert_eq!(bench.said(client), [""; 0], "nor the set that it was");
+    bench.whole(CDS, &[("new", "1")]);
+    assert_eq!(bench.said(client), ["C new"]);
 }
 
 #[test]
@@ -93,19 +102,39 @@ fn xlat_12_a_set_that_comes_in_pieces_is_told_when_it_has_been_quiet() {
         bench.later(100);
         assert_eq!(bench.said(client), [""; 0]);
     }
-    bench.later(400);
+    bench.later(399);
+    assert_eq!(bench.said(client), [""; 0], "500 ms from the last piece, not from the first");
+    bench.later(1);
     assert_eq!(bench.said(client), ["C a,b,c"]);
+}
+
+#[test]
+fn xlat_12_a_set_that_was_cut_off_is_not_whole_by_waiting() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Sotw);
+    bench.sotw(client, CDS, &[], "");
+    let piece = |bench: &mut Bench, name: &str| {
+        bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, name, "1"));
+        bench.apply(vec![Fact::Piece { kind: bench.kind(CDS), flawed: false }]);
+    };
+    piece(&mut bench, "a");
+    bench.apply(vec![Fact::Interrupted { kind: bench.kind(CDS) }]);
+    bench.later(100_000);
+    assert_eq!(bench.said(client), [""; 0], "the rest was on its way");
+    piece(&mut bench, "b");
+    bench.later(500);
+    assert_eq!(bench.said(client), ["C a,b"]);
 }
 
 #[test]
 fn xlat_13_what_was_said_to_a_name_is_not_seen_by_the_wildcard() {
     let mut bench = Bench::new();
     let (named, everything) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
-    bench.delta(named, CDS, &["a"], &[]);
+    bench.delta(named, CDS, &["a", "b"], &[]);
     bench.delta(everything, CDS, &["*"], &[]);
     bench.whole(CDS, &[("b", "1")]);
     bench.give(CDS, "a", "1", |_| {});
-    assert_eq!(bench.said(named), ["C a"]);
+    assert_eq!(bench.said(named), ["C a"], "and what was said to the wildcard is no answer to b");
     assert_eq!(bench.said(everything), ["C b"]);
 }
 
@@ -115,8 +144,12 @@ fn xlat_16_no_evidence_no_absence() {
     let (delta, sotw) = (bench.client(Variant::Delta), bench.client(Variant::Sotw));
     bench.delta(delta, EDS, &["a", "new"], &[]);
     bench.sotw(sotw, CDS, &["a", "b", "c"], "");
-    bench.said(delta);
-    bench.said(sotw);
+    let everything = [Variant::Sotw, Variant::Delta].map(|variant| bench.client(variant));
+    bench.sotw(everything[0], CDS, &[], "");
+    bench.delta(everything[1], CDS, &["*"], &[]);
+    for id in [delta, sotw].into_iter().chain(everything) {
+        bench.said(id);
+    }
     bench.unit.on_source(false, true); // out of reach
     bench.apply(vec![Fact::Interrupted { kind: bench.kind(CDS) }]); // the stream closed
     for code in [14, 13, 2] {
@@ -124,7 +157,9 @@ fn xlat_16_no_evidence_no_absence() {
         bench.trouble(CDS, "a", code);
     }
     bench.later(100_000);
-    assert_eq!((bench.said(delta), bench.said(sotw)), (vec![], vec![]));
+    for id in [delta, sotw].into_iter().chain(everything) {
+        assert_eq!(bench.said(id), [""; 0]);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Streams, methods and what a request is about (spec sections 1 to 3).
 
 use weir::proto::Request;
-use weir::proto::discovery::{DiscoveryRequest, ResourceLocator, resource::CacheControl};
+use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator, resource::CacheControl};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{BadRequest, Client, End, Fetched, Step, Variant};
 use weir::protocol::unit::SessionId;
@@ -155,6 +155,16 @@ fn wire_14_locators_are_names() {
     let request = DiscoveryRequest { type_url: CDS.into(), resource_locators: vec![locator], ..Default::default() };
     bench.request(client, Request::Sotw(request));
     assert_eq!(bench.said(client), ["C a"]);
+    let client = bench.client(Variant::Delta);
+    let locators = || vec![ResourceLocator { name: "a".into(), ..Default::default() }];
+    let request = || DeltaDiscoveryRequest { type_url: CDS.into(), ..Default::default() };
+    let on = DeltaDiscoveryRequest { resource_locators_subscribe: locators(), ..request() };
+    bench.request(client, Request::Delta(on));
+    assert_eq!(bench.said(client), ["C a"]);
+    let off = DeltaDiscoveryRequest { resource_locators_unsubscribe: locators(), ..request() };
+    bench.request(client, Request::Delta(off));
+    bench.set(CDS, &[("a", "2")]);
+    assert_eq!(bench.said(client), [""; 0]);
 }
 
 #[test]

@@ -119,6 +119,19 @@ fn up_12_another_variant_starts_from_nothing() {
     bench.upstream.streams()[0].speak(Variant::Sotw);
     bench.open();
     assert_eq!(bench.requests(0), ["C [] v n with node"]);
+    bench.end(0);
+    bench.upstream.streams()[0].speak(Variant::Delta);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C +[] -[] {a:} n with node"], "not the 7 of the time before");
+
+    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerRules::default());
+    bench.respond(0, sotw(CDS, &["a"], "7"));
+    for (variant, request) in [(Variant::Delta, "C +[] -[] {a:} n with node"), (Variant::Sotw, "C [] v n with node")] {
+        bench.end(0);
+        bench.upstream.streams()[0].speak(variant);
+        bench.open();
+        assert_eq!(bench.requests(0), [request]);
+    }
 }
 
 #[test]

@@ -52,6 +52,27 @@ fn up_24_a_name_never_received_is_not_deleted_by_an_older_answer() {
 }
 
 #[test]
+fn xlat_16_what_cannot_be_read_and_a_passing_trouble_are_no_absence() {
+    let mut bench = asked(Variant::Delta, EDS, &["a", "b"], ServerRules::default());
+    bench.respond(0, delta(EDS, &["a"], &[], "1"));
+    assert_eq!(bench.respond(0, delta(EDS, &["a", "a", "b", "b"], &[], "2")), [""; 0], "both are named twice");
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
+    let mut bench = asked(Variant::Sotw, LDS, &["a", "b"], ServerRules::default());
+    bench.respond(0, sotw(LDS, &["a", "b"], "1"));
+    assert_eq!(bench.respond(0, sotw(LDS, &["a", "a", "b"], "2")), ["Named b set"]);
+    let mut bench = asked(Variant::Sotw, LDS, &["*"], ServerRules::default());
+    bench.respond(0, sotw(LDS, &["a", "b"], "1"));
+    assert_eq!(bench.respond(0, sotw(LDS, &["a", "a"], "2")), ["flawed piece"], "no whole set without b");
+    for code in [14, 13, 2] {
+        let mut bench = asked(Variant::Delta, EDS, &["a"], ServerRules::default());
+        let Response::Delta(mut response) = delta(EDS, &[], &[], "1") else { unreachable!() };
+        response.resource_errors = error(code);
+        assert_eq!(bench.respond(0, Response::Delta(response)), [format!("a error {code}")], "of a name never held");
+        assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
+    }
+}
+
+#[test]
 fn up_35_up_36_and_up_37_silence_means_something_only_once_the_request_is_written() {
     let mut bench = Bench::new(Variant::Sotw);
     bench.want(EDS, "a", true);
@@ -219,7 +240,7 @@ fn heartbeat_in_sotw(version: &str) {
 }
 
 #[test]
-fn delta_22_and_delta_29_a_removal_of_what_was_asked_for_by_alias_reaches_the_alias() {
+fn delta_22_delta_29_and_delta_39_a_removal_of_what_was_asked_for_by_alias_reaches_the_alias() {
     let vhds = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
     let mut bench = asked(Variant::Delta, vhds, &["r/alias", "r/plain"], ServerRules::default());
     let aliased = wrapped(vhds, "r/host", "1", |resource| resource.aliases = vec!["r/alias".into()]);

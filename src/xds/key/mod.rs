@@ -261,8 +261,11 @@ mod tests {
         let other = Node { metadata: Some(object([("tenant", text("b")), ("zone", text("z"))])), ..envoy("1") };
         assert_ne!(key_of(&envoy("1")), key_of(&other));
         let by_zone = KeyRule::of(vec![KeyField::MetadataPath(vec!["zone".into()])]);
-        let keys = [envoy("1"), other].map(|node| by_zone.key(&node.encode_to_vec()).unwrap());
+        let keys = [envoy("1"), other.clone()].map(|node| by_zone.key(&node.encode_to_vec()).unwrap());
         assert_eq!(keys[0], keys[1]);
+        let by_tenant = KeyRule::of(vec![KeyField::MetadataPath(vec!["tenant".into()])]);
+        let keys = [envoy("1"), other].map(|node| by_tenant.key(&node.encode_to_vec()).unwrap());
+        assert_ne!(keys[0], keys[1]);
     }
 
     #[test]
@@ -312,7 +315,9 @@ mod tests {
         assert_ne!(plain, with(&["envoy.lb.does_not_support_overprovisioning", "unheard.of"]), "KEY-10");
         let shown = Node::decode(ttl.upstream_node()).unwrap().client_features;
         assert!(!shown.contains(&"envoy.config.supports-resource-ttl".to_owned()), "not as the client spelt it");
-        assert!(shown.contains(&RELAY_MARKER.to_owned()));
+        for own in ["xds.config.resource-in-sotw", "xds.config.supports-resource-ttl", RELAY_MARKER] {
+            assert!(shown.contains(&own.to_owned()), "{own}: what the relay can read, whoever asks");
+        }
     }
 
     #[test]
