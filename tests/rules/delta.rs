@@ -71,22 +71,6 @@ fn delta_10_what_is_asked_for_again_is_sent_again_though_it_was_acknowledged() {
 }
 
 #[test]
-fn delta_10_what_is_asked_for_again_is_sent_again() {
-    let mut bench = warm();
-    let client = bench.client(Variant::Delta);
-    bench.delta(client, EDS, &["a", "b"], &[]);
-    bench.delta(client, CDS, &["*"], &[]);
-    assert_eq!(bench.said(client), ["C a,b,c", "C a,b"]);
-    for (url, again, told) in [(EDS, "a", "C a"), (CDS, "*", "C a,b,c")] {
-        let ack = DeltaDiscoveryRequest { type_url: url.into(), response_nonce: "1".into(), ..Default::default() };
-        bench.request(client, Request::Delta(ack));
-        assert_eq!(bench.said(client), [""; 0]);
-        bench.delta(client, url, &[again], &[]);
-        assert_eq!(bench.said(client), [told], "it may have forgotten");
-    }
-}
-
-#[test]
 fn delta_3_a_subscription_counts_whatever_its_nonce() {
     let mut bench = warm();
     let client = bench.client(Variant::Delta);
