@@ -28,7 +28,7 @@ pub struct App {
 impl App {
     pub async fn bind(config: Config) -> anyhow::Result<Self> {
         let connector = AdsConnector::new(config.server).context("upstream.servers[0].uri")?;
-        let views = Arc::new(Views::new(config.views, Arc::new(connector)));
+        let views = Arc::new(Views::new(config.views, vec![Arc::new(connector)]));
         let mut listeners = Vec::new();
         for address in config.listen {
             listeners.push(bind(address).await?);

@@ -10,6 +10,7 @@ use super::{Config, Fault};
 use crate::downstream::{self, DrainTimes};
 use crate::protocol::limits::Limits;
 use crate::protocol::session::Variant;
+use crate::protocol::sources::Plan;
 use crate::protocol::upstream::ServerRules;
 use crate::relay::ViewsOptions;
 use crate::upstream::AdsServer;
@@ -54,7 +55,7 @@ impl Checker {
             table,
             access,
             limits,
-            server: rules,
+            plan: Plan::single(server.variant.unwrap_or(Variant::Delta), rules),
         };
         let views_idle = views_idle.unwrap_or(VIEWS_IDLE);
         Some(Config { listen, admin: admin.flatten(), server, views, views_idle, downstream, drain })

@@ -8,5 +8,6 @@ pub mod ladder;
 pub mod limits;
 pub mod moment;
 pub mod session;
+pub mod sources;
 pub mod unit;
 pub mod upstream;

@@ -7,11 +7,18 @@ use tokio::task::JoinHandle;
 
 use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
+use crate::protocol::sources::StreamId;
+
+/// Which of the unit's streams it is, and which of those that were opened for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkId {
+    pub stream: StreamId,
+    pub serial: u64,
+}
 
 /// One upstream stream to be kept open, through all its reconnects.
 pub struct Link {
-    /// Which of the unit's streams it is.
-    pub at: usize,
+    pub id: LinkId,
     /// The variant to begin with; a server that does not speak it is spoken to in the other.
     pub variant: Option<Variant>,
     pub reports: mpsc::Sender<LinkReport>,
@@ -19,7 +26,7 @@ pub struct Link {
 
 #[derive(Debug)]
 pub struct LinkReport {
-    pub at: usize,
+    pub id: LinkId,
     pub event: LinkEvent,
 }
 

@@ -4,13 +4,15 @@
 
 mod clock;
 mod link;
+mod links;
 mod owner;
 mod published;
+mod report;
 mod seat;
 mod views;
 
 pub use clock::Clock;
-pub use link::{Connector, Link, LinkEvent, LinkReport};
-pub use owner::UnitReport;
+pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
+pub use report::UnitReport;
 pub use seat::{Seat, SeatReport};
 pub use views::{Refused, Views, ViewsOptions, Visit};

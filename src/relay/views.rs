@@ -11,14 +11,16 @@ use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::link::SharedConnector;
-use super::owner::{Command, Links, Owner, UnitReport};
+use super::links::Links;
+use super::owner::{Command, Owner};
 use super::published::Published;
+use super::report::UnitReport;
 use super::seat::{Place, Seat, SeatReport};
 use crate::proto::Request;
 use crate::protocol::limits::Limits;
 use crate::protocol::session::{Client, Identity, Session, Variant};
+use crate::protocol::sources::{Plan, Sources};
 use crate::protocol::unit::{SessionId, Unit};
-use crate::protocol::upstream::{ServerRules, Upstream};
 use crate::xds::{Access, BodyStore, KeyRule, SharingKey, TypeTable};
 
 pub struct Views {
@@ -27,8 +29,8 @@ pub struct Views {
     access: Access,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
-    server: Arc<ServerRules>,
-    connector: SharedConnector,
+    plan: Arc<Plan>,
+    connectors: Arc<[SharedConnector]>,
     store: Arc<Mutex<BodyStore>>,
     clock: Clock,
     most: usize,
@@ -68,7 +70,7 @@ pub struct ViewsOptions {
     pub table: TypeTable,
     pub access: Access,
     pub limits: Limits,
-    pub server: ServerRules,
+    pub plan: Plan,
 }
 
 /// Who comes, and for what.
@@ -81,16 +83,17 @@ pub struct Visit {
 }
 
 impl Views {
-    pub fn new(options: ViewsOptions, connector: SharedConnector) -> Self {
-        let ViewsOptions { rule, serve_without_node, most, table, access, limits, server } = options;
+    /// With a connector for each server of the plan.
+    pub fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
+        let ViewsOptions { rule, serve_without_node, most, table, access, limits, plan } = options;
         Self {
             rule: Arc::new(rule),
             serve_without_node,
             access,
             table: Arc::new(table),
             limits: Arc::new(limits),
-            server: Arc::new(server),
-            connector,
+            plan: Arc::new(plan),
+            connectors: connectors.into(),
             store: Arc::default(),
             clock: Clock::starting_now(),
             most,
@@ -169,13 +172,13 @@ impl Views {
         let published = Arc::new(Published::new(limits.clone()));
         let (sender, commands) = mpsc::channel(1024);
         let idle_since: Arc<Mutex<Option<Instant>>> = Arc::default();
-        let variant = self.connector.variant().unwrap_or(Variant::Delta);
         let owner = Owner {
             key: key.to_string(),
             made_from: key.parts(&self.rule).into_iter().map(|(field, value)| (field.to_string(), value)).collect(),
             unit: Unit::new(table.clone(), limits.clone()),
-            upstream: Upstream::new(variant, key.upstream_node(), self.server.clone(), table, limits),
-            connector: self.connector.clone(),
+            sources: Sources::new(self.plan.clone(), key.upstream_node(), table, limits),
+            connectors: self.connectors.clone(),
+            standings: Default::default(),
             published: published.clone(),
             store: self.store.clone(),
             clock: self.clock,

@@ -84,7 +84,7 @@ impl AdsConnector {
             let unspoken = !end.answered && end.status.code() == Code::Unimplemented && self.server.variant.is_none();
             let reason = format!("{:?}: {}", end.status.code(), end.status.message());
             let ended =
-                LinkReport { at: link.at, event: LinkEvent::Ended { reason, answered: end.answered || unspoken } };
+                LinkReport { id: link.id, event: LinkEvent::Ended { reason, answered: end.answered || unspoken } };
             if link.reports.send(ended).await.is_err() {
                 return; // the owner is gone
             }
@@ -148,10 +148,10 @@ where
     let (sender, receiver) = mpsc::channel(16);
     let opened = LinkEvent::Opened { variant, requests: sender };
     // Told before the server has said anything: many servers send no headers until they have a first request.
-    if link.reports.send(LinkReport { at: link.at, event: opened }).await.is_err() {
+    if link.reports.send(LinkReport { id: link.id, event: opened }).await.is_err() {
         return gone();
     }
-    let alive = LinkReport { at: link.at, event: LinkEvent::SignOfLife };
+    let alive = LinkReport { id: link.id, event: LinkEvent::SignOfLife };
     let probe = probe(grpc.clone(), link.reports.clone(), alive);
     let requests = ReceiverStream::new(receiver).filter_map(wire.inner);
     let path = PathAndQuery::from_static(wire.path);
@@ -187,7 +187,7 @@ async fn listen<R>(
         Err(status) => return End { answered: false, status },
     };
     let gone = || End { answered: true, status: Status::cancelled("the owner is gone") };
-    if link.reports.send(LinkReport { at: link.at, event: LinkEvent::SignOfLife }).await.is_err() {
+    if link.reports.send(LinkReport { id: link.id, event: LinkEvent::SignOfLife }).await.is_err() {
         return gone();
     }
     let mut answered = false;
@@ -196,7 +196,7 @@ async fn listen<R>(
             Ok(Some(response)) => {
                 answered = true;
                 let event = LinkEvent::Response(Box::new(wrap(response)));
-                if link.reports.send(LinkReport { at: link.at, event }).await.is_err() {
+                if link.reports.send(LinkReport { id: link.id, event }).await.is_err() {
                     return gone();
                 }
             }

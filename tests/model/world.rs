@@ -313,7 +313,7 @@ impl World {
             let wanted = Entry::Wanted { kind, name, on: change.on };
             rig.gated.entry(kind).and_modify(|gated| gated.push(wanted.clone()));
             rig.log.push(wanted);
-            rig.upstream.want(change);
+            rig.upstream.want(change, false);
         }
         self.send_requests(key);
         if publish {

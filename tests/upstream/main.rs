@@ -42,7 +42,7 @@ impl Bench {
 
     fn want(&mut self, url: &str, name: &str, on: bool) {
         let wanted = if name == "*" { Wanted::Star } else { Wanted::Name(name.into()) };
-        self.upstream.want(InterestChange { kind: self.table.resolve(url), wanted, on });
+        self.upstream.want(InterestChange { kind: self.table.resolve(url), wanted, on }, false);
     }
 
     fn open(&mut self) {

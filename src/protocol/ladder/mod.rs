@@ -95,11 +95,19 @@ impl Ladder {
         }
     }
 
-    /// The server whose word counts.
+    /// The server whose word counts, once it has said one.
     pub fn active(&self) -> Option<usize> {
         match self.standing {
             Standing::Active(at) => Some(at),
             _ => None,
+        }
+    }
+
+    /// The server whose silence counts too (row 17). That of a fallback server which never answered does not (FB-28).
+    pub fn heard(&self) -> Option<usize> {
+        match self.standing {
+            Standing::Trying(0) => Some(0),
+            _ => self.active(),
         }
     }
 

@@ -89,6 +89,13 @@ impl Interest {
         self.changes.push(InterestChange { kind: kind.clone(), wanted: wanted.clone(), on: true });
     }
 
+    pub fn all(&self) -> impl Iterator<Item = (&Type, Wanted)> {
+        self.types.iter().flat_map(|(kind, of)| {
+            let star = of.star.iter().map(|_| Wanted::Star);
+            star.chain(of.names.keys().cloned().map(Wanted::Name)).map(move |wanted| (kind, wanted))
+        })
+    }
+
     pub fn is_any(&self) -> bool {
         !self.types.is_empty()
     }

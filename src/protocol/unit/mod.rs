@@ -49,6 +49,15 @@ pub enum Fact {
     Interrupted { kind: Type },
 }
 
+/// Who says something: a server by its place in the plan, and its rank in the list of the authority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Source {
+    pub server: u16,
+    pub rank: u8,
+    /// What a server of higher rank gave is not deleted because this one lacks it.
+    pub holds_missing: bool,
+}
+
 /// What a complete set does not delete although it lacks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
@@ -99,6 +108,8 @@ pub struct Unit {
     /// Types whose `*` shelf changed since the last publication.
     changed_stars: BTreeSet<Type>,
     dirty: bool,
+    /// Who says what is being applied.
+    source: Source,
     /// Upstream answers a name that is asked for once more (UP-17).
     repeats: bool,
     unreachable: bool,
@@ -117,6 +128,7 @@ impl Unit {
             wakes: BTreeMap::new(),
             changed_stars: BTreeSet::new(),
             dirty: false,
+            source: Source::default(),
             repeats: false,
             unreachable: false,
             table,
@@ -126,6 +138,11 @@ impl Unit {
 
     /// Applies one response whole.
     pub fn apply(&mut self, facts: Vec<Fact>, now: Moment) {
+        self.apply_from(Source::default(), facts, now);
+    }
+
+    pub fn apply_from(&mut self, source: Source, facts: Vec<Fact>, now: Moment) {
+        self.source = source;
         for fact in self.gate.pass(facts) {
             self.apply_one(fact, now);
         }
@@ -181,6 +198,28 @@ impl Unit {
         Wakes(std::mem::take(&mut self.wakes))
     }
 
+    /// Everything that is to be asked of a server that is opened now, with whether the answer is known from another (FB-4).
+    pub fn wanted(&self) -> impl Iterator<Item = (&Type, Wanted, bool)> {
+        self.interest.all().map(|(kind, wanted)| {
+            let cached = self.is_cached(kind, &wanted);
+            (kind, wanted, cached)
+        })
+    }
+
+    /// Whether a value, absence, or trouble is known; of `*`, whether a set has come at all.
+    pub fn is_cached(&self, kind: &Type, wanted: &Wanted) -> bool {
+        let shelf = |class| self.shelves.get(&(kind.clone(), class));
+        match wanted {
+            Wanted::Star => shelf(Class::Star).is_some_and(|shelf| shelf.fill != Fill::Cold),
+            Wanted::Name(name) => shelf(Class::Named).is_some_and(|shelf| shelf.get(name).is_some()),
+        }
+    }
+
+    /// The members of a `*` set that is held.
+    pub fn star_names(&self, kind: &Type) -> impl Iterator<Item = &Name> {
+        self.shelves.get(&(kind.clone(), Class::Star)).into_iter().flat_map(Shelf::here)
+    }
+
     /// Whether anybody wants anything, or did until lately.
     pub fn is_wanted(&self) -> bool {
         self.interest.is_any()
@@ -227,6 +266,7 @@ impl Unit {
             let names = shelf.expired(now).into_iter();
             names.map(|name| (kind.clone(), *class, name)).collect::<Vec<_>>()
         };
+        self.source = Source::default(); // time is of nobody's rank
         for (kind, class, name) in self.shelves.iter().flat_map(expired).collect::<Vec<_>>() {
             self.remove(&kind, class, &name, now);
             if class == Class::Named {
@@ -284,8 +324,8 @@ impl Unit {
             self.set(kind, Class::Named, key.clone(), resource.clone(), now);
         }
         self.prefetch_endpoints(kind, &resource, now);
-        let seq = self.seq.next();
-        let taken = self.shelf(kind, class).set(class, key.clone(), resource, seq, now);
+        let (seq, source) = (self.seq.next(), self.source);
+        let taken = self.shelf(kind, class).set(class, key.clone(), resource, source, seq, now);
         self.taken(taken, kind, class, key, seq);
     }
 
@@ -296,9 +336,13 @@ impl Unit {
     }
 
     fn remove(&mut self, kind: &Type, class: Class, key: &Name, now: Moment) {
-        let seq = self.seq.next();
+        let (seq, source) = (self.seq.next(), self.source);
         let limits = self.limits.clone();
         let shelf = self.shelf(kind, class);
+        let higher = |entry: &Entry| source.holds_missing && entry.source.rank < source.rank;
+        if shelf.get(key).is_some_and(higher) {
+            return;
+        }
         // A `*` shelf has no use for the absence of what it never held; a name is remembered as absent (XLAT-18).
         let changed = match class {
             Class::Star => shelf.remove(key, seq, now),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rpds::{HashTrieMapSync, QueueSync, RedBlackTreeMapSync};
 
+use super::Source;
 use super::lives::Lives;
 use super::state::{Class, NamedError, Seq};
 use crate::protocol::limits::Limits;
@@ -38,6 +39,8 @@ pub struct Entry {
     pub expires: Option<Moment>,
     /// The last time that it was given a TTL, or none.
     pub refreshed: Seq,
+    /// Who gave it.
+    pub source: Source,
 }
 
 /// What taking a resource over came to.
@@ -189,7 +192,15 @@ impl Shelf {
     }
 
     /// Whether anything that a client can see differs (I5). A TTL is no part of that.
-    pub(super) fn set(&mut self, class: Class, name: Name, resource: Arc<Resource>, seq: Seq, now: Moment) -> Taken {
+    pub(super) fn set(
+        &mut self,
+        class: Class,
+        name: Name,
+        resource: Arc<Resource>,
+        source: Source,
+        seq: Seq,
+        now: Moment,
+    ) -> Taken {
         let before = self.entries.get(&name);
         let mut body_changed = seq;
         let mut lives = Lives::beginning(seq);
@@ -199,6 +210,12 @@ impl Shelf {
                 // was told is in error has to come again to be well.
                 let awaited = class == Class::Named && resource.do_not_cache();
                 let wanted_again = awaited || entry.error.is_some();
+                if held.full == resource.full && entry.source != source {
+                    // The same from another server: nothing has happened, but whose it is (FB-24).
+                    let entry = Entry { source, ..entry.clone() };
+                    self.entries.insert_mut(name.clone(), entry);
+                    return self.set(class, name, resource, source, seq, now);
+                }
                 if held.full == resource.full && !wanted_again {
                     let mortal = held.ttl.is_some() || resource.ttl.is_some();
                     return if mortal { self.refresh(&name, resource.ttl, seq, now) } else { Taken::Unchanged };
@@ -223,7 +240,7 @@ impl Shelf {
         let presence = Presence::Here(resource);
         self.entries.insert_mut(
             name,
-            Entry { changed: seq, body_changed, lives, presence, error: None, expires, refreshed: seq },
+            Entry { changed: seq, body_changed, lives, presence, error: None, expires, refreshed: seq, source },
         );
         Taken::Changed
     }
@@ -232,7 +249,7 @@ impl Shelf {
     pub(super) fn live_on(&mut self, name: &Name, ttl: Option<Duration>, seq: Seq, now: Moment) -> Taken {
         match self.entries.get(name).map(|entry| entry.presence.clone()) {
             Some(Presence::Gone(Some(last))) if last.ttl.is_some() => {
-                self.set(Class::Star, name.clone(), Arc::new(last.with_ttl(ttl)), seq, now)
+                self.set(Class::Star, name.clone(), Arc::new(last.with_ttl(ttl)), Source::default(), seq, now)
             }
             _ => self.refresh(name, ttl, seq, now),
         }
@@ -271,6 +288,7 @@ impl Shelf {
             error: None,
             expires: None,
             refreshed: Seq::ZERO,
+            source: Source::default(),
         });
         if entry.error.as_ref().is_some_and(|(_, known)| *known == error) {
             return false;
@@ -369,6 +387,7 @@ impl Shelf {
             error: None,
             expires: None,
             refreshed: Seq::ZERO,
+            source: Source::default(),
         };
         self.entries.insert_mut(name.clone(), entry);
     }

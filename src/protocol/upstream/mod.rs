@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 pub use backoff::Backoff;
 pub use rules::ServerRules;
-pub use stream::{Epoch, Stream};
+pub use stream::{Epoch, Stream, TopicSummary};
 
 use super::faults::Fault;
 use super::limits::Limits;
@@ -46,13 +46,14 @@ impl Upstream {
         Self { streams: Vec::new(), placed: BTreeMap::new(), variant, node, rules, table, limits }
     }
 
-    pub fn want(&mut self, change: InterestChange) {
+    /// What is held from another server is asked for as well, and its silence says nothing of it.
+    pub fn want(&mut self, change: InterestChange, held: bool) {
         let class = match change.wanted {
             Wanted::Star => Class::Star,
             Wanted::Name(_) => Class::Named,
         };
         let at = self.place(&change.kind, class);
-        self.streams[at].want(change);
+        self.streams[at].want(change, held);
     }
 
     pub fn streams(&mut self) -> &mut [Stream] {

@@ -13,7 +13,7 @@ use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
-use crate::protocol::unit::{Class, Fact, InterestChange};
+use crate::protocol::unit::{Class, Fact, InterestChange, Unit};
 use crate::xds::{BodyStore, Type, TypeTable};
 
 /// One type on a stream, for reports.
@@ -108,9 +108,21 @@ impl Stream {
         self.topics.values().any(Topic::is_wanted)
     }
 
-    pub fn want(&mut self, change: InterestChange) {
+    pub fn want(&mut self, change: InterestChange, held: bool) {
         let InterestChange { kind, wanted, on } = change;
-        self.topics.entry(kind).or_insert_with(|| Topic::of(&wanted)).want(wanted, on);
+        self.topics.entry(kind).or_insert_with(|| Topic::of(&wanted)).want(wanted, on, held);
+    }
+
+    /// This server's word counts from now on. What others gave of its `*` sets and it does not say is in doubt.
+    pub fn doubt(&mut self, unit: &Unit) {
+        for (kind, topic) in self.topics.iter_mut().filter(|(_, topic)| topic.class == Class::Star) {
+            topic.doubt(unit.star_names(kind));
+        }
+    }
+
+    /// Whether a message of this opening is one of the present.
+    pub fn is_current(&self, epoch: Epoch) -> bool {
+        epoch == self.epoch && self.open
     }
 
     /// The next request, in make-before-break order of types and without waiting for responses (UP-6).

@@ -109,7 +109,7 @@ impl Topic {
         self.star || !self.names.is_empty()
     }
 
-    pub fn want(&mut self, wanted: Wanted, on: bool) {
+    pub fn want(&mut self, wanted: Wanted, on: bool, held: bool) {
         self.changed = true;
         match (wanted, on) {
             (Wanted::Star, true) => {
@@ -130,7 +130,7 @@ impl Topic {
                         if let Some(Standing::Asked { until: Some(until) }) = standing {
                             self.timers.remove(&(until, name.clone()));
                         }
-                        self.names.insert(name, Standing::Asked { until: None });
+                        self.names.insert(name, if held { Standing::Held } else { Standing::Asked { until: None } });
                     }
                 }
             }
@@ -231,6 +231,11 @@ impl Topic {
             _ => None, // those go at once
         };
         sooner(self.confirm_until, sooner(request, self.timers.first().map(|(until, _)| *until)))
+    }
+
+    /// Of these the server has said nothing so far.
+    pub fn doubt<'a>(&mut self, held: impl Iterator<Item = &'a Name>) {
+        self.unconfirmed = held.filter(|name| !self.versions.contains_key(*name)).cloned().collect();
     }
 
     /// The server has begun to say again what it has; what it has not said some time after its last word is gone.

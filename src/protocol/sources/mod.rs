@@ -1,0 +1,331 @@
+//! Where a view's resources come from: a ladder of servers for each authority, and each server once for all that use it (BOOT-9).
+//!
+//! Owns what each server is asked and how far each ladder has come down. Leaves connecting to the edge, and resources to
+//! [`unit`](super::unit). Always: what a server says of an authority counts only while that server is its active one (I6); a
+//! server that is opened is asked for all of it; a move deletes nothing.
+
+mod plan;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+pub use plan::{Authority, AuthorityPlan, Plan, ServerPlan};
+
+use super::ladder::{Ladder, Move, Standing, Surroundings};
+use super::limits::Limits;
+use super::moment::{Moment, sooner};
+use super::session::Variant;
+use super::unit::{Class, Fact, InterestChange, Source, Unit, Wanted};
+use super::upstream::{Epoch, Stream, Upstream};
+use crate::proto::Response;
+use crate::xds::{BodyStore, TypeTable};
+
+/// A stream by the server it goes to and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId {
+    pub server: usize,
+    pub at: usize,
+}
+
+/// Facts of one response, and whose they are.
+#[derive(Debug)]
+pub struct Batch {
+    pub source: Source,
+    pub facts: Vec<Fact>,
+}
+
+#[derive(Debug)]
+pub struct Sources {
+    plan: Arc<Plan>,
+    node: Bytes,
+    servers: Vec<Server>,
+    ladders: BTreeMap<Authority, Ladder>,
+    table: Arc<TypeTable>,
+    limits: Arc<Limits>,
+}
+
+#[derive(Debug, Default)]
+struct Server {
+    /// None while no ladder has it open.
+    upstream: Option<Upstream>,
+    /// Its last attempt failed before anything was heard (FB-2).
+    unreachable: bool,
+}
+
+/// One ladder, for reports.
+#[derive(Debug)]
+pub struct LadderSummary<'a> {
+    pub authority: &'a Authority,
+    pub standing: Standing,
+    pub since: Moment,
+    /// The active server by its place in the plan.
+    pub server: Option<usize>,
+}
+
+impl Sources {
+    pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
+        let servers = plan.servers.iter().map(|_| Server::default()).collect();
+        Self { plan, node, servers, ladders: BTreeMap::new(), table, limits }
+    }
+
+    /// Takes over a change of interest. A name of an authority that is not in the plan is nobody's (BOOT-16).
+    pub fn want(&mut self, change: InterestChange, unit: &Unit, now: Moment) {
+        let authority = authority_of(&change.wanted);
+        let Some(servers) = self.plan.authority(&authority).map(|plan| plan.servers.clone()) else { return };
+        let ladder = self.ladder(&authority);
+        for rung in ladder.open() {
+            if let Some(upstream) = self.servers.get_mut(servers[rung]).and_then(|server| server.upstream.as_mut()) {
+                upstream.want(change.clone(), false);
+            }
+        }
+        if change.on {
+            // Everything else was cached when the ladder stood still, or it would not.
+            let uncached = !unit.is_cached(&change.kind, &change.wanted);
+            self.step(&authority, unit, Some(uncached), |ladder, around| ladder.on_watched(around, now));
+        }
+    }
+
+    /// Closes the servers of authorities of which nothing is wanted any more.
+    pub fn rest(&mut self, unit: &Unit, now: Moment) {
+        let wanted = |authority: &Authority| unit.wanted().any(|(_, wanted, _)| authority_of(&wanted) == *authority);
+        let awake = self.ladders.iter().filter(|(_, ladder)| ladder.standing() != Standing::Idle);
+        let resting: Vec<_> = awake.map(|(authority, _)| authority.clone()).filter(|of| !wanted(of)).collect();
+        for authority in resting {
+            self.step(&authority, unit, None, |ladder, _| ladder.on_idle(now));
+        }
+    }
+
+    pub fn streams(&mut self) -> impl Iterator<Item = (StreamId, &mut Stream)> {
+        self.servers.iter_mut().enumerate().flat_map(|(server, of)| {
+            let streams = of.upstream.iter_mut().flat_map(|upstream| upstream.streams().iter_mut().enumerate());
+            streams.map(move |(at, stream)| (StreamId { server, at }, stream))
+        })
+    }
+
+    pub fn stream(&mut self, id: StreamId) -> Option<&mut Stream> {
+        self.servers.get_mut(id.server)?.upstream.as_mut()?.streams().get_mut(id.at)
+    }
+
+    /// Turns a response into facts for those authorities whose word it is.
+    pub fn on_response(
+        &mut self,
+        id: StreamId,
+        epoch: Epoch,
+        response: Response,
+        store: &mut BodyStore,
+        unit: &Unit,
+        now: Moment,
+    ) -> Vec<Batch> {
+        let Some(stream) = self.stream(id) else { return Vec::new() };
+        if !stream.is_current(epoch) {
+            return Vec::new(); // of an earlier opening
+        }
+        let facts = stream.on_response(epoch, response, store, now);
+        self.servers[id.server].unreachable = false;
+        let usable = facts.iter().any(|fact| matches!(fact, Fact::Set { .. } | Fact::Whole { .. }));
+        self.on_answer(id.server, usable, unit, now);
+        self.counting(id.server, facts)
+    }
+
+    /// A stream has ended. `alone` says that the server has no other that is up.
+    pub fn ended(
+        &mut self,
+        id: StreamId,
+        epoch: Option<Epoch>,
+        answered: bool,
+        alone: bool,
+        unit: &Unit,
+        now: Moment,
+    ) -> Vec<Batch> {
+        let facts = match (self.stream(id), epoch) {
+            (Some(stream), Some(epoch)) => stream.ended(epoch),
+            _ => Vec::new(),
+        };
+        let batches = self.counting(id.server, facts);
+        if !answered && alone {
+            self.servers[id.server].unreachable = true;
+            for (authority, rung) in self.users(id.server) {
+                self.step(&authority, unit, None, |ladder, around| ladder.on_unreachable(rung, around, now));
+            }
+        }
+        batches
+    }
+
+    pub fn on_time(&mut self, unit: &Unit, now: Moment) -> Vec<Batch> {
+        let authorities: Vec<_> = self.ladders.keys().cloned().collect();
+        for authority in authorities {
+            self.step(&authority, unit, None, |ladder, around| ladder.on_time(around, now));
+        }
+        let mut batches = Vec::new();
+        for server in 0..self.servers.len() {
+            let streams = self.servers[server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
+            let facts = streams.flat_map(|stream| stream.on_time(now)).collect();
+            batches.extend(self.counting(server, facts));
+        }
+        batches
+    }
+
+    /// The next time at which something happens by itself, leaving out streams that cannot take requests now.
+    pub fn next_deadline(&mut self, blocked: impl Fn(StreamId) -> bool) -> Option<Moment> {
+        let ladders = self.ladders.values().filter_map(Ladder::next_deadline).min();
+        let streams = self.streams().filter(|(id, _)| !blocked(*id)).filter_map(|(_, stream)| stream.next_deadline());
+        sooner(ladders, streams.min())
+    }
+
+    /// Whether none of the servers for `*` and old-style names can be reached.
+    pub fn is_down(&self) -> bool {
+        self.ladders.get(&Authority::Top).is_some_and(|ladder| ladder.standing() == Standing::Down)
+    }
+
+    /// Whether the server that serves `*` and old-style names gives the same name twice (UP-17).
+    pub fn repeats(&mut self) -> bool {
+        let active = self.ladders.get(&Authority::Top).and_then(Ladder::active);
+        let server = active.map(|rung| self.plan.top.servers[rung]);
+        let upstream = server.and_then(|server| self.servers[server].upstream.as_mut());
+        upstream.is_some_and(|upstream| upstream.streams().iter().all(|stream| stream.variant() == Variant::Delta))
+    }
+
+    pub fn ladders(&self) -> impl Iterator<Item = LadderSummary<'_>> {
+        self.ladders.iter().map(|(authority, ladder)| {
+            let servers = self.plan.authority(authority).map(|plan| &plan.servers);
+            let server = ladder.active().and_then(|rung| servers.map(|servers| servers[rung]));
+            LadderSummary { authority, standing: ladder.standing(), since: ladder.since(), server }
+        })
+    }
+
+    /// One answer counts for every authority that has this server above its own (FB-33).
+    fn on_answer(&mut self, server: usize, usable: bool, unit: &Unit, now: Moment) {
+        for (authority, rung) in self.users(server) {
+            let before = self.ladder(&authority).active();
+            self.step(&authority, unit, None, |ladder, _| ladder.on_answer(rung, usable, now).1);
+            if self.ladder(&authority).active() == Some(rung) && before != Some(rung) && authority == Authority::Top {
+                self.doubt(server, unit);
+            }
+        }
+    }
+
+    /// What other servers gave of `*` sets and this one does not say in time is not its own.
+    fn doubt(&mut self, server: usize, unit: &Unit) {
+        let Some(upstream) = &mut self.servers[server].upstream else { return };
+        upstream.streams().iter_mut().for_each(|stream| stream.doubt(unit));
+    }
+
+    /// Those of a server's facts that count: of authorities for which it is the active one.
+    fn counting(&mut self, server: usize, facts: Vec<Fact>) -> Vec<Batch> {
+        let mut batches: BTreeMap<Authority, Batch> = BTreeMap::new();
+        for fact in facts {
+            let authority = match fact.subject() {
+                (_, Some((Class::Named, key))) => Authority::of(key),
+                _ => Authority::Top,
+            };
+            let Some(plan) = self.plan.authority(&authority) else { continue };
+            let heard = self.ladders.get(&authority).and_then(Ladder::heard);
+            let Some(rank) = heard.filter(|rung| plan.servers[*rung] == server) else { continue };
+            let source = Source {
+                server: u16::try_from(server).unwrap_or(u16::MAX),
+                rank: u8::try_from(rank).unwrap_or(u8::MAX),
+                holds_missing: self.plan.holds_missing,
+            };
+            batches.entry(authority).or_insert(Batch { source, facts: Vec::new() }).facts.push(fact);
+        }
+        batches.into_values().collect()
+    }
+
+    /// The ladders that have a server open, and the rung that it is for each.
+    fn users(&self, server: usize) -> Vec<(Authority, usize)> {
+        let rung = |(authority, ladder): (&Authority, &Ladder)| {
+            let servers = &self.plan.authority(authority)?.servers;
+            let rung = ladder.open().find(|rung| servers[*rung] == server)?;
+            Some((authority.clone(), rung))
+        };
+        self.ladders.iter().filter_map(rung).collect()
+    }
+
+    fn ladder(&mut self, authority: &Authority) -> &mut Ladder {
+        let plan = &self.plan;
+        self.ladders.entry(authority.clone()).or_insert_with(|| {
+            let of = plan.authority(authority);
+            Ladder::new(
+                of.map_or(0, |of| of.servers.len()),
+                of.map_or_else(Default::default, |of| of.rule),
+                plan.patience,
+            )
+        })
+    }
+
+    /// Lets something happen to a ladder, and opens and closes what that asks for.
+    fn step(
+        &mut self,
+        authority: &Authority,
+        unit: &Unit,
+        uncached: Option<bool>,
+        event: impl FnOnce(&mut Ladder, &Around) -> Vec<Move>,
+    ) {
+        let plan = self.plan.clone();
+        let Some(servers) = plan.authority(authority).map(|plan| plan.servers.as_slice()) else { return };
+        let unreachable = servers.iter().map(|server| self.servers[*server].unreachable).collect();
+        let moves = event(self.ladder(authority), &Around { authority, unreachable, uncached, unit });
+        for step in moves {
+            match step {
+                Move::Open(rung) => self.open(authority, servers[rung], unit),
+                Move::CloseBelow(rung) => {
+                    servers[rung + 1..].iter().for_each(|server| self.close(authority, *server, unit))
+                }
+                Move::CloseAll => servers.iter().for_each(|server| self.close(authority, *server, unit)),
+            }
+        }
+    }
+
+    /// Asks a server for everything of an authority (FB-7). What is cached starts no timer (FB-15).
+    fn open(&mut self, authority: &Authority, server: usize, unit: &Unit) {
+        let (plan, node) = (&self.plan.servers[server], self.node.clone());
+        let (table, limits) = (self.table.clone(), self.limits.clone());
+        let upstream = self.servers[server]
+            .upstream
+            .get_or_insert_with(|| Upstream::new(plan.variant, node, plan.rules.clone(), table, limits));
+        for (kind, wanted, cached) in unit.wanted().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
+            upstream.want(InterestChange { kind: kind.clone(), wanted, on: true }, cached);
+        }
+    }
+
+    /// Asks a server for nothing of an authority any more, and lets go of it if no other uses it. Its versions go with it.
+    fn close(&mut self, authority: &Authority, server: usize, unit: &Unit) {
+        let in_use = self.users(server).iter().any(|(user, _)| user != authority);
+        let Some(upstream) = &mut self.servers[server].upstream else { return };
+        if in_use {
+            for (kind, wanted, _) in unit.wanted().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
+                upstream.want(InterestChange { kind: kind.clone(), wanted, on: false }, false);
+            }
+        } else {
+            self.servers[server] = Server::default();
+        }
+    }
+}
+
+struct Around<'a> {
+    authority: &'a Authority,
+    unreachable: Vec<bool>,
+    /// Where that is known without looking.
+    uncached: Option<bool>,
+    unit: &'a Unit,
+}
+
+impl Surroundings for Around<'_> {
+    fn anything_uncached(&self) -> bool {
+        let any = || self.unit.wanted().any(|(_, wanted, cached)| !cached && authority_of(&wanted) == *self.authority);
+        self.uncached.unwrap_or_else(any)
+    }
+
+    fn is_unreachable(&self, rung: usize) -> bool {
+        self.unreachable.get(rung).copied().unwrap_or_default()
+    }
+}
+
+fn authority_of(wanted: &Wanted) -> Authority {
+    match wanted {
+        Wanted::Star => Authority::Top,
+        Wanted::Name(name) => Authority::of(name),
+    }
+}

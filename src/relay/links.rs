@@ -1,0 +1,111 @@
+//! The upstream streams of one unit as the edge carries them: which are open, and the requests on their way out.
+
+use std::collections::BTreeMap;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::link::{Link, LinkId, LinkReport, SharedConnector};
+use crate::proto::Request;
+use crate::protocol::moment::Moment;
+use crate::protocol::session::Variant;
+use crate::protocol::sources::{Sources, StreamId};
+use crate::protocol::upstream::Epoch;
+
+pub(super) struct Links {
+    open: BTreeMap<StreamId, OpenLink>,
+    /// Tells a link from an earlier one of the same stream, whose last words may still be on their way.
+    serial: u64,
+    pub reports: mpsc::Receiver<LinkReport>,
+    report_to: mpsc::Sender<LinkReport>,
+}
+
+pub(super) struct OpenLink {
+    serial: u64,
+    task: JoinHandle<()>,
+    /// While the stream is up: where its requests go, and which opening it is.
+    pub up: Option<(mpsc::Sender<Request>, Epoch)>,
+    /// A request that found no room, so that none after it may be taken.
+    pub waiting: Option<Request>,
+    pub last_error: Option<String>,
+    pub responses: u64,
+}
+
+impl Links {
+    pub fn none() -> Self {
+        // One response at a time is on its way to the owner for each stream: it reads as fast as it applies.
+        let (report_to, reports) = mpsc::channel(4);
+        Self { open: BTreeMap::new(), serial: 0, reports, report_to }
+    }
+
+    /// The link that a report is from, unless that has been given up.
+    pub fn reporting(&mut self, id: LinkId) -> Option<&mut OpenLink> {
+        self.open.get_mut(&id.stream).filter(|link| link.serial == id.serial)
+    }
+
+    pub fn get(&self, id: StreamId) -> Option<&OpenLink> {
+        self.open.get(&id)
+    }
+
+    pub fn is_blocked(&self, id: StreamId) -> bool {
+        self.open.get(&id).is_some_and(|link| link.waiting.is_some())
+    }
+
+    /// Whether any stream to a server is up.
+    pub fn is_up(&self, server: usize) -> bool {
+        self.open.iter().any(|(id, link)| id.server == server && link.up.is_some())
+    }
+
+    /// Opens a link for each stream that has none, and lets go of those whose stream is not there any more.
+    pub fn follow(&mut self, sources: &mut Sources, connectors: &[SharedConnector]) {
+        let wanted: Vec<_> = sources.streams().map(|(id, _)| id).collect();
+        self.open.retain(|id, _| wanted.contains(id));
+        for stream in wanted {
+            if !self.open.contains_key(&stream) {
+                self.serial += 1;
+                let (serial, reports) = (self.serial, self.report_to.clone());
+                let connector = &connectors[stream.server];
+                let variant: Option<Variant> = connector.variant();
+                let task = connector.start(Link { id: LinkId { stream, serial }, variant, reports });
+                let link = OpenLink { serial, task, up: None, waiting: None, last_error: None, responses: 0 };
+                self.open.insert(stream, link);
+            }
+        }
+    }
+
+    pub fn send(&mut self, sources: &mut Sources, now: Moment) {
+        for (id, stream) in sources.streams() {
+            let Some(link) = self.open.get_mut(&id) else { continue };
+            let Some((requests, _)) = &link.up else { continue };
+            while let Some(request) = link.waiting.take().or_else(|| stream.next_request(now)) {
+                if let Err(mpsc::error::TrySendError::Full(request)) = requests.try_send(request) {
+                    link.waiting = Some(request);
+                    break;
+                }
+            }
+            if link.waiting.is_none() {
+                stream.written(now);
+            }
+        }
+    }
+
+    /// Until a request that found no room finds some.
+    pub async fn room(open: Option<mpsc::Sender<Request>>) {
+        match open {
+            Some(requests) => drop(requests.reserve().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Where a request waits for room.
+    pub fn blocked(&self) -> Option<mpsc::Sender<Request>> {
+        let blocked = self.open.values().find(|link| link.waiting.is_some())?;
+        blocked.up.as_ref().map(|(requests, _)| requests.clone())
+    }
+}
+
+impl Drop for OpenLink {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

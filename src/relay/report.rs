@@ -1,0 +1,98 @@
+//! What a unit says of itself at the admin address.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::owner::Owner;
+use crate::protocol::ladder::Standing;
+use crate::protocol::session::Variant;
+use crate::protocol::sources::{Authority, StreamId};
+use crate::protocol::upstream::Stream;
+
+#[derive(Debug, Serialize)]
+pub struct UnitReport {
+    pub key: String,
+    /// The fields of its clients' nodes that made the key.
+    pub made_from: BTreeMap<String, String>,
+    pub sessions: usize,
+    pub authorities: Vec<AuthorityReport>,
+    pub streams: Vec<StreamReport>,
+}
+
+/// Which server serves an authority, and since when.
+#[derive(Debug, Serialize)]
+pub struct AuthorityReport {
+    /// Empty for `*` and old-style names.
+    pub authority: String,
+    /// idle, trying, active, held (out of reach, and the cache serves) or down.
+    pub standing: &'static str,
+    pub server: Option<String>,
+    pub seconds: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct StreamReport {
+    pub server: String,
+    pub up: bool,
+    pub variant: &'static str,
+    pub responses: u64,
+    pub last_error: Option<String>,
+    pub types: Vec<TopicReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct TopicReport {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub wildcard: bool,
+    pub names: usize,
+    pub held: usize,
+    /// Resources whose body goes by another name than they came under.
+    pub misnamed: u64,
+}
+
+impl Owner {
+    pub(super) fn report(&mut self) -> UnitReport {
+        let now = self.clock.now();
+        let named = |server: usize| self.connectors[server].describe();
+        let authorities = self.sources.ladders().map(|ladder| AuthorityReport {
+            authority: match ladder.authority {
+                Authority::Top => String::new(),
+                Authority::Named(name) => name.clone(),
+            },
+            standing: match ladder.standing {
+                Standing::Idle => "idle",
+                Standing::Trying(_) => "trying",
+                Standing::Active(_) => "active",
+                Standing::Held(_) => "held",
+                Standing::Down => "down",
+            },
+            server: ladder.server.map(named),
+            seconds: (now - ladder.since).as_secs(),
+        });
+        let authorities = authorities.collect();
+        let (unit, links, connectors) = (&self.unit, &self.links, &self.connectors);
+        let of_stream = |(id, stream): (StreamId, &mut Stream)| {
+            let link = links.get(id);
+            let held = |topic: crate::protocol::upstream::TopicSummary| TopicReport {
+                kind: topic.kind.name().to_owned(),
+                wildcard: topic.wildcard,
+                names: topic.names,
+                misnamed: topic.misnamed,
+                held: unit.held(topic.kind, topic.wildcard),
+            };
+            StreamReport {
+                server: connectors[id.server].describe(),
+                up: link.is_some_and(|link| link.up.is_some()),
+                variant: if stream.variant() == Variant::Sotw { "sotw" } else { "delta" },
+                responses: link.map_or(0, |link| link.responses),
+                last_error: link.and_then(|link| link.last_error.clone()),
+                types: stream.topics().map(held).collect(),
+            }
+        };
+        let streams = self.sources.streams().map(of_stream).collect();
+        let (key, made_from) = (self.key.clone(), self.made_from.clone());
+        UnitReport { key, made_from, sessions: self.seats.len(), authorities, streams }
+    }
+}
