@@ -201,15 +201,15 @@ impl Sources {
             let before = self.ladder(&authority).active();
             self.step(&authority, unit, None, |ladder, _| ladder.on_answer(rung, usable, now).1);
             if self.ladder(&authority).active() == Some(rung) && before != Some(rung) && authority == Authority::Top {
-                self.doubt(server, unit);
+                self.doubt(server, unit, now);
             }
         }
     }
 
     /// What other servers gave of `*` sets and this one does not say in time is not its own.
-    fn doubt(&mut self, server: usize, unit: &Unit) {
+    fn doubt(&mut self, server: usize, unit: &Unit, now: Moment) {
         let Some(upstream) = &mut self.servers[server].upstream else { return };
-        upstream.streams().iter_mut().for_each(|stream| stream.doubt(unit));
+        upstream.streams().iter_mut().for_each(|stream| stream.doubt(unit, now));
     }
 
     /// Those of a server's facts that count: of authorities for which it is the active one.

@@ -114,9 +114,9 @@ impl Stream {
     }
 
     /// This server's word counts from now on. What others gave of its `*` sets and it does not say is in doubt.
-    pub fn doubt(&mut self, unit: &Unit) {
+    pub fn doubt(&mut self, unit: &Unit, now: Moment) {
         for (kind, topic) in self.topics.iter_mut().filter(|(_, topic)| topic.class == Class::Star) {
-            topic.doubt(unit.star_names(kind));
+            topic.doubt(unit.star_names(kind), now, &self.limits);
         }
     }
 

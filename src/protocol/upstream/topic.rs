@@ -233,9 +233,10 @@ impl Topic {
         sooner(self.confirm_until, sooner(request, self.timers.first().map(|(until, _)| *until)))
     }
 
-    /// Of these the server has said nothing so far.
-    pub fn doubt<'a>(&mut self, held: impl Iterator<Item = &'a Name>) {
+    /// The server has begun to answer, and has said nothing of some of these.
+    pub fn doubt<'a>(&mut self, held: impl Iterator<Item = &'a Name>, now: Moment, limits: &Limits) {
         self.unconfirmed = held.filter(|name| !self.versions.contains_key(*name)).cloned().collect();
+        self.confirm_until = (!self.unconfirmed.is_empty()).then(|| now + limits.settle_stated);
     }
 
     /// The server has begun to say again what it has; what it has not said some time after its last word is gone.

@@ -1,0 +1,368 @@
+//! Several servers behind one view: fallback and return (spec section 11), on the pure model of sources and unit.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use support::{CDS, EDS, wrapper};
+use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse};
+use weir::proto::{Request, Response};
+use weir::protocol::ladder::{Rule, Standing};
+use weir::protocol::limits::Limits;
+use weir::protocol::moment::Moment;
+use weir::protocol::session::Variant;
+use weir::protocol::sources::{Authority, AuthorityPlan, Plan, ServerPlan, Sources, StreamId};
+use weir::protocol::unit::{Class, InterestChange, Known, SessionId, Unit, Wanted};
+use weir::protocol::upstream::Epoch;
+use weir::xds::{BodyStore, TypeTable};
+
+struct Bench {
+    unit: Unit,
+    sources: Sources,
+    store: BodyStore,
+    table: Arc<TypeTable>,
+    now: Moment,
+    up: BTreeMap<StreamId, Epoch>,
+}
+
+fn plan(servers: usize, variant: Variant, rule: Rule) -> Plan {
+    let server = || ServerPlan { variant, rules: Arc::default() };
+    Plan {
+        servers: (0..servers).map(|_| server()).collect(),
+        top: AuthorityPlan { servers: (0..servers).collect(), rule },
+        ..Plan::single(variant, Default::default())
+    }
+}
+
+const ONE: SessionId = SessionId(1);
+
+impl Bench {
+    fn new(plan: Plan) -> Self {
+        let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(Limits::default()));
+        let node = Bytes::from_static(b"node");
+        Self {
+            unit: Unit::new(table.clone(), limits.clone()),
+            sources: Sources::new(Arc::new(plan), node, table.clone(), limits),
+            store: BodyStore::default(),
+            table,
+            now: Moment::START,
+            up: BTreeMap::new(),
+        }
+    }
+
+    fn want(&mut self, url: &str, name: &str, on: bool) {
+        let wanted = if name == "*" { Wanted::Star } else { Wanted::Name(name.into()) };
+        let change = InterestChange { kind: self.table.resolve(url), wanted, on };
+        self.unit.change_interest(ONE, change, self.now);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        for batch in self.sources.on_time(&self.unit, self.now) {
+            self.unit.apply_from(batch.source, batch.facts, self.now);
+        }
+        self.unit.on_time(self.now);
+        for change in self.unit.take_upstream_changes() {
+            self.sources.want(change, &self.unit, self.now);
+        }
+        self.sources.rest(&self.unit, self.now);
+        self.unit.publish();
+        let there: Vec<_> = self.sources.streams().map(|(id, _)| id).collect();
+        self.up.retain(|id, _| there.contains(id));
+    }
+
+    fn later(&mut self, duration: Duration) {
+        self.now = self.now + duration;
+        self.settle();
+    }
+
+    /// A server is there: its streams open, and what it is asked is given back, as `names` with versions in SotW.
+    fn open(&mut self, server: usize) -> Vec<String> {
+        for (id, stream) in self.sources.streams().filter(|(id, _)| id.server == server) {
+            let epoch = stream.opened();
+            stream.on_sign_of_life(epoch);
+            self.up.insert(id, epoch);
+        }
+        self.asked(server)
+    }
+
+    fn asked(&mut self, server: usize) -> Vec<String> {
+        let now = self.now;
+        let mut texts = Vec::new();
+        for (_, stream) in self.sources.streams().filter(|(id, _)| id.server == server) {
+            while let Some(request) = stream.next_request(now) {
+                texts.push(text_of(&request));
+            }
+            stream.written(now);
+        }
+        texts
+    }
+
+    fn say(&mut self, server: usize, response: Response) {
+        let id = StreamId { server, at: 0 };
+        let epoch = self.up[&id];
+        let batches = self.sources.on_response(id, epoch, response, &mut self.store, &self.unit, self.now);
+        for batch in batches {
+            self.unit.apply_from(batch.source, batch.facts, self.now);
+        }
+        self.settle();
+    }
+
+    /// An attempt that failed before anything was heard, or the end of a stream that had answered.
+    fn end(&mut self, server: usize, answered: bool) {
+        let ids: Vec<_> = self.sources.streams().map(|(id, _)| id).filter(|id| id.server == server).collect();
+        for id in ids {
+            let epoch = self.up.remove(&id);
+            let batches = self.sources.ended(id, epoch, answered, true, &self.unit, self.now);
+            for batch in batches {
+                self.unit.apply_from(batch.source, batch.facts, self.now);
+            }
+        }
+        self.settle();
+    }
+
+    fn standing(&self) -> Standing {
+        self.sources.ladders().find(|ladder| *ladder.authority == Authority::Top).unwrap().standing
+    }
+
+    /// What is held of a name, in its last letters, or `gone`, or `unknown`.
+    fn held(&self, url: &str, class: Class, name: &str) -> String {
+        match self.unit.state().known(&self.table.resolve(url), class, &name.into()) {
+            Known::Unknown => "unknown".into(),
+            Known::Gone(_) => "gone".into(),
+            Known::Here(resource) => {
+                String::from_utf8_lossy(&resource.body.bytes()[resource.body.bytes().len() - 1..]).into()
+            }
+        }
+    }
+}
+
+fn text_of(request: &Request) -> String {
+    match request {
+        Request::Sotw(request) => {
+            format!("[{}] v{}", request.resource_names.join(","), request.version_info)
+        }
+        Request::Delta(request) => {
+            let versions: Vec<_> = request.initial_resource_versions.keys().cloned().collect();
+            let (on, off) = (request.resource_names_subscribe.join(","), request.resource_names_unsubscribe.join(","));
+            format!("+[{on}] -[{off}] {{{}}}", versions.join(","))
+        }
+    }
+}
+
+fn delta(url: &str, resources: &[(&str, &str)], removed: &[&str]) -> Response {
+    let resources = resources.iter().map(|(name, content)| {
+        let mut resource = wrapper(url, name, content);
+        resource.version = "1".into();
+        resource
+    });
+    Response::Delta(DeltaDiscoveryResponse {
+        resources: resources.collect(),
+        removed_resources: removed.iter().map(ToString::to_string).collect(),
+        type_url: url.into(),
+        nonce: "n".into(),
+        ..Default::default()
+    })
+}
+
+fn sotw(url: &str, version: &str, resources: &[(&str, &str)]) -> Response {
+    let resources = resources.iter().filter_map(|(name, content)| wrapper(url, name, content).resource);
+    let (version_info, type_url, nonce) = (version.to_owned(), url.to_owned(), "n".to_owned());
+    Response::Sotw(DiscoveryResponse {
+        resources: resources.collect(),
+        version_info,
+        type_url,
+        nonce,
+        ..Default::default()
+    })
+}
+
+/// Two servers, the first of which has given `a` of endpoints.
+fn served(rule: Rule) -> Bench {
+    let mut bench = Bench::new(plan(2, Variant::Delta, rule));
+    bench.want(EDS, "a", true);
+    assert_eq!(bench.open(0), ["+[a] -[] {}"]);
+    bench.say(0, delta(EDS, &[("a", "1")], &[]));
+    assert_eq!(bench.standing(), Standing::Active(0));
+    bench
+}
+
+#[test]
+fn fb_3_only_what_cannot_be_reached_is_left() {
+    let mut bench = served(Rule::Uncached);
+    bench.want(EDS, "uncached", true);
+    bench.later(Duration::from_secs(60)); // it says nothing, its timer fires
+    bench.say(0, delta(EDS, &[("a", "2"), ("a", "3")], &[])); // it makes no sense
+    bench.end(0, true); // it ends after an answer
+    assert_eq!(bench.standing(), Standing::Active(0));
+    assert_eq!(bench.sources.streams().filter(|(id, _)| id.server == 1).count(), 0);
+    bench.want(EDS, "other", true);
+    bench.end(0, false);
+    assert_eq!(bench.standing(), Standing::Trying(1));
+}
+
+#[test]
+fn fb_6_with_all_cached_the_cache_serves_and_a_new_name_moves_on() {
+    let mut bench = served(Rule::Uncached);
+    bench.end(0, false);
+    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "a").as_str()), (Standing::Held(0), "1"));
+    bench.want(EDS, "b", true);
+    assert_eq!(bench.standing(), Standing::Trying(1));
+    assert_eq!(bench.open(1), ["+[a,b] -[] {}"], "FB-7: everything, and UP-12, FB-14: no version of another server");
+    bench.say(1, delta(EDS, &[("b", "9")], &[]));
+    assert_eq!(bench.standing(), Standing::Active(1));
+    assert_eq!((bench.held(EDS, Class::Named, "a"), bench.held(EDS, Class::Named, "b")), ("1".into(), "9".into()));
+}
+
+#[test]
+fn fb_12_a_name_added_during_fallback_is_asked_of_the_first_server_too() {
+    let mut bench = served(Rule::Reachability);
+    bench.end(0, false);
+    bench.open(1);
+    bench.say(1, delta(EDS, &[("a", "9")], &[]));
+    bench.want(EDS, "n", true);
+    assert_eq!(bench.asked(1), ["+[n] -[] {}"]);
+    assert_eq!(bench.open(0), ["+[a,n] -[] {a}"], "back, with its own version of a (FB-14)");
+    bench.say(0, delta(EDS, &[("n", "1")], &[]));
+    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "n").as_str()), (Standing::Active(0), "1"));
+    assert_eq!(bench.sources.streams().filter(|(id, _)| id.server == 1).count(), 0, "the second is closed");
+}
+
+#[test]
+fn fb_13_and_fb_24_a_move_deletes_nothing_and_equal_content_is_no_event() {
+    let mut bench = served(Rule::Reachability);
+    let mark = bench.unit.state().mark;
+    bench.end(0, false);
+    bench.open(1);
+    assert_eq!(bench.held(EDS, Class::Named, "a"), "1");
+    bench.say(1, delta(EDS, &[("a", "1")], &[]));
+    bench.open(0);
+    bench.say(0, delta(EDS, &[("a", "1")], &[]));
+    assert_eq!(bench.unit.state().mark, mark, "nothing for anybody to hear of");
+}
+
+#[test]
+fn fb_9_a_higher_server_returns_with_something_of_use() {
+    let mut bench = served(Rule::Reachability);
+    bench.end(0, false);
+    bench.open(1);
+    bench.say(1, delta(EDS, &[("a", "9")], &[]));
+    bench.open(0);
+    bench.say(0, delta(EDS, &[], &[]));
+    assert_eq!(bench.standing(), Standing::Active(1));
+    bench.say(0, delta(EDS, &[("a", "1")], &[]));
+    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "a").as_str()), (Standing::Active(0), "1"));
+}
+
+#[test]
+fn fb_13_row_13_a_late_word_of_a_closed_server_is_not_taken() {
+    let mut bench = served(Rule::Reachability);
+    bench.end(0, false);
+    bench.open(1);
+    bench.say(1, delta(EDS, &[("a", "9")], &[]));
+    let late = bench.up[&StreamId { server: 1, at: 0 }];
+    bench.open(0);
+    bench.say(0, delta(EDS, &[("a", "1")], &[]));
+    let id = StreamId { server: 1, at: 0 };
+    let response = delta(EDS, &[("a", "8")], &[]);
+    let batches = bench.sources.on_response(id, late, response, &mut bench.store, &bench.unit, bench.now);
+    assert!(batches.is_empty());
+}
+
+#[test]
+fn fb_15_the_silence_of_a_fallback_server_about_what_is_cached_says_nothing() {
+    let mut bench = served(Rule::Reachability);
+    bench.want(EDS, "b", true);
+    bench.end(0, false);
+    bench.open(1);
+    bench.later(Duration::from_secs(60));
+    assert_eq!(bench.held(EDS, Class::Named, "b"), "unknown", "FB-28: it has never answered");
+    bench.say(1, delta(EDS, &[("x", "9")], &[]));
+    bench.later(Duration::from_secs(60));
+    assert_eq!(bench.held(EDS, Class::Named, "a"), "1");
+}
+
+#[test]
+fn fb_21_a_name_known_not_to_exist_is_cached() {
+    let mut bench = served(Rule::Uncached);
+    bench.want(EDS, "x", true);
+    bench.say(0, delta(EDS, &[], &["x"]));
+    bench.end(0, false);
+    assert_eq!(bench.standing(), Standing::Held(0));
+}
+
+#[test]
+fn fb_26_what_a_fallback_server_lacks_is_held_or_told() {
+    for (holds_missing, left) in [(true, "1"), (false, "gone")] {
+        for variant in [Variant::Sotw, Variant::Delta] {
+            let mut bench = Bench::new(Plan { holds_missing, ..plan(2, variant, Rule::Reachability) });
+            bench.want(CDS, "*", true);
+            bench.open(0);
+            let say = |bench: &mut Bench, server: usize, set: &[(&str, &str)]| match variant {
+                Variant::Sotw => bench.say(server, sotw(CDS, "7", set)),
+                Variant::Delta => bench.say(server, delta(CDS, set, &[])),
+            };
+            say(&mut bench, 0, &[("a", "1"), ("b", "1")]);
+            bench.end(0, false);
+            bench.open(1);
+            say(&mut bench, 1, &[("b", "9"), ("c", "9")]);
+            bench.later(Duration::from_secs(60));
+            let held = |bench: &Bench, name: &str| bench.held(CDS, Class::Star, name);
+            assert_eq!((held(&bench, "a").as_str(), held(&bench, "b").as_str()), (left, "9"), "{variant:?}");
+            // Back at the first, its own word counts, and what only the second had is gone.
+            bench.open(0);
+            say(&mut bench, 0, &[("a", "1"), ("b", "1")]);
+            bench.later(Duration::from_secs(60));
+            assert_eq!((held(&bench, "a").as_str(), held(&bench, "b").as_str()), ("1", "1"), "{variant:?}");
+            assert_eq!(held(&bench, "c"), "gone", "{variant:?}");
+        }
+    }
+}
+
+#[test]
+fn boot_14_and_xlat_38_names_go_to_the_servers_of_their_authority_and_no_others() {
+    let mut two = plan(3, Variant::Delta, Rule::Uncached);
+    two.top.servers = vec![0, 1];
+    two.authorities.insert("x".into(), AuthorityPlan { servers: vec![2, 1], rule: Rule::Reachability });
+    let mut bench = Bench::new(two);
+    let new = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e";
+    bench.want(EDS, "old", true);
+    bench.want(EDS, new, true);
+    bench.want(EDS, "xdstp://nobody/envoy.config.endpoint.v3.ClusterLoadAssignment/e", true);
+    assert_eq!((bench.open(0), bench.open(2)), (vec!["+[old] -[] {}".to_owned()], vec![format!("+[{new}] -[] {{}}")]));
+    bench.say(0, delta(EDS, &[("old", "1")], &[]));
+    bench.say(2, delta(EDS, &[(new, "2")], &[]));
+    bench.end(2, false);
+    assert_eq!(bench.standing(), Standing::Active(0), "FB-22: decisions are per authority");
+    assert_eq!(
+        bench.open(1),
+        [format!("+[{new}] -[] {{}}")],
+        "a server that two may use is asked for what is needed of it"
+    );
+    bench.say(1, delta(EDS, &[(new, "3"), ("old", "9")], &[]));
+    assert_eq!(bench.held(EDS, Class::Named, new), "3");
+    assert_eq!(bench.held(EDS, Class::Named, "old"), "1", "it was not asked, and its word does not count there");
+}
+
+#[test]
+fn fb_33_an_answer_ends_the_fallback_of_every_authority_that_has_its_server_above() {
+    let mut both = plan(2, Variant::Delta, Rule::Reachability);
+    both.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule: Rule::Reachability });
+    let mut bench = Bench::new(both);
+    let new = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e";
+    bench.want(EDS, "old", true);
+    bench.want(EDS, new, true);
+    bench.open(0);
+    bench.end(0, false);
+    bench.open(1);
+    bench.say(1, delta(EDS, &[("old", "1"), (new, "1")], &[]));
+    let standings = |bench: &Bench| bench.sources.ladders().map(|ladder| ladder.standing).collect::<Vec<_>>();
+    assert_eq!(standings(&bench), [Standing::Active(1), Standing::Active(1)]);
+    bench.open(0);
+    bench.say(0, delta(EDS, &[("old", "2")], &[]));
+    assert_eq!(standings(&bench), [Standing::Active(0), Standing::Active(0)]);
+    assert_eq!(bench.held(EDS, Class::Named, new), "1", "what it has not said yet stays");
+}
