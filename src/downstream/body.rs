@@ -79,7 +79,7 @@ impl SessionBody {
             match seat.poll(cx.waker()) {
                 Step::Reply(reply) => {
                     self.slot.tell();
-                    self.encoder = Some(Encoder::new(reply, seat.variant, &self.control_plane));
+                    self.encoder = Some(Encoder::new(*reply, seat.variant, &self.control_plane));
                     return Poll::Ready(Ok(()));
                 }
                 Step::End(end) => return Poll::Ready(Err(end.into())),

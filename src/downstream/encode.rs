@@ -107,22 +107,22 @@ fn write_start(out: &mut BytesMut, reply: &Reply, variant: Variant, control_plan
                 put_bytes(out, 2, &wrapper);
             }
             for (name, constraints) in &reply.constrained {
-                put_bytes(out, 8, &resource_name(name, Some(constraints)));
+                put_bytes(out, 8, &resource_name(name.as_str(), Some(constraints)));
             }
             reply.errors.iter().for_each(|(name, error)| put_bytes(out, 9, &resource_error(name, error)));
         }
     }
 }
 
-fn resource_name(name: &Name, constraints: Option<&Bytes>) -> BytesMut {
-    let mut out = string_field(1, name.as_str());
+fn resource_name(name: &str, constraints: Option<&Bytes>) -> BytesMut {
+    let mut out = string_field(1, name);
     constraints.iter().for_each(|constraints| put_bytes(&mut out, 2, constraints));
     out
 }
 
 fn resource_error(name: &Name, error: &NamedError) -> BytesMut {
     let mut out = BytesMut::new();
-    put_bytes(&mut out, 1, &resource_name(name, None));
+    put_bytes(&mut out, 1, &resource_name(name.as_str(), None));
     let mut status = BytesMut::new();
     put_number(&mut status, 1, error.code as u64);
     put_string(&mut status, 2, &error.message);
@@ -140,6 +140,8 @@ fn put_ttl(out: &mut BytesMut, ttl: Duration) {
 fn entry(at: usize, reply: &Reply, variant: Variant) -> Entry {
     let resource = &reply.resources[at];
     let ttl = reply.ttls.binary_search_by_key(&at, |(at, _)| *at).ok().map(|found| reply.ttls[found].1);
+    let spelt = reply.spellings.binary_search_by_key(&at, |(at, _)| *at).ok().map(|found| &*reply.spellings[found].1);
+    let name = spelt.unwrap_or(resource.name.as_str());
     let body = resource.body.bytes().len();
     let mut any = BytesMut::new();
     put_string(&mut any, 1, &reply.spelling);
@@ -148,7 +150,7 @@ fn entry(at: usize, reply: &Reply, variant: Variant) -> Entry {
     let mut head = BytesMut::new();
     match variant {
         Variant::Sotw if reply.wraps(resource, ttl) => {
-            let wrapper = wrapper_fields(resource, None, ttl);
+            let wrapper = wrapper_fields(resource, name, None, ttl);
             let wrapper_len = wrapper.len() + length_len(2, any_len) + any_len;
             let mut outer = BytesMut::new();
             put_string(&mut outer, 1, &format!("type.googleapis.com/{WRAPPER_TYPE}"));
@@ -160,7 +162,7 @@ fn entry(at: usize, reply: &Reply, variant: Variant) -> Entry {
         }
         Variant::Sotw => put_length(&mut head, 2, any_len),
         Variant::Delta => {
-            let fields = wrapper_fields(resource, Some(resource.full.to_string()), ttl);
+            let fields = wrapper_fields(resource, name, Some(resource.full.to_string()), ttl);
             put_length(&mut head, 2, fields.len() + length_len(2, any_len) + any_len);
             head.extend_from_slice(&fields);
             put_length(&mut head, 2, any_len);
@@ -171,13 +173,13 @@ fn entry(at: usize, reply: &Reply, variant: Variant) -> Entry {
 }
 
 /// The fields of `discovery.v3.Resource` without the resource itself.
-fn wrapper_fields(resource: &Resource, version: Option<String>, ttl: Option<Duration>) -> BytesMut {
+fn wrapper_fields(resource: &Resource, name: &str, version: Option<String>, ttl: Option<Duration>) -> BytesMut {
     let mut out = BytesMut::new();
     version.iter().for_each(|version| put_string(&mut out, 1, version));
     match resource.constraints() {
-        None => put_string(&mut out, 3, resource.name.as_str()),
+        None => put_string(&mut out, 3, name),
         // One of the two fields holds the name, never both (WIRE-4).
-        Some(constraints) => put_bytes(&mut out, 8, &resource_name(&resource.name, Some(constraints))),
+        Some(constraints) => put_bytes(&mut out, 8, &resource_name(name, Some(constraints))),
     }
     ttl.iter().for_each(|ttl| put_ttl(&mut out, *ttl));
     resource.aliases().iter().for_each(|alias| put_string(&mut out, 4, alias.as_str()));

@@ -68,7 +68,7 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
         if shape == Shape::Fetch {
             return Some(match seat.fetch().await {
                 Fetched::Reply(reply) => {
-                    slot.answer(reply);
+                    slot.answer(*reply);
                     Status::ok()
                 }
                 Fetched::End(end) => end.into(),

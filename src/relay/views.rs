@@ -18,7 +18,7 @@ use super::report::UnitReport;
 use super::seat::{Place, Seat, SeatReport};
 use crate::proto::Request;
 use crate::protocol::limits::Limits;
-use crate::protocol::session::{Client, Identity, Session, Variant};
+use crate::protocol::session::{Authorities, Client, Identity, Session, Variant};
 use crate::protocol::sources::{Plan, Sources};
 use crate::protocol::unit::{SessionId, Unit};
 use crate::xds::{Access, BodyStore, KeyRule, SharingKey, TypeTable};
@@ -30,6 +30,7 @@ pub struct Views {
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
     plan: Arc<Plan>,
+    authorities: Authorities,
     connectors: Arc<[SharedConnector]>,
     store: Arc<Mutex<BodyStore>>,
     clock: Clock,
@@ -92,6 +93,7 @@ impl Views {
             access,
             table: Arc::new(table),
             limits: Arc::new(limits),
+            authorities: Arc::new(plan.authorities.keys().cloned().collect()),
             plan: Arc::new(plan),
             connectors: connectors.into(),
             store: Arc::default(),
@@ -122,7 +124,8 @@ impl Views {
         let clearance = self.access.clearance(peer.ip());
         let only = only.map(|name| self.table.resolve(name));
         let client = Client { clearance, ..Client::of_node(node, variant, only) };
-        let session = Session::new(client, self.table.clone(), self.limits.clone()).identified(identity);
+        let session = Session::new(client, self.table.clone(), self.limits.clone());
+        let session = session.identified(identity).among(self.authorities.clone());
         let seat = Seat::new(place, session);
         unit.commands.send(Command::Join(seat.clone())).await.map_err(|_| Refused::Stopping)?;
         Ok(seat)

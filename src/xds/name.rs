@@ -1,8 +1,10 @@
-//! Resource names: old-style, opaque, compared byte for byte (NAME-30).
+//! Resource names: old-style ones opaque, compared byte for byte (NAME-30), new-style ones in their canonical form.
 
 use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
+
+use super::xdstp::Xdstp;
 
 /// The name that stands for everything a node may see (SOTW-37).
 pub const WILDCARD: &str = "*";
@@ -12,6 +14,14 @@ pub const WILDCARD: &str = "*";
 pub struct Name(Arc<str>);
 
 impl Name {
+    /// A name as a peer wrote it: new-style ones in their canonical form, others as they are (NAME-6, NAME-30).
+    pub fn of_peer(text: &str) -> Self {
+        match Xdstp::is_new_style(text).then(|| Xdstp::parse(text)) {
+            Some(Ok(name)) => name.to_string().into(),
+            Some(Err(_)) | None => text.into(),
+        }
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -150,7 +150,7 @@ impl Resource {
         }
         let name = name.or_else(|| own_name(kind, &any.value)).ok_or(Malformed::Nameless { index })?;
         let beside = Beside {
-            aliases: wrapper.aliases.into_iter().map(Name::from).collect(),
+            aliases: wrapper.aliases.iter().map(|alias| Name::of_peer(alias)).collect(),
             metadata: wrapper.metadata.map(|bytes| Bytes::copy_from_slice(&bytes)),
             constraints: wrapper
                 .resource_name
@@ -173,7 +173,7 @@ impl Resource {
         let body = store.intern(kind, bytes);
         let full = beside.as_ref().map_or(body.hash, |beside| beside.hashed_with(body.hash));
         let refers_to = referred(kind.info().references, name.as_str(), bytes);
-        let misnamed = kind.info().name_field.is_some_and(|field| wire::last_text(bytes, field) != Some(name.as_str()));
+        let misnamed = kind.info().name_field.is_some() && own_name(kind, bytes).as_ref() != Some(&name);
         Self { name, body, full, ttl, refers_to, misnamed, beside }
     }
 }
@@ -193,11 +193,11 @@ impl Beside {
 /// Either of the two fields may hold the name (WIRE-4).
 pub(crate) fn wrapper_name(wrapper: &discovery::Resource) -> Option<Name> {
     let long = wrapper.resource_name.as_ref().map(|name| &name.name);
-    [Some(&wrapper.name), long].into_iter().flatten().find(|name| !name.is_empty()).map(|name| name.as_str().into())
+    [Some(&wrapper.name), long].into_iter().flatten().find(|name| !name.is_empty()).map(|name| Name::of_peer(name))
 }
 
 fn own_name(kind: &Type, body: &[u8]) -> Option<Name> {
-    wire::last_text(body, kind.info().name_field?).map(Name::from)
+    wire::last_text(body, kind.info().name_field?).map(Name::of_peer)
 }
 
 fn foreign(index: usize, name: Option<Name>, found: &str, kind: &Type) -> Malformed {

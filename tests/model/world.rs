@@ -523,7 +523,7 @@ impl World {
                     let names: Vec<_> = reply.resources.iter().map(|resource| &resource.name).collect();
                     format!("{fault} (client {at}, {:?}: {names:?} -{:?})", reply.mark, reply.removed)
                 })?;
-                client.replies.push_back(reply);
+                client.replies.push_back(*reply);
                 let footprint = client.session.footprint();
                 let nonces = self.limits.answers * client.judge.kinds().count();
                 ensure(footprint.answers <= nonces, || format!("a session keeps {footprint:?}"))?;

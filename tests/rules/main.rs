@@ -3,6 +3,7 @@
 mod delta;
 mod errors;
 mod life;
+mod names;
 mod order;
 mod sotw;
 #[path = "../support/mod.rs"]

@@ -232,15 +232,13 @@ fn trn_22_a_fetch_waits_for_what_must_not_be_answered_from_memory() {
 #[test]
 fn i10_questions_that_cannot_be_answered_are_bounded() {
     let mut bench = Bench::with(Limits { names: 100, ..Limits::default() });
-    let client = bench.add(Client { errors: true, ..Client::plain(Variant::Sotw) });
+    let client = bench.add(Client { errors: true, ..Client::plain(Variant::Delta) });
     for number in 0..200 {
         let dynamic_parameters = [("k".to_owned(), "v".to_owned())].into();
         let locator = ResourceLocator { name: format!("a{number}"), dynamic_parameters };
-        let resource_locators = vec![locator];
-        bench.request(
-            client,
-            Request::Sotw(DiscoveryRequest { type_url: CDS.into(), resource_locators, ..Default::default() }),
-        );
+        let (type_url, resource_locators_subscribe) = (CDS.to_owned(), vec![locator]);
+        let request = DeltaDiscoveryRequest { type_url, resource_locators_subscribe, ..Default::default() };
+        bench.request(client, Request::Delta(request));
     }
     assert!(matches!(bench.step(client), Step::End(End::Bad(BadRequest::TooManyNames(100)))));
 }

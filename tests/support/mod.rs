@@ -191,7 +191,7 @@ impl Bench {
 
     pub fn poll(&mut self, id: SessionId) -> Option<Reply> {
         match self.step(id) {
-            Step::Reply(reply) => Some(reply),
+            Step::Reply(reply) => Some(*reply),
             Step::Idle(_) => None,
             Step::End(end) => panic!("the session ended: {end:?}"),
         }

@@ -183,8 +183,10 @@ impl Subscription {
 
     /// What is wrong with the client's own questions.
     pub(super) fn add_refused(&mut self, draft: &mut Draft) {
-        for (name, error) in std::mem::take(&mut self.refused) {
-            draft.add_error(name, error);
+        for (name, error) in &mut self.refused {
+            if let Some(error) = error.take() {
+                draft.add_error(name.clone(), error);
+            }
         }
     }
 

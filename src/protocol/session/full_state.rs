@@ -67,7 +67,10 @@ impl Subscription {
         let troubled =
             |name: &Name| self.untold_error(kind, name, view).is_some() && !self.is_held_and_gone(kind, name, view);
         let news = |(name, owed): (&Name, &Owed)| owed.changed_by(view.state.mark) && (here(name) || troubled(name));
-        of_star || self.owed.iter().any(news) || self.any_refresh(kind, view) || !self.refused.is_empty()
+        of_star
+            || self.owed.iter().any(news)
+            || self.any_refresh(kind, view)
+            || self.refused.values().any(Option::is_some)
     }
 
     /// Whether what this client holds was given more time, which the whole set has to go out for: a heartbeat would leave the

@@ -18,6 +18,7 @@ mod client;
 mod full_state;
 mod hold;
 mod identity;
+mod listed;
 mod progress;
 mod removals;
 mod reply;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 pub use answers::{Answer, Verdict};
 pub use client::{Client, Variant};
 pub use identity::Identity;
+pub use listed::Authorities;
 pub use reply::{Heartbeat, Reply};
 pub use requests::BadRequest;
 
@@ -62,6 +64,7 @@ pub struct Session {
     unserved: usize,
     interest: Vec<InterestChange>,
     end: Option<End>,
+    authorities: Authorities,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
 }
@@ -69,7 +72,7 @@ pub struct Session {
 /// What the driver is to do next.
 #[derive(Debug)]
 pub enum Step {
-    Reply(Reply),
+    Reply(Box<Reply>),
     /// Nothing now. Ask again when woken, or at this time.
     Idle(Option<Moment>),
     End(End),
@@ -80,7 +83,7 @@ pub enum Step {
 pub enum Fetched {
     /// Something is not known yet. Ask again when woken, or at this time.
     Waiting(Option<Moment>),
-    Reply(Reply),
+    Reply(Box<Reply>),
     /// It was asked for the last time, and not enough is known.
     Unknown,
     End(End),
@@ -160,9 +163,15 @@ impl Session {
             unserved: 0,
             interest: Vec::new(),
             end: None,
+            authorities: Authorities::default(),
             table,
             limits,
         }
+    }
+
+    /// Names of these authorities may be asked for, beside old-style ones.
+    pub fn among(self, authorities: Authorities) -> Self {
+        Self { authorities, ..self }
     }
 
     /// From here on a node that leads to another key ends the stream.
@@ -240,7 +249,7 @@ impl Session {
                 return Step::End(End::Unserved);
             }
             match self.next_draft(&state, now) {
-                Ok((kind, draft)) => return Step::Reply(self.finish(&kind, draft, &state, now)),
+                Ok((kind, draft)) => return Step::Reply(self.finish(&kind, draft, &state, now).into()),
                 // Nothing more to do here, or nothing that may be done yet: either way the newest state is the better one.
                 Err(deadline) => {
                     self.lease = None;
@@ -270,7 +279,7 @@ impl Session {
                 let known = awaited.is_empty() && self.subscriptions.values().all(|of| of.parked.is_empty());
                 // All is known, and there is nothing. Of a full-state type that would have been said as a set.
                 match self.subscriptions.keys().next().filter(|kind| known && !kind.info().full_state).cloned() {
-                    Some(kind) => Fetched::Reply(self.finish(&kind, Draft::default(), newest, now)),
+                    Some(kind) => Fetched::Reply(self.finish(&kind, Draft::default(), newest, now).into()),
                     None if at_last => Fetched::Unknown,
                     None => Fetched::Waiting(None),
                 }
@@ -449,11 +458,12 @@ impl Session {
         if kind.is(Role::Endpoints) {
             self.hold.told(&draft, now, &self.limits);
         }
-        let spelling = self.subscriptions.get_mut(kind).map(|subscription| {
+        let mut reply = Reply::new(kind.clone(), nonce, state.mark, self.client.wrappers, draft);
+        if let Some(subscription) = self.subscriptions.get_mut(kind) {
             subscription.answers.sent(nonce, now, &self.limits);
-            subscription.spelling.clone()
-        });
-        Reply::new(kind.clone(), spelling.unwrap_or_default(), nonce, state.mark, self.client.wrappers, draft)
+            reply.spell(&subscription.spelling, &subscription.spellings);
+        }
+        reply
     }
 
     /// A client that was just sent a route configuration has none of its virtual hosts any more (DELTA-41).

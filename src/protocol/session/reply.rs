@@ -1,5 +1,6 @@
 //! A reply on its way out: handles to shared resources and names, with what this client needs to read it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub struct Reply {
     /// SotW only: the version of what the client holds of this type after it.
     pub version: SetVersion,
     pub resources: Vec<Arc<Resource>>,
+    /// Names of the client's own spelling, by the place of the resource.
+    pub spellings: Vec<(usize, Arc<str>)>,
     /// What is left of the life of those that have an end, by their place among the resources. Only for clients that can tell.
     pub ttls: Vec<(usize, Duration)>,
     /// What lives on as it is.
@@ -135,17 +138,38 @@ impl Reply {
     #[cfg(test)]
     pub fn sample(kind: Type, resources: Vec<Arc<Resource>>) -> Self {
         let spelling = format!("type.googleapis.com/{}", kind.name()).into();
-        Self::new(kind, spelling, 7, Seq::ZERO, true, Draft { resources, ..Draft::default() })
+        Self { spelling, ..Self::new(kind, 7, Seq::ZERO, true, Draft { resources, ..Draft::default() }) }
     }
 
-    pub(super) fn new(kind: Type, spelling: Arc<str>, nonce: u64, mark: Seq, wrappers: bool, draft: Draft) -> Self {
+    /// Puts the type's URL and names into the client's own spelling.
+    pub(super) fn spell(&mut self, url: &Arc<str>, names: &BTreeMap<Name, Arc<str>>) {
+        self.spelling = url.clone();
+        if names.is_empty() {
+            return;
+        }
+        let of = |name: &Name| names.get(name).cloned();
+        let spelt = self.resources.iter().enumerate().filter_map(|(at, resource)| Some((at, of(&resource.name)?)));
+        self.spellings = spelt.collect();
+        let errors = self.errors.iter_mut().map(|(name, _)| name);
+        let constrained = self.constrained.iter_mut().map(|(name, _)| name);
+        let heartbeats = self.heartbeats.iter_mut().map(|beat| &mut beat.name);
+        let others = self.removed.iter_mut().chain(&mut self.unresolved);
+        for name in others.chain(errors).chain(constrained).chain(heartbeats) {
+            if let Some(own) = of(name) {
+                *name = (*own).into();
+            }
+        }
+    }
+
+    pub(super) fn new(kind: Type, nonce: u64, mark: Seq, wrappers: bool, draft: Draft) -> Self {
         let Draft { resources, ttls, heartbeats, removed, constrained, unresolved, errors, version, .. } = draft;
         Self {
             kind,
-            spelling,
+            spelling: Arc::default(),
             nonce,
             version,
             resources,
+            spellings: Vec::new(),
             ttls,
             heartbeats,
             removed,

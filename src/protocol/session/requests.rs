@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use super::answers::Answer;
 use super::client::Client;
+use super::listed::{Listed, Reader};
 use super::subscription::{Owed, Star, Stated, Subscription, Told};
 use super::{Session, Variant};
 use crate::proto::Request;
-use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator, Status};
+use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::cut;
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{InterestChange, NamedError, Seq, Wanted};
-use crate::xds::{EmptyFirst, Name, References, Role, Type, WILDCARD};
+use crate::protocol::unit::{InterestChange, Seq, Wanted};
+use crate::xds::{EmptyFirst, Name, References, Role, Type};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRequest {
@@ -96,11 +97,14 @@ impl Session {
     }
 
     fn take_sotw(&mut self, kind: Type, url: &str, request: DiscoveryRequest) {
-        let mut list = Listed::of(request.resource_names, request.resource_locators);
+        let reader = Reader { kind: &kind, client: &self.client, authorities: &self.authorities };
+        let mut list = Listed::of(request.resource_names, request.resource_locators, &reader);
         let legacy = has_legacy_wildcard(&kind, &self.client);
         let first = !self.subscriptions.contains_key(&kind);
         let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Subscription::new(url));
-        subscription.refuse(list.refused(), &self.client);
+        subscription.refused.retain(|name, _| list.refused.contains_key(name));
+        subscription.refuse(&mut list, &self.client);
+        subscription.spellings = std::mem::take(&mut list.spellings);
         if self.limits.faults.has(Fault::DropStaleNames)
             && !request.response_nonce.is_empty()
             && subscription.answers.is_stale(&request.response_nonce)
@@ -144,15 +148,23 @@ impl Session {
     }
 
     fn take_delta(&mut self, kind: Type, url: &str, request: DeltaDiscoveryRequest) {
-        let on = Listed::of(request.resource_names_subscribe, request.resource_locators_subscribe);
-        let off = Listed::of(request.resource_names_unsubscribe, request.resource_locators_unsubscribe);
+        let reader = Reader { kind: &kind, client: &self.client, authorities: &self.authorities };
+        let mut on = Listed::of(request.resource_names_subscribe, request.resource_locators_subscribe, &reader);
+        let off = Listed::of(request.resource_names_unsubscribe, request.resource_locators_unsubscribe, &reader);
         let legacy = has_legacy_wildcard(&kind, &self.client);
         let first = !self.subscriptions.contains_key(&kind);
         let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Subscription::new(url));
-        let versions = if first { request.initial_resource_versions } else { Default::default() };
+        let stated = if first { request.initial_resource_versions } else { Default::default() };
+        let versions: HashMap<Name, String> =
+            stated.into_iter().map(|(name, version)| (Name::of_peer(&name), version)).collect();
         subscription.stated |= !versions.is_empty();
         subscription.named_once |= !on.is_empty() || !off.is_empty();
-        subscription.refuse(on.refused(), &self.client);
+        for name in on.refused.keys().chain(off.refused.keys()) {
+            subscription.refused.remove(name); // asked again is told again, and left is left
+        }
+        subscription.refuse(&mut on, &self.client);
+        subscription.spellings.append(&mut on.spellings);
+        off.names.iter().for_each(|name| drop(subscription.spellings.remove(name)));
         let empty = first && !subscription.named_once;
         subscription.empty_answer_due |= empty && kind.info().empty_first == EmptyFirst::EmptyAnswer;
         let legacy = empty && legacy;
@@ -162,11 +174,12 @@ impl Session {
             subscription.again();
         }
         for name in on.names.difference(&off.names) {
-            changes.subscribe(subscription, name.clone(), versions.contains_key(name.as_str()));
+            changes.subscribe(subscription, name.clone(), versions.contains_key(name));
         }
-        let stated = (star && !versions.is_empty()).then(|| {
-            let versions: HashMap<_, _> = versions.into_iter().map(|(name, version)| (name.into(), version)).collect();
-            Stated { versions: Arc::new(versions), outdated: BTreeSet::new(), send_all: false }
+        let stated = (star && !versions.is_empty()).then(|| Stated {
+            versions: Arc::new(versions),
+            outdated: BTreeSet::new(),
+            send_all: false,
         });
         changes.set_star(subscription, star, stated);
         for name in &off.names {
@@ -269,9 +282,9 @@ impl Changes<'_> {
 
 impl Subscription {
     /// A client that does not read errors learns nothing by one.
-    fn refuse(&mut self, refused: impl Iterator<Item = (Name, NamedError)>, client: &Client) {
-        if client.errors {
-            self.refused.extend(refused.map(|(name, error)| (name, Arc::new(error))));
+    fn refuse(&mut self, list: &mut Listed, client: &Client) {
+        for (name, error) in list.refused.iter().filter(|_| client.errors) {
+            self.refused.entry(name.clone()).or_insert_with(|| Some(Arc::new(error.clone())));
         }
     }
 
@@ -286,39 +299,6 @@ impl Subscription {
         }
     }
 }
-
-/// A list of names as a set (SOTW-60), with `*` apart.
-struct Listed {
-    star: bool,
-    names: BTreeSet<Name>,
-    /// Names with parameters that tell variants of a resource apart, which are not kept here (KEY-18).
-    parametrised: BTreeSet<Name>,
-}
-
-impl Listed {
-    /// Locators without parameters count by their plain names (WIRE-14).
-    fn of(names: Vec<String>, locators: Vec<ResourceLocator>) -> Self {
-        let (plain, parametrised): (Vec<_>, Vec<_>) =
-            locators.into_iter().partition(|locator| locator.dynamic_parameters.is_empty());
-        let all = names.into_iter().chain(plain.into_iter().map(|locator| locator.name));
-        let mut names: BTreeSet<Name> = all.filter(|name| !name.is_empty()).map(Name::from).collect();
-        let parametrised = parametrised.into_iter().map(|locator| locator.name.into()).collect();
-        Self { star: names.remove(WILDCARD), names, parametrised }
-    }
-
-    fn is_empty(&self) -> bool {
-        !self.star && self.names.is_empty() && self.parametrised.is_empty()
-    }
-
-    fn refused(&self) -> impl Iterator<Item = (Name, NamedError)> {
-        let why = "dynamic parameters are not supported";
-        self.parametrised
-            .iter()
-            .map(move |name| (name.clone(), NamedError { code: UNIMPLEMENTED, message: why.into() }))
-    }
-}
-
-const UNIMPLEMENTED: i32 = 12;
 
 /// gRPC names what it wants: an empty list of its is no wildcard (SOTW-40).
 fn has_legacy_wildcard(kind: &Type, client: &Client) -> bool {

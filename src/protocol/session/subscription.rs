@@ -39,8 +39,10 @@ pub(super) struct Subscription {
     pub sent: Option<SetVersion>,
     /// The sum over what was told by name.
     pub sum: SetVersion,
-    /// What is wrong with the client's own questions, to be told once.
-    pub refused: BTreeMap<Name, Arc<NamedError>>,
+    /// What is wrong with the client's own questions; none once it was told.
+    pub refused: BTreeMap<Name, Option<Arc<NamedError>>>,
+    /// What this client calls names that it spells in a way of its own (NAME-16).
+    pub spellings: BTreeMap<Name, Arc<str>>,
     /// An answer is owed that says nothing (DELTA-36).
     pub empty_answer_due: bool,
     pub answers: Answers,
@@ -150,6 +152,7 @@ impl Subscription {
             sent: None,
             sum: SetVersion::EMPTY,
             refused: BTreeMap::new(),
+            spellings: BTreeMap::new(),
             empty_answer_due: false,
             answers: Answers::default(),
         }

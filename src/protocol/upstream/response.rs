@@ -97,7 +97,7 @@ impl Topic {
             }
             if wrapper.resource.is_none() && !wrapper.aliases.is_empty() {
                 // The name was asked for by an alias, and resolves to nothing (DELTA-39).
-                unresolved.extend(wrapper.aliases.into_iter().map(Name::from));
+                unresolved.extend(wrapper.aliases.iter().map(|alias| Name::of_peer(alias)));
                 continue;
             }
             if let Some(name) = read.take(Resource::from_wrapper(index, wrapper, kind, reader.store)) {
@@ -109,7 +109,7 @@ impl Topic {
         }
         let constrained = response.removed_resource_names.into_iter().map(|name| name.name);
         let mut removed: BTreeSet<Name> = BTreeSet::new();
-        for name in response.removed_resources.into_iter().chain(constrained).map(Name::from) {
+        for name in response.removed_resources.into_iter().chain(constrained).map(|name| Name::of_peer(&name)) {
             if !read.refuse_if_sent(&name) {
                 removed.insert(name);
             }
@@ -336,7 +336,7 @@ impl Read {
     fn take_errors(&mut self, errors: Vec<discovery::ResourceError>, limits: &Limits) -> Vec<(Name, NamedError)> {
         let mut reported = Vec::new();
         for error in errors {
-            let name = Name::from(error.resource_name.map(|name| name.name).unwrap_or_default());
+            let name = Name::of_peer(&error.resource_name.map(|name| name.name).unwrap_or_default());
             let detail = error.error_detail.unwrap_or_default();
             let code = detail.code;
             if name.as_str().is_empty() || code == OK {

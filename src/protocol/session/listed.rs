@@ -1,0 +1,98 @@
+//! The names in a request, as a set, and what is wrong with some of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Variant;
+use super::client::Client;
+use crate::proto::discovery::ResourceLocator;
+use crate::protocol::unit::NamedError;
+use crate::xds::{Name, Type, WILDCARD, Xdstp};
+
+/// The authorities whose names somebody serves, beside the old-style names that belong to none.
+pub type Authorities = Arc<BTreeSet<String>>;
+
+/// A list of names as a set (SOTW-60), with `*` apart.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    pub star: bool,
+    /// In canonical form.
+    pub names: BTreeSet<Name>,
+    /// What the client calls those of them that it spells otherwise (NAME-16).
+    pub spellings: BTreeMap<Name, Arc<str>>,
+    /// Names that cannot be asked for, as the client wrote them.
+    pub refused: BTreeMap<Name, NamedError>,
+}
+
+/// What a name is looked at with.
+pub(super) struct Reader<'a> {
+    pub kind: &'a Type,
+    pub client: &'a Client,
+    pub authorities: &'a Authorities,
+}
+
+impl Listed {
+    /// Locators without parameters count by their plain names (WIRE-14).
+    pub fn of(names: Vec<String>, locators: Vec<ResourceLocator>, reader: &Reader) -> Self {
+        let mut listed = Self::default();
+        for locator in locators {
+            match locator.dynamic_parameters.is_empty() {
+                true => listed.take(&locator.name, reader),
+                false => {
+                    listed.refuse(&locator.name, UNIMPLEMENTED, "dynamic parameters are not supported (KEY-18)".into())
+                }
+            }
+        }
+        names.iter().filter(|name| !name.is_empty()).for_each(|name| listed.take(name, reader));
+        listed
+    }
+
+    pub fn is_empty(&self) -> bool {
+        !self.star && self.names.is_empty() && self.refused.is_empty()
+    }
+
+    fn take(&mut self, text: &str, reader: &Reader) {
+        if text == WILDCARD {
+            self.star = true;
+        } else if !Xdstp::is_new_style(text) {
+            self.names.insert(text.into());
+        } else {
+            match reader.read(text) {
+                Ok(name) => {
+                    if name.as_str() != text {
+                        self.spellings.insert(name.clone(), text.into());
+                    }
+                    self.names.insert(name);
+                }
+                Err((code, why)) => self.refuse(text, code, why),
+            }
+        }
+    }
+
+    fn refuse(&mut self, name: &str, code: i32, message: String) {
+        self.refused.insert(name.into(), NamedError { code, message });
+    }
+}
+
+impl Reader<'_> {
+    fn read(&self, text: &str) -> Result<Name, (i32, String)> {
+        let name = Xdstp::parse(text).map_err(|fault| (INVALID_ARGUMENT, fault.to_string()))?;
+        if name.kind != self.kind.name() {
+            return Err((
+                INVALID_ARGUMENT,
+                format!("it names a {} and was asked for as a {}", name.kind, self.kind.name()),
+            ));
+        }
+        if !self.authorities.contains(&name.authority) {
+            return Err((NOT_FOUND, format!("no servers are configured for the authority {:?}", name.authority)));
+        }
+        if name.is_glob() && self.client.variant == Variant::Sotw {
+            return Err((NOT_FOUND, "glob collections exist in the delta variant alone".into()));
+        }
+        Ok(name.to_string().into())
+    }
+}
+
+const INVALID_ARGUMENT: i32 = 3;
+const NOT_FOUND: i32 = 5;
+const UNIMPLEMENTED: i32 = 12;

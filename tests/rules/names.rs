@@ -1,0 +1,98 @@
+//! New-style names between client and upstream (spec section 9).
+
+use std::sync::Arc;
+
+use weir::proto::Request;
+use weir::proto::discovery::DeltaDiscoveryRequest;
+use weir::protocol::session::{Client, Session, Variant};
+use weir::protocol::unit::SessionId;
+
+use super::support::{Bench, LDS};
+
+const CANONICAL: &str = "xdstp://x/envoy.config.listener.v3.Listener/id?a=1&b=2";
+const OTHERWISE: &str = "xdstp://x/envoy.config.listener.v3.Listener/id?b=2&a=1";
+
+/// A client of a relay that has servers for the authority `x`.
+fn client(bench: &mut Bench, variant: Variant) -> SessionId {
+    let id = bench.add(Client { errors: true, ..Client::plain(variant) });
+    let session = bench.sessions.remove(&id).unwrap();
+    let session: Session = session.among(Arc::new(["x".to_owned()].into()));
+    bench.sessions.insert(id, session);
+    id
+}
+
+#[test]
+fn name_6_name_16_and_name_17_one_name_upstream_and_each_clients_own_spelling_downstream() {
+    let mut bench = Bench::new();
+    let [one, other] = [Variant::Delta, Variant::Delta].map(|variant| client(&mut bench, variant));
+    bench.delta(one, LDS, &[CANONICAL], &[]);
+    bench.delta(other, LDS, &[OTHERWISE], &[]);
+    assert_eq!(bench.asked_upstream(), [format!("+{CANONICAL}")]);
+    bench.set(LDS, &[(CANONICAL, "1")]);
+    let spelt = |bench: &mut Bench, id| {
+        let reply = bench.poll(id).unwrap();
+        reply.spellings.iter().map(|(_, name)| name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(spelt(&mut bench, one), [""; 0], "it is canonical");
+    assert_eq!(spelt(&mut bench, other), [OTHERWISE]);
+    bench.remove(LDS, CANONICAL);
+    assert_eq!(bench.said(one), [format!("L  -{CANONICAL}")]);
+    assert_eq!(bench.said(other), [format!("L  -{OTHERWISE}")]);
+    bench.delta(one, LDS, &[], &[CANONICAL]);
+    bench.delta(other, LDS, &[], &[CANONICAL]);
+    bench.later(30_000);
+    assert_eq!(bench.asked_upstream(), [format!("-{CANONICAL}")], "left in whatever spelling");
+}
+
+#[test]
+fn delta_14_what_a_client_says_it_holds_counts_in_whatever_spelling() {
+    let mut bench = Bench::new();
+    let keeper = client(&mut bench, Variant::Delta);
+    bench.delta(keeper, LDS, &[CANONICAL], &[]);
+    bench.remove(LDS, CANONICAL);
+    bench.said(keeper);
+    let id = client(&mut bench, Variant::Delta);
+    let request = DeltaDiscoveryRequest {
+        type_url: LDS.into(),
+        resource_names_subscribe: vec![OTHERWISE.into()],
+        initial_resource_versions: [(OTHERWISE.to_owned(), "v".to_owned())].into(),
+        ..Default::default()
+    };
+    bench.request(id, Request::Delta(request));
+    assert_eq!(bench.said(id), [format!("L  -{OTHERWISE}")], "it held something that is gone");
+}
+
+#[test]
+fn name_5_name_10_boot_16_and_xlat_23_what_cannot_be_asked_for_is_an_error_for_that_name_once() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new();
+        let id = client(&mut bench, variant);
+        let names = [
+            "xdstp://nobody/envoy.config.listener.v3.Listener/id",
+            "xdstp://x/envoy.config.cluster.v3.Cluster/id",
+            "xdstp:broken",
+            "good",
+        ];
+        match variant {
+            Variant::Sotw => bench.sotw(id, LDS, &names, ""),
+            Variant::Delta => bench.delta(id, LDS, &names, &[]),
+        }
+        assert_eq!(bench.asked_upstream(), ["+good"], "nobody is asked for the others");
+        bench.set(LDS, &[("good", "1")]);
+        let told = bench.said(id);
+        let errors: Vec<_> = told.iter().flat_map(|text| text.matches(":3,").chain(text.matches(":5,"))).collect();
+        assert_eq!(errors.len(), 3, "{variant:?}: {told:?}");
+        if variant == Variant::Sotw {
+            bench.sotw(id, LDS, &names, "1");
+            assert_eq!(bench.said(id), [""; 0], "the answer to an error is not answered with an error");
+        }
+    }
+}
+
+#[test]
+fn coll_12_a_glob_in_sotw_is_a_name_that_never_exists() {
+    let mut bench = Bench::new();
+    let id = client(&mut bench, Variant::Sotw);
+    bench.sotw(id, LDS, &["xdstp://x/envoy.config.listener.v3.Listener/*"], "");
+    assert_eq!(bench.asked_upstream(), [""; 0]);
+}
