@@ -59,9 +59,16 @@ pub enum Fault {
     ForgetNamesOnReconnect,
     /// A refusal makes the relay forget what the client asked for.
     NackForgets,
+    /// I6: what a server says counts, whether or not it is the active one.
+    TakeWordsOfAll,
+    /// FB-9: a fallback server is kept, though one above it answers again.
+    NeverReturn,
+    /// FB-28: an unanswered name is told absent while no server is in reach.
+    AbsentWhileDown,
 }
 
 impl Fault {
+    /// Those of a single server; [`Self::TakeWordsOfAll`] and what follows it need several.
     pub const ALL: [Self; 27] = [
         Self::LeaseEveryState,
         Self::IgnoreHorizon,

@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 pub use plan::{Authority, AuthorityPlan, Plan, ServerPlan};
 
+use super::faults::Fault;
 use super::ladder::{Ladder, Move, Standing, Surroundings};
 use super::limits::Limits;
 use super::moment::{Moment, sooner};
@@ -20,7 +21,7 @@ use super::session::Variant;
 use super::unit::{Class, Fact, InterestChange, Source, Unit, Wanted};
 use super::upstream::{Epoch, Stream, Upstream};
 use crate::proto::Response;
-use crate::xds::{BodyStore, TypeTable};
+use crate::xds::{BodyStore, Type, TypeTable};
 
 /// A stream by the server it goes to and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,10 +123,13 @@ impl Sources {
         if !stream.is_current(epoch) {
             return Vec::new(); // of an earlier opening
         }
-        let facts = stream.on_response(epoch, response, store, now);
+        let mut facts = stream.on_response(epoch, response, store, now);
         self.servers[id.server].unreachable = false;
         let usable = facts.iter().any(|fact| matches!(fact, Fact::Set { .. } | Fact::Whole { .. }));
-        self.on_answer(id.server, usable, unit, now);
+        if self.on_answer(id.server, usable, unit, now) {
+            let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
+            facts.extend(streams.flat_map(|stream| stream.absences()).collect::<Vec<_>>());
+        }
         self.counting(id.server, facts)
     }
 
@@ -159,6 +163,14 @@ impl Sources {
             self.step(&authority, unit, None, |ladder, around| ladder.on_time(around, now));
         }
         let mut batches = Vec::new();
+        if self.limits.faults.has(Fault::AbsentWhileDown) && self.is_down() {
+            let uncached = unit.wanted().filter(|(_, wanted, cached)| !cached && *wanted != Wanted::Star);
+            let gone = |(kind, wanted, _): (&Type, Wanted, bool)| match wanted {
+                Wanted::Name(key) => Some(Fact::Gone { kind: kind.clone(), class: Class::Named, key }),
+                Wanted::Star => None,
+            };
+            batches.push(Batch { source: Source::default(), facts: uncached.filter_map(gone).collect() });
+        }
         for server in 0..self.servers.len() {
             let streams = self.servers[server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
             let facts = streams.flat_map(|stream| stream.on_time(now)).collect();
@@ -195,15 +207,24 @@ impl Sources {
         })
     }
 
-    /// One answer counts for every authority that has this server above its own (FB-33).
-    fn on_answer(&mut self, server: usize, usable: bool, unit: &Unit, now: Moment) {
+    /// One answer counts for every authority that has this server above its own (FB-33). Whether it is active for one that it was
+    /// not active for before.
+    fn on_answer(&mut self, server: usize, usable: bool, unit: &Unit, now: Moment) -> bool {
+        let mut newly = false;
         for (authority, rung) in self.users(server) {
             let before = self.ladder(&authority).active();
+            if self.limits.faults.has(Fault::NeverReturn) && before.is_some_and(|before| before > rung) {
+                continue;
+            }
             self.step(&authority, unit, None, |ladder, _| ladder.on_answer(rung, usable, now).1);
-            if self.ladder(&authority).active() == Some(rung) && before != Some(rung) && authority == Authority::Top {
-                self.doubt(server, unit, now);
+            if self.ladder(&authority).active() == Some(rung) && before != Some(rung) {
+                newly = true;
+                if authority == Authority::Top {
+                    self.doubt(server, unit, now);
+                }
             }
         }
+        newly
     }
 
     /// What other servers gave of `*` sets and this one does not say in time is not its own.
@@ -222,7 +243,10 @@ impl Sources {
             };
             let Some(plan) = self.plan.authority(&authority) else { continue };
             let heard = self.ladders.get(&authority).and_then(Ladder::heard);
-            let Some(rank) = heard.filter(|rung| plan.servers[*rung] == server) else { continue };
+            let all =
+                self.limits.faults.has(Fault::TakeWordsOfAll).then(|| plan.servers.iter().position(|of| *of == server));
+            let counts = heard.filter(|rung| plan.servers[*rung] == server);
+            let Some(rank) = counts.or(all.flatten()) else { continue };
             let source = Source {
                 server: u16::try_from(server).unwrap_or(u16::MAX),
                 rank: u8::try_from(rank).unwrap_or(u8::MAX),

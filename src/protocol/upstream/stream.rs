@@ -120,6 +120,11 @@ impl Stream {
         }
     }
 
+    /// What this server has said that there is not, be it at a time when its word did not count.
+    pub fn absences(&self) -> Vec<Fact> {
+        self.topics.iter().flat_map(|(kind, topic)| topic.absences(kind)).collect()
+    }
+
     /// Whether a message of this opening is one of the present.
     pub fn is_current(&self, epoch: Epoch) -> bool {
         epoch == self.epoch && self.open

@@ -419,6 +419,11 @@ impl Topic {
         request
     }
 
+    pub fn absences(&self, kind: &Type) -> Vec<Fact> {
+        let absent = self.names.iter().filter(|(_, standing)| **standing == Standing::Absent);
+        absent.map(|(key, _)| Fact::Gone { kind: kind.clone(), class: Class::Named, key: key.clone() }).collect()
+    }
+
     pub fn drop_everything(&mut self, kind: &Type) -> Vec<Fact> {
         let kind = kind.clone();
         match self.class {

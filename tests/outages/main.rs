@@ -1,0 +1,46 @@
+//! Random outages of three servers, in virtual time: refused and hanging connections, streams that end before or after the first
+//! response, servers that lack what others have, clients that come and go, under both rules of fallback.
+//!
+//! Always: nobody is told that something is absent which every server has; nothing that is held is lost while it is wanted; no
+//! server is left again too soon after a return. And once all servers stay up, the first one serves, and what it says is what is
+//! held. Each row of the state table (spec 11.3) has to be reached.
+
+mod server;
+mod world;
+
+use std::collections::BTreeSet;
+
+use weir::protocol::faults::{Fault, Faults};
+use world::World;
+
+/// Rows of the table that a history can reach; 15 is told apart from 14 by what is asked for.
+const ROWS: [u8; 21] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21];
+
+fn run(seed: u64, faults: Faults) -> Result<BTreeSet<u8>, String> {
+    let mut world = World::new(seed, faults);
+    world.live().map_err(|why| format!("WEIR_SEED={seed} WEIR_HISTORIES=1: {why}"))?;
+    Ok(world.rows)
+}
+
+#[test]
+fn no_outage_takes_anything_from_anybody_and_the_first_server_serves_in_the_end() {
+    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let (first, histories) = (number("WEIR_SEED", 1), number("WEIR_HISTORIES", 1_000));
+    let mut reached = BTreeSet::new();
+    for seed in first..first + histories {
+        reached.extend(run(seed, Faults::NONE).unwrap());
+    }
+    if histories > 100 {
+        let missing: Vec<_> = ROWS.iter().filter(|row| !reached.contains(row)).collect();
+        assert!(missing.is_empty(), "rows of the table that no history reached: {missing:?}");
+    }
+    println!("{histories} histories; rows reached: {reached:?}");
+}
+
+#[test]
+fn outages_that_are_handled_badly_on_purpose_are_noticed() {
+    for fault in [Fault::DropOnDisconnect, Fault::TakeWordsOfAll, Fault::NeverReturn, Fault::AbsentWhileDown] {
+        let noticed = (1..300).any(|seed| run(seed, Faults::planted(fault)).is_err());
+        assert!(noticed, "{fault:?} was not noticed");
+    }
+}
