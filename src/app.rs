@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::admin;
 use crate::config::Config;
 use crate::downstream::{Downstream, Drain, DrainSwitch};
-use crate::relay::Views;
+use crate::relay::{SharedConnector, Views};
 use crate::upstream::AdsConnector;
 
 /// A relay that is bound and not yet running.
@@ -27,8 +27,10 @@ pub struct App {
 
 impl App {
     pub async fn bind(config: Config) -> anyhow::Result<Self> {
-        let connector = AdsConnector::new(config.server).context("upstream.servers[0].uri")?;
-        let views = Arc::new(Views::new(config.views, vec![Arc::new(connector)]));
+        let connectors = config.upstream.servers.into_iter().map(|server| -> SharedConnector {
+            Arc::new(AdsConnector::new(server))
+        });
+        let views = Arc::new(Views::new(config.views, connectors.collect()));
         let mut listeners = Vec::new();
         for address in config.listen {
             listeners.push(bind(address).await?);

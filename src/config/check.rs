@@ -1,6 +1,7 @@
 //! From the file as it is written to a configuration that cannot be wrong, with every fault on the way.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_saphyr::{Location, Spanned};
@@ -9,19 +10,16 @@ use super::raw::{self, Text};
 use super::{Config, Fault};
 use crate::downstream::{self, DrainTimes};
 use crate::protocol::limits::Limits;
-use crate::protocol::session::Variant;
-use crate::protocol::sources::Plan;
-use crate::protocol::upstream::ServerRules;
 use crate::relay::ViewsOptions;
-use crate::upstream::AdsServer;
 use crate::xds::{Access, AccessRule, EmptyFirst, KeyField, KeyRule, NamePattern, Network, TypeInfo, TypeTable};
 
-#[derive(Default)]
-pub(super) struct Checker {
+pub(super) struct Checker<'a> {
+    /// The file, which other files are named from.
+    pub path: &'a Path,
     pub faults: Vec<Fault>,
 }
 
-impl Checker {
+impl Checker<'_> {
     pub fn root(&mut self, raw: &raw::Root) -> Option<Config> {
         if raw.listen.value.is_empty() {
             self.fault(&raw.listen, "listen", "at least one address is needed");
@@ -31,7 +29,7 @@ impl Checker {
             listen.filter_map(|(at, listen)| self.address(&listen.address, &format!("listen[{at}].address"))).collect();
         let admin = raw.admin.as_ref().map(|admin| self.address(&admin.address, "admin.address"));
         let message_bytes = number(&raw.limits.message_bytes, MESSAGE_BYTES);
-        let server = self.upstream(&raw.upstream, message_bytes);
+        let upstream = self.upstream(&raw.upstream, message_bytes);
         let rule = self.key_rule(&raw.views);
         let limits = self.limits(raw);
         let table = self.types(raw);
@@ -47,7 +45,7 @@ impl Checker {
             v2: raw.clients.v2,
         };
         let views_idle = self.duration(&raw.views.idle, "views.idle");
-        let (server, rules) = server?;
+        let upstream = upstream?;
         let views = ViewsOptions {
             rule: rule?,
             serve_without_node: raw.views.serve_without_node,
@@ -55,46 +53,10 @@ impl Checker {
             table,
             access,
             limits,
-            plan: Plan::single(server.variant.unwrap_or(Variant::Delta), rules),
+            plan: upstream.for_sources(),
         };
         let views_idle = views_idle.unwrap_or(VIEWS_IDLE);
-        Some(Config { listen, admin: admin.flatten(), server, views, views_idle, downstream, drain })
-    }
-
-    fn upstream(&mut self, raw: &raw::Upstream, message_bytes: usize) -> Option<(AdsServer, ServerRules)> {
-        let [server] = raw.servers.value.as_slice() else {
-            self.fault(
-                &raw.servers,
-                "upstream.servers",
-                "exactly one server is needed; fallback to others is not there yet",
-            );
-            return None;
-        };
-        let uri: Result<http::Uri, _> = server.uri.value.parse();
-        match &uri {
-            Ok(uri) if uri.scheme_str() == Some("http") && uri.host().is_some() => {}
-            Ok(uri) if uri.scheme_str() == Some("https") => {
-                self.fault(&server.uri, "upstream.servers[0].uri", "TLS towards upstream is not there yet");
-            }
-            _ => {
-                self.fault(&server.uri, "upstream.servers[0].uri", &format!("{:?} is no http:// URI", server.uri.value))
-            }
-        }
-        let connect_timeout = self.duration(&server.connect_timeout, "upstream.servers[0].connect_timeout");
-        let variant = server.protocol.map(|protocol| match protocol {
-            raw::Protocol::Delta => Variant::Delta,
-            raw::Protocol::Sotw => Variant::Sotw,
-        });
-        let connect_timeout = connect_timeout.unwrap_or(CONNECT_TIMEOUT);
-        let rules = ServerRules {
-            node_always: server.node_in_every_request,
-            initial_versions: server.initial_versions,
-            empty_list: server.empty_list,
-            hold_deletions: server.hold_deletions,
-            silence_is_transient: server.resource_timer_is_transient_error,
-            fail_on_data_errors: server.fail_on_data_errors,
-        };
-        Some((AdsServer { uri: server.uri.value.clone(), variant, connect_timeout, message_bytes }, rules))
+        Some(Config { listen, admin: admin.flatten(), upstream, views, views_idle, downstream, drain })
     }
 
     pub fn key_rule(&mut self, raw: &raw::Views) -> Option<KeyRule> {
@@ -211,15 +173,15 @@ impl Checker {
         address.map_err(|_| self.fault(text, at, &format!("{:?} is no address and port", text.value))).ok()
     }
 
-    fn duration(&mut self, text: &Option<Text>, at: &str) -> Option<Duration> {
+    pub fn duration(&mut self, text: &Option<Text>, at: &str) -> Option<Duration> {
         let text = text.as_ref()?;
         let duration = humantime::parse_duration(&text.value);
         duration.map_err(|error| self.fault(text, at, &format!("{:?} is no duration: {error}", text.value))).ok()
     }
 
-    fn fault<T>(&mut self, place: &Spanned<T>, at: &str, reason: &str) {
+    pub fn fault<T>(&mut self, place: &Spanned<T>, at: &str, reason: &str) {
         let line = Some(place.referenced).filter(|place| *place != Location::UNKNOWN).map(|place| place.line());
-        self.faults.push(Fault { line, at: at.into(), reason: reason.into() });
+        self.faults.push(Fault { path: self.path.into(), line, at: at.into(), reason: reason.into() });
     }
 }
 
@@ -230,7 +192,6 @@ fn number(given: &Option<Spanned<usize>>, default: usize) -> usize {
 const MESSAGE_BYTES: usize = 64 << 20;
 const HALF_RECEIVED_BYTES: usize = 512 << 20;
 const MOST_VIEWS: usize = 10_000;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 const VIEWS_IDLE: Duration = Duration::from_secs(600);
 const GRACE: Duration = Duration::from_secs(10);
 const SPREAD: Duration = Duration::from_secs(5);

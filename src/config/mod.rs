@@ -1,25 +1,30 @@
 //! The configuration file and its checked form.
 //!
 //! [`raw`] mirrors the file. [`check`] turns it into types that cannot be wrong, with every default in one place, and reports
-//! every fault with its place, not only the first.
+//! every fault with its place, not only the first. What it says of control planes is in [`upstream`], or in a file that gRPC
+//! clients have too ([`bootstrap`]).
 
+mod bootstrap;
 mod check;
+mod json;
 mod raw;
+mod upstream;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::downstream::{self, DrainTimes};
 use crate::relay::ViewsOptions;
-use crate::upstream::AdsServer;
+use crate::upstream::Plan;
 
 /// Everything that a relay needs to start.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub listen: Vec<SocketAddr>,
     pub admin: Option<SocketAddr>,
-    pub server: AdsServer,
+    pub upstream: Plan,
     pub views: ViewsOptions,
     pub views_idle: Duration,
     pub downstream: downstream::Options,
@@ -37,15 +42,16 @@ pub enum ConfigError {
     /// The text says where: line, column and a piece of the file.
     #[error("{}: {text}", path.display())]
     Syntax { path: PathBuf, text: String },
-    #[error("{}", listed(path, faults))]
-    Faults { path: PathBuf, faults: Vec<Fault> },
+    #[error("{}", listed(.0))]
+    Faults(Vec<Fault>),
 }
 
 /// One thing that is wrong, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
+    pub path: PathBuf,
     pub line: Option<u64>,
-    /// The path of keys that leads to it.
+    /// The keys that lead to it.
     pub at: String,
     pub reason: String,
 }
@@ -59,7 +65,7 @@ impl Config {
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let raw = serde_saphyr::from_str(text)
             .map_err(|error| ConfigError::Syntax { path: path.into(), text: error.to_string() })?;
-        let mut checker = check::Checker::default();
+        let mut checker = check::Checker { path, faults: Vec::new() };
         let config = checker.root(&raw);
         let faults = checker.faults;
         if let Some(config) = config.as_ref().filter(|config| config.views.limits.resource_timer < SHORTEST_TIMER) {
@@ -69,17 +75,25 @@ impl Config {
                 "limits.resource_timer is below 15 s: names that are slow to come may be called absent"
             );
         }
-        config.filter(|_| faults.is_empty()).ok_or(ConfigError::Faults { path: path.into(), faults })
+        config.filter(|_| faults.is_empty()).ok_or(ConfigError::Faults(faults))
     }
 }
 
 /// What clients wait for themselves; a relay that is faster answers for upstream what upstream never said (XLAT-17).
 const SHORTEST_TIMER: Duration = Duration::from_secs(15);
 
-fn listed(path: &Path, faults: &[Fault]) -> String {
-    let place = |fault: &Fault| fault.line.map_or(String::new(), |line| format!(":{line}"));
-    let line = |fault: &Fault| format!("{}{}: {}: {}", path.display(), place(fault), fault.at, fault.reason);
-    faults.iter().map(line).collect::<Vec<_>>().join("\n")
+fn listed(faults: &[Fault]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {}: {}", self.at, self.reason)
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The configuration file as it is written. What may turn out wrong carries its place.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
@@ -10,7 +12,7 @@ pub(super) type Text = Spanned<String>;
 pub(super) struct Root {
     pub listen: Spanned<Vec<Listen>>,
     pub admin: Option<Listen>,
-    pub upstream: Upstream,
+    pub upstream: Spanned<Upstream>,
     #[serde(default)]
     pub views: Views,
     #[serde(default)]
@@ -34,13 +36,46 @@ pub(super) struct Listen {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Upstream {
-    pub servers: Spanned<Vec<Server>>,
+    pub servers: Option<Spanned<Vec<Server>>>,
+    #[serde(default)]
+    pub authorities: BTreeMap<String, Authority>,
+    pub bootstrap: Option<Text>,
+    #[serde(default)]
+    pub fallback: Fallback,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Authority {
+    #[serde(default)]
+    pub servers: Vec<Server>,
+    #[serde(default)]
+    pub fallback_on_reachability_only: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fallback {
+    pub minimum: Option<Text>,
+    pub hold_down: Option<Text>,
+    #[serde(default)]
+    pub on_missing: OnMissing,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum OnMissing {
+    #[default]
+    Hold,
+    Tell,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Server {
     pub uri: Text,
+    pub tls: Option<Spanned<Tls>>,
+    pub token_file: Option<Text>,
     pub protocol: Option<Protocol>,
     pub connect_timeout: Option<Text>,
     #[serde(default)]
@@ -55,6 +90,15 @@ pub(super) struct Server {
     pub resource_timer_is_transient_error: bool,
     #[serde(default)]
     pub fail_on_data_errors: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tls {
+    pub ca: Option<Text>,
+    pub certificate: Option<Text>,
+    pub key: Option<Text>,
+    pub server_name: Option<Text>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]

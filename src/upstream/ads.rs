@@ -15,21 +15,12 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request as Call, Response as Answer, Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use super::AdsServer;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::Backoff;
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
-
-/// One control plane.
-#[derive(Debug, Clone)]
-pub struct AdsServer {
-    pub uri: String,
-    /// Spoken from the start; without it delta is tried, and SotW where the server does not speak that.
-    pub variant: Option<Variant>,
-    pub connect_timeout: Duration,
-    pub message_bytes: usize,
-}
 
 /// Opens streams to one control plane, over a connection of their own each: a peer's limit on streams is then never reached.
 #[derive(Debug, Clone)]
@@ -39,15 +30,15 @@ pub struct AdsConnector {
 }
 
 impl AdsConnector {
-    pub fn new(server: AdsServer) -> Result<Self, tonic::transport::Error> {
-        let endpoint = Endpoint::from_shared(server.uri.clone())?
+    pub fn new(server: AdsServer) -> Self {
+        let endpoint = Endpoint::from(server.uri.clone())
             .connect_timeout(server.connect_timeout)
             .http2_keep_alive_interval(KEEPALIVE)
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW);
-        Ok(Self { server, endpoint })
+        Self { server, endpoint }
     }
 }
 
@@ -58,7 +49,7 @@ impl Connector for AdsConnector {
     }
 
     fn describe(&self) -> String {
-        self.server.uri.clone()
+        self.server.name()
     }
 
     fn variant(&self) -> Option<Variant> {

@@ -22,4 +22,4 @@ pub use services::{Method, Scope, Shape, service_names};
 pub use store::BodyStore;
 pub use types::{EmptyFirst, References, Role, Type, TypeInfo, TypeTable, WRAPPER_TYPE};
 pub use version::{ContentHash, SetVersion};
-pub use xdstp::{NameFault, Xdstp};
+pub use xdstp::{NameFault, Xdstp, authority_of_template};

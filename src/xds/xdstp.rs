@@ -74,6 +74,12 @@ impl Xdstp {
     }
 }
 
+/// The authority that a template of names begins with. The rest of a template is no name yet, and is not looked at.
+pub fn authority_of_template(text: &str) -> Option<String> {
+    let (authority, _) = text.strip_prefix(SCHEME)?.strip_prefix("//")?.split_once('/')?;
+    decoded(authority).ok()
+}
+
 impl fmt::Display for Xdstp {
     /// The canonical form: parameters sorted by key, nothing escaped that need not be (NAME-7).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

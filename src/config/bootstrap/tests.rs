@@ -1,0 +1,238 @@
+use super::*;
+use crate::protocol::ladder::Patience;
+use crate::upstream::Plan;
+
+const PLAIN: &str = r#""channel_creds": [{"type": "insecure"}]"#;
+
+fn plan(text: &str) -> Plan {
+    let lists = read(Path::new("b.json"), text, 1 << 20).unwrap_or_else(|faults| panic!("{faults:?}"));
+    Plan::new(lists, Patience::default(), true)
+}
+
+/// A plan of which only one server is of interest.
+fn server(fields: &str) -> AdsServer {
+    plan(&format!(r#"{{"xds_servers": [{{{fields}}}]}}"#)).servers.remove(0)
+}
+
+fn faults(text: &str) -> Vec<String> {
+    let faults = read(Path::new("b.json"), text, 1 << 20).map(|_| ()).unwrap_err();
+    faults.iter().map(ToString::to_string).collect()
+}
+
+fn faults_of_server(fields: &str) -> Vec<String> {
+    faults(&format!(r#"{{"xds_servers": [{{{fields}}}]}}"#))
+}
+
+#[track_caller]
+fn told(faults: &[String], parts: &[&str]) {
+    let all = faults.join("\n");
+    for part in parts {
+        assert!(all.contains(part), "{part} is missing in:\n{all}");
+    }
+}
+
+#[test]
+fn boot_2_what_is_not_known_is_ignored_at_every_level() {
+    let plan = plan(
+        r#"{"xds_servers": [{"server_uri": "cp:1", "channel_creds": [{"type": "insecure", "colour": 1, "config": 7}],
+             "server_features": ["xds_v3", 7, {"a": 1}, null, [1], "fail_on_data_errors", "resource_timer_is_transient_failure"],
+             "colour": {}}],
+            "authorities": {"a": {"colour": 1}}, "node": {"id": "n", "colour": 1, "build_version": 5},
+            "certificate_providers": {"c": {"plugin_name": "own", "config": {"x": 1}, "colour": 2}}, "colour": []}"#,
+    );
+    let [server] = plan.servers.as_slice() else { panic!("{plan:?}") };
+    assert_eq!(server.name(), "http://cp:1");
+    let rules = ServerRules { fail_on_data_errors: true, ..ServerRules::default() };
+    assert_eq!(
+        (&server.rules, &server.features),
+        (&rules, &BTreeSet::from(["xds_v3"])),
+        "BOOT-21: only one name counts"
+    );
+}
+
+#[test]
+fn boot_3_servers_their_address_and_credentials_are_needed() {
+    for none in ["{}", r#"{"xds_servers": []}"#] {
+        assert_eq!(faults(none), ["b.json: xds_servers: at least one server is needed"]);
+    }
+    told(&faults_of_server(PLAIN), &["xds_servers[0].server_uri: it is missing"]);
+    told(&faults_of_server(&format!(r#""server_uri": "", {PLAIN}"#)), &["xds_servers[0].server_uri: it is empty"]);
+    for none in [r#""server_uri": "cp:1""#, r#""server_uri": "cp:1", "channel_creds": []"#] {
+        told(&faults_of_server(none), &["xds_servers[0].channel_creds: one is needed; insecure and tls are supported"]);
+    }
+    let own = r#"{"xds_servers": [{"server_uri": "cp:1", "channel_creds": [{"type": "insecure"}]}],
+                  "authorities": {"a": {"xds_servers": [{"server_uri": "cp:2"}]}}}"#;
+    told(&faults(own), &[r#"authorities["a"].xds_servers[0].channel_creds: one is needed"#]);
+}
+
+#[test]
+fn boot_4_the_first_credentials_that_are_supported_win() {
+    let of = |list: &str| server(&format!(r#""server_uri": "cp:1", "channel_creds": [{list}]"#));
+    assert_eq!(of(r#"{"type": "own"}, {"type": "insecure"}, {"type": "tls"}"#).name(), "http://cp:1");
+    assert_eq!(of(r#"{"type": "google_default"}, {"type": "tls"}, {"type": "insecure"}"#).name(), "https://cp:1");
+    let google = faults_of_server(r#""server_uri": "cp:1", "channel_creds": [{"type": "google_default"}]"#);
+    told(&google, &["xds_servers[0].channel_creds: google_default is not supported, and nothing else is offered"]);
+    let later = r#"{"type": "insecure"}, {"type": "tls", "config": {"certificate_file": "c"}}"#;
+    assert!(!of(later).is_encrypted(), "what comes later is not even looked at");
+}
+
+#[test]
+fn boot_5_files_for_tls_may_all_be_absent_and_a_certificate_needs_its_key() {
+    let with =
+        |config: &str| format!(r#""server_uri": "cp:1", "channel_creds": [{{"type": "tls", "config": {config}}}]"#);
+    let none = server(r#""server_uri": "cp:1", "channel_creds": [{"type": "tls"}]"#).tls.unwrap();
+    assert_eq!((&none.ca, &none.own, &*none.server_name.to_str()), (&None, &None, "cp"));
+    assert_eq!(server(&with("{}")).tls.unwrap(), none);
+    let all = r#"{"ca_certificate_file": "ca", "certificate_file": "c", "private_key_file": "k", "refresh_interval": "1.5s"}"#;
+    let all = server(&with(all)).tls.unwrap();
+    let own = OwnCertificate { certificate: "c".into(), key: "k".into() };
+    assert_eq!((all.ca, all.own), (Some("ca".into()), Some(own)));
+
+    let place = "xds_servers[0].channel_creds[0].config.";
+    for (config, part) in [
+        (r#"{"certificate_file": "c"}"#, "private_key_file: it goes together with certificate_file, and is missing"),
+        (r#"{"private_key_file": "k"}"#, "certificate_file: it goes together with private_key_file, and is missing"),
+        (r#"{"ca_certificate_file": 1}"#, "ca_certificate_file: it is a number and has to be a string"),
+        (r#"{"refresh_interval": "10m"}"#, "refresh_interval: it is no duration"),
+        (r#"{"refresh_interval": 600}"#, "refresh_interval: it is a number"),
+    ] {
+        told(&faults_of_server(&with(config)), &[&format!("{place}{part}")]);
+    }
+}
+
+#[test]
+fn boot_6_all_call_credentials_that_are_supported_apply() {
+    let with =
+        |list: &str| format!(r#""server_uri": "cp:1", "channel_creds": [{{"type": "tls"}}], "call_creds": [{list}]"#);
+    let list = r#"{"type": "own", "config": 7}, {"type": "jwt_token_file", "config": {"jwt_token_file": "t"}}"#;
+    assert_eq!(server(&with(list)).tokens, [PathBuf::from("t")]);
+    for (list, part) in [
+        (r#"{"type": "jwt_token_file"}"#, "config: it is missing"),
+        (r#"{"type": "jwt_token_file", "config": {}}"#, "config.jwt_token_file: it is missing"),
+        (r#"{"type": "jwt_token_file", "config": {"jwt_token_file": ""}}"#, "config.jwt_token_file: it is empty"),
+        (r#"{"type": "jwt_token_file", "config": {"jwt_token_file": []}}"#, "config.jwt_token_file: it is a list"),
+        (r#"{"type": "jwt_token_file", "config": "t"}"#, "config: it is a string and has to be an object"),
+        (r#"{"config": {}}"#, "type: it is missing"),
+    ] {
+        told(&faults_of_server(&with(list)), &[&format!("xds_servers[0].call_creds[0].{part}")]);
+    }
+}
+
+#[test]
+fn boot_9_and_boot_10_equal_servers_are_one_and_unknown_features_make_no_difference() {
+    let entry = |rest: &str| format!(r#"{{"server_uri": "cp:1", {PLAIN}{rest}}}"#);
+    let pair = |one: &str, other: &str| {
+        let authority = format!(r#""authorities": {{"a": {{"xds_servers": [{}]}}}}"#, entry(other));
+        plan(&format!(r#"{{"xds_servers": [{}], {authority}}}"#, entry(one)))
+    };
+    let same = pair("", "");
+    assert_eq!((same.servers.len(), &same.top, &same.authorities["a"].servers), (1, &vec![0], &vec![0]));
+    assert_eq!(pair("", r#", "server_features": ["own", 5]"#).servers.len(), 1);
+    for known in ["fail_on_data_errors", "resource_timer_is_transient_error", "xds_v3", "trusted_xds_server"] {
+        let other = pair("", &format!(r#", "server_features": ["{known}"]"#));
+        assert_eq!((other.servers.len(), &other.authorities["a"].servers), (2, &vec![1]), "{known}");
+    }
+    let token = r#", "call_creds": [{"type": "jwt_token_file", "config": {"jwt_token_file": "t"}}]"#;
+    assert_eq!(pair("", token).servers.len(), 2, "other credentials");
+    let twice = plan(&format!(r#"{{"xds_servers": [{}, {}]}}"#, entry(""), entry("")));
+    assert_eq!(twice.top, [0], "nobody turns from a server to itself");
+}
+
+#[test]
+fn boot_12_boot_13_and_boot_22_authorities_have_lists_and_a_rule_of_their_own_or_the_one_at_the_top() {
+    let entry = |port: u16| format!(r#"{{"server_uri": "cp:{port}", {PLAIN}}}"#);
+    let plan = plan(&format!(
+        r#"{{"xds_servers": [{}, {}], "fallback_on_reachability_only": 5, "authorities": {{
+             "bare": {{}}, "empty": {{"xds_servers": [], "fallback_on_reachability_only": true}},
+             "": {{"xds_servers": [{}, {}]}}}}}}"#,
+        entry(1),
+        entry(2),
+        entry(3),
+        entry(1)
+    ));
+    assert_eq!(plan.top, [0, 1]);
+    let own = |name: &str| (plan.authorities[name].servers.as_slice(), plan.authorities[name].rule);
+    assert_eq!(own("bare"), ([0, 1].as_slice(), Rule::Uncached));
+    assert_eq!(own("empty"), ([0, 1].as_slice(), Rule::Reachability));
+    let names: Vec<_> = own("").0.iter().map(|at| plan.servers[*at].name()).collect();
+    assert_eq!(names, ["http://cp:3", "http://cp:1"]);
+}
+
+#[test]
+fn boot_17_a_template_has_to_begin_with_its_authority() {
+    let with = |name: &str, template: &str| {
+        let authority = format!(r#""{name}": {{"client_listener_resource_name_template": "{template}"}}"#);
+        format!(r#"{{"xds_servers": [{{"server_uri": "cp:1", {PLAIN}}}], "authorities": {{{authority}}}}}"#)
+    };
+    for (name, template) in [("a.b", "xdstp://a.b/t/%s"), ("a/b", "xdstp://a%2Fb/t/%s"), ("", "xdstp:///t/%s?k=v")] {
+        plan(&with(name, template));
+    }
+    for template in ["%s", "xdstp://b/t/%s", "xdstp://a.b", "xdstp:/a.b/t/%s", "xdstp://a.bc/t", ""] {
+        let place = r#"authorities["a.b"].client_listener_resource_name_template: it has to begin with xdstp://"#;
+        told(&faults(&with("a.b", template)), &[place]);
+    }
+}
+
+#[test]
+fn boot_24_each_field_of_another_type_is_told_with_its_path_and_all_at_once() {
+    let told_of = faults(
+        r#"{"xds_servers": [7, {"server_uri": 5, "channel_creds": {}, "server_features": "xds_v3", "call_creds": 1}],
+            "authorities": {"a.b": {"fallback_on_reachability_only": "true", "xds_servers": {},
+                                    "client_listener_resource_name_template": null}, "c": []},
+            "node": "n", "certificate_providers": {"p": {"config": []}, "q": {"plugin_name": "file_watcher",
+            "config": {"certificate_file": 1, "private_key_file": "k", "refresh_interval": "x"}}},
+            "client_default_listener_resource_name_template": 1, "server_listener_resource_name_template": {}}"#,
+    );
+    let places = [
+        "xds_servers[0]: it is a number and has to be an object",
+        "xds_servers[1].server_uri: it is a number and has to be a string",
+        "xds_servers[1].channel_creds: it is an object and has to be a list",
+        "xds_servers[1].server_features: it is a string and has to be a list",
+        "xds_servers[1].call_creds: it is a number and has to be a list",
+        r#"authorities["a.b"].fallback_on_reachability_only: it is a string and has to be true or false"#,
+        r#"authorities["a.b"].xds_servers: it is an object and has to be a list"#,
+        r#"authorities["a.b"].client_listener_resource_name_template: it is null and has to be a string"#,
+        r#"authorities["c"]: it is a list and has to be an object"#,
+        "node: it is a string and has to be an object",
+        r#"certificate_providers["p"].config: it is a list"#,
+        r#"certificate_providers["p"].plugin_name: it is missing"#,
+        r#"certificate_providers["q"].config.certificate_file: it is a number"#,
+        r#"certificate_providers["q"].config.refresh_interval: it is no duration"#,
+        "client_default_listener_resource_name_template: it is a number",
+        "server_listener_resource_name_template: it is an object",
+    ];
+    told(&told_of, &places);
+    assert_eq!(told_of.len(), places.len(), "{}", told_of.join("\n"));
+    assert_eq!(faults("[]"), ["b.json: the file: it is a list and has to be an object"]);
+    told(&faults("{\n\"xds_servers\": [,]}"), &["b.json:2: the file: expected value"]);
+    told(&faults(r#"{"xds_servers": {}}"#), &["b.json: xds_servers: it is an object and has to be a list"]);
+}
+
+#[test]
+fn targets_lead_where_grpc_would_go_or_are_refused() {
+    let of = |target: &str| host_and_port(target).map(|authority| authority.to_string());
+    for (target, place) in [
+        ("cp.example:18000", "cp.example:18000"),
+        ("dns:///cp.example:18000", "cp.example:18000"),
+        ("dns:cp.example:18000", "cp.example:18000"),
+        ("dns:///[::1]:5", "[::1]:5"),
+        ("10.0.0.1:80", "10.0.0.1:80"),
+        ("cp.example", "cp.example:443"),
+        ("unix.example:1", "unix.example:1"),
+    ] {
+        assert_eq!(of(target).as_deref(), Ok(place), "{target}");
+    }
+    for (target, part) in [
+        ("unix:/run/cp.sock", "unix: targets are not supported; host:port"),
+        ("unix:///run/cp.sock", "unix: targets"),
+        ("xds:///cp", "xds: targets"),
+        ("https://cp:1", "https: targets"),
+        ("dns://8.8.8.8/cp:1", "a DNS server of its own"),
+        ("cp:", "is no host and port"),
+        ("cp:seven", "is no host and port"),
+        ("cp:1/path", "is no host and port"),
+        ("me@cp:1", "is no host and port"),
+    ] {
+        assert!(of(target).is_err_and(|reason| reason.contains(part)), "{target}: {:?}", of(target));
+    }
+}

@@ -1,0 +1,313 @@
+//! What the file says of control planes: lists of servers, the first choice first, and when the next one's turn comes.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::Uri;
+use rustls::pki_types::ServerName;
+use serde_saphyr::Spanned;
+
+use super::bootstrap;
+use super::check::Checker;
+use super::raw::{self, OnMissing, Text};
+use crate::protocol::ladder::{Patience, Rule};
+use crate::protocol::session::Variant;
+use crate::protocol::upstream::ServerRules;
+use crate::upstream::{AdsServer, Lists, OwnCertificate, Plan, TlsFiles};
+
+/// A server that is spoken to without TLS and of which nothing else is said.
+pub(super) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
+    AdsServer {
+        uri,
+        tls: None,
+        tokens: Vec::new(),
+        variant: None,
+        rules: ServerRules::default(),
+        features: BTreeSet::new(),
+        connect_timeout: CONNECT_TIMEOUT,
+        message_bytes,
+    }
+}
+
+/// Whom the certificate at a URI has to be for, unless something else is said.
+pub(super) fn name_in(uri: &Uri) -> Option<ServerName<'static>> {
+    let host = uri.host()?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    ServerName::try_from(host.to_owned()).ok()
+}
+
+pub(super) fn rule(reachability_only: bool) -> Rule {
+    if reachability_only { Rule::Reachability } else { Rule::Uncached }
+}
+
+impl Checker<'_> {
+    pub fn upstream(&mut self, raw: &Spanned<raw::Upstream>, message_bytes: usize) -> Option<Plan> {
+        let upstream = &raw.value;
+        let patience = Patience {
+            minimum: self.duration(&upstream.fallback.minimum, "upstream.fallback.minimum").unwrap_or_default(),
+            hold_down: self.duration(&upstream.fallback.hold_down, "upstream.fallback.hold_down").unwrap_or_default(),
+        };
+        let lists = match (&upstream.bootstrap, &upstream.servers) {
+            (Some(file), None) if upstream.authorities.is_empty() => self.bootstrap(file, message_bytes)?,
+            (Some(file), _) => {
+                self.fault(file, "upstream.bootstrap", "it replaces servers and authorities, and they are there too");
+                return None;
+            }
+            (None, Some(servers)) => Lists {
+                top: self.top(servers, message_bytes),
+                authorities: self.authorities(&upstream.authorities, message_bytes),
+            },
+            (None, None) => {
+                self.fault(raw, "upstream", "servers are needed, or a bootstrap file");
+                return None;
+            }
+        };
+        Some(Plan::new(lists, patience, upstream.fallback.on_missing == OnMissing::Hold))
+    }
+
+    fn bootstrap(&mut self, file: &Text, message_bytes: usize) -> Option<Lists> {
+        let path = self.beside(file);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => bootstrap::read(&path, &text, message_bytes).map_err(|faults| self.faults.extend(faults)).ok(),
+            Err(error) => {
+                let reason = format!("cannot read {}: {error}", path.display());
+                self.fault(file, "upstream.bootstrap", &reason);
+                None
+            }
+        }
+    }
+
+    fn top(&mut self, servers: &Spanned<Vec<raw::Server>>, message_bytes: usize) -> Vec<AdsServer> {
+        if servers.value.is_empty() {
+            self.fault(servers, "upstream.servers", "at least one server is needed");
+        }
+        self.servers(&servers.value, "upstream.servers", message_bytes)
+    }
+
+    fn authorities(
+        &mut self,
+        authorities: &BTreeMap<String, raw::Authority>,
+        message_bytes: usize,
+    ) -> BTreeMap<String, (Vec<AdsServer>, Rule)> {
+        let read = authorities.iter().map(|(name, authority)| {
+            let at = format!("upstream.authorities[{name:?}].servers");
+            let servers = self.servers(&authority.servers, &at, message_bytes);
+            (name.clone(), (servers, rule(authority.fallback_on_reachability_only)))
+        });
+        read.collect()
+    }
+
+    fn servers(&mut self, servers: &[raw::Server], at: &str, message_bytes: usize) -> Vec<AdsServer> {
+        let servers = servers.iter().enumerate();
+        servers.filter_map(|(number, raw)| self.server(raw, &format!("{at}[{number}]"), message_bytes)).collect()
+    }
+
+    fn server(&mut self, raw: &raw::Server, at: &str, message_bytes: usize) -> Option<AdsServer> {
+        let uri = self.uri(&raw.uri, &format!("{at}.uri"));
+        let encrypted = uri.as_ref().is_some_and(|uri| uri.scheme_str() == Some("https"));
+        let tls = match &raw.tls {
+            Some(given) if uri.is_some() && !encrypted => {
+                self.fault(given, &format!("{at}.tls"), "an http:// URI means no TLS; it has to be https://");
+                None
+            }
+            given => self.tls(given.as_ref().map(|given| &given.value), &raw.uri, uri.as_ref(), at),
+        };
+        if let Some(file) = raw.token_file.as_ref().filter(|_| uri.is_some() && !encrypted) {
+            self.fault(
+                file,
+                &format!("{at}.token_file"),
+                "a token is never sent without TLS; the URI has to be https://",
+            );
+        }
+        let timeout = self.duration(&raw.connect_timeout, &format!("{at}.connect_timeout"));
+        let variant = raw.protocol.map(|protocol| match protocol {
+            raw::Protocol::Delta => Variant::Delta,
+            raw::Protocol::Sotw => Variant::Sotw,
+        });
+        Some(AdsServer {
+            tls: tls.filter(|_| encrypted),
+            tokens: raw.token_file.iter().map(|file| self.beside(file)).collect(),
+            variant,
+            rules: ServerRules {
+                node_always: raw.node_in_every_request,
+                initial_versions: raw.initial_versions,
+                empty_list: raw.empty_list,
+                hold_deletions: raw.hold_deletions,
+                silence_is_transient: raw.resource_timer_is_transient_error,
+                fail_on_data_errors: raw.fail_on_data_errors,
+            },
+            connect_timeout: timeout.unwrap_or(CONNECT_TIMEOUT),
+            ..plain_server(uri?, message_bytes)
+        })
+    }
+
+    fn uri(&mut self, text: &Text, at: &str) -> Option<Uri> {
+        let uri = text.value.parse().ok().filter(|uri: &Uri| {
+            let known = matches!(uri.scheme_str(), Some("http" | "https"));
+            known && uri.host().is_some_and(|host| !host.is_empty())
+        });
+        match &uri {
+            None => self.fault(text, at, &format!("{:?} is no http:// or https:// URI", text.value)),
+            Some(uri) if uri.path() != "/" || uri.query().is_some() => {
+                self.fault(text, at, &format!("{:?} goes on behind the host; gRPC has paths of its own", text.value));
+            }
+            Some(_) => {}
+        }
+        uri
+    }
+
+    fn tls(&mut self, raw: Option<&raw::Tls>, text: &Text, uri: Option<&Uri>, at: &str) -> Option<TlsFiles> {
+        let given = raw.and_then(|raw| raw.server_name.as_ref());
+        let server_name = match given {
+            Some(name) => {
+                let parsed = ServerName::try_from(name.value.clone());
+                let reason = format!("{:?} is no host name or address", name.value);
+                parsed.map_err(|_| self.fault(name, &format!("{at}.tls.server_name"), &reason)).ok()
+            }
+            None => {
+                let host = name_in(uri?);
+                if host.is_none() {
+                    let reason = "its host is nothing that a certificate could be for; say tls.server_name";
+                    self.fault(text, &format!("{at}.uri"), reason);
+                }
+                host
+            }
+        };
+        let own = match raw.map(|raw| (&raw.certificate, &raw.key)) {
+            Some((Some(certificate), Some(key))) => {
+                Some(OwnCertificate { certificate: self.beside(certificate), key: self.beside(key) })
+            }
+            Some((Some(lonely), None)) | Some((None, Some(lonely))) => {
+                self.fault(lonely, &format!("{at}.tls"), "certificate and key go together, and only one is there");
+                None
+            }
+            _ => None,
+        };
+        let ca = raw.and_then(|raw| raw.ca.as_ref()).map(|ca| self.beside(ca));
+        Some(TlsFiles { ca, own, server_name: server_name? })
+    }
+
+    /// A path as it is meant: from the folder of the configuration file.
+    fn beside(&self, file: &Text) -> PathBuf {
+        self.path.parent().unwrap_or(self.path).join(&file.value)
+    }
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+
+    fn parse_at(path: &Path, upstream: &str) -> Result<Plan, String> {
+        let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream:\n  {upstream}\n");
+        Config::parse(path, &text).map(|config| config.upstream).map_err(|error| error.to_string())
+    }
+
+    fn parse(upstream: &str) -> Result<Plan, String> {
+        parse_at(Path::new("etc/relay.yaml"), upstream)
+    }
+
+    #[test]
+    fn boot_9_and_boot_13_lists_share_the_servers_that_are_equal() {
+        let plan = parse(
+            "servers: [{uri: 'http://one:1'}, {uri: 'http://two:1'}, {uri: 'http://ONE:1/'}]
+  authorities:
+    bare: {}
+    own.example: {servers: [{uri: 'http://three:1'}, {uri: 'http://one:1'}], fallback_on_reachability_only: true}
+    other: {servers: [{uri: 'http://one:1', fail_on_data_errors: true}]}
+  fallback: {minimum: 2s, hold_down: 1m, on_missing: tell}",
+        )
+        .unwrap();
+        let names: Vec<_> = plan.servers.iter().map(AdsServer::name).collect();
+        assert_eq!(names, ["http://one:1", "http://two:1", "http://one:1", "http://three:1"]);
+        assert!(plan.servers[2].rules.fail_on_data_errors);
+        let own = |name: &str| (plan.authorities[name].servers.as_slice(), plan.authorities[name].rule);
+        assert_eq!(plan.top, [0, 1]);
+        assert_eq!(own("bare"), ([0, 1].as_slice(), Rule::Uncached));
+        assert_eq!(own("own.example"), ([3, 0].as_slice(), Rule::Reachability));
+        assert_eq!(own("other"), ([2].as_slice(), Rule::Uncached));
+        let patience = Patience { minimum: Duration::from_secs(2), hold_down: Duration::from_secs(60) };
+        assert_eq!((plan.patience, plan.hold_missing), (patience, false));
+    }
+
+    #[test]
+    fn nothing_waits_and_what_is_missing_is_held_unless_something_else_is_said() {
+        let plan = parse("servers: [{uri: 'http://one:1'}]").unwrap();
+        assert_eq!((plan.patience, plan.hold_missing), (Patience::default(), true));
+    }
+
+    #[test]
+    fn files_are_meant_from_the_folder_of_the_configuration() {
+        let tls = "{ca: ca.pem, certificate: /own/c.pem, key: keys/k.pem, server_name: other.example}";
+        let plan = parse(&format!("servers: [{{uri: 'https://10.0.0.1', tls: {tls}, token_file: token}}]")).unwrap();
+        let server = &plan.servers[0];
+        let tls = server.tls.clone().unwrap();
+        let own = OwnCertificate { certificate: "/own/c.pem".into(), key: "etc/keys/k.pem".into() };
+        assert_eq!((tls.ca, tls.own), (Some("etc/ca.pem".into()), Some(own)));
+        assert_eq!(
+            (&*tls.server_name.to_str(), server.tokens.as_slice()),
+            ("other.example", ["etc/token".into()].as_slice())
+        );
+        let bare = parse("servers: [{uri: 'https://[::1]:7'}]").unwrap().servers[0].tls.clone().unwrap();
+        assert_eq!((bare.ca, &*bare.server_name.to_str()), (None, "::1"));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_told_all_at_once() {
+        let message = parse(
+            "servers: [{uri: 'http://one:1', tls: {}, token_file: t}, {uri: 'https://one:1', tls: {certificate: c}}]
+  authorities:
+    a.b: {servers: [{uri: 'https://one:1', tls: {key: k, server_name: 'no name'}}, {uri: 'http://one:1/path'}]}
+  fallback: {minimum: soon}",
+        )
+        .unwrap_err();
+        let place = "upstream.authorities[\"a.b\"].servers";
+        for part in [
+            "etc/relay.yaml:3: upstream.servers[0].tls: an http:// URI means no TLS",
+            "etc/relay.yaml:3: upstream.servers[0].token_file: a token is never sent without TLS",
+            "etc/relay.yaml:3: upstream.servers[1].tls: certificate and key go together",
+            &format!("etc/relay.yaml:5: {place}[0].tls: certificate and key go together"),
+            &format!("etc/relay.yaml:5: {place}[0].tls.server_name: \"no name\" is no host name"),
+            &format!("etc/relay.yaml:5: {place}[1].uri: \"http://one:1/path\" goes on behind the host"),
+            "etc/relay.yaml:6: upstream.fallback.minimum: \"soon\" is no duration",
+        ] {
+            assert!(message.contains(part), "{part} is missing in:\n{message}");
+        }
+        for (none, part) in [
+            ("fallback: {}", "servers are needed, or a bootstrap file"),
+            ("servers: []", "upstream.servers: at least one server is needed"),
+            ("bootstrap: b.json\n  servers: []", "upstream.bootstrap: it replaces servers and authorities"),
+            ("bootstrap: b.json\n  authorities: {a: {}}", "upstream.bootstrap: it replaces servers and authorities"),
+            ("bootstrap: none.json", "etc/relay.yaml:3: upstream.bootstrap: cannot read etc/none.json"),
+        ] {
+            let message = parse(none).unwrap_err();
+            assert!(message.contains(part), "{part} is missing in:\n{message}");
+        }
+    }
+
+    #[test]
+    fn a_bootstrap_file_takes_the_place_of_servers_and_its_faults_stand_beside_the_others() {
+        let folder = std::env::temp_dir().join(format!("weir-bootstrap-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let config = folder.join("relay.yaml");
+        let write = |text: &str| std::fs::write(folder.join("b.json"), text).unwrap();
+        write(
+            r#"{"xds_servers": [{"server_uri": "cp:1", "channel_creds": [{"type": "tls"}]}], "authorities": {"a": {}}}"#,
+        );
+        let plan = parse_at(&config, "bootstrap: b.json\n  fallback: {hold_down: 5s}").unwrap();
+        assert_eq!((plan.servers[0].name().as_str(), plan.patience.hold_down.as_secs()), ("https://cp:1", 5));
+        assert!(plan.authorities.contains_key("a"));
+        write(r#"{"xds_servers": 5}"#);
+        let message = parse_at(&config, "bootstrap: b.json\n  fallback: {hold_down: soon}").unwrap_err();
+        for part in ["relay.yaml:4: upstream.fallback.hold_down", "b.json: xds_servers: it is a number"] {
+            assert!(message.contains(part), "{part} is missing in:\n{message}");
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

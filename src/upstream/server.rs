@@ -1,0 +1,57 @@
+//! One control plane, with everything that is known of it before it is spoken to.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::Uri;
+use rustls::pki_types::ServerName;
+
+use crate::protocol::session::Variant;
+use crate::protocol::upstream::ServerRules;
+
+/// Two that are equal are one server, with one connection (BOOT-9).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdsServer {
+    /// A scheme, a host, perhaps a port, and nothing behind them.
+    pub uri: Uri,
+    /// There if and only if the scheme is https.
+    pub tls: Option<TlsFiles>,
+    /// A token out of each of these files goes along with each stream, over TLS alone (BOOT-7).
+    pub tokens: Vec<PathBuf>,
+    /// Spoken from the start; without it delta is tried, and SotW where the server does not speak that.
+    pub variant: Option<Variant>,
+    pub rules: ServerRules,
+    /// Features that it is said to have and that change nothing here, but tell it from others (BOOT-10).
+    pub features: BTreeSet<&'static str>,
+    pub connect_timeout: Duration,
+    pub message_bytes: usize,
+}
+
+/// Where the certificates for a server are. They are read anew for each connection (BOOT-8).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Who may have signed the server's certificate; without it, whom the system trusts.
+    pub ca: Option<PathBuf>,
+    pub own: Option<OwnCertificate>,
+    /// Whom the server's certificate has to be for.
+    pub server_name: ServerName<'static>,
+}
+
+/// What the relay shows to the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnCertificate {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+impl AdsServer {
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// The URI without the slash that the type puts behind it.
+    pub fn name(&self) -> String {
+        self.uri.to_string().trim_end_matches('/').into()
+    }
+}
