@@ -1,8 +1,10 @@
 //! Upstream ADS streams over gRPC, each kept open by a task of its own.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -11,11 +13,13 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
+use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request as Call, Response as Answer, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::AdsServer;
+use super::dial::Dial;
+use super::{AdsServer, token};
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
@@ -25,20 +29,19 @@ use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 /// Opens streams to one control plane, over a connection of their own each: a peer's limit on streams is then never reached.
 #[derive(Debug, Clone)]
 pub struct AdsConnector {
-    server: AdsServer,
+    server: Arc<AdsServer>,
     endpoint: Endpoint,
 }
 
 impl AdsConnector {
     pub fn new(server: AdsServer) -> Self {
         let endpoint = Endpoint::from(server.uri.clone())
-            .connect_timeout(server.connect_timeout)
             .http2_keep_alive_interval(KEEPALIVE)
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW);
-        Self { server, endpoint }
+        Self { server: Arc::new(server), endpoint }
     }
 }
 
@@ -73,7 +76,8 @@ impl AdsConnector {
                 backoff.reset();
             }
             let unspoken = !end.answered && end.status.code() == Code::Unimplemented && self.server.variant.is_none();
-            let reason = format!("{:?}: {}", end.status.code(), end.status.message());
+            let said = format!("{:?}: {}", end.status.code(), end.status.message());
+            let reason = with_causes(said, &end.status);
             let ended =
                 LinkReport { id: link.id, event: LinkEvent::Ended { reason, answered: end.answered || unspoken } };
             if link.reports.send(ended).await.is_err() {
@@ -87,7 +91,13 @@ impl AdsConnector {
     }
 
     async fn open_once(&self, link: &Link, variant: Variant) -> End {
-        let channel = match self.endpoint.connect().await {
+        // Never over plain text, whatever the configuration says.
+        let tokens = if self.server.tls.is_some() { self.server.tokens.as_slice() } else { &[] };
+        let metadata = match token::metadata(tokens).await {
+            Ok(metadata) => metadata,
+            Err(error) => return End { answered: false, status: Status::new(error.code(), chain(&error)) },
+        };
+        let channel = match self.endpoint.connect_with_connector(Dial { server: self.server.clone() }).await {
             Ok(channel) => channel,
             Err(error) => return End { answered: false, status: Status::unavailable(chain(&error)) },
         };
@@ -96,11 +106,11 @@ impl AdsConnector {
         match variant {
             Variant::Sotw => {
                 let wire = Wire { path: SOTW_PATH, inner: sotw_request, wrap: Response::Sotw };
-                run(grpc, link, variant, wire).await
+                run(grpc, link, variant, metadata, wire).await
             }
             Variant::Delta => {
                 let wire = Wire { path: DELTA_PATH, inner: delta_request, wrap: Response::Delta };
-                run(grpc, link, variant, wire).await
+                run(grpc, link, variant, metadata, wire).await
             }
         }
     }
@@ -127,7 +137,13 @@ fn delta_request(request: Request) -> Option<DeltaDiscoveryRequest> {
     }
 }
 
-async fn run<Q, R>(mut grpc: Grpc<Channel>, link: &Link, variant: Variant, wire: Wire<Q, R>) -> End
+async fn run<Q, R>(
+    mut grpc: Grpc<Channel>,
+    link: &Link,
+    variant: Variant,
+    metadata: MetadataMap,
+    wire: Wire<Q, R>,
+) -> End
 where
     Q: prost::Message + Default + 'static,
     R: prost::Message + Default + 'static,
@@ -143,25 +159,34 @@ where
         return gone();
     }
     let alive = LinkReport { id: link.id, event: LinkEvent::SignOfLife };
-    let probe = probe(grpc.clone(), link.reports.clone(), alive);
+    let probe = probe(grpc.clone(), metadata.clone(), link.reports.clone(), alive);
     let requests = ReceiverStream::new(receiver).filter_map(wire.inner);
+    let mut call = Call::new(requests);
+    *call.metadata_mut() = metadata;
     let path = PathAndQuery::from_static(wire.path);
     let codec: ProstCodec<Q, R> = ProstCodec::default();
     tokio::select! {
-        end = listen(grpc.streaming(Call::new(requests), path, codec), link, wire.wrap) => end,
+        end = listen(grpc.streaming(call, path, codec), link, wire.wrap) => end,
         never = probe => match never {},
     }
 }
 
 /// Many servers send nothing at all before they have something to say, and one that hangs sends nothing either. What tells
 /// them apart is any answer to any question, here for its health: "no such method" will do.
-async fn probe(mut grpc: Grpc<Channel>, reports: mpsc::Sender<LinkReport>, alive: LinkReport) -> Infallible {
+async fn probe(
+    mut grpc: Grpc<Channel>,
+    metadata: MetadataMap,
+    reports: mpsc::Sender<LinkReport>,
+    alive: LinkReport,
+) -> Infallible {
     tokio::time::sleep(SILENCE).await;
     if grpc.ready().await.is_ok() {
         let codec: ProstCodec<(), ()> = ProstCodec::default();
-        let answer = grpc.unary(Call::new(()), PathAndQuery::from_static(HEALTH_PATH), codec).await;
+        let mut call = Call::new(());
+        *call.metadata_mut() = metadata;
+        let answer = grpc.unary(call, PathAndQuery::from_static(HEALTH_PATH), codec).await;
         // A status without a source is one that the server gave.
-        if answer.is_ok() || answer.is_err_and(|status| std::error::Error::source(&status).is_none()) {
+        if answer.is_ok() || answer.is_err_and(|status| status.source().is_none()) {
             let _ = reports.send(alive).await; // the owner may be gone
         }
     }
@@ -210,12 +235,18 @@ fn random() -> f64 {
 }
 
 /// An error with everything that caused it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+fn chain(error: &dyn Error) -> String {
+    with_causes(error.to_string(), error)
+}
+
+/// Some errors repeat their cause in their own words, which is not said twice.
+fn with_causes(mut text: String, error: &dyn Error) -> String {
     let mut source = error.source();
     while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
+        let said = cause.to_string();
+        if !text.ends_with(&said) {
+            text = format!("{text}: {said}");
+        }
         source = cause.source();
     }
     text

@@ -1,8 +1,11 @@
 //! The edge towards control planes: connects, carries requests and responses, and decides nothing.
 
 mod ads;
+mod dial;
 mod plan;
 mod server;
+mod tls;
+mod token;
 
 pub use ads::AdsConnector;
 pub use plan::{AuthorityPlan, Lists, Plan};

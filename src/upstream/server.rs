@@ -46,10 +46,6 @@ pub struct OwnCertificate {
 }
 
 impl AdsServer {
-    pub fn is_encrypted(&self) -> bool {
-        self.tls.is_some()
-    }
-
     /// The URI without the slash that the type puts behind it.
     pub fn name(&self) -> String {
         self.uri.to_string().trim_end_matches('/').into()

@@ -12,6 +12,7 @@ mod origin;
 mod plane;
 mod services;
 mod silence;
+mod tls;
 
 use std::net::SocketAddr;
 use std::path::Path;

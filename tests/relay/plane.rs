@@ -14,6 +14,7 @@ use prost::Message;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -32,6 +33,7 @@ pub struct Stream {
     pub variant: Variant,
     pub requests: mpsc::UnboundedReceiver<Request>,
     pub responses: mpsc::UnboundedSender<Bytes>,
+    pub headers: http::HeaderMap,
 }
 
 impl Plane {
@@ -40,10 +42,19 @@ impl Plane {
     }
 
     pub async fn start_at(address: SocketAddr, speaks: &'static [Variant]) -> Self {
+        Self::listen(address, None, speaks).await
+    }
+
+    pub async fn start_with_tls(tls: rustls::ServerConfig) -> Self {
+        let tls = TlsAcceptor::from(Arc::new(tls));
+        Self::listen("127.0.0.1:0".parse().unwrap(), Some(tls), &[Variant::Sotw, Variant::Delta]).await
+    }
+
+    async fn listen(address: SocketAddr, tls: Option<TlsAcceptor>, speaks: &'static [Variant]) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (accepted, streams) = mpsc::unbounded_channel();
-        let server = tokio::spawn(serve(listener, Arc::new(accepted), speaks));
+        let server = tokio::spawn(serve(listener, tls, Arc::new(accepted), speaks));
         Self { address, streams, server }
     }
 
@@ -70,18 +81,29 @@ impl Stream {
     }
 }
 
-async fn serve(listener: TcpListener, accepted: Arc<mpsc::UnboundedSender<Stream>>, speaks: &'static [Variant]) {
+async fn serve(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    accepted: Arc<mpsc::UnboundedSender<Stream>>,
+    speaks: &'static [Variant],
+) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (socket, _) = listener.accept().await.unwrap();
-        let accepted = accepted.clone();
+        let (tls, accepted) = (tls.clone(), accepted.clone());
         connections.spawn(async move {
             let service = service_fn(move |call| {
                 let reply = open(call, &accepted, speaks);
                 async move { Ok::<_, Infallible>(reply) }
             });
             let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            let _ = builder.serve_connection(TokioIo::new(socket), service).await;
+            let _ = match tls {
+                None => builder.serve_connection(TokioIo::new(socket), service).await,
+                Some(tls) => match tls.accept(socket).await {
+                    Ok(socket) => builder.serve_connection(TokioIo::new(socket), service).await,
+                    Err(_) => Ok(()), // the relay is told why
+                },
+            };
         });
     }
 }
@@ -103,8 +125,9 @@ fn open(call: Call<Incoming>, accepted: &mpsc::UnboundedSender<Stream>, speaks: 
     };
     let (responses, out) = mpsc::unbounded_channel();
     let (seen, requests) = mpsc::unbounded_channel();
-    accepted.send(Stream { variant, requests, responses }).ok();
-    tokio::spawn(read(call.into_body(), variant, seen));
+    let (head, body) = call.into_parts();
+    accepted.send(Stream { variant, requests, responses, headers: head.headers }).ok();
+    tokio::spawn(read(body, variant, seen));
     let out: std::pin::Pin<Box<dyn tokio_stream::Stream<Item = _> + Send>> =
         Box::pin(UnboundedReceiverStream::new(out).map(|bytes| Ok(Frame::data(bytes))));
     grpc().body(Either::Left(StreamBody::new(out))).unwrap()

@@ -73,7 +73,7 @@ fn boot_4_the_first_credentials_that_are_supported_win() {
     let google = faults_of_server(r#""server_uri": "cp:1", "channel_creds": [{"type": "google_default"}]"#);
     told(&google, &["xds_servers[0].channel_creds: google_default is not supported, and nothing else is offered"]);
     let later = r#"{"type": "insecure"}, {"type": "tls", "config": {"certificate_file": "c"}}"#;
-    assert!(!of(later).is_encrypted(), "what comes later is not even looked at");
+    assert!(of(later).tls.is_none(), "what comes later is not even looked at");
 }
 
 #[test]

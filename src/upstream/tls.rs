@@ -1,0 +1,140 @@
+//! What TLS towards one server needs, out of files that are read for each connection, and what went wrong in words.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{AlertDescription, CertificateError, ClientConfig, InconsistentKeys, RootCertStore};
+
+use super::server::{OwnCertificate, TlsFiles};
+
+/// What is wrong with the relay's own side.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FilesError {
+    #[error("cannot read {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{} is no PEM file", path.display())]
+    Pem {
+        path: PathBuf,
+        #[source]
+        source: pem::Error,
+    },
+    #[error("there is no certificate in {}", .0.display())]
+    NoCertificate(PathBuf),
+    #[error("there is no private key in {}", .0.display())]
+    NoKey(PathBuf),
+    #[error("a certificate in {} cannot be used", path.display())]
+    Unusable {
+        path: PathBuf,
+        #[source]
+        source: rustls::Error,
+    },
+    #[error("the key in {} does not belong to the certificate in {}", .0.key.display(), .0.certificate.display())]
+    OtherKey(OwnCertificate),
+    #[error("the system has no certificates that it trusts; say tls.ca")]
+    NoSystemRoots,
+    #[error("aws-lc offers no TLS")]
+    Provider(#[source] rustls::Error),
+}
+
+impl TlsFiles {
+    pub(super) async fn read(&self) -> Result<ClientConfig, FilesError> {
+        let roots = match &self.ca {
+            Some(path) => roots_in(path).await?,
+            None => system_roots().await?,
+        };
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.map_err(FilesError::Provider)?.with_root_certificates(roots);
+        let mut config = match &self.own {
+            None => builder.with_no_client_auth(),
+            Some(own) => {
+                let (chain, key) = (certificates(&own.certificate).await?, private_key(&own.key).await?);
+                builder.with_client_auth_cert(chain, key).map_err(|source| match source {
+                    rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => FilesError::OtherKey(own.clone()),
+                    source => FilesError::Unusable { path: own.certificate.clone(), source },
+                })?
+            }
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(config)
+    }
+
+    /// Why server and relay did not come together, with the file that would have to change.
+    pub(super) fn explain(&self, error: &io::Error) -> String {
+        let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        match cause {
+            Some(rustls::Error::InvalidCertificate(reason)) => self.explain_certificate(reason),
+            Some(rustls::Error::AlertReceived(alert)) => self.explain_alert(*alert),
+            _ => error.to_string(),
+        }
+    }
+
+    fn explain_certificate(&self, reason: &CertificateError) -> String {
+        match reason {
+            // A bad signature is that of another authority of the same name.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => match &self.ca {
+                Some(ca) => format!("nobody in {} has signed its certificate", ca.display()),
+                None => "nobody whom the system trusts has signed its certificate, and no tls.ca is given".into(),
+            },
+            CertificateError::NotValidForNameContext { presented, .. } => {
+                format!("its certificate is for {}, and not for {}", presented.join(", "), self.server_name.to_str())
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                format!("its certificate has expired ({reason})")
+            }
+            reason => format!("its certificate is not accepted: {reason}"),
+        }
+    }
+
+    fn explain_alert(&self, alert: AlertDescription) -> String {
+        match (alert, &self.own) {
+            (AlertDescription::NoApplicationProtocol, _) => "it does not speak HTTP/2".into(),
+            (AlertDescription::CertificateRequired, _) | (AlertDescription::HandshakeFailure, None) => {
+                format!("it wants a certificate from the relay, and tls.certificate is not given ({alert:?})")
+            }
+            (alert, Some(own)) => format!("it refuses {} ({alert:?})", own.certificate.display()),
+            (alert, None) => format!("it ends the handshake ({alert:?})"),
+        }
+    }
+}
+
+async fn roots_in(path: &Path) -> Result<RootCertStore, FilesError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path).await? {
+        roots.add(certificate).map_err(|source| FilesError::Unusable { path: path.into(), source })?;
+    }
+    Ok(roots)
+}
+
+async fn system_roots() -> Result<RootCertStore, FilesError> {
+    let found = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs).await;
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.map(|found| found.certs).unwrap_or_default());
+    if roots.is_empty() { Err(FilesError::NoSystemRoots) } else { Ok(roots) }
+}
+
+async fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FilesError> {
+    let bytes = read(path).await?;
+    let all = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+    let all = all.map_err(|source| FilesError::Pem { path: path.into(), source })?;
+    if all.is_empty() { Err(FilesError::NoCertificate(path.into())) } else { Ok(all) }
+}
+
+async fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, FilesError> {
+    PrivateKeyDer::from_pem_slice(&read(path).await?).map_err(|source| match source {
+        pem::Error::NoItemsFound => FilesError::NoKey(path.into()),
+        source => FilesError::Pem { path: path.into(), source },
+    })
+}
+
+async fn read(path: &Path) -> Result<Vec<u8>, FilesError> {
+    tokio::fs::read(path).await.map_err(|source| FilesError::Read { path: path.into(), source })
+}

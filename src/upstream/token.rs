@@ -1,0 +1,116 @@
+//! Tokens that go along with a stream: JSON web tokens out of files, read anew each time (gRFC A97).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+use tonic::Code;
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+
+/// Why a stream cannot be opened for want of a token (BOOT-7).
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TokenError {
+    #[error("cannot read the token in {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("there is no JSON web token in {}", .0.display())]
+    NoToken(PathBuf),
+    #[error("the token in {} does not say when it expires", .0.display())]
+    NoExpiry(PathBuf),
+    #[error("the token in {} has expired, or does so within {} s", .0.display(), MARGIN.as_secs())]
+    Expired(PathBuf),
+}
+
+impl TokenError {
+    pub fn code(&self) -> Code {
+        match self {
+            Self::NoExpiry(_) => Code::Unauthenticated,
+            _ => Code::Unavailable,
+        }
+    }
+}
+
+/// What a stream is opened with: one header for each token.
+pub(super) async fn metadata(files: &[PathBuf]) -> Result<MetadataMap, TokenError> {
+    let mut metadata = MetadataMap::new();
+    for path in files {
+        let text = tokio::fs::read_to_string(path).await;
+        let text = text.map_err(|source| TokenError::Read { path: path.clone(), source })?;
+        metadata.append("authorization", bearer(path, text.trim(), SystemTime::now())?);
+    }
+    Ok(metadata)
+}
+
+fn bearer(path: &Path, token: &str, now: SystemTime) -> Result<MetadataValue<Ascii>, TokenError> {
+    let no_token = || TokenError::NoToken(path.into());
+    let claims = claims(token).ok_or_else(no_token)?;
+    let expires = claims.exp.ok_or_else(|| TokenError::NoExpiry(path.into()))?;
+    let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    if (now + MARGIN).as_secs_f64() >= expires {
+        return Err(TokenError::Expired(path.into()));
+    }
+    let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().map_err(|_| no_token())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    /// Seconds since 1970, perhaps with a fraction.
+    exp: Option<f64>,
+}
+
+/// Its signature is the server's business.
+fn claims(token: &str) -> Option<Claims> {
+    let [_, claims, _] = token.split('.').collect::<Vec<_>>().try_into().ok()?;
+    let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?;
+    serde_json::from_slice(&claims).ok()
+}
+
+/// A token on its last legs would expire on the way.
+const MARGIN: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn token(claims: &str) -> String {
+        format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims))
+    }
+
+    fn read(token: &str) -> Result<MetadataValue<Ascii>, TokenError> {
+        bearer(Path::new("t"), token, SystemTime::UNIX_EPOCH + Duration::from_secs(NOW))
+    }
+
+    #[test]
+    fn boot_7_a_token_counts_as_expired_thirty_seconds_before_it_is() {
+        let valid = token(&format!(r#"{{"exp": {}}}"#, NOW + 31));
+        let header = read(&valid).unwrap();
+        assert_eq!(header.to_str().unwrap(), format!("Bearer {valid}"));
+        assert!(header.is_sensitive());
+        for exp in [NOW + 30, NOW, NOW - 1] {
+            let error = read(&token(&format!(r#"{{"exp": {exp}}}"#))).unwrap_err();
+            assert!(matches!(error, TokenError::Expired(_)) && error.code() == Code::Unavailable, "{exp}");
+        }
+    }
+
+    #[test]
+    fn boot_7_what_is_no_token_and_what_never_expires_are_told_apart() {
+        let error = read(&token("{}")).unwrap_err();
+        assert_eq!(
+            (error.code(), error.to_string().as_str()),
+            (Code::Unauthenticated, "the token in t does not say when it expires")
+        );
+        for text in ["", "opaque", "a.b", "a.!.c", "a.e30.c.d", &token("[]"), &token(r#"{"exp": "soon"}"#)] {
+            assert!(matches!(read(text), Err(TokenError::NoToken(_))), "{text}");
+        }
+    }
+}

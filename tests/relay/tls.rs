@@ -1,0 +1,334 @@
+//! TLS and tokens towards a control plane: who is let in, what is said when somebody is not, and files that are renewed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use weir::config::Config;
+use weir::relay::{Connector, Link, LinkEvent, LinkReport};
+use weir::upstream::AdsConnector;
+
+use crate::BOTH;
+use crate::client::PATIENCE;
+use crate::plane::{Plane, Stream};
+
+/// Somebody who signs.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+/// A certificate and its key, in PEM.
+struct Identity {
+    certificate: String,
+    key: String,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { issuer: Issuer::new(params, key), pem }
+    }
+
+    fn sign(&self, name: &str) -> Identity {
+        self.sign_until(name, 2100)
+    }
+
+    fn sign_until(&self, name: &str, year: i32) -> Identity {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Identity { certificate, key: key.serialize_pem() }
+    }
+}
+
+fn certificate(pem: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+}
+
+/// A control plane with this certificate, which lets in whom these clients' authority has signed, or everybody.
+async fn plane(identity: &Identity, clients: Option<&Authority>) -> Plane {
+    plane_that_speaks(&[&version::TLS13], identity, clients).await
+}
+
+async fn plane_that_speaks(
+    versions: &[&'static SupportedProtocolVersion],
+    identity: &Identity,
+    clients: Option<&Authority>,
+) -> Plane {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions).unwrap();
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            roots.add(certificate(&authority.pem)).unwrap();
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build().unwrap();
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+    let mut config = builder.with_single_cert(vec![certificate(&identity.certificate)], key).unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Plane::start_with_tls(config).await
+}
+
+/// A folder with the relay's files, gone at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("weir-tls-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.0.join(name), text).unwrap();
+    }
+
+    fn write_identity(&self, identity: &Identity) {
+        self.write("weir.pem", &identity.certificate);
+        self.write("weir.key", &identity.key);
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// One link, kept open by the edge, and what it says.
+struct Opened {
+    task: JoinHandle<()>,
+    reports: mpsc::Receiver<LinkReport>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Opened {
+    /// Through the configuration, as an operator would.
+    fn to(server: &str, folder: &Folder) -> Self {
+        let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{{server}}}]}}\n");
+        Self::by(&folder.0, &text)
+    }
+
+    fn by(folder: &Path, text: &str) -> Self {
+        let config = Config::parse(&folder.join("relay.yaml"), text).unwrap_or_else(|error| panic!("{error}"));
+        let connector = AdsConnector::new(config.upstream.servers[0].clone());
+        let (sender, reports) = mpsc::channel(64);
+        Self { task: connector.start(Link { at: 0, variant: None, reports: sender }), reports }
+    }
+
+    /// Why the next attempt came to nothing.
+    async fn refusal(&mut self) -> String {
+        loop {
+            let report = tokio::time::timeout(PATIENCE, self.reports.recv()).await.expect("it is not refused").unwrap();
+            match report.event {
+                LinkEvent::Ended { reason, answered } => {
+                    assert!(!answered, "{reason}");
+                    return reason;
+                }
+                LinkEvent::Response(_) => panic!("an answer"),
+                LinkEvent::Opened { .. } | LinkEvent::SignOfLife => {}
+            }
+        }
+    }
+
+    /// Waits until attempts come to nothing for this reason. The one before may have been on its way when files changed, and a
+    /// server that closes at once may be heard of before its reason is.
+    async fn refused_for(&mut self, parts: &[&str]) {
+        loop {
+            let refusal = self.refusal().await;
+            if parts.iter().all(|part| refusal.contains(part)) {
+                return;
+            }
+            println!("not yet: {refusal}");
+        }
+    }
+}
+
+async fn stream(plane: &mut Plane) -> Stream {
+    tokio::time::timeout(PATIENCE, plane.stream()).await.expect("no stream came")
+}
+
+#[track_caller]
+fn says(refusal: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(refusal.contains(part), "{part:?} is missing in {refusal:?}");
+    }
+}
+
+const CA: &str = "tls: {ca: ca.pem}";
+const BOTH_SIDES: &str = "tls: {ca: ca.pem, certificate: weir.pem, key: weir.key}";
+
+#[tokio::test]
+async fn a_server_with_a_good_certificate_is_spoken_to_by_name_by_address_and_under_another_name() {
+    let (authority, folder) = (Authority::new(), Folder::new());
+    folder.write("ca.pem", &authority.pem);
+    for (name, host, tls) in [
+        ("localhost", "localhost", CA),
+        ("127.0.0.1", "127.0.0.1", CA),
+        ("cp.example", "127.0.0.1", "tls: {ca: ca.pem, server_name: cp.example}"),
+    ] {
+        for version in [&version::TLS12, &version::TLS13] {
+            let mut plane = plane_that_speaks(&[version], &authority.sign(name), None).await;
+            let uri = format!("uri: 'https://{host}:{}', {tls}", plane.address.port());
+            let _opened = Opened::to(&uri, &folder);
+            assert!(!stream(&mut plane).await.headers.contains_key("authorization"), "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_trusted_is_refused_with_what_is_wrong_and_where() {
+    let (authority, stranger, folder) = (Authority::new(), Authority::new(), Folder::new());
+    folder.write("ca.pem", &authority.pem);
+    let ca = folder.0.join("ca.pem").display().to_string();
+    let cases: [(Identity, &str, &[&str]); 4] = [
+        (stranger.sign("localhost"), CA, &["nobody in ", &ca, " has signed its certificate"]),
+        (authority.sign("other.example"), CA, &["its certificate is for", "other.example", "and not for localhost"]),
+        (authority.sign_until("localhost", 2020), CA, &["its certificate has expired"]),
+        (authority.sign("localhost"), "tls: {}", &["nobody whom the system trusts has signed its certificate"]),
+    ];
+    for (identity, tls, parts) in cases {
+        let plane = plane(&identity, None).await;
+        let address = format!("127.0.0.1:{}: ", plane.address.port());
+        let mut opened = Opened::to(&format!("uri: 'https://localhost:{}', {tls}", plane.address.port()), &folder);
+        let refusal = opened.refusal().await;
+        says(&refusal, parts);
+        says(&refusal, &["Unavailable: ", &address]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_wants_a_certificate_is_shown_it_and_says_what_it_misses() {
+    let (authority, stranger, folder) = (Authority::new(), Authority::new(), Folder::new());
+    folder.write("ca.pem", &authority.pem);
+    for version in [&version::TLS12, &version::TLS13] {
+        let mut plane = plane_that_speaks(&[version], &authority.sign("localhost"), Some(&authority)).await;
+        let to = |tls: &str| Opened::to(&format!("uri: 'https://localhost:{}', {tls}", plane.address.port()), &folder);
+        to(CA).refused_for(&["it wants a certificate from the relay, and tls.certificate is not given"]).await;
+        folder.write_identity(&stranger.sign("weir"));
+        to(BOTH_SIDES).refused_for(&["it refuses", "weir.pem"]).await;
+        folder.write_identity(&authority.sign("weir"));
+        let _opened = to(BOTH_SIDES);
+        stream(&mut plane).await;
+    }
+}
+
+#[tokio::test]
+async fn boot_8_files_that_were_renewed_count_for_the_next_connection_and_live_streams_stay() {
+    let (authority, old, folder) = (Authority::new(), Authority::new(), Folder::new());
+    let mut plane = plane(&authority.sign("localhost"), Some(&authority)).await;
+    folder.write("ca.pem", &old.pem);
+    folder.write_identity(&old.sign("weir"));
+    let mut opened = Opened::to(&format!("uri: 'https://localhost:{}', {BOTH_SIDES}", plane.address.port()), &folder);
+    opened.refused_for(&["ca.pem has signed its certificate"]).await;
+    folder.write("ca.pem", &authority.pem);
+    opened.refused_for(&["it refuses", "weir.pem"]).await; // the new authority counts
+    folder.write_identity(&authority.sign("weir"));
+    let mut live = stream(&mut plane).await;
+    folder.write("ca.pem", "gone");
+    let silent = tokio::time::timeout(Duration::from_millis(300), live.requests.recv()).await;
+    assert!(silent.is_err(), "the live stream has ended");
+}
+
+#[tokio::test]
+async fn files_that_make_no_sense_are_named() {
+    let (authority, folder) = (Authority::new(), Folder::new());
+    let plane = plane(&authority.sign("localhost"), None).await;
+    let mut opened = Opened::to(&format!("uri: 'https://localhost:{}', {BOTH_SIDES}", plane.address.port()), &folder);
+    opened.refused_for(&["cannot read", "ca.pem", "No such file"]).await;
+    folder.write("ca.pem", "nothing of the kind");
+    opened.refused_for(&["there is no certificate in", "ca.pem"]).await;
+    folder.write("ca.pem", &authority.pem);
+    folder.write_identity(&authority.sign("weir"));
+    folder.write("weir.key", &authority.sign("weir").key);
+    opened.refused_for(&["the key in", "weir.key", "does not belong to the certificate in", "weir.pem"]).await;
+    folder.write("weir.key", "");
+    opened.refused_for(&["there is no private key in", "weir.key"]).await;
+}
+
+/// A token that nobody has signed, which is nothing that a client would look at.
+fn token(valid_for: u64) -> String {
+    use base64::Engine;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let encode = |text: &str| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text);
+    let claims = format!("{{\"exp\": {}, \"for\": {valid_for}}}", now + valid_for);
+    format!("{}.{}.{}", encode("{\"alg\": \"none\"}"), encode(&claims), encode("signature"))
+}
+
+#[tokio::test]
+async fn boot_6_and_boot_7_the_token_comes_with_each_stream_and_is_read_anew() {
+    let (authority, folder) = (Authority::new(), Folder::new());
+    folder.write("ca.pem", &authority.pem);
+    let mut plane = plane(&authority.sign("localhost"), None).await;
+    let server = format!("uri: 'https://localhost:{}', {CA}, token_file: token", plane.address.port());
+    let mut opened = Opened::to(&server, &folder);
+    says(&opened.refusal().await, &["Unavailable: cannot read the token in ", "token: No such file"]);
+    folder.write("token", &token(20));
+    opened.refused_for(&["has expired, or does so within 30 s"]).await;
+    for valid_for in [3_000, 4_000] {
+        let token = token(valid_for);
+        folder.write("token", &format!("{token}\n"));
+        let opened = stream(&mut plane).await;
+        assert_eq!(opened.headers["authorization"], format!("Bearer {token}"));
+        folder.write("token", ""); // a live stream does without; and it ends when it is dropped
+    }
+}
+
+#[tokio::test]
+async fn boot_6_a_bootstrap_with_an_unknown_kind_beside_the_token_sends_it() {
+    let (authority, folder) = (Authority::new(), Folder::new());
+    folder.write("ca.pem", &authority.pem);
+    let token = token(3_000);
+    folder.write("token", &token);
+    let mut plane = plane(&authority.sign("localhost"), None).await;
+    let [ca, token_file] = ["ca.pem", "token"].map(|name| folder.0.join(name).display().to_string());
+    let bootstrap = serde_json::json!({"xds_servers": [{
+        "server_uri": format!("dns:///localhost:{}", plane.address.port()),
+        "channel_creds": [{"type": "google_default"}, {"type": "tls", "config": {"ca_certificate_file": ca}}],
+        "call_creds": [{"type": "own"}, {"type": "jwt_token_file", "config": {"jwt_token_file": token_file}}],
+    }]});
+    folder.write("bootstrap.json", &bootstrap.to_string());
+    let text = "listen: [{address: '127.0.0.1:0'}]\nupstream: {bootstrap: bootstrap.json}\n";
+    let _opened = Opened::by(&folder.0, text);
+    assert_eq!(stream(&mut plane).await.headers["authorization"], format!("Bearer {token}"));
+}
+
+#[tokio::test]
+async fn boot_7_a_token_is_never_sent_over_plain_text() {
+    let folder = Folder::new();
+    folder.write("token", &token(3_000));
+    let mut plane = Plane::start(&BOTH).await;
+    let bootstrap = serde_json::json!({"xds_servers": [{
+        "server_uri": plane.address.to_string(),
+        "channel_creds": [{"type": "insecure"}],
+        "call_creds": [{"type": "jwt_token_file", "config": {"jwt_token_file": folder.0.join("token")}}],
+    }]});
+    folder.write("bootstrap.json", &bootstrap.to_string());
+    let text = "listen: [{address: '127.0.0.1:0'}]\nupstream: {bootstrap: bootstrap.json}\n";
+    let _opened = Opened::by(&folder.0, text);
+    assert!(!stream(&mut plane).await.headers.contains_key("authorization"));
+}
