@@ -26,6 +26,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Reads the configuration, and shows which servers would be asked for what, and in which order.
+    Check,
     /// Shows which sharing key nodes have, what made it, and how a fleet splits.
     Key {
         /// Nodes as JSON, one a line; without it they are read from standard input.
@@ -51,6 +53,10 @@ async fn main() -> ExitCode {
     };
     let done = match arguments.task {
         None => run(config).await,
+        Some(Task::Check) => {
+            print!("{}", weir::cli::check::report(&config));
+            Ok(())
+        }
         Some(Task::Key { nodes }) => show_keys(&config, nodes),
     };
     match done {

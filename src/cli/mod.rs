@@ -1,4 +1,5 @@
 //! What the program does beside relaying.
 
+pub mod check;
 pub mod key;
 mod node_json;

@@ -1,0 +1,142 @@
+//! `weir check`: what a configuration comes to, above all whom the relay would ask for what, and in which order.
+
+use std::fmt::Write;
+
+use crate::config::Config;
+use crate::protocol::ladder::Rule;
+use crate::protocol::session::Variant;
+use crate::upstream::{AdsServer, Plan};
+
+/// The ladder of the top level, and of each authority.
+pub fn report(config: &Config) -> String {
+    let plan = &config.upstream;
+    let mut out = String::from("old-style names\n");
+    ladder(&mut out, plan, &plan.top, Rule::default());
+    for (name, authority) in &plan.authorities {
+        let _ = write!(out, "\nxdstp://{name}/"); // a String takes everything
+        out.push_str(if authority.servers == plan.top { ", from the same servers\n" } else { "\n" });
+        ladder(&mut out, plan, &authority.servers, authority.rule);
+    }
+    if plan.servers.len() > 1 {
+        out.push_str(&patience(plan));
+    }
+    out
+}
+
+fn ladder(out: &mut String, plan: &Plan, list: &[usize], rule: Rule) {
+    for (number, server) in list.iter().filter_map(|at| plan.servers.get(*at)).enumerate() {
+        let _ = writeln!(out, "  {}. {}", number + 1, server.name());
+        for line in [credentials(server), variant(server), features(server)].into_iter().flatten() {
+            let _ = writeln!(out, "     {line}");
+        }
+    }
+    let rule = match rule {
+        _ if list.len() < 2 => "there is no other server to turn to",
+        Rule::Uncached => "the next one is tried when one is out of reach and something is wanted that is not held",
+        Rule::Reachability => "the next one is tried when one is out of reach, whatever is held",
+    };
+    let _ = writeln!(out, "  {rule}");
+}
+
+fn credentials(server: &AdsServer) -> Option<String> {
+    let mut text = match &server.tls {
+        None => "no TLS".to_owned(),
+        Some(tls) => {
+            let ca = tls.ca.as_ref().map_or("whom the system trusts".into(), |ca| ca.display().to_string());
+            let own = tls.own.as_ref().map(|own| format!(", shown {}", own.certificate.display()));
+            format!("TLS for {}, signed by {ca}{}", tls.server_name.to_str(), own.unwrap_or_default())
+        }
+    };
+    for token in &server.tokens {
+        let never = if server.tls.is_none() { ", never sent without TLS" } else { "" };
+        let _ = write!(text, ", token from {}{never}", token.display());
+    }
+    Some(text)
+}
+
+fn variant(server: &AdsServer) -> Option<String> {
+    Some(match server.variant? {
+        Variant::Delta => "delta alone".into(),
+        Variant::Sotw => "state of the world alone".into(),
+    })
+}
+
+/// Only what is not as usual.
+fn features(server: &AdsServer) -> Option<String> {
+    let rules = &server.rules;
+    let known = [
+        (rules.node_always, "node_in_every_request"),
+        (!rules.initial_versions, "no initial_versions"),
+        (!rules.empty_list, "no empty_list"),
+        (rules.hold_deletions, "hold_deletions"),
+        (rules.silence_is_transient, "resource_timer_is_transient_error"),
+        (rules.fail_on_data_errors, "fail_on_data_errors"),
+    ];
+    let names =
+        known.into_iter().filter_map(|(there, name)| there.then_some(name)).chain(server.features.iter().copied());
+    let names: Vec<_> = names.collect();
+    (!names.is_empty()).then(|| format!("features: {}", names.join(", ")))
+}
+
+fn patience(plan: &Plan) -> String {
+    let (minimum, hold_down) = (plan.patience.minimum, plan.patience.hold_down);
+    let mut out = String::from("\n");
+    if !minimum.is_zero() {
+        let _ = writeln!(out, "a server has to be out of reach for {}", humantime::format_duration(minimum));
+    }
+    if !hold_down.is_zero() {
+        let _ = writeln!(out, "after a return it is not left again for {}", humantime::format_duration(hold_down));
+    }
+    let held = if plan.hold_missing { "is kept" } else { "is told as gone" };
+    let _ = writeln!(out, "what the next server has not, and the one before had, {held}");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn each_ladder_is_shown_with_credentials_features_and_its_rule_in_words() {
+        let config = Config::parse(
+            Path::new("etc/relay.yaml"),
+            "listen: [{address: '127.0.0.1:0'}]
+upstream:
+  servers:
+    - {uri: 'https://one:1', tls: {ca: ca.pem, certificate: weir.pem, key: weir.key}, token_file: token}
+    - {uri: 'http://two:1', protocol: sotw, fail_on_data_errors: true, empty_list: false}
+  authorities:
+    bare: {fallback_on_reachability_only: true}
+    own: {servers: [{uri: 'https://three'}]}
+  fallback: {hold_down: 1m, on_missing: tell}
+",
+        )
+        .unwrap();
+        let both = "  1. https://one:1
+     TLS for one, signed by etc/ca.pem, shown etc/weir.pem, token from etc/token
+  2. http://two:1
+     no TLS
+     state of the world alone
+     features: no empty_list, fail_on_data_errors
+";
+        let expected = format!(
+            "old-style names
+{both}  the next one is tried when one is out of reach and something is wanted that is not held
+
+xdstp://bare/, from the same servers
+{both}  the next one is tried when one is out of reach, whatever is held
+
+xdstp://own/
+  1. https://three
+     TLS for three, signed by whom the system trusts
+  there is no other server to turn to
+
+after a return it is not left again for 1m
+what the next server has not, and the one before had, is told as gone
+"
+        );
+        assert_eq!(report(&config), expected);
+    }
+}
