@@ -99,6 +99,7 @@ impl fmt::Display for Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::ladder::Rule;
 
     fn parse(text: &str) -> Result<Config, String> {
         Config::parse(Path::new("relay.yaml"), text).map_err(|error| error.to_string())
@@ -108,6 +109,18 @@ mod tests {
     fn the_commented_example_is_a_valid_configuration() {
         let config = parse(include_str!("../../config/relay.yaml")).unwrap();
         assert_eq!(config.listen.len(), 1);
+    }
+
+    #[test]
+    fn the_examples_of_failover_and_federation_are_what_they_say() {
+        let failover = parse(include_str!("../../config/failover.yaml")).unwrap().upstream;
+        assert_eq!((failover.servers.len(), failover.top.as_slice()), (2, [0, 1].as_slice()));
+        assert!(failover.servers[0].tls.as_ref().is_some_and(|tls| tls.own.is_some()) && failover.hold_missing);
+        let federation = parse(include_str!("../../config/federation.yaml")).unwrap().upstream;
+        assert_eq!((federation.servers.len(), federation.top.as_slice()), (3, [0, 1].as_slice()));
+        assert_eq!(federation.authorities["config.example"].servers, [0, 1]);
+        let endpoints = &federation.authorities["endpoints.example"];
+        assert_eq!((endpoints.servers.as_slice(), endpoints.rule), ([2, 0].as_slice(), Rule::Reachability));
     }
 
     #[test]
