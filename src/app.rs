@@ -27,9 +27,11 @@ pub struct App {
 
 impl App {
     pub async fn bind(config: Config) -> anyhow::Result<Self> {
-        let connectors = config.upstream.servers.into_iter().map(|server| -> SharedConnector {
-            Arc::new(AdsConnector::new(server))
-        });
+        let connectors = config
+            .upstream
+            .servers
+            .into_iter()
+            .map(|server| -> SharedConnector { Arc::new(AdsConnector::new(server)) });
         let views = Arc::new(Views::new(config.views, connectors.collect()));
         let mut listeners = Vec::new();
         for address in config.listen {

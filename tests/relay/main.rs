@@ -6,6 +6,7 @@ mod client;
 mod content;
 mod differential;
 mod driver;
+mod failover;
 #[path = "../model/origin.rs"]
 #[allow(dead_code)] // the model also looks at what a response meant and asks for repetitions
 mod origin;

@@ -14,7 +14,8 @@ use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use weir::config::Config;
-use weir::relay::{Connector, Link, LinkEvent, LinkReport};
+use weir::protocol::sources::StreamId;
+use weir::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
 use weir::upstream::AdsConnector;
 
 use crate::BOTH;
@@ -137,7 +138,8 @@ impl Opened {
         let config = Config::parse(&folder.join("relay.yaml"), text).unwrap_or_else(|error| panic!("{error}"));
         let connector = AdsConnector::new(config.upstream.servers[0].clone());
         let (sender, reports) = mpsc::channel(64);
-        Self { task: connector.start(Link { at: 0, variant: None, reports: sender }), reports }
+        let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
+        Self { task: connector.start(Link { id, variant: None, reports: sender }), reports }
     }
 
     /// Why the next attempt came to nothing.
