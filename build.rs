@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files = ["proto/discovery.proto", "proto/node.proto"];
+    let files = ["proto/discovery.proto", "proto/loads.proto", "proto/node.proto"];
     let descriptors = protox::compile(files, ["proto"])?;
     let mut config = prost_build::Config::new();
     config

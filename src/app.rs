@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 use crate::admin;
 use crate::config::Config;
 use crate::downstream::{Downstream, Drain, DrainSwitch};
-use crate::relay::{SharedConnector, Views};
-use crate::upstream::AdsConnector;
+use crate::relay::{Loads, SharedConnector, Views};
+use crate::upstream::{AdsConnector, LoadsConnector};
 
 /// A relay that is bound and not yet running.
 pub struct App {
@@ -27,12 +27,12 @@ pub struct App {
 
 impl App {
     pub async fn bind(config: Config) -> anyhow::Result<Self> {
-        let connectors = config
-            .upstream
-            .servers
-            .into_iter()
-            .map(|server| -> SharedConnector { Arc::new(AdsConnector::new(server)) });
-        let views = Arc::new(Views::new(config.views, connectors.collect()));
+        let connectors: Vec<_> = config.upstream.servers.into_iter().map(AdsConnector::new).collect();
+        let shared = connectors.iter().map(|connector| -> SharedConnector { Arc::new(connector.clone()) });
+        let views = Arc::new(Views::new(config.views, shared.collect()));
+        let of = views.clone();
+        let loads = LoadsConnector::new(move |key| connectors[of.active_server(key)].clone());
+        let loads = Arc::new(Loads::new(config.loads, views.clone(), Arc::new(loads)));
         let mut listeners = Vec::new();
         for address in config.listen {
             listeners.push(bind(address).await?);
@@ -42,7 +42,7 @@ impl App {
             None => None,
         };
         let (switch, drain) = Drain::new(config.drain);
-        let downstream = Downstream::new(views.clone(), config.downstream, drain.clone());
+        let downstream = Downstream::new(views.clone(), loads, config.downstream, drain.clone());
         Ok(Self { listeners, admin, downstream, views, views_idle: config.views_idle, switch, drain })
     }
 

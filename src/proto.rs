@@ -43,6 +43,10 @@ pub mod discovery {
     include!(concat!(env!("OUT_DIR"), "/envoy.service.discovery.v3.rs"));
 }
 
+pub mod loads {
+    include!(concat!(env!("OUT_DIR"), "/envoy.service.load_stats.v3.rs"));
+}
+
 #[allow(clippy::module_inception)] // the generator names a message's oneofs after the message
 pub mod node {
     include!(concat!(env!("OUT_DIR"), "/envoy.config.core.v3.rs"));

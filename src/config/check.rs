@@ -10,7 +10,7 @@ use super::raw::{self, Text};
 use super::{Config, Fault};
 use crate::downstream::{self, DrainTimes};
 use crate::protocol::limits::Limits;
-use crate::relay::ViewsOptions;
+use crate::relay::{LoadsMode, ViewsOptions};
 use crate::xds::{Access, AccessRule, EmptyFirst, KeyField, KeyRule, NamePattern, Network, TypeInfo, TypeTable};
 
 pub(super) struct Checker<'a> {
@@ -44,6 +44,10 @@ impl Checker<'_> {
             control_plane: raw.clients.control_plane.clone(),
             v2: raw.clients.v2,
         };
+        let loads = match raw.loads.mode {
+            raw::LoadsMode::PassThrough => LoadsMode::PassThrough,
+            raw::LoadsMode::Off => LoadsMode::Off,
+        };
         let views_idle = self.duration(&raw.views.idle, "views.idle");
         let upstream = upstream?;
         let views = ViewsOptions {
@@ -56,7 +60,7 @@ impl Checker<'_> {
             plan: upstream.for_sources(),
         };
         let views_idle = views_idle.unwrap_or(VIEWS_IDLE);
-        Some(Config { listen, admin: admin.flatten(), upstream, views, views_idle, downstream, drain })
+        Some(Config { listen, admin: admin.flatten(), upstream, views, views_idle, downstream, drain, loads })
     }
 
     pub fn key_rule(&mut self, raw: &raw::Views) -> Option<KeyRule> {

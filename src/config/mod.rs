@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::downstream::{self, DrainTimes};
-use crate::relay::ViewsOptions;
+use crate::relay::{LoadsMode, ViewsOptions};
 use crate::upstream::Plan;
 
 /// Everything that a relay needs to start.
@@ -29,6 +29,7 @@ pub struct Config {
     pub views_idle: Duration,
     pub downstream: downstream::Options,
     pub drain: DrainTimes,
+    pub loads: LoadsMode,
 }
 
 #[derive(Debug, thiserror::Error)]

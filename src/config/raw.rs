@@ -25,6 +25,8 @@ pub(super) struct Root {
     pub limits: Limits,
     #[serde(default)]
     pub drain: Drain,
+    #[serde(default)]
+    pub loads: Loads,
 }
 
 #[derive(Debug, Deserialize)]
@@ -174,6 +176,20 @@ pub(super) struct Limits {
 pub(super) struct Drain {
     pub grace: Option<Text>,
     pub spread: Option<Text>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Loads {
+    pub mode: LoadsMode,
+}
+
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum LoadsMode {
+    #[default]
+    PassThrough,
+    Off,
 }
 
 impl Default for Clients {

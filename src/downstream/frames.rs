@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
@@ -84,6 +84,15 @@ impl Drop for Frames {
     fn drop(&mut self) {
         self.budget.give_back(self.buffer.len());
     }
+}
+
+/// A message as it goes out.
+pub(super) fn framed(message: &[u8]) -> Bytes {
+    let mut frame = BytesMut::with_capacity(PREFIX + message.len());
+    frame.put_u8(0); // not compressed
+    frame.put_u32(u32::try_from(message.len()).unwrap_or_default());
+    frame.extend_from_slice(message);
+    frame.freeze()
 }
 
 /// One byte for compression, four for the length.

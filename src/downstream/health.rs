@@ -1,6 +1,6 @@
 //! `grpc.health.v1`: whether the relay serves, by service. While it drains it says that it does not.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use prost::Message;
 use tokio::sync::mpsc;
 
@@ -48,7 +48,7 @@ pub(super) async fn answer(
     mut frames: Frames,
     v2: bool,
     mut drain: Drain,
-    out: mpsc::UnboundedSender<Bytes>,
+    out: mpsc::Sender<Bytes>,
 ) -> Status {
     let request = match frames.next().await.map(|message| message.map(Request::decode)) {
         Ok(Some(Ok(request))) => request,
@@ -56,7 +56,8 @@ pub(super) async fn answer(
         Err(status) => return status,
     };
     let known = request.service.is_empty() || service_names(v2).any(|name| name == request.service);
-    let say = |status| drop(out.send(framed(&Response { status })));
+    // There is room for both words that a watcher may be told.
+    let say = |status| drop(out.try_send(Response { status }.encode_to_vec().into()));
     match (inquiry, known) {
         (Inquiry::Check, false) => return Status::not_found("no such service"),
         (Inquiry::Watch, false) => say(SERVICE_UNKNOWN),
@@ -69,12 +70,4 @@ pub(super) async fn answer(
         }
     }
     Status::ok()
-}
-
-fn framed(message: &impl Message) -> Bytes {
-    let mut frame = BytesMut::new();
-    frame.put_u8(0); // not compressed
-    frame.put_u32(u32::try_from(message.encoded_len()).unwrap_or_default());
-    frame.extend_from_slice(&message.encode_to_vec());
-    frame.freeze()
 }

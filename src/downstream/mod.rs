@@ -5,6 +5,7 @@ mod drain;
 mod encode;
 mod frames;
 mod health;
+mod loads;
 mod server;
 mod slot;
 mod stream;

@@ -20,12 +20,13 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::body::{Piece, SessionBody, trailers};
 use super::drain::Drain;
-use super::frames::{Budget, Frames};
+use super::frames::{Budget, Frames, framed};
 use super::health::{self, Inquiry};
+use super::loads::{self, LoadsCall};
 use super::slot::{Slot, Status};
-use super::stream::{Call, read};
-use crate::relay::Views;
-use crate::xds::{Method, Shape};
+use super::stream::{Call, LINGER, read};
+use crate::relay::{Loads, Views};
+use crate::xds::{LOADS_PATH, Method, Shape};
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -42,6 +43,7 @@ pub struct Options {
 #[derive(Clone)]
 pub struct Downstream {
     views: Arc<Views>,
+    loads: Arc<Loads>,
     budget: Arc<Budget>,
     message_bytes: usize,
     control_plane: Arc<str>,
@@ -50,10 +52,10 @@ pub struct Downstream {
 }
 
 impl Downstream {
-    pub fn new(views: Arc<Views>, options: Options, drain: Drain) -> Self {
+    pub fn new(views: Arc<Views>, loads: Arc<Loads>, options: Options, drain: Drain) -> Self {
         let Options { message_bytes, half_received_bytes, control_plane, v2 } = options;
         let control_plane = control_plane.into();
-        Self { views, budget: Budget::of(half_received_bytes), message_bytes, control_plane, v2, drain }
+        Self { views, loads, budget: Budget::of(half_received_bytes), message_bytes, control_plane, v2, drain }
     }
 
     /// Accepts until the relay drains, and returns when the last connection is gone. Dropping the future closes the listener and
@@ -116,6 +118,9 @@ impl Downstream {
         if let Some(inquiry) = Inquiry::of_path(&path) {
             return self.health(inquiry, frames);
         }
+        if path == LOADS_PATH && self.loads.are_served() {
+            return self.loads(frames, peer);
+        }
         let Some(method) = Method::of_path(&path).filter(|method| self.v2 || !method.v2) else {
             tracing::debug!(%peer, path, "a method that is not served");
             return refuse(&Status::unimplemented(path));
@@ -129,11 +134,22 @@ impl Downstream {
     }
 
     fn health(&self, inquiry: Inquiry, frames: Frames) -> Response<AnyBody> {
-        let (out, messages) = mpsc::unbounded_channel();
+        let (out, messages) = mpsc::channel(2);
         let (status, end) = oneshot::channel();
         let (v2, drain) = (self.v2, self.drain.clone());
         tokio::spawn(async move {
             let _ = status.send(health::answer(inquiry, frames, v2, drain, out).await); // nobody may be there to hear it
+        });
+        grpc_response(AnyBody::Messages(messages, Some(end)))
+    }
+
+    fn loads(&self, mut frames: Frames, peer: SocketAddr) -> Response<AnyBody> {
+        let (answers, messages) = mpsc::channel(1);
+        let (status, end) = oneshot::channel();
+        let call = LoadsCall { loads: self.loads.clone(), drain: self.drain.clone(), peer };
+        tokio::spawn(async move {
+            let _ = status.send(loads::serve(&mut frames, call, answers).await); // nobody may be there to hear it
+            let _ = tokio::time::timeout(LINGER, frames.drain()).await;
         });
         grpc_response(AnyBody::Messages(messages, Some(end)))
     }
@@ -142,7 +158,8 @@ impl Downstream {
 /// What a response may have for a body.
 enum AnyBody {
     Session(Box<SessionBody>),
-    Messages(mpsc::UnboundedReceiver<Bytes>, Option<oneshot::Receiver<Status>>),
+    /// Messages that somebody else makes, and how they end.
+    Messages(mpsc::Receiver<Bytes>, Option<oneshot::Receiver<Status>>),
     Empty,
 }
 
@@ -155,7 +172,7 @@ impl Body for AnyBody {
             Self::Session(body) => Pin::new(body.as_mut()).poll_frame(cx),
             Self::Messages(messages, end) => {
                 if let Some(message) = ready!(messages.poll_recv(cx)) {
-                    return Poll::Ready(Some(Ok(Frame::data(message.into()))));
+                    return Poll::Ready(Some(Ok(Frame::data(framed(&message).into()))));
                 }
                 let Some(waiting) = end else { return Poll::Ready(None) };
                 let status = ready!(Pin::new(waiting).poll(cx)).unwrap_or_else(|_| Status::unavailable("stopped"));

@@ -123,4 +123,4 @@ fn decode(message: Bytes, shape: Shape) -> Result<Request, prost::DecodeError> {
 }
 
 /// How long a client is listened to after the last word.
-const LINGER: Duration = Duration::from_secs(5);
+pub(super) const LINGER: Duration = Duration::from_secs(5);

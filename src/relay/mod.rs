@@ -5,6 +5,7 @@
 mod clock;
 mod link;
 mod links;
+mod loads;
 mod owner;
 mod published;
 mod report;
@@ -13,6 +14,7 @@ mod views;
 
 pub use clock::Clock;
 pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
+pub use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};
 pub use report::UnitReport;
 pub use seat::{Seat, SeatReport};
 pub use views::{Refused, Views, ViewsOptions, Visit};

@@ -1,6 +1,7 @@
 //! The task that owns one unit: it waits for what happens, and then decides without waiting.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
@@ -43,6 +44,8 @@ pub(super) struct Owner {
     pub commands: mpsc::Receiver<Command>,
     /// Since when nobody is here and nothing is wanted, for whoever retires idle views.
     pub idle_since: Arc<Mutex<Option<Instant>>>,
+    /// The server for `*` and old-style names, for whoever reports loads to it.
+    pub active: Arc<AtomicUsize>,
     pub seats: HashMap<SessionId, Arc<Seat>>,
     pub links: Links,
     /// Sessions whose interest was counted since the last publication.
@@ -207,6 +210,9 @@ impl Owner {
     /// Says which server serves, where that has changed.
     fn note_moves(&mut self) {
         for ladder in self.sources.ladders() {
+            if let (Authority::Top, Some(server)) = (ladder.authority, ladder.server) {
+                self.active.store(server, Ordering::Relaxed);
+            }
             let known = self.standings.insert(ladder.authority.clone(), ladder.standing);
             if known != Some(ladder.standing) {
                 let server = ladder.server.map(|server| self.connectors[server].describe());

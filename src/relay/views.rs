@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -45,6 +46,8 @@ struct UnitHandle {
     published: Arc<Published>,
     commands: mpsc::Sender<Command>,
     idle_since: Arc<Mutex<Option<Instant>>>,
+    /// The server for `*` and old-style names, by its place in the plan.
+    active: Arc<AtomicUsize>,
 }
 
 /// Why a stream is not taken on.
@@ -107,9 +110,8 @@ impl Views {
     /// Takes a client on by its first request.
     pub async fn seat(&self, first: &Request, visit: Visit) -> Result<Arc<Seat>, Refused> {
         let Visit { variant, only, peer } = visit;
-        let nobody = bytes::Bytes::new();
-        let node = first.node().or(self.serve_without_node.then_some(&nobody)).ok_or(Refused::NoNode)?;
-        let identity = Identity::of(self.rule.clone(), node).map_err(|_| Refused::BadNode)?;
+        let identity = self.identify(first.node())?;
+        let node = first.node().map_or(&[][..], |node| node);
         let unit = self.unit(identity.key())?;
         let place = Place {
             id: SessionId(self.next_session.fetch_add(1, Ordering::Relaxed)),
@@ -129,6 +131,13 @@ impl Views {
         let seat = Seat::new(place, session);
         unit.commands.send(Command::Join(seat.clone())).await.map_err(|_| Refused::Stopping)?;
         Ok(seat)
+    }
+
+    /// Who a client is by the node that it sent, if it sent one.
+    pub(super) fn identify(&self, node: Option<&Bytes>) -> Result<Identity, Refused> {
+        let nobody = Bytes::new();
+        let node = node.or(self.serve_without_node.then_some(&nobody)).ok_or(Refused::NoNode)?;
+        Identity::of(self.rule.clone(), node).map_err(|_| Refused::BadNode)
     }
 
     /// What every unit and every session holds.
@@ -161,6 +170,13 @@ impl Views {
         Ok(unit)
     }
 
+    /// The server that serves a key's `*` and old-style names, or the first choice where none does (FB-19).
+    pub fn active_server(&self, key: &SharingKey) -> usize {
+        let units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = self.plan.top.servers.first().copied().unwrap_or_default();
+        units.get(key).map_or(first, |unit| unit.active.load(Ordering::Relaxed))
+    }
+
     /// Lets go of views that nobody has used for so long, with their upstream streams, again and again.
     pub async fn retire_idle(&self, after: Duration) {
         let mut ticks = tokio::time::interval(after.clamp(Duration::from_millis(100), LOOKS_EVERY));
@@ -174,6 +190,7 @@ impl Views {
         let (table, limits) = (self.table.clone(), self.limits.clone());
         let published = Arc::new(Published::new(limits.clone()));
         let (sender, commands) = mpsc::channel(1024);
+        let active = Arc::new(AtomicUsize::new(self.plan.top.servers.first().copied().unwrap_or_default()));
         let idle_since: Arc<Mutex<Option<Instant>>> = Arc::default();
         let owner = Owner {
             key: key.to_string(),
@@ -187,12 +204,13 @@ impl Views {
             clock: self.clock,
             commands,
             idle_since: idle_since.clone(),
+            active: active.clone(),
             seats: HashMap::new(),
             links: Links::none(),
             counted: Vec::new(),
         };
         tokio::spawn(owner.run());
-        UnitHandle { published, commands: sender, idle_since }
+        UnitHandle { published, commands: sender, idle_since, active }
     }
 }
 

@@ -43,6 +43,17 @@ impl AdsConnector {
             .initial_connection_window_size(WINDOW);
         Self { server: Arc::new(server), endpoint }
     }
+
+    /// A connection to the server, with the limits that hold for its messages, and what goes along with each stream.
+    pub(super) async fn connect(&self) -> Result<(Grpc<Channel>, MetadataMap), Status> {
+        // Never over plain text, whatever the configuration says.
+        let tokens = if self.server.tls.is_some() { self.server.tokens.as_slice() } else { &[] };
+        let metadata = token::metadata(tokens).await.map_err(|error| Status::new(error.code(), chain(&error)))?;
+        let channel = self.endpoint.connect_with_connector(Dial { server: self.server.clone() }).await;
+        let grpc = Grpc::new(channel.map_err(|error| Status::unavailable(chain(&error)))?);
+        let grpc = grpc.max_decoding_message_size(self.server.message_bytes);
+        Ok((grpc.max_encoding_message_size(self.server.message_bytes), metadata))
+    }
 }
 
 impl Connector for AdsConnector {
@@ -91,18 +102,10 @@ impl AdsConnector {
     }
 
     async fn open_once(&self, link: &Link, variant: Variant) -> End {
-        // Never over plain text, whatever the configuration says.
-        let tokens = if self.server.tls.is_some() { self.server.tokens.as_slice() } else { &[] };
-        let metadata = match token::metadata(tokens).await {
-            Ok(metadata) => metadata,
-            Err(error) => return End { answered: false, status: Status::new(error.code(), chain(&error)) },
+        let (grpc, metadata) = match self.connect().await {
+            Ok(connected) => connected,
+            Err(status) => return End { answered: false, status },
         };
-        let channel = match self.endpoint.connect_with_connector(Dial { server: self.server.clone() }).await {
-            Ok(channel) => channel,
-            Err(error) => return End { answered: false, status: Status::unavailable(chain(&error)) },
-        };
-        let grpc = Grpc::new(channel).max_decoding_message_size(self.server.message_bytes);
-        let grpc = grpc.max_encoding_message_size(self.server.message_bytes);
         match variant {
             Variant::Sotw => {
                 let wire = Wire { path: SOTW_PATH, inner: sotw_request, wrap: Response::Sotw };
@@ -235,7 +238,7 @@ fn random() -> f64 {
 }
 
 /// An error with everything that caused it.
-fn chain(error: &dyn Error) -> String {
+pub(super) fn chain(error: &dyn Error) -> String {
     with_causes(error.to_string(), error)
 }
 

@@ -18,7 +18,7 @@ pub use key::{KeyField, KeyRule, NodeError, RELAY_MARKER, SharingKey};
 pub use name::{Name, WILDCARD};
 pub(crate) use resource::wrapper_name;
 pub use resource::{Body, Malformed, Resource};
-pub use services::{Method, Scope, Shape, service_names};
+pub use services::{LOADS_PATH, Method, Scope, Shape, service_names};
 pub use store::BodyStore;
 pub use types::{EmptyFirst, References, Role, Type, TypeInfo, TypeTable, WRAPPER_TYPE};
 pub use version::{ContentHash, SetVersion};

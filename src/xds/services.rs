@@ -42,6 +42,9 @@ impl Method {
     }
 }
 
+/// The one method of load reporting, whose messages are its own (LRS-21).
+pub const LOADS_PATH: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
+
 /// Names of the services that are served, with or without those of the legacy transport.
 pub fn service_names(v2: bool) -> impl Iterator<Item = &'static str> {
     SERVICES.iter().filter(move |service| v2 || !service.v2).map(|service| service.name)

@@ -7,6 +7,8 @@ mod content;
 mod differential;
 mod driver;
 mod failover;
+mod load_plane;
+mod loads;
 #[path = "../model/origin.rs"]
 #[allow(dead_code)] // the model also looks at what a response meant and asks for repetitions
 mod origin;

@@ -1,0 +1,74 @@
+//! One gRPC call of load reporting: carries messages between a client and whoever serves its loads.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::drain::Drain;
+use super::frames::Frames;
+use super::slot::Status;
+use crate::relay::{LoadEnd, LoadLink, Loads};
+
+/// What there is to know of a call.
+pub(super) struct LoadsCall {
+    pub loads: Arc<Loads>,
+    pub drain: Drain,
+    pub peer: SocketAddr,
+}
+
+/// Serves a stream until either side has ended it, and says how. Whoever takes the answers of a client that is gone is closed.
+pub(super) async fn serve(frames: &mut Frames, mut call: LoadsCall, answers: mpsc::Sender<Bytes>) -> Status {
+    let client_gone = answers.clone();
+    let status = tokio::select! {
+        status = converse(frames, &call.loads, answers) => status,
+        () = client_gone.closed() => Status::ok(),
+        () = sent_away(&mut call.drain) => Status::unavailable("the relay is going away"),
+    };
+    tracing::debug!(peer = %call.peer, code = status.code, reason = status.message, "stream of loads ended");
+    status
+}
+
+async fn converse(frames: &mut Frames, loads: &Loads, answers: mpsc::Sender<Bytes>) -> Status {
+    let first = match frames.next().await {
+        Ok(Some(first)) => first,
+        Ok(None) => return Status::ok(),
+        Err(status) => return status,
+    };
+    let (reports, taken) = mpsc::channel(1);
+    tokio::select! {
+        end = loads.serve(LoadLink { first, reports: taken, answers }) => end.into(),
+        status = read(frames, reports) => status,
+    }
+}
+
+/// Reads a report whenever the last one was taken. Ends only by a fault; after the last report what was said upstream decides.
+async fn read(frames: &mut Frames, reports: mpsc::Sender<Bytes>) -> Status {
+    while let Ok(room) = reports.reserve().await {
+        match frames.next().await {
+            Ok(Some(report)) => room.send(report),
+            Ok(None) => break,
+            Err(status) => return status,
+        }
+    }
+    drop(reports);
+    std::future::pending().await
+}
+
+/// When this stream's turn to be ended has come. Nobody waits for anything on it that the next relay could not say.
+async fn sent_away(drain: &mut Drain) {
+    drain.begins().await;
+    tokio::time::sleep(drain.turn()).await;
+}
+
+impl From<LoadEnd> for Status {
+    fn from(end: LoadEnd) -> Self {
+        match end {
+            LoadEnd::Refused(refused) => refused.into(),
+            LoadEnd::Unreadable => Self::invalid("a report that cannot be read"),
+            LoadEnd::Unreachable(reason) => Self::unavailable(format!("the control plane is out of reach: {reason}")),
+            LoadEnd::Said { code, message } => Self { code, message },
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Upstream streams of load reports over gRPC: messages pass as bytes, and nobody looks into them.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::{Buf, BufMut, Bytes};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Request as Call, Status};
+
+use super::ads::{AdsConnector, chain};
+use crate::relay::{LoadConnector, LoadEnd, LoadLink};
+use crate::xds::{LOADS_PATH, SharingKey};
+
+/// Opens streams of loads, over a connection of their own each, to whatever server is active for a key (FB-19).
+pub struct LoadsConnector {
+    active: Box<dyn Fn(&SharingKey) -> AdsConnector + Send + Sync>,
+}
+
+impl LoadsConnector {
+    pub fn new(active: impl Fn(&SharingKey) -> AdsConnector + Send + Sync + 'static) -> Self {
+        Self { active: Box::new(active) }
+    }
+}
+
+impl LoadConnector for LoadsConnector {
+    fn carry(&self, key: &SharingKey, link: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>> {
+        let server = (self.active)(key);
+        Box::pin(async move {
+            match carry(server, link).await {
+                Ok(()) => LoadEnd::Said { code: 0, message: String::new() },
+                Err(status) => end_of(&status),
+            }
+        })
+    }
+}
+
+async fn carry(server: AdsConnector, link: LoadLink) -> Result<(), Status> {
+    let LoadLink { first, reports, answers } = link;
+    let (mut grpc, metadata) = server.connect().await?;
+    grpc.ready().await.map_err(|error| Status::unavailable(chain(&error)))?;
+    let reports = tokio_stream::once(first).chain(ReceiverStream::new(reports));
+    let mut call = Call::new(reports);
+    *call.metadata_mut() = metadata;
+    let mut stream = grpc.streaming(call, PathAndQuery::from_static(LOADS_PATH), Raw).await?.into_inner();
+    while let Some(answer) = stream.message().await? {
+        if answers.send(answer).await.is_err() {
+            break; // whoever listened is gone
+        }
+    }
+    Ok(())
+}
+
+fn end_of(status: &Status) -> LoadEnd {
+    // A status with a source is not one that the server gave.
+    match std::error::Error::source(status) {
+        Some(source) => LoadEnd::Unreachable(chain(source)),
+        None => LoadEnd::Said { code: status.code() as u16, message: status.message().into() },
+    }
+}
+
+/// Messages as they stand in their frames.
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        into.put(message);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
+    }
+}

@@ -1,0 +1,213 @@
+//! A scripted server of load reports, and a scripted client: messages are bytes on both.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http::{HeaderMap, Request as Call, Response as Reply};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Endpoint;
+use tonic::{Status, Streaming};
+use weir::proto::loads::LoadStatsRequest;
+use weir::xds::LOADS_PATH;
+
+use super::client::PATIENCE;
+
+pub struct LoadPlane {
+    pub address: SocketAddr,
+    pub streams: mpsc::UnboundedReceiver<LoadStream>,
+    server: JoinHandle<()>,
+}
+
+/// A stream that the relay opened. Dropping it ends it without a status of the server's own.
+pub struct LoadStream {
+    pub reports: mpsc::UnboundedReceiver<Bytes>,
+    frames: mpsc::Sender<Frame<Bytes>>,
+}
+
+impl LoadPlane {
+    pub async fn start() -> Self {
+        Self::start_at("127.0.0.1:0".parse().unwrap()).await
+    }
+
+    pub async fn start_at(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (accepted, streams) = mpsc::unbounded_channel();
+        let server = tokio::spawn(serve(listener, Arc::new(accepted)));
+        Self { address, streams, server }
+    }
+
+    pub async fn stream(&mut self) -> LoadStream {
+        tokio::time::timeout(PATIENCE, self.streams.recv()).await.expect("no stream came").unwrap()
+    }
+
+    /// Closes the listener and every connection.
+    pub async fn kill(self) -> SocketAddr {
+        self.server.abort();
+        let _ = self.server.await;
+        self.address
+    }
+}
+
+impl LoadStream {
+    pub async fn message(&mut self) -> Option<Bytes> {
+        tokio::time::timeout(PATIENCE, self.reports.recv()).await.expect("no report came")
+    }
+
+    pub async fn report(&mut self) -> LoadStatsRequest {
+        LoadStatsRequest::decode(self.message().await.expect("the stream has ended")).unwrap()
+    }
+
+    pub async fn say(&self, message: &[u8]) {
+        self.frames.send(Frame::data(framed(message))).await.expect("the relay is gone");
+    }
+
+    pub async fn end(self, code: u16) {
+        let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), code.into())]);
+        self.frames.send(Frame::trailers(trailers)).await.expect("the relay is gone");
+    }
+}
+
+async fn serve(listener: TcpListener, accepted: Arc<mpsc::UnboundedSender<LoadStream>>) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        let accepted = accepted.clone();
+        connections.spawn(async move {
+            let service = service_fn(move |call| {
+                let reply = open(call, &accepted);
+                async move { Ok::<_, Infallible>(reply) }
+            });
+            let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            let _ = builder.serve_connection(TokioIo::new(socket), service).await;
+        });
+    }
+}
+
+type Body = StreamBody<Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>>;
+
+fn open(call: Call<Incoming>, accepted: &mpsc::UnboundedSender<LoadStream>) -> Reply<Body> {
+    let (frames, out) = mpsc::channel(1);
+    let (seen, reports) = mpsc::unbounded_channel();
+    if call.uri().path() == LOADS_PATH {
+        accepted.send(LoadStream { reports, frames }).ok();
+    }
+    tokio::spawn(read(call.into_body(), seen));
+    let out: Pin<Box<dyn tokio_stream::Stream<Item = _> + Send>> = Box::pin(ReceiverStream::new(out).map(Ok));
+    Reply::builder().header("content-type", "application/grpc").body(StreamBody::new(out)).unwrap()
+}
+
+async fn read(mut body: Incoming, seen: mpsc::UnboundedSender<Bytes>) {
+    let mut buffer = BytesMut::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        buffer.extend_from_slice(&frame.into_data().unwrap_or_default());
+        while buffer.len() >= 5 {
+            let length = u32::from_be_bytes(buffer[1..5].try_into().unwrap()) as usize;
+            if buffer.len() < 5 + length {
+                break;
+            }
+            seen.send(buffer.split_to(5 + length).freeze().slice(5..)).ok();
+        }
+    }
+}
+
+fn framed(message: &[u8]) -> Bytes {
+    let mut frame = BytesMut::with_capacity(message.len() + 5);
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(message.len()).unwrap());
+    frame.extend_from_slice(message);
+    frame.freeze()
+}
+
+pub struct LoadClient {
+    /// Dropping it half-closes the stream.
+    pub reports: Option<mpsc::Sender<Bytes>>,
+    answers: Streaming<Bytes>,
+}
+
+impl LoadClient {
+    pub async fn connect(address: SocketAddr) -> Self {
+        Self::try_connect(address).await.expect("no stream")
+    }
+
+    pub async fn try_connect(address: SocketAddr) -> Result<Self, Status> {
+        let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        let mut grpc = Grpc::new(channel);
+        grpc.ready().await.unwrap();
+        let (reports, stream) = mpsc::channel(1);
+        let call = tonic::Request::new(ReceiverStream::new(stream));
+        let answers = grpc.streaming(call, PathAndQuery::from_static(LOADS_PATH), Raw).await?.into_inner();
+        Ok(Self { reports: Some(reports), answers })
+    }
+
+    pub async fn send(&self, message: &[u8]) {
+        self.reports.as_ref().unwrap().send(Bytes::copy_from_slice(message)).await.expect("the stream has ended");
+    }
+
+    pub async fn report(&self, report: &LoadStatsRequest) {
+        self.send(&report.encode_to_vec()).await;
+    }
+
+    pub async fn answer(&mut self) -> Result<Option<Bytes>, Status> {
+        tokio::time::timeout(PATIENCE, self.answers.message()).await.expect("nothing came")
+    }
+
+    pub async fn ended(&mut self) -> Status {
+        match self.answer().await {
+            Err(status) => status,
+            Ok(None) => Status::ok(""),
+            Ok(Some(message)) => panic!("told {message:?} instead of being ended"),
+        }
+    }
+}
+
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        into.put(message);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
+    }
+}
