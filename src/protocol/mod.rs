@@ -6,6 +6,7 @@
 pub mod faults;
 pub mod ladder;
 pub mod limits;
+pub mod loads;
 pub mod moment;
 pub mod session;
 pub mod sources;

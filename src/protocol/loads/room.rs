@@ -1,0 +1,58 @@
+//! A bound on what is kept, in bytes.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// What may still be kept.
+pub(super) struct Room<'a> {
+    bytes: &'a mut usize,
+    most: usize,
+    refused: bool,
+}
+
+impl<'r> Room<'r> {
+    /// `bytes` counts what is taken.
+    pub fn of(bytes: &'r mut usize, most: usize) -> Self {
+        Self { bytes, most, refused: false }
+    }
+
+    /// Something has not fitted.
+    pub fn refused(&self) -> bool {
+        self.refused
+    }
+
+    pub fn take(&mut self, bytes: usize) -> bool {
+        let fits = self.bytes.saturating_add(bytes) <= self.most;
+        if fits {
+            *self.bytes += bytes;
+        }
+        self.refused |= !fits;
+        fits
+    }
+
+    /// The entry of a key, made if it is not there and fits.
+    pub fn entry<'a, K: Ord + Clone + Cost, V: Default>(
+        &mut self,
+        map: &'a mut BTreeMap<K, V>,
+        key: K,
+    ) -> Option<(K, &'a mut V)> {
+        match map.entry(key) {
+            Entry::Occupied(entry) => Some((entry.key().clone(), entry.into_mut())),
+            Entry::Vacant(entry) if self.take(entry.key().cost()) => {
+                Some((entry.key().clone(), entry.insert(V::default())))
+            }
+            Entry::Vacant(_) => None,
+        }
+    }
+}
+
+/// About how many bytes an entry with this key takes.
+pub(super) trait Cost {
+    fn cost(&self) -> usize;
+}
+
+impl Cost for String {
+    fn cost(&self) -> usize {
+        self.len() + 64
+    }
+}

@@ -1,0 +1,246 @@
+//! One row of the sums: a locality of a cluster at a priority, or an endpoint in it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::room::{Cost, Room};
+use crate::proto::loads::{
+    EndpointLoadMetricStats, Locality, UnnamedEndpointLoadMetricStats, UpstreamEndpointStats, UpstreamLocalityStats,
+};
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RowKey {
+    region: String,
+    zone: String,
+    sub_zone: String,
+    priority: u32,
+    /// None for the locality as a whole, which stands before its endpoints.
+    pub address: Option<Bytes>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Row {
+    counts: Counts,
+    metrics: BTreeMap<String, Metric>,
+    metadata: Option<Bytes>,
+    /// Wider than what clients send, so that what was added can always be taken away again.
+    requests: u128,
+    connections: u128,
+}
+
+/// Requests in progress, and active connections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Levels {
+    requests: u64,
+    connections: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    succeeded: u64,
+    failed: u64,
+    issued: u64,
+    connections_new: u64,
+    connections_failed: u64,
+    cpu: Metric,
+    memory: Metric,
+    application: Metric,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Metric {
+    requests: u64,
+    total: f64,
+}
+
+/// One row of a client's report, of a locality or of an endpoint.
+pub(super) struct Sample<'a> {
+    pub key: RowKey,
+    counts: Counts,
+    pub levels: Levels,
+    metrics: &'a [EndpointLoadMetricStats],
+    metadata: Option<&'a Bytes>,
+}
+
+impl RowKey {
+    /// Both stand for the same locality, or for endpoints in it.
+    pub fn is_of_locality(&self, other: &Self) -> bool {
+        let Self { region, zone, sub_zone, priority, address: _ } = self;
+        (region, zone, sub_zone, priority) == (&other.region, &other.zone, &other.sub_zone, &other.priority)
+    }
+
+    /// The locality with nothing in it.
+    pub fn locality(&self) -> UpstreamLocalityStats {
+        let Self { region, zone, sub_zone, priority, address: _ } = self.clone();
+        UpstreamLocalityStats { locality: Some(Locality { region, zone, sub_zone }), priority, ..Default::default() }
+    }
+}
+
+impl Row {
+    pub fn add(&mut self, sample: &Sample<'_>, room: &mut Room<'_>) {
+        self.counts.add(&sample.counts);
+        for metric in sample.metrics {
+            if let Some((_, sum)) = room.entry(&mut self.metrics, metric.metric_name.clone()) {
+                sum.add(Metric {
+                    requests: metric.num_requests_finished_with_metric,
+                    total: metric.total_metric_value,
+                });
+            }
+        }
+        if let (None, Some(metadata)) = (&self.metadata, sample.metadata)
+            && room.take(metadata.len())
+        {
+            self.metadata = Some(Bytes::copy_from_slice(metadata)); // a slice would keep the whole report
+        }
+    }
+
+    pub fn raise(&mut self, levels: Levels) {
+        self.requests += u128::from(levels.requests);
+        self.connections += u128::from(levels.connections);
+    }
+
+    pub fn lower(&mut self, levels: Levels) {
+        self.requests -= u128::from(levels.requests);
+        self.connections -= u128::from(levels.connections);
+    }
+
+    /// Something is in progress.
+    pub fn is_busy(&self) -> bool {
+        self.requests > 0 || self.connections > 0
+    }
+
+    /// Keeps what is in progress alone, and returns how many bytes went.
+    pub fn start_over(&mut self) -> usize {
+        let freed = self.metrics.keys().map(Cost::cost).sum::<usize>() + self.metadata.as_ref().map_or(0, Bytes::len);
+        *self = Self { requests: self.requests, connections: self.connections, ..Self::default() };
+        freed
+    }
+
+    pub fn fill(&self, stats: &mut UpstreamLocalityStats) {
+        let Counts { succeeded, failed, issued, connections_new, connections_failed, cpu, memory, application } =
+            self.counts;
+        stats.total_successful_requests = succeeded;
+        stats.total_requests_in_progress = narrow(self.requests);
+        stats.total_error_requests = failed;
+        stats.load_metric_stats = self.metrics();
+        stats.total_issued_requests = issued;
+        stats.total_active_connections = narrow(self.connections);
+        stats.total_new_connections = connections_new;
+        stats.total_fail_connections = connections_failed;
+        stats.cpu_utilization = cpu.unnamed();
+        stats.mem_utilization = memory.unnamed();
+        stats.application_utilization = application.unnamed();
+    }
+
+    pub fn endpoint(&self, address: &Bytes) -> UpstreamEndpointStats {
+        UpstreamEndpointStats {
+            address: Some(address.clone()),
+            total_successful_requests: self.counts.succeeded,
+            total_requests_in_progress: narrow(self.requests),
+            total_error_requests: self.counts.failed,
+            load_metric_stats: self.metrics(),
+            metadata: self.metadata.clone(),
+            total_issued_requests: self.counts.issued,
+        }
+    }
+
+    fn metrics(&self) -> Vec<EndpointLoadMetricStats> {
+        let named = |(name, metric): (&String, &Metric)| EndpointLoadMetricStats {
+            metric_name: name.clone(),
+            num_requests_finished_with_metric: metric.requests,
+            total_metric_value: metric.total,
+        };
+        self.metrics.iter().map(named).collect()
+    }
+}
+
+impl Counts {
+    fn add(&mut self, more: &Self) {
+        increase(&mut self.succeeded, more.succeeded);
+        increase(&mut self.failed, more.failed);
+        increase(&mut self.issued, more.issued);
+        increase(&mut self.connections_new, more.connections_new);
+        increase(&mut self.connections_failed, more.connections_failed);
+        self.cpu.add(more.cpu);
+        self.memory.add(more.memory);
+        self.application.add(more.application);
+    }
+}
+
+impl Metric {
+    fn of(stats: &Option<UnnamedEndpointLoadMetricStats>) -> Self {
+        stats.as_ref().map_or(Self::default(), |stats| Self {
+            requests: stats.num_requests_finished_with_metric,
+            total: stats.total_metric_value,
+        })
+    }
+
+    fn add(&mut self, more: Self) {
+        increase(&mut self.requests, more.requests);
+        self.total += more.total;
+    }
+
+    fn unnamed(self) -> Option<UnnamedEndpointLoadMetricStats> {
+        (self.requests > 0 || self.total != 0.0).then_some(UnnamedEndpointLoadMetricStats {
+            num_requests_finished_with_metric: self.requests,
+            total_metric_value: self.total,
+        })
+    }
+}
+
+/// A locality's row, and those of its endpoints where they are wanted.
+pub(super) fn samples(stats: &UpstreamLocalityStats, endpoints: bool) -> impl Iterator<Item = Sample<'_>> {
+    let Locality { region, zone, sub_zone } = stats.locality.clone().unwrap_or_default();
+    let key = RowKey { region, zone, sub_zone, priority: stats.priority, address: None };
+    let whole = Sample {
+        counts: Counts {
+            succeeded: stats.total_successful_requests,
+            failed: stats.total_error_requests,
+            issued: stats.total_issued_requests,
+            connections_new: stats.total_new_connections,
+            connections_failed: stats.total_fail_connections,
+            cpu: Metric::of(&stats.cpu_utilization),
+            memory: Metric::of(&stats.mem_utilization),
+            application: Metric::of(&stats.application_utilization),
+        },
+        levels: Levels { requests: stats.total_requests_in_progress, connections: stats.total_active_connections },
+        metrics: &stats.load_metric_stats,
+        metadata: None,
+        key: key.clone(),
+    };
+    let endpoints = stats.upstream_endpoint_stats.iter().filter(move |_| endpoints);
+    std::iter::once(whole).chain(endpoints.map(move |stats| endpoint_sample(stats, &key)))
+}
+
+fn endpoint_sample<'a>(stats: &'a UpstreamEndpointStats, locality: &RowKey) -> Sample<'a> {
+    let address = stats.address.as_deref().unwrap_or_default().to_vec(); // a slice would keep the whole report
+    Sample {
+        key: RowKey { address: Some(address.into()), ..locality.clone() },
+        counts: Counts {
+            succeeded: stats.total_successful_requests,
+            failed: stats.total_error_requests,
+            issued: stats.total_issued_requests,
+            ..Counts::default()
+        },
+        levels: Levels { requests: stats.total_requests_in_progress, connections: 0 },
+        metrics: &stats.load_metric_stats,
+        metadata: stats.metadata.as_ref(),
+    }
+}
+
+impl Cost for Arc<RowKey> {
+    fn cost(&self) -> usize {
+        let address = self.address.as_ref().map_or(0, Bytes::len);
+        self.region.len() + self.zone.len() + self.sub_zone.len() + address + 512
+    }
+}
+
+pub(super) fn increase(sum: &mut u64, more: u64) {
+    *sum = sum.saturating_add(more);
+}
+
+fn narrow(level: u128) -> u64 {
+    u64::try_from(level).unwrap_or(u64::MAX)
+}
