@@ -20,6 +20,7 @@ pub struct App {
     admin: Option<TcpListener>,
     downstream: Downstream,
     views: Arc<Views>,
+    loads: Arc<Loads>,
     views_idle: Duration,
     switch: DrainSwitch,
     drain: Drain,
@@ -42,8 +43,8 @@ impl App {
             None => None,
         };
         let (switch, drain) = Drain::new(config.drain);
-        let downstream = Downstream::new(views.clone(), loads, config.downstream, drain.clone());
-        Ok(Self { listeners, admin, downstream, views, views_idle: config.views_idle, switch, drain })
+        let downstream = Downstream::new(views.clone(), loads.clone(), config.downstream, drain.clone());
+        Ok(Self { listeners, admin, downstream, views, loads, views_idle: config.views_idle, switch, drain })
     }
 
     /// Where clients connect, with the ports that port 0 became.
@@ -72,6 +73,10 @@ impl App {
         let ended = async { while serving.join_next().await.is_some() {} };
         if tokio::time::timeout(self.drain.longest() + LAST_BYTES, ended).await.is_err() {
             tracing::warn!("some clients did not go; their connections are cut");
+        }
+        drop(serving);
+        if tokio::time::timeout(LAST_BYTES, self.loads.finish()).await.is_err() {
+            tracing::warn!("some load reports did not get upstream");
         }
     }
 

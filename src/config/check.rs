@@ -10,6 +10,7 @@ use super::raw::{self, Text};
 use super::{Config, Fault};
 use crate::downstream::{self, DrainTimes};
 use crate::protocol::limits::Limits;
+use crate::protocol::loads::LoadLimits;
 use crate::relay::{LoadsMode, ViewsOptions};
 use crate::xds::{Access, AccessRule, EmptyFirst, KeyField, KeyRule, NamePattern, Network, TypeInfo, TypeTable};
 
@@ -44,10 +45,7 @@ impl Checker<'_> {
             control_plane: raw.clients.control_plane.clone(),
             v2: raw.clients.v2,
         };
-        let loads = match raw.loads.mode {
-            raw::LoadsMode::PassThrough => LoadsMode::PassThrough,
-            raw::LoadsMode::Off => LoadsMode::Off,
-        };
+        let loads = self.loads(&raw.loads);
         let views_idle = self.duration(&raw.views.idle, "views.idle");
         let upstream = upstream?;
         let views = ViewsOptions {
@@ -104,6 +102,23 @@ impl Checker<'_> {
                 .unwrap_or(defaults.fetch_patience),
             end_unserved: raw.clients.end_unserved,
             ..defaults
+        }
+    }
+
+    fn loads(&mut self, raw: &raw::Loads) -> LoadsMode {
+        if let Some(bytes) = raw.bytes.as_ref().filter(|bytes| bytes.value == 0) {
+            self.fault(bytes, "loads.bytes", "nothing could be put together");
+        }
+        let outage = self.duration(&raw.outage, "loads.outage").unwrap_or(LOADS_OUTAGE);
+        if let Some(text) = raw.outage.as_ref().filter(|_| outage.is_zero()) {
+            self.fault(text, "loads.outage", "nothing would ever be kept");
+        }
+        match raw.mode {
+            raw::LoadsMode::PassThrough => LoadsMode::PassThrough,
+            raw::LoadsMode::Aggregate => {
+                LoadsMode::Aggregate(LoadLimits { outage, bytes: number(&raw.bytes, LOADS_BYTES) })
+            }
+            raw::LoadsMode::Off => LoadsMode::Off,
         }
     }
 
@@ -197,5 +212,7 @@ const MESSAGE_BYTES: usize = 64 << 20;
 const HALF_RECEIVED_BYTES: usize = 512 << 20;
 const MOST_VIEWS: usize = 10_000;
 const VIEWS_IDLE: Duration = Duration::from_secs(600);
+const LOADS_OUTAGE: Duration = Duration::from_secs(300);
+const LOADS_BYTES: usize = 64 << 20;
 const GRACE: Duration = Duration::from_secs(10);
 const SPREAD: Duration = Duration::from_secs(5);

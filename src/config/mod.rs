@@ -135,6 +135,22 @@ mod tests {
     }
 
     #[test]
+    fn loads_are_passed_through_unless_something_else_is_said() {
+        let with = |loads: &str| {
+            parse(&format!("listen: [{{address: '[::]:1'}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\n{loads}"))
+        };
+        assert_eq!(with("").unwrap().loads, LoadsMode::PassThrough);
+        assert_eq!(with("loads: {mode: off}").unwrap().loads, LoadsMode::Off);
+        let LoadsMode::Aggregate(limits) = with("loads: {mode: aggregate, outage: 1m}").unwrap().loads else {
+            panic!("another mode");
+        };
+        assert_eq!(limits.outage, Duration::from_secs(60));
+        let message = with("loads: {mode: aggregate, outage: 0s, bytes: 0}").unwrap_err();
+        assert!(message.contains("loads.outage") && message.contains("loads.bytes"), "{message}");
+        assert!(with("loads: {mode: sum}").is_err());
+    }
+
+    #[test]
     fn a_key_that_does_not_exist_is_told_with_its_line() {
         let message = parse("listen: []\nupstream:\n  servers: []\n  sevrers: []\n").unwrap_err();
         assert!(message.contains("relay.yaml") && message.contains("sevrers") && message.contains('4'), "{message}");

@@ -182,6 +182,8 @@ pub(super) struct Drain {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Loads {
     pub mode: LoadsMode,
+    pub outage: Option<Text>,
+    pub bytes: Option<Spanned<usize>>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
@@ -189,6 +191,7 @@ pub(super) struct Loads {
 pub(super) enum LoadsMode {
     #[default]
     PassThrough,
+    Aggregate,
     Off,
 }
 

@@ -19,18 +19,18 @@ pub(super) struct LoadsCall {
 }
 
 /// Serves a stream until either side has ended it, and says how. Whoever takes the answers of a client that is gone is closed.
-pub(super) async fn serve(frames: &mut Frames, mut call: LoadsCall, answers: mpsc::Sender<Bytes>) -> Status {
-    let client_gone = answers.clone();
+pub(super) async fn serve(frames: &mut Frames, call: LoadsCall, answers: mpsc::Sender<Bytes>) -> Status {
+    let (client_gone, mut drain) = (answers.clone(), call.drain.clone());
     let status = tokio::select! {
-        status = converse(frames, &call.loads, answers) => status,
+        status = converse(frames, &call, answers) => status,
         () = client_gone.closed() => Status::ok(),
-        () = sent_away(&mut call.drain) => Status::unavailable("the relay is going away"),
+        () = sent_away(&mut drain) => Status::unavailable("the relay is going away"),
     };
     tracing::debug!(peer = %call.peer, code = status.code, reason = status.message, "stream of loads ended");
     status
 }
 
-async fn converse(frames: &mut Frames, loads: &Loads, answers: mpsc::Sender<Bytes>) -> Status {
+async fn converse(frames: &mut Frames, call: &LoadsCall, answers: mpsc::Sender<Bytes>) -> Status {
     let first = match frames.next().await {
         Ok(Some(first)) => first,
         Ok(None) => return Status::ok(),
@@ -38,7 +38,7 @@ async fn converse(frames: &mut Frames, loads: &Loads, answers: mpsc::Sender<Byte
     };
     let (reports, taken) = mpsc::channel(1);
     tokio::select! {
-        end = loads.serve(LoadLink { first, reports: taken, answers }) => end.into(),
+        end = call.loads.serve(call.peer.ip(), LoadLink { first, reports: taken, answers }) => end.into(),
         status = read(frames, reports) => status,
     }
 }

@@ -1,7 +1,7 @@
 //! Which unit a client belongs to: one for each sharing key, made when the first client of the key comes.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::proto::Request;
 use crate::protocol::limits::Limits;
 use crate::protocol::session::{Authorities, Client, Identity, Session, Variant};
 use crate::protocol::sources::{Plan, Sources};
-use crate::protocol::unit::{SessionId, Unit};
-use crate::xds::{Access, BodyStore, KeyRule, SharingKey, TypeTable};
+use crate::protocol::unit::{Class, SessionId, Shelf, Unit};
+use crate::xds::{Access, BodyStore, KeyRule, Name, SharingKey, TypeTable};
 
 pub struct Views {
     rule: Arc<KeyRule>,
@@ -140,6 +140,23 @@ impl Views {
         Identity::of(self.rule.clone(), node).map_err(|_| Refused::BadNode)
     }
 
+    /// Names of the clusters that the clients of a key were given and that this peer may have.
+    pub(super) fn clusters(&self, key: &SharingKey, peer: IpAddr) -> Vec<String> {
+        let unit = self.units.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        let Some(unit) = unit else { return Vec::new() };
+        let (kind, clearance) = (self.table.resolve(CLUSTER), self.access.clearance(peer));
+        let names: BTreeSet<_> = unit.published.read(|state, _| {
+            let shelves = [Class::Star, Class::Named].into_iter().filter_map(|class| state.shelf(&kind, class));
+            shelves.flat_map(Shelf::here).filter(|name| clearance.allows(&kind, name)).cloned().collect()
+        });
+        names.iter().map(Name::to_string).collect()
+    }
+
+    /// Keys that may be served at one time.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
     /// What every unit and every session holds.
     pub async fn report(&self) -> Vec<(UnitReport, Vec<SeatReport>)> {
         let units: Vec<_> = self.units.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
@@ -226,4 +243,5 @@ fn retire(units: &mut HashMap<SharingKey, UnitHandle>, after: Duration) {
     });
 }
 
+const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 const LOOKS_EVERY: Duration = Duration::from_secs(30);

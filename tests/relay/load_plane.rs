@@ -22,7 +22,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Endpoint;
 use tonic::{Status, Streaming};
-use weir::proto::loads::LoadStatsRequest;
+use weir::proto::loads::{LoadStatsRequest, LoadStatsResponse};
 use weir::xds::LOADS_PATH;
 
 use super::client::PATIENCE;
@@ -75,6 +75,10 @@ impl LoadStream {
 
     pub async fn say(&self, message: &[u8]) {
         self.frames.send(Frame::data(framed(message))).await.expect("the relay is gone");
+    }
+
+    pub async fn order(&self, order: &LoadStatsResponse) {
+        self.say(&order.encode_to_vec()).await;
     }
 
     pub async fn end(self, code: u16) {
@@ -165,6 +169,10 @@ impl LoadClient {
 
     pub async fn answer(&mut self) -> Result<Option<Bytes>, Status> {
         tokio::time::timeout(PATIENCE, self.answers.message()).await.expect("nothing came")
+    }
+
+    pub async fn order(&mut self) -> LoadStatsResponse {
+        LoadStatsResponse::decode(self.answer().await.unwrap().expect("the stream has ended")).unwrap()
     }
 
     pub async fn ended(&mut self) -> Status {

@@ -6,7 +6,8 @@ use tokio::sync::oneshot;
 use super::client::{PATIENCE, node};
 use super::load_plane::{LoadClient, LoadPlane};
 use super::*;
-use weir::proto::loads::LoadStatsRequest;
+use weir::proto::loads::{ClusterStats, LoadStatsRequest, LoadStatsResponse, UpstreamLocalityStats};
+use weir::proto::node::Node;
 
 async fn loads_relay(plane: SocketAddr, rest: &str) -> Relay {
     let config = config(plane, "", &format!("views: {{key: [cluster]}}\n{rest}"));
@@ -142,5 +143,189 @@ async fn trn_19_streams_of_loads_end_when_the_relay_goes() {
     stop.send(()).unwrap();
     assert_eq!(client.ended().await.code(), Code::Unavailable);
     drop((client, stream));
+    tokio::time::timeout(PATIENCE, &mut relay.task).await.expect("the relay does not go").unwrap();
+}
+
+const AGGREGATE: &str = "loads: {mode: aggregate}\n";
+const ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
+
+/// A client as Envoy and gRPC are: it can be told to report all clusters.
+fn able(cluster: &str, id: &str) -> LoadStatsRequest {
+    let client_features = vec![ALL_CLUSTERS.into()];
+    let node = Node { id: id.into(), cluster: cluster.into(), client_features, ..Node::default() };
+    LoadStatsRequest { node: Some(node.encode_to_vec().into()), ..Default::default() }
+}
+
+fn all_each_second() -> LoadStatsResponse {
+    let load_reporting_interval = Duration::from_secs(1).try_into().ok();
+    LoadStatsResponse { load_reporting_interval, send_all_clusters: true, ..Default::default() }
+}
+
+fn report(cluster: &str, succeeded: u64, in_progress: u64) -> LoadStatsRequest {
+    let stats = UpstreamLocalityStats {
+        total_successful_requests: succeeded,
+        total_requests_in_progress: in_progress,
+        ..Default::default()
+    };
+    let (cluster_name, upstream_locality_stats) = (cluster.into(), vec![stats]);
+    let cluster_stats = vec![ClusterStats { cluster_name, upstream_locality_stats, ..Default::default() }];
+    LoadStatsRequest { node: None, cluster_stats }
+}
+
+/// What upstream is told until it has counted so many requests: all that were counted, the last level, and the time covered.
+async fn told_until(stream: &mut super::load_plane::LoadStream, wanted: u64) -> (u64, u64, Duration) {
+    let (mut counted, mut level, mut covered) = (0, 0, Duration::ZERO);
+    let start = tokio::time::Instant::now();
+    while counted < wanted {
+        assert!(start.elapsed() < PATIENCE, "only {counted} were told");
+        for cluster in stream.report().await.cluster_stats {
+            covered += Duration::try_from(cluster.load_report_interval.unwrap()).unwrap();
+            for stats in cluster.upstream_locality_stats {
+                counted += stats.total_successful_requests;
+                level = stats.total_requests_in_progress;
+            }
+        }
+    }
+    (counted, level, covered)
+}
+
+/// Two clients of one view that were told what is wanted of them.
+async fn two_clients(relay: &Relay, plane: &mut LoadPlane) -> ([LoadClient; 2], super::load_plane::LoadStream) {
+    let mut clients = [LoadClient::connect(relay.address).await, LoadClient::connect(relay.address).await];
+    clients[0].report(&able("web", "one")).await;
+    let mut stream = plane.stream().await;
+    stream.report().await;
+    stream.order(&all_each_second()).await;
+    assert_eq!(clients[0].order().await, all_each_second());
+    clients[1].report(&able("web", "two")).await;
+    assert_eq!(clients[1].order().await, all_each_second(), "LRS-13: at once, from what upstream said before");
+    (clients, stream)
+}
+
+#[tokio::test]
+async fn lrs_12_lrs_14_clients_of_a_view_are_summed_on_one_stream_with_the_node_of_the_view() {
+    let mut plane = LoadPlane::start().await;
+    let relay = loads_relay(plane.address, AGGREGATE).await;
+    let start = tokio::time::Instant::now();
+    let client = LoadClient::connect(relay.address).await;
+    client.report(&able("db", "zero")).await;
+    let mut stream = plane.stream().await;
+    let node = Node::decode(stream.report().await.node.unwrap()).unwrap();
+    assert!(node.cluster == "db" && node.id.starts_with("weir-"), "{node:?}");
+    assert!(node.client_features.contains(&ALL_CLUSTERS.to_owned()));
+
+    let (clients, mut stream) = two_clients(&relay, &mut plane).await;
+    for level in [6, 1] {
+        clients[0].report(&report("c", 10, level)).await;
+        clients[1].report(&report("c", 5, level + 1)).await;
+    }
+    let (counted, level, covered) = told_until(&mut stream, 30).await;
+    assert_eq!((counted, level), (30, 1 + 2));
+    assert!(covered > Duration::ZERO && covered <= start.elapsed(), "{covered:?}");
+    stream.report().await;
+    assert!(plane.streams.try_recv().is_err(), "two views, two streams");
+    // A new order reaches everybody.
+    let other = LoadStatsResponse { report_endpoint_granularity: true, ..all_each_second() };
+    stream.order(&other).await;
+    for mut client in clients {
+        assert_eq!(client.order().await, other);
+    }
+}
+
+#[tokio::test]
+async fn lrs_16_who_leaves_takes_what_is_in_progress_and_what_was_counted_stays() {
+    let mut plane = LoadPlane::start().await;
+    let relay = loads_relay(plane.address, AGGREGATE).await;
+    let ([mut first, second], mut stream) = two_clients(&relay, &mut plane).await;
+    first.report(&report("c", 10, 4)).await;
+    second.report(&report("c", 5, 3)).await;
+    assert_eq!(told_until(&mut stream, 15).await.1, 7);
+    first.report(&report("c", 2, 4)).await;
+    first.reports = None; // a reset could overtake the report
+    assert_eq!(first.ended().await.code(), Code::Ok);
+    let (counted, _, _) = told_until(&mut stream, 2).await;
+    assert_eq!(counted, 2);
+    let level =
+        |report: LoadStatsRequest| report.cluster_stats[0].upstream_locality_stats[0].total_requests_in_progress;
+    while level(stream.report().await) != 3 {}
+    // With the last client the stream goes too, once upstream knows that nothing is in progress.
+    drop(second);
+    let mut last = 3;
+    while let Some(message) = stream.message().await {
+        last = level(LoadStatsRequest::decode(message).unwrap());
+    }
+    assert_eq!(last, 0);
+}
+
+#[tokio::test]
+async fn lrs_18_clients_stay_through_an_outage_and_what_they_report_is_told_after_it() {
+    let mut plane = LoadPlane::start().await;
+    let relay = loads_relay(plane.address, AGGREGATE).await;
+    let ([mut first, second], mut stream) = two_clients(&relay, &mut plane).await;
+    first.report(&report("c", 1, 0)).await;
+    told_until(&mut stream, 1).await;
+    let address = plane.kill().await;
+    while stream.message().await.is_some() {}
+    first.report(&report("c", 10, 1)).await;
+    second.report(&report("c", 5, 2)).await;
+    let mut late = LoadClient::connect(relay.address).await;
+    late.report(&able("web", "late")).await;
+    assert_eq!(late.order().await, all_each_second(), "what upstream last said");
+    let mut plane = LoadPlane::start_at(address).await;
+    let mut stream = plane.stream().await;
+    assert!(stream.report().await.node.is_some(), "LRS-9: it begins anew");
+    stream.order(&all_each_second()).await;
+    second.report(&report("c", 20, 2)).await;
+    let (counted, level, covered) = told_until(&mut stream, 35).await;
+    assert_eq!((counted, level), (35, 3));
+    assert!(covered > Duration::from_secs(1), "the outage is covered: {covered:?}");
+    let quiet = tokio::time::timeout(Duration::from_millis(200), first.answer()).await;
+    assert!(quiet.is_err(), "clients have not heard of it: {quiet:?}");
+}
+
+#[tokio::test]
+async fn lrs_10_lrs_17_a_client_without_the_feature_is_answered_with_the_clusters_of_its_view() {
+    // Discovery and loads have one control plane; this one answers nothing but loads, and that one nothing but discovery.
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = loads_relay(plane.address, AGGREGATE).await;
+    let mut cds = Client::connect(relay.address, Variant::Delta).await;
+    cds.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    cds.told().await;
+    let address = plane.kill().await;
+    let mut plane = LoadPlane::start_at(address).await;
+    let mut client = LoadClient::connect(relay.address).await;
+    client.report(&opening("web")).await;
+    let stream = plane.stream().await;
+    stream.order(&all_each_second()).await;
+    let listed =
+        LoadStatsResponse { clusters: vec!["a".into(), "b".into()], send_all_clusters: false, ..all_each_second() };
+    assert_eq!(client.order().await, listed);
+}
+
+#[tokio::test]
+async fn trn_19_what_was_counted_is_told_before_the_relay_goes() {
+    let mut plane = LoadPlane::start().await;
+    let text = format!("views: {{key: [cluster]}}\n{AGGREGATE}drain: {{grace: 10s, spread: 100ms}}\n");
+    let config = config(plane.address, "", &text);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let mut relay = run(App::bind(config).await.unwrap(), async move { drop(stopped.await) });
+    let (mut clients, mut stream) = two_clients(&relay, &mut plane).await;
+    // Seldom enough for the relay's own report to be far off.
+    let load_reporting_interval = Duration::from_secs(3600).try_into().ok();
+    stream.order(&LoadStatsResponse { load_reporting_interval, ..all_each_second() }).await;
+    for client in &mut clients {
+        client.order().await;
+        client.report(&report("c", 7, 1)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await; // nothing shows that a report has arrived
+    stop.send(()).unwrap();
+    for client in &mut clients {
+        assert_eq!(client.ended().await.code(), Code::Unavailable);
+    }
+    drop(clients);
+    let (counted, level, _) = told_until(&mut stream, 14).await;
+    assert_eq!((counted, level), (14, 0));
     tokio::time::timeout(PATIENCE, &mut relay.task).await.expect("the relay does not go").unwrap();
 }

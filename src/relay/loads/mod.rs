@@ -1,15 +1,22 @@
 //! Load reports (LRS): which control plane those of a client go to, and whether they go there one by one.
 
+mod pool;
+
+use std::collections::HashMap;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use prost::Message;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
+use self::pool::{Member, Pool};
+use super::clock::Clock;
 use super::views::{Refused, Views};
 use crate::proto::loads::LoadStatsRequest;
+use crate::protocol::loads::LoadLimits;
 use crate::xds::SharingKey;
 
 /// What becomes of the reports of clients (LRS-11).
@@ -19,6 +26,8 @@ pub enum LoadsMode {
     Off,
     /// An upstream stream for each of a client's, with the same messages.
     PassThrough,
+    /// One upstream stream for each key, with the sums of its clients.
+    Aggregate(LoadLimits),
 }
 
 /// One stream of loads as it is handed on: what came first from below, what comes after it, and where answers go. Both ways
@@ -54,11 +63,22 @@ pub struct Loads {
     mode: LoadsMode,
     views: Arc<Views>,
     connector: Arc<dyn LoadConnector>,
+    pools: Arc<Pools>,
+}
+
+/// The pools of keys with clients.
+struct Pools {
+    clock: Clock,
+    /// Guards the map alone.
+    of_keys: Mutex<HashMap<SharingKey, Arc<Pool>>>,
+    /// One has ended.
+    ended: Notify,
 }
 
 impl Loads {
     pub fn new(mode: LoadsMode, views: Arc<Views>, connector: Arc<dyn LoadConnector>) -> Self {
-        Self { mode, views, connector }
+        let pools = Pools { clock: Clock::starting_now(), of_keys: Mutex::default(), ended: Notify::new() };
+        Self { mode, views, connector, pools: Arc::new(pools) }
     }
 
     pub fn are_served(&self) -> bool {
@@ -66,13 +86,54 @@ impl Loads {
     }
 
     /// Serves a client's stream from its first message to its end. Dropping the future is how a client leaves in the middle.
-    pub async fn serve(&self, link: LoadLink) -> LoadEnd {
+    pub async fn serve(&self, peer: IpAddr, link: LoadLink) -> LoadEnd {
         let Ok(first) = LoadStatsRequest::decode(link.first.clone()) else { return LoadEnd::Unreadable };
         let key = match self.views.identify(first.node.as_ref()) {
             Ok(identity) => identity.key().clone(),
             Err(refused) => return LoadEnd::Refused(refused),
         };
         tracing::debug!(%key, "stream of loads began");
-        self.connector.carry(&key, link).await
+        match self.mode {
+            LoadsMode::Aggregate(limits) => match self.member(key, limits) {
+                Ok(member) => member.converse(first, peer, link).await,
+                Err(refused) => LoadEnd::Refused(refused),
+            },
+            LoadsMode::PassThrough | LoadsMode::Off => self.connector.carry(&key, link).await,
+        }
+    }
+
+    /// When no clients are left: what they last reported goes upstream before the relay does.
+    pub async fn finish(&self) {
+        self.pools.lock().values().for_each(|pool| pool.hasten());
+        while !self.pools.lock().is_empty() {
+            self.pools.ended.notified().await;
+        }
+    }
+
+    fn member(&self, key: SharingKey, limits: LoadLimits) -> Result<Member, Refused> {
+        let mut pools = self.pools.lock();
+        if let Some(member) = pools.get(&key).and_then(Pool::join) {
+            return Ok(member);
+        }
+        let most = self.views.most();
+        if pools.len() >= most {
+            return Err(Refused::TooManyViews(most));
+        }
+        let pool = Arc::new(Pool::new(key.clone(), self.views.clone(), self.pools.clock, limits));
+        let member = pool.join().ok_or(Refused::Stopping)?;
+        pools.insert(key, pool.clone());
+        let (pools, connector) = (self.pools.clone(), self.connector.clone());
+        tokio::spawn(async move {
+            pool.run(&*connector).await;
+            pools.lock().retain(|_, other| !Arc::ptr_eq(other, &pool));
+            pools.ended.notify_one();
+        });
+        Ok(member)
+    }
+}
+
+impl Pools {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SharingKey, Arc<Pool>>> {
+        self.of_keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,0 +1,220 @@
+//! The clients of one key whose loads are put together, and the task that reports them upstream.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use tokio::sync::{Notify, mpsc, watch};
+
+use super::{LoadConnector, LoadEnd, LoadLink};
+use crate::proto::loads::LoadStatsRequest;
+use crate::proto::node::Node;
+use crate::protocol::loads::{Aggregate, LoadLimits, Order, Reporter};
+use crate::protocol::upstream::Backoff;
+use crate::relay::{Clock, Views};
+use crate::xds::SharingKey;
+
+pub(super) struct Pool {
+    pub key: SharingKey,
+    views: Arc<Views>,
+    clock: Clock,
+    /// Held for one report that is added or made; nothing waits inside.
+    state: Mutex<State>,
+    /// What upstream has ordered. The newest is all that anybody needs (LRS-3).
+    order: watch::Sender<Option<Arc<Order>>>,
+    /// A client has left, or the relay is going.
+    look: Notify,
+}
+
+struct State {
+    aggregate: Aggregate,
+    /// Whoever comes now finds another pool.
+    closed: bool,
+}
+
+/// A client's place in a pool, from which it goes when this is dropped.
+pub(super) struct Member {
+    pool: Arc<Pool>,
+    id: Reporter,
+}
+
+impl Pool {
+    pub fn new(key: SharingKey, views: Arc<Views>, clock: Clock, limits: LoadLimits) -> Self {
+        let state = State { aggregate: Aggregate::new(limits), closed: false };
+        Self { key, views, clock, state: Mutex::new(state), order: watch::Sender::new(None), look: Notify::new() }
+    }
+
+    /// Takes a client on, unless the pool is closed.
+    pub fn join(self: &Arc<Self>) -> Option<Member> {
+        let mut state = self.lock();
+        (!state.closed).then(|| Member { pool: self.clone(), id: state.aggregate.join() })
+    }
+
+    /// What is held is reported at once, where there is somebody to report to.
+    pub fn hasten(&self) {
+        self.lock().aggregate.hasten(self.clock.now());
+        self.look.notify_one();
+    }
+
+    /// Keeps a stream open upstream until the last client has gone and its counters were told.
+    pub async fn run(&self, connector: &dyn LoadConnector) {
+        let mut backoff = Backoff::default();
+        while !self.stream_once(connector, &mut backoff).await {
+            let retry = tokio::time::Instant::now() + backoff.next(random());
+            while tokio::time::Instant::now() < retry {
+                tokio::select! {
+                    () = tokio::time::sleep_until(retry) => {}
+                    () = self.time() => {}
+                    () = self.look.notified() => {}
+                }
+                if self.settle(None) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// One opening of the stream. True if the pool is closed by it.
+    async fn stream_once(&self, connector: &dyn LoadConnector, backoff: &mut Backoff) -> bool {
+        let (reports, taken) = mpsc::channel(1);
+        let (answers, mut orders) = mpsc::channel(1);
+        let mut carried = connector.carry(&self.key, LoadLink { first: self.opening(), reports: taken, answers });
+        loop {
+            let (full, closed) = (reports.capacity() == 0, reports.is_closed());
+            tokio::select! {
+                end = &mut carried => {
+                    tracing::warn!(key = %self.key, ?end, "upstream stream of loads ended; clients' reports are kept");
+                    self.lock().aggregate.on_ended(self.clock.now());
+                    return self.settle(None);
+                }
+                Some(order) = orders.recv() => {
+                    backoff.reset();
+                    self.hear(order);
+                }
+                _ = reports.reserve(), if full && !closed => {}
+                () = self.time(), if !full && !closed => {}
+                () = self.look.notified() => {}
+            }
+            if self.settle(Some(&reports)) {
+                drop(reports); // upstream gets the last report, and ends the stream by itself
+                let _ = tokio::time::timeout(PARTING, carried).await;
+                return true;
+            }
+        }
+    }
+
+    /// Its node is the key's, and the relay can do whatever an order may ask (LRS-12).
+    fn opening(&self) -> Bytes {
+        let feature = Node { client_features: vec![ALL_CLUSTERS.into()], ..Node::default() };
+        // Encoded messages merge by standing behind one another.
+        let node = [self.key.upstream_node().as_ref(), &feature.encode_to_vec()].concat();
+        LoadStatsRequest { node: Some(node.into()), ..Default::default() }.encode_to_vec().into()
+    }
+
+    fn hear(&self, order: Bytes) {
+        match Order::read(order) {
+            Ok(order) => {
+                self.lock().aggregate.on_order(&order, self.clock.now());
+                self.order.send_replace(Some(Arc::new(order)));
+            }
+            Err(error) => tracing::warn!(key = %self.key, %error, "what is wanted of loads cannot be read"),
+        }
+    }
+
+    /// Until something is due.
+    async fn time(&self) {
+        let deadline = self.lock().aggregate.next_deadline();
+        match deadline {
+            Some(moment) => tokio::time::sleep_until(self.clock.instant(moment)).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Lets time work and reports if that is due and there is room for it. True if nobody needs the pool any more.
+    fn settle(&self, reports: Option<&mpsc::Sender<Bytes>>) -> bool {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        state.aggregate.on_time(now);
+        if state.aggregate.is_due(now)
+            && let Some(Ok(room)) = reports.map(mpsc::Sender::try_reserve)
+        {
+            room.send(state.aggregate.report(now).encode_to_vec().into());
+        }
+        let lost = state.aggregate.take_lost();
+        if lost > 0 {
+            tracing::warn!(key = %self.key, lost, "load reports were dropped, in whole or in part");
+        }
+        state.closed |= state.aggregate.is_over();
+        state.closed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Member {
+    /// Carries a client's reports into the pool, and to the client what is wanted of it.
+    pub async fn converse(self, first: LoadStatsRequest, peer: IpAddr, mut link: LoadLink) -> LoadEnd {
+        let done = || LoadEnd::Said { code: 0, message: String::new() };
+        let node = Node::decode(first.node.clone().unwrap_or_default()).unwrap_or_default();
+        let reads_all = node.client_features.iter().any(|feature| feature == ALL_CLUSTERS);
+        if !first.cluster_stats.is_empty() {
+            self.report(&first);
+        }
+        let mut orders = self.pool.order.subscribe();
+        let mut told = None;
+        loop {
+            let order = orders.borrow_and_update().clone();
+            let due = order.as_ref().map(|order| match reads_all || !order.is_for_all_clusters() {
+                true => order.encoded().clone(),
+                false => order.listing(self.pool.views.clusters(&self.pool.key, peer)),
+            });
+            let look_again = async {
+                match &order {
+                    Some(order) if !reads_all => tokio::time::sleep(order.interval()).await,
+                    _ => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                report = link.reports.recv() => match report.map(LoadStatsRequest::decode) {
+                    Some(Ok(report)) => self.report(&report),
+                    Some(Err(_)) => return LoadEnd::Unreadable,
+                    None => return done(),
+                },
+                room = link.answers.reserve(), if due.is_some() && due != told => {
+                    let (Ok(room), Some(due)) = (room, due) else { return done() };
+                    room.send(due.clone());
+                    told = Some(due);
+                }
+                // A sender that is gone is the pool, which a member keeps.
+                _ = orders.changed() => {}
+                () = look_again => {} // the clusters of the view may have changed
+            }
+        }
+    }
+
+    fn report(&self, report: &LoadStatsRequest) {
+        self.pool.lock().aggregate.on_report(self.id, report);
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.pool.lock().aggregate.leave(self.id);
+        self.pool.look.notify_one();
+    }
+}
+
+/// Between 0 and 1.
+fn random() -> f64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(()) as f64 / u64::MAX as f64
+}
+
+/// The feature of clients that may be told to report every cluster (LRS-1).
+const ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
+/// How long a control plane has to take the last report and to end the stream.
+const PARTING: Duration = Duration::from_secs(1);
