@@ -346,7 +346,8 @@ proptest! {
         events in prop::collection::vec(event(), 0..60)
     ) {
         let mut aggregate = ordered(LIMITS);
-        let mut living: Vec<(Reporter, Vec<(u8, u8, u64, u64)>)> = Vec::new();
+        type Report = Vec<(u8, u8, u64, u64)>;
+        let mut living: Vec<(Reporter, Report)> = Vec::new();
         let mut reported = std::collections::BTreeMap::<(u8, u8), u64>::new();
         let mut told = std::collections::BTreeMap::<(u8, u8), u64>::new();
         let mut up = true;
