@@ -205,7 +205,7 @@ fn fb_3_only_what_cannot_be_reached_is_left() {
 }
 
 #[test]
-fn fb_6_with_all_cached_the_cache_serves_and_a_new_name_moves_on() {
+fn fb_6_fb_14_and_up_12_with_all_cached_the_cache_serves_and_a_new_name_moves_on() {
     let mut bench = served(Rule::Uncached);
     bench.end(0, false);
     assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "a").as_str()), (Standing::Held(0), "1"));

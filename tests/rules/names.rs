@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir::proto::Request;
-use weir::proto::discovery::DeltaDiscoveryRequest;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::session::{Client, Session, Variant};
 use weir::protocol::unit::SessionId;
 
@@ -95,4 +95,24 @@ fn coll_12_a_glob_in_sotw_is_a_name_that_never_exists() {
     let id = client(&mut bench, Variant::Sotw);
     bench.sotw(id, LDS, &["xdstp://x/envoy.config.listener.v3.Listener/*"], "");
     assert_eq!(bench.asked_upstream(), [""; 0]);
+}
+
+#[test]
+fn xlat_37_a_set_waits_for_the_authority_that_is_still_cold_where_something_may_be_held_of_it() {
+    let mut bench = Bench::new();
+    let (fresh, holding) = (client(&mut bench, Variant::Sotw), client(&mut bench, Variant::Sotw));
+    bench.sotw(fresh, LDS, &["a", CANONICAL], "");
+    let come_back = DiscoveryRequest {
+        type_url: LDS.into(),
+        version_info: "7".into(),
+        resource_names: vec!["a".into(), OTHERWISE.into()],
+        ..Default::default()
+    };
+    bench.request(holding, Request::Sotw(come_back));
+    bench.set(LDS, &[("a", "1")]);
+    assert_eq!(bench.said(fresh), ["L a"]);
+    bench.later(100_000);
+    assert_eq!(bench.said(holding), [""; 0]);
+    bench.set(LDS, &[(CANONICAL, "1")]);
+    assert_eq!(bench.said(holding), [format!("L a,{CANONICAL}")]);
 }
