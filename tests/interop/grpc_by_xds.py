@@ -8,6 +8,7 @@ import sys
 from concurrent import futures
 
 import grpc
+from envoy.config.listener.v3.listener_pb2 import Listener
 
 from resources import Source, api_listener, cluster, endpoints, manager, route_to, routes, type_of
 from web import wait_for
@@ -28,14 +29,33 @@ def grpc_backend(name):
     return server, port
 
 
-def start_client(world):
-    bootstrap = {"xds_servers": [{"server_uri": f"127.0.0.1:{world.relay.port}",
-                                  "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}],
-                 "node": {"id": "grpc-1", "cluster": "interop"}}
-    program = pathlib.Path(__file__).parent / "grpc_client.py"
-    return world.processes.start(
-        "grpc", sys.executable, str(program), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "GRPC_XDS_BOOTSTRAP_CONFIG": json.dumps(bootstrap)})
+class Client:
+    """Remembers all that it was told. `authorities` are those whose listeners it asks the relay for."""
+
+    def __init__(self, world, authorities=()):
+        servers = [{"server_uri": f"127.0.0.1:{world.relay.port}",
+                    "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}]
+        template = f"xdstp://{{}}/{Listener.DESCRIPTOR.full_name}/%s"
+        bootstrap = {"xds_servers": servers, "node": {"id": "grpc-1", "cluster": "interop"},
+                     "authorities": {name: {"xds_servers": servers,
+                                            "client_listener_resource_name_template": template.format(name)}
+                                     for name in authorities}}
+        program = pathlib.Path(__file__).parent / "grpc_client.py"
+        self.process = world.processes.start(
+            "grpc", sys.executable, str(program), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "GRPC_XDS_BOOTSTRAP_CONFIG": json.dumps(bootstrap)})
+        self.answers = []
+
+    def ask(self, target="xds:///service"):
+        self.process.stdin.write(f"{target}\n")
+        self.process.stdin.flush()
+        self.answers.append(self.process.stdout.readline().strip())
+        return self.answers[-1]
+
+    def check(self, *names):
+        """Every answer was the name of one of these servers, and there was one from each of them."""
+        assert set(self.answers) == set(names), self.answers
+        print(f"  {len(self.answers)} calls, none failed")
 
 
 def run(options, upstream):
@@ -44,26 +64,19 @@ def run(options, upstream):
         ports = {"a": servers[0][1], "b": servers[1][1]}
         service = api_listener(SOURCE, "service", manager(SOURCE, "routes"))
         plane.apply(cluster(SOURCE, "c1"), endpoints("c1", ports["a"]), service, routes("routes", route_to("c1")))
-        client, answers = start_client(world), []
+        client = Client(world)
 
-        def ask():
-            client.stdin.write("\n")
-            client.stdin.flush()
-            answers.append(client.stdout.readline().strip())
-            return answers[-1]
-
-        assert ask() == "a", answers
+        assert client.ask() == "a", client.answers
         plane.apply(endpoints("c1", ports["b"]))
-        wait_for("endpoints change", lambda: ask() == "b")
+        wait_for("endpoints change", lambda: client.ask() == "b")
         plane.apply(cluster(SOURCE, "c1", timeout=2))
         plane.apply(cluster(SOURCE, "c2"), endpoints("c2", ports["a"]), routes("routes", route_to("c2")),
                     (type_of(cluster(SOURCE, "c1")), "c1"))
-        wait_for("the route moved", lambda: ask() == "a")
+        wait_for("the route moved", lambda: client.ask() == "a")
         plane.stop()
         for _ in range(20):
-            assert ask() == "a", answers[-1]
-        assert set(answers) == {"a", "b"}, answers
-        assert not plane.nacks, plane.nacks
-        print(f"  {len(answers)} calls, none failed")
+            assert client.ask() == "a", client.answers[-1]
+        client.check("a", "b")
+        world.check()
         for server, _ in servers:
             server.stop(None)

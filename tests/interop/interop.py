@@ -1,6 +1,6 @@
 """Real clients get their configuration through the relay and route traffic: Envoys over ADS and over per-type streams, by delta
 and state of the world, and a gRPC client. Not one request may fail through changes of any type, a burst that nobody ordered,
-configuration that is refused, and the loss of the control plane."""
+configuration that is refused, and the loss of the control plane, whether or not there is a second one."""
 
 import argparse
 import sys
@@ -9,6 +9,8 @@ import traceback
 
 import changes
 import every_type
+import failover
+import federation
 import grpc_by_xds
 import on_demand
 import refusals
@@ -27,8 +29,11 @@ def scenarios():
     for source in SOURCES:
         if source.delta:  # virtual hosts have no other variant, towards an Envoy or the control plane
             yield f"on demand, {source}, upstream delta", on_demand.run, (source,)
+            yield f"failover, {source}, upstream delta", failover.run_envoy, (source,)
     for upstream in ["delta", "sotw"]:
         yield f"gRPC by xds:///, upstream {upstream}", grpc_by_xds.run, (upstream,)
+        yield f"failover, gRPC, upstream {upstream}", failover.run_grpc, (upstream,)
+        yield f"federation, gRPC, upstream {upstream}", federation.run, (upstream,)
 
 
 def main():

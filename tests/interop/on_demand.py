@@ -42,8 +42,8 @@ class Street:
         filters = [filter_of("on-demand", on_demand())]
         return listener(self.source, name, port, manager(self.source, route_name, label=name, filters=filters))
 
-    def asked(self, name):
-        return (HOSTS, f"routes/{name}.test") in self.plane.asked
+    def asked(self, name, plane=None):
+        return (HOSTS, f"routes/{name}.test") in (plane or self.plane).asked
 
 
 def ask_for(port, name):

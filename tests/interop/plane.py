@@ -60,22 +60,27 @@ class Subscription:
 
 
 class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
-    def __init__(self):
+    def __init__(self, port=0, has=()):
         self.lock = threading.Lock()
         self.entries = {}  # (type, name) -> entry
         self.streams = []
         self.version = 0
         self.nacks = []
         self.asked = set()  # (type, name), ever
+        self.apply(*has)
         self.server = grpc.server(futures.ThreadPoolExecutor(max_workers=16))
         ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(self, self.server)
-        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        self.port = self.server.add_insecure_port(f"127.0.0.1:{port}")
         self.server.start()
 
     def stop(self):
-        for stream in self.streams:
+        for stream in list(self.streams):
             stream["out"].put(None)
         self.server.stop(None).wait()
+
+    def back(self, *changes):
+        """The same control plane at the same address, after it was stopped, with all that it had and these changes."""
+        return Plane(self.port, [*self.entries.values(), *changes])
 
     def apply(self, *changes):
         """Each change is a message, an entry, or a (type, name) to delete. They go out one after another, without any wait."""
@@ -179,5 +184,9 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
             stream["out"].put(None)
 
         threading.Thread(target=read, daemon=True).start()
-        while (response := stream["out"].get()) is not None:
-            yield response
+        try:
+            while (response := stream["out"].get()) is not None:
+                yield response
+        finally:
+            with self.lock:
+                self.streams.remove(stream)

@@ -50,13 +50,20 @@ class Processes:
 
 
 class Relay:
-    def __init__(self, processes, program, plane, upstream, log):
+    """`authorities` are names, each with the control plane that is asked for what it is the authority of."""
+
+    def __init__(self, processes, program, planes, upstream, log, authorities):
         self.port, self.admin = free_port(), free_port()
         config = processes.folder / "weir.yaml"
+
+        def servers(planes):
+            return json.dumps([{"uri": f"http://127.0.0.1:{plane.port}", "protocol": upstream} for plane in planes])
+
+        others = ", ".join(f"{name}: {{servers: {servers([plane])}}}" for name, plane in authorities.items())
         config.write_text(f"""
 listen: [{{address: '127.0.0.1:{self.port}'}}]
 admin: {{address: '127.0.0.1:{self.admin}'}}
-upstream: {{servers: [{{uri: 'http://127.0.0.1:{plane.port}', protocol: {upstream}}}]}}
+upstream: {{servers: {servers(planes)}, authorities: {{{others}}}}}
 views: {{key: [cluster]}}
 """)
         processes.start("weir", program, "--config", str(config), "--log", log, env={**os.environ, "NO_COLOR": "1"})

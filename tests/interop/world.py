@@ -1,4 +1,4 @@
-"""Everything that a scenario needs: a control plane, the relay, servers, Envoys, and traffic that must not fail."""
+"""Everything that a scenario needs: control planes, the relay, servers, Envoys, and traffic that must not fail."""
 
 import contextlib
 import tempfile
@@ -10,26 +10,39 @@ from web import Traffic
 
 
 class World:
-    def __init__(self, options, source):
+    def __init__(self, options, source, planes, authorities):
         self.options, self.source = options, source
         self.folder = tempfile.TemporaryDirectory()
         self.processes = Processes(self.folder.name)
-        self.plane, self.traffics, self.relay = Plane(), [], None
-        self.plane.apply(runtime("runtime"))  # an Envoy does not start without it
+        self.planes, self.authorities = [Plane() for _ in range(planes)], {name: Plane() for name in authorities}
+        self.traffics, self.relay = [], None
+        for plane in self.planes:
+            plane.apply(runtime("runtime"))  # an Envoy does not start without it
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, options, source, upstream="delta"):
-        """With a relay in it that speaks this variant to the control plane. Nothing is left of it in the end."""
-        world = cls(options, source)
+    def open(cls, options, source, upstream="delta", planes=1, authorities=()):
+        """With a relay in it that speaks this variant to the control planes, of which it prefers the first, and each authority
+        has one of its own. Nothing is left of it in the end."""
+        world = cls(options, source, planes, authorities)
         try:
-            world.relay = Relay(world.processes, options.weir, world.plane, upstream, options.log)
+            world.relay = Relay(world.processes, options.weir, world.planes, upstream, options.log, world.authorities)
             yield world
         except BaseException:
             world.processes.show_logs()
             raise
         finally:
             world.close()
+
+    @property
+    def plane(self):
+        """The one that the relay prefers."""
+        return self.planes[0]
+
+    def bring_back(self, *changes):
+        """The preferred control plane was stopped, and is there again, with these changes."""
+        self.check()
+        self.planes[0] = self.plane.back(*changes)
 
     def envoy(self, name):
         return Envoy(self.processes, self.options.envoy, name, self.source, self.relay)
@@ -44,12 +57,21 @@ class World:
         traffic.flows()
         traffic.stop()
         traffic.check()
-        assert not self.plane.nacks, self.plane.nacks
+        self.check()
         print(f"  {traffic.asked} requests, none failed")
+
+    def check(self):
+        """Nobody has objected to anything that a control plane did."""
+        nacks = [nack for plane in self.every_plane() for nack in plane.nacks]
+        assert not nacks, nacks
+
+    def every_plane(self):
+        return [*self.planes, *self.authorities.values()]
 
     def close(self):
         for traffic in self.traffics:
             traffic.stop()
         self.processes.stop()
-        self.plane.stop()
+        for plane in self.every_plane():
+            plane.stop()
         self.folder.cleanup()
