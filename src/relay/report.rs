@@ -29,6 +29,9 @@ pub struct AuthorityReport {
     pub standing: &'static str,
     pub server: Option<String>,
     pub seconds: u64,
+    /// Moves to the next server, and back to one further up.
+    pub moves_down: u64,
+    pub moves_up: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -70,6 +73,8 @@ impl Owner {
             },
             server: ladder.server.map(named),
             seconds: (now - ladder.since).as_secs(),
+            moves_down: ladder.moves.down,
+            moves_up: ladder.moves.up,
         });
         let authorities = authorities.collect();
         let (unit, links, connectors) = (&self.unit, &self.links, &self.connectors);

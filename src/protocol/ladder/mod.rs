@@ -70,12 +70,27 @@ pub struct Ladder {
     since: Moment,
     unreachable_since: Option<Moment>,
     returned: Option<Moment>,
+    moves: Moves,
+}
+
+/// How often a ladder has moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Moves {
+    /// To the next server, for lack of the one before.
+    pub down: u64,
+    /// Back to a server further up.
+    pub up: u64,
 }
 
 impl Ladder {
     pub fn new(servers: usize, rule: Rule, patience: Patience) -> Self {
         let (standing, since) = (Standing::Idle, Moment::START);
-        Self { servers, rule, patience, standing, since, unreachable_since: None, returned: None }
+        let moves = Moves::default();
+        Self { servers, rule, patience, standing, since, unreachable_since: None, returned: None, moves }
+    }
+
+    pub fn moves(&self) -> Moves {
+        self.moves
     }
 
     pub fn standing(&self) -> Standing {
@@ -152,6 +167,7 @@ impl Ladder {
                     self.returned = Some(now);
                 }
                 self.stand(Standing::Active(server), now);
+                self.moves.up += u64::from(below);
                 (true, if below { vec![Move::CloseBelow(server)] } else { Vec::new() })
             }
         }
@@ -208,6 +224,7 @@ impl Ladder {
                 return moves;
             }
             self.stand(Standing::Trying(lowest + 1), now);
+            self.moves.down += 1;
             moves.push(Move::Open(lowest + 1));
         }
     }

@@ -137,6 +137,7 @@ fn fb_11_row_12_a_usable_response_of_a_higher_server_closes_those_below() {
         assert_eq!(ladder.on_answer(1, true, NOW), (true, vec![Move::CloseBelow(1)]));
         assert_eq!((ladder.standing(), ladder.open()), (Standing::Active(1), 0..2));
         assert_eq!(ladder.on_answer(0, true, NOW), (true, vec![Move::CloseBelow(0)]));
+        assert_eq!(ladder.moves(), Moves { down: 2, up: 2 });
     }
     let mut trying = active(0, Rule::Uncached);
     trying.on_unreachable(0, &uncached(), NOW);

@@ -14,7 +14,7 @@ use bytes::Bytes;
 pub use plan::{Authority, AuthorityPlan, Plan, ServerPlan};
 
 use super::faults::Fault;
-use super::ladder::{Ladder, Move, Standing, Surroundings};
+use super::ladder::{Ladder, Move, Moves, Standing, Surroundings};
 use super::limits::Limits;
 use super::moment::{Moment, sooner};
 use super::session::Variant;
@@ -61,6 +61,7 @@ pub struct LadderSummary<'a> {
     pub authority: &'a Authority,
     pub standing: Standing,
     pub since: Moment,
+    pub moves: Moves,
     /// The active server by its place in the plan.
     pub server: Option<usize>,
 }
@@ -203,7 +204,13 @@ impl Sources {
         self.ladders.iter().map(|(authority, ladder)| {
             let servers = self.plan.authority(authority).map(|plan| &plan.servers);
             let server = ladder.active().and_then(|rung| servers.map(|servers| servers[rung]));
-            LadderSummary { authority, standing: ladder.standing(), since: ladder.since(), server }
+            LadderSummary {
+                authority,
+                standing: ladder.standing(),
+                since: ladder.since(),
+                moves: ladder.moves(),
+                server,
+            }
         })
     }
 
