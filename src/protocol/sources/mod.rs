@@ -43,6 +43,8 @@ pub struct Sources {
     node: Bytes,
     servers: Vec<Server>,
     ladders: BTreeMap<Authority, Ladder>,
+    /// Something is wanted no more, so that a ladder may have nothing left to do.
+    dropped: bool,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
 }
@@ -69,13 +71,14 @@ pub struct LadderSummary<'a> {
 impl Sources {
     pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         let servers = plan.servers.iter().map(|_| Server::default()).collect();
-        Self { plan, node, servers, ladders: BTreeMap::new(), table, limits }
+        Self { plan, node, servers, ladders: BTreeMap::new(), dropped: false, table, limits }
     }
 
     /// Takes over a change of interest. A name of an authority that is not in the plan is nobody's (BOOT-16).
     pub fn want(&mut self, change: InterestChange, unit: &Unit, now: Moment) {
         let authority = authority_of(&change.wanted);
         let Some(servers) = self.plan.authority(&authority).map(|plan| plan.servers.clone()) else { return };
+        self.dropped |= !change.on;
         let ladder = self.ladder(&authority);
         for rung in ladder.open() {
             if let Some(upstream) = self.servers.get_mut(servers[rung]).and_then(|server| server.upstream.as_mut()) {
@@ -91,6 +94,9 @@ impl Sources {
 
     /// Closes the servers of authorities of which nothing is wanted any more.
     pub fn rest(&mut self, unit: &Unit, now: Moment) {
+        if !std::mem::take(&mut self.dropped) {
+            return; // this is asked after every change, and looks at everything that is wanted
+        }
         let wanted = |authority: &Authority| unit.wanted().any(|(_, wanted, _)| authority_of(&wanted) == *authority);
         let awake = self.ladders.iter().filter(|(_, ladder)| ladder.standing() != Standing::Idle);
         let resting: Vec<_> = awake.map(|(authority, _)| authority.clone()).filter(|of| !wanted(of)).collect();
