@@ -25,6 +25,20 @@ impl Name {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// A name of a collection, which is subscribed as a whole (NAME-23).
+    pub fn is_glob(&self) -> bool {
+        self.parsed().is_some_and(|name| name.is_glob())
+    }
+
+    /// The glob that a new-style name is a member of, if anybody asks for that (NAME-24).
+    pub fn collection(&self) -> Option<Self> {
+        self.parsed().filter(|name| !name.is_glob()).map(|name| name.parent().to_string().into())
+    }
+
+    fn parsed(&self) -> Option<Xdstp> {
+        Xdstp::is_new_style(&self.0).then(|| Xdstp::parse(&self.0).ok()).flatten()
+    }
 }
 
 impl From<&str> for Name {

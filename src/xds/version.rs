@@ -1,6 +1,7 @@
 //! Versions made from content (I5): every replica, restart and source gives the same string for the same bytes.
 
 use std::fmt;
+use std::str::FromStr;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
@@ -42,6 +43,21 @@ impl fmt::Display for ContentHash {
     }
 }
 
+impl FromStr for ContentHash {
+    type Err = ();
+
+    /// A version that some relay has given. Those of other makers mean nothing here.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let digits = text.strip_prefix(SCHEME).and_then(|text| text.strip_prefix('.')).ok_or(())?;
+        let mut value = 0;
+        for (place, digit) in digits.bytes().enumerate() {
+            let digit = DIGITS.iter().position(|known| *known == digit).ok_or(())?;
+            value |= (digit as u128).checked_shl(place as u32 * 6).ok_or(())?;
+        }
+        Some(Self(value)).filter(|hash| hash.to_string() == text).ok_or(())
+    }
+}
+
 /// The version of a set of named contents: a sum, so that one change is one subtraction and one addition, in any order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetVersion(u128);
@@ -80,7 +96,6 @@ impl fmt::Display for SetVersion {
 
 /// The scheme and 22 characters of six bits each, short enough to be stated ten thousand times in one request.
 fn write_version(f: &mut fmt::Formatter<'_>, value: u128) -> fmt::Result {
-    const DIGITS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
     let mut text = String::with_capacity(24);
     text.push(SCHEME);
     text.push('.');
@@ -90,9 +105,23 @@ fn write_version(f: &mut fmt::Formatter<'_>, value: u128) -> fmt::Result {
     f.write_str(&text)
 }
 
+const DIGITS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_is_read_back_and_those_of_others_are_not() {
+        let hash = ContentHash::of_body("a.B", b"body");
+        assert_eq!(hash.to_string().parse(), Ok(hash));
+        for other in ["", "1.", "7", "2.wO3LTNca2xaFQUfb8TE1i1", "1.wO3LTNca2xaFQUfb8TE1i", "1.wO3LTNca2xaFQUfb8TE1i!"]
+        {
+            assert_eq!(other.parse::<ContentHash>(), Err(()), "{other}");
+        }
+        let long = format!("{hash}00000000");
+        assert_eq!(long.parse::<ContentHash>(), Err(()));
+    }
 
     #[test]
     fn xlat_2_the_strings_never_change_within_a_scheme() {

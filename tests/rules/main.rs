@@ -1,5 +1,6 @@
 //! Single rules of the protocol on the pure model, each test named by the rule that it shows.
 
+mod collections;
 mod delta;
 mod errors;
 mod life;

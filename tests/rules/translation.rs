@@ -3,7 +3,7 @@
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::session::Variant;
-use weir::protocol::unit::{Class, Fact};
+use weir::protocol::unit::{Class, Fact, Wanted};
 
 use super::support::{Bench, CDS, EDS, LDS, refusal};
 use super::warm;
@@ -98,7 +98,7 @@ fn xlat_12_a_set_that_comes_in_pieces_is_told_when_it_has_been_quiet() {
     bench.sotw(client, CDS, &[], "");
     for name in ["a", "b", "c"] {
         bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, name, "1"));
-        bench.apply(vec![Fact::Piece { kind: bench.kind(CDS), flawed: false }]);
+        bench.apply(vec![Fact::Piece { kind: bench.kind(CDS), of: Wanted::Star, flawed: false }]);
         bench.later(100);
         assert_eq!(bench.said(client), [""; 0]);
     }
@@ -115,10 +115,10 @@ fn xlat_12_a_set_that_was_cut_off_is_not_whole_by_waiting() {
     bench.sotw(client, CDS, &[], "");
     let piece = |bench: &mut Bench, name: &str| {
         bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, name, "1"));
-        bench.apply(vec![Fact::Piece { kind: bench.kind(CDS), flawed: false }]);
+        bench.apply(vec![Fact::Piece { kind: bench.kind(CDS), of: Wanted::Star, flawed: false }]);
     };
     piece(&mut bench, "a");
-    bench.apply(vec![Fact::Interrupted { kind: bench.kind(CDS) }]);
+    bench.apply(vec![Fact::Interrupted { kind: bench.kind(CDS), of: Wanted::Star }]);
     bench.later(100_000);
     assert_eq!(bench.said(client), [""; 0], "the rest was on its way");
     piece(&mut bench, "b");
@@ -151,7 +151,7 @@ fn xlat_16_no_evidence_no_absence() {
         bench.said(id);
     }
     bench.unit.on_source(false, true); // out of reach
-    bench.apply(vec![Fact::Interrupted { kind: bench.kind(CDS) }]); // the stream closed
+    bench.apply(vec![Fact::Interrupted { kind: bench.kind(CDS), of: Wanted::Star }]); // the stream closed
     for code in [14, 13, 2] {
         bench.trouble(EDS, "new", code); // a passing trouble
         bench.trouble(CDS, "a", code);

@@ -1,5 +1,6 @@
 //! Rules of the relay as a client (spec section 6), on the pure model: requests out, responses in, facts out.
 
+mod collections;
 mod requests;
 mod responses;
 #[path = "../support/mod.rs"]
@@ -114,8 +115,15 @@ fn fact_text(fact: &Fact) -> String {
                 Kept::Everything => format!("whole {names:?} and all that was there"),
             }
         }
-        Fact::Piece { flawed, .. } => if *flawed { "flawed piece" } else { "piece" }.into(),
-        Fact::Interrupted { .. } => "interrupted".into(),
+        Fact::Piece { of, flawed, .. } => {
+            let piece = if *flawed { "flawed piece" } else { "piece" };
+            match of {
+                Wanted::Star => piece.into(),
+                Wanted::Name(glob) => format!("{piece} of {glob}"),
+            }
+        }
+        Fact::Interrupted { of: Wanted::Star, .. } => "interrupted".into(),
+        Fact::Interrupted { of: Wanted::Name(glob), .. } => format!("interrupted {glob}"),
         Fact::Refresh { class, key, ttl, .. } => format!("{class:?} {key} lives for {ttl:?}"),
         Fact::Error { key, error, .. } => format!("{key} error {}", error.code),
     }

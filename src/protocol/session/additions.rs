@@ -38,6 +38,9 @@ impl Subscription {
         if round.kept_back {
             return Attempt::Blocked(unanswered);
         }
+        if let Some(at) = self.members_judged_at(kind, view) {
+            return Attempt::Unknown(at);
+        }
         // More of a set may come, and what points at it had better come later. Not so with virtual hosts: where these are given
         // on demand alone, nobody ever answers the wildcard.
         if self.star.is_some() && !whole && kind.info().empty_first != EmptyFirst::UnderRoutes {
@@ -53,6 +56,7 @@ impl Subscription {
                 Some(still) => drop(self.owed.insert(name.clone(), still)),
                 None => drop(self.owed.remove(&name)),
             }
+            self.drop_gone_member(&name);
             let mut later = self.owed.range::<Name, _>((Excluded(&name), Unbounded));
             next = later.next().map(|(name, owed)| (name.clone(), *owed));
         }
@@ -91,8 +95,9 @@ impl Subscription {
                     Some(_) => Owed { asked: true, changed: owed.after(mark).and_then(|owed| owed.changed), ..owed },
                     None => owed,
                 };
-                let asked_alone = owed.changed.is_none() && owed.forced.is_none();
-                if asked_alone && self.star.is_none() {
+                let asked_alone = owed.changed.is_none() && owed.forced.is_none() && self.star.is_none();
+                // A glob has no value, only members: until it is known to be empty there is nothing to say under its own name.
+                if asked_alone || self.globs.contains(name) {
                     self.parked.insert(name.clone());
                     return None;
                 }
@@ -153,6 +158,7 @@ impl Subscription {
                 }
                 round.add(resource, view.ttl(self.entry(kind, name, view)), owed.asked);
                 self.note(name, share);
+                self.answer_collection_of(name);
                 if let Some(stated) = self.star.as_mut().and_then(|star| star.stated.as_mut()) {
                     stated.outdated.insert(name.clone());
                 }

@@ -15,6 +15,7 @@
 mod additions;
 mod answers;
 mod client;
+mod collections;
 mod full_state;
 mod hold;
 mod identity;
@@ -201,9 +202,16 @@ impl Session {
 
     /// A name that this client asked for has changed in the unit.
     pub fn on_mark(&mut self, mark: &Mark) {
+        if !self.client.clearance.allows(&mark.kind, &mark.name) {
+            return; // of a collection; nothing else that it may not have is asked for on its behalf
+        }
+        let most = self.limits.names;
         if let Some(subscription) = self.subscriptions.get_mut(&mark.kind) {
             let forget_earlier = self.limits.faults.has(Fault::LastChangeOnly);
             subscription.on_mark(&mark.name, mark.seq, forget_earlier);
+            if subscription.longest_list() > most {
+                self.end.get_or_insert(End::Bad(BadRequest::TooManyNames(most)));
+            }
         }
     }
 
@@ -225,7 +233,8 @@ impl Session {
         for (kind, subscription) in std::mem::take(&mut self.subscriptions) {
             let off = |wanted| InterestChange { kind: kind.clone(), wanted, on: false };
             let star = subscription.star.is_some().then_some(Wanted::Star);
-            let names = subscription.names.into_keys().map(Wanted::Name);
+            let asked = subscription.names.into_iter().filter(|(_, told)| !told.member);
+            let names = asked.map(|(name, _)| Wanted::Name(name));
             self.interest.extend(star.into_iter().chain(names).map(off));
         }
     }

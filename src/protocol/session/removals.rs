@@ -58,9 +58,10 @@ impl Subscription {
             }
             self.note(&name, SetVersion::EMPTY);
             match owed.after(mark) {
-                Some(still) => drop(self.owed.insert(name, still)),
+                Some(still) => drop(self.owed.insert(name.clone(), still)),
                 None => drop(self.owed.remove(&name)),
             }
+            self.drop_gone_member(&name);
         }
     }
 

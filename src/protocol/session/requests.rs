@@ -176,6 +176,7 @@ impl Session {
         for name in on.names.difference(&off.names) {
             changes.subscribe(subscription, name.clone(), versions.contains_key(name));
         }
+        subscription.hold_members(&versions);
         let stated = (star && !versions.is_empty()).then(|| Stated {
             versions: Arc::new(versions),
             outdated: BTreeSet::new(),
@@ -183,7 +184,8 @@ impl Session {
         });
         changes.set_star(subscription, star, stated);
         for name in &off.names {
-            if changes.unsubscribe(subscription, name) && subscription.star.is_some() {
+            let unsubscribed = changes.unsubscribe(subscription, name);
+            if unsubscribed && (subscription.star.is_some() || subscription.names.contains_key(name)) {
                 // It stays visible through `*`, or goes: the client is told which (DELTA-24).
                 subscription.owed.insert(name.clone(), Owed::asked());
             }
@@ -255,18 +257,27 @@ impl Changes<'_> {
     fn subscribe(&mut self, subscription: &mut Subscription, name: Name, came_with: bool) {
         subscription.parked.remove(&name);
         subscription.owed.entry(name.clone()).or_default().asked = true;
-        if let std::collections::btree_map::Entry::Vacant(vacant) = subscription.names.entry(name.clone()) {
-            vacant.insert(Told { came_with, ..Told::default() });
+        if name.is_glob() && !subscription.globs.insert(name.clone()) {
+            subscription.again_of(&name);
+        }
+        let told =
+            subscription.names.entry(name.clone()).or_insert(Told { came_with, member: true, ..Told::default() });
+        if std::mem::take(&mut told.member) {
             self.note(Wanted::Name(name), true);
         }
     }
 
     /// Whether it was subscribed (DELTA-25).
     fn unsubscribe(&mut self, subscription: &mut Subscription, name: &Name) -> bool {
-        let Some(told) = subscription.names.remove(name) else { return false };
-        subscription.sum = subscription.sum.minus(told.holds);
-        subscription.owed.remove(name);
-        subscription.parked.remove(name);
+        if subscription.names.get(name).is_none_or(|told| told.member) {
+            return false;
+        }
+        let Some(told) = subscription.drop_name(name) else { return false };
+        subscription.leave_collection(name);
+        if subscription.collection(name).is_some() {
+            subscription.sum = subscription.sum.plus(told.holds);
+            subscription.names.insert(name.clone(), Told { member: true, ..told });
+        }
         self.note(Wanted::Name(name.clone()), false);
         true
     }

@@ -21,7 +21,9 @@ pub(super) struct Subscription {
     /// The type URL as this client spells it.
     pub spelling: Arc<str>,
     pub star: Option<Star>,
+    /// Those of collections too, once there is something to tell of them.
     pub names: BTreeMap<Name, Told>,
+    pub globs: BTreeSet<Name>,
     pub owed: BTreeMap<Name, Owed>,
     /// Names that were asked for and of which nothing is known: owed as well, and not looked at before the unit marks them.
     pub parked: BTreeSet<Name>,
@@ -83,6 +85,8 @@ pub(super) struct Told {
     pub came_with: bool,
     /// The last of its errors that the client was told of.
     pub error: Seq,
+    /// It is in a collection that the client asked for, and the client did not ask for it by itself.
+    pub member: bool,
 }
 
 /// Changes of a name that are untold. A state between the first and the last has some of them, and tells those.
@@ -142,6 +146,7 @@ impl Subscription {
             spelling: spelling.into(),
             star: None,
             names: BTreeMap::new(),
+            globs: BTreeSet::new(),
             owed: BTreeMap::new(),
             parked: BTreeSet::new(),
             named_once: false,
@@ -168,6 +173,7 @@ impl Subscription {
     }
 
     pub fn on_mark(&mut self, name: &Name, seq: Seq, forget_earlier: bool) {
+        self.take_in(name);
         if self.names.contains_key(name) {
             self.unpark(name);
             let owed = self.owed.entry(name.clone()).or_default();
@@ -234,10 +240,10 @@ impl Subscription {
         if !view.client.clearance.allows(kind, name) {
             return Known::Gone(None);
         }
-        let named = match self.names.contains_key(name) {
-            true => Some(view.state.known(kind, Class::Named, name)),
-            false => None,
-        };
+        let named = self.names.get(name).map(|told| match view.state.known(kind, Class::Named, name) {
+            Known::Unknown if self.is_no_member(kind, name, *told, view) => Known::Gone(None),
+            known => known,
+        });
         if let Some(Known::Here(_)) = named {
             return named.unwrap_or(Known::Unknown);
         }
@@ -282,7 +288,7 @@ impl Subscription {
     pub fn note(&mut self, name: &Name, share: SetVersion) {
         if let Some(told) = self.names.get_mut(name) {
             self.sum = self.sum.minus(told.holds).plus(share);
-            *told = Told { holds: share, came_with: false, error: told.error };
+            *told = Told { holds: share, came_with: false, ..*told };
         }
     }
 

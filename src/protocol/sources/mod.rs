@@ -232,18 +232,17 @@ impl Sources {
             self.step(&authority, unit, None, |ladder, _| ladder.on_answer(rung, usable, now).1);
             if self.ladder(&authority).active() == Some(rung) && before != Some(rung) {
                 newly = true;
-                if authority == Authority::Top {
-                    self.doubt(server, unit, now);
-                }
+                self.doubt(server, &authority, unit, now);
             }
         }
         newly
     }
 
-    /// What other servers gave of `*` sets and this one does not say in time is not its own.
-    fn doubt(&mut self, server: usize, unit: &Unit, now: Moment) {
+    /// What other servers gave of the sets of an authority and this one does not say in time is not its own.
+    fn doubt(&mut self, server: usize, authority: &Authority, unit: &Unit, now: Moment) {
         let Some(upstream) = &mut self.servers[server].upstream else { return };
-        upstream.streams().iter_mut().for_each(|stream| stream.doubt(unit, now));
+        let counts = |wanted: &Wanted| authority_of(wanted) == *authority;
+        upstream.streams().iter_mut().for_each(|stream| stream.doubt(unit, now, counts));
     }
 
     /// Those of a server's facts that count: of authorities for which it is the active one.

@@ -38,7 +38,9 @@ impl Gate {
     pub fn forget(&mut self, kind: &Type, wanted: &Wanted) {
         let Some(overlay) = self.shut.get_mut(kind) else { return };
         match wanted {
-            Wanted::Name(name) => drop(overlay.latest.remove(&(Class::Named, name.clone()))),
+            Wanted::Name(name) => overlay.latest.retain(|(class, key), _| {
+                *class != Class::Named || (key != name && key.collection().as_ref() != Some(name))
+            }),
             Wanted::Star => {
                 (overlay.whole, overlay.fill) = (None, None);
                 overlay.latest.retain(|(class, _), _| *class != Class::Star);
@@ -63,6 +65,8 @@ impl Gate {
                 overlay.fill = None; // a set that was cut off does not become whole by being let out
                 return Some(fact);
             }
+            // Of a collection there is no end to keep: its pieces say how much is known, and its members are kept one by one.
+            (Some(_), fact @ Fact::Piece { .. }) => return Some(fact),
             (Some(key), fact) => drop(overlay.latest.insert(key, fact)),
             (None, fact @ Fact::Whole { .. }) => {
                 overlay.latest.retain(|(class, _), _| *class != Class::Star);

@@ -37,7 +37,9 @@ pub(super) struct Interest {
 #[derive(Debug, Default)]
 struct OfType {
     star: Option<Watchers>,
+    /// Globs among them.
     names: HashMap<Name, Watchers>,
+    globs: usize,
 }
 
 #[derive(Debug, Default)]
@@ -112,14 +114,26 @@ impl Interest {
         self.types.get(kind).is_some_and(|of| of.names.contains_key(name))
     }
 
+    /// Whether a name is wanted, be it as a member of a collection.
+    pub fn covers(&self, kind: &Type, name: &Name) -> bool {
+        self.has_name(kind, name) || self.collection(kind, name).is_some()
+    }
+
+    /// The collection that a name is in and that is wanted.
+    pub fn collection(&self, kind: &Type, name: &Name) -> Option<Name> {
+        let of = self.types.get(kind).filter(|of| of.globs > 0)?;
+        name.collection().filter(|glob| of.names.contains_key(glob))
+    }
+
     pub fn of_star(&self, kind: &Type) -> impl Iterator<Item = SessionId> {
         let watchers = self.types.get(kind).and_then(|of| of.star.as_ref());
         watchers.into_iter().flat_map(|watchers| watchers.sessions.iter().copied())
     }
 
     pub fn of_name(&self, kind: &Type, name: &Name) -> impl Iterator<Item = SessionId> {
-        let watchers = self.types.get(kind).and_then(|of| of.names.get(name));
-        watchers.into_iter().flat_map(|watchers| watchers.sessions.iter().copied())
+        let of = |name: &Name| self.types.get(kind).and_then(|of| of.names.get(name));
+        let watchers = of(name).into_iter().chain(self.collection(kind, name).and_then(|glob| of(&glob)));
+        watchers.flat_map(|watchers| watchers.sessions.iter().copied())
     }
 
     pub fn everyone(&self) -> impl Iterator<Item = SessionId> {
@@ -139,7 +153,10 @@ impl Interest {
             if let Some(of) = self.types.get_mut(&kind) {
                 match &wanted {
                     Wanted::Star => of.star = None,
-                    Wanted::Name(name) => drop(of.names.remove(name)),
+                    Wanted::Name(name) => {
+                        let was_there = of.names.remove(name).is_some();
+                        of.globs -= usize::from(was_there && name.is_glob());
+                    }
                 }
                 if of.star.is_none() && of.names.is_empty() {
                     self.types.remove(&kind);
@@ -173,6 +190,7 @@ impl Interest {
             }),
             Wanted::Name(name) => of.names.entry(name.clone()).or_insert_with(|| {
                 ask();
+                of.globs += usize::from(name.is_glob());
                 Watchers::default()
             }),
         }

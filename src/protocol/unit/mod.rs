@@ -5,6 +5,7 @@
 //! Always: a number is given once and only to a real difference; what is published never changes; nothing is absent
 //! without evidence.
 
+mod collections;
 mod gate;
 mod interest;
 mod leases;
@@ -42,11 +43,11 @@ pub enum Fact {
     Refresh { kind: Type, class: Class, key: Name, ttl: Option<Duration> },
     /// Something is wrong with a name that was asked for; what is held of it stays, and so does its absence.
     Error { kind: Type, key: Name, error: Arc<NamedError> },
-    /// Part of a `*` set whose end is not marked on the wire (XLAT-12). A flawed one: something of the set was refused, and
-    /// what is missing of it is not gone by that (UP-25).
-    Piece { kind: Type, flawed: bool },
+    /// Part of a set, `*` or a glob, whose end is not marked on the wire (XLAT-12). A flawed one: something of the set was
+    /// refused, and what is missing of it is not gone by that (UP-25).
+    Piece { kind: Type, of: Wanted, flawed: bool },
     /// The source went away in the middle of that.
-    Interrupted { kind: Type },
+    Interrupted { kind: Type, of: Wanted },
 }
 
 /// Who says something: a server by its place in the plan, and its rank in the list of the authority.
@@ -86,7 +87,11 @@ impl Fact {
             | Self::Gone { kind, class, key }
             | Self::Refresh { kind, class, key, .. } => (kind, Some((*class, key))),
             Self::Error { kind, key, .. } => (kind, Some((Class::Named, key))),
-            Self::Whole { kind, .. } | Self::Piece { kind, .. } | Self::Interrupted { kind } => (kind, None),
+            Self::Piece { kind, of, .. } | Self::Interrupted { kind, of } => match of {
+                Wanted::Name(glob) => (kind, Some((Class::Named, glob))),
+                Wanted::Star => (kind, None),
+            },
+            Self::Whole { kind, .. } => (kind, None),
         }
     }
 }
@@ -169,6 +174,9 @@ impl Unit {
                 self.wakes.entry(session).or_default();
                 return;
             };
+            if name.is_glob() {
+                self.mark_members(session, &kind, &name);
+            }
             let shelf = self.shelves.get(&(kind.clone(), Class::Named));
             let Some(entry) = shelf.and_then(|shelf| shelf.get(&name)) else { return };
             if self.repeats && matches!(&entry.presence, Presence::Here(held) if held.do_not_cache()) {
@@ -180,6 +188,16 @@ impl Unit {
         } else {
             self.interest.leave(session, &kind, &wanted, now);
         }
+    }
+
+    /// What is here of a collection is new to whoever asks for it.
+    fn mark_members(&mut self, session: SessionId, kind: &Type, glob: &Name) {
+        let shelf = self.shelves.entry((kind.clone(), Class::Named)).or_default();
+        self.dirty |= shelf.collect(glob);
+        let members = shelf.collection(glob).into_iter().flat_map(|of| of.members());
+        let seq = |name: &Name| shelf.get(name).map(|entry| entry.changed);
+        let mark = |name: &Name| Some(Mark { kind: kind.clone(), name: name.clone(), seq: seq(name)? });
+        self.wakes.entry(session).or_default().extend(members.filter_map(mark));
     }
 
     /// Publishes what has been applied since the last time, once, and says whom it concerns.
@@ -211,13 +229,22 @@ impl Unit {
         let shelf = |class| self.shelves.get(&(kind.clone(), class));
         match wanted {
             Wanted::Star => shelf(Class::Star).is_some_and(|shelf| shelf.fill != Fill::Cold),
-            Wanted::Name(name) => shelf(Class::Named).is_some_and(|shelf| shelf.get(name).is_some()),
+            Wanted::Name(name) => shelf(Class::Named).is_some_and(|shelf| {
+                let begun = |fill| fill != Fill::Cold;
+                shelf.get(name).is_some() || shelf.fill_of(name).is_some_and(begun)
+            }),
         }
     }
 
     /// The members of a `*` set that is held.
     pub fn star_names(&self, kind: &Type) -> impl Iterator<Item = &Name> {
         self.shelves.get(&(kind.clone(), Class::Star)).into_iter().flat_map(Shelf::here)
+    }
+
+    /// What is here of the collections that are wanted, each member with its glob.
+    pub fn members(&self, kind: &Type) -> impl Iterator<Item = (&Name, &Name)> {
+        let shelf = self.shelves.get(&(kind.clone(), Class::Named));
+        shelf.into_iter().flat_map(|shelf| shelf.collections.all_members())
     }
 
     /// Whether anybody wants anything, or did until lately.
@@ -247,6 +274,11 @@ impl Unit {
         self.shelves.get(&(kind.clone(), class)).map_or(0, |shelf| shelf.here().count())
     }
 
+    /// Names of which something is remembered that names were given by, be it that there is nothing.
+    pub fn known(&self, kind: &Type) -> usize {
+        self.shelves.get(&(kind.clone(), Class::Named)).map_or(0, Shelf::len)
+    }
+
     /// What the source should be asked for, and asked for no more, since the last call.
     pub fn take_upstream_changes(&mut self) -> Vec<InterestChange> {
         self.interest.take_changes()
@@ -269,7 +301,7 @@ impl Unit {
         self.source = Source::default(); // time is of nobody's rank
         for (kind, class, name) in self.shelves.iter().flat_map(expired).collect::<Vec<_>>() {
             self.remove(&kind, class, &name, now);
-            if class == Class::Named {
+            if class == Class::Named && self.interest.has_name(&kind, &name) {
                 self.interest.ask_again(&kind, &Wanted::Name(name)); // it may be alive upstream, and its word late (UP-17)
             }
         }
@@ -285,7 +317,7 @@ impl Unit {
     /// Takes over a fact, unless nobody wants it any more: it was on its way when its interest ended.
     fn apply_one(&mut self, fact: Fact, now: Moment) {
         let wanted = match fact.subject() {
-            (kind, Some((Class::Named, key))) => self.interest.has_name(kind, key),
+            (kind, Some((Class::Named, key))) => self.interest.covers(kind, key),
             (kind, _) => self.interest.has_star(kind),
         };
         if !wanted {
@@ -306,13 +338,13 @@ impl Unit {
                     self.changed(&kind, Class::Named, key, seq);
                 }
             }
-            Fact::Piece { kind, flawed } => {
+            Fact::Piece { kind, of, flawed } => {
                 let limits = self.limits.clone();
-                self.fill(&kind, |fill| fill.piece(flawed, now, &limits));
+                self.fill(&kind, &of, |fill| fill.piece(flawed, now, &limits));
             }
-            Fact::Interrupted { kind } => {
+            Fact::Interrupted { kind, of } => {
                 let limits = self.limits.clone();
-                self.fill(&kind, |fill| fill.interrupted(now, &limits));
+                self.fill(&kind, &of, |fill| fill.interrupted(now, &limits));
             }
         }
     }
@@ -324,6 +356,9 @@ impl Unit {
             self.set(kind, Class::Named, key.clone(), resource.clone(), now);
         }
         self.prefetch_endpoints(kind, &resource, now);
+        if class == Class::Named {
+            self.revive_collection(kind, &key);
+        }
         let (seq, source) = (self.seq.next(), self.source);
         let taken = self.shelf(kind, class).set(class, key.clone(), resource, source, seq, now);
         self.taken(taken, kind, class, key, seq);
@@ -335,12 +370,63 @@ impl Unit {
         }
     }
 
+    /// A collection that was said to be empty, or in error, is not: whoever asks next is not told so.
+    fn revive_collection(&mut self, kind: &Type, member: &Name) {
+        if let Some(glob) = self.interest.collection(kind, member) {
+            let shelf = self.shelf(kind, Class::Named);
+            if shelf.get(&glob).is_some() {
+                shelf.forget(&glob);
+                self.dirty = true;
+            }
+        }
+    }
+
     fn remove(&mut self, kind: &Type, class: Class, key: &Name, now: Moment) {
+        if class == Class::Named && key.is_glob() {
+            self.empty_collection(kind, key, now);
+            return;
+        }
+        self.remove_one(kind, class, key, now);
+        // A collection whose last member upstream has taken away is known to be empty by that.
+        if class == Class::Named
+            && let Some(glob) = self.interest.collection(kind, key)
+        {
+            let of = self.shelf(kind, class).collection(&glob);
+            if of.is_some_and(|of| of.is_empty() && of.fill != Fill::Cold) {
+                self.remove_one(kind, class, &glob, now);
+            }
+        }
+    }
+
+    /// Upstream says that there is nothing in a collection (COLL-15). What a server above it gave may stay all the same.
+    fn empty_collection(&mut self, kind: &Type, glob: &Name, now: Moment) {
+        let members = |shelf: &Shelf| -> Vec<Name> {
+            shelf.collection(glob).into_iter().flat_map(|of| of.members().cloned()).collect()
+        };
+        for member in members(self.shelf(kind, Class::Named)) {
+            self.remove_one(kind, Class::Named, &member, now);
+        }
+        if members(self.shelf(kind, Class::Named)).is_empty() {
+            self.remove_one(kind, Class::Named, glob, now);
+        }
+        self.fill(kind, &Wanted::Name(glob.clone()), |fill| *fill = Fill::Whole);
+    }
+
+    fn remove_one(&mut self, kind: &Type, class: Class, key: &Name, now: Moment) {
         let (seq, source) = (self.seq.next(), self.source);
         let limits = self.limits.clone();
+        let member_only = class == Class::Named && !self.interest.has_name(kind, key);
         let shelf = self.shelf(kind, class);
         let higher = |entry: &Entry| source.holds_missing && entry.source.rank < source.rank;
         if shelf.get(key).is_some_and(higher) {
+            return;
+        }
+        if member_only {
+            // Nobody asked for it by itself. Those who were told of it as a member know it, and need no tombstone.
+            if shelf.get(key).is_some() {
+                shelf.forget(key);
+                self.changed(kind, class, key.clone(), seq);
+            }
             return;
         }
         // A `*` shelf has no use for the absence of what it never held; a name is remembered as absent (XLAT-18).
@@ -367,16 +453,33 @@ impl Unit {
         for name in vanished {
             self.remove(kind, Class::Star, &name, now);
         }
-        self.fill(kind, |fill| *fill = Fill::Whole);
+        self.fill(kind, &Wanted::Star, |fill| *fill = Fill::Whole);
     }
 
-    fn fill(&mut self, kind: &Type, change: impl FnOnce(&mut Fill)) {
-        let shelf = self.shelf(kind, Class::Star);
-        let before = shelf.fill;
-        change(&mut shelf.fill);
-        if shelf.fill != before {
+    fn held_by_name(&self, kind: &Type, name: &Name) -> bool {
+        let shelf = self.shelves.get(&(kind.clone(), Class::Named));
+        shelf.and_then(|shelf| shelf.get(name)).is_some_and(|entry| matches!(entry.presence, Presence::Here(_)))
+    }
+
+    /// More or less of a set is known now.
+    fn fill(&mut self, kind: &Type, of: &Wanted, change: impl FnOnce(&mut Fill)) {
+        let fill = match of {
+            Wanted::Star => Some(&mut self.shelf(kind, Class::Star).fill),
+            Wanted::Name(glob) => self.shelf(kind, Class::Named).collections.fill(glob),
+        };
+        let Some(fill) = fill else { return };
+        let before = *fill;
+        change(fill);
+        if *fill != before {
             self.dirty = true;
-            self.changed_stars.insert(kind.clone());
+            match of {
+                Wanted::Star => drop(self.changed_stars.insert(kind.clone())),
+                Wanted::Name(glob) => {
+                    for session in self.interest.of_name(kind, glob) {
+                        self.wakes.entry(session).or_default();
+                    }
+                }
+            }
         }
     }
 
@@ -411,8 +514,14 @@ impl Unit {
         self.gate.forget(kind, wanted);
         match wanted {
             Wanted::Name(name) => {
+                let ended = self.shelf(kind, Class::Named).collections.end(name);
+                let members =
+                    ended.iter().flat_map(|of| of.members()).filter(|name| !self.interest.has_name(kind, name));
+                let is_member = self.interest.collection(kind, name).is_some() && self.held_by_name(kind, name);
+                let alone = Some(name).filter(|_| !is_member);
+                let forgotten: Vec<_> = members.chain(alone).cloned().collect();
                 let shelf = self.shelf(kind, Class::Named);
-                shelf.forget(name);
+                forgotten.iter().for_each(|name| shelf.forget(name));
                 if shelf.is_empty() {
                     self.shelves.remove(&(kind.clone(), Class::Named));
                 }

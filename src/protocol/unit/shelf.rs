@@ -11,6 +11,7 @@ use std::time::Duration;
 use rpds::{HashTrieMapSync, QueueSync, RedBlackTreeMapSync};
 
 use super::Source;
+use super::collections::{Collection, Collections};
 use super::lives::Lives;
 use super::state::{Class, NamedError, Seq};
 use crate::protocol::limits::Limits;
@@ -83,6 +84,7 @@ pub struct Shelf {
     content: SetVersion,
     full: SetVersion,
     pub fill: Fill,
+    pub(super) collections: Collections,
     /// Removals up to here are forgotten.
     horizon: Seq,
     /// Tombstones that still have a body, oldest first.
@@ -112,6 +114,11 @@ impl Fill {
                 Some((last + quiet).min(since + limits.settle_cap))
             }
         }
+    }
+
+    /// When a set that is coming in counts as whole for everybody.
+    pub(super) fn settles_at(self, limits: &Limits) -> Option<Moment> {
+        self.whole_at(true, limits).filter(|_| matches!(self, Self::Filling { .. }))
     }
 
     pub(super) fn piece(&mut self, flawed: bool, now: Moment, limits: &Limits) {
@@ -183,8 +190,26 @@ impl Shelf {
         self.additions.values()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.entries.size()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && self.collections.is_empty()
+    }
+
+    /// How much is known of a collection, if it is followed.
+    pub fn fill_of(&self, glob: &Name) -> Option<Fill> {
+        self.collection(glob).map(|collection| collection.fill)
+    }
+
+    pub(super) fn collection(&self, glob: &Name) -> Option<&Collection> {
+        self.collections.get(glob)
+    }
+
+    /// Follows a collection from here on.
+    pub(super) fn collect(&mut self, glob: &Name) -> bool {
+        self.collections.begin(glob, self.additions.values())
     }
 
     pub(super) fn cold_after(horizon: Seq) -> Self {
@@ -233,6 +258,7 @@ impl Shelf {
         self.detach(&name);
         self.count(&name, &resource, SetVersion::plus);
         self.additions.insert_mut(seq, name.clone());
+        self.collections.note(&name, true);
         let expires = resource.ttl.map(|ttl| now + ttl);
         if let Some(at) = expires {
             self.deaths.insert_mut((at, name.clone()), ());
@@ -329,10 +355,7 @@ impl Shelf {
 
     pub(super) fn next_deadline(&self, limits: &Limits) -> Option<Moment> {
         let tombstone = self.bodies.peek().map(|oldest| oldest.at + limits.tombstone_age);
-        let settled = match self.fill {
-            Fill::Filling { .. } => self.fill.whole_at(true, limits),
-            _ => None,
-        };
+        let settled = sooner(self.fill.settles_at(limits), self.collections.next_deadline(limits));
         let death = self.deaths.first().map(|((at, _), ())| *at);
         sooner(death, sooner(tombstone, settled))
     }
@@ -341,12 +364,12 @@ impl Shelf {
     pub(super) fn on_time(&mut self, now: Moment, limits: &Limits) -> bool {
         let bodies = self.bodies.len();
         self.drop_bodies(|oldest, _| now - oldest.at >= limits.tombstone_age);
-        let settled = matches!(self.fill, Fill::Filling { .. })
-            && self.fill.whole_at(true, limits).is_some_and(|settled| settled <= now);
+        let settled = self.fill.settles_at(limits).is_some_and(|at| at <= now);
         if settled {
             self.fill = Fill::Whole;
         }
-        settled || self.bodies.len() != bodies
+        let collected = self.collections.on_time(now, limits);
+        settled || collected || self.bodies.len() != bodies
     }
 
     /// Bounds what is kept of the dead. Absent names of a named shelf stay: they are bounded by the interest in them.
@@ -398,6 +421,7 @@ impl Shelf {
         match &entry.presence {
             Presence::Here(held) => {
                 self.additions.remove_mut(&entry.changed);
+                self.collections.note(name, false);
                 self.count(name, held, SetVersion::minus);
                 self.unschedule(name, &entry);
             }

@@ -10,7 +10,7 @@ use crate::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::{Limits, cut};
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{Class, Fact, Kept, NamedError};
+use crate::protocol::unit::{Class, Fact, Kept, NamedError, Wanted};
 use crate::xds::{BodyStore, Malformed, Name, Resource, Type};
 
 /// What is at hand while one response is read.
@@ -74,7 +74,10 @@ impl Topic {
                 };
                 facts.push(Fact::Whole { kind: kind.clone(), resources: read.good.into_values().collect(), kept });
             }
-            Class::Star => facts.extend(self.star_facts(kind, read.good)),
+            Class::Star => {
+                facts.extend(self.star_facts(kind, read.good));
+                facts.push(self.piece(kind, Wanted::Star));
+            }
             Class::Named => {
                 let complete = full && !read.unnamed_refused && !reader.rules.hold_deletions;
                 let absent = if complete { self.absent_from(&read, limits) } else { Vec::new() };
@@ -139,20 +142,18 @@ impl Topic {
                 self.versions.insert(name, version);
             }
         }
-        let end = match self.class {
-            Class::Star => {
-                facts.extend(self.star_facts(kind, read.good));
-                facts.pop() // the piece is complete with its removals
-            }
-            Class::Named => {
-                facts.extend(self.named_facts(kind, read.good));
-                None
-            }
+        let sets = match self.class {
+            Class::Star => BTreeSet::from([Wanted::Star]),
+            Class::Named => self.sets_of(read.good.keys().chain(&read.spoiled)),
         };
+        match self.class {
+            Class::Star => facts.extend(self.star_facts(kind, read.good)),
+            Class::Named => facts.extend(self.named_facts(kind, read.good)),
+        }
         let removed = self.removed_keys(removed, unresolved);
         let deleted = removed.into_iter().filter(|(_, held)| !(*held && reader.rules.hold_deletions));
         facts.extend(deleted.map(|(key, _)| self.absence(kind, key)).collect::<Vec<_>>());
-        facts.extend(end);
+        facts.extend(sets.into_iter().map(|of| self.piece(kind, of))); // a piece is complete with its removals
         facts
     }
 
@@ -164,12 +165,13 @@ impl Topic {
         let aliased = self.aliases.extract_if(.., |_, canonical| removed.contains(canonical));
         let mut keys: BTreeMap<Name, bool> = aliased.map(|(alias, _)| (alias, true)).collect();
         for name in removed {
+            let member = self.is_member_alone(&name) && self.versions.contains_key(&name);
             self.forget(&name);
-            let held = self.names.get(&name) == Some(&Standing::Held);
+            let held = member || self.names.get(&name) == Some(&Standing::Held);
             keys.insert(name, held);
         }
         keys.extend(unresolved.into_iter().map(|alias| (alias, false)));
-        keys.retain(|key, _| self.names.contains_key(key));
+        keys.retain(|key, _| self.names.contains_key(key) || self.globs.of(key).is_some());
         keys.into_iter().collect()
     }
 
@@ -177,12 +179,18 @@ impl Topic {
     fn absence(&mut self, kind: &Type, key: Name) -> Fact {
         self.forget(&key);
         self.answered(&key, Standing::Absent);
+        if self.globs.has(&key) {
+            let member = |name: &Name| self.is_member_alone(name) && name.collection().as_ref() == Some(&key);
+            let members: Vec<_> = self.versions.keys().filter(|name| member(name)).cloned().collect();
+            members.iter().for_each(|name| self.forget(name));
+        }
         Fact::Gone { kind: kind.clone(), class: self.class, key }
     }
 
     fn wants(&self, resource: &Resource) -> bool {
         let keys = || [&resource.name].into_iter().chain(resource.aliases());
-        self.class == Class::Star || keys().any(|key| self.names.contains_key(key))
+        let by_name = keys().any(|key| self.names.contains_key(key));
+        self.class == Class::Star || by_name || self.globs.of(&resource.name).is_some()
     }
 
     fn holds(&self, name: &Name) -> bool {
@@ -198,7 +206,7 @@ impl Topic {
             if self.names.get(name).is_some_and(|standing| *standing != Standing::Absent) {
                 self.answered(name, Standing::Held);
             }
-            if self.class == Class::Star {
+            if self.class == Class::Star || self.globs.of(name).is_some() {
                 self.refused.insert(name.clone());
             }
         }
@@ -210,8 +218,11 @@ impl Topic {
     fn error_facts(&mut self, reported: Vec<(Name, NamedError)>, reader: &Reader) -> Vec<Fact> {
         let mut facts = Vec::new();
         for (key, error) in reported {
-            let Some(standing) = self.names.get(&key).copied() else { continue };
-            let held = standing == Standing::Held;
+            let standing = self.names.get(&key).copied();
+            if standing.is_none() && !self.is_member_alone(&key) {
+                continue;
+            }
+            let held = standing == Some(Standing::Held) || (standing.is_none() && self.versions.contains_key(&key));
             let gives_up = error.code == NOT_FOUND || !held || reader.rules.fail_on_data_errors;
             if error.is_about_data() && gives_up && !(held && reader.rules.hold_deletions) {
                 facts.push(self.absence(reader.kind, key.clone()));
@@ -239,8 +250,22 @@ impl Topic {
 
     fn star_facts(&self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>) -> Vec<Fact> {
         let set = |(key, resource)| Fact::Set { kind: kind.clone(), class: Class::Star, key, resource };
-        let flawed = self.unnamed_refused || !self.refused.is_empty();
-        good.into_iter().map(set).chain([Fact::Piece { kind: kind.clone(), flawed }]).collect()
+        good.into_iter().map(set).collect()
+    }
+
+    /// More of a set has come, of which nobody says when it is all there.
+    fn piece(&self, kind: &Type, of: Wanted) -> Fact {
+        let within = |name: &Name| match &of {
+            Wanted::Star => true,
+            Wanted::Name(glob) => name.collection().as_ref() == Some(glob),
+        };
+        let flawed = self.unnamed_refused || self.refused.iter().any(within);
+        Fact::Piece { kind: kind.clone(), of, flawed }
+    }
+
+    /// The collections that a response says something of.
+    fn sets_of<'a>(&self, names: impl Iterator<Item = &'a Name>) -> BTreeSet<Wanted> {
+        names.filter_map(|name| self.globs.of(name)).cloned().map(Wanted::Name).collect()
     }
 
     /// A resource counts for each name it was asked for under: its own and its aliases (DELTA-22). Unasked ones are tolerated
@@ -249,7 +274,11 @@ impl Topic {
         let mut facts = Vec::new();
         for resource in good.into_values() {
             let keys = [&resource.name].into_iter().chain(resource.aliases());
-            let wanted: BTreeSet<Name> = keys.filter(|key| self.names.contains_key(*key)).cloned().collect();
+            let mut wanted: BTreeSet<Name> = keys.filter(|key| self.names.contains_key(*key)).cloned().collect();
+            if let Some(glob) = self.globs.of(&resource.name).cloned() {
+                self.answered(&glob, Standing::Held);
+                wanted.insert(resource.name.clone());
+            }
             for key in wanted {
                 self.answered(&key, Standing::Held);
                 if key != resource.name {

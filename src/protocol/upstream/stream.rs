@@ -1,6 +1,6 @@
 //! One ADS stream to one server, through all its reconnects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,8 +13,8 @@ use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
-use crate::protocol::unit::{Class, Fact, InterestChange, Unit};
-use crate::xds::{BodyStore, Type, TypeTable};
+use crate::protocol::unit::{Class, Fact, InterestChange, Unit, Wanted};
+use crate::xds::{BodyStore, Name, Type, TypeTable};
 
 /// One type on a stream, for reports.
 #[derive(Debug)]
@@ -79,9 +79,9 @@ impl Stream {
         let mut facts = Vec::new();
         for (kind, topic) in &mut self.topics {
             topic.disconnect(&self.rules);
-            if topic.class == Class::Star {
-                facts.push(Fact::Interrupted { kind: kind.clone() });
-            }
+            let star = (topic.class == Class::Star).then_some(Wanted::Star);
+            let sets = star.into_iter().chain(topic.globs.all().cloned().map(Wanted::Name));
+            facts.extend(sets.map(|of| Fact::Interrupted { kind: kind.clone(), of }));
             if self.limits.faults.has(Fault::DropOnDisconnect) {
                 facts.extend(topic.drop_everything(kind));
             }
@@ -113,10 +113,19 @@ impl Stream {
         self.topics.entry(kind).or_insert_with(|| Topic::of(&wanted)).want(wanted, on, held);
     }
 
-    /// This server's word counts from now on. What others gave of its `*` sets and it does not say is in doubt.
-    pub fn doubt(&mut self, unit: &Unit, now: Moment) {
-        for (kind, topic) in self.topics.iter_mut().filter(|(_, topic)| topic.class == Class::Star) {
-            topic.doubt(unit.star_names(kind), now, &self.limits);
+    /// This server's word counts from now on for some sets. What others gave of these and it does not say is in doubt.
+    pub fn doubt(&mut self, unit: &Unit, now: Moment, counts: impl Fn(&Wanted) -> bool) {
+        for (kind, topic) in &mut self.topics {
+            match topic.class {
+                Class::Star if counts(&Wanted::Star) => topic.doubt(unit.star_names(kind), now, &self.limits),
+                Class::Star => {}
+                Class::Named => {
+                    let globs: BTreeSet<_> = topic.globs.all().cloned().map(Wanted::Name).filter(&counts).collect();
+                    let meant = |(glob, _): &(&Name, &Name)| globs.contains(&Wanted::Name((*glob).clone()));
+                    let members: Vec<_> = unit.members(kind).filter(meant).map(|(_, name)| name).collect();
+                    topic.doubt(members.into_iter(), now, &self.limits);
+                }
+            }
         }
     }
 
@@ -190,13 +199,19 @@ impl Stream {
     }
 
     pub fn next_deadline(&self) -> Option<Moment> {
+        let unasked = |topic: &Topic| self.variant == Variant::Sotw && topic.globs.any_unasked();
+        let at_once = |topic: &Topic| unasked(topic).then_some(Moment::START);
         let topics = self.topics.values().filter(|_| self.open);
-        topics.filter_map(|topic| topic.next_deadline()).min()
+        topics.filter_map(|topic| at_once(topic).or(topic.next_deadline())).min()
     }
 
     /// Names that the server was asked for and said nothing of, for long enough (XLAT-15).
     pub fn on_time(&mut self, now: Moment) -> Vec<Fact> {
         let topics = self.topics.iter_mut().filter(|_| self.open);
-        topics.flat_map(|(kind, topic)| topic.expire(kind, now, &self.rules)).collect()
+        let expire = |(kind, topic): (&Type, &mut Topic)| {
+            let refused = if self.variant == Variant::Sotw { topic.refuse_globs(kind) } else { Vec::new() };
+            refused.into_iter().chain(topic.expire(kind, now, &self.rules)).collect::<Vec<_>>()
+        };
+        topics.flat_map(expire).collect()
     }
 }

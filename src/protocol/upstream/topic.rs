@@ -1,7 +1,9 @@
 //! One type on one upstream stream: what is wanted, what the server has been told of it, and which answers it is owed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
+use super::globs::Globs;
 use super::rules::ServerRules;
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
@@ -16,6 +18,8 @@ pub(super) struct Topic {
     pub class: Class,
     pub star: bool,
     pub names: BTreeMap<Name, Standing>,
+    /// Those of them that stand for a whole collection.
+    pub globs: Globs,
     /// Names and versions as this server gave them (UP-12), told back to it on a new stream.
     pub versions: BTreeMap<Name, String>,
     /// Those of them that have an end. They are not stated on a new stream: what may have died is to be sent again.
@@ -81,6 +85,7 @@ impl Topic {
             class,
             star: false,
             names: BTreeMap::new(),
+            globs: Globs::default(),
             versions: BTreeMap::new(),
             mortal: BTreeSet::new(),
             aliases: BTreeMap::new(),
@@ -123,6 +128,7 @@ impl Topic {
             }
             (Wanted::Name(name), true) => {
                 self.subscribe.insert(name.clone());
+                self.globs.insert(&name);
                 match self.names.get(&name).copied() {
                     // Once more: it stays held, and the server is not told so, lest it leaves it out.
                     Some(Standing::Held) => self.forget(&name),
@@ -138,7 +144,14 @@ impl Topic {
                 if let Some(Standing::Asked { until: Some(until) }) = self.names.remove(&name) {
                     self.timers.remove(&(until, name.clone()));
                 }
-                self.forget(&name);
+                if self.globs.remove(&name) {
+                    let members = self.versions.keys().filter(|member| member.collection().as_ref() == Some(&name));
+                    let alone: Vec<_> = members.filter(|member| !self.names.contains_key(*member)).cloned().collect();
+                    alone.iter().for_each(|member| self.forget(member));
+                }
+                if self.globs.of(&name).is_none() {
+                    self.forget(&name);
+                }
                 if let Some(canonical) = self.aliases.remove(&name)
                     && !self.names.contains_key(&canonical)
                     && !self.aliases.values().any(|other| *other == canonical)
@@ -154,10 +167,12 @@ impl Topic {
 
     /// The server knows nothing of us any more; what it once gave stays, with its versions.
     pub fn disconnect(&mut self, rules: &ServerRules) {
-        if self.class == Class::Star && !rules.initial_versions {
-            self.unconfirmed = self.versions.keys().cloned().collect();
+        if !rules.initial_versions {
+            let in_a_set = |name: &&Name| self.class == Class::Star || self.is_member_alone(name);
+            self.unconfirmed = self.versions.keys().filter(in_a_set).cloned().collect();
             self.confirm_until = None;
         }
+        self.globs.disconnect();
         self.timers.clear();
         self.owed.clear();
         self.handed_out.clear();
@@ -196,6 +211,11 @@ impl Topic {
         self.accepted.clear();
     }
 
+    /// Whether a name is wanted as a member of a collection, and not by itself.
+    pub fn is_member_alone(&self, name: &Name) -> bool {
+        !self.names.contains_key(name) && self.globs.of(name).is_some()
+    }
+
     /// Owes an answer to a response. A server that reads none of them is owed no more than so many.
     pub fn owe(&mut self, nonce: String, error: Option<String>, limits: &Limits) {
         if self.owed.len() >= limits.owed_answers {
@@ -217,7 +237,8 @@ impl Topic {
     pub fn written(&mut self, now: Moment, rules: &ServerRules, limits: &Limits) {
         let patience = if rules.silence_is_transient { limits.resource_timer * 2 } else { limits.resource_timer };
         let end = now + patience;
-        for name in std::mem::take(&mut self.handed_out) {
+        // How much there is in a collection only the server can say (COLL-20).
+        for name in std::mem::take(&mut self.handed_out).into_iter().filter(|name| !self.globs.has(name)) {
             if let Some(Standing::Asked { until: until @ None }) = self.names.get_mut(&name) {
                 *until = Some(end);
                 self.timers.insert((end, name));
@@ -235,7 +256,8 @@ impl Topic {
 
     /// The server has begun to answer, and has said nothing of some of these.
     pub fn doubt<'a>(&mut self, held: impl Iterator<Item = &'a Name>, now: Moment, limits: &Limits) {
-        self.unconfirmed = held.filter(|name| !self.versions.contains_key(*name)).cloned().collect();
+        let unsaid = held.filter(|name| !self.versions.contains_key(*name) && !self.names.contains_key(*name));
+        self.unconfirmed.extend(unsaid.cloned());
         self.confirm_until = (!self.unconfirmed.is_empty()).then(|| now + limits.settle_stated);
     }
 
@@ -256,7 +278,7 @@ impl Topic {
             let in_doubt = self.unnamed_refused || rules.hold_deletions;
             for name in std::mem::take(&mut self.unconfirmed).into_iter().filter(|_| !in_doubt) {
                 self.forget(&name);
-                facts.push(Fact::Gone { kind: kind.clone(), class: Class::Star, key: name });
+                facts.push(Fact::Gone { kind: kind.clone(), class: self.class, key: name });
             }
         }
         while self.timers.first().is_some_and(|(until, _)| *until <= now) {
@@ -280,6 +302,16 @@ impl Topic {
         facts
     }
 
+    /// Globs that this server cannot be asked for in the variant that it speaks (COLL-23).
+    pub fn refuse_globs(&mut self, kind: &Type) -> Vec<Fact> {
+        let error = Arc::new(NamedError {
+            code: UNIMPLEMENTED,
+            message: "the control plane does not speak the delta variant, and collections exist in that alone".into(),
+        });
+        let refused = self.globs.take_unasked().into_iter();
+        refused.map(|key| Fact::Error { kind: kind.clone(), key, error: error.clone() }).collect()
+    }
+
     pub fn next_request(
         &mut self,
         kind: &Type,
@@ -289,11 +321,12 @@ impl Topic {
         limits: &Limits,
     ) -> Option<Request> {
         let ripe = self.changed && now >= self.next_at;
-        let first = !self.opened && self.is_wanted();
+        let askable = variant == Variant::Delta || self.star || self.names.len() > self.globs.len();
+        let first = !self.opened && self.is_wanted() && askable;
         if !first && !ripe && self.owed.is_empty() {
             return None;
         }
-        if !self.opened && !self.is_wanted() {
+        if !self.opened && !(self.is_wanted() && askable) {
             self.changed = false; // wanted and dropped again before a word was said
             return None;
         }
@@ -365,7 +398,7 @@ impl Topic {
         }
         let twice = !first && self.subscribe.iter().any(|name| self.unsubscribe.contains(name));
         self.unsubscribe.clear();
-        let subscribed = |name: &&Name| !twice || !self.subscribe.contains(*name);
+        let subscribed = |name: &&Name| !self.globs.has(name) && (!twice || !self.subscribe.contains(*name));
         let mut list: Vec<_> = self.names.keys().filter(subscribed).map(|name| name.as_str().to_owned()).collect();
         if list.is_empty() && !rules.empty_list {
             list.push(NOTHING.into());
@@ -451,4 +484,5 @@ fn url_of(kind: &Type) -> String {
 /// A name that no resource has, for servers that take an empty list for everything (UP-9).
 const NOTHING: &str = "weir.nothing";
 const INVALID_ARGUMENT: i32 = 3;
+const UNIMPLEMENTED: i32 = 12;
 const UNAVAILABLE: i32 = 14;

@@ -1,0 +1,116 @@
+//! What a client is told of a collection that it asked for as a whole (globs, COLL-12 to COLL-24).
+//!
+//! A member is a name like any other from the moment on that there is something to tell of it, and until it is told to be gone.
+//! Only the glob itself is wanted from the unit, which marks each change of a member for those who asked for it.
+
+use std::collections::HashMap;
+
+use super::View;
+use super::subscription::{Owed, Subscription, Told};
+use crate::protocol::moment::Moment;
+use crate::protocol::unit::{Class, Seq};
+use crate::xds::{ContentHash, Name, SetVersion, Type};
+
+impl Subscription {
+    /// The collection that a name is in, if the client asked for it.
+    pub(super) fn collection(&self, name: &Name) -> Option<&Name> {
+        if self.globs.is_empty() {
+            return None; // as nearly always; and to look for one is work
+        }
+        self.globs.get(&name.collection()?)
+    }
+
+    /// There is something to tell of a name: if it is in a collection, it becomes one of those that are told.
+    pub(super) fn take_in(&mut self, name: &Name) {
+        if !self.names.contains_key(name) && self.collection(name).is_some() {
+            self.names.insert(name.clone(), Told { member: true, ..Told::default() });
+        }
+    }
+
+    /// What the client says, as it comes, that it holds of a collection: it is sent what differs, and told what is gone.
+    pub(super) fn hold_members(&mut self, stated: &HashMap<Name, String>) {
+        for (name, version) in stated {
+            if self.names.contains_key(name) || self.collection(name).is_none() {
+                continue;
+            }
+            let share =
+                version.parse().map_or(SetVersion::EMPTY, |hash: ContentHash| SetVersion::of(name.as_str(), hash));
+            self.sum = self.sum.plus(share);
+            self.names.insert(name.clone(), Told { member: true, came_with: true, holds: share, ..Told::default() });
+            self.owed.entry(name.clone()).or_default().changed_at(Seq::ZERO);
+        }
+    }
+
+    /// A glob is asked for once more: everything in it is sent again (DELTA-10).
+    pub(super) fn again_of(&mut self, glob: &Name) {
+        let within = |name: &Name| name.collection().as_ref() == Some(glob);
+        let members: Vec<_> = self.names.keys().filter(|name| within(name)).cloned().collect();
+        for name in members {
+            self.owed.entry(name).or_default().asked = true;
+        }
+    }
+
+    /// Nothing of a collection is told any more but what was asked for by itself (COLL-17).
+    pub(super) fn leave_collection(&mut self, glob: &Name) {
+        if !self.globs.remove(glob) {
+            return;
+        }
+        let leaves = |(name, told): &(&Name, &Told)| told.member && name.collection().as_ref() == Some(glob);
+        let members: Vec<_> = self.names.iter().filter(leaves).map(|(name, _)| name.clone()).collect();
+        for name in members {
+            self.drop_name(&name);
+        }
+    }
+
+    /// Nothing is left to be said of a member that is gone.
+    pub(super) fn drop_gone_member(&mut self, name: &Name) {
+        let gone = |told: &Told| told.member && !told.may_hold();
+        if self.names.get(name).is_some_and(gone) && !self.owed.contains_key(name) {
+            self.names.remove(name);
+        }
+    }
+
+    /// A member was told of: that the collection is empty needs no saying any more.
+    pub(super) fn answer_collection_of(&mut self, name: &Name) {
+        if let Some(glob) = self.collection(name).cloned() {
+            self.parked.remove(&glob);
+            self.owed.remove(&glob);
+        }
+    }
+
+    /// Of what a collection had, there is nothing where nothing is known. What the client came with is only judged once all of
+    /// it is known (DELTA-16).
+    pub(super) fn is_no_member(&self, kind: &Type, name: &Name, told: Told, view: &View) -> bool {
+        // What it was marked for may have come after this state.
+        let of_this_state =
+            self.owed.get(name).is_none_or(|owed| owed.changed.is_none() || owed.changed_by(view.state.mark));
+        let judged = || !told.came_with || self.whole_at(kind, name, view).is_some_and(|at| at <= view.now);
+        told.member && of_this_state && judged()
+    }
+
+    /// When it can be said what the client still holds of collections and is not there, if it holds such things.
+    pub(super) fn members_judged_at(&self, kind: &Type, view: &View) -> Option<Option<Moment>> {
+        let in_doubt = |(name, owed): &(&Name, &Owed)| {
+            let told = self.names.get(*name).filter(|told| told.member && told.came_with);
+            owed.changed_by(view.state.mark) && told.is_some() && self.known(kind, name, view).is_unknown()
+        };
+        let mut doubtful =
+            self.owed.iter().filter(in_doubt).map(|(name, _)| self.whole_at(kind, name, view)).peekable();
+        doubtful.peek()?;
+        Some(doubtful.flatten().min())
+    }
+
+    fn whole_at(&self, kind: &Type, member: &Name, view: &View) -> Option<Moment> {
+        let fill = view.state.shelf(kind, Class::Named)?.fill_of(self.collection(member)?)?;
+        fill.whole_at(true, view.limits)
+    }
+
+    /// Forgets a name and what was owed of it.
+    pub(super) fn drop_name(&mut self, name: &Name) -> Option<Told> {
+        let told = self.names.remove(name)?;
+        self.sum = self.sum.minus(told.holds);
+        self.owed.remove(name);
+        self.parked.remove(name);
+        Some(told)
+    }
+}

@@ -1,0 +1,273 @@
+//! Collections that are asked for as a whole (spec section 12.2).
+
+use std::sync::Arc;
+
+use weir::proto::Request;
+use weir::proto::discovery::DeltaDiscoveryRequest;
+use weir::protocol::session::{Client, End, Session, Step, Variant};
+use weir::protocol::unit::{Class, Fact, SessionId, Wanted};
+
+use super::support::{Bench, LDS};
+use weir::protocol::limits::Limits;
+
+const GLOB: &str = "xdstp://x/envoy.config.listener.v3.Listener/foo/*?v=1";
+const A: &str = "xdstp://x/envoy.config.listener.v3.Listener/foo/a?v=1";
+const B: &str = "xdstp://x/envoy.config.listener.v3.Listener/foo/b?v=1";
+const ELSEWHERE: &str = "xdstp://x/envoy.config.listener.v3.Listener/bar/b?v=1";
+
+fn client(bench: &mut Bench) -> SessionId {
+    let id = bench.add(Client { errors: true, ..Client::plain(Variant::Delta) });
+    let session = bench.sessions.remove(&id).unwrap();
+    let session: Session = session.among(Arc::new(["x".to_owned()].into()));
+    bench.sessions.insert(id, session);
+    id
+}
+
+fn member(bench: &mut Bench, name: &str, content: &str) {
+    bench.give(LDS, name, content, |_| {});
+}
+
+fn gone(bench: &mut Bench, name: &str) {
+    bench.apply(vec![Fact::Gone { kind: bench.kind(LDS), class: Class::Named, key: name.into() }]);
+}
+
+fn piece(bench: &mut Bench) {
+    bench.apply(vec![Fact::Piece { kind: bench.kind(LDS), of: Wanted::Name(GLOB.into()), flawed: false }]);
+}
+
+fn come_with(bench: &mut Bench, id: SessionId, on: &[&str], versions: &[(&str, String)]) {
+    let request = DeltaDiscoveryRequest {
+        type_url: LDS.into(),
+        resource_names_subscribe: on.iter().map(ToString::to_string).collect(),
+        initial_resource_versions: versions.iter().map(|(name, version)| (name.to_string(), version.clone())).collect(),
+        ..Default::default()
+    };
+    bench.request(id, Request::Delta(request));
+}
+
+/// A client that has asked for the collection and was told of two members.
+fn with_members(bench: &mut Bench) -> SessionId {
+    let id = client(bench);
+    bench.delta(id, LDS, &[GLOB], &[]);
+    member(bench, A, "1");
+    member(bench, B, "1");
+    piece(bench);
+    assert_eq!(bench.said(id), [format!("L {A},{B}")]);
+    id
+}
+
+#[test]
+fn coll_14_and_coll_18_present_and_future_members_are_told_and_upstream_is_asked_once() {
+    let mut bench = Bench::new();
+    let one = client(&mut bench);
+    bench.delta(one, LDS, &[GLOB], &[]);
+    assert_eq!(bench.said(one), [""; 0], "nothing is known yet");
+    member(&mut bench, A, "1");
+    piece(&mut bench);
+    assert_eq!(bench.said(one), [format!("L {A}")]);
+    let other = client(&mut bench);
+    bench.delta(other, LDS, &["xdstp://x/envoy.config.listener.v3.Listener/foo/%2A?v=1"], &[]);
+    assert_eq!(bench.said(other), [format!("L {A}")], "what is there already");
+    member(&mut bench, B, "1");
+    member(&mut bench, ELSEWHERE, "1");
+    for id in [one, other] {
+        assert_eq!(bench.said(id), [format!("L {B}")]);
+    }
+    member(&mut bench, A, "1");
+    assert_eq!(bench.said(one), [""; 0], "the same once more is no event");
+    member(&mut bench, A, "2");
+    assert_eq!(bench.said(one), [format!("L {A}")]);
+    assert_eq!(bench.asked_upstream(), [format!("+{GLOB}")], "once for both");
+}
+
+#[test]
+fn coll_15_and_coll_20_an_empty_collection_is_told_by_its_own_name_and_only_when_upstream_has_said_so() {
+    let mut bench = Bench::new();
+    let id = client(&mut bench);
+    let spelt = "xdstp://x/envoy.config.listener.v3.Listener/f%6Fo/*?v=1";
+    bench.delta(id, LDS, &[spelt], &[]);
+    bench.later(60_000);
+    assert_eq!(bench.said(id), [""; 0], "upstream is slow, which says nothing");
+    gone(&mut bench, GLOB);
+    assert_eq!(bench.said(id), [format!("L  -{spelt}")], "in the client's own spelling");
+    let other = client(&mut bench);
+    bench.delta(other, LDS, &[GLOB], &[]);
+    assert_eq!(bench.said(other), [format!("L  -{GLOB}")]);
+    member(&mut bench, A, "1");
+    for id in [id, other] {
+        assert_eq!(bench.said(id), [format!("L {A}")], "a member appears");
+    }
+    let third = client(&mut bench);
+    bench.delta(third, LDS, &[GLOB], &[]);
+    assert_eq!(bench.said(third), [format!("L {A}")], "it is not empty any more");
+}
+
+#[test]
+fn coll_16_a_member_that_goes_is_removed_by_its_own_name() {
+    let mut bench = Bench::new();
+    let id = with_members(&mut bench);
+    gone(&mut bench, A);
+    assert_eq!(bench.said(id), [format!("L  -{A}")]);
+    gone(&mut bench, A);
+    assert_eq!(bench.said(id), [""; 0]);
+    gone(&mut bench, B);
+    assert_eq!(bench.said(id), [format!("L  -{B}")]);
+    let late = client(&mut bench);
+    bench.delta(late, LDS, &[GLOB], &[]);
+    assert_eq!(bench.said(late), [format!("L  -{GLOB}")], "upstream took all of it away, so it is empty");
+    member(&mut bench, A, "1");
+    assert_eq!((bench.said(id), bench.said(late)), (vec![format!("L {A}")], vec![format!("L {A}")]), "and back");
+    assert_eq!(bench.sessions[&id].footprint().names, 2, "the glob and what is there; the dead cost nothing");
+}
+
+#[test]
+fn coll_16_upstream_says_that_all_of_it_is_gone() {
+    let mut bench = Bench::new();
+    let id = with_members(&mut bench);
+    gone(&mut bench, GLOB);
+    assert_eq!(bench.said(id), [format!("L  -{A},{B}")]);
+}
+
+#[test]
+fn coll_17_who_leaves_a_collection_keeps_what_it_asked_for_by_itself() {
+    let mut bench = Bench::new();
+    let id = with_members(&mut bench);
+    bench.delta(id, LDS, &[A], &[]);
+    assert_eq!(bench.said(id), [format!("L {A}")], "asked by itself is answered");
+    bench.delta(id, LDS, &[], &[GLOB]);
+    member(&mut bench, A, "2");
+    member(&mut bench, B, "2");
+    assert_eq!(bench.said(id), [format!("L {A}")], "nothing of the other");
+    bench.later(60_000);
+    assert_eq!(bench.asked_upstream(), [format!("+{GLOB}"), format!("+{A}"), format!("-{GLOB}")]);
+    assert_eq!(bench.unit.held(&bench.kind(LDS), false), 1, "and what nobody wants is let go");
+}
+
+#[test]
+fn coll_17_and_delta_24_a_member_left_by_name_is_still_a_member() {
+    let mut bench = Bench::new();
+    let id = with_members(&mut bench);
+    bench.delta(id, LDS, &[A], &[]);
+    bench.said(id);
+    bench.delta(id, LDS, &[], &[A]);
+    assert_eq!(bench.said(id), [format!("L {A}")], "the client is told that it has it still");
+    member(&mut bench, A, "2");
+    assert_eq!(bench.said(id), [format!("L {A}")]);
+    gone(&mut bench, A);
+    assert_eq!(bench.said(id), [format!("L  -{A}")]);
+    bench.delta(id, LDS, &[], &[B]);
+    assert_eq!(bench.said(id), [""; 0], "it was never asked for by itself");
+}
+
+#[test]
+fn coll_18_and_delta_33_a_member_that_is_also_asked_for_by_name_comes_once() {
+    let mut bench = Bench::new();
+    let id = client(&mut bench);
+    bench.delta(id, LDS, &[GLOB, A, "*"], &[]);
+    bench.set(LDS, &[(A, "1")]);
+    bench.whole(LDS, &[(A, "1")]);
+    assert_eq!(bench.said(id), [format!("L {A}")]);
+    bench.set(LDS, &[(A, "2")]);
+    assert_eq!(bench.said(id), [format!("L {A}")]);
+    bench.remove(LDS, A);
+    assert_eq!(bench.said(id), [format!("L  -{A}")]);
+}
+
+#[test]
+fn coll_19_who_comes_back_is_sent_what_differs_and_told_what_is_gone() {
+    let mut bench = Bench::new();
+    let keeper = with_members(&mut bench);
+    let version = |bench: &mut Bench, name: &str| bench.resource(LDS, name, "1").full.to_string();
+    let (a, b) = (version(&mut bench, A), version(&mut bench, B));
+    let c = A.replace("/a?", "/c?");
+    let id = client(&mut bench);
+    come_with(&mut bench, id, &[GLOB], &[(A, a.clone()), (B, "another".into()), (&c, b)]);
+    assert_eq!(bench.said(id), [format!("L {B}")], "one is the same, one is not, of the third nobody knows yet");
+    bench.later(5_000);
+    assert_eq!(bench.said(id), [format!("L  -{c}")], "all of it is known by now");
+    bench.delta(keeper, LDS, &[], &[GLOB]);
+    bench.delta(id, LDS, &[], &[GLOB]);
+    bench.later(60_000);
+    let cold = client(&mut bench);
+    come_with(&mut bench, cold, &[GLOB], &[(A, a)]);
+    bench.later(60_000);
+    assert_eq!(bench.said(cold), [""; 0], "a cold relay takes nothing away");
+    gone(&mut bench, GLOB);
+    assert_eq!(bench.said(cold).concat().matches(A).count(), 1, "until it is known");
+}
+
+#[test]
+fn coll_20_a_set_that_was_cut_off_is_not_judged() {
+    let mut bench = Bench::new();
+    let _keeper = with_members(&mut bench);
+    bench.apply(vec![Fact::Interrupted { kind: bench.kind(LDS), of: Wanted::Name(GLOB.into()) }]);
+    let id = client(&mut bench);
+    let c = A.replace("/a?", "/c?");
+    come_with(&mut bench, id, &[GLOB], &[(&c, "v".into())]);
+    bench.later(60_000);
+    assert_eq!(bench.said(id), [format!("L {A},{B}")], "what is there, and no removal");
+    piece(&mut bench);
+    bench.later(5_000);
+    assert_eq!(bench.said(id), [format!("L  -{c}")]);
+}
+
+#[test]
+fn coll_21_an_error_concerns_the_collection_or_the_member_that_it_names() {
+    let mut bench = Bench::new();
+    let id = with_members(&mut bench);
+    bench.trouble(LDS, A, 14);
+    assert_eq!(bench.said(id), [format!("L !{A}:14")]);
+    bench.trouble(LDS, GLOB, 7);
+    assert_eq!(bench.said(id), [format!("L !{GLOB}:7")]);
+    let late = client(&mut bench);
+    bench.delta(late, LDS, &[GLOB], &[]);
+    let said = bench.said(late).concat();
+    assert!(said.contains(&format!("!{GLOB}:7")) && said.contains(B), "{said}");
+}
+
+#[test]
+fn delta_10_a_collection_asked_for_once_more_is_sent_once_more() {
+    let mut bench = Bench::new();
+    let id = with_members(&mut bench);
+    bench.delta(id, LDS, &[GLOB], &[]);
+    assert_eq!(bench.said(id), [format!("L {A},{B}")]);
+}
+
+#[test]
+fn coll_24_a_wildcard_says_nothing_of_a_collection_and_a_collection_nothing_of_a_wildcard() {
+    let mut bench = Bench::new();
+    let [star, glob] = [client(&mut bench), client(&mut bench)];
+    bench.delta(star, LDS, &["*"], &[]);
+    bench.delta(glob, LDS, &[GLOB], &[]);
+    bench.whole(LDS, &[(A, "1")]);
+    assert_eq!((bench.said(star), bench.said(glob)), (vec![format!("L {A}")], vec![]));
+    member(&mut bench, B, "1");
+    assert_eq!((bench.said(star), bench.said(glob)), (vec![], vec![format!("L {B}")]));
+}
+
+#[test]
+fn a_collection_that_outgrows_what_a_client_may_ask_for_ends_its_stream_and_nobody_elses() {
+    let mut bench = Bench::with(Limits { names: 3, ..Limits::default() });
+    let id = client(&mut bench);
+    bench.delta(id, LDS, &[GLOB], &[]);
+    for name in ["a", "b", "c", "d"] {
+        member(&mut bench, &A.replace("/a?", &format!("/{name}?")), "1");
+    }
+    assert!(matches!(bench.step(id), Step::End(End::Bad(_))));
+}
+
+#[test]
+fn members_that_come_and_go_for_ever_are_not_remembered() {
+    let mut bench = Bench::new();
+    let id = with_members(&mut bench);
+    for number in 0..1_000 {
+        let name = A.replace("/a?", &format!("/{number}?"));
+        member(&mut bench, &name, "1");
+        assert_eq!(bench.said(id), [format!("L {name}")]);
+        gone(&mut bench, &name);
+        assert_eq!(bench.said(id), [format!("L  -{name}")]);
+    }
+    let footprint = bench.sessions[&id].footprint();
+    assert_eq!((footprint.names, footprint.owed), (3, 0));
+    assert_eq!(bench.unit.known(&bench.kind(LDS)), 2, "no tombstones of names that nobody asked for");
+}

@@ -1,0 +1,109 @@
+//! Collections that are asked for as a whole, towards upstream (spec section 12.2).
+
+use std::time::Duration;
+
+use weir::protocol::session::Variant;
+use weir::protocol::upstream::ServerRules;
+
+use super::support::RDS;
+use super::{Bench, delta};
+
+const LEDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint";
+const GLOB: &str = "xdstp://x/envoy.config.endpoint.v3.LbEndpoint/foo/*";
+const A: &str = "xdstp://x/envoy.config.endpoint.v3.LbEndpoint/foo/a";
+const B: &str = "xdstp://x/envoy.config.endpoint.v3.LbEndpoint/foo/b";
+const DEEPER: &str = "xdstp://x/envoy.config.endpoint.v3.LbEndpoint/foo/a/b";
+
+fn open(variant: Variant, rules: ServerRules, names: &[&str]) -> Bench {
+    let mut bench = Bench::with(variant, rules);
+    names.iter().for_each(|name| bench.want(LEDS, name, true));
+    bench.open();
+    bench
+}
+
+#[test]
+fn coll_18_and_name_24_the_glob_goes_upstream_and_its_members_are_taken_in() {
+    let mut bench = open(Variant::Delta, ServerRules::default(), &[GLOB]);
+    assert_eq!(bench.requests(0), [format!("L +[{GLOB}] -[] {{}} n with node")]);
+    let facts = bench.respond(0, delta(LEDS, &[A, DEEPER], &[], "1"));
+    assert_eq!(facts, [format!("Named {A} set"), format!("piece of {GLOB}")], "what is deeper is no member");
+    let facts = bench.respond(0, delta(LEDS, &[B], &[A, DEEPER], "2"));
+    assert_eq!(facts, [format!("Named {B} set"), format!("Named {A} gone"), format!("piece of {GLOB}")]);
+    let facts = bench.respond(0, delta(LEDS, &[], &[GLOB], "3"));
+    assert_eq!(facts, [format!("Named {GLOB} gone")]);
+}
+
+#[test]
+fn coll_20_and_up_36_silence_says_nothing_of_a_collection() {
+    let mut bench = open(Variant::Delta, ServerRules::default(), &[GLOB, A]);
+    bench.requests(0);
+    assert_eq!(bench.later(Duration::from_secs(60)), [format!("Named {A} gone")], "of the name it does");
+}
+
+#[test]
+fn coll_19_members_are_stated_when_the_stream_comes_back() {
+    let mut bench = open(Variant::Delta, ServerRules::default(), &[GLOB]);
+    bench.requests(0);
+    bench.respond(0, delta(LEDS, &[A, B], &[], "1"));
+    let ended = bench.end(0);
+    assert_eq!(ended.iter().map(super::fact_text).collect::<Vec<_>>(), [format!("interrupted {GLOB}")]);
+    bench.open();
+    assert_eq!(bench.requests(0), [format!("L +[{GLOB}] -[] {{{A}:1,{B}:1}} n with node")]);
+    assert_eq!(bench.respond(0, delta(LEDS, &[], &[B], "2")), [format!("Named {B} gone")]);
+}
+
+#[test]
+fn coll_19_a_server_that_is_told_no_versions_has_to_say_again_what_there_is() {
+    let rules = ServerRules { initial_versions: false, ..ServerRules::default() };
+    let mut bench = open(Variant::Delta, rules, &[GLOB]);
+    bench.requests(0);
+    bench.respond(0, delta(LEDS, &[A, B], &[], "1"));
+    bench.end(0);
+    bench.open();
+    assert_eq!(bench.requests(0), [format!("L +[{GLOB}] -[] {{}} n with node")]);
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "it has not begun");
+    bench.respond(0, delta(LEDS, &[A], &[], "2"));
+    assert_eq!(bench.later(Duration::from_secs(60)), [format!("Named {B} gone")]);
+}
+
+#[test]
+fn coll_17_what_is_left_is_unsubscribed_and_forgotten() {
+    let mut bench = open(Variant::Delta, ServerRules::default(), &[GLOB, A]);
+    bench.requests(0);
+    bench.respond(0, delta(LEDS, &[A, B], &[], "1"));
+    bench.want(LEDS, GLOB, false);
+    bench.later(Duration::from_secs(1));
+    assert_eq!(bench.requests(0).last().map(String::as_str), Some(&*format!("L +[] -[{GLOB}] {{}} n1!")));
+    assert_eq!(bench.respond(0, delta(LEDS, &[A, B], &[], "2")), [format!("Named {A} set")]);
+    bench.end(0);
+    bench.open();
+    assert_eq!(bench.requests(0), [format!("L +[{A}] -[] {{{A}:2}} n with node")]);
+}
+
+#[test]
+fn coll_23_and_up_48_a_server_that_speaks_sotw_alone_is_not_asked_for_a_collection() {
+    let (glob, member) = (
+        "xdstp://x/envoy.config.route.v3.RouteConfiguration/*",
+        "xdstp://x/envoy.config.route.v3.RouteConfiguration/a",
+    );
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(RDS, glob, true);
+    bench.open();
+    assert_eq!(bench.requests(0), [""; 0], "an empty list would ask for everything");
+    assert_eq!(bench.later(Duration::ZERO), [format!("{glob} error 12")]);
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "once");
+    bench.want(RDS, member, true);
+    bench.later(Duration::from_secs(1));
+    assert_eq!(bench.requests(0), [format!("R [{member}] v n with node")]);
+    let mut bench = open(Variant::Sotw, ServerRules::default(), &[GLOB]);
+    assert_eq!(bench.requests(0), [""; 0]);
+    assert_eq!(bench.later(Duration::ZERO), [format!("{GLOB} error 12")], "of a type that is never in SotW too");
+}
+
+#[test]
+fn up_25_a_member_that_cannot_be_read_leaves_the_collection_flawed() {
+    let mut bench = open(Variant::Delta, ServerRules::default(), &[GLOB]);
+    bench.requests(0);
+    let facts = bench.respond(0, delta(LEDS, &[A, B, B], &[], "1"));
+    assert_eq!(facts, [format!("Named {A} set"), format!("flawed piece of {GLOB}")]);
+}
