@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use super::View;
 use super::subscription::{Owed, Subscription, Told};
+use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::unit::{Class, Seq};
 use crate::xds::{ContentHash, Name, SetVersion, Type};
@@ -84,7 +85,8 @@ impl Subscription {
         // What it was marked for may have come after this state.
         let of_this_state =
             self.owed.get(name).is_none_or(|owed| owed.changed.is_none() || owed.changed_by(view.state.mark));
-        let judged = || !told.came_with || self.whole_at(kind, name, view).is_some_and(|at| at <= view.now);
+        let hasty = view.limits.faults.has(Fault::JudgeStatedWhileCold);
+        let judged = || hasty || !told.came_with || self.whole_at(kind, name, view).is_some_and(|at| at <= view.now);
         told.member && of_this_state && judged()
     }
 

@@ -127,6 +127,8 @@ impl Topic {
                 self.forget_versions();
             }
             (Wanted::Name(name), true) => {
+                // What came with a collection is there: silence about it, once it is asked for by itself, says nothing.
+                let held = held || (self.versions.contains_key(&name) && self.globs.of(&name).is_some());
                 self.subscribe.insert(name.clone());
                 self.globs.insert(&name);
                 match self.names.get(&name).copied() {

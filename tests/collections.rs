@@ -1,0 +1,404 @@
+//! Random histories of collections: clients that ask for globs and for single members, come back with what they hold, a control
+//! plane whose collections grow and shrink and which answers in pieces, and streams that are lost.
+//!
+//! Always: nothing is taken from a client that upstream has not taken away since the client was told of it. And once all is
+//! quiet, each client holds exactly what is in what it asked for.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use support::{RDS, wrapper};
+use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
+use weir::proto::{Request, Response};
+use weir::protocol::faults::{Fault, Faults};
+use weir::protocol::ladder::Rule;
+use weir::protocol::limits::Limits;
+use weir::protocol::moment::Moment;
+use weir::protocol::session::{Client, Session, Step, Variant};
+use weir::protocol::sources::{AuthorityPlan, Plan, Sources, StreamId};
+use weir::protocol::unit::{Leases, SessionId, Unit};
+use weir::protocol::upstream::Epoch;
+use weir::xds::{BodyStore, TypeTable};
+
+const KIND: &str = "xdstp://x/envoy.config.route.v3.RouteConfiguration";
+const CLIENTS: u64 = 3;
+const STREAM: StreamId = StreamId { server: 0, at: 0 };
+
+fn names() -> Vec<String> {
+    ["one/a", "one/b", "one/c", "two/d", "two/e"].map(|id| format!("{KIND}/{id}")).into()
+}
+
+fn globs() -> [String; 2] {
+    ["one", "two"].map(|folder| format!("{KIND}/{folder}/*"))
+}
+
+fn covers(wanted: &str, name: &str) -> bool {
+    wanted == name || wanted.strip_suffix('*').is_some_and(|folder| name.starts_with(folder))
+}
+
+struct World {
+    random: u64,
+    now: Moment,
+    tick: usize,
+    unit: Unit,
+    sources: Sources,
+    store: BodyStore,
+    leases: Leases,
+    table: Arc<TypeTable>,
+    limits: Arc<Limits>,
+    clients: BTreeMap<SessionId, Peer>,
+    next: u64,
+    /// What there is, each name with its content.
+    truth: BTreeMap<String, u32>,
+    /// The stream upstream, and what it is subscribed to.
+    up: Option<(Epoch, BTreeSet<String>)>,
+    /// Globs that are still owed a first answer on this stream.
+    unanswered: BTreeSet<String>,
+    /// What the relay was told, and at which ticks it had been told of no such name.
+    told: BTreeMap<String, u32>,
+    absent: BTreeMap<String, usize>,
+}
+
+/// A client of the relay, through all its streams.
+struct Peer {
+    session: Session,
+    wanted: BTreeSet<String>,
+    /// The version and the content of what it holds, and when it was told.
+    holds: BTreeMap<String, (String, usize)>,
+}
+
+impl World {
+    fn new(seed: u64, faults: Faults) -> Self {
+        let (table, limits) = (
+            Arc::new(TypeTable::new()),
+            Arc::new(Limits { faults, linger: Duration::from_secs(2), ..Limits::default() }),
+        );
+        let mut plan = Plan::single(Variant::Delta, Default::default());
+        plan.authorities.insert("x".into(), AuthorityPlan { servers: vec![0], rule: Rule::default() });
+        Self {
+            random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+            now: Moment::START + Duration::from_secs(1),
+            tick: 1,
+            unit: Unit::new(table.clone(), limits.clone()),
+            sources: Sources::new(Arc::new(plan), Bytes::from_static(b"node"), table.clone(), limits.clone()),
+            store: BodyStore::default(),
+            leases: Leases::new(limits.clone()),
+            table,
+            limits,
+            clients: BTreeMap::new(),
+            next: 0,
+            truth: BTreeMap::new(),
+            up: None,
+            unanswered: BTreeSet::new(),
+            told: BTreeMap::new(),
+            absent: BTreeMap::new(),
+        }
+    }
+
+    fn live(&mut self) -> Result<(), String> {
+        for _ in 0..CLIENTS {
+            self.arrive(BTreeSet::new(), BTreeMap::new());
+        }
+        for _ in 0..300 {
+            match self.below(8) {
+                0 | 1 => self.change_truth(),
+                2 | 3 => self.change_wish(),
+                4 => self.answer(false),
+                5 => self.come_back(),
+                6 if self.below(6) == 0 => self.lose_upstream(),
+                _ => {}
+            }
+            let elapsed = [50, 200, 1_000, 6_000][self.below(4)];
+            self.pass(elapsed)?;
+        }
+        for _ in 0..60 {
+            self.answer(true);
+            self.pass(1_000)?;
+        }
+        self.judge_peace()
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % end as u64) as usize
+    }
+
+    fn change_truth(&mut self) {
+        let name = names()[self.below(5)].clone();
+        match self.below(2) {
+            0 => drop(self.truth.remove(&name)),
+            _ => *self.truth.entry(name).or_default() += 1,
+        }
+    }
+
+    fn client(&mut self) -> SessionId {
+        let at = self.below(self.clients.len());
+        *self.clients.keys().nth(at).unwrap()
+    }
+
+    fn change_wish(&mut self) {
+        let id = self.client();
+        let all: Vec<String> = globs().into_iter().chain(globs()).chain(names()).collect();
+        let what = all[self.below(all.len())].clone();
+        let peer = self.clients.get_mut(&id).unwrap();
+        let on = peer.wanted.insert(what.clone());
+        if !on {
+            peer.wanted.remove(&what);
+            let wanted = peer.wanted.clone();
+            peer.holds.retain(|name, _| wanted.iter().any(|wanted| covers(wanted, name)));
+        }
+        let (on, off) = if on { (vec![what], vec![]) } else { (vec![], vec![what]) };
+        self.request(
+            id,
+            DeltaDiscoveryRequest {
+                type_url: RDS.into(),
+                resource_names_subscribe: on,
+                resource_names_unsubscribe: off,
+                ..Default::default()
+            },
+        );
+    }
+
+    /// A new stream of a client that wants, and holds, what it did before.
+    fn come_back(&mut self) {
+        let id = self.client();
+        let mut peer = self.clients.remove(&id).unwrap();
+        peer.session.close();
+        for change in peer.session.take_interest() {
+            self.unit.change_interest(id, change, self.now);
+        }
+        let short_of_memory = self.below(4) == 0;
+        if short_of_memory {
+            peer.holds.clear();
+        }
+        self.arrive(peer.wanted, peer.holds);
+    }
+
+    fn arrive(&mut self, wanted: BTreeSet<String>, holds: BTreeMap<String, (String, usize)>) {
+        let id = SessionId(self.next);
+        self.next += 1;
+        let session = Session::new(Client::plain(Variant::Delta), self.table.clone(), self.limits.clone());
+        let session = session.among(Arc::new(["x".to_owned()].into()));
+        let versions = holds.iter().map(|(name, (version, _))| (name.clone(), version.clone())).collect();
+        let request = DeltaDiscoveryRequest {
+            type_url: RDS.into(),
+            resource_names_subscribe: wanted.iter().cloned().collect(),
+            initial_resource_versions: versions,
+            ..Default::default()
+        };
+        let any = !wanted.is_empty();
+        self.clients.insert(id, Peer { session, wanted, holds });
+        if any {
+            self.request(id, request);
+        }
+    }
+
+    fn request(&mut self, id: SessionId, request: DeltaDiscoveryRequest) {
+        let session = &mut self.clients.get_mut(&id).unwrap().session;
+        session.on_request(Request::Delta(request), self.now);
+        let changes = session.take_interest();
+        let any = !changes.is_empty();
+        changes.into_iter().for_each(|change| self.unit.change_interest(id, change, self.now));
+        self.settle();
+        if any {
+            self.clients.get_mut(&id).unwrap().session.on_counted();
+        }
+    }
+
+    fn settle(&mut self) {
+        for batch in self.sources.on_time(&self.unit, self.now) {
+            self.unit.apply_from(batch.source, batch.facts, self.now);
+        }
+        self.unit.on_time(self.now);
+        for change in self.unit.take_upstream_changes() {
+            self.sources.want(change, &self.unit, self.now);
+        }
+        self.sources.rest(&self.unit, self.now);
+        for (id, marks) in self.unit.publish().0 {
+            if let Some(peer) = self.clients.get_mut(&id) {
+                marks.iter().for_each(|mark| peer.session.on_mark(mark));
+            }
+        }
+        if self.sources.stream(STREAM).is_none() {
+            self.up = None; // nothing is wanted any more, and the relay has hung up
+        }
+    }
+
+    fn pass(&mut self, milliseconds: usize) -> Result<(), String> {
+        self.now = self.now + Duration::from_millis(milliseconds as u64);
+        self.tick += 1;
+        self.settle();
+        self.carry();
+        for name in names() {
+            if !self.told.contains_key(&name) {
+                self.absent.insert(name, self.tick);
+            }
+        }
+        let ids: Vec<_> = self.clients.keys().copied().collect();
+        ids.into_iter().try_for_each(|id| self.listen(id))
+    }
+
+    /// Takes what the relay asks upstream.
+    fn carry(&mut self) {
+        let Some(stream) = self.sources.stream(STREAM) else { return };
+        if self.up.is_none() {
+            let epoch = stream.opened();
+            stream.on_sign_of_life(epoch);
+            (self.up, self.unanswered) = (Some((epoch, BTreeSet::new())), BTreeSet::new());
+        }
+        while let Some(Request::Delta(request)) =
+            self.sources.stream(STREAM).and_then(|stream| stream.next_request(self.now))
+        {
+            let Some((_, subscribed)) = &mut self.up else { return };
+            let first = subscribed.is_empty();
+            if first {
+                let stated = request.initial_resource_versions;
+                self.told = stated.into_iter().map(|(name, version)| (name, version.parse().unwrap())).collect();
+            }
+            for name in request.resource_names_unsubscribe {
+                subscribed.remove(&name);
+                self.unanswered.remove(&name);
+            }
+            for name in request.resource_names_subscribe {
+                // What is asked for is answered, but for what the relay has just said it holds of a collection.
+                if !first || !name.ends_with('*') {
+                    let again = self.told.iter_mut().filter(|(told, _)| covers(&name, told));
+                    again.for_each(|(_, content)| *content = u32::MAX);
+                }
+                self.unanswered.insert(name.clone());
+                subscribed.insert(name);
+            }
+        }
+        if let Some(stream) = self.sources.stream(STREAM) {
+            stream.written(self.now);
+        }
+    }
+
+    /// The control plane says what is new, all of it or a piece.
+    fn answer(&mut self, all: bool) {
+        let Some((epoch, subscribed)) = self.up.clone() else { return };
+        self.told.retain(|name, _| subscribed.iter().any(|wanted| covers(wanted, name)));
+        let mut response = DeltaDiscoveryResponse { type_url: RDS.into(), nonce: "n".into(), ..Default::default() };
+        for name in names() {
+            let wanted = subscribed.iter().any(|wanted| covers(wanted, &name));
+            if !wanted || (!all && self.below(3) == 0) {
+                continue;
+            }
+            match (self.truth.get(&name).copied(), self.told.get(&name)) {
+                (Some(content), told) if told != Some(&content) => {
+                    response.resources.push(Resource { version: content.to_string(), ..resource(&name, content) });
+                    self.told.insert(name.clone(), content);
+                    self.unanswered.remove(&name);
+                }
+                (None, told) if told.is_some() || self.unanswered.contains(&name) => {
+                    response.removed_resources.push(name.clone());
+                    self.told.remove(&name);
+                    self.unanswered.remove(&name);
+                }
+                _ => {}
+            }
+        }
+        for glob in globs() {
+            let empty = !self.truth.keys().chain(self.told.keys()).any(|name| covers(&glob, name));
+            if self.unanswered.contains(&glob) && empty {
+                response.removed_resources.push(glob.clone());
+            }
+            self.unanswered.remove(&glob);
+        }
+        if response.resources.is_empty() && response.removed_resources.is_empty() {
+            return;
+        }
+        let response = Response::Delta(response);
+        let batches = self.sources.on_response(STREAM, epoch, response, &mut self.store, &self.unit, self.now);
+        for batch in batches {
+            self.unit.apply_from(batch.source, batch.facts, self.now);
+        }
+        self.settle();
+    }
+
+    fn lose_upstream(&mut self) {
+        let Some((epoch, _)) = self.up.take() else { return };
+        let batches = self.sources.ended(STREAM, Some(epoch), true, true, &self.unit, self.now);
+        for batch in batches {
+            self.unit.apply_from(batch.source, batch.facts, self.now);
+        }
+        self.settle();
+    }
+
+    fn listen(&mut self, id: SessionId) -> Result<(), String> {
+        let state = self.unit.state().clone();
+        let peer = self.clients.get_mut(&id).unwrap();
+        loop {
+            match peer.session.poll(&state, &mut self.leases, self.now) {
+                Step::Reply(reply) => {
+                    for resource in &reply.resources {
+                        let name = resource.name.to_string();
+                        if !peer.wanted.iter().any(|wanted| covers(wanted, &name)) {
+                            return Err(format!("{id:?} was sent {name}, which it did not ask for"));
+                        }
+                        peer.holds.insert(name, (resource.full.to_string(), self.tick));
+                    }
+                    for name in reply.removed.iter().map(ToString::to_string) {
+                        let Some((_, told)) = peer.holds.remove(&name) else { continue };
+                        if self.absent.get(&name).is_none_or(|absent| *absent < told) {
+                            return Err(format!("{name} was taken from {id:?}, and upstream has it"));
+                        }
+                    }
+                }
+                Step::Idle(_) => return Ok(()),
+                Step::End(end) => return Err(format!("the stream of {id:?} ended: {end:?}")),
+            }
+        }
+    }
+
+    fn judge_peace(&mut self) -> Result<(), String> {
+        for (id, peer) in &self.clients {
+            let held: BTreeMap<_, _> =
+                peer.holds.iter().map(|(name, (version, _))| (name.clone(), version.clone())).collect();
+            let mut right = BTreeMap::new();
+            for (name, content) in &self.truth {
+                if peer.wanted.iter().any(|wanted| covers(wanted, name)) {
+                    let kind = self.table.resolve(RDS);
+                    let wrapper = resource(name, *content);
+                    let made = weir::xds::Resource::from_wrapper(0, wrapper, &kind, &mut self.store).unwrap();
+                    right.insert(name.clone(), made.full.to_string());
+                }
+            }
+            if held != right {
+                return Err(format!("{id:?} wants {:?}, holds {held:#?} and should hold {right:#?}", peer.wanted));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn resource(name: &str, content: u32) -> Resource {
+    wrapper(RDS, name, &content.to_string())
+}
+
+fn run(seed: u64, faults: Faults) -> Result<(), String> {
+    World::new(seed, faults).live().map_err(|why| format!("WEIR_SEED={seed} WEIR_HISTORIES=1: {why}"))
+}
+
+#[test]
+fn coll_14_to_coll_20_clients_of_collections_come_to_hold_what_is_in_them() {
+    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let (first, histories) = (number("WEIR_SEED", 1), number("WEIR_HISTORIES", 500));
+    for seed in first..first + histories {
+        run(seed, Faults::NONE).unwrap();
+    }
+}
+
+#[test]
+fn collections_that_are_handled_badly_on_purpose_are_noticed() {
+    for fault in [Fault::DropOnDisconnect, Fault::JudgeStatedWhileCold, Fault::LeavingEndsItForAll] {
+        let noticed = (1..200).any(|seed| run(seed, Faults::planted(fault)).is_err());
+        assert!(noticed, "{fault:?} was not noticed");
+    }
+}
