@@ -14,5 +14,7 @@ pub mod relay;
 
 pub mod protocol;
 
+pub mod transcode;
+
 pub mod proto;
 pub mod xds;

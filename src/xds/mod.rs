@@ -10,7 +10,7 @@ mod services;
 mod store;
 mod types;
 mod version;
-mod wire;
+pub mod wire;
 mod xdstp;
 
 pub use access::{Access, AccessRule, Clearance, NamePattern, Network};

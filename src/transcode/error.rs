@@ -1,0 +1,122 @@
+//! What can be wrong with a message, and where.
+
+use std::fmt;
+
+/// One step on the way from a message to the field that a fault is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    Field(String),
+    Index(usize),
+    Key(String),
+}
+
+/// The way to a field, outermost step first. Fields are spelled as the input spells them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place(pub Vec<Step>);
+
+impl Place {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        for (number, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Field(name) if number == 0 => f.write_str(name)?,
+                Step::Field(name) => write!(f, ".{name}")?,
+                Step::Index(index) => write!(f, "[{index}]")?,
+                Step::Key(key) => write!(f, "[{key:?}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum TranscodeError {
+    #[error("{}there is no descriptor of {type_name}", context(message, at, None))]
+    UnknownType { message: String, type_name: String, at: Place },
+    #[error("{}{reason}", context(message, at, *line))]
+    Refused { message: String, at: Place, line: Option<u64>, reason: String },
+    /// The operator's descriptors cannot be used.
+    #[error("{0}")]
+    Descriptors(String),
+}
+
+impl TranscodeError {
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            Self::UnknownType { at, .. } | Self::Refused { at, .. } => Some(at),
+            Self::Descriptors(_) => None,
+        }
+    }
+
+    /// What is wrong, without saying where.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::UnknownType { type_name, .. } => format!("there is no descriptor of {type_name}"),
+            Self::Refused { reason, .. } | Self::Descriptors(reason) => reason.clone(),
+        }
+    }
+}
+
+fn context(message: &str, at: &Place, line: Option<u64>) -> String {
+    let mut text = message.to_owned();
+    if !at.is_empty() {
+        text += &format!(", {at}");
+    }
+    if let Some(line) = line {
+        text += &format!(", line {line}");
+    }
+    if !text.is_empty() {
+        text += ": ";
+    }
+    text
+}
+
+/// A fault on its way out: each level adds its own step, so that no path is kept while all is well.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub kind: ProblemKind,
+    /// Innermost step first.
+    pub steps: Vec<Step>,
+    pub line: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(super) enum ProblemKind {
+    UnknownType(String),
+    Refused(String),
+}
+
+pub(super) type Outcome<T> = Result<T, Problem>;
+
+impl Problem {
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self { kind: ProblemKind::Refused(reason.into()), steps: Vec::new(), line: None }
+    }
+
+    pub fn unknown_type(name: &str) -> Self {
+        Self { kind: ProblemKind::UnknownType(name.into()), steps: Vec::new(), line: None }
+    }
+
+    pub fn under(mut self, step: Step) -> Self {
+        self.steps.push(step);
+        self
+    }
+
+    pub fn of(mut self, message: &str) -> TranscodeError {
+        self.steps.reverse();
+        let (message, at) = (message.to_owned(), Place(self.steps));
+        match self.kind {
+            ProblemKind::UnknownType(type_name) => TranscodeError::UnknownType { message, type_name, at },
+            ProblemKind::Refused(reason) => TranscodeError::Refused { message, at, line: self.line, reason },
+        }
+    }
+}
+
+pub(super) fn refuse<T>(reason: impl Into<String>) -> Outcome<T> {
+    Err(Problem::new(reason))
+}

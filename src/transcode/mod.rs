@@ -1,0 +1,207 @@
+//! Messages whose descriptors are known, between their bytes and what people and REST clients read and write: proto3 JSON, YAML and
+//! proto text. Bytes that come out depend on nothing but the content, so that content versions are stable.
+//!
+//! What a type's descriptor does not have is kept in bytes, and cannot be shown in JSON.
+
+mod descriptors;
+mod encode;
+mod error;
+mod from_json;
+mod to_json;
+mod words;
+
+use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Value};
+
+use self::encode::Encoder;
+use self::error::{Outcome, Problem, refuse};
+use self::from_json::FromJson;
+use self::to_json::ToJson;
+
+pub use self::error::{Place, Step, TranscodeError};
+pub use self::to_json::{REDACTED, UNDECODED};
+
+/// Messages within messages, the bodies of Anys included; protobuf's own limit for one body.
+pub const MAX_DEPTH: usize = 100;
+
+const ANY: &str = "google.protobuf.Any";
+
+/// What becomes of an Any of a type that has no descriptor, on its way to JSON or text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnknownAny {
+    Refuse,
+    /// Stands as an object that is marked as undecoded: for people, never for clients.
+    Wrap,
+}
+
+/// What becomes of fields and enum values of JSON that a descriptor does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strictness {
+    Strict,
+    Lenient,
+}
+
+/// Knows message types by their descriptors.
+#[derive(Debug)]
+pub struct Transcoder {
+    pool: DescriptorPool,
+    sensitive: OnceLock<HashSet<String>>,
+}
+
+impl Transcoder {
+    /// The one with the embedded descriptors, unpacked at the first use in the process.
+    pub fn envoy() -> Arc<Self> {
+        static SHARED: OnceLock<Arc<Transcoder>> = OnceLock::new();
+        let load = || Self::with_descriptor_sets(&[]).expect("the embedded descriptors load, and a test says so");
+        SHARED.get_or_init(load).clone()
+    }
+
+    /// The embedded descriptors and an operator's FileDescriptorSets, whose files count before embedded ones of the same name.
+    pub fn with_descriptor_sets(sets: &[Bytes]) -> Result<Arc<Self>, TranscodeError> {
+        Ok(Arc::new(Self { pool: descriptors::load(sets)?, sensitive: OnceLock::new() }))
+    }
+
+    /// Whether there is a descriptor of the message; its full name, without a prefix such as `type.googleapis.com/`.
+    pub fn knows(&self, message: &str) -> bool {
+        self.pool.get_message_by_name(message).is_some()
+    }
+
+    pub fn to_json(
+        &self,
+        message: &str,
+        bytes: &[u8],
+        unknown: UnknownAny,
+    ) -> Result<serde_json::Value, TranscodeError> {
+        self.json(message, bytes, unknown, None)
+    }
+
+    /// The same, without what is in fields that are marked as sensitive.
+    pub fn redacted_json(
+        &self,
+        message: &str,
+        bytes: &[u8],
+        unknown: UnknownAny,
+    ) -> Result<serde_json::Value, TranscodeError> {
+        let sensitive = self.sensitive.get_or_init(|| descriptors::sensitive(&self.pool));
+        self.json(message, bytes, unknown, Some(sensitive))
+    }
+
+    pub fn from_json(
+        &self,
+        message: &str,
+        json: &serde_json::Value,
+        strictness: Strictness,
+    ) -> Result<Bytes, TranscodeError> {
+        let read = || {
+            let read = FromJson { pool: &self.pool, strictness }.message(&self.descriptor(message)?, json, 0)?;
+            Encoder { pool: &self.pool, anys: false }.bytes(&read, 0)
+        };
+        read().map(Bytes::from).map_err(|problem| problem.of(message))
+    }
+
+    /// The bytes that the same content always has: maps sorted, also within Anys of known types; unknown fields kept.
+    pub fn canonical(&self, message: &str, bytes: &[u8]) -> Result<Bytes, TranscodeError> {
+        let encoded =
+            self.read(message, bytes).and_then(|read| Encoder { pool: &self.pool, anys: true }.bytes(&read, 0));
+        encoded.map(Bytes::from).map_err(|problem| problem.of(message))
+    }
+
+    fn json(
+        &self,
+        message: &str,
+        bytes: &[u8],
+        unknown: UnknownAny,
+        redact: Option<&HashSet<String>>,
+    ) -> Result<serde_json::Value, TranscodeError> {
+        let to_json = ToJson { pool: &self.pool, unknown, redact };
+        self.read(message, bytes).and_then(|read| to_json.message(&read, 0)).map_err(|problem| problem.of(message))
+    }
+
+    fn read(&self, message: &str, bytes: &[u8]) -> Outcome<DynamicMessage> {
+        decode(self.descriptor(message)?, bytes)
+    }
+
+    fn descriptor(&self, message: &str) -> Outcome<MessageDescriptor> {
+        self.pool.get_message_by_name(message).ok_or_else(|| Problem::unknown_type(message))
+    }
+}
+
+/// The message name of a type URL.
+pub fn type_name(type_url: &str) -> &str {
+    type_url.rsplit_once('/').map_or(type_url, |(_, name)| name)
+}
+
+fn decode(descriptor: MessageDescriptor, bytes: &[u8]) -> Outcome<DynamicMessage> {
+    let name = descriptor.full_name().to_owned();
+    DynamicMessage::decode(descriptor, bytes)
+        .map_err(|error| Problem::new(format!("these bytes are no {name}: {error}")))
+}
+
+/// Type URL and body of an Any that has a type.
+fn body_of(any: &DynamicMessage) -> Option<(&str, &[u8])> {
+    let (mut type_url, mut body): (_, &[u8]) = (None, &[]);
+    for (field, value) in any.fields() {
+        match (field.number(), value) {
+            (1, Value::String(text)) => type_url = Some(text.as_str()),
+            (2, Value::Bytes(bytes)) => body = bytes,
+            _ => return None,
+        }
+    }
+    type_url.map(|type_url| (type_url, body))
+}
+
+/// Messages with a JSON form of their own, Any aside.
+fn is_special(name: &str) -> bool {
+    let Some(name) = name.strip_prefix("google.protobuf.") else { return false };
+    matches!(
+        name,
+        "Duration"
+            | "Timestamp"
+            | "FieldMask"
+            | "Struct"
+            | "ListValue"
+            | "Value"
+            | "DoubleValue"
+            | "FloatValue"
+            | "Int64Value"
+            | "UInt64Value"
+            | "Int32Value"
+            | "UInt32Value"
+            | "BoolValue"
+            | "StringValue"
+            | "BytesValue"
+    )
+}
+
+fn too_deep<T>() -> Outcome<T> {
+    refuse(format!("it is nested deeper than {MAX_DEPTH} messages"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_cluster_goes_to_bytes_and_back() {
+        let transcoder = Transcoder::envoy();
+        let json = json!({
+            "name": "a",
+            "type": "EDS",
+            "connectTimeout": "0.250s",
+            "typedExtensionProtocolOptions": {
+                "x": {
+                    "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                    "explicitHttpConfig": { "http2ProtocolOptions": { "maxConcurrentStreams": 100 } },
+                },
+            },
+        });
+        let bytes = transcoder.from_json("envoy.config.cluster.v3.Cluster", &json, Strictness::Strict).unwrap();
+        let back = transcoder.to_json("envoy.config.cluster.v3.Cluster", &bytes, UnknownAny::Refuse).unwrap();
+        assert_eq!(back, json);
+        assert_eq!(transcoder.canonical("envoy.config.cluster.v3.Cluster", &bytes).unwrap(), bytes);
+    }
+}

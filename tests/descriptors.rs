@@ -1,0 +1,78 @@
+//! The descriptor asset: where it comes from, and that it is current.
+//!
+//! It is the FileDescriptorSet that the crate envoy-types brings along, without source locations and comments. That crate is in
+//! the lock file under a target that does not exist: so cargo downloads it for `cargo metadata` and never compiles it.
+//! To make the asset anew: `cargo test --test descriptors -- --ignored regenerate`.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use prost_reflect::prost::encoding::{WireType, encode_key, encode_varint};
+use weir::xds::wire::{self, Value};
+
+const SOURCE_CODE_INFO: u32 = 9; // of FileDescriptorProto
+
+fn asset() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/transcode/envoy.binpb.gz")
+}
+
+/// The folder and the version of envoy-types in cargo's registry.
+fn envoy_types() -> (PathBuf, String) {
+    let mut cargo = Command::new(env!("CARGO"));
+    let output =
+        cargo.args(["metadata", "--format-version", "1", "--locked"]).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+    let output = output.expect("cargo runs");
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    let packages = metadata["packages"].as_array().expect("packages");
+    let package = packages.iter().find(|package| package["name"] == "envoy-types").expect("envoy-types is locked");
+    let text = |key: &str| package[key].as_str().expect("a string").to_owned();
+    (Path::new(&text("manifest_path")).parent().expect("a folder").to_owned(), text("version"))
+}
+
+/// The set without source locations. Everything else stays as it is, options that nobody knows included.
+fn stripped(set: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(set.len() / 2);
+    for file in wire::fields(set) {
+        let Value::Bytes(file) = file.expect("a FileDescriptorSet").value else {
+            panic!("a FileDescriptorSet has files only")
+        };
+        let fields = wire::fields(file).map(|field| field.expect("a FileDescriptorProto"));
+        let kept: Vec<u8> =
+            fields.filter(|field| field.number != SOURCE_CODE_INFO).flat_map(|field| field.raw).copied().collect();
+        encode_key(1, WireType::LengthDelimited, &mut out);
+        encode_varint(kept.len() as u64, &mut out);
+        out.extend_from_slice(&kept);
+    }
+    out
+}
+
+fn fresh() -> Vec<u8> {
+    let (folder, _) = envoy_types();
+    stripped(&std::fs::read(folder.join("src/generated/types.bin")).expect("envoy-types has a descriptor set"))
+}
+
+#[test]
+fn the_asset_is_current() {
+    let mut held = Vec::new();
+    let packed = std::fs::File::open(asset()).expect("the asset is there");
+    flate2::read::GzDecoder::new(packed).read_to_end(&mut held).expect("the asset is gzip");
+    assert!(
+        held == fresh(),
+        "the asset is not what envoy-types has: make it anew, see the top of tests/descriptors.rs"
+    );
+
+    let notice = std::fs::read_to_string(asset().with_file_name("NOTICE")).expect("a notice lies beside the asset");
+    let (_, version) = envoy_types();
+    assert!(notice.contains(&format!("envoy-types {version}")), "NOTICE does not name envoy-types {version}");
+}
+
+#[test]
+#[ignore = "writes the asset"]
+fn regenerate() {
+    let file = std::fs::File::create(asset()).expect("the asset can be written");
+    let mut packed = flate2::GzBuilder::new().mtime(0).write(file, flate2::Compression::best());
+    packed.write_all(&fresh()).expect("written");
+    packed.finish().expect("written");
+}
