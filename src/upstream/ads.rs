@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -49,8 +49,15 @@ impl AdsConnector {
         // Never over plain text, whatever the configuration says.
         let tokens = if self.server.tls.is_some() { self.server.tokens.as_slice() } else { &[] };
         let metadata = token::metadata(tokens).await.map_err(|error| Status::new(error.code(), chain(&error)))?;
-        let channel = self.endpoint.connect_with_connector(Dial { server: self.server.clone() }).await;
+        let (limit, heard) = (self.server.connect_timeout, Arc::new(Notify::new()));
+        let deadline = tokio::time::Instant::now() + limit;
+        let dial = Dial { server: self.server.clone(), heard: heard.clone() };
+        let channel = self.endpoint.connect_with_connector(dial).await;
         let grpc = Grpc::new(channel.map_err(|error| Status::unavailable(chain(&error)))?);
+        tokio::time::timeout_at(deadline, heard.notified()).await.map_err(|_| {
+            let (server, limit) = (self.server.name(), humantime::format_duration(limit));
+            Status::unavailable(format!("{server} took the connection and said nothing on it within {limit}"))
+        })?;
         let grpc = grpc.max_decoding_message_size(self.server.message_bytes);
         Ok((grpc.max_encoding_message_size(self.server.message_bytes), metadata))
     }
@@ -81,16 +88,19 @@ impl AdsConnector {
     async fn keep_open(&self, link: Link) {
         let mut backoff = Backoff::default();
         let mut variant = link.variant.unwrap_or(Variant::Delta);
+        let mut refused_other = false;
         loop {
             let end = self.open_once(&link, variant).await;
             if end.answered {
                 backoff.reset();
             }
             let unspoken = !end.answered && end.status.code() == Code::Unimplemented && self.server.variant.is_none();
+            // A server that lacks one variant is there. One that lacks both is of no use (FB-32).
+            let there = end.answered || unspoken && !refused_other;
+            refused_other = unspoken;
             let said = format!("{:?}: {}", end.status.code(), end.status.message());
             let reason = with_causes(said, &end.status);
-            let ended =
-                LinkReport { id: link.id, event: LinkEvent::Ended { reason, answered: end.answered || unspoken } };
+            let ended = LinkReport { id: link.id, event: LinkEvent::Ended { reason, answered: there } };
             if link.reports.send(ended).await.is_err() {
                 return; // the owner is gone
             }

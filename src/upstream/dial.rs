@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -25,6 +26,8 @@ use super::tls::FilesError;
 #[derive(Debug, Clone)]
 pub(super) struct Dial {
     pub server: Arc<AdsServer>,
+    /// Told of the first that is read of a connection, or that nothing can be.
+    pub heard: Arc<Notify>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -63,11 +66,12 @@ impl Service<Uri> for Dial {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let server = self.server.clone();
+        let (server, heard) = (self.server.clone(), self.heard.clone());
         Box::pin(async move {
             let limit = server.connect_timeout;
             let late = || DialError::Late { server: server.name(), limit };
-            tokio::time::timeout(limit, connect(&server)).await.map_err(|_| late())?.map(TokioIo::new)
+            let socket = tokio::time::timeout(limit, connect(&server)).await.map_err(|_| late())??;
+            Ok(TokioIo::new(Box::new(Listening { socket, heard: Some(heard) }) as Box<dyn Socket>))
         })
     }
 }
@@ -151,6 +155,38 @@ impl AsyncWrite for Encrypted {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+/// Says when the other side has said something. A kernel completes connections for a program that hangs, and it is no more than
+/// that until HTTP/2's own first words have come (FB-32).
+struct Listening {
+    socket: Box<dyn Socket>,
+    heard: Option<Arc<Notify>>,
+}
+
+impl AsyncRead for Listening {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let read = ready!(Pin::new(&mut this.socket).poll_read(cx, buffer));
+        if let Some(heard) = this.heard.take() {
+            heard.notify_one();
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl AsyncWrite for Listening {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().socket).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)
     }
 }
 
