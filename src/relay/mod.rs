@@ -3,6 +3,7 @@
 //! An owner never waits for a client. It applies what sources say and what sessions want, publishes, and wakes whom it concerns.
 
 mod clock;
+mod health;
 mod link;
 mod links;
 mod loads;

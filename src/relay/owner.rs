@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::clock::Clock;
+use super::health::Findings;
 use super::link::{LinkEvent, LinkReport, SharedConnector};
 use super::links::Links;
 use super::published::Published;
@@ -36,6 +37,7 @@ pub(super) struct Owner {
     pub sources: Sources,
     /// By their place in the plan.
     pub connectors: Arc<[SharedConnector]>,
+    pub findings: Findings,
     /// How the ladders stood when that was last told.
     pub standings: BTreeMap<Authority, Standing>,
     pub published: Arc<Published>,
@@ -182,10 +184,12 @@ impl Owner {
         let batches = self.sources.on_time(&self.unit, now);
         self.apply(batches, now);
         self.unit.on_time(now);
+        self.sources.on_hearsay(|server| self.findings.health().is_unreachable(server));
         for change in self.unit.take_upstream_changes() {
             self.sources.want(change, &self.unit, now);
         }
         self.sources.rest(&self.unit, now);
+        self.findings.replace(self.sources.findings());
         self.note_moves();
         self.unit.on_source(!self.sources.is_down(), self.sources.repeats());
         self.links.follow(&mut self.sources, &self.connectors);

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::clock::Clock;
+use super::health::{Findings, Health};
 use super::link::SharedConnector;
 use super::links::Links;
 use super::owner::{Command, Owner};
@@ -33,6 +34,7 @@ pub struct Views {
     plan: Arc<Plan>,
     authorities: Authorities,
     connectors: Arc<[SharedConnector]>,
+    health: Arc<Health>,
     store: Arc<Mutex<BodyStore>>,
     clock: Clock,
     most: usize,
@@ -97,6 +99,7 @@ impl Views {
             table: Arc::new(table),
             limits: Arc::new(limits),
             authorities: Arc::new(plan.authorities.keys().cloned().collect()),
+            health: Arc::new(Health::of(plan.servers.len())),
             plan: Arc::new(plan),
             connectors: connectors.into(),
             store: Arc::default(),
@@ -215,6 +218,7 @@ impl Views {
             unit: Unit::new(table.clone(), limits.clone()),
             sources: Sources::new(self.plan.clone(), key.upstream_node(), table, limits),
             connectors: self.connectors.clone(),
+            findings: Findings::none(self.health.clone()),
             standings: Default::default(),
             published: published.clone(),
             store: self.store.clone(),

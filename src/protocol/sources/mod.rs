@@ -53,8 +53,23 @@ pub struct Sources {
 struct Server {
     /// None while no ladder has it open.
     upstream: Option<Upstream>,
-    /// Its last attempt failed before anything was heard (FB-2).
-    unreachable: bool,
+    finding: Option<Finding>,
+    /// Others that have it open find it out of reach (FB-20).
+    unreachable_to_others: bool,
+}
+
+/// What was found of a server since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finding {
+    Answered,
+    /// The last attempt failed before anything was heard (FB-2).
+    Unreachable,
+}
+
+impl Server {
+    fn is_unreachable(&self) -> bool {
+        self.finding.map_or(self.unreachable_to_others, |finding| finding == Finding::Unreachable)
+    }
 }
 
 /// One ladder, for reports.
@@ -72,6 +87,18 @@ impl Sources {
     pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         let servers = plan.servers.iter().map(|_| Server::default()).collect();
         Self { plan, node, servers, ladders: BTreeMap::new(), dropped: false, table, limits }
+    }
+
+    /// What other views have found of the servers, for those that this one has not tried yet (FB-20, row 22).
+    pub fn on_hearsay(&mut self, unreachable: impl Fn(usize) -> bool) {
+        for (at, server) in self.servers.iter_mut().enumerate() {
+            server.unreachable_to_others = unreachable(at);
+        }
+    }
+
+    /// What this view has found of each server, by its place in the plan.
+    pub fn findings(&self) -> impl Iterator<Item = Option<Finding>> {
+        self.servers.iter().map(|server| server.finding)
     }
 
     /// Takes over a change of interest. A name of an authority that is not in the plan is nobody's (BOOT-16).
@@ -131,7 +158,7 @@ impl Sources {
             return Vec::new(); // of an earlier opening
         }
         let mut facts = stream.on_response(epoch, response, store, now);
-        self.servers[id.server].unreachable = false;
+        self.servers[id.server].finding = Some(Finding::Answered);
         let usable = facts.iter().any(|fact| matches!(fact, Fact::Set { .. } | Fact::Whole { .. }));
         if self.on_answer(id.server, usable, unit, now) {
             let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
@@ -156,7 +183,7 @@ impl Sources {
         };
         let batches = self.counting(id.server, facts);
         if !answered && alone {
-            self.servers[id.server].unreachable = true;
+            self.servers[id.server].finding = Some(Finding::Unreachable);
             for (authority, rung) in self.users(id.server) {
                 self.step(&authority, unit, None, |ladder, around| ladder.on_unreachable(rung, around, now));
             }
@@ -301,7 +328,7 @@ impl Sources {
     ) {
         let plan = self.plan.clone();
         let Some(servers) = plan.authority(authority).map(|plan| plan.servers.as_slice()) else { return };
-        let unreachable = servers.iter().map(|server| self.servers[*server].unreachable).collect();
+        let unreachable = servers.iter().map(|server| self.servers[*server].is_unreachable()).collect();
         let moves = event(self.ladder(authority), &Around { authority, unreachable, uncached, unit });
         for step in moves {
             match step {
@@ -335,7 +362,8 @@ impl Sources {
                 upstream.want(InterestChange { kind: kind.clone(), wanted, on: false }, false);
             }
         } else {
-            self.servers[server] = Server::default();
+            self.servers[server].upstream = None;
+            self.servers[server].finding = None;
         }
     }
 }
