@@ -51,7 +51,7 @@ fn give(mut plane: Plane, content: &'static str) -> Serving {
     Serving { stop, task }
 }
 
-async fn relay_over(upstream: &str) -> Relay {
+pub(super) async fn relay_over(upstream: &str) -> Relay {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
          views: {{key: [cluster]}}\n"
@@ -60,7 +60,7 @@ async fn relay_over(upstream: &str) -> Relay {
     run(App::bind(config).await.unwrap(), std::future::pending())
 }
 
-async fn content_of(client: &mut Client) -> Vec<String> {
+pub(super) async fn content_of(client: &mut Client) -> Vec<String> {
     let Client::Delta(_, responses) = client else { unreachable!() };
     let response = tokio::time::timeout(super::client::PATIENCE, responses.message()).await.unwrap().unwrap().unwrap();
     let last = |resource: Resource| {
@@ -70,7 +70,7 @@ async fn content_of(client: &mut Client) -> Vec<String> {
     response.resources.into_iter().map(last).collect()
 }
 
-async fn standing(relay: &Relay, wanted: &str) {
+pub(super) async fn standing(relay: &Relay, wanted: &str) {
     let start = tokio::time::Instant::now();
     loop {
         let report = get(relay.admin, "/upstreams").await;

@@ -7,12 +7,15 @@ mod content;
 mod differential;
 mod driver;
 mod failover;
+mod flock;
+mod ladder;
 mod load_plane;
 mod loads;
 #[path = "../model/origin.rs"]
 #[allow(dead_code)] // the model also looks at what a response meant and asks for repetitions
 mod origin;
 mod plane;
+mod scripts;
 mod services;
 mod silence;
 mod tls;

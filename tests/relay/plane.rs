@@ -29,6 +29,15 @@ pub struct Plane {
     server: JoinHandle<()>,
 }
 
+/// The variants that are served, and with what others are refused.
+#[derive(Clone, Copy)]
+struct Speaks {
+    variants: &'static [Variant],
+    refusal: u16,
+}
+
+const UNIMPLEMENTED: u16 = 12;
+
 pub struct Stream {
     pub variant: Variant,
     pub requests: mpsc::UnboundedReceiver<Request>,
@@ -42,15 +51,21 @@ impl Plane {
     }
 
     pub async fn start_at(address: SocketAddr, speaks: &'static [Variant]) -> Self {
-        Self::listen(address, None, speaks).await
+        Self::listen(address, None, Speaks { variants: speaks, refusal: UNIMPLEMENTED }).await
+    }
+
+    /// Ends every stream with this status, before any word.
+    pub async fn refusing_at(address: SocketAddr, status: u16) -> Self {
+        Self::listen(address, None, Speaks { variants: &[], refusal: status }).await
     }
 
     pub async fn start_with_tls(tls: rustls::ServerConfig) -> Self {
         let tls = TlsAcceptor::from(Arc::new(tls));
-        Self::listen("127.0.0.1:0".parse().unwrap(), Some(tls), &[Variant::Sotw, Variant::Delta]).await
+        let speaks = Speaks { variants: &[Variant::Sotw, Variant::Delta], refusal: UNIMPLEMENTED };
+        Self::listen("127.0.0.1:0".parse().unwrap(), Some(tls), speaks).await
     }
 
-    async fn listen(address: SocketAddr, tls: Option<TlsAcceptor>, speaks: &'static [Variant]) -> Self {
+    async fn listen(address: SocketAddr, tls: Option<TlsAcceptor>, speaks: Speaks) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (accepted, streams) = mpsc::unbounded_channel();
@@ -85,7 +100,7 @@ async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     accepted: Arc<mpsc::UnboundedSender<Stream>>,
-    speaks: &'static [Variant],
+    speaks: Speaks,
 ) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -113,15 +128,15 @@ type Body = Either<
     Empty<Bytes>,
 >;
 
-fn open(call: Call<Incoming>, accepted: &mpsc::UnboundedSender<Stream>, speaks: &[Variant]) -> Reply<Body> {
+fn open(call: Call<Incoming>, accepted: &mpsc::UnboundedSender<Stream>, speaks: Speaks) -> Reply<Body> {
     let variant = match call.uri().path().rsplit('/').next() {
         Some("StreamAggregatedResources") => Some(Variant::Sotw),
         Some("DeltaAggregatedResources") => Some(Variant::Delta),
         _ => None,
     };
     let grpc = || Reply::builder().header("content-type", "application/grpc");
-    let Some(variant) = variant.filter(|variant| speaks.contains(variant)) else {
-        return grpc().header("grpc-status", "12").body(Either::Right(Empty::new())).unwrap();
+    let Some(variant) = variant.filter(|variant| speaks.variants.contains(variant)) else {
+        return grpc().header("grpc-status", speaks.refusal).body(Either::Right(Empty::new())).unwrap();
     };
     let (responses, out) = mpsc::unbounded_channel();
     let (seen, requests) = mpsc::unbounded_channel();

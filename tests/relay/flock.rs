@@ -1,0 +1,152 @@
+//! Many clients at once, each on a connection of its own, whose DATA frames are counted as they come off the wire.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::Request as Call;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
+use weir::protocol::session::Variant;
+
+use crate::client::{PATIENCE, node};
+
+/// Clients that acknowledge whatever they are sent.
+pub struct Flock {
+    size: usize,
+    counts: Arc<Counts>,
+    _clients: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Counts {
+    frames: AtomicUsize,
+    messages: AtomicUsize,
+    resources: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+impl Flock {
+    /// So many delta clients and as many SotW ones, once each has what it asked for.
+    pub async fn gather(relay: SocketAddr, each: usize, url: &'static str, names: &[&str]) -> Self {
+        let counts = Arc::new(Counts::default());
+        let mut clients = JoinSet::new();
+        for number in 0..2 * each {
+            let variant = [Variant::Delta, Variant::Sotw][number % 2];
+            let names = names.iter().map(ToString::to_string).collect();
+            clients.spawn(client(relay, variant, url, names, counts.clone()));
+        }
+        let flock = Self { size: 2 * each, counts, _clients: clients };
+        let (has, due) = (|| flock.counts.resources.load(Ordering::SeqCst), 2 * each * names.len());
+        let all = async {
+            while has() < due {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        assert!(tokio::time::timeout(PATIENCE, all).await.is_ok(), "sent {} of {due} resources", has());
+        flock
+    }
+
+    /// DATA frames and messages that they were sent.
+    pub fn heard(&self) -> (usize, usize) {
+        assert_eq!(self.counts.ended.load(Ordering::SeqCst), 0, "streams have ended");
+        (self.counts.frames.load(Ordering::SeqCst), self.counts.messages.load(Ordering::SeqCst))
+    }
+
+    /// One message has reached each of them since then, and nothing else has: what was sent before it is counted too.
+    pub async fn hears_once_since(&self, before: (usize, usize)) {
+        let all = async {
+            while self.heard().1 < before.1 + self.size {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let late = tokio::time::timeout(PATIENCE, all).await.is_err();
+        assert!(!late, "{} of {} have heard something", self.heard().1 - before.1, self.size);
+        assert_eq!(self.heard().1 - before.1, self.size, "one message for each");
+    }
+}
+
+type Body = StreamBody<Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, hyper::Error>> + Send>>>;
+
+async fn client(relay: SocketAddr, variant: Variant, url: &'static str, names: Vec<String>, counts: Arc<Counts>) {
+    let socket = tokio::net::TcpStream::connect(relay).await.unwrap();
+    let (mut sender, connection) =
+        http2::handshake::<_, _, Body>(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
+    tokio::spawn(connection);
+    let (requests, out) = mpsc::unbounded_channel();
+    let out: Pin<Box<dyn tokio_stream::Stream<Item = _> + Send>> =
+        Box::pin(UnboundedReceiverStream::new(out).map(|bytes| Ok(Frame::data(bytes))));
+    let method = if variant == Variant::Sotw { "StreamAggregatedResources" } else { "DeltaAggregatedResources" };
+    let path = format!("http://relay/envoy.service.discovery.v3.AggregatedDiscoveryService/{method}");
+    let call = Call::post(path).header("content-type", "application/grpc");
+    requests.send(asking(variant, url, &names, true, "", "")).unwrap();
+    let response = sender.send_request(call.body(StreamBody::new(out)).unwrap()).await.unwrap();
+    let (mut body, mut buffer) = (response.into_body(), BytesMut::new());
+    while let Some(Ok(frame)) = body.frame().await {
+        let Ok(data) = frame.into_data() else { break };
+        counts.frames.fetch_add(1, Ordering::SeqCst);
+        buffer.extend_from_slice(&data);
+        while let Some(message) = unframed(&mut buffer) {
+            let (resources, nonce, version) = match variant {
+                Variant::Sotw => {
+                    let response = DiscoveryResponse::decode(message).unwrap();
+                    (response.resources.len(), response.nonce, response.version_info)
+                }
+                Variant::Delta => {
+                    let response = DeltaDiscoveryResponse::decode(message).unwrap();
+                    (response.resources.len(), response.nonce, String::new())
+                }
+            };
+            requests.send(asking(variant, url, &names, false, &nonce, &version)).unwrap();
+            counts.messages.fetch_add(1, Ordering::SeqCst);
+            counts.resources.fetch_add(resources, Ordering::SeqCst);
+        }
+    }
+    counts.ended.fetch_add(1, Ordering::SeqCst);
+}
+
+/// The first request, or an ACK.
+fn asking(variant: Variant, url: &str, names: &[String], first: bool, nonce: &str, version: &str) -> Bytes {
+    let node = first.then(|| node("web")).flatten();
+    let (type_url, response_nonce) = (url.to_owned(), nonce.to_owned());
+    let message = match variant {
+        Variant::Sotw => {
+            let (resource_names, version_info) = (names.to_vec(), version.to_owned());
+            let request =
+                DiscoveryRequest { node, type_url, resource_names, version_info, response_nonce, ..Default::default() };
+            request.encode_to_vec()
+        }
+        Variant::Delta => {
+            let resource_names_subscribe = if first { names.to_vec() } else { Vec::new() };
+            let request = DeltaDiscoveryRequest {
+                node,
+                type_url,
+                resource_names_subscribe,
+                response_nonce,
+                ..Default::default()
+            };
+            request.encode_to_vec()
+        }
+    };
+    let mut frame = BytesMut::with_capacity(message.len() + 5);
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(message.len()).unwrap());
+    frame.extend_from_slice(&message);
+    frame.freeze()
+}
+
+fn unframed(buffer: &mut BytesMut) -> Option<Bytes> {
+    let length = u32::from_be_bytes(buffer.get(1..5)?.try_into().unwrap()) as usize;
+    (buffer.len() >= 5 + length).then(|| buffer.split_to(5 + length).freeze().slice(5..))
+}

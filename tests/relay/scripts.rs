@@ -1,0 +1,263 @@
+//! A control plane that behaves as it is told to, and can be told otherwise at any time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
+use weir::proto::{Any, Request, Response};
+use weir::protocol::session::Variant;
+
+use crate::client::PATIENCE;
+use crate::plane::{Plane, Stream};
+use crate::{BOTH, CDS, cluster};
+
+/// What it does with the streams that are open, and with those that come.
+#[derive(Clone, PartialEq)]
+pub enum Way {
+    /// Gives whatever is asked for by name, with this content.
+    Gives(&'static str),
+    /// Gives these alone, and these all where everything is asked for.
+    GivesOnly(&'static [(&'static str, &'static str)]),
+    /// Takes requests, and says nothing but that it is there.
+    Mute,
+    /// Ends a stream when it is asked for something.
+    EndsUnheard,
+    /// Gives these, and ends the stream behind its first response.
+    EndsAfterOne(&'static [(&'static str, &'static str)]),
+}
+
+/// How a server can be out of reach.
+#[derive(Debug, Clone, Copy)]
+pub enum Outage {
+    Refuses,
+    /// The kernel completes connections, and nobody is there.
+    Hangs,
+    /// Says something that is not HTTP/2, and closes.
+    Babbles,
+    Rejects(u16),
+    EndsUnheard,
+}
+
+pub struct Server {
+    pub address: SocketAddr,
+    way: watch::Sender<Way>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// What came from the relay.
+#[derive(Debug, Default, Clone)]
+pub struct Seen {
+    /// Streams that were opened, and that are.
+    pub opened: usize,
+    pub open: usize,
+    /// Names that were asked for on the newest stream.
+    pub asked: BTreeSet<String>,
+}
+
+pub async fn any_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+impl Server {
+    pub async fn start(way: Way) -> Self {
+        Self::start_at("127.0.0.1:0".parse().unwrap(), way).await
+    }
+
+    pub async fn start_at(address: SocketAddr, way: Way) -> Self {
+        let mut plane = Plane::start_at(address, &BOTH).await;
+        let address = plane.address;
+        let (way, ways) = watch::channel(way);
+        let (stop, mut stopped) = oneshot::channel();
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let log = seen.clone();
+        let task = tokio::spawn(async move {
+            let mut streams = JoinSet::new();
+            loop {
+                tokio::select! {
+                    stream = plane.streams.recv() => drop(streams.spawn(serve(stream.unwrap(), ways.clone(), log.clone()))),
+                    _ = &mut stopped => break,
+                }
+            }
+            plane.kill().await;
+        });
+        Self { address, way, stop, task, seen }
+    }
+
+    /// From now on, and on the streams that are open.
+    pub fn turn(&self, way: Way) {
+        self.way.send_replace(way);
+    }
+
+    pub fn seen(&self) -> Seen {
+        self.seen.lock().unwrap().clone()
+    }
+
+    pub async fn sees(&self, what: &str, holds: impl Fn(&Seen) -> bool) {
+        let wait = async {
+            while !holds(&self.seen()) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "{what}: {:?}", self.seen());
+    }
+
+    /// Closes the listener and every connection.
+    pub async fn kill(self) -> SocketAddr {
+        drop(self.stop);
+        self.task.await.unwrap();
+        self.address
+    }
+}
+
+/// Somebody at an address who is of no use, until this is dropped.
+pub struct Nobody {
+    task: Option<JoinHandle<()>>,
+    _listener: Option<TcpListener>,
+    plane: Option<Plane>,
+    server: Option<Server>,
+}
+
+impl Nobody {
+    pub async fn at(address: SocketAddr, outage: Outage) -> Self {
+        let mut nobody = Self { task: None, _listener: None, plane: None, server: None };
+        match outage {
+            Outage::Refuses => {}
+            Outage::Hangs => nobody._listener = Some(TcpListener::bind(address).await.unwrap()),
+            Outage::Babbles => {
+                let listener = TcpListener::bind(address).await.unwrap();
+                nobody.task = Some(tokio::spawn(async move {
+                    loop {
+                        let (mut socket, _) = listener.accept().await.unwrap();
+                        let words = b"SSH-2.0-nobody\r\n";
+                        let _ = tokio::io::AsyncWriteExt::write_all(&mut socket, words).await; // the relay may be gone
+                    }
+                }));
+            }
+            Outage::Rejects(status) => nobody.plane = Some(Plane::refusing_at(address, status).await),
+            Outage::EndsUnheard => nobody.server = Some(Server::start_at(address, Way::EndsUnheard).await),
+        }
+        nobody
+    }
+
+    pub async fn go(mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+            let _ = task.await;
+        }
+        if let Some(plane) = self.plane.take() {
+            plane.kill().await;
+        }
+        if let Some(server) = self.server.take() {
+            server.kill().await;
+        }
+    }
+}
+
+async fn serve(mut stream: Stream, mut ways: watch::Receiver<Way>, seen: Arc<Mutex<Seen>>) {
+    let mut asked: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    {
+        let mut seen = seen.lock().unwrap();
+        seen.opened += 1;
+        seen.open += 1;
+        seen.asked.clear();
+    }
+    let mut nonce = 0;
+    loop {
+        let way = ways.borrow_and_update().clone();
+        let (url, fresh) = tokio::select! {
+            request = stream.requests.recv() => match request {
+                Some(request) => (request.type_url().to_owned(), names_of(&request)),
+                None => break,
+            },
+            changed = ways.changed() => {
+                if changed.is_err() {
+                    break;
+                }
+                let way = ways.borrow().clone();
+                if way == Way::EndsUnheard {
+                    break;
+                }
+                for (url, names) in &asked {
+                    nonce += 1;
+                    answer(&stream, &way, url, names, nonce);
+                }
+                continue;
+            }
+        };
+        let known = asked.entry(url.clone()).or_default();
+        let Some(fresh) = fresh.filter(|names| stream.variant == Variant::Delta || !names.is_subset(known)) else {
+            continue; // an answer
+        };
+        seen.lock().unwrap().asked.extend(fresh.iter().cloned());
+        known.extend(fresh.iter().cloned());
+        nonce += 1;
+        match &way {
+            Way::EndsUnheard => break,
+            Way::EndsAfterOne(content) => {
+                answer(&stream, &Way::GivesOnly(content), &url, &fresh, nonce);
+                tokio::time::sleep(Duration::from_millis(20)).await; // the end must not overtake the response
+                break;
+            }
+            way => answer(&stream, way, &url, if stream.variant == Variant::Sotw { known } else { &fresh }, nonce),
+        }
+    }
+    seen.lock().unwrap().open -= 1;
+}
+
+/// What a request asks for, `*` for everything, unless it only answers.
+fn names_of(request: &Request) -> Option<BTreeSet<String>> {
+    let names = |names: &[String], first: bool| match names {
+        [] if first => Some(BTreeSet::from(["*".to_owned()])),
+        [] => None,
+        names => Some(names.iter().cloned().collect()),
+    };
+    match request {
+        Request::Sotw(request) => names(&request.resource_names, request.response_nonce.is_empty()),
+        Request::Delta(request) => {
+            let none = request.resource_names_unsubscribe.is_empty() && request.response_nonce.is_empty();
+            names(&request.resource_names_subscribe, none)
+        }
+    }
+}
+
+fn answer(stream: &Stream, way: &Way, url: &str, names: &BTreeSet<String>, nonce: usize) {
+    let content: Vec<(String, &str)> = match way {
+        Way::Gives(content) => names.iter().filter(|name| *name != "*").map(|name| (name.clone(), *content)).collect(),
+        Way::GivesOnly(content) => {
+            let asked = content.iter().filter(|(name, _)| names.contains("*") || names.contains(*name));
+            asked.map(|(name, content)| (name.to_string(), *content)).collect()
+        }
+        _ => return,
+    };
+    if content.is_empty() && url != CDS {
+        return;
+    }
+    let any = |name: &str, content: &str| Any { type_url: url.to_owned(), ..cluster(name, content) };
+    let (type_url, nonce) = (url.to_owned(), nonce.to_string());
+    stream.respond(&match stream.variant {
+        Variant::Sotw => Response::Sotw(DiscoveryResponse {
+            version_info: nonce.clone(),
+            resources: content.iter().map(|(name, content)| any(name, content)).collect(),
+            type_url,
+            nonce,
+            ..Default::default()
+        }),
+        Variant::Delta => {
+            let wrapped = content.iter().map(|(name, content)| Resource {
+                name: name.clone(),
+                version: content.to_string(),
+                resource: Some(any(name, content)),
+                ..Default::default()
+            });
+            let resources = wrapped.collect();
+            Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() })
+        }
+    });
+}
