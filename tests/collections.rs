@@ -58,7 +58,7 @@ struct World {
     up: Option<(Epoch, BTreeSet<String>)>,
     /// Globs that are still owed a first answer on this stream.
     unanswered: BTreeSet<String>,
-    /// What the relay was told, and at which ticks it had been told of no such name.
+    /// What the relay was told, and when a name last did not exist, or the relay was told so.
     told: BTreeMap<String, u32>,
     absent: BTreeMap<String, usize>,
 }
@@ -73,10 +73,10 @@ struct Peer {
 
 impl World {
     fn new(seed: u64, faults: Faults) -> Self {
-        let (table, limits) = (
-            Arc::new(TypeTable::new()),
-            Arc::new(Limits { faults, linger: Duration::from_secs(2), ..Limits::default() }),
-        );
+        let table = Arc::new(TypeTable::new());
+        // This control plane may be slow to answer for a name.
+        let resource_timer = Duration::from_secs(10_000);
+        let limits = Arc::new(Limits { faults, linger: Duration::from_secs(2), resource_timer, ..Limits::default() });
         let mut plan = Plan::single(Variant::Delta, Default::default());
         plan.authorities.insert("x".into(), AuthorityPlan { servers: vec![0], rule: Rule::default() });
         Self {
@@ -165,19 +165,26 @@ impl World {
         );
     }
 
-    /// A new stream of a client that wants, and holds, what it did before.
+    /// New streams of one client or of all, which want, and mostly hold, what they did before.
     fn come_back(&mut self) {
-        let id = self.client();
-        let mut peer = self.clients.remove(&id).unwrap();
-        peer.session.close();
-        for change in peer.session.take_interest() {
-            self.unit.change_interest(id, change, self.now);
+        let one = self.client();
+        let all = self.below(3) == 0;
+        let mut away = Vec::new();
+        for (id, mut peer) in self.clients.extract_if(.., |id, _| all || *id == one).collect::<Vec<_>>() {
+            peer.session.close();
+            for change in peer.session.take_interest() {
+                self.unit.change_interest(id, change, self.now);
+            }
+            away.push(peer);
         }
-        let short_of_memory = self.below(4) == 0;
-        if short_of_memory {
-            peer.holds.clear();
+        if self.below(2) == 0 {
+            self.now = self.now + Duration::from_secs(10); // longer than anything lingers
+            self.settle();
         }
-        self.arrive(peer.wanted, peer.holds);
+        for peer in away {
+            let forgetful = self.below(4) == 0;
+            self.arrive(peer.wanted, if forgetful { BTreeMap::new() } else { peer.holds });
+        }
     }
 
     fn arrive(&mut self, wanted: BTreeSet<String>, holds: BTreeMap<String, (String, usize)>) {
@@ -236,7 +243,7 @@ impl World {
         self.settle();
         self.carry();
         for name in names() {
-            if !self.told.contains_key(&name) {
+            if !self.truth.contains_key(&name) {
                 self.absent.insert(name, self.tick);
             }
         }
@@ -283,6 +290,8 @@ impl World {
     /// The control plane says what is new, all of it or a piece.
     fn answer(&mut self, all: bool) {
         let Some((epoch, subscribed)) = self.up.clone() else { return };
+        // What a collection has when it is asked for comes together: a set that is quiet for long counts as whole.
+        let all = all || self.unanswered.iter().any(|name| name.ends_with('*'));
         self.told.retain(|name, _| subscribed.iter().any(|wanted| covers(wanted, name)));
         let mut response = DeltaDiscoveryResponse { type_url: RDS.into(), nonce: "n".into(), ..Default::default() };
         for name in names() {
@@ -298,6 +307,7 @@ impl World {
                 }
                 (None, told) if told.is_some() || self.unanswered.contains(&name) => {
                     response.removed_resources.push(name.clone());
+                    self.absent.insert(name.clone(), self.tick);
                     self.told.remove(&name);
                     self.unanswered.remove(&name);
                 }

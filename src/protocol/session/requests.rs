@@ -186,8 +186,8 @@ impl Session {
         for name in &off.names {
             let unsubscribed = changes.unsubscribe(subscription, name);
             if unsubscribed && (subscription.star.is_some() || subscription.names.contains_key(name)) {
-                // It stays visible through `*`, or goes: the client is told which (DELTA-24).
-                subscription.owed.insert(name.clone(), Owed::asked());
+                // It stays visible through `*` or a glob, or goes: the client is told which (DELTA-24).
+                subscription.owed.entry(name.clone()).or_default().asked = true;
             }
         }
         if kind.info().empty_first == EmptyFirst::UnderRoutes {
@@ -274,9 +274,10 @@ impl Changes<'_> {
         }
         let Some(told) = subscription.drop_name(name) else { return false };
         subscription.leave_collection(name);
-        if subscription.collection(name).is_some() {
+        if told.may_hold() && subscription.collection(name).is_some() {
             subscription.sum = subscription.sum.plus(told.holds);
             subscription.names.insert(name.clone(), Told { member: true, ..told });
+            subscription.owed.insert(name.clone(), Owed::default().with_change(Seq::ZERO)); // it may be none any more
         }
         self.note(Wanted::Name(name.clone()), false);
         true
