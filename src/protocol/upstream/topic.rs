@@ -328,7 +328,7 @@ impl Topic {
         if !first && !ripe && self.owed.is_empty() {
             return None;
         }
-        if !self.opened && !(self.is_wanted() && askable) {
+        if !(self.opened || askable && self.is_wanted()) {
             self.changed = false; // wanted and dropped again before a word was said
             return None;
         }
