@@ -76,3 +76,40 @@ fn regenerate() {
     packed.write_all(&fresh()).expect("written");
     packed.finish().expect("written");
 }
+
+#[test]
+fn what_clients_of_xds_meet_has_a_descriptor() {
+    let transcoder = weir::transcode::Transcoder::envoy();
+    for name in [
+        "envoy.config.endpoint.v3.LbEndpointCollection",
+        "envoy.config.listener.v3.ListenerCollection",
+        "envoy.config.cluster.v3.ClusterCollection",
+        "xds.core.v3.ResourceLocator",
+        "xds.core.v3.ResourceName",
+        "xds.core.v3.Resource",
+        "xds.core.v3.CollectionEntry",
+        "xds.type.v3.TypedStruct",
+        "udpa.type.v1.TypedStruct",
+        "xds.type.matcher.v3.Matcher",
+        "xds.type.matcher.v3.CelMatcher",
+        "xds.type.matcher.v3.IPMatcher",
+        "xds.type.matcher.v3.ServerNameMatcher",
+        "xds.type.matcher.v3.HttpAttributesCelMatchInput",
+        "xds.type.matcher.v3.Int64RangeMatcher",
+        "envoy.service.discovery.v3.DiscoveryRequest",
+        "envoy.service.discovery.v3.DiscoveryResponse",
+        "envoy.service.discovery.v3.DeltaDiscoveryRequest",
+        "envoy.service.discovery.v3.DeltaDiscoveryResponse",
+        "envoy.service.discovery.v3.Resource",
+        "envoy.service.runtime.v3.Runtime",
+        "envoy.extensions.transport_sockets.tls.v3.Secret",
+        "envoy.config.route.v3.ScopedRouteConfiguration",
+        "envoy.config.route.v3.VirtualHost",
+        "envoy.config.core.v3.TypedExtensionConfig",
+        "envoy.service.load_stats.v3.LoadStatsRequest",
+        "envoy.service.load_stats.v3.LoadStatsResponse",
+        "envoy.service.status.v3.ClientConfig",
+    ] {
+        assert!(transcoder.knows(name), "{name}");
+    }
+}

@@ -36,8 +36,8 @@ impl fmt::Display for Place {
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TranscodeError {
-    #[error("{}there is no descriptor of {type_name}", context(message, at, None))]
-    UnknownType { message: String, type_name: String, at: Place },
+    #[error("{}there is no descriptor of {type_name}", context(message, at, *line))]
+    UnknownType { message: String, type_name: String, at: Place, line: Option<u64> },
     #[error("{}{reason}", context(message, at, *line))]
     Refused { message: String, at: Place, line: Option<u64>, reason: String },
     /// The operator's descriptors cannot be used.
@@ -49,6 +49,14 @@ impl TranscodeError {
     pub fn place(&self) -> Option<&Place> {
         match self {
             Self::UnknownType { at, .. } | Self::Refused { at, .. } => Some(at),
+            Self::Descriptors(_) => None,
+        }
+    }
+
+    /// The line of the text, where there was one and it is known.
+    pub fn line(&self) -> Option<u64> {
+        match self {
+            Self::UnknownType { line, .. } | Self::Refused { line, .. } => *line,
             Self::Descriptors(_) => None,
         }
     }
@@ -109,10 +117,10 @@ impl Problem {
 
     pub fn of(mut self, message: &str) -> TranscodeError {
         self.steps.reverse();
-        let (message, at) = (message.to_owned(), Place(self.steps));
+        let (message, at, line) = (message.to_owned(), Place(self.steps), self.line);
         match self.kind {
-            ProblemKind::UnknownType(type_name) => TranscodeError::UnknownType { message, type_name, at },
-            ProblemKind::Refused(reason) => TranscodeError::Refused { message, at, line: self.line, reason },
+            ProblemKind::UnknownType(type_name) => TranscodeError::UnknownType { message, type_name, at, line },
+            ProblemKind::Refused(reason) => TranscodeError::Refused { message, at, line, reason },
         }
     }
 }

@@ -3,11 +3,18 @@
 //!
 //! What a type's descriptor does not have is kept in bytes, and cannot be shown in JSON.
 
+pub mod document;
+pub mod yaml;
+
 mod descriptors;
 mod encode;
 mod error;
 mod from_json;
+mod from_text;
+mod locate;
 mod to_json;
+mod to_text;
+mod tree;
 mod words;
 
 use std::collections::HashSet;
@@ -20,6 +27,8 @@ use self::encode::Encoder;
 use self::error::{Outcome, Problem, refuse};
 use self::from_json::FromJson;
 use self::to_json::ToJson;
+use self::to_text::ToText;
+use self::tree::Tree;
 
 pub use self::error::{Place, Step, TranscodeError};
 pub use self::to_json::{REDACTED, UNDECODED};
@@ -102,6 +111,30 @@ impl Transcoder {
         read().map(Bytes::from).map_err(|problem| problem.of(message))
     }
 
+    /// The JSON form as YAML.
+    pub fn to_yaml(&self, message: &str, bytes: &[u8], unknown: UnknownAny) -> Result<String, TranscodeError> {
+        let json = self.to_json(message, bytes, unknown)?;
+        yaml::write(&json).map_err(|error| Problem::new(error.to_string()).of(message))
+    }
+
+    /// Fields without descriptor stand in it as comments.
+    pub fn to_text(&self, message: &str, bytes: &[u8], unknown: UnknownAny) -> Result<String, TranscodeError> {
+        let write = || {
+            let mut text = ToText { pool: &self.pool, unknown, out: String::new(), indent: 0 };
+            text.message(&self.read(message, bytes)?, 0)?;
+            Ok(text.out)
+        };
+        write().map_err(|problem: Problem| problem.of(message))
+    }
+
+    pub fn from_text(&self, message: &str, text: &str) -> Result<Bytes, TranscodeError> {
+        let read = || {
+            let read = from_text::parse(&self.pool, self.descriptor(message)?, text)?;
+            Encoder { pool: &self.pool, anys: true }.bytes(&read, 0)
+        };
+        read().map(Bytes::from).map_err(|problem| problem.of(message))
+    }
+
     /// The bytes that the same content always has: maps sorted, also within Anys of known types; unknown fields kept.
     pub fn canonical(&self, message: &str, bytes: &[u8]) -> Result<Bytes, TranscodeError> {
         let encoded =
@@ -127,6 +160,11 @@ impl Transcoder {
     fn descriptor(&self, message: &str) -> Outcome<MessageDescriptor> {
         self.pool.get_message_by_name(message).ok_or_else(|| Problem::unknown_type(message))
     }
+}
+
+/// A JSON text. Unlike serde_json's own reading, a key that is there twice is refused.
+pub fn parse_json(text: &[u8]) -> Result<serde_json::Value, serde_json::Error> {
+    serde_json::from_slice::<Tree>(text).map(|Tree(value)| value)
 }
 
 /// The message name of a type URL.

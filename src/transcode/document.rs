@@ -1,0 +1,363 @@
+//! Files of resources: a DiscoveryResponse, a bare resource, a list of them, or a resource in its wrapper (FS-1, FS-5).
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use serde_json::{Map, Value};
+use serde_saphyr::Spanned;
+
+use super::error::{Place, Step};
+use super::from_json::kind_of;
+use super::tree::{Lined, Tree};
+use super::{ANY, Strictness, TranscodeError, Transcoder, locate, type_name, yaml};
+use crate::proto::{Any, discovery};
+use crate::xds::WRAPPER_TYPE;
+
+const RESPONSE_TYPE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
+/// More are only counted: who has so many does not read them all.
+const MAX_FAULTS: usize = 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Yaml,
+    Json,
+    /// A DiscoveryResponse in protobuf's binary form.
+    Binary,
+    /// A DiscoveryResponse in protobuf's text form.
+    Text,
+}
+
+impl Format {
+    pub fn of_path(path: &Path) -> Option<Self> {
+        Some(match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "yaml" | "yml" => Self::Yaml,
+            "json" => Self::Json,
+            "pb" => Self::Binary,
+            "pb_text" | "textproto" => Self::Text,
+            _ => return None,
+        })
+    }
+}
+
+/// One resource of a file, and what its wrapper said beside it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileResource {
+    pub type_url: String,
+    /// The wrapper's. A bare resource has its name in its body, and nowhere else.
+    pub name: Option<String>,
+    /// The wrapper's, or else that of the response around it.
+    pub version: Option<String>,
+    pub ttl: Option<Duration>,
+    pub aliases: Vec<String>,
+    /// Encoded `envoy.config.core.v3.Metadata`.
+    pub metadata: Option<Bytes>,
+    /// Encoded `DynamicParameterConstraints`.
+    pub constraints: Option<Bytes>,
+    pub do_not_cache: bool,
+    pub body: Bytes,
+    /// Where it begins in a YAML or JSON file.
+    pub line: Option<u64>,
+}
+
+impl FileResource {
+    /// As a delta server would send it.
+    pub fn into_wrapper(self) -> discovery::Resource {
+        let resource_name = self.constraints.map(|constraints| discovery::ResourceName {
+            name: self.name.clone().unwrap_or_default(),
+            dynamic_parameter_constraints: Some(constraints),
+        });
+        discovery::Resource {
+            version: self.version.unwrap_or_default(),
+            resource: Some(Any { type_url: self.type_url, value: self.body }),
+            name: self.name.unwrap_or_default(),
+            aliases: self.aliases,
+            ttl: self.ttl.and_then(|ttl| prost_types::Duration::try_from(ttl).ok()),
+            cache_control: self.do_not_cache.then_some(discovery::resource::CacheControl { do_not_cache: true }),
+            resource_name,
+            metadata: self.metadata,
+        }
+    }
+}
+
+/// All that is wrong with a file.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub struct DocumentError {
+    pub faults: Vec<DocumentFault>,
+    /// Further ones, which are not listed.
+    pub more: usize,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct DocumentFault {
+    pub line: Option<u64>,
+    pub at: Place,
+    pub reason: String,
+}
+
+impl fmt::Display for DocumentError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        for (number, fault) in self.faults.iter().enumerate() {
+            write!(f, "{}{fault}", if number == 0 { "" } else { "; " })?;
+        }
+        if self.more > 0 {
+            write!(f, "; and {} more", self.more)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for DocumentFault {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        if !self.at.is_empty() {
+            write!(f, "{}: ", self.at)?;
+        }
+        f.write_str(&self.reason)
+    }
+}
+
+/// All resources of a file, or all that is wrong with it.
+pub fn read_resources(
+    transcoder: &Transcoder,
+    format: Format,
+    bytes: &[u8],
+) -> Result<Vec<FileResource>, DocumentError> {
+    let mut reader = Reader { transcoder, resources: Vec::new(), faults: Vec::new(), more: 0 };
+    match format {
+        Format::Binary => reader.response(bytes),
+        Format::Text => reader.text(bytes),
+        Format::Json => reader.json(bytes),
+        Format::Yaml => reader.yaml(bytes),
+    }
+    match reader.faults.is_empty() {
+        true => Ok(reader.resources),
+        false => Err(DocumentError { faults: reader.faults, more: reader.more }),
+    }
+}
+
+struct Reader<'t> {
+    transcoder: &'t Transcoder,
+    resources: Vec<FileResource>,
+    faults: Vec<DocumentFault>,
+    more: usize,
+}
+
+/// What a document of a file is, and where the resources in it are.
+enum Shape<'a> {
+    Response { rest: Map<String, Value>, items: &'a [Value] },
+    List(&'a [Value]),
+    Wrapper,
+    Bare,
+}
+
+impl Reader<'_> {
+    fn json(&mut self, bytes: &[u8]) {
+        let Some(text) = self.utf8(bytes) else { return };
+        if text.trim().is_empty() {
+            return self.fault(None, &[], "there is nothing in it");
+        }
+        match serde_json::from_str::<Tree>(text) {
+            Err(error) => self.fault(Some(error.line() as u64), &[], &words_of(&error)),
+            Ok(Tree(document)) => {
+                let place: &[Step] = if document.is_array() { &[] } else { &[Step::Field("resources".into())] };
+                let lines = locate::json_item_lines(text, place);
+                self.document(&document, &lines, Some(locate::json_line(text, &[])));
+                self.find_lines(0, &|place| Some(locate::json_line(text, place)));
+            }
+        }
+    }
+
+    fn yaml(&mut self, bytes: &[u8]) {
+        let Some(text) = self.utf8(bytes) else { return };
+        let documents = match yaml::documents::<Spanned<Lined>>(text) {
+            Ok(documents) => documents,
+            Err(error) => return self.fault(error.line, &[], &error.reason),
+        };
+        if documents.is_empty() {
+            return self.fault(None, &[], "there is nothing in it");
+        }
+        for (number, document) in documents.into_iter().enumerate() {
+            let known = self.faults.len();
+            let line = Some(document.referenced.line()).filter(|line| *line > 0);
+            self.document(&document.value.json, &document.value.lines, line);
+            self.find_lines(known, &|place| locate::yaml_line(text, number, place));
+        }
+    }
+
+    fn text(&mut self, bytes: &[u8]) {
+        let Some(text) = self.utf8(bytes) else { return };
+        match self.transcoder.from_text(RESPONSE_TYPE, text) {
+            Ok(bytes) => self.response(&bytes),
+            Err(error) => self.transcode_fault(error.line(), &[], &error),
+        }
+    }
+
+    /// A DiscoveryResponse in binary, as a server sends it: bodies are taken as they are.
+    fn response(&mut self, bytes: &[u8]) {
+        let response = match discovery::DiscoveryResponse::decode(bytes) {
+            Ok(response) => response,
+            Err(error) => return self.fault(None, &[], &format!("it is no binary DiscoveryResponse: {error}")),
+        };
+        for (index, any) in response.resources.into_iter().enumerate() {
+            let place = [Step::Field("resources".into()), Step::Index(index)];
+            self.resource(any, &response.type_url, &response.version_info, &place, None);
+        }
+    }
+
+    fn document(&mut self, document: &Value, lines: &[u64], line: Option<u64>) {
+        let (rest, items) = match shape_of(document) {
+            Ok(Shape::Response { rest, items }) => (rest, items),
+            Ok(Shape::List(items)) => (Map::new(), items),
+            Ok(Shape::Wrapper) => return self.wrapper(document, line),
+            Ok(Shape::Bare) => return self.item(document, "", "", &[], line),
+            Err((place, reason)) => return self.fault(None, &place, &reason),
+        };
+        let bytes = self.transcoder.from_json(RESPONSE_TYPE, &Value::Object(rest), Strictness::Strict);
+        let frame = match bytes.map(|bytes| discovery::DiscoveryResponse::decode(bytes).unwrap_or_default()) {
+            Ok(frame) => frame,
+            Err(error) => {
+                self.transcode_fault(None, &[], &error);
+                discovery::DiscoveryResponse::default()
+            }
+        };
+        for (index, item) in items.iter().enumerate() {
+            let step = Step::Index(index);
+            let place = if document.is_array() { vec![step] } else { vec![Step::Field("resources".into()), step] };
+            self.item(item, &frame.type_url, &frame.version_info, &place, lines.get(index).copied());
+        }
+    }
+
+    fn item(&mut self, item: &Value, type_url: &str, version: &str, place: &[Step], line: Option<u64>) {
+        match self.transcoder.from_json(ANY, item, Strictness::Strict) {
+            Ok(bytes) => match Any::decode(bytes) {
+                Ok(any) => self.resource(any, type_url, version, place, line),
+                Err(error) => self.fault(line, place, &error.to_string()),
+            },
+            Err(error) => self.transcode_fault(None, place, &error),
+        }
+    }
+
+    fn wrapper(&mut self, document: &Value, line: Option<u64>) {
+        match self.transcoder.from_json(WRAPPER_TYPE, document, Strictness::Strict) {
+            Ok(value) => {
+                let any = Any { type_url: format!("type.googleapis.com/{WRAPPER_TYPE}"), value };
+                self.resource(any, "", "", &[], line);
+            }
+            Err(error) => self.transcode_fault(None, &[], &error),
+        }
+    }
+
+    fn resource(&mut self, any: Any, type_url: &str, version: &str, place: &[Step], line: Option<u64>) {
+        let wrapper = match type_name(&any.type_url) {
+            WRAPPER_TYPE => match discovery::Resource::decode(any.value) {
+                Ok(wrapper) => wrapper,
+                Err(error) => return self.fault(line, place, &format!("it is no readable wrapper: {error}")),
+            },
+            _ => discovery::Resource { resource: Some(any), ..discovery::Resource::default() },
+        };
+        let resource_name = wrapper.resource_name.unwrap_or_default();
+        let Some(Any { type_url: found, value: body }) = wrapper.resource else {
+            return self.fault(line, place, "it is a wrapper with no resource in it");
+        };
+        if type_name(&found).is_empty() {
+            return self.fault(line, place, "it does not say of what type it is");
+        }
+        if !type_url.is_empty() && type_name(type_url) != type_name(&found) {
+            let reason = format!("it is a {} in a response of {}", type_name(&found), type_name(type_url));
+            return self.fault(line, place, &reason);
+        }
+        let ttl = match wrapper.ttl.map(Duration::try_from).transpose() {
+            Ok(ttl) => ttl,
+            Err(_) => return self.fault(line, place, "its ttl is negative or too long"),
+        };
+        let some = |text: String| Some(text).filter(|text| !text.is_empty());
+        self.resources.push(FileResource {
+            type_url: found,
+            name: some(wrapper.name).or_else(|| some(resource_name.name)),
+            version: some(wrapper.version).or_else(|| some(version.to_owned())),
+            ttl,
+            aliases: wrapper.aliases,
+            metadata: wrapper.metadata,
+            constraints: resource_name.dynamic_parameter_constraints,
+            do_not_cache: wrapper.cache_control.is_some_and(|control| control.do_not_cache),
+            body,
+            line,
+        });
+    }
+
+    fn utf8<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a str> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Some(text),
+            Err(error) => {
+                let line = bytes.iter().take(error.valid_up_to()).filter(|byte| **byte == b'\n').count() as u64 + 1;
+                self.fault(Some(line), &[], "it is not UTF-8");
+                None
+            }
+        }
+    }
+
+    fn transcode_fault(&mut self, line: Option<u64>, place: &[Step], error: &TranscodeError) {
+        let inner = error.place().map_or(&[][..], |place| &place.0);
+        self.fault(line, &[place, inner].concat(), &error.reason());
+    }
+
+    fn fault(&mut self, line: Option<u64>, place: &[Step], reason: &str) {
+        if self.faults.len() == MAX_FAULTS {
+            self.more += 1;
+            return;
+        }
+        self.faults.push(DocumentFault { line, at: Place(place.to_vec()), reason: reason.to_owned() });
+    }
+
+    /// Lines for those of the later faults that have none yet.
+    fn find_lines(&mut self, known: usize, line_of: &dyn Fn(&[Step]) -> Option<u64>) {
+        for fault in &mut self.faults[known..] {
+            fault.line = fault.line.or_else(|| line_of(&fault.at.0));
+        }
+    }
+}
+
+fn shape_of(document: &Value) -> Result<Shape<'_>, (Vec<Step>, String)> {
+    let fields = match document {
+        Value::Array(items) => return Ok(Shape::List(items)),
+        Value::Object(fields) => fields,
+        _ => return Err((Vec::new(), format!("it is {}, and no resource", kind_of(document)))),
+    };
+    let type_url = fields.get("@type").and_then(Value::as_str).map(type_name);
+    match type_url {
+        None if fields.contains_key("@type") => Ok(Shape::Bare),
+        None if fields.contains_key("resources") => response_of(fields),
+        None if fields.contains_key("resource") => Ok(Shape::Wrapper),
+        None => {
+            let reason = "it is none of these: a DiscoveryResponse, which has `resources`; a resource in its wrapper, which has \
+                          `resource`; a resource, which has `@type`; or a list of resources";
+            Err((Vec::new(), reason.into()))
+        }
+        Some(RESPONSE_TYPE) => response_of(fields),
+        Some(_) => Ok(Shape::Bare),
+    }
+}
+
+fn response_of(fields: &Map<String, Value>) -> Result<Shape<'_>, (Vec<Step>, String)> {
+    let items = match fields.get("resources") {
+        None | Some(Value::Null) => &[][..],
+        Some(Value::Array(items)) => items,
+        Some(other) => {
+            let reason = format!("it is {} and has to be a list", kind_of(other));
+            return Err((vec![Step::Field("resources".into())], reason));
+        }
+    };
+    let rest = fields.iter().filter(|(key, _)| !matches!(key.as_str(), "resources" | "@type"));
+    Ok(Shape::Response { rest: rest.map(|(key, value)| (key.clone(), value.clone())).collect(), items })
+}
+
+/// serde_json's words without the place, which is said apart.
+fn words_of(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.rfind(" at line ").map_or(text.as_str(), |at| &text[..at]).to_owned()
+}

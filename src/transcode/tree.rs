@@ -1,0 +1,177 @@
+//! Any JSON or YAML as a `serde_json::Value`, without what the usual way does in silence: of a key that is there twice it takes the
+//! last, and of a number that JSON does not have it makes null.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+use serde_saphyr::Spanned;
+
+use super::words;
+
+pub(super) struct Tree(pub Value);
+
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TreeVisitor).map(Self)
+    }
+}
+
+struct TreeVisitor;
+
+impl<'de> Visitor<'de> for TreeVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
+        Ok(Value::Bool(flag))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::from(number))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::from(number))
+    }
+
+    fn visit_i128<E>(self, number: i128) -> Result<Value, E> {
+        Ok(Value::from(number as f64))
+    }
+
+    fn visit_u128<E>(self, number: u128) -> Result<Value, E> {
+        Ok(Value::from(number as f64))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
+        Ok(if number.is_finite() {
+            Value::from(number)
+        } else if number.is_nan() {
+            Value::from("NaN")
+        } else {
+            Value::from(if number > 0.0 { "Infinity" } else { "-Infinity" })
+        })
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+        Ok(Value::String(text))
+    }
+
+    /// YAML's `!!binary`.
+    fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Value, E> {
+        Ok(Value::String(words::base64_of(bytes)))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(Tree(value)) = items.next_element()? {
+            values.push(value);
+        }
+        Ok(Value::Array(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut values = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            let Tree(value) = entries.next_value()?;
+            put(&mut values, key, value)?;
+        }
+        Ok(Value::Object(values))
+    }
+}
+
+fn put<E: Error>(values: &mut Map<String, Value>, key: String, value: Value) -> Result<(), E> {
+    match values.entry(key) {
+        serde_json::map::Entry::Vacant(vacant) => {
+            vacant.insert(value);
+            Ok(())
+        }
+        serde_json::map::Entry::Occupied(taken) => Err(E::custom(format!("the key {:?} is there twice", taken.key()))),
+    }
+}
+
+/// A YAML document of resources, and where they begin: the items of the list that it is, or has under `resources`.
+pub(super) struct Lined {
+    pub json: Value,
+    pub lines: Vec<u64>,
+}
+
+impl<'de> Deserialize<'de> for Lined {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(LinedVisitor)
+    }
+}
+
+struct LinedVisitor;
+
+macro_rules! leaves {
+    ($($visit:ident: $of:ty),*) => {
+        $(fn $visit<E: Error>(self, value: $of) -> Result<Lined, E> {
+            TreeVisitor.$visit(value).map(|json| Lined { json, lines: Vec::new() })
+        })*
+    };
+}
+
+impl<'de> Visitor<'de> for LinedVisitor {
+    type Value = Lined;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("resources")
+    }
+
+    leaves!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_i128: i128, visit_u128: u128, visit_f64: f64);
+    leaves!(visit_str: &str, visit_bytes: &[u8]);
+
+    fn visit_unit<E: Error>(self) -> Result<Lined, E> {
+        Ok(Lined { json: Value::Null, lines: Vec::new() })
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Lined, E> {
+        self.visit_unit()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Lined, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Lined, A::Error> {
+        let (mut values, mut lines) = (Vec::new(), Vec::new());
+        while let Some(Spanned { value: Tree(value), referenced, .. }) = items.next_element()? {
+            values.push(value);
+            lines.push(referenced.line());
+        }
+        Ok(Lined { json: Value::Array(values), lines })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Lined, A::Error> {
+        let (mut values, mut found) = (Map::new(), Vec::new());
+        while let Some(key) = entries.next_key::<String>()? {
+            let Lined { json, lines } = match key.as_str() {
+                "resources" => entries.next_value()?,
+                _ => Lined { json: entries.next_value::<Tree>()?.0, lines: Vec::new() },
+            };
+            found.extend(lines);
+            put(&mut values, key, json)?;
+        }
+        Ok(Lined { json: Value::Object(values), lines: found })
+    }
+}

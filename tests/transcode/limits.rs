@@ -1,0 +1,157 @@
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use weir::transcode::document::{Format, read_resources};
+use weir::transcode::{MAX_DEPTH, Strictness, Transcoder, UnknownAny, parse_json, yaml};
+
+const ANY: &str = "google.protobuf.Any";
+const DEEP: usize = 10_000;
+
+/// On a stack as small as those of a runtime's workers.
+fn on_a_small_stack(test: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(2 * 1024 * 1024).spawn_scoped(scope, test);
+        thread.expect("a thread").join().expect("the stack was enough");
+    });
+}
+
+/// Anys in each other, each level around the last.
+fn nested_any(levels: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..levels {
+        let type_url = b"t/google.protobuf.Any";
+        let mut outer = vec![0x0a, type_url.len() as u8];
+        outer.extend_from_slice(type_url);
+        outer.push(0x12);
+        prost_reflect::prost::encoding::encode_varint(bytes.len() as u64, &mut outer);
+        outer.extend_from_slice(&bytes);
+        bytes = outer;
+    }
+    bytes
+}
+
+#[test]
+fn anys_within_anys_are_bounded() {
+    let (deepest, deeper, deep) = (nested_any(MAX_DEPTH), nested_any(MAX_DEPTH + 1), nested_any(2_000));
+    on_a_small_stack(|| {
+        let transcoder = Transcoder::envoy();
+        let deepest = transcoder.canonical(ANY, &deepest).expect("as deep as allowed");
+        let json = transcoder.to_json(ANY, &deepest, UnknownAny::Refuse).expect("as deep as allowed");
+        assert!(transcoder.from_json(ANY, &json, Strictness::Strict).as_ref() == Ok(&deepest));
+        let text = transcoder.to_text(ANY, &deepest, UnknownAny::Refuse).expect("as deep as allowed");
+        assert!(transcoder.from_text(ANY, &text).as_ref() == Ok(&deepest));
+        for bytes in [&deeper, &deep] {
+            for error in [
+                transcoder.canonical(ANY, bytes).unwrap_err(),
+                transcoder.to_json(ANY, bytes, UnknownAny::Wrap).unwrap_err(),
+                transcoder.to_text(ANY, bytes, UnknownAny::Wrap).unwrap_err(),
+            ] {
+                assert!(error.to_string().ends_with("it is nested deeper than 100 messages"), "{error}");
+            }
+        }
+    });
+}
+
+#[test]
+fn messages_within_messages_are_bounded() {
+    // A cidr matcher within a matcher and so on: `google.protobuf.Value` as lists of lists.
+    let nested = |levels: usize| {
+        let mut bytes = vec![0x20, 1]; // bool_value: true
+        for _ in 0..levels {
+            let mut list = vec![0x0a];
+            prost_reflect::prost::encoding::encode_varint(bytes.len() as u64, &mut list);
+            list.extend_from_slice(&bytes);
+            bytes = vec![0x32];
+            prost_reflect::prost::encoding::encode_varint(list.len() as u64, &mut bytes);
+            bytes.extend_from_slice(&list);
+        }
+        bytes
+    };
+    let (deepest, deep) = (nested(MAX_DEPTH / 2), nested(2_000));
+    let (mut value, mut just) = (json!(true), json!(true));
+    for level in 0..DEEP {
+        value = Value::Array(vec![value]);
+        if level < MAX_DEPTH / 2 {
+            just = json!([just]);
+        }
+    }
+    on_a_small_stack(|| {
+        let transcoder = Transcoder::envoy();
+        const VALUE: &str = "google.protobuf.Value";
+        assert_eq!(transcoder.to_json(VALUE, &deepest, UnknownAny::Refuse), Ok(just.clone()));
+        assert_eq!(transcoder.from_json(VALUE, &just, Strictness::Strict).as_deref(), Ok(&*deepest));
+        assert!(transcoder.to_json(VALUE, &deep, UnknownAny::Refuse).is_err());
+        assert!(transcoder.canonical(VALUE, &deep).is_err());
+        let error = transcoder.from_json(VALUE, &value, Strictness::Strict).unwrap_err();
+        assert!(error.to_string().ends_with("it is nested deeper than 100 messages"), "{error}");
+        let error = transcoder.from_json(ANY, &value, Strictness::Strict).unwrap_err();
+        assert!(error.to_string().contains("has to be an object"), "{error}");
+        let text = "list_value { values ".repeat(DEEP);
+        let error = transcoder.from_text(VALUE, &text).unwrap_err();
+        assert!(error.to_string().ends_with("it is nested deeper than 100 messages"), "{error}");
+        let groups = vec![0x23u8; DEEP]; // start of group 4, over and over
+        assert!(transcoder.canonical(VALUE, &groups).is_err());
+    });
+    std::mem::forget(value); // serde_json would take it apart level by level, on the stack
+}
+
+#[test]
+fn texts_within_texts_are_bounded() {
+    on_a_small_stack(|| {
+        for (open, close) in [("[", "]"), ("{\"a\":", "}"), ("{a: ", "}"), ("- ", ""), ("? ", ""), ("!a [", "]")] {
+            let text = format!("{}1{}", open.repeat(DEEP), close.repeat(DEEP));
+            assert!(yaml::parse(&text).is_err(), "{open}");
+            assert!(parse_json(text.as_bytes()).is_err(), "{open}");
+            for format in [Format::Yaml, Format::Json, Format::Text, Format::Binary] {
+                assert!(read_resources(&Transcoder::envoy(), format, text.as_bytes()).is_err(), "{open}");
+            }
+        }
+        let block: String = (0..DEEP / 10).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
+        assert!(yaml::parse(&block).is_err());
+        let allowed = format!("{}1{}", "[".repeat(100), "]".repeat(100));
+        assert!(yaml::parse(&allowed).is_ok() && parse_json(allowed.as_bytes()).is_ok());
+    });
+}
+
+#[test]
+fn aliases_cannot_make_much_of_little() {
+    let mut laughs = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..12 {
+        let inner = vec![format!("*a{}", level - 1); 10].join(", ");
+        laughs += &format!("a{level}: &a{level} [{inner}]\n");
+    }
+    let mut long = format!("a: &a {}\nb:\n", "x".repeat(1_000_000));
+    (0..10_000).for_each(|_| long += "- *a\n");
+    let mut merges = String::from("m0: &m0 {a: 1, b: 2, c: 3}\n");
+    for level in 1..2_000 {
+        merges += &format!("m{level}: &m{level} {{<<: *m{}, k{level}: 1}}\n", level - 1);
+    }
+    let documents = format!("{laughs}---\n").repeat(100);
+    for bomb in [&laughs, &long, &merges, &documents] {
+        let started = Instant::now();
+        let error = yaml::parse_all(bomb).unwrap_err();
+        assert!(started.elapsed().as_secs() < 20, "{error}");
+    }
+    assert!(yaml::parse("a: &a *a\n").is_err(), "an anchor within itself");
+
+    // What anchors are for is no bomb.
+    let mut fair = String::from("x: &x {a: 1, b: [1, 2, 3], c: hello}\nlist:\n");
+    (0..2_000).for_each(|_| fair += "- *x\n");
+    assert_eq!(yaml::parse(&fair).unwrap()["list"].as_array().map(Vec::len), Some(2_000));
+    let merged = yaml::parse("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\n").unwrap();
+    assert_eq!(merged["b"], json!({ "x": 1, "y": 3 }));
+}
+
+#[test]
+fn large_files_are_read() {
+    let endpoint = "- \"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster\n  name: cluster-NNNNNN\n  connect_timeout: 1s\n";
+    let text: String = (0..40_000).map(|number| endpoint.replace("NNNNNN", &number.to_string())).collect();
+    let resources = read_resources(&Transcoder::envoy(), Format::Yaml, text.as_bytes()).expect("4 MB are not too much");
+    assert_eq!(resources.len(), 40_000);
+    assert_eq!(resources[39_999].line, Some(3 * 39_999 + 1));
+    let items: Vec<Value> = yaml::parse(&text).unwrap().as_array().unwrap().clone();
+    let json = serde_json::to_string_pretty(&json!({ "resources": items })).unwrap();
+    let from_json = read_resources(&Transcoder::envoy(), Format::Json, json.as_bytes()).expect("nor in JSON");
+    assert!(from_json.iter().zip(&resources).all(|(a, b)| a.body == b.body));
+    assert_eq!(from_json[39_999].line, Some(3 + 5 * 39_999));
+}
