@@ -7,6 +7,7 @@ pub mod faults;
 pub mod ladder;
 pub mod limits;
 pub mod loads;
+pub mod local;
 pub mod moment;
 pub mod session;
 pub mod sources;

@@ -1,0 +1,116 @@
+//! A delta server without a wire: answers one client of the protocol out of a set of resources held in this process.
+//!
+//! Owns what that client asked for and was told. Leaves where the set comes from, and carrying, to the edge. Always: additions go
+//! out in the order of types and before all removals, which go the other way round (ORD-4); each answer is bounded; nothing is
+//! said to be absent, and no `*` set to be whole, before everything that the set should hold has been read once.
+
+mod snapshot;
+mod topic;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use snapshot::{Item, Items, Set, Snapshot};
+
+use self::topic::{Pass, Topic};
+use super::moment::Moment;
+use crate::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceError, ResourceName, Status};
+use crate::xds::{Type, TypeTable};
+
+/// One stream of one client, as the server of it.
+#[derive(Debug)]
+pub struct Server {
+    table: Arc<TypeTable>,
+    snapshot: Arc<Snapshot>,
+    /// What is not in the set is nowhere. Otherwise there are other sources, and nobody here knows (FS-6).
+    alone: bool,
+    topics: BTreeMap<Type, Topic>,
+    responses: u64,
+}
+
+/// What comes of asking for the next response.
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    Response(Box<DeltaDiscoveryResponse>),
+    /// A good deal was looked at and nothing found yet: whoever else needs the thread may have it before the next call.
+    Busy,
+    Idle,
+}
+
+impl Server {
+    pub fn new(table: Arc<TypeTable>, snapshot: Arc<Snapshot>, alone: bool) -> Self {
+        Self { table, snapshot, alone, topics: BTreeMap::new(), responses: 0 }
+    }
+
+    pub fn on_request(&mut self, request: DeltaDiscoveryRequest) {
+        let kind = self.table.resolve(&request.type_url);
+        let topic = self.topics.entry(kind.clone()).or_insert_with(|| Topic::over(self.snapshot.set(&kind)));
+        topic.on_request(request);
+    }
+
+    /// Another set takes the place of the one that was there. Only what differs is told.
+    pub fn on_snapshot(&mut self, snapshot: Arc<Snapshot>) {
+        self.snapshot = snapshot;
+        for (kind, topic) in &mut self.topics {
+            topic.turn_to(self.snapshot.set(kind));
+        }
+    }
+
+    pub fn on_time(&mut self, now: Moment) {
+        self.topics.values_mut().for_each(|topic| topic.on_time(now));
+    }
+
+    /// When something with a life of its own has to be told again.
+    pub fn next_deadline(&self) -> Option<Moment> {
+        self.topics.values().filter_map(Topic::next_deadline).min()
+    }
+
+    /// The next response, if there is anything to say.
+    pub fn step(&mut self, now: Moment) -> Step {
+        let knows_all = self.alone && self.snapshot.is_complete();
+        let mut found = None;
+        for (kind, topic) in &mut self.topics {
+            match topic.additions(now) {
+                Pass::Some(resources) => {
+                    let resource_errors = if topic.is_whole() { Vec::new() } else { vec![more_to_come()] };
+                    found = Some((kind, resources, Vec::new(), resource_errors));
+                    break;
+                }
+                Pass::Busy => return Step::Busy,
+                Pass::Nothing => {}
+            }
+        }
+        if found.is_none() && knows_all {
+            let mut topics = self.topics.iter_mut().rev();
+            found = topics.find_map(|(kind, topic)| {
+                let removed = topic.removals()?;
+                Some((kind, Vec::new(), removed, Vec::new()))
+            });
+        }
+        let Some((kind, resources, removed_resources, resource_errors)) = found else { return Step::Idle };
+        self.responses += 1;
+        Step::Response(Box::new(DeltaDiscoveryResponse {
+            type_url: format!("type.googleapis.com/{}", kind.name()),
+            nonce: self.responses.to_string(),
+            resources,
+            removed_resources,
+            resource_errors,
+            ..DeltaDiscoveryResponse::default()
+        }))
+    }
+}
+
+/// As long as a `*` set is not whole, something of it is reported to be amiss, which ends when that is removed: with that
+/// the protocol has a word for the end of a set after all.
+fn more_to_come() -> ResourceError {
+    let resource_name = Some(ResourceName { name: REST.into(), ..ResourceName::default() });
+    let message = "not all of the set is known".into();
+    ResourceError { resource_name, error_detail: Some(Status { code: UNAVAILABLE, message, details: Vec::new() }) }
+}
+
+/// Stands for whatever of a `*` set was not told yet. No resource has this name.
+const REST: &str = "weir.rest";
+const UNAVAILABLE: i32 = 14;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! One type on one stream: what is wanted, what was told, and how far a look for differences has got.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::REST;
+use super::snapshot::{Item, Set};
+use crate::proto::Any;
+use crate::proto::discovery::{DeltaDiscoveryRequest, Resource};
+use crate::protocol::moment::Moment;
+use crate::xds::{Name, WILDCARD, Xdstp};
+
+#[derive(Debug)]
+pub(super) struct Topic {
+    type_url: String,
+    star: bool,
+    names: BTreeSet<Name>,
+    told: BTreeMap<Name, Told>,
+    set: Arc<Set>,
+    /// Names that may have to be told.
+    due: BTreeSet<Name>,
+    /// All names may have to be: those up to the last that was looked at have been.
+    sweep: Option<Option<Name>>,
+    /// Looked at and found missing. They are told last, if that is so still.
+    missing: BTreeSet<Name>,
+    /// The end of the `*` set has been told.
+    whole: bool,
+    first: bool,
+    /// When what does not live for ever has to be told again.
+    beats: BTreeSet<(Moment, Name)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Told {
+    Version {
+        version: Arc<str>,
+        /// When it has to be told again to live on.
+        again: Option<Moment>,
+    },
+    Absent,
+}
+
+impl Told {
+    fn version(&self) -> Option<&str> {
+        match self {
+            Self::Version { version, .. } => Some(version),
+            Self::Absent => None,
+        }
+    }
+}
+
+/// What one bounded look came to.
+pub(super) enum Pass {
+    Some(Vec<Resource>),
+    Busy,
+    Nothing,
+}
+
+impl Topic {
+    pub fn over(set: Arc<Set>) -> Self {
+        Self {
+            type_url: String::new(),
+            star: false,
+            names: BTreeSet::new(),
+            told: BTreeMap::new(),
+            set,
+            due: BTreeSet::new(),
+            sweep: None,
+            missing: BTreeSet::new(),
+            whole: false,
+            first: true,
+            beats: BTreeSet::new(),
+        }
+    }
+
+    pub fn on_request(&mut self, request: DeltaDiscoveryRequest) {
+        let first = std::mem::take(&mut self.first);
+        if first {
+            self.type_url = request.type_url;
+            let stated = |(name, version): (String, String)| {
+                (Name::of_peer(&name), Told::Version { version: version.into(), again: None })
+            };
+            self.told = request.initial_resource_versions.into_iter().map(stated).collect();
+        }
+        for name in &request.resource_names_unsubscribe {
+            if name == WILDCARD {
+                (self.star, self.whole) = (false, false);
+                self.told.retain(|name, _| self.names.contains(name));
+                continue;
+            }
+            let name = Name::of_peer(name);
+            self.names.remove(&name);
+            if !self.star {
+                self.told.remove(&name);
+            }
+        }
+        // The form in which every server understands that everything is wanted (DELTA-18).
+        let legacy = first && request.resource_names_subscribe.is_empty();
+        for name in &request.resource_names_subscribe {
+            match name == WILDCARD {
+                true => self.want_all(first),
+                false => self.want(Name::of_peer(name), first),
+            }
+        }
+        if legacy {
+            self.want_all(first);
+        }
+        if first {
+            let (star, names) = (self.star, &self.names);
+            self.told.retain(|name, _| star || names.contains(name));
+        }
+    }
+
+    /// What is asked for again is told again, but for what the client states to have (DELTA-13).
+    fn want_all(&mut self, first: bool) {
+        if !first {
+            self.told.clear();
+        }
+        (self.star, self.whole, self.sweep) = (true, false, Some(None));
+    }
+
+    fn want(&mut self, name: Name, first: bool) {
+        if !first {
+            self.told.remove(&name);
+        }
+        self.due.insert(name.clone());
+        self.names.insert(name);
+    }
+
+    pub fn turn_to(&mut self, set: Arc<Set>) {
+        if Arc::ptr_eq(&set, &self.set) {
+            return;
+        }
+        match set.changed_since(&self.set) {
+            Some(changed) => {
+                let (star, names) = (self.star, &self.names);
+                self.due.extend(changed.iter().filter(|name| star || names.contains(*name)).cloned());
+            }
+            None => self.sweep = Some(None),
+        }
+        self.set = set;
+    }
+
+    pub fn on_time(&mut self, now: Moment) {
+        while self.beats.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((at, name)) = self.beats.pop_first() else { break };
+            // Not if it was told anew since, or is gone.
+            if let Some(Told::Version { version, again }) = self.told.get_mut(&name)
+                && *again == Some(at)
+            {
+                *version = "".into();
+                self.due.insert(name);
+            }
+        }
+    }
+
+    pub fn next_deadline(&self) -> Option<Moment> {
+        self.beats.first().map(|(at, _)| *at)
+    }
+
+    /// Whether an answer is no part of a `*` set that has an end to come.
+    pub fn is_whole(&self) -> bool {
+        self.whole || !self.star
+    }
+
+    /// What is there and was not told.
+    pub fn additions(&mut self, now: Moment) -> Pass {
+        let (mut resources, mut bytes) = (Vec::new(), 0);
+        for name in self.candidates() {
+            if bytes >= BYTES_AT_ONCE {
+                self.due.insert(name); // in the next response
+                continue;
+            }
+            let Some(item) = self.set.items().get(&name).cloned() else {
+                self.miss(name);
+                continue;
+            };
+            let wanted = self.star || self.names.contains(&name);
+            if wanted && self.told.get(&name).and_then(Told::version) != Some(&item.version) {
+                bytes += item.body.len();
+                let again = item.ttl.map(|ttl| now + (ttl / 2).max(BEAT));
+                self.beats.extend(again.map(|at| (at, name.clone())));
+                self.told.insert(name.clone(), Told::Version { version: item.version.clone(), again });
+                resources.push(wrapper(&self.type_url, &name, item));
+            }
+        }
+        match resources.is_empty() {
+            false => Pass::Some(resources),
+            true if self.due.is_empty() && self.sweep.is_none() => Pass::Nothing,
+            true => Pass::Busy,
+        }
+    }
+
+    /// What the client holds or waits for, and is not there. Of `*` also that everything has been told, once.
+    pub fn removals(&mut self) -> Option<Vec<String>> {
+        let mut removed = Vec::new();
+        while removed.len() < NAMES_AT_ONCE {
+            let Some(name) = self.missing.pop_first() else { break };
+            if self.set.items().contains_key(&name) || !(self.star || self.names.contains(&name)) {
+                continue;
+            }
+            removed.push(name.to_string());
+            match self.names.contains(&name) {
+                true => drop(self.told.insert(name, Told::Absent)),
+                false => drop(self.told.remove(&name)),
+            }
+        }
+        if self.missing.is_empty() && !self.is_whole() {
+            self.whole = true;
+            removed.push(REST.into());
+        }
+        (!removed.is_empty()).then_some(removed)
+    }
+
+    fn miss(&mut self, name: Name) {
+        let news = match self.told.get(&name) {
+            Some(Told::Version { .. }) => true,
+            Some(Told::Absent) => false,
+            None => self.names.contains(&name),
+        };
+        // The members of a collection are not looked for here, so that of none nobody can say that it is empty.
+        let glob =
+            || Xdstp::is_new_style(name.as_str()) && Xdstp::parse(name.as_str()).is_ok_and(|name| name.is_glob());
+        if news && !glob() {
+            self.missing.insert(name);
+        }
+    }
+
+    /// The next names to look at, in their order.
+    fn candidates(&mut self) -> BTreeSet<Name> {
+        if !self.due.is_empty() {
+            let rest = self.due.iter().nth(NAMES_AT_ONCE).cloned();
+            let rest = rest.map(|rest| self.due.split_off(&rest)).unwrap_or_default();
+            return std::mem::replace(&mut self.due, rest);
+        }
+        let Some(after) = self.sweep.take() else { return BTreeSet::new() };
+        let from = (after.as_ref().map_or(Unbounded, Excluded), Unbounded);
+        let mut names: BTreeSet<Name> = self.names.range::<Name, _>(from).take(NAMES_AT_ONCE).cloned().collect();
+        if self.star {
+            names.extend(self.set.items().range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
+            names.extend(self.told.range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
+        }
+        // Each of the three gave its first ones, so that the first of all are among them.
+        if let Some(rest) = names.iter().nth(NAMES_AT_ONCE).cloned() {
+            names.split_off(&rest);
+        }
+        self.sweep = names.last().map(|last| Some(last.clone()));
+        names
+    }
+}
+
+fn wrapper(type_url: &str, name: &Name, item: Item) -> Resource {
+    Resource {
+        name: name.to_string(),
+        version: item.version.to_string(),
+        resource: Some(Any { type_url: type_url.into(), value: item.body }),
+        ttl: item.ttl.and_then(|ttl| prost_types::Duration::try_from(ttl).ok()),
+        ..Resource::default()
+    }
+}
+
+/// How many names are looked at, and about how many bytes told, in one go: whoever reads the answers has other things to do.
+const NAMES_AT_ONCE: usize = 1_000;
+const BYTES_AT_ONCE: usize = 1 << 20;
+/// Nothing is told again more often than this, however short its life is.
+const BEAT: Duration = Duration::from_millis(100);
