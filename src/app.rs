@@ -12,7 +12,7 @@ use crate::admin;
 use crate::config::Config;
 use crate::downstream::{Downstream, Drain, DrainSwitch};
 use crate::relay::{Loads, SharedConnector, Views};
-use crate::upstream::{AdsConnector, LoadsConnector};
+use crate::upstream::{AdsConnector, FilesConnector, FilesServer, FilesSource, LoadsConnector, Parser, SourcePlan};
 
 /// A relay that is bound and not yet running.
 pub struct App {
@@ -21,6 +21,7 @@ pub struct App {
     downstream: Downstream,
     views: Arc<Views>,
     loads: Arc<Loads>,
+    files: Vec<FilesSource>,
     views_idle: Duration,
     switch: DrainSwitch,
     drain: Drain,
@@ -28,11 +29,12 @@ pub struct App {
 
 impl App {
     pub async fn bind(config: Config) -> anyhow::Result<Self> {
-        let connectors: Vec<_> = config.upstream.servers.into_iter().map(AdsConnector::new).collect();
-        let shared = connectors.iter().map(|connector| -> SharedConnector { Arc::new(connector.clone()) });
+        let mut sources = Sources { parser: Parser { table: Arc::new(config.views.table.clone()) }, files: Vec::new() };
+        let connectors: Vec<_> = config.upstream.servers.into_iter().map(|source| sources.connector(source)).collect();
+        let shared = connectors.iter().map(Connector::shared);
         let views = Arc::new(Views::new(config.views, shared.collect()));
         let of = views.clone();
-        let loads = LoadsConnector::new(move |key| connectors[of.active_server(key)].clone());
+        let loads = LoadsConnector::new(move |key| connectors[of.active_server(key)].ads());
         let loads = Arc::new(Loads::new(config.loads, views.clone(), Arc::new(loads)));
         let mut listeners = Vec::new();
         for address in config.listen {
@@ -44,7 +46,8 @@ impl App {
         };
         let (switch, drain) = Drain::new(config.drain);
         let downstream = Downstream::new(views.clone(), loads.clone(), config.downstream, drain.clone());
-        Ok(Self { listeners, admin, downstream, views, loads, views_idle: config.views_idle, switch, drain })
+        let views_idle = config.views_idle;
+        Ok(Self { listeners, admin, downstream, views, loads, files: sources.files, views_idle, switch, drain })
     }
 
     /// Where clients connect, with the ports that port 0 became.
@@ -66,7 +69,7 @@ impl App {
         let (views, idle) = (self.views.clone(), self.views_idle);
         beside.spawn(async move { views.retire_idle(idle).await });
         if let Some(listener) = self.admin {
-            beside.spawn(admin::serve(listener, self.views));
+            beside.spawn(admin::serve(listener, self.views, self.files.into()));
         }
         stop.await;
         self.switch.begin();
@@ -83,6 +86,51 @@ impl App {
     /// Serves until the future is dropped.
     pub async fn run(self) {
         self.run_until(std::future::pending()).await;
+    }
+}
+
+/// Whoever opens streams to a source.
+enum Connector {
+    Ads(AdsConnector),
+    Files(FilesConnector),
+}
+
+impl Connector {
+    fn shared(&self) -> SharedConnector {
+        match self {
+            Self::Ads(connector) => Arc::new(connector.clone()),
+            Self::Files(connector) => Arc::new(connector.clone()),
+        }
+    }
+
+    /// The one that takes load reports.
+    fn ads(&self) -> Option<AdsConnector> {
+        match self {
+            Self::Ads(connector) => Some(connector.clone()),
+            Self::Files(_) => None,
+        }
+    }
+}
+
+/// Files are read once, whoever is served out of them.
+struct Sources {
+    parser: Parser,
+    files: Vec<FilesSource>,
+}
+
+impl Sources {
+    fn connector(&mut self, source: SourcePlan) -> Connector {
+        match source {
+            SourcePlan::Ads(server) => Connector::Ads(AdsConnector::new(server)),
+            SourcePlan::Files(FilesServer { options, alone }) => {
+                let known = self.files.iter().position(|files| *files.options() == options);
+                let at = known.unwrap_or_else(|| {
+                    self.files.push(FilesSource::start(options, self.parser.clone()));
+                    self.files.len() - 1
+                });
+                Connector::Files(FilesConnector::new(self.files[at].clone(), alone, self.parser.table.clone()))
+            }
+        }
     }
 }
 

@@ -13,9 +13,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 
 use crate::relay::Views;
+use crate::upstream::FilesSource;
 
 /// Serves for ever. Dropping the future closes everything.
-pub async fn serve(listener: TcpListener, views: Arc<Views>) {
+pub async fn serve(listener: TcpListener, views: Arc<Views>, files: Arc<[FilesSource]>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let stream = tokio::select! {
@@ -29,11 +30,11 @@ pub async fn serve(listener: TcpListener, views: Arc<Views>) {
             },
             Some(_) = connections.join_next() => continue,
         };
-        let views = views.clone();
+        let (views, files) = (views.clone(), files.clone());
         connections.spawn(async move {
             let service = service_fn(move |request| {
-                let views = views.clone();
-                async move { Ok::<_, Infallible>(answer(request, &views).await) }
+                let (views, files) = (views.clone(), files.clone());
+                async move { Ok::<_, Infallible>(answer(request, &views, &files).await) }
             });
             let _ =
                 http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
@@ -41,7 +42,7 @@ pub async fn serve(listener: TcpListener, views: Arc<Views>) {
     }
 }
 
-async fn answer(request: Request<Incoming>, views: &Views) -> Response<Full<Bytes>> {
+async fn answer(request: Request<Incoming>, views: &Views, files: &[FilesSource]) -> Response<Full<Bytes>> {
     if request.method() != Method::GET {
         return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
     }
@@ -49,7 +50,8 @@ async fn answer(request: Request<Incoming>, views: &Views) -> Response<Full<Byte
         "/healthz" => text(StatusCode::OK, "ok\n"),
         "/clients" => json(&views.report().await.into_iter().flat_map(|(_, seats)| seats).collect::<Vec<_>>()),
         "/upstreams" => json(&views.report().await.into_iter().map(|(unit, _)| unit).collect::<Vec<_>>()),
-        _ => text(StatusCode::NOT_FOUND, "there are /healthz, /clients and /upstreams\n"),
+        "/sources" => json(&files.iter().map(FilesSource::report).collect::<Vec<_>>()),
+        _ => text(StatusCode::NOT_FOUND, "there are /healthz, /clients, /upstreams and /sources\n"),
     }
 }
 

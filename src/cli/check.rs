@@ -5,7 +5,8 @@ use std::fmt::Write;
 use crate::config::Config;
 use crate::protocol::ladder::Rule;
 use crate::protocol::session::Variant;
-use crate::upstream::{AdsServer, Plan};
+use crate::protocol::upstream::Silence;
+use crate::upstream::{AdsServer, FilesServer, Plan, SourcePlan};
 
 /// The ladder of the top level, and of each authority.
 pub fn report(config: &Config) -> String {
@@ -26,7 +27,11 @@ pub fn report(config: &Config) -> String {
 fn ladder(out: &mut String, plan: &Plan, list: &[usize], rule: Rule) {
     for (number, server) in list.iter().filter_map(|at| plan.servers.get(*at)).enumerate() {
         let _ = writeln!(out, "  {}. {}", number + 1, server.name());
-        for line in [credentials(server), variant(server), features(server)].into_iter().flatten() {
+        let lines = match server {
+            SourcePlan::Ads(server) => [credentials(server), variant(server), features(server)],
+            SourcePlan::Files(files) => [Some(evidence(files)), None, None],
+        };
+        for line in lines.into_iter().flatten() {
             let _ = writeln!(out, "     {line}");
         }
     }
@@ -36,6 +41,13 @@ fn ladder(out: &mut String, plan: &Plan, list: &[usize], rule: Rule) {
         Rule::Reachability => "the next one is tried when one is out of reach, whatever is held",
     };
     let _ = writeln!(out, "  {rule}");
+}
+
+fn evidence(files: &FilesServer) -> String {
+    match files.alone {
+        true => "what is not in them is told as absent".into(),
+        false => "what is not in them is not told as absent".into(),
+    }
 }
 
 fn credentials(server: &AdsServer) -> Option<String> {
@@ -69,7 +81,7 @@ fn features(server: &AdsServer) -> Option<String> {
         (!rules.initial_versions, "no initial_versions"),
         (!rules.empty_list, "no empty_list"),
         (rules.hold_deletions, "hold_deletions"),
-        (rules.silence_is_transient, "resource_timer_is_transient_error"),
+        (rules.silence == Silence::Trouble, "resource_timer_is_transient_error"),
         (rules.fail_on_data_errors, "fail_on_data_errors"),
     ];
     let names =
@@ -110,6 +122,7 @@ upstream:
   authorities:
     bare: {fallback_on_reachability_only: true}
     own: {servers: [{uri: 'https://three'}]}
+    some: {servers: [{files: [a, b.yaml]}]}
   fallback: {hold_down: 1m, on_missing: tell}
 ",
         )
@@ -131,6 +144,11 @@ xdstp://bare/, from the same servers
 xdstp://own/
   1. https://three
      TLS for three, signed by whom the system trusts
+  there is no other server to turn to
+
+xdstp://some/
+  1. files etc/a, etc/b.yaml
+     what is not in them is told as absent
   there is no other server to turn to
 
 after a return it is not left again for 1m

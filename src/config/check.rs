@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_saphyr::{Location, Spanned};
 
 use super::raw::{self, Text};
+use super::upstream::SourceLimits;
 use super::{Config, Fault};
 use crate::downstream::{self, DrainTimes};
 use crate::protocol::limits::Limits;
@@ -30,7 +31,8 @@ impl Checker<'_> {
             listen.filter_map(|(at, listen)| self.address(&listen.address, &format!("listen[{at}].address"))).collect();
         let admin = raw.admin.as_ref().map(|admin| self.address(&admin.address, "admin.address"));
         let message_bytes = number(&raw.limits.message_bytes, MESSAGE_BYTES);
-        let upstream = self.upstream(&raw.upstream, message_bytes);
+        let file_bytes = number(&raw.limits.file_bytes, FILE_BYTES) as u64;
+        let upstream = self.upstream(&raw.upstream, SourceLimits { message_bytes, file_bytes });
         let rule = self.key_rule(&raw.views);
         let limits = self.limits(raw);
         let table = self.types(raw);
@@ -84,6 +86,7 @@ impl Checker<'_> {
             (&limits.reply_bytes, "limits.reply_bytes"),
             (&limits.message_bytes, "limits.message_bytes"),
             (&limits.half_received_bytes, "limits.half_received_bytes"),
+            (&limits.file_bytes, "limits.file_bytes"),
         ] {
             if let Some(limit) = limit.as_ref().filter(|limit| limit.value == 0) {
                 self.fault(limit, at, "nothing would get through");
@@ -198,6 +201,11 @@ impl Checker<'_> {
         duration.map_err(|error| self.fault(text, at, &format!("{:?} is no duration: {error}", text.value))).ok()
     }
 
+    /// Of something that is known by its keys alone.
+    pub fn fault_without_place(&mut self, at: &str, reason: &str) {
+        self.faults.push(Fault { path: self.path.into(), line: None, at: at.into(), reason: reason.into() });
+    }
+
     pub fn fault<T>(&mut self, place: &Spanned<T>, at: &str, reason: &str) {
         let line = Some(place.referenced).filter(|place| *place != Location::UNKNOWN).map(|place| place.line());
         self.faults.push(Fault { path: self.path.into(), line, at: at.into(), reason: reason.into() });
@@ -209,6 +217,7 @@ fn number(given: &Option<Spanned<usize>>, default: usize) -> usize {
 }
 
 const MESSAGE_BYTES: usize = 64 << 20;
+const FILE_BYTES: usize = 64 << 20;
 const HALF_RECEIVED_BYTES: usize = 512 << 20;
 const MOST_VIEWS: usize = 10_000;
 const VIEWS_IDLE: Duration = Duration::from_secs(600);

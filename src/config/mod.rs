@@ -116,7 +116,10 @@ mod tests {
     fn the_examples_of_failover_and_federation_are_what_they_say() {
         let failover = parse(include_str!("../../config/failover.yaml")).unwrap().upstream;
         assert_eq!((failover.servers.len(), failover.top.as_slice()), (2, [0, 1].as_slice()));
-        assert!(failover.servers[0].tls.as_ref().is_some_and(|tls| tls.own.is_some()) && failover.hold_missing);
+        assert!(
+            failover.servers[0].ads().unwrap().tls.as_ref().is_some_and(|tls| tls.own.is_some())
+                && failover.hold_missing
+        );
         let federation = parse(include_str!("../../config/federation.yaml")).unwrap().upstream;
         assert_eq!((federation.servers.len(), federation.top.as_slice()), (3, [0, 1].as_slice()));
         assert_eq!(federation.authorities["config.example"].servers, [0, 1]);

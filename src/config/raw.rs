@@ -1,8 +1,10 @@
 //! The configuration file as it is written. What may turn out wrong carries its place.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Deserialize;
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
 pub(super) type Text = Spanned<String>;
@@ -39,6 +41,7 @@ pub(super) struct Listen {
 #[serde(deny_unknown_fields)]
 pub(super) struct Upstream {
     pub servers: Option<Spanned<Vec<Server>>>,
+    pub files: Option<Spanned<Paths>>,
     #[serde(default)]
     pub authorities: BTreeMap<String, Authority>,
     pub bootstrap: Option<Text>,
@@ -75,7 +78,8 @@ pub(super) enum OnMissing {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Server {
-    pub uri: Text,
+    pub uri: Option<Text>,
+    pub files: Option<Spanned<Paths>>,
     pub tls: Option<Spanned<Tls>>,
     pub token_file: Option<Text>,
     pub protocol: Option<Protocol>,
@@ -92,6 +96,38 @@ pub(super) struct Server {
     pub resource_timer_is_transient_error: bool,
     #[serde(default)]
     pub fail_on_data_errors: bool,
+}
+
+/// One path, or a list of them.
+#[derive(Debug)]
+pub(super) struct Paths(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for Paths {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMore;
+
+        impl<'de> Visitor<'de> for OneOrMore {
+            type Value = Paths;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a path or a list of paths")
+            }
+
+            fn visit_str<E: de::Error>(self, path: &str) -> Result<Paths, E> {
+                Ok(Paths(vec![path.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Paths, A::Error> {
+                let mut paths = Vec::new();
+                while let Some(path) = list.next_element()? {
+                    paths.push(path);
+                }
+                Ok(Paths(paths))
+            }
+        }
+
+        deserializer.deserialize_any(OneOrMore)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -169,6 +205,7 @@ pub(super) struct Limits {
     pub reply_bytes: Option<Spanned<usize>>,
     pub resource_timer: Option<Text>,
     pub fetch_patience: Option<Text>,
+    pub file_bytes: Option<Spanned<usize>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

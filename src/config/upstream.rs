@@ -14,8 +14,8 @@ use super::check::Checker;
 use super::raw::{self, OnMissing, Text};
 use crate::protocol::ladder::{Patience, Rule};
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::ServerRules;
-use crate::upstream::{AdsServer, Lists, OwnCertificate, Plan, TlsFiles};
+use crate::protocol::upstream::{ServerRules, Silence};
+use crate::upstream::{AdsServer, FilesOptions, FilesServer, Lists, OwnCertificate, Plan, SourcePlan, TlsFiles};
 
 /// A server that is spoken to without TLS and of which nothing else is said.
 pub(super) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
@@ -42,25 +42,44 @@ pub(super) fn rule(reachability_only: bool) -> Rule {
     if reachability_only { Rule::Reachability } else { Rule::Uncached }
 }
 
+/// Of all sources alike.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SourceLimits {
+    pub message_bytes: usize,
+    pub file_bytes: u64,
+}
+
 impl Checker<'_> {
-    pub fn upstream(&mut self, raw: &Spanned<raw::Upstream>, message_bytes: usize) -> Option<Plan> {
+    pub fn upstream(&mut self, raw: &Spanned<raw::Upstream>, limits: SourceLimits) -> Option<Plan> {
         let upstream = &raw.value;
         let patience = Patience {
             minimum: self.duration(&upstream.fallback.minimum, "upstream.fallback.minimum").unwrap_or_default(),
             hold_down: self.duration(&upstream.fallback.hold_down, "upstream.fallback.hold_down").unwrap_or_default(),
         };
-        let lists = match (&upstream.bootstrap, &upstream.servers) {
-            (Some(file), None) if upstream.authorities.is_empty() => self.bootstrap(file, message_bytes)?,
-            (Some(file), _) => {
-                self.fault(file, "upstream.bootstrap", "it replaces servers and authorities, and they are there too");
+        let lists = match (&upstream.bootstrap, &upstream.servers, &upstream.files) {
+            (Some(file), None, None) if upstream.authorities.is_empty() => {
+                self.bootstrap(file, limits.message_bytes)?
+            }
+            (Some(file), _, _) => {
+                let reason = "it replaces servers, files and authorities, and they are there too";
+                self.fault(file, "upstream.bootstrap", reason);
                 return None;
             }
-            (None, Some(servers)) => Lists {
-                top: self.top(servers, message_bytes),
-                authorities: self.authorities(&upstream.authorities, message_bytes),
+            (None, Some(_), Some(files)) => {
+                let reason =
+                    "these are the only source beside authorities, and there are servers too; files may be one of them";
+                self.fault(files, "upstream.files", reason);
+                return None;
+            }
+            (None, Some(servers), None) => {
+                Lists { top: self.top(servers, limits), authorities: self.authorities(&upstream.authorities, limits) }
+            }
+            (None, None, Some(files)) => Lists {
+                top: self.files(files, "upstream.files", limits).into_iter().collect(),
+                authorities: self.authorities(&upstream.authorities, limits),
             },
-            (None, None) => {
-                self.fault(raw, "upstream", "servers are needed, or a bootstrap file");
+            (None, None, None) => {
+                self.fault(raw, "upstream", "servers are needed, or files, or a bootstrap file");
                 return None;
             }
         };
@@ -79,40 +98,76 @@ impl Checker<'_> {
         }
     }
 
-    fn top(&mut self, servers: &Spanned<Vec<raw::Server>>, message_bytes: usize) -> Vec<AdsServer> {
+    fn top(&mut self, servers: &Spanned<Vec<raw::Server>>, limits: SourceLimits) -> Vec<SourcePlan> {
         if servers.value.is_empty() {
             self.fault(servers, "upstream.servers", "at least one server is needed");
         }
-        self.servers(&servers.value, "upstream.servers", message_bytes)
+        self.servers(&servers.value, "upstream.servers", limits)
     }
 
     fn authorities(
         &mut self,
         authorities: &BTreeMap<String, raw::Authority>,
-        message_bytes: usize,
-    ) -> BTreeMap<String, (Vec<AdsServer>, Rule)> {
+        limits: SourceLimits,
+    ) -> BTreeMap<String, (Vec<SourcePlan>, Rule)> {
         let read = authorities.iter().map(|(name, authority)| {
             let at = format!("upstream.authorities[{name:?}].servers");
-            let servers = self.servers(&authority.servers, &at, message_bytes);
+            let servers = self.servers(&authority.servers, &at, limits);
             (name.clone(), (servers, rule(authority.fallback_on_reachability_only)))
         });
         read.collect()
     }
 
-    fn servers(&mut self, servers: &[raw::Server], at: &str, message_bytes: usize) -> Vec<AdsServer> {
+    fn servers(&mut self, servers: &[raw::Server], at: &str, limits: SourceLimits) -> Vec<SourcePlan> {
         let servers = servers.iter().enumerate();
-        servers.filter_map(|(number, raw)| self.server(raw, &format!("{at}[{number}]"), message_bytes)).collect()
+        servers.filter_map(|(number, raw)| self.source(raw, &format!("{at}[{number}]"), limits)).collect()
     }
 
-    fn server(&mut self, raw: &raw::Server, at: &str, message_bytes: usize) -> Option<AdsServer> {
-        let uri = self.uri(&raw.uri, &format!("{at}.uri"));
+    fn source(&mut self, raw: &raw::Server, at: &str, limits: SourceLimits) -> Option<SourcePlan> {
+        match (&raw.uri, &raw.files) {
+            (Some(uri), None) => self.server(raw, uri, at, limits.message_bytes).map(SourcePlan::Ads),
+            (None, Some(files)) => {
+                if raw.has_ways_of_a_server() {
+                    self.fault(
+                        files,
+                        &format!("{at}.files"),
+                        "nothing else can be said of files; the rest is for servers",
+                    );
+                }
+                self.files(files, &format!("{at}.files"), limits)
+            }
+            (Some(uri), Some(_)) => {
+                self.fault(uri, &format!("{at}.uri"), "a source is a uri or files, and both are there");
+                None
+            }
+            (None, None) => {
+                self.fault_without_place(at, "a uri is needed, or files");
+                None
+            }
+        }
+    }
+
+    fn files(&mut self, raw: &Spanned<raw::Paths>, at: &str, limits: SourceLimits) -> Option<SourcePlan> {
+        let paths = &raw.value.0;
+        if paths.is_empty() || paths.iter().any(String::is_empty) {
+            self.fault(raw, at, "a path is needed");
+            return None;
+        }
+        let folder = self.path.parent().unwrap_or(self.path);
+        let paths = paths.iter().map(|path| folder.join(path)).collect();
+        let options = FilesOptions { paths, files: MOST_FILES, file_bytes: limits.file_bytes };
+        Some(SourcePlan::Files(FilesServer::new(options)))
+    }
+
+    fn server(&mut self, raw: &raw::Server, text: &Text, at: &str, message_bytes: usize) -> Option<AdsServer> {
+        let uri = self.uri(text, &format!("{at}.uri"));
         let encrypted = uri.as_ref().is_some_and(|uri| uri.scheme_str() == Some("https"));
         let tls = match &raw.tls {
             Some(given) if uri.is_some() && !encrypted => {
                 self.fault(given, &format!("{at}.tls"), "an http:// URI means no TLS; it has to be https://");
                 None
             }
-            given => self.tls(given.as_ref().map(|given| &given.value), &raw.uri, uri.as_ref(), at),
+            given => self.tls(given.as_ref().map(|given| &given.value), text, uri.as_ref(), at),
         };
         if let Some(file) = raw.token_file.as_ref().filter(|_| uri.is_some() && !encrypted) {
             self.fault(
@@ -135,8 +190,9 @@ impl Checker<'_> {
                 initial_versions: raw.initial_versions,
                 empty_list: raw.empty_list,
                 hold_deletions: raw.hold_deletions,
-                silence_is_transient: raw.resource_timer_is_transient_error,
+                silence: if raw.resource_timer_is_transient_error { Silence::Trouble } else { Silence::Absence },
                 fail_on_data_errors: raw.fail_on_data_errors,
+                whole_at_once: false,
             },
             connect_timeout: timeout.unwrap_or(CONNECT_TIMEOUT),
             ..plain_server(uri?, message_bytes)
@@ -195,7 +251,22 @@ impl Checker<'_> {
     }
 }
 
+impl raw::Server {
+    /// Whether anything is said of how a server is to be spoken to.
+    fn has_ways_of_a_server(&self) -> bool {
+        let given = self.tls.is_some() || self.token_file.is_some() || self.protocol.is_some();
+        let changed = self.node_in_every_request || !self.initial_versions || !self.empty_list || self.hold_deletions;
+        given
+            || changed
+            || self.connect_timeout.is_some()
+            || self.resource_timer_is_transient_error
+            || self.fail_on_data_errors
+    }
+}
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// In all folders of one source.
+const MOST_FILES: usize = 100_000;
 
 #[cfg(test)]
 mod tests {
@@ -224,9 +295,9 @@ mod tests {
   fallback: {minimum: 2s, hold_down: 1m, on_missing: tell}",
         )
         .unwrap();
-        let names: Vec<_> = plan.servers.iter().map(AdsServer::name).collect();
+        let names: Vec<_> = plan.servers.iter().map(SourcePlan::name).collect();
         assert_eq!(names, ["http://one:1", "http://two:1", "http://one:1", "http://three:1"]);
-        assert!(plan.servers[2].rules.fail_on_data_errors);
+        assert!(plan.servers[2].ads().unwrap().rules.fail_on_data_errors);
         let own = |name: &str| (plan.authorities[name].servers.as_slice(), plan.authorities[name].rule);
         assert_eq!(plan.top, [0, 1]);
         assert_eq!(own("bare"), ([0, 1].as_slice(), Rule::Uncached));
@@ -246,7 +317,7 @@ mod tests {
     fn files_are_meant_from_the_folder_of_the_configuration() {
         let tls = "{ca: ca.pem, certificate: /own/c.pem, key: keys/k.pem, server_name: other.example}";
         let plan = parse(&format!("servers: [{{uri: 'https://10.0.0.1', tls: {tls}, token_file: token}}]")).unwrap();
-        let server = &plan.servers[0];
+        let server = plan.servers[0].ads().unwrap();
         let tls = server.tls.clone().unwrap();
         let own = OwnCertificate { certificate: "/own/c.pem".into(), key: "etc/keys/k.pem".into() };
         assert_eq!((tls.ca, tls.own), (Some("etc/ca.pem".into()), Some(own)));
@@ -254,8 +325,36 @@ mod tests {
             (&*tls.server_name.to_str(), server.tokens.as_slice()),
             ("other.example", ["etc/token".into()].as_slice())
         );
-        let bare = parse("servers: [{uri: 'https://[::1]:7'}]").unwrap().servers[0].tls.clone().unwrap();
+        let bare = parse("servers: [{uri: 'https://[::1]:7'}]").unwrap().servers[0].ads().unwrap().tls.clone().unwrap();
         assert_eq!((bare.ca, &*bare.server_name.to_str()), (None, "::1"));
+    }
+
+    #[test]
+    fn fs_6_files_are_alone_where_nobody_else_is_asked_and_one_source_wherever_they_are_named() {
+        let plan = parse(
+            "servers: [{uri: 'http://one:1'}, {files: ./last}]
+  authorities:
+    own: {servers: [{files: [./last]}, {files: ./last}]}
+    bare: {}
+    both: {servers: [{files: [a, /b.yaml]}, {files: ./last}]}",
+        )
+        .unwrap();
+        let files: Vec<_> = plan.servers.iter().map(|server| (server.name(), server.is_alone())).collect();
+        let last = "files etc/./last".to_owned();
+        let expected = [
+            ("http://one:1".into(), false),
+            (last.clone(), false),
+            ("files etc/a, /b.yaml".into(), false),
+            (last, true),
+        ];
+        assert_eq!(files, expected);
+        let own = |name: &str| plan.authorities[name].servers.clone();
+        assert_eq!([own("bare"), own("both"), own("own")], [vec![0, 1], vec![2, 1], vec![3]]);
+        let only = parse("files: ./resources").unwrap();
+        assert!(only.top == [0] && only.servers[0].is_alone());
+        let rules = only.for_sources().servers[0].rules.clone();
+        assert!(rules.whole_at_once && rules.silence == Silence::Nothing && !rules.hold_deletions);
+        assert!(plan.for_sources().servers[1].rules.hold_deletions);
     }
 
     #[test]
@@ -280,10 +379,25 @@ mod tests {
             assert!(message.contains(part), "{part} is missing in:\n{message}");
         }
         for (none, part) in [
-            ("fallback: {}", "servers are needed, or a bootstrap file"),
+            ("fallback: {}", "servers are needed, or files, or a bootstrap file"),
+            ("files: f\n  servers: []", "upstream.files: these are the only source"),
+            ("files: []", "upstream.files: a path is needed"),
+            (
+                "servers: [{files: a, uri: 'http://one'}]",
+                "etc/relay.yaml:3: upstream.servers[0].uri: a source is a uri or files",
+            ),
+            (
+                "servers: [{files: a, protocol: sotw}]",
+                "etc/relay.yaml:3: upstream.servers[0].files: nothing else can be said",
+            ),
+            ("servers: [{}]", "upstream.servers[0]: a uri is needed, or files"),
+            ("servers: [{files: 5}]", "a path or a list of paths"),
             ("servers: []", "upstream.servers: at least one server is needed"),
-            ("bootstrap: b.json\n  servers: []", "upstream.bootstrap: it replaces servers and authorities"),
-            ("bootstrap: b.json\n  authorities: {a: {}}", "upstream.bootstrap: it replaces servers and authorities"),
+            ("bootstrap: b.json\n  servers: []", "upstream.bootstrap: it replaces servers, files and authorities"),
+            (
+                "bootstrap: b.json\n  authorities: {a: {}}",
+                "upstream.bootstrap: it replaces servers, files and authorities",
+            ),
             ("bootstrap: none.json", "etc/relay.yaml:3: upstream.bootstrap: cannot read etc/none.json"),
         ] {
             let message = parse(none).unwrap_err();

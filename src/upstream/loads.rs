@@ -2,6 +2,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 use tokio_stream::StreamExt;
@@ -16,24 +18,45 @@ use crate::xds::{LOADS_PATH, SharingKey};
 
 /// Opens streams of loads, over a connection of their own each, to whatever server is active for a key (FB-19).
 pub struct LoadsConnector {
-    active: Box<dyn Fn(&SharingKey) -> AdsConnector + Send + Sync>,
+    active: Arc<Active>,
 }
 
+/// None while what is active takes no loads.
+type Active = dyn Fn(&SharingKey) -> Option<AdsConnector> + Send + Sync;
+
 impl LoadsConnector {
-    pub fn new(active: impl Fn(&SharingKey) -> AdsConnector + Send + Sync + 'static) -> Self {
-        Self { active: Box::new(active) }
+    pub fn new(active: impl Fn(&SharingKey) -> Option<AdsConnector> + Send + Sync + 'static) -> Self {
+        Self { active: Arc::new(active) }
     }
 }
 
 impl LoadConnector for LoadsConnector {
     fn carry(&self, key: &SharingKey, link: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>> {
-        let server = (self.active)(key);
+        let (active, key) = (self.active.clone(), key.clone());
         Box::pin(async move {
+            let mut link = link;
+            let Some(server) = somebody(&*active, &key, &mut link).await else {
+                return LoadEnd::Said { code: 0, message: String::new() };
+            };
             match carry(server, link).await {
                 Ok(()) => LoadEnd::Said { code: 0, message: String::new() },
                 Err(status) => end_of(&status),
             }
         })
+    }
+}
+
+/// Waits for somebody who takes loads. Files do not, and to say so would make clients ask again and again for as long as there
+/// are only files; one that is told nothing reports nothing. None if the client has ended the stream before.
+async fn somebody(active: &Active, key: &SharingKey, link: &mut LoadLink) -> Option<AdsConnector> {
+    loop {
+        if let Some(server) = active(key) {
+            return Some(server);
+        }
+        tokio::select! {
+            report = link.reports.recv() => drop(report?), // nobody has ordered it
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+        }
     }
 }
 
@@ -60,6 +83,8 @@ fn end_of(status: &Status) -> LoadEnd {
         None => LoadEnd::Said { code: status.code() as u16, message: status.message().into() },
     }
 }
+
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Messages as they stand in their frames.
 struct Raw;

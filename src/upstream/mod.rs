@@ -1,7 +1,8 @@
-//! The edge towards control planes: connects, carries requests and responses, and decides nothing.
+//! The edge towards control planes and files: connects, reads, carries requests and responses, and decides nothing.
 
 mod ads;
 mod dial;
+mod files;
 mod loads;
 mod plan;
 mod server;
@@ -9,6 +10,7 @@ mod tls;
 mod token;
 
 pub use ads::AdsConnector;
+pub use files::{FilesConnector, FilesOptions, FilesReport, FilesSource, Parser};
 pub use loads::LoadsConnector;
-pub use plan::{AuthorityPlan, Lists, Plan};
+pub use plan::{AuthorityPlan, FilesServer, Lists, Plan, SourcePlan};
 pub use server::{AdsServer, OwnCertificate, TlsFiles};

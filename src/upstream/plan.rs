@@ -2,21 +2,38 @@
 
 use std::collections::BTreeMap;
 
-use super::AdsServer;
+use super::{AdsServer, FilesOptions};
 use crate::protocol::ladder::{Patience, Rule};
 use crate::protocol::session::Variant;
 use crate::protocol::sources;
+use crate::protocol::upstream::{ServerRules, Silence};
 
 /// Every server once, and the lists that name them by their place here.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    pub servers: Vec<AdsServer>,
+    pub servers: Vec<SourcePlan>,
     /// For old-style names, the first choice first (BOOT-12, BOOT-14).
     pub top: Vec<usize>,
     pub authorities: BTreeMap<String, AuthorityPlan>,
     pub patience: Patience,
     /// What the old server had and the new one has not is kept after a move down (FB-26).
     pub hold_missing: bool,
+}
+
+/// Whoever has resources. Two that are equal are one (BOOT-9).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourcePlan {
+    Ads(AdsServer),
+    Files(FilesServer),
+}
+
+/// Files in the place of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilesServer {
+    pub options: FilesOptions,
+    /// Nobody else is asked for the same, so that what is not in them is nowhere. Beside servers files are never evidence for
+    /// that (FS-6).
+    pub alone: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +45,8 @@ pub struct AuthorityPlan {
 /// The lists as they are written. That of an authority may be empty, which means the one at the top (BOOT-13).
 #[derive(Debug, Default)]
 pub struct Lists {
-    pub top: Vec<AdsServer>,
-    pub authorities: BTreeMap<String, (Vec<AdsServer>, Rule)>,
+    pub top: Vec<SourcePlan>,
+    pub authorities: BTreeMap<String, (Vec<SourcePlan>, Rule)>,
 }
 
 impl Plan {
@@ -46,9 +63,9 @@ impl Plan {
 
     /// What a view goes by: the same lists, and nothing of how a server is reached.
     pub fn for_sources(&self) -> sources::Plan {
-        let server = |server: &AdsServer| sources::ServerPlan {
-            variant: server.variant.unwrap_or(Variant::Delta),
-            rules: server.rules.clone().into(),
+        let server = |server: &SourcePlan| sources::ServerPlan {
+            variant: server.variant().unwrap_or(Variant::Delta),
+            rules: server.rules().into(),
         };
         let list = |servers: &[usize], rule| sources::AuthorityPlan { servers: servers.into(), rule };
         let authorities = self.authorities.iter().map(|(name, of)| (name.clone(), list(&of.servers, of.rule)));
@@ -62,11 +79,59 @@ impl Plan {
     }
 }
 
+impl SourcePlan {
+    pub fn name(&self) -> String {
+        match self {
+            Self::Ads(server) => server.name(),
+            Self::Files(files) => files.options.to_string(),
+        }
+    }
+
+    pub fn ads(&self) -> Option<&AdsServer> {
+        match self {
+            Self::Ads(server) => Some(server),
+            Self::Files(_) => None,
+        }
+    }
+
+    /// Whether what it has not is nowhere, whatever becomes of it.
+    pub fn is_alone(&self) -> bool {
+        matches!(self, Self::Files(files) if files.alone)
+    }
+
+    fn variant(&self) -> Option<Variant> {
+        self.ads().and_then(|server| server.variant)
+    }
+
+    fn rules(&self) -> ServerRules {
+        match self {
+            Self::Ads(server) => server.rules.clone(),
+            Self::Files(files) => files.rules(),
+        }
+    }
+}
+
+impl FilesServer {
+    pub fn new(options: FilesOptions) -> Self {
+        Self { options, alone: false }
+    }
+
+    /// They say by themselves what there is not, if they may say so at all.
+    fn rules(&self) -> ServerRules {
+        let hold_deletions = !self.alone;
+        ServerRules { whole_at_once: true, silence: Silence::Nothing, hold_deletions, ..ServerRules::default() }
+    }
+}
+
 /// Where the servers of a list stand among all. What is equal is one (BOOT-9), also within a list: to turn from a server to
 /// itself would help nobody.
-fn places(servers: &mut Vec<AdsServer>, list: Vec<AdsServer>) -> Vec<usize> {
+fn places(servers: &mut Vec<SourcePlan>, list: Vec<SourcePlan>) -> Vec<usize> {
     let mut places = Vec::new();
-    for server in list {
+    let alone = list.iter().all(|server| *server == list[0]);
+    for mut server in list {
+        if let SourcePlan::Files(files) = &mut server {
+            files.alone = alone;
+        }
         let known = servers.iter().position(|known| *known == server);
         let at = known.unwrap_or_else(|| {
             servers.push(server);

@@ -196,7 +196,8 @@ pub(crate) fn wrapper_name(wrapper: &discovery::Resource) -> Option<Name> {
     [Some(&wrapper.name), long].into_iter().flatten().find(|name| !name.is_empty()).map(|name| Name::of_peer(name))
 }
 
-fn own_name(kind: &Type, body: &[u8]) -> Option<Name> {
+/// The name in a body, for types that have one there.
+pub(crate) fn own_name(kind: &Type, body: &[u8]) -> Option<Name> {
     wire::last_text(body, kind.info().name_field?).map(Name::of_peer)
 }
 

@@ -136,7 +136,7 @@ impl Opened {
 
     fn by(folder: &Path, text: &str) -> Self {
         let config = Config::parse(&folder.join("relay.yaml"), text).unwrap_or_else(|error| panic!("{error}"));
-        let connector = AdsConnector::new(config.upstream.servers[0].clone());
+        let connector = AdsConnector::new(config.upstream.servers[0].ads().unwrap().clone());
         let (sender, reports) = mpsc::channel(64);
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
         Self { task: connector.start(Link { id, variant: None, reports: sender }), reports }

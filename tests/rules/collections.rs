@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir::proto::Request;
 use weir::proto::discovery::DeltaDiscoveryRequest;
 use weir::protocol::session::{Client, End, Session, Step, Variant};
-use weir::protocol::unit::{Class, Fact, SessionId, Wanted};
+use weir::protocol::unit::{Class, Fact, Part, SessionId, Wanted};
 
 use super::support::{Bench, LDS};
 use weir::protocol::limits::Limits;
@@ -32,7 +32,7 @@ fn gone(bench: &mut Bench, name: &str) {
 }
 
 fn piece(bench: &mut Bench) {
-    bench.apply(vec![Fact::Piece { kind: bench.kind(LDS), of: Wanted::Name(GLOB.into()), flawed: false }]);
+    bench.apply(vec![Fact::Piece { kind: bench.kind(LDS), of: Wanted::Name(GLOB.into()), part: Part::More }]);
 }
 
 fn come_with(bench: &mut Bench, id: SessionId, on: &[&str], versions: &[(&str, String)]) {

@@ -3,7 +3,7 @@
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::session::Variant;
-use weir::protocol::unit::{Class, Fact, Wanted};
+use weir::protocol::unit::{Class, Fact, Part, Wanted};
 
 use super::support::{Bench, CDS, EDS, LDS, refusal};
 use super::warm;
@@ -98,7 +98,7 @@ fn xlat_12_a_set_that_comes_in_pieces_is_told_when_it_has_been_quiet() {
     bench.sotw(client, CDS, &[], "");
     for name in ["a", "b", "c"] {
         bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, name, "1"));
-        bench.apply(vec![Fact::Piece { kind: bench.kind(CDS), of: Wanted::Star, flawed: false }]);
+        bench.apply(vec![Fact::Piece { kind: bench.kind(CDS), of: Wanted::Star, part: Part::More }]);
         bench.later(100);
         assert_eq!(bench.said(client), [""; 0]);
     }
@@ -115,7 +115,7 @@ fn xlat_12_a_set_that_was_cut_off_is_not_whole_by_waiting() {
     bench.sotw(client, CDS, &[], "");
     let piece = |bench: &mut Bench, name: &str| {
         bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, name, "1"));
-        bench.apply(vec![Fact::Piece { kind: bench.kind(CDS), of: Wanted::Star, flawed: false }]);
+        bench.apply(vec![Fact::Piece { kind: bench.kind(CDS), of: Wanted::Star, part: Part::More }]);
     };
     piece(&mut bench, "a");
     bench.apply(vec![Fact::Interrupted { kind: bench.kind(CDS), of: Wanted::Star }]);

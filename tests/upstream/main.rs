@@ -17,7 +17,7 @@ use weir::proto::discovery::{
 use weir::proto::{Any, Request, Response};
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
-use weir::protocol::unit::{Fact, InterestChange, Kept, Wanted};
+use weir::protocol::unit::{Fact, InterestChange, Kept, Part, Wanted};
 use weir::protocol::upstream::{Epoch, ServerRules, Upstream};
 use weir::xds::{BodyStore, TypeTable};
 
@@ -115,8 +115,12 @@ fn fact_text(fact: &Fact) -> String {
                 Kept::Everything => format!("whole {names:?} and all that was there"),
             }
         }
-        Fact::Piece { of, flawed, .. } => {
-            let piece = if *flawed { "flawed piece" } else { "piece" };
+        Fact::Piece { of, part, .. } => {
+            let piece = match part {
+                Part::More => "piece",
+                Part::Flawed => "flawed piece",
+                Part::Last => "last piece",
+            };
             match of {
                 Wanted::Star => piece.into(),
                 Wanted::Name(glob) => format!("{piece} of {glob}"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir::proto::discovery::{DiscoveryResponse, Resource, ResourceError, ResourceName, Status};
 use weir::proto::{Any, Response};
 use weir::protocol::session::Variant;
-use weir::protocol::upstream::ServerRules;
+use weir::protocol::upstream::{ServerRules, Silence};
 
 use super::support::{CDS, EDS, LDS};
 use super::{Bench, WINDOW, any, asked, delta, error, sotw, wrapped};
@@ -186,12 +186,35 @@ fn up_20_each_answer_has_the_version_that_was_in_use_after_its_own_response() {
 
 #[test]
 fn up_37_silence_is_trouble_where_the_server_says_so() {
-    let rules = ServerRules { silence_is_transient: true, ..ServerRules::default() };
+    let rules = ServerRules { silence: Silence::Trouble, ..ServerRules::default() };
     let mut bench = asked(Variant::Sotw, EDS, &["a"], rules);
     assert_eq!(bench.later(Duration::from_secs(29)), [""; 0]);
     assert_eq!(bench.later(Duration::from_secs(1)), ["a error 14"]);
     assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
     assert_eq!(bench.respond(0, sotw(EDS, &["a"], "1")), ["Named a set"]);
+}
+
+#[test]
+fn xlat_16_silence_is_nothing_where_the_source_says_by_itself_what_there_is_not() {
+    let rules = ServerRules { silence: Silence::Nothing, ..ServerRules::default() };
+    let mut bench = asked(Variant::Delta, EDS, &["a", "b"], rules);
+    assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
+    assert_eq!(bench.respond(0, delta(EDS, &["a"], &["b"], "1")), ["Named a set", "Named b gone"]);
+}
+
+#[test]
+fn fs_4_an_answer_to_everything_is_whole_where_the_source_says_so_and_reports_nothing_amiss() {
+    let rules = ServerRules { whole_at_once: true, ..ServerRules::default() };
+    let mut bench = asked(Variant::Delta, CDS, &["*"], rules.clone());
+    let whole = "last piece";
+    assert_eq!(bench.respond(0, delta(CDS, &["x"], &[], "1")), ["Star x set", whole]);
+    assert_eq!(bench.respond(0, delta(CDS, &["y"], &["x"], "2")), ["Star y set", "Star x gone", whole]);
+    let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
+    let Response::Delta(mut amiss) = delta(CDS, &["x"], &[], "1") else { unreachable!() };
+    amiss.resource_errors = error(14);
+    assert_eq!(bench.respond(0, Response::Delta(amiss)), ["Star x set", "flawed piece"]);
+    assert_eq!(bench.respond(0, delta(CDS, &["y"], &[], "2")), ["Star y set", "flawed piece"], "it is amiss still");
+    assert_eq!(bench.respond(0, delta(CDS, &[], &["a"], "3")), ["Star a gone", whole], "what was amiss is gone");
 }
 
 #[test]

@@ -15,8 +15,8 @@ use super::Fault;
 use super::json::{JsonReader, Object};
 use super::upstream::{name_in, plain_server, rule};
 use crate::protocol::ladder::Rule;
-use crate::protocol::upstream::ServerRules;
-use crate::upstream::{AdsServer, Lists, OwnCertificate, TlsFiles};
+use crate::protocol::upstream::{ServerRules, Silence};
+use crate::upstream::{AdsServer, Lists, OwnCertificate, SourcePlan, TlsFiles};
 use crate::xds::authority_of_template;
 
 pub(super) fn read(path: &Path, text: &str, message_bytes: usize) -> Result<Lists, Vec<Fault>> {
@@ -50,7 +50,7 @@ impl JsonReader<'_> {
         Lists { top, authorities }
     }
 
-    fn authorities(&mut self, root: &Object, message_bytes: usize) -> BTreeMap<String, (Vec<AdsServer>, Rule)> {
+    fn authorities(&mut self, root: &Object, message_bytes: usize) -> BTreeMap<String, (Vec<SourcePlan>, Rule)> {
         let mut authorities = BTreeMap::new();
         for (name, authority) in self.members(root, "authorities") {
             let template = "client_listener_resource_name_template";
@@ -66,8 +66,8 @@ impl JsonReader<'_> {
         authorities
     }
 
-    fn servers(&mut self, servers: &[Object], message_bytes: usize) -> Vec<AdsServer> {
-        servers.iter().filter_map(|server| self.server(server, message_bytes)).collect()
+    fn servers(&mut self, servers: &[Object], message_bytes: usize) -> Vec<SourcePlan> {
+        servers.iter().filter_map(|server| self.server(server, message_bytes)).map(SourcePlan::Ads).collect()
     }
 
     fn server(&mut self, server: &Object, message_bytes: usize) -> Option<AdsServer> {
@@ -164,7 +164,7 @@ impl JsonReader<'_> {
         for feature in self.list(server, "server_features").iter().filter_map(Value::as_str) {
             match feature {
                 "fail_on_data_errors" => rules.fail_on_data_errors = true,
-                "resource_timer_is_transient_error" => rules.silence_is_transient = true,
+                "resource_timer_is_transient_error" => rules.silence = Silence::Trouble,
                 _ => features.extend(WITHOUT_EFFECT.into_iter().find(|known| *known == feature)),
             }
         }

@@ -11,7 +11,10 @@ fn plan(text: &str) -> Plan {
 
 /// A plan of which only one server is of interest.
 fn server(fields: &str) -> AdsServer {
-    plan(&format!(r#"{{"xds_servers": [{{{fields}}}]}}"#)).servers.remove(0)
+    let SourcePlan::Ads(server) = plan(&format!(r#"{{"xds_servers": [{{{fields}}}]}}"#)).servers.remove(0) else {
+        panic!()
+    };
+    server
 }
 
 fn faults(text: &str) -> Vec<String> {
@@ -40,7 +43,7 @@ fn boot_2_what_is_not_known_is_ignored_at_every_level() {
             "authorities": {"a": {"colour": 1}}, "node": {"id": "n", "colour": 1, "build_version": 5},
             "certificate_providers": {"c": {"plugin_name": "own", "config": {"x": 1}, "colour": 2}}, "colour": []}"#,
     );
-    let [server] = plan.servers.as_slice() else { panic!("{plan:?}") };
+    let [SourcePlan::Ads(server)] = plan.servers.as_slice() else { panic!("{plan:?}") };
     assert_eq!(server.name(), "http://cp:1");
     let rules = ServerRules { fail_on_data_errors: true, ..ServerRules::default() };
     assert_eq!(

@@ -43,11 +43,21 @@ pub enum Fact {
     Refresh { kind: Type, class: Class, key: Name, ttl: Option<Duration> },
     /// Something is wrong with a name that was asked for; what is held of it stays, and so does its absence.
     Error { kind: Type, key: Name, error: Arc<NamedError> },
-    /// Part of a set, `*` or a glob, whose end is not marked on the wire (XLAT-12). A flawed one: something of the set was
-    /// refused, and what is missing of it is not gone by that (UP-25).
-    Piece { kind: Type, of: Wanted, flawed: bool },
+    /// Part of a set, `*` or a glob, whose end is not marked on the wire (XLAT-12).
+    Piece { kind: Type, of: Wanted, part: Part },
     /// The source went away in the middle of that.
     Interrupted { kind: Type, of: Wanted },
+}
+
+/// Which part of a set has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// There may be more behind it.
+    More,
+    /// Something of the set was refused, and what is missing of it is not gone by that (UP-25).
+    Flawed,
+    /// There is no more, which only a source can say that is no server.
+    Last,
 }
 
 /// Who says something: a server by its place in the plan, and its rank in the list of the authority.
@@ -338,9 +348,10 @@ impl Unit {
                     self.changed(&kind, Class::Named, key, seq);
                 }
             }
-            Fact::Piece { kind, of, flawed } => {
+            Fact::Piece { kind, of, part: Part::Last } => self.fill(&kind, &of, |fill| *fill = Fill::Whole),
+            Fact::Piece { kind, of, part } => {
                 let limits = self.limits.clone();
-                self.fill(&kind, &of, |fill| fill.piece(flawed, now, &limits));
+                self.fill(&kind, &of, |fill| fill.piece(part == Part::Flawed, now, &limits));
             }
             Fact::Interrupted { kind, of } => {
                 let limits = self.limits.clone();
@@ -442,11 +453,13 @@ impl Unit {
 
     fn replace(&mut self, kind: &Type, resources: Vec<Arc<Resource>>, kept: &Kept, now: Moment) {
         let sent: BTreeSet<Name> = resources.iter().map(|resource| resource.name.clone()).collect();
-        let stays = |name: &Name| match kept {
-            Kept::These(names) => sent.contains(name) || names.contains(name),
-            Kept::Everything => true,
+        let vanished: Vec<_> = match kept {
+            Kept::These(names) => {
+                let stays = |name: &Name| sent.contains(name) || names.contains(name);
+                self.shelf(kind, Class::Star).here().filter(|name| !stays(name)).cloned().collect()
+            }
+            Kept::Everything => Vec::new(),
         };
-        let vanished: Vec<_> = self.shelf(kind, Class::Star).here().filter(|name| !stays(name)).cloned().collect();
         for resource in resources {
             self.set(kind, Class::Star, resource.name.clone(), resource, now);
         }

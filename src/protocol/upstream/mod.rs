@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use backoff::Backoff;
-pub use rules::ServerRules;
+pub use rules::{ServerRules, Silence};
 pub use stream::{Epoch, Stream, TopicSummary};
 
 use super::faults::Fault;

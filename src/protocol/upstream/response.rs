@@ -10,7 +10,7 @@ use crate::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::{Limits, cut};
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{Class, Fact, Kept, NamedError, Wanted};
+use crate::protocol::unit::{Class, Fact, Kept, NamedError, Part, Wanted};
 use crate::xds::{BodyStore, Malformed, Name, Resource, Type};
 
 /// What is at hand while one response is read.
@@ -76,7 +76,7 @@ impl Topic {
             }
             Class::Star => {
                 facts.extend(self.star_facts(kind, read.good));
-                facts.push(self.piece(kind, Wanted::Star));
+                facts.push(self.piece(kind, Wanted::Star, reader.rules));
             }
             Class::Named => {
                 let complete = full && !read.unnamed_refused && !reader.rules.hold_deletions;
@@ -153,7 +153,7 @@ impl Topic {
         let removed = self.removed_keys(removed, unresolved);
         let deleted = removed.into_iter().filter(|(_, held)| !(*held && reader.rules.hold_deletions));
         facts.extend(deleted.map(|(key, _)| self.absence(kind, key)).collect::<Vec<_>>());
-        facts.extend(sets.into_iter().map(|of| self.piece(kind, of))); // a piece is complete with its removals
+        facts.extend(sets.into_iter().map(|of| self.piece(kind, of, reader.rules))); // complete with its removals
         facts
     }
 
@@ -254,13 +254,18 @@ impl Topic {
     }
 
     /// More of a set has come, of which nobody says when it is all there.
-    fn piece(&self, kind: &Type, of: Wanted) -> Fact {
+    fn piece(&self, kind: &Type, of: Wanted, rules: &ServerRules) -> Fact {
         let within = |name: &Name| match &of {
             Wanted::Star => true,
             Wanted::Name(glob) => name.collection().as_ref() == Some(glob),
         };
         let flawed = self.unnamed_refused || self.refused.iter().any(within);
-        Fact::Piece { kind: kind.clone(), of, flawed }
+        let part = match (flawed, rules.whole_at_once) {
+            (true, _) => Part::Flawed,
+            (false, true) => Part::Last,
+            (false, false) => Part::More,
+        };
+        Fact::Piece { kind: kind.clone(), of, part }
     }
 
     /// The collections that a response says something of.

@@ -12,10 +12,24 @@ pub struct ServerRules {
     pub empty_list: bool,
     /// What it deletes is kept (XLAT-20).
     pub hold_deletions: bool,
-    /// Its silence about a name is a passing trouble (A88, `resource_timer_is_transient_error`).
-    pub silence_is_transient: bool,
+    pub silence: Silence,
     /// What it reports as not allowed is given up, although it is held (A88, `fail_on_data_errors`).
     pub fail_on_data_errors: bool,
+    /// An answer to `*` holds all that there is, unless it says that something is amiss. No protocol has that; a source that is
+    /// no server may (FS-4).
+    pub whole_at_once: bool,
+}
+
+/// What it means that a server says nothing of a name for long.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Silence {
+    /// There is none (XLAT-15).
+    #[default]
+    Absence,
+    /// A passing trouble (A88, `resource_timer_is_transient_error`).
+    Trouble,
+    /// Nothing: it says so if there is none, and otherwise nobody knows (XLAT-16).
+    Nothing,
 }
 
 impl Default for ServerRules {
@@ -25,8 +39,9 @@ impl Default for ServerRules {
             initial_versions: true,
             empty_list: true,
             hold_deletions: false,
-            silence_is_transient: false,
+            silence: Silence::Absence,
             fail_on_data_errors: false,
+            whole_at_once: false,
         }
     }
 }

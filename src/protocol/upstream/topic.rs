@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::globs::Globs;
-use super::rules::ServerRules;
+use super::rules::{ServerRules, Silence};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use crate::protocol::limits::Limits;
@@ -237,10 +237,14 @@ impl Topic {
     }
 
     pub fn written(&mut self, now: Moment, rules: &ServerRules, limits: &Limits) {
-        let patience = if rules.silence_is_transient { limits.resource_timer * 2 } else { limits.resource_timer };
-        let end = now + patience;
+        let asked = std::mem::take(&mut self.handed_out);
+        let end = match rules.silence {
+            Silence::Absence => now + limits.resource_timer,
+            Silence::Trouble => now + limits.resource_timer * 2,
+            Silence::Nothing => return,
+        };
         // How much there is in a collection only the server can say (COLL-20).
-        for name in std::mem::take(&mut self.handed_out).into_iter().filter(|name| !self.globs.has(name)) {
+        for name in asked.into_iter().filter(|name| !self.globs.has(name)) {
             if let Some(Standing::Asked { until: until @ None }) = self.names.get_mut(&name) {
                 *until = Some(end);
                 self.timers.insert((end, name));
@@ -289,13 +293,13 @@ impl Topic {
                 continue;
             }
             let kind = kind.clone();
-            facts.push(match rules.silence_is_transient {
-                true => {
+            facts.push(match rules.silence {
+                Silence::Trouble | Silence::Nothing => {
                     let error = NamedError { code: UNAVAILABLE, message: "the control plane does not answer".into() };
                     self.names.insert(name.clone(), Standing::Asked { until: None });
                     Fact::Error { kind, key: name, error: error.into() }
                 }
-                false => {
+                Silence::Absence => {
                     self.names.insert(name.clone(), Standing::Absent);
                     Fact::Gone { kind, class: Class::Named, key: name }
                 }

@@ -1,0 +1,212 @@
+//! Files as a source: what is in them is served as if a control plane had it (spec 15.2).
+//!
+//! One loader for each list of paths reads them and watches; whoever serves out of them gets each new state whole. Nothing here
+//! decides what it means that something is not there: [`local`](crate::protocol::local) does.
+
+mod link;
+mod loader;
+mod parse;
+mod walk;
+mod watch;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::sync::{mpsc, watch as latest};
+use tokio::task::JoinHandle;
+
+pub use link::FilesConnector;
+pub use parse::Parser;
+
+use self::loader::{Loader, Look};
+use self::watch::Watcher;
+use crate::protocol::local::Snapshot;
+
+/// Which files, and how many and how large they may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilesOptions {
+    /// Folders, which are looked into to the bottom, and single files.
+    pub paths: Vec<PathBuf>,
+    pub files: usize,
+    pub file_bytes: u64,
+}
+
+/// Something that is wrong with a file, or with where it should be.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Fault {
+    pub file: PathBuf,
+    pub line: Option<u64>,
+    pub reason: String,
+}
+
+/// The files of one list of paths, read by a task that ends when nobody holds this any more.
+#[derive(Clone)]
+pub struct FilesSource(Arc<Inner>);
+
+struct Inner {
+    options: Arc<FilesOptions>,
+    loaded: latest::Receiver<Loaded>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug, Clone)]
+struct Loaded {
+    state: State,
+    report: Arc<Report>,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    /// Nobody has looked yet.
+    Loading,
+    /// Out of reach, and why.
+    Missing(String),
+    Ready(Arc<Snapshot>),
+}
+
+#[derive(Debug, Default)]
+struct Report {
+    files: usize,
+    resources: usize,
+    /// When something was read last, and how long it took.
+    loaded: Option<(Instant, Duration)>,
+    faults: Vec<Fault>,
+}
+
+/// For the admin address.
+#[derive(Debug, Serialize)]
+pub struct FilesReport {
+    pub paths: Vec<PathBuf>,
+    /// loading, missing or ready.
+    pub state: &'static str,
+    /// Why it is missing.
+    pub reason: Option<String>,
+    pub files: usize,
+    pub resources: usize,
+    /// Since the last change was read.
+    pub seconds: Option<u64>,
+    /// How long that took.
+    pub load_milliseconds: Option<u64>,
+    pub faults: Vec<Fault>,
+}
+
+impl FilesSource {
+    pub fn start(options: FilesOptions, parser: Parser) -> Self {
+        let options = Arc::new(options);
+        let (tell, loaded) = latest::channel(Loaded { state: State::Loading, report: Arc::default() });
+        let (changed, changes) = mpsc::channel(1);
+        let of = options.clone();
+        let task = tokio::spawn(async move {
+            let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            let options = FilesOptions { paths: of.paths.iter().map(absolute).collect(), ..(*of).clone() };
+            // To start a watcher blocks for a moment, as all that it does.
+            let loader = move || Loader::new(Arc::new(options), parser, Watcher::new(changed));
+            match tokio::task::spawn_blocking(loader).await {
+                Ok(loader) => follow(loader, changes, tell).await,
+                Err(error) => tracing::error!(%error, "files cannot be read"),
+            }
+        });
+        Self(Arc::new(Inner { options, loaded, task }))
+    }
+
+    pub fn options(&self) -> &FilesOptions {
+        &self.0.options
+    }
+
+    pub fn report(&self) -> FilesReport {
+        let Loaded { state, report } = self.0.loaded.borrow().clone();
+        let (state, reason) = match state {
+            State::Loading => ("loading", None),
+            State::Missing(reason) => ("missing", Some(reason)),
+            State::Ready(_) => ("ready", None),
+        };
+        FilesReport {
+            paths: self.0.options.paths.clone(),
+            state,
+            reason,
+            files: report.files,
+            resources: report.resources,
+            seconds: report.loaded.map(|(at, _)| at.elapsed().as_secs()),
+            load_milliseconds: report.loaded.map(|(_, took)| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+            faults: report.faults.clone(),
+        }
+    }
+
+    fn subscribe(&self) -> latest::Receiver<Loaded> {
+        self.0.loaded.clone()
+    }
+}
+
+/// Looks at the files now, whenever something has changed, and once in a while lest a change was missed. All of it happens where
+/// it may block, so that nobody waits for it but those who wait for the files.
+async fn follow(mut loader: Loader, mut changes: mpsc::Receiver<()>, tell: latest::Sender<Loaded>) {
+    loop {
+        let look = tokio::task::spawn_blocking(move || {
+            let look = loader.look();
+            (loader, look)
+        });
+        let Look { loaded, unsettled, watched } = match look.await {
+            Ok((back, look)) => {
+                loader = back;
+                look
+            }
+            Err(error) => {
+                tracing::error!(%error, "files are not followed any more; what they said stays");
+                return std::future::pending().await; // and is still served
+            }
+        };
+        tell.send_replace(loaded);
+        let patience = if unsettled || !watched { LOOKS_UNWATCHED } else { LOOKS };
+        if let Ok(Some(())) = tokio::time::timeout(patience, changes.recv()).await {
+            quiet(&mut changes).await;
+        }
+    }
+}
+
+/// Until nothing has changed for a moment, or things go on changing for too long to wait for that.
+async fn quiet(changes: &mut mpsc::Receiver<()>) {
+    let calm = async { while let Ok(Some(())) = tokio::time::timeout(QUIET, changes.recv()).await {} };
+    let _ = tokio::time::timeout(LONGEST_UNQUIET, calm).await;
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Fault {
+    fn of(file: &Path, reason: &str) -> Self {
+        Self { file: file.to_owned(), line: None, reason: reason.to_owned() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {}", self.reason)
+    }
+}
+
+impl fmt::Display for FilesOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths: Vec<_> = self.paths.iter().map(|path| path.display().to_string()).collect();
+        write!(f, "files {}", paths.join(", "))
+    }
+}
+
+/// Changes come in bursts, and a file is written in several steps.
+const QUIET: Duration = Duration::from_millis(100);
+const LONGEST_UNQUIET: Duration = Duration::from_secs(1);
+/// How often is looked without any change that is known of: where the system tells of changes, and where it does not.
+const LOOKS: Duration = Duration::from_secs(30);
+const LOOKS_UNWATCHED: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

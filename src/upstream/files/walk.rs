@@ -1,0 +1,156 @@
+//! Which files there are: looks at folders and stamps, and opens nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Metadata};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::Fault;
+
+/// What changes when a file does, whether it is written in place or another takes its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    device: u64,
+    inode: u64,
+    pub size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    pub fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    /// Whether it was given so short a time before that a later change may have the same one.
+    pub fn is_fresh(&self, at: SystemTime) -> bool {
+        let seconds = u64::try_from(self.changed.0).unwrap_or_default();
+        let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        at.duration_since(changed).map_or(true, |age| age < FRESH)
+    }
+}
+
+/// Time stamps of file systems are good for a second or two at worst.
+const FRESH: Duration = Duration::from_secs(3);
+
+/// What is told of folders before they are looked into, so that no change in between is missed.
+pub(super) trait Watch {
+    /// Everything in it counts.
+    fn inside(&mut self, folder: &Path);
+    /// Only that this one entry of it comes, goes, or becomes another.
+    fn entry(&mut self, path: &Path);
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Walk {
+    pub files: BTreeMap<PathBuf, Stamp>,
+    /// Paths of the configuration that are there.
+    pub present: BTreeSet<PathBuf>,
+    /// What could not be looked at. What was known of it and below it is as it was, for all that can be told.
+    pub lost: Vec<Fault>,
+    folders: BTreeSet<(u64, u64)>,
+}
+
+impl Walk {
+    /// Files that `takes` takes; of the paths themselves all.
+    pub fn over(paths: &[PathBuf], most: usize, takes: &dyn Fn(&Path) -> bool, watch: &mut dyn Watch) -> Self {
+        let mut walk = Self::default();
+        for path in paths {
+            watch_way_to(path, watch);
+            match fs::metadata(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => walk.lose(path, "it does not exist"),
+                Err(error) => walk.lose(path, &error.to_string()),
+                Ok(metadata) => {
+                    walk.present.insert(path.clone());
+                    match metadata.is_dir() {
+                        true => walk.folders_from(path, most, takes, watch),
+                        false if takes(path) => walk.file(path, &metadata),
+                        false => walk.lose(path, "its name does not end in a format that is known"),
+                    }
+                }
+            }
+        }
+        walk
+    }
+
+    /// Whether something at this place could not be looked at.
+    pub fn has_lost(&self, path: &Path) -> bool {
+        self.lost.iter().any(|lost| path.starts_with(&lost.file))
+    }
+
+    fn folders_from(&mut self, top: &Path, most: usize, takes: &dyn Fn(&Path) -> bool, watch: &mut dyn Watch) {
+        let mut left = vec![top.to_owned()];
+        while let Some(folder) = left.pop() {
+            watch.inside(&folder);
+            let listed = fs::metadata(&folder).and_then(|metadata| {
+                // A folder that links lead to twice is looked into once, and links in a ring end.
+                let new = self.folders.insert((metadata.dev(), metadata.ino()));
+                if new { fs::read_dir(&folder)?.collect::<Result<Vec<_>, _>>() } else { Ok(Vec::new()) }
+            });
+            let entries = match listed {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == ErrorKind::NotFound && folder != *top => continue, // gone since
+                Err(error) => {
+                    self.lose(&folder, &error.to_string());
+                    continue;
+                }
+            };
+            for entry in entries {
+                // Among what is hidden are the folders behind a mounted ConfigMap; its files are links into them.
+                if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                    continue;
+                }
+                let path = entry.path();
+                let link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+                match fs::metadata(&path) {
+                    Ok(metadata) if metadata.is_dir() => left.push(path),
+                    Ok(_) if !takes(&path) => {}
+                    Ok(metadata) => {
+                        if link && let Ok(target) = fs::canonicalize(&path) {
+                            watch.entry(&target);
+                        }
+                        self.file(&path, &metadata);
+                    }
+                    Err(error) if error.kind() == ErrorKind::NotFound && !link => {} // gone since
+                    Err(error) if takes(&path) => self.lose(&path, &error.to_string()),
+                    Err(_) => {}
+                }
+            }
+            if self.files.len() > most {
+                self.files.retain(|path, _| !path.starts_with(top));
+                return self.lose(top, &format!("there are more than {most} files in it, which is the limit"));
+            }
+        }
+    }
+
+    /// A pipe or a device would keep whoever opens it waiting.
+    fn file(&mut self, path: &Path, metadata: &Metadata) {
+        match metadata.is_file() {
+            true => drop(self.files.insert(path.to_owned(), Stamp::of(metadata))),
+            false => self.lose(path, "it is no file"),
+        }
+    }
+
+    fn lose(&mut self, path: &Path, reason: &str) {
+        self.lost.push(Fault::of(path, reason));
+    }
+}
+
+/// A path appears where the first part of it that is missing does, and becomes another where a link on its way does.
+fn watch_way_to(path: &Path, watch: &mut dyn Watch) {
+    for part in path.ancestors() {
+        let found = fs::symlink_metadata(part);
+        let counts = part == path || found.as_ref().map_or(true, |metadata| metadata.is_symlink());
+        if counts && part.parent().is_some_and(Path::is_dir) {
+            watch.entry(part);
+        }
+    }
+}
