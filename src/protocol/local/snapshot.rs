@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
+use prost::Message;
 
+use crate::proto::discovery::Resource;
 use crate::xds::{ContentHash, Name, Type};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A resource as it is sent.
+#[derive(Debug, Clone)]
 pub struct Item {
-    /// Made from the content, so that it is the same after a restart and on every replica (I5).
+    pub wrapper: Arc<Resource>,
     pub version: Arc<str>,
-    pub body: Bytes,
-    pub ttl: Option<Duration>,
 }
 
 pub type Items = BTreeMap<Name, Item>;
@@ -22,6 +21,8 @@ pub type Items = BTreeMap<Name, Item>;
 #[derive(Debug, Default)]
 pub struct Set {
     items: Items,
+    /// What can be asked for by another name than its own.
+    aliases: Items,
     /// The snapshot that this was new in, and the set before it.
     number: u64,
     follows: Option<u64>,
@@ -38,19 +39,37 @@ pub struct Snapshot {
 }
 
 impl Item {
-    pub fn new(kind: &Type, body: Bytes, ttl: Option<Duration>) -> Self {
-        let content = ContentHash::of_body(kind.name(), &body);
-        let version = match ttl {
-            None => content,
-            Some(ttl) => content.with([ttl.as_nanos().to_le_bytes().as_slice()]),
-        };
-        Self { version: version.to_string().into(), body, ttl }
+    /// The version is made from the content, whatever the wrapper says: it is then the same after a restart and on every
+    /// replica, and another if and only if something is (I5).
+    pub fn new(kind: &Type, name: &Name, mut wrapper: Resource) -> Self {
+        let resource = wrapper.resource.take();
+        let body = resource.as_ref().map_or(&[][..], |any| &any.value);
+        (wrapper.name, wrapper.version) = (String::new(), String::new());
+        let beside = wrapper.encode_to_vec();
+        let content = ContentHash::of_body(kind.name(), body);
+        let version = if beside.is_empty() { content } else { content.with([beside.as_slice()]) }.to_string();
+        let wrapper = Resource { name: name.to_string(), version: version.clone(), resource, ..wrapper };
+        Self { wrapper: wrapper.into(), version: version.into() }
     }
 }
 
 impl Set {
+    fn of(items: Items, number: u64) -> Self {
+        let of_item = |item: &Item| {
+            let aliases = item.wrapper.aliases.iter().map(|alias| Name::of_peer(alias));
+            aliases.map(|alias| (alias, item.clone())).collect::<Vec<_>>()
+        };
+        let aliases = items.values().flat_map(of_item).collect();
+        Self { items, aliases, number, follows: None, changed: Vec::new() }
+    }
+
     pub fn items(&self) -> &Items {
         &self.items
+    }
+
+    /// By its own name, or another.
+    pub fn get(&self, name: &Name) -> Option<&Item> {
+        self.items.get(name).or_else(|| self.aliases.get(name))
     }
 
     /// What differs from another set, if that is the one before this.
@@ -65,13 +84,18 @@ impl Snapshot {
         let number = self.number + 1;
         let mut sets = BTreeMap::new();
         for (kind, items) in items {
+            let new = Set::of(items, number);
             let set = match self.sets.get(&kind) {
-                None => Arc::new(Set { items, number, follows: None, changed: Vec::new() }),
+                None => new.into(),
                 Some(before) => {
-                    let changed = differences(&before.items, &items);
+                    let changed = [
+                        differences(&before.items, &new.items),
+                        differences(&before.aliases, &new.aliases),
+                    ]
+                    .concat();
                     match changed.is_empty() {
                         true => before.clone(),
-                        false => Arc::new(Set { items, number, follows: Some(before.number), changed }),
+                        false => Set { follows: Some(before.number), changed, ..new }.into(),
                     }
                 }
             };

@@ -4,10 +4,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::proto::Any;
+use crate::proto::discovery::Resource;
 use crate::xds::Name;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+const VHDS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 const BEGIN: Moment = Moment::START;
 
 /// A source and what a client of it has come to hold.
@@ -32,8 +35,8 @@ impl Bench {
         let mut items: BTreeMap<Type, Items> = BTreeMap::new();
         for (url, name, content) in resources {
             let kind = self.table.resolve(url);
-            let item = Item::new(&kind, content.to_string().into(), None);
-            items.entry(kind).or_default().insert(Name::of_peer(name), item);
+            let (name, item) = item(&kind, name, content.as_bytes(), |_| {});
+            items.entry(kind).or_default().insert(name, item);
         }
         self.take(items, complete);
     }
@@ -111,6 +114,14 @@ impl Bench {
         text.extend((!response.resource_errors.is_empty()).then(|| "...".to_owned()));
         Some(text.join(" "))
     }
+}
+
+fn item(kind: &Type, name: &str, content: &[u8], change: impl FnOnce(&mut Resource)) -> (Name, Item) {
+    let any = Any { type_url: format!("x/{}", kind.name()), value: content.to_vec().into() };
+    let mut wrapper = Resource { resource: Some(any), ..Default::default() };
+    change(&mut wrapper);
+    let name = Name::of_peer(name);
+    (name.clone(), Item::new(kind, &name, wrapper))
 }
 
 #[test]
@@ -217,10 +228,10 @@ fn a_large_set_goes_out_in_pieces_and_ends_once() {
     let mut bench = Bench::new(true);
     let kind = bench.table.resolve(CDS);
     let items = |content: &str| -> BTreeMap<Type, Items> {
-        let item = |number: u32| {
-            (Name::from(format!("c{number:05}")), Item::new(&kind, format!("{content}{number}").into(), None))
+        let numbered = |number: u32| {
+            item(&kind, &format!("c{number:05}"), format!("{content}{number}").as_bytes(), |_| {})
         };
-        [(kind.clone(), (0..5_000).map(item).collect())].into()
+        [(kind.clone(), (0..5_000).map(numbered).collect())].into()
     };
     bench.take(items(""), true);
     bench.ask(CDS, &["*"], &[]);
@@ -228,8 +239,8 @@ fn a_large_set_goes_out_in_pieces_and_ends_once() {
     assert_eq!((said.len(), bench.held.len()), (6, 5_000));
     assert!(said[..5].iter().all(|said| said.ends_with("...")) && said[5] == "C -weir.rest");
     let (one, mut rest) = (bench.snapshot.set(&kind).items().clone(), items("x"));
-    let big = Item::new(&kind, vec![7; 1 << 20].into(), None);
-    rest.get_mut(&kind).unwrap().extend([("c00001".into(), big.clone()), ("c00002".into(), big)]);
+    let big = ["c00001", "c00002"].map(|name| item(&kind, name, &[7; 1 << 20], |_| {}));
+    rest.get_mut(&kind).unwrap().extend(big);
     bench.take(rest, true);
     assert_eq!(bench.said().len(), 7, "a piece ends behind a megabyte");
     bench.take([(kind, one)].into(), true);
@@ -242,8 +253,8 @@ fn a_large_set_goes_out_in_pieces_and_ends_once() {
 fn what_has_an_end_is_told_again_for_as_long_as_it_is_there() {
     let mut bench = Bench::new(true);
     let kind = bench.table.resolve(CDS);
-    let ttl = Some(Duration::from_secs(10));
-    bench.take([(kind.clone(), [("a".into(), Item::new(&kind, "1".into(), ttl))].into())].into(), true);
+    let mortal = |wrapper: &mut Resource| wrapper.ttl = Some(prost_types::Duration { seconds: 10, nanos: 0 });
+    bench.take([(kind.clone(), [item(&kind, "a", b"1", mortal)].into())].into(), true);
     bench.ask(CDS, &["a"], &[]);
     let first = bench.next(BEGIN).unwrap();
     assert_eq!(first.resources[0].ttl.map(|ttl| ttl.seconds), Some(10));
@@ -255,6 +266,34 @@ fn what_has_an_end_is_told_again_for_as_long_as_it_is_there() {
     bench.server.on_time(half + Duration::from_secs(5));
     assert_eq!(bench.said(), ["C -a"]);
     assert_eq!(bench.server.next_deadline(), None);
+}
+
+#[test]
+fn delta_22_what_is_asked_for_by_another_name_comes_under_its_own_and_once() {
+    let mut bench = Bench::new(true);
+    let kind = bench.table.resolve(VHDS);
+    let aliased = |content: &[u8], alias: &str| {
+        item(&kind, "r/host", content, |wrapper| wrapper.aliases = vec![alias.to_owned()])
+    };
+    bench.take([(kind.clone(), [aliased(b"1", "r/a.example")].into())].into(), true);
+    bench.ask(VHDS, &["r/a.example", "r/host", "r/b.example"], &[]);
+    assert_eq!(bench.said(), ["V +r/host", "V -r/b.example"]);
+    bench.take([(kind.clone(), [aliased(b"2", "r/b.example")].into())].into(), true);
+    assert_eq!(bench.said(), ["V +r/host", "V -r/a.example"]);
+}
+
+#[test]
+fn xlat_2_a_version_is_another_if_and_only_if_something_is() {
+    let kind = TypeTable::new().resolve(CDS);
+    let version = |content: &[u8], change: &dyn Fn(&mut Resource)| item(&kind, "a", content, change).1.version;
+    let plain = version(b"1", &|_| {});
+    assert_eq!(plain, version(b"1", &|wrapper| wrapper.version = "of the file".into()));
+    let differs: [&dyn Fn(&mut Resource); 3] = [
+        &|wrapper| wrapper.ttl = Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+        &|wrapper| wrapper.aliases = vec!["b".into()],
+        &|wrapper| wrapper.metadata = Some("m".into()),
+    ];
+    assert!(differs.iter().all(|change| version(b"1", change) != plain) && version(b"2", &|_| {}) != plain);
 }
 
 /// Clusters are asked for by `*` and routes by name, over one stream.

@@ -6,15 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::REST;
-use super::snapshot::{Item, Set};
-use crate::proto::Any;
+use super::snapshot::Set;
 use crate::proto::discovery::{DeltaDiscoveryRequest, Resource};
 use crate::protocol::moment::Moment;
 use crate::xds::{Name, WILDCARD, Xdstp};
 
 #[derive(Debug)]
 pub(super) struct Topic {
-    type_url: String,
     star: bool,
     names: BTreeSet<Name>,
     told: BTreeMap<Name, Told>,
@@ -61,7 +59,6 @@ pub(super) enum Pass {
 impl Topic {
     pub fn over(set: Arc<Set>) -> Self {
         Self {
-            type_url: String::new(),
             star: false,
             names: BTreeSet::new(),
             told: BTreeMap::new(),
@@ -78,7 +75,6 @@ impl Topic {
     pub fn on_request(&mut self, request: DeltaDiscoveryRequest) {
         let first = std::mem::take(&mut self.first);
         if first {
-            self.type_url = request.type_url;
             let stated = |(name, version): (String, String)| {
                 (Name::of_peer(&name), Told::Version { version: version.into(), again: None })
             };
@@ -167,23 +163,26 @@ impl Topic {
 
     /// What is there and was not told.
     pub fn additions(&mut self, now: Moment) -> Pass {
-        let (mut resources, mut bytes) = (Vec::new(), 0);
+        let (mut resources, mut bytes, mut sent) = (Vec::new(), 0, BTreeSet::new());
         for name in self.candidates() {
             if bytes >= BYTES_AT_ONCE {
                 self.due.insert(name); // in the next response
                 continue;
             }
-            let Some(item) = self.set.items().get(&name).cloned() else {
+            let Some(item) = self.set.get(&name).cloned() else {
                 self.miss(name);
                 continue;
             };
-            let wanted = self.star || self.names.contains(&name);
+            let wanted = self.names.contains(&name) || (self.star && item.wrapper.name == name.as_str());
             if wanted && self.told.get(&name).and_then(Told::version) != Some(&item.version) {
-                bytes += item.body.len();
-                let again = item.ttl.map(|ttl| now + (ttl / 2).max(BEAT));
+                let ttl = item.wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
+                let again = ttl.map(|ttl| now + (ttl / 2).max(BEAT));
                 self.beats.extend(again.map(|at| (at, name.clone())));
-                self.told.insert(name.clone(), Told::Version { version: item.version.clone(), again });
-                resources.push(wrapper(&self.type_url, &name, item));
+                self.told.insert(name, Told::Version { version: item.version.clone(), again });
+                if sent.insert(item.wrapper.name.clone()) {
+                    bytes += item.wrapper.resource.as_ref().map_or(0, |body| body.value.len());
+                    resources.push(Resource::clone(&item.wrapper));
+                }
             }
         }
         match resources.is_empty() {
@@ -198,7 +197,7 @@ impl Topic {
         let mut removed = Vec::new();
         while removed.len() < NAMES_AT_ONCE {
             let Some(name) = self.missing.pop_first() else { break };
-            if self.set.items().contains_key(&name) || !(self.star || self.names.contains(&name)) {
+            if self.set.get(&name).is_some() || !(self.star || self.names.contains(&name)) {
                 continue;
             }
             removed.push(name.to_string());
@@ -248,16 +247,6 @@ impl Topic {
         }
         self.sweep = names.last().map(|last| Some(last.clone()));
         names
-    }
-}
-
-fn wrapper(type_url: &str, name: &Name, item: Item) -> Resource {
-    Resource {
-        name: name.to_string(),
-        version: item.version.to_string(),
-        resource: Some(Any { type_url: type_url.into(), value: item.body }),
-        ttl: item.ttl.and_then(|ttl| prost_types::Duration::try_from(ttl).ok()),
-        ..Resource::default()
     }
 }
 

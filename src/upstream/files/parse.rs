@@ -7,7 +7,7 @@ use std::sync::Arc;
 use prost::Message;
 
 use super::Fault;
-use crate::proto::discovery::DiscoveryResponse;
+use crate::proto::discovery::{self, DiscoveryResponse};
 use crate::protocol::local::Item;
 use crate::xds::{Name, Type, TypeTable, own_name};
 
@@ -40,7 +40,8 @@ impl Parser {
             if !seen.insert((kind.clone(), name.clone())) {
                 return Err(Fault::of(path, &format!("{} {name} is in it twice", kind.name())));
             }
-            let item = Item::new(&kind, any.value, None);
+            let wrapper = discovery::Resource { resource: Some(any), ..Default::default() };
+            let item = Item::new(&kind, &name, wrapper);
             entries.push(Entry { kind, name, item, line: None });
         }
         Ok(entries)
