@@ -8,10 +8,11 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::admin;
+use crate::admin::{self, Shown};
 use crate::config::Config;
-use crate::downstream::{Downstream, Drain, DrainSwitch};
+use crate::downstream::{Downstream, Drain, DrainSwitch, Rest};
 use crate::relay::{Loads, SharedConnector, Views};
+use crate::transcode::Transcoder;
 use crate::upstream::{AdsConnector, FilesConnector, FilesServer, FilesSource, LoadsConnector, Parser, SourcePlan};
 
 /// A relay that is bound and not yet running.
@@ -25,6 +26,7 @@ pub struct App {
     views_idle: Duration,
     switch: DrainSwitch,
     drain: Drain,
+    rest: Option<Arc<Rest>>,
 }
 
 impl App {
@@ -45,9 +47,12 @@ impl App {
             None => None,
         };
         let (switch, drain) = Drain::new(config.drain);
+        let name = config.downstream.control_plane.clone();
+        let rest = config.rest.map(|options| Arc::new(Rest::new(options, Arc::new(Transcoder::envoy), &name)));
         let downstream = Downstream::new(views.clone(), loads.clone(), config.downstream, drain.clone());
+        let downstream = downstream.with_rest(rest.clone());
         let views_idle = config.views_idle;
-        Ok(Self { listeners, admin, downstream, views, loads, files: sources.files, views_idle, switch, drain })
+        Ok(Self { listeners, admin, downstream, views, loads, files: sources.files, views_idle, switch, drain, rest })
     }
 
     /// Where clients connect, with the ports that port 0 became.
@@ -69,7 +74,8 @@ impl App {
         let (views, idle) = (self.views.clone(), self.views_idle);
         beside.spawn(async move { views.retire_idle(idle).await });
         if let Some(listener) = self.admin {
-            beside.spawn(admin::serve(listener, self.views, self.files.into()));
+            let shown = Shown { views: self.views, files: self.files.into(), rest: self.rest };
+            beside.spawn(admin::serve(listener, shown));
         }
         stop.await;
         self.switch.begin();

@@ -12,11 +12,21 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 
+use crate::downstream::Rest;
 use crate::relay::Views;
 use crate::upstream::FilesSource;
 
+/// What there is to be seen.
+#[derive(Clone)]
+pub struct Shown {
+    pub views: Arc<Views>,
+    pub files: Arc<[FilesSource]>,
+    /// None where polls are not served.
+    pub rest: Option<Arc<Rest>>,
+}
+
 /// Serves for ever. Dropping the future closes everything.
-pub async fn serve(listener: TcpListener, views: Arc<Views>, files: Arc<[FilesSource]>) {
+pub async fn serve(listener: TcpListener, shown: Shown) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let stream = tokio::select! {
@@ -30,11 +40,11 @@ pub async fn serve(listener: TcpListener, views: Arc<Views>, files: Arc<[FilesSo
             },
             Some(_) = connections.join_next() => continue,
         };
-        let (views, files) = (views.clone(), files.clone());
+        let shown = shown.clone();
         connections.spawn(async move {
             let service = service_fn(move |request| {
-                let (views, files) = (views.clone(), files.clone());
-                async move { Ok::<_, Infallible>(answer(request, &views, &files).await) }
+                let shown = shown.clone();
+                async move { Ok::<_, Infallible>(answer(request, &shown).await) }
             });
             let _ =
                 http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
@@ -42,16 +52,18 @@ pub async fn serve(listener: TcpListener, views: Arc<Views>, files: Arc<[FilesSo
     }
 }
 
-async fn answer(request: Request<Incoming>, views: &Views, files: &[FilesSource]) -> Response<Full<Bytes>> {
+async fn answer(request: Request<Incoming>, shown: &Shown) -> Response<Full<Bytes>> {
     if request.method() != Method::GET {
         return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
     }
+    let Shown { views, files, rest } = shown;
     match request.uri().path() {
         "/healthz" => text(StatusCode::OK, "ok\n"),
         "/clients" => json(&views.report().await.into_iter().flat_map(|(_, seats)| seats).collect::<Vec<_>>()),
         "/upstreams" => json(&views.report().await.into_iter().map(|(unit, _)| unit).collect::<Vec<_>>()),
         "/sources" => json(&files.iter().map(FilesSource::report).collect::<Vec<_>>()),
-        _ => text(StatusCode::NOT_FOUND, "there are /healthz, /clients, /upstreams and /sources\n"),
+        "/rest" => json(&rest.as_ref().map(|rest| rest.report())),
+        _ => text(StatusCode::NOT_FOUND, "there are /healthz, /clients, /upstreams, /sources and /rest\n"),
     }
 }
 

@@ -48,6 +48,7 @@ impl Checker<'_> {
             v2: raw.clients.v2,
         };
         let loads = self.loads(&raw.loads);
+        let rest = self.rest(&raw.rest);
         let views_idle = self.duration(&raw.views.idle, "views.idle");
         let upstream = upstream?;
         let views = ViewsOptions {
@@ -60,7 +61,7 @@ impl Checker<'_> {
             plan: upstream.for_sources(),
         };
         let views_idle = views_idle.unwrap_or(VIEWS_IDLE);
-        Some(Config { listen, admin: admin.flatten(), upstream, views, views_idle, downstream, drain, loads })
+        Some(Config { listen, admin: admin.flatten(), upstream, views, views_idle, downstream, drain, loads, rest })
     }
 
     pub fn key_rule(&mut self, raw: &raw::Views) -> Option<KeyRule> {
@@ -212,7 +213,7 @@ impl Checker<'_> {
     }
 }
 
-fn number(given: &Option<Spanned<usize>>, default: usize) -> usize {
+pub(super) fn number(given: &Option<Spanned<usize>>, default: usize) -> usize {
     given.as_ref().map_or(default, |given| given.value)
 }
 

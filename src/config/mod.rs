@@ -8,6 +8,7 @@ mod bootstrap;
 mod check;
 mod json;
 mod raw;
+mod rest;
 mod upstream;
 
 use std::fmt;
@@ -15,7 +16,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::downstream::{self, DrainTimes};
+use crate::downstream::{self, DrainTimes, RestOptions};
 use crate::relay::{LoadsMode, ViewsOptions};
 use crate::upstream::Plan;
 
@@ -30,6 +31,8 @@ pub struct Config {
     pub downstream: downstream::Options,
     pub drain: DrainTimes,
     pub loads: LoadsMode,
+    /// None where polls are not served.
+    pub rest: Option<RestOptions>,
 }
 
 #[derive(Debug, thiserror::Error)]

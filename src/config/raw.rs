@@ -29,6 +29,8 @@ pub(super) struct Root {
     pub drain: Drain,
     #[serde(default)]
     pub loads: Loads,
+    #[serde(default)]
+    pub rest: Rest,
 }
 
 #[derive(Debug, Deserialize)]
@@ -230,6 +232,21 @@ pub(super) enum LoadsMode {
     PassThrough,
     Aggregate,
     Off,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Rest {
+    pub enabled: bool,
+    pub patience: Option<Text>,
+    pub hold: Option<Text>,
+    pub cache_bytes: Option<Spanned<usize>>,
+}
+
+impl Default for Rest {
+    fn default() -> Self {
+        Self { enabled: true, patience: None, hold: None, cache_bytes: None }
+    }
 }
 
 impl Default for Clients {

@@ -42,7 +42,7 @@ pub(super) struct Piece {
 }
 
 /// The most that one frame hands over.
-const PIECE: usize = 64 << 10;
+pub(super) const PIECE: usize = 64 << 10;
 
 impl SessionBody {
     pub fn new(slot: Arc<Slot>, control_plane: Arc<str>, single: bool) -> Self {

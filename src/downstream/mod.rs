@@ -1,15 +1,20 @@
 //! The edge towards clients: accepts connections, carries requests and replies, and decides nothing.
 
 mod body;
+mod connection;
 mod drain;
 mod encode;
+mod first_word;
 mod frames;
 mod health;
 mod loads;
+mod rest;
 mod server;
 mod slot;
+mod stall;
 mod stream;
 
 pub use drain::{Drain, DrainSwitch, DrainTimes};
 pub use frames::Budget;
+pub use rest::{Rest, RestOptions, RestReport};
 pub use server::{Downstream, Options};

@@ -1,4 +1,4 @@
-//! Listens, and serves each connection with hyper's HTTP/2.
+//! Listens, and says what each request is about.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -9,20 +9,20 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
-use http_body::{Body, Frame};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::server::conn::http2;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
-use super::body::{Piece, SessionBody, trailers};
+use super::body::{PIECE, Piece, SessionBody, trailers};
+use super::connection::{self, Patience};
 use super::drain::Drain;
 use super::frames::{Budget, Frames, framed};
 use super::health::{self, Inquiry};
 use super::loads::{self, LoadsCall};
+use super::rest::{Poll as RestPoll, Rest};
 use super::slot::{Slot, Status};
 use super::stream::{Call, LINGER, read};
 use crate::relay::{Loads, Views};
@@ -49,13 +49,28 @@ pub struct Downstream {
     control_plane: Arc<str>,
     v2: bool,
     drain: Drain,
+    rest: Option<Arc<Rest>>,
 }
 
 impl Downstream {
     pub fn new(views: Arc<Views>, loads: Arc<Loads>, options: Options, drain: Drain) -> Self {
         let Options { message_bytes, half_received_bytes, control_plane, v2 } = options;
         let control_plane = control_plane.into();
-        Self { views, loads, budget: Budget::of(half_received_bytes), message_bytes, control_plane, v2, drain }
+        Self {
+            views,
+            loads,
+            budget: Budget::of(half_received_bytes),
+            message_bytes,
+            control_plane,
+            v2,
+            drain,
+            rest: None,
+        }
+    }
+
+    /// Serves REST too.
+    pub fn with_rest(self, rest: Option<Arc<Rest>>) -> Self {
+        Self { rest, ..self }
     }
 
     /// Accepts until the relay drains, and returns when the last connection is gone. Dropping the future closes the listener and
@@ -82,34 +97,23 @@ impl Downstream {
     }
 
     async fn connection(self, stream: TcpStream, peer: SocketAddr) {
-        let _ = stream.set_nodelay(true); // a socket that cannot is still a socket
-        let mut drain = self.drain.clone();
-        let service = service_fn(move |request| {
-            let response = self.call(request, peer);
-            async move { Ok::<_, Infallible>(response) }
-        });
-        let mut builder = http2::Builder::new(TokioExecutor::new());
-        builder
-            .timer(TokioTimer::new())
-            .keep_alive_interval(Some(KEEPALIVE))
-            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-            .max_concurrent_streams(STREAMS)
-            .max_pending_accept_reset_streams(STREAMS as usize)
-            .max_local_error_reset_streams(65_536)
-            .initial_stream_window_size(65_535)
-            .initial_connection_window_size(4 << 20)
-            .max_frame_size(16 << 10);
-        let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-        let ended = tokio::select! {
-            ended = &mut connection => ended,
-            () = drain.begins() => {
-                connection.as_mut().graceful_shutdown(); // no new streams; those that are there end by themselves
-                connection.await
-            }
-        };
-        if let Err(error) = ended {
-            tracing::debug!(%peer, %error, "connection ended");
+        let drain = self.drain.clone();
+        let call = move |request| self.clone().respond(request, peer);
+        connection::serve(stream, peer, drain, Patience::default(), call).await;
+    }
+
+    async fn respond(self, request: Request<Incoming>, peer: SocketAddr) -> Response<AnyBody> {
+        if is_grpc(&request) {
+            return self.call(request, peer);
         }
+        let Some(rest) = self.rest else {
+            let mut response = Response::new(AnyBody::Empty);
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            return response;
+        };
+        let Self { views, budget, drain, message_bytes, v2, .. } = self;
+        let poll = RestPoll { views, budget, drain, peer, message_bytes, v2 };
+        Box::pin(rest.answer(request, poll)).await.map(AnyBody::Whole)
     }
 
     fn call(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<AnyBody> {
@@ -160,7 +164,16 @@ enum AnyBody {
     Session(Box<SessionBody>),
     /// Messages that somebody else makes, and how they end.
     Messages(mpsc::Receiver<Bytes>, Option<oneshot::Receiver<Status>>),
+    /// All there is, in pieces.
+    Whole(Bytes),
     Empty,
+}
+
+/// Paths of REST begin with a version. Everything else over HTTP/2 is gRPC, unless it says that it is not.
+fn is_grpc(request: &Request<Incoming>) -> bool {
+    let rest = ["/v3/", "/v2/"].into_iter().any(|version| request.uri().path().starts_with(version));
+    let json = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/json");
+    request.version() == Version::HTTP_2 && !rest && !request.headers().get(CONTENT_TYPE).is_some_and(json)
 }
 
 impl Body for AnyBody {
@@ -179,12 +192,24 @@ impl Body for AnyBody {
                 *end = None;
                 Poll::Ready(Some(Ok(Frame::trailers(trailers(&status)))))
             }
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes.split_to(bytes.len().min(PIECE)).into())))),
             Self::Empty => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Empty)
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            other => matches!(other, Self::Empty),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            _ => SizeHint::default(),
+        }
     }
 }
 
@@ -200,8 +225,3 @@ fn grpc_response(body: AnyBody) -> Response<AnyBody> {
     response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
     response
 }
-
-/// An Envoy without ADS has a stream for each cluster and route, and opens them all before it has seen our settings.
-const STREAMS: u32 = 4096;
-const KEEPALIVE: Duration = Duration::from_secs(60);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);

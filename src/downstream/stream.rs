@@ -66,7 +66,7 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
         let Some(seat) = slot.seat() else { continue };
         seat.take(request).await;
         if shape == Shape::Fetch {
-            return Some(match seat.fetch().await {
+            return Some(match seat.fetch(seat.fetch_patience()).await {
                 Fetched::Reply(reply) => {
                     slot.answer(*reply);
                     Status::ok()

@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, ready};
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use serde::Serialize;
@@ -107,8 +108,8 @@ impl Seat {
     }
 
     /// One answer to what was asked, as soon as all of it is known, and in any case within the time that a fetch may take.
-    pub async fn fetch(&self) -> Fetched {
-        let last = Instant::now() + self.lock().limits().fetch_patience;
+    pub async fn fetch(&self, patience: Duration) -> Fetched {
+        let last = Instant::now() + patience;
         let mut sleep = std::pin::pin!(tokio::time::sleep_until(last));
         std::future::poll_fn(|cx| {
             loop {
@@ -127,6 +128,29 @@ impl Seat {
             }
         })
         .await
+    }
+
+    /// How long a fetch may take, unless its transport says something else.
+    pub fn fetch_patience(&self) -> Duration {
+        self.lock().limits().fetch_patience
+    }
+
+    /// Until there is something to tell this client, beyond what it has taken.
+    pub async fn stirred(&self) {
+        let mut sleep = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
+        std::future::poll_fn(|cx| {
+            loop {
+                match self.poll(cx.waker()) {
+                    Step::Reply(_) | Step::End(_) => return Poll::Ready(()),
+                    Step::Idle(None) => return Poll::Pending,
+                    Step::Idle(Some(moment)) => {
+                        sleep.as_mut().reset(self.clock.instant(moment));
+                        ready!(sleep.as_mut().poll(cx));
+                    }
+                }
+            }
+        })
+        .await;
     }
 
     /// The client has taken a piece of what was said last.

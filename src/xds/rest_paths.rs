@@ -45,11 +45,7 @@ const WORDS: [(&str, &str, Option<&str>); 8] = [
     ("endpoints", "envoy.config.endpoint.v3.ClusterLoadAssignment", Some("envoy.api.v2.ClusterLoadAssignment")),
     ("listeners", "envoy.config.listener.v3.Listener", Some("envoy.api.v2.Listener")),
     ("routes", "envoy.config.route.v3.RouteConfiguration", Some("envoy.api.v2.RouteConfiguration")),
-    (
-        "scoped-routes",
-        "envoy.config.route.v3.ScopedRouteConfiguration",
-        Some("envoy.api.v2.ScopedRouteConfiguration"),
-    ),
+    ("scoped-routes", "envoy.config.route.v3.ScopedRouteConfiguration", Some("envoy.api.v2.ScopedRouteConfiguration")),
     ("secrets", "envoy.extensions.transport_sockets.tls.v3.Secret", Some("envoy.api.v2.auth.Secret")),
     ("runtime", "envoy.service.runtime.v3.Runtime", Some("envoy.service.discovery.v2.Runtime")),
     ("extension_configs", "envoy.config.core.v3.TypedExtensionConfig", None),

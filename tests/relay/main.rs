@@ -15,6 +15,8 @@ mod loads;
 #[allow(dead_code)] // the model also looks at what a response meant and asks for repetitions
 mod origin;
 mod plane;
+mod poller;
+mod rest;
 mod scripts;
 mod services;
 mod silence;
@@ -73,6 +75,16 @@ fn config(plane: SocketAddr, protocol: &str, rest: &str) -> Config {
 fn run(app: App, stop: impl Future<Output = ()> + Send + 'static) -> Relay {
     let (address, admin) = (app.addresses()[0], app.admin_address().unwrap());
     Relay { address, admin, task: tokio::spawn(app.run_until(stop)) }
+}
+
+/// Waits for something that cannot be waited for otherwise.
+async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    let looking = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(client::PATIENCE, looking).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// A cluster whose body says which of its contents it is.

@@ -88,11 +88,8 @@ impl Snapshot {
             let set = match self.sets.get(&kind) {
                 None => new.into(),
                 Some(before) => {
-                    let changed = [
-                        differences(&before.items, &new.items),
-                        differences(&before.aliases, &new.aliases),
-                    ]
-                    .concat();
+                    let changed =
+                        [differences(&before.items, &new.items), differences(&before.aliases, &new.aliases)].concat();
                     match changed.is_empty() {
                         true => before.clone(),
                         false => Set { follows: Some(before.number), changed, ..new }.into(),

@@ -228,9 +228,8 @@ fn a_large_set_goes_out_in_pieces_and_ends_once() {
     let mut bench = Bench::new(true);
     let kind = bench.table.resolve(CDS);
     let items = |content: &str| -> BTreeMap<Type, Items> {
-        let numbered = |number: u32| {
-            item(&kind, &format!("c{number:05}"), format!("{content}{number}").as_bytes(), |_| {})
-        };
+        let numbered =
+            |number: u32| item(&kind, &format!("c{number:05}"), format!("{content}{number}").as_bytes(), |_| {});
         [(kind.clone(), (0..5_000).map(numbered).collect())].into()
     };
     bench.take(items(""), true);

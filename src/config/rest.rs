@@ -1,0 +1,23 @@
+//! What the file says of clients that poll.
+
+use std::time::Duration;
+
+use super::check::{Checker, number};
+use super::raw;
+use crate::downstream::RestOptions;
+
+impl Checker<'_> {
+    pub fn rest(&mut self, raw: &raw::Rest) -> Option<RestOptions> {
+        let patience = self.duration(&raw.patience, "rest.patience").unwrap_or(PATIENCE);
+        let hold = self.duration(&raw.hold, "rest.hold").unwrap_or_default();
+        if let Some(bytes) = raw.cache_bytes.as_ref().filter(|bytes| bytes.value == 0) {
+            self.fault(bytes, "rest.cache_bytes", "every answer would be made anew");
+        }
+        let cache_bytes = number(&raw.cache_bytes, CACHE_BYTES) as u64;
+        raw.enabled.then_some(RestOptions { patience, hold, cache_bytes })
+    }
+}
+
+/// Half of what an Envoy waits unless it is told otherwise (REST-6).
+const PATIENCE: Duration = Duration::from_millis(500);
+const CACHE_BYTES: usize = 64 << 20;

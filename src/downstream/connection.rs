@@ -1,0 +1,183 @@
+//! One connection of a client: HTTP/2 for gRPC, and either HTTP for REST, on one port.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+
+use super::drain::Drain;
+use super::first_word::{Spoken, first_word, unread};
+use super::stall::Unstalled;
+
+/// How long a peer may keep a connection without getting on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// Whoever connects has something to say; an HTTP/2 client says it before it has heard anything.
+    pub first_word: Duration,
+    /// For the head of the next HTTP/1.1 request to be there, from the answer to the last one on. Pollers come back on the same
+    /// connection, mostly within twice a delay of up to a minute.
+    pub next_request: Duration,
+    /// For an HTTP/1.1 peer that stops in the middle of an answer.
+    pub stall: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        let [first_word, next_request, stall] = [10, 120, 30].map(Duration::from_secs);
+        Self { first_word, next_request, stall }
+    }
+}
+
+/// Serves a connection until it ends. Once the relay drains it takes no more requests.
+pub(super) async fn serve<F, B>(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    mut drain: Drain,
+    patience: Patience,
+    call: impl Fn(Request<Incoming>) -> F,
+) where
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Error = Infallible> + Send + 'static,
+    B::Data: Send,
+{
+    let _ = stream.set_nodelay(true); // a socket that cannot is still a socket
+    let Ok(Ok((spoken, first))) = tokio::time::timeout(patience.first_word, first_word(&mut stream)).await else {
+        tracing::debug!(%peer, "a connection on which nothing was said");
+        return;
+    };
+    let io = unread(first, stream);
+    let service = service_fn(|request| {
+        let response = call(request);
+        async move { Ok::<_, Infallible>(response.await) }
+    });
+    // Graceful: no new streams or requests, and what is there ends by itself.
+    let ended = match spoken {
+        Spoken::Http2 => {
+            let mut connection = pin!(http2().serve_connection(TokioIo::new(io), service));
+            tokio::select! {
+                ended = &mut connection => ended,
+                () = drain.begins() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            }
+        }
+        Spoken::Http1 => {
+            let mut connection =
+                pin!(http1(patience).serve_connection(TokioIo::new(Unstalled::new(io, patience.stall)), service));
+            tokio::select! {
+                ended = &mut connection => ended,
+                () = drain.begins() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%peer, %error, "connection ended");
+    }
+}
+
+fn http2() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(KEEPALIVE))
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .max_concurrent_streams(STREAMS)
+        .max_pending_accept_reset_streams(STREAMS as usize)
+        .max_local_error_reset_streams(65_536)
+        .initial_stream_window_size(65_535)
+        .initial_connection_window_size(4 << 20)
+        .max_frame_size(16 << 10);
+    builder
+}
+
+fn http1(patience: Patience) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(patience.next_request).max_buf_size(64 << 10);
+    builder
+}
+
+/// An Envoy without ADS has a stream for each cluster and route, and opens them all before it has seen our settings.
+const STREAMS: u32 = 4096;
+const KEEPALIVE: Duration = Duration::from_secs(60);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::downstream::drain::DrainTimes;
+
+    /// The far end of a connection that is served, and the end of the serving.
+    async fn served(patience: Patience, body: Bytes) -> (TcpStream, tokio::task::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (near, peer) = listener.accept().await.unwrap();
+        let (switch, drain) = Drain::new(DrainTimes { grace: Duration::ZERO, spread: Duration::ZERO });
+        let serving = tokio::spawn(async move {
+            let _switch = switch;
+            let answer = move |_| {
+                let body = body.clone();
+                async move { Response::new(Full::new(body)) }
+            };
+            serve(near, peer, drain, patience, answer).await;
+        });
+        (far, serving)
+    }
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n";
+    const LONG: Duration = Duration::from_secs(20);
+
+    async fn ends(serving: tokio::task::JoinHandle<()>) {
+        tokio::time::timeout(LONG, serving).await.expect("the connection is still served").unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_says_nothing_or_never_comes_to_the_end_of_a_request_is_let_go() {
+        let short = Duration::from_millis(100);
+        let patience = Patience { first_word: short, next_request: short, stall: LONG };
+        let (_silent, serving) = served(patience, Bytes::new()).await;
+        ends(serving).await;
+        let (mut hesitant, serving) = served(patience, Bytes::new()).await;
+        hesitant.write_all(b"PRI * HTTP").await.unwrap();
+        ends(serving).await;
+        let (mut slow, serving) = served(patience, Bytes::new()).await;
+        slow.write_all(&REQUEST[..20]).await.unwrap();
+        ends(serving).await;
+        let (mut idle, serving) = served(patience, Bytes::new()).await;
+        idle.write_all(REQUEST).await.unwrap();
+        ends(serving).await;
+        let mut answer = String::new();
+        idle.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_stops_reading_its_answer_is_let_go() {
+        let patience = Patience { stall: Duration::from_millis(200), ..Patience::default() };
+        let (mut far, serving) = served(patience, vec![7; 64 << 20].into()).await;
+        far.write_all(REQUEST).await.unwrap();
+        ends(serving).await;
+        let mut left = Vec::new();
+        let cut = far.read_to_end(&mut left).await.map_err(|error| error.kind());
+        assert!(left.len() < 64 << 20 && matches!(cut, Ok(_) | Err(ErrorKind::ConnectionReset)), "{cut:?}");
+    }
+}

@@ -1,0 +1,66 @@
+//! Which HTTP a client speaks, by the first bytes it sends.
+
+use std::io::{self, Cursor};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spoken {
+    Http1,
+    Http2,
+}
+
+/// Waits for as many bytes as it takes to tell.
+pub(super) async fn first_word(from: &mut (impl AsyncRead + Unpin)) -> io::Result<(Spoken, Vec<u8>)> {
+    let mut read = [0; PREFACE.len()];
+    let mut length = 0;
+    loop {
+        let more = from.read(&mut read[length..]).await?;
+        length += more;
+        let spoken = match PREFACE.starts_with(&read[..length]) && more > 0 {
+            true if length < PREFACE.len() => continue,
+            true => Spoken::Http2,
+            false => Spoken::Http1,
+        };
+        return Ok((spoken, read[..length].to_vec()));
+    }
+}
+
+/// The connection as it was before its first bytes were read.
+pub(super) fn unread(first: Vec<u8>, stream: TcpStream) -> impl AsyncRead + AsyncWrite + Unpin {
+    let (reads, writes) = stream.into_split();
+    tokio::io::join(Cursor::new(first).chain(reads), writes)
+}
+
+/// What each HTTP/2 connection begins with (RFC 9113, 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn of(pieces: &[&[u8]]) -> (Spoken, Vec<u8>) {
+        let mut from = script(pieces);
+        first_word(&mut from).await.unwrap()
+    }
+
+    /// Gives one piece for each read, and then the end.
+    fn script(pieces: &[&[u8]]) -> impl AsyncRead + Unpin {
+        pieces.iter().fold(Box::new(tokio::io::empty()) as Box<dyn AsyncRead + Unpin>, |before, piece| {
+            Box::new(before.chain(Cursor::new(piece.to_vec())))
+        })
+    }
+
+    #[tokio::test]
+    async fn the_preface_is_known_in_pieces_and_everything_else_is_not_it() {
+        assert_eq!(of(&[PREFACE]).await.0, Spoken::Http2);
+        assert_eq!(of(&[b"P", b"RI * HTTP", b"/2.0\r\n\r\nSM\r\n\r\nmore"]).await, (Spoken::Http2, PREFACE.to_vec()));
+        for other in
+            [b"POST /v3/discovery:clusters HTTP/1.1\r\n".as_slice(), b"PRI * HTTP/1.1\r\n\r\nSM\r\n\r\n", b"", b"PR"]
+        {
+            let (spoken, read) = of(&[other]).await;
+            assert_eq!((spoken, read.as_slice()), (Spoken::Http1, &other[..other.len().min(PREFACE.len())]));
+        }
+    }
+}

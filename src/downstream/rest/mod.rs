@@ -1,0 +1,264 @@
+//! Discovery by polling, in JSON over HTTP (spec 15.1): a fetch with another encoding.
+//!
+//! A poll is a session of one request. What it asked for stays wanted upstream for a while after it (`limits.linger`), so that the
+//! next poll finds it, and a poll on a cold cache makes the next one succeed.
+
+mod refusal;
+mod request;
+mod shared;
+
+use std::hash::Hasher;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use serde::Serialize;
+use tokio::time::Instant;
+use xxhash_rust::xxh3::Xxh3;
+
+use self::refusal::Refusal;
+use self::shared::{Shared, Wanted};
+use super::drain::Drain;
+use super::frames::Budget;
+use crate::proto;
+use crate::proto::discovery::DiscoveryRequest;
+use crate::protocol::session::{Fetched, Reply, Variant};
+use crate::relay::{Seat, Views, Visit};
+use crate::transcode::Transcoder;
+use crate::xds::RestPath;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestOptions {
+    /// How long a poll waits for what is not known yet.
+    pub patience: Duration,
+    /// How long a poll that finds nothing new waits for news (REST-6).
+    pub hold: Duration,
+    /// Answers that are kept for others who ask the same.
+    pub cache_bytes: u64,
+}
+
+/// Where descriptors come from when the first client polls: most relays never need them.
+pub type Descriptors = Arc<dyn Fn() -> Arc<Transcoder> + Send + Sync>;
+
+pub struct Rest {
+    options: RestOptions,
+    transcoder: Descriptors,
+    shared: Shared,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    polls: AtomicU64,
+    content: AtomicU64,
+    unchanged: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// What has become of polls so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RestReport {
+    pub polls: u64,
+    pub content: u64,
+    pub unchanged: u64,
+    pub refused: u64,
+    /// Answers that were made, where others were shared.
+    pub transcoded: u64,
+    pub kept: u64,
+    pub kept_bytes: u64,
+}
+
+/// What a poll needs to know of the relay and of who asks.
+pub(super) struct Poll {
+    pub views: Arc<Views>,
+    pub budget: Arc<Budget>,
+    pub drain: Drain,
+    pub peer: SocketAddr,
+    pub message_bytes: usize,
+    pub v2: bool,
+}
+
+/// What a poll comes to.
+enum Answer {
+    Content(Bytes),
+    Unchanged,
+}
+
+impl Rest {
+    pub fn new(options: RestOptions, transcoder: Descriptors, control_plane: &str) -> Self {
+        let shared = Shared::new(options.cache_bytes, transcoder.clone(), control_plane.into());
+        Self { options, transcoder, shared, counts: Counts::default() }
+    }
+
+    pub fn report(&self) -> RestReport {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Counts { polls, content, unchanged, refused } = &self.counts;
+        let (kept, kept_bytes) = self.shared.kept();
+        let transcoded = self.shared.transcoded();
+        let (polls, content) = (of(polls), of(content));
+        RestReport { polls, content, unchanged: of(unchanged), refused: of(refused), transcoded, kept, kept_bytes }
+    }
+
+    /// Status, headers and body; nothing where there is none.
+    pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>, poll: Poll) -> Response<Bytes> {
+        let count = |of: &AtomicU64| {
+            of.fetch_add(1, Ordering::Relaxed);
+        };
+        count(&self.counts.polls);
+        let peer = poll.peer;
+        let path = request.uri().path().to_owned();
+        match self.hear(request, poll).await {
+            Ok(Answer::Content(body)) => {
+                count(&self.counts.content);
+                json(StatusCode::OK, body)
+            }
+            Ok(Answer::Unchanged) => {
+                count(&self.counts.unchanged);
+                let mut response = Response::new(Bytes::new());
+                *response.status_mut() = StatusCode::NOT_MODIFIED;
+                response
+            }
+            Err(Refusal { status, message }) => {
+                count(&self.counts.refused);
+                tracing::debug!(%peer, path, %status, message, "a poll is refused");
+                let body = serde_json::json!({"code": status.as_u16(), "message": message});
+                let mut response = json(status, body.to_string().into());
+                request::say_beside(status, response.headers_mut());
+                response
+            }
+        }
+    }
+
+    async fn hear(&self, request: Request<Incoming>, poll: Poll) -> Result<Answer, Refusal> {
+        let (head, body) = request.into_parts();
+        let path = request::check_head(&head, poll.v2, poll.message_bytes)?;
+        let body = tokio::time::timeout(BODY, request::read_body(body, poll.message_bytes, &poll.budget)).await;
+        let late = || Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end");
+        let request = self.parse(body.map_err(|_| late())??).await?;
+        self.find(request, path, poll).await
+    }
+
+    async fn parse(&self, body: Bytes) -> Result<DiscoveryRequest, Refusal> {
+        if body.len() <= LARGE {
+            return request::parse(&body, &(self.transcoder)());
+        }
+        let transcoder = self.transcoder.clone();
+        let parsing = tokio::task::spawn_blocking(move || request::parse(&body, &transcoder()));
+        parsing.await.unwrap_or_else(|_| Err(Refusal::unavailable("the relay is stopping")))
+    }
+
+    /// Asks as often as there are news while it holds, and at least once.
+    async fn find(&self, request: DiscoveryRequest, path: RestPath, mut poll: Poll) -> Result<Answer, Refusal> {
+        let (asked, held) = (asked_for(&request.resource_names), request.version_info.clone());
+        let until = Instant::now() + self.options.hold;
+        loop {
+            let sitting = Sitting(self.sit(&request, path, &poll).await?);
+            let seat = &sitting.0;
+            let reply = match seat.fetch(self.options.patience).await {
+                Fetched::Reply(reply) => reply,
+                Fetched::End(end) => return Err(end.into()),
+                Fetched::Waiting(_) | Fetched::Unknown => {
+                    return Err(Refusal::unavailable("this is not known yet, and is being asked for (REST-12)"));
+                }
+            };
+            let version = format!("{}{asked}", reply.version);
+            if version != held {
+                let (view, spelling) = (seat.key.as_str().into(), reply.spelling.clone());
+                let wanted = Wanted { view, spelling, version, wrappers: reply.wrappers };
+                let made = self.shared.body(wanted, *reply).await;
+                return made.map(Answer::Content).map_err(|refusal| (*refusal).clone());
+            }
+            if self.options.hold.is_zero() {
+                return Ok(Answer::Unchanged);
+            }
+            seat.take(taken(&request, &reply)).await;
+            tokio::select! {
+                () = seat.stirred() => {}
+                () = tokio::time::sleep_until(until) => return Ok(Answer::Unchanged),
+                () = poll.drain.begins() => return Ok(Answer::Unchanged),
+            }
+            tokio::time::sleep(PAUSE).await; // what stirs it may be no news to this client, again and again
+        }
+    }
+
+    async fn sit(&self, request: &DiscoveryRequest, path: RestPath, poll: &Poll) -> Result<Arc<Seat>, Refusal> {
+        let visit = Visit { variant: Variant::Sotw, only: Some(path.kind), peer: poll.peer };
+        let request = proto::Request::Sotw(request.clone());
+        let seat = poll.views.seat(&request, visit).await?;
+        seat.take(request).await;
+        Ok(seat)
+    }
+}
+
+/// Leaves when it is over, also when the client goes away in the middle.
+struct Sitting(Arc<Seat>);
+
+impl Drop for Sitting {
+    fn drop(&mut self) {
+        let seat = self.0.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { seat.leave().await });
+        }
+    }
+}
+
+/// What the names that are asked for add to a version: one that is asked for in addition is answered even if nothing is known of
+/// it, and so is the rest when one is left out (REST-8).
+fn asked_for(names: &[String]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let mut sorted: Vec<_> = names.iter().collect();
+    sorted.sort_unstable();
+    let mut hasher = Xxh3::new();
+    for name in sorted {
+        hasher.write_usize(name.len());
+        hasher.write(name.as_bytes());
+    }
+    format!(".{:016x}", hasher.digest())
+}
+
+/// The word of a client that took what it was given, so that only what comes then stirs its seat.
+fn taken(request: &DiscoveryRequest, reply: &Reply) -> proto::Request {
+    proto::Request::Sotw(DiscoveryRequest {
+        node: None,
+        version_info: reply.version.to_string(),
+        response_nonce: reply.nonce.to_string(),
+        ..request.clone()
+    })
+}
+
+fn json(status: StatusCode, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// For the body of a request to come to its end.
+const BODY: Duration = Duration::from_secs(30);
+/// A request of more than this is parsed beside the threads that serve.
+const LARGE: usize = 256 << 10;
+/// Between two looks of a held poll.
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rest_8_the_names_that_are_asked_for_are_part_of_the_version() {
+        let of = |names: &[&str]| asked_for(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(of(&[]), "", "a wildcard has the version that streams have");
+        assert_eq!(of(&["a", "b"]), of(&["b", "a"]));
+        let different = [of(&["a"]), of(&["b"]), of(&["a", "b"]), of(&["ab"]), of(&["a", "b", ""])];
+        for (at, one) in different.iter().enumerate() {
+            assert!(different.iter().skip(at + 1).all(|other| other != one), "{different:?}");
+        }
+    }
+}

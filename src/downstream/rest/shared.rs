@@ -1,0 +1,138 @@
+//! Answers in JSON, made once for all who poll for the same: a cache that is bounded by bytes, with one maker for each entry.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::available_parallelism;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::StatusCode;
+use moka::future::Cache;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::Descriptors;
+use super::refusal::Refusal;
+use crate::downstream::encode::Encoder;
+use crate::protocol::session::{Reply, Variant};
+use crate::transcode::UnknownAny;
+
+/// What tells one answer from another. The version covers the resources and the names that were asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Wanted {
+    /// Versions are made from content, and yet nothing is shared across views: what upstream says to one cannot be made to stand
+    /// for what it says to another.
+    pub view: Arc<str>,
+    /// The type as the client spells it.
+    pub spelling: Arc<str>,
+    pub version: String,
+    /// The client can read resources in wrappers.
+    pub wrappers: bool,
+}
+
+/// What comes of making an answer is kept also when it is none: what cannot be said in JSON is not tried for each poll.
+type Made = Result<Bytes, Arc<Refusal>>;
+
+pub(super) struct Shared {
+    made: Cache<Wanted, Made>,
+    maker: Arc<Maker>,
+}
+
+struct Maker {
+    transcoder: Descriptors,
+    control_plane: Arc<str>,
+    /// Large ones are made beside the threads that serve, and never more of them at a time than there are processors.
+    places: Semaphore,
+    transcoded: AtomicU64,
+}
+
+impl Shared {
+    pub fn new(bytes: u64, transcoder: Descriptors, control_plane: Arc<str>) -> Self {
+        let weight = |wanted: &Wanted, made: &Made| {
+            let body = made.as_ref().map_or_else(|refusal| refusal.message.len(), Bytes::len);
+            let key = wanted.view.len() + wanted.spelling.len() + wanted.version.len();
+            u32::try_from(body + key + PER_ENTRY).unwrap_or(u32::MAX)
+        };
+        let places = Semaphore::new(available_parallelism().map_or(1, usize::from));
+        let made = Cache::builder().max_capacity(bytes).weigher(weight).build();
+        let maker = Maker { transcoder, control_plane, places, transcoded: AtomicU64::new(0) };
+        Self { made, maker: Arc::new(maker) }
+    }
+
+    /// The answer, as it is or as it is being made for somebody else, or made for this one.
+    pub async fn body(&self, wanted: Wanted, reply: Reply) -> Made {
+        let own = !reply.ttls.is_empty()
+            || !reply.spellings.is_empty()
+            || !reply.errors.is_empty()
+            || !reply.heartbeats.is_empty();
+        if own {
+            return self.maker.make(reply, &wanted.version).await; // of use to this client alone, or for this moment
+        }
+        if let Some(made) = self.made.get(&wanted).await {
+            return made;
+        }
+        // A task of its own: one that goes away while its answer is made would else leave the work to be begun anew.
+        let (made, maker) = (self.made.clone(), self.maker.clone());
+        let version = wanted.version.clone();
+        let making =
+            tokio::spawn(async move { made.get_with(wanted, async move { maker.make(reply, &version).await }).await });
+        making.await.unwrap_or_else(|_| Err(Arc::new(Refusal::unavailable("the relay is stopping"))))
+    }
+
+    /// Answers that were made, as opposed to those that were given.
+    pub fn transcoded(&self) -> u64 {
+        self.maker.transcoded.load(Ordering::Relaxed)
+    }
+
+    /// Answers that are kept, and their bytes.
+    pub fn kept(&self) -> (u64, u64) {
+        (self.made.entry_count(), self.made.weighted_size())
+    }
+}
+
+impl Maker {
+    async fn make(self: &Arc<Self>, reply: Reply, version: &str) -> Made {
+        self.transcoded.fetch_add(1, Ordering::Relaxed);
+        let size: usize = reply.resources.iter().map(|resource| resource.body.bytes().len()).sum();
+        if size <= LARGE {
+            return self.transcode(reply, version);
+        }
+        let _place = self.places.acquire().await;
+        let (this, version) = (self.clone(), version.to_owned());
+        let making = tokio::task::spawn_blocking(move || this.transcode(reply, &version));
+        making.await.unwrap_or_else(|_| Err(Arc::new(Refusal::unavailable("the relay is stopping"))))
+    }
+
+    fn transcode(&self, reply: Reply, version: &str) -> Made {
+        let kind = reply.kind.name().to_owned();
+        let refusal = |error: String| {
+            let message = format!("resources of {kind} cannot be said in JSON: {error}");
+            tracing::warn!(kind, error, "a poll cannot be answered");
+            Arc::new(Refusal::new(StatusCode::NOT_IMPLEMENTED, message))
+        };
+        let message = encoded(reply, &self.control_plane);
+        let json = (self.transcoder)().to_json(RESPONSE, &message, UnknownAny::Refuse);
+        let mut json = json.map_err(|error| refusal(error.to_string()))?;
+        if let Some(fields) = json.as_object_mut() {
+            fields.insert("versionInfo".into(), Value::from(version));
+            fields.remove("nonce"); // there is no stream in which it would mean anything
+        }
+        serde_json::to_vec(&json).map(Bytes::from).map_err(|error| refusal(error.to_string()))
+    }
+}
+
+/// The whole message, without what gRPC puts before it.
+fn encoded(reply: Reply, control_plane: &str) -> Bytes {
+    let mut encoder = Encoder::new(reply, Variant::Sotw, control_plane);
+    let mut message = BytesMut::new();
+    while let Some(piece) = encoder.next_piece(LARGE) {
+        message.put(piece);
+    }
+    message.freeze().slice(GRPC_PREFIX..)
+}
+
+const RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
+const GRPC_PREFIX: usize = 5;
+/// More than this takes a thread that serves others too long.
+const LARGE: usize = 64 << 10;
+/// About what an entry takes beside its texts.
+const PER_ENTRY: usize = 128;

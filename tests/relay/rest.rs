@@ -1,0 +1,465 @@
+//! Clients that poll (spec 15.1).
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Method;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use serde_json::{Value, json};
+use weir::app::App;
+use weir::proto::discovery::DiscoveryResponse;
+use weir::proto::{Any, Request, Response};
+use weir::protocol::session::Variant;
+use weir::transcode::{Strictness, Transcoder};
+
+use crate::client::Client;
+use crate::plane::{Plane, Stream};
+use crate::poller::{Answer, CLUSTERS, ENDPOINTS, ENVOYS_PATIENCE, Poller};
+use crate::{BOTH, CDS, EDS, Relay, config, get, run};
+
+const VIEWS: &str = "views: {key: [cluster]}\n";
+
+async fn relay(plane: &Plane, rest: &str) -> Relay {
+    run(
+        App::bind(config(plane.address, ", protocol: sotw", &format!("{VIEWS}{rest}"))).await.unwrap(),
+        std::future::pending(),
+    )
+}
+
+/// A cluster as it would be, whose `alt_stat_name` says which of its contents it is.
+fn cluster(name: &str, content: &str) -> Any {
+    any("envoy.config.cluster.v3.Cluster", json!({"name": name, "altStatName": content}))
+}
+
+fn any(kind: &str, body: Value) -> Any {
+    let value = Transcoder::envoy().from_json(kind, &body, Strictness::Strict).unwrap();
+    Any { type_url: format!("type.googleapis.com/{kind}"), value }
+}
+
+fn say(stream: &Stream, version: &str, url: &str, resources: Vec<Any>) {
+    let (version_info, nonce, type_url) = (version.to_owned(), version.to_owned(), url.to_owned());
+    stream.respond(&Response::Sotw(DiscoveryResponse {
+        version_info,
+        resources,
+        type_url,
+        nonce,
+        ..Default::default()
+    }));
+}
+
+fn say_clusters(stream: &Stream, version: &str, clusters: &[(&str, &str)]) {
+    say(stream, version, CDS, clusters.iter().map(|(name, content)| cluster(name, content)).collect());
+}
+
+fn owned(clusters: &[(&str, &str)]) -> Vec<(String, String)> {
+    clusters.iter().map(|(name, content)| (name.to_string(), content.to_string())).collect()
+}
+
+/// A relay with two clusters in it, and a client that has polled for them.
+async fn warm(rest: &str) -> (Plane, Stream, Relay, Poller, Answer) {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(&plane, rest).await;
+    let mut poller = Poller::connect(relay.address).await;
+    poller.poll(CLUSTERS, "web", json!({})).await;
+    let stream = plane.stream().await;
+    say_clusters(&stream, "1", &[("a", "1"), ("b", "1")]);
+    let answer = poller.polled(CLUSTERS, "web", json!({})).await;
+    (plane, stream, relay, poller, answer)
+}
+
+async fn report(relay: &Relay) -> Value {
+    serde_json::from_str(&get(relay.admin, "/rest").await).unwrap()
+}
+
+#[tokio::test]
+async fn rest_1_a_set_is_given_as_json_over_either_http_and_asked_for_in_either_spelling() {
+    let (mut plane, _stream, relay, mut poller, answer) = warm("").await;
+    assert_eq!(answer.clusters(), owned(&[("a", "1"), ("b", "1")]));
+    assert_eq!(answer.headers["content-length"], answer.body.len().to_string());
+    let mut http2 = Poller::connect_http2(relay.address).await;
+    assert_eq!(http2.poll(CLUSTERS, "web", json!({})).await.body, answer.body);
+    poller.poll(CLUSTERS, "web", json!({"resourceNames": ["a"]})).await;
+    let named = plane.stream().await; // apart from everything (XLAT-13)
+    say_clusters(&named, "1", &[("a", "1")]);
+    for (names, version) in [("resourceNames", "versionInfo"), ("resource_names", "version_info")] {
+        let one = poller.polled(CLUSTERS, "web", json!({names: ["a"]})).await;
+        assert_eq!(one.clusters(), owned(&[("a", "1")]), "{names}");
+        let again = poller.poll(CLUSTERS, "web", json!({names: ["a"], version: one.version()})).await;
+        assert_eq!(again.status, 304, "{version}");
+    }
+    // gRPC is served on the same port as ever.
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    assert_eq!(client.told().await.set, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn rest_2_the_type_comes_from_the_path_and_another_one_in_the_body_is_refused() {
+    let (_plane, _stream, _relay, mut poller, _) = warm("").await;
+    for url in [CDS, "envoy.config.cluster.v3.Cluster", ""] {
+        let answer = poller.polled(CLUSTERS, "web", json!({"typeUrl": url})).await;
+        assert_eq!(answer.clusters().len(), 2, "{url}");
+        let spelt = if url.is_empty() { CDS } else { url };
+        assert_eq!(answer.json()["typeUrl"], spelt);
+    }
+    let (code, message) = poller.poll(CLUSTERS, "web", json!({"typeUrl": EDS})).await.refusal();
+    assert!(code == 400 && message.contains("ClusterLoadAssignment"), "{message}");
+}
+
+#[tokio::test]
+async fn rest_3_resources_are_given_with_their_fields_and_read_back_as_they_were() {
+    let (_plane, stream, _relay, mut poller, _) = warm("").await;
+    let body = json!({
+        "name": "full", "type": "EDS", "connectTimeout": "0.250s", "lbPolicy": "RING_HASH",
+        "edsClusterConfig": {"serviceName": "other", "edsConfig": {"ads": {}, "resourceApiVersion": "V3"}},
+        "metadata": {"filterMetadata": {"own": {"weight": 1.5, "names": ["x", null, true]}}},
+        "typedExtensionProtocolOptions": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+            "explicitHttpConfig": {"http2ProtocolOptions": {"maxConcurrentStreams": 7}}
+        }},
+    });
+    let full = any("envoy.config.cluster.v3.Cluster", body);
+    say(&stream, "2", CDS, vec![full.clone()]);
+    let answer = loop {
+        let answer = poller.poll(CLUSTERS, "web", json!({})).await;
+        if answer.clusters().len() == 1 {
+            break answer.json();
+        }
+    };
+    let resource = &answer["resources"][0];
+    assert_eq!(resource["@type"], CDS);
+    let read = Transcoder::envoy().from_json("google.protobuf.Any", resource, Strictness::Strict).unwrap();
+    let read: Any = prost::Message::decode(read).unwrap();
+    assert_eq!(read, full);
+}
+
+#[tokio::test]
+async fn rest_3_what_has_no_descriptor_is_refused_and_never_given_as_base64() {
+    const ECDS: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(&plane, "").await;
+    let mut poller = Poller::connect(relay.address).await;
+    let fields = json!({"resourceNames": ["mine"]});
+    poller.poll("/v3/discovery:extension_configs", "web", fields.clone()).await;
+    let stream = plane.stream().await;
+    let own = Any { type_url: "type.googleapis.com/example.v1.Own".into(), value: vec![1, 2, 3].into() };
+    let mut value = vec![0x0a, 4];
+    value.extend(b"mine");
+    value.extend([0x12, u8::try_from(prost::Message::encoded_len(&own)).unwrap()]);
+    value.extend(prost::Message::encode_to_vec(&own));
+    say(&stream, "1", ECDS, vec![Any { type_url: ECDS.into(), value: value.into() }]);
+    for _ in 0..3 {
+        let answer = poller.polled("/v3/discovery:extension_configs", "web", fields.clone()).await;
+        let (code, message) = answer.refusal();
+        assert!(code == 501 && message.contains("example.v1.Own"), "{code} {message}");
+    }
+    assert_eq!(report(&relay).await["transcoded"], 1, "what cannot be said is not tried again for each poll");
+}
+
+#[tokio::test]
+async fn rest_4_the_node_is_in_each_request_and_nothing_is_carried_from_one_to_the_next() {
+    let (mut plane, _stream, _relay, mut poller, _) = warm("").await;
+    let (code, message) = poller.post(CLUSTERS, "{}").await.refusal();
+    assert!(code == 400 && message.contains("node"), "{message}");
+    poller.poll(CLUSTERS, "web", json!({"resourceNames": ["a"]})).await;
+    let named = plane.stream().await;
+    say_clusters(&named, "1", &[("a", "1")]);
+    // Without names it is everything again, whatever was asked for before on this connection (REST-11).
+    let fields = json!({"resourceNames": ["a"], "responseNonce": "7"});
+    assert_eq!(poller.polled(CLUSTERS, "web", fields).await.clusters().len(), 1);
+    assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.clusters().len(), 2);
+}
+
+#[tokio::test]
+async fn rest_5_and_rest_6_an_unchanged_set_is_a_304_at_once_and_costs_no_transcoding() {
+    let (_plane, stream, relay, mut poller, answer) = warm("").await;
+    let before = report(&relay).await["transcoded"].clone();
+    let held = json!({"versionInfo": answer.version()});
+    for _ in 0..20 {
+        let start = Instant::now();
+        let again = poller.poll(CLUSTERS, "web", held.clone()).await;
+        assert_eq!((again.status.as_u16(), again.body.len()), (304, 0), "{again:?}");
+        assert!(start.elapsed() < ENVOYS_PATIENCE / 2);
+    }
+    assert_eq!(report(&relay).await["transcoded"], before);
+    // The same content under another version is no news; another content is.
+    say_clusters(&stream, "2", &[("a", "1"), ("b", "1")]);
+    say_clusters(&stream, "3", &[("a", "1"), ("b", "1"), ("c", "1")]);
+    let changed = poller.polled_until(CLUSTERS, "web", held.clone(), |answer| answer.status == 200).await;
+    assert_eq!(changed.clusters().len(), 3);
+    say_clusters(&stream, "4", &[("a", "1"), ("b", "1")]);
+    poller.polled_until(CLUSTERS, "web", held, |answer| answer.status == 304).await;
+}
+
+#[tokio::test]
+async fn rest_5_and_rest_6_a_hold_ends_with_news_or_with_its_time() {
+    let (plane, stream, relay, mut poller, answer) = warm("rest: {hold: 600ms}\n").await;
+    let held = json!({"versionInfo": answer.version()});
+    let start = Instant::now();
+    assert_eq!(poller.poll(CLUSTERS, "web", held.clone()).await.status, 304);
+    let took = start.elapsed();
+    assert!(took >= Duration::from_millis(600) && took < ENVOYS_PATIENCE, "{took:?}");
+
+    drop((plane, stream, relay, poller));
+    let (_plane, stream, patient, mut holding, _) = warm("rest: {hold: 1m}\n").await;
+    let version = holding.polled(CLUSTERS, "web", json!({})).await.version();
+    let held = json!({"versionInfo": version});
+    let holding = tokio::spawn(async move { holding.poll(CLUSTERS, "web", held).await });
+    crate::until("the poll is held", async || get(patient.admin, "/clients").await.contains("poller")).await;
+    say_clusters(&stream, "2", &[("a", "2"), ("b", "1")]);
+    assert_eq!(holding.await.unwrap().clusters(), owned(&[("a", "2"), ("b", "1")]));
+}
+
+#[tokio::test]
+async fn rest_7_an_old_version_gets_what_is_there_now_and_no_refusal_is_read_into_it() {
+    let (_plane, stream, _relay, mut poller, first) = warm("").await;
+    say_clusters(&stream, "2", &[("a", "2")]);
+    let held = json!({"versionInfo": first.version(), "errorDetail": {"code": 13, "message": "no", "details": [{"@type": "x/un.Known"}]}});
+    let second = poller.polled_until(CLUSTERS, "web", held.clone(), |answer| answer.status == 200).await;
+    for _ in 0..3 {
+        assert_eq!(poller.poll(CLUSTERS, "web", held.clone()).await.body, second.body);
+    }
+}
+
+#[tokio::test]
+async fn rest_8_a_name_more_or_less_is_answered_whatever_the_version() {
+    let (_plane, stream, _relay, mut poller, _) = warm("").await;
+    let ask = |names: &[&str], version: &str| json!({"resourceNames": names, "versionInfo": version});
+    let endpoints = |name: &str| any("envoy.config.endpoint.v3.ClusterLoadAssignment", json!({"clusterName": name}));
+    poller.poll(ENDPOINTS, "web", ask(&["a"], "")).await;
+    say(&stream, "1", EDS, vec![endpoints("a")]);
+    let one = poller.polled(ENDPOINTS, "web", ask(&["a"], "")).await.version();
+    assert_eq!(poller.poll(ENDPOINTS, "web", ask(&["a"], &one)).await.status, 304);
+    // Nothing is known of the second yet, and what is known is answered.
+    let partly = poller.poll(ENDPOINTS, "web", ask(&["a", "b"], &one)).await;
+    assert_eq!((partly.status.as_u16(), partly.json()["resources"].as_array().unwrap().len()), (200, 1));
+    say(&stream, "2", EDS, vec![endpoints("a"), endpoints("b")]);
+    let held = ask(&["b", "a"], &partly.version());
+    let both = poller.polled_until(ENDPOINTS, "web", held, |answer| answer.status == 200).await;
+    assert_eq!(both.json()["resources"].as_array().unwrap().len(), 2);
+    assert_eq!(poller.poll(ENDPOINTS, "web", ask(&["a"], &both.version())).await.status, 200);
+}
+
+#[tokio::test]
+async fn rest_9_what_is_wrong_with_a_poll_is_said_in_status_and_json() {
+    let (_plane, _stream, relay, mut poller, _) = warm("limits: {message_bytes: 4096}\n").await;
+    for garbage in
+        ["", "{", "[]", "7", "null", r#"{"resourceNames": 5}"#, r#"{"node": []}"#, "\u{0}", &"[".repeat(4000)]
+    {
+        let (code, message) = poller.post(CLUSTERS, garbage.to_owned()).await.refusal();
+        assert_eq!(code, 400, "{garbage}: {message}");
+    }
+    // Fields that nobody knows are no reason (TRN-15).
+    assert_eq!(poller.poll(CLUSTERS, "web", json!({"fromTheFuture": {"a": 1}})).await.status, 200);
+    for path in ["/v3/discovery:cluster", "/", "/v2/discovery:clusters", "/clusters", "/v3/discovery:health_check"] {
+        let (code, message) = poller.post(path, "{}").await.refusal();
+        assert!(code == 404 && message.contains("clusters"), "{path}: {message}");
+    }
+    for method in [Method::GET, Method::PUT, Method::DELETE] {
+        let answer = poller.send(method.clone(), CLUSTERS, None, Bytes::new()).await;
+        assert_eq!((answer.refusal().0, &answer.headers["allow"]), (405, &"POST".parse().unwrap()), "{method}");
+    }
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "application/grpc", "application/jsonp"] {
+        let answer = poller.send(Method::POST, CLUSTERS, Some(kind), "{}".into()).await;
+        assert_eq!(answer.refusal().0, 415, "{kind}");
+    }
+    let node = r#"{"node": {"id": "x", "cluster": "web"}}"#;
+    for kind in [Some("application/json; charset=utf-8"), Some("Application/JSON"), None] {
+        assert_eq!(poller.send(Method::POST, CLUSTERS, kind, node.into()).await.status, 200, "{kind:?}");
+    }
+    let large = format!("{{\"versionInfo\": \"{}\"}}", "x".repeat(5000));
+    assert_eq!(poller.post(CLUSTERS, large.clone()).await.refusal().0, 413);
+    let mut http2 = Poller::connect_http2(relay.address).await;
+    assert_eq!(http2.post(CLUSTERS, large).await.refusal().0, 413);
+    assert_eq!(http2.post("/v3/discovery:cluster", "{}").await.refusal().0, 404);
+    assert_eq!(http2.post("/other", "{}").await.refusal().0, 404);
+    let method = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
+    let mut poller = Poller::connect(relay.address).await;
+    assert_eq!(poller.send(Method::POST, method, Some("application/grpc"), "".into()).await.refusal().0, 404);
+}
+
+#[tokio::test]
+async fn rest_11_and_trn_8_v2_paths_are_there_when_they_are_switched_on() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(&plane, "clients: {v2: true}\n").await;
+    let mut poller = Poller::connect(relay.address).await;
+    let path = "/v2/discovery:clusters";
+    poller.poll(path, "web", json!({"node": {"cluster": "web", "buildVersion": "old"}})).await;
+    let mut stream = plane.stream().await;
+    let Request::Sotw(request) = stream.request().await else { panic!("another variant") };
+    assert!(request.type_url.ends_with("envoy.api.v2.Cluster"));
+    say(&stream, "1", &request.type_url, Vec::new());
+    let answer = poller.polled(path, "web", json!({})).await;
+    assert_eq!((answer.clusters(), answer.json()["typeUrl"].clone()), (Vec::new(), request.type_url.clone().into()));
+    // There are no descriptors of v2 types, and they are not given as what they are not (TRN-10).
+    let old = Any { type_url: request.type_url.clone(), value: cluster("a", "1").value };
+    say(&stream, "2", &request.type_url, vec![old]);
+    let answer = poller.polled_until(path, "web", json!({}), |answer| answer.status != 200).await;
+    assert_eq!(answer.refusal().0, 501);
+    assert_eq!(poller.post("/v2/discovery:extension_configs", "{}").await.refusal().0, 404);
+}
+
+#[tokio::test]
+async fn rest_12_a_cold_cache_is_a_503_and_begins_to_be_filled() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(&plane, "").await;
+    let mut poller = Poller::connect(relay.address).await;
+    let start = Instant::now();
+    let (code, _) = poller.poll(CLUSTERS, "web", json!({})).await.refusal();
+    assert_eq!(code, 503);
+    assert!(start.elapsed() < ENVOYS_PATIENCE);
+    let stream = plane.stream().await;
+    say_clusters(&stream, "1", &[("a", "1")]);
+    crate::until("the answer is there", async || get(relay.admin, "/upstreams").await.contains("\"responses\": 1"))
+        .await;
+    assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.clusters(), owned(&[("a", "1")]));
+}
+
+#[tokio::test]
+async fn rest_12_polls_that_come_again_and_again_are_one_subscription_upstream() {
+    let (_plane, mut stream, relay, mut poller, answer) = warm("").await;
+    for _ in 0..50 {
+        assert_eq!(poller.poll(CLUSTERS, "web", json!({"versionInfo": answer.version()})).await.status, 304);
+        assert_eq!(Poller::connect(relay.address).await.poll(CLUSTERS, "web", json!({})).await.body, answer.body);
+    }
+    let mut requests = 0;
+    while stream.requests.try_recv().is_ok() {
+        requests += 1;
+    }
+    assert_eq!(requests, 2, "the subscription and the ACK");
+    crate::until("nobody is left behind", async || get(relay.admin, "/clients").await.trim() == "[]").await;
+}
+
+#[tokio::test]
+async fn a_thousand_pollers_of_one_new_version_share_one_answer() {
+    let (_plane, stream, relay, mut poller, first) = warm("").await;
+    assert_eq!(report(&relay).await["transcoded"], 1);
+    let many: Vec<_> = (0..3_000).map(|number| format!("cluster-{number}")).collect();
+    let content = "x".repeat(300); // about a megabyte, which takes its time
+    let clusters: Vec<_> = many.iter().map(|name| (name.as_str(), content.as_str())).collect();
+    let mut pollers = Vec::new();
+    for _ in 0..1_000 {
+        pollers.push(Poller::connect(relay.address).await);
+    }
+    say_clusters(&stream, "2", &clusters);
+    let held = json!({"versionInfo": first.version()});
+    let mut polls = tokio::task::JoinSet::new();
+    for mut poller in pollers {
+        let held = held.clone();
+        polls
+            .spawn(async move { poller.polled_until(CLUSTERS, "web", held, |answer| answer.status == 200).await.body });
+    }
+    let bodies = polls.join_all().await;
+    assert!(bodies[0].len() > 1_000_000 && bodies.iter().all(|body| *body == bodies[0]));
+    assert_eq!(report(&relay).await["transcoded"], 2);
+    // Another type of client sees the same.
+    assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.body, bodies[0]);
+}
+
+#[tokio::test]
+async fn key_11_and_i9_what_a_peer_may_not_have_and_what_is_of_another_view_is_not_shared() {
+    let rules = "access: [{types: [envoy.config.cluster.v3.Cluster], names: [b], peers: [10.0.0.0/8]}]\n";
+    let (mut plane, _stream, relay, mut poller, answer) = warm(rules).await;
+    assert_eq!(answer.clusters(), owned(&[("a", "1")]));
+    let mut other = Poller::connect(relay.address).await;
+    other.poll(CLUSTERS, "db", json!({})).await;
+    let stream = plane.stream().await;
+    say_clusters(&stream, "1", &[("a", "of db")]);
+    assert_eq!(other.polled(CLUSTERS, "db", json!({})).await.clusters(), owned(&[("a", "of db")]));
+    assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.clusters(), owned(&[("a", "1")]));
+}
+
+#[tokio::test]
+async fn i8_a_view_too_many_is_refused() {
+    let mut plane = Plane::start(&BOTH).await;
+    let text = "views: {key: [cluster], limit: 1}\n";
+    let relay = run(App::bind(config(plane.address, ", protocol: sotw", text)).await.unwrap(), std::future::pending());
+    let mut poller = Poller::connect(relay.address).await;
+    let mut held = Client::connect(relay.address, Variant::Delta).await;
+    held.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say_clusters(&stream, "1", &[("a", "1")]);
+    assert_eq!(held.told().await.set, ["a"]);
+    let (code, message) = poller.poll(CLUSTERS, "db", json!({})).await.refusal();
+    assert!(code == 503 && message.contains("views"), "{message}");
+}
+
+#[tokio::test]
+async fn trn_19_a_poll_that_is_held_is_answered_when_the_relay_drains() {
+    let mut plane = Plane::start(&BOTH).await;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let config = config(plane.address, ", protocol: sotw", &format!("{VIEWS}rest: {{hold: 1m}}\n"));
+    let relay = run(App::bind(config).await.unwrap(), async { drop(stopped.await) });
+    let mut poller = Poller::connect(relay.address).await;
+    poller.poll(CLUSTERS, "web", json!({})).await;
+    let stream = plane.stream().await;
+    say_clusters(&stream, "1", &[("a", "1")]);
+    let version = poller.polled(CLUSTERS, "web", json!({})).await.version();
+    let _idle = Poller::connect(relay.address).await;
+    let held = tokio::spawn(async move { poller.poll(CLUSTERS, "web", json!({"versionInfo": version})).await });
+    crate::until("the poll is held", async || get(relay.admin, "/clients").await.contains("poller")).await;
+    stop.send(()).unwrap();
+    assert_eq!(held.await.unwrap().status, 304);
+    crate::until("the relay has ended", async || relay.task.is_finished()).await;
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_in_the_middle_leaves_nothing_behind() {
+    let (_plane, _stream, relay, mut poller, answer) = warm("rest: {hold: 10m}\n").await;
+    let held = json!({"versionInfo": answer.version()});
+    let mut cold = Poller::connect(relay.address).await;
+    let polls = [
+        tokio::spawn(async move { poller.poll(CLUSTERS, "web", held).await }),
+        tokio::spawn(async move { cold.poll(CLUSTERS, "db", json!({})).await }),
+    ];
+    crate::until("the poll is held", async || get(relay.admin, "/clients").await.contains("poller")).await;
+    polls.iter().for_each(|poll| poll.abort());
+    crate::until("nobody is left behind", async || get(relay.admin, "/clients").await.trim() == "[]").await;
+}
+
+#[tokio::test]
+async fn rest_is_refused_where_it_is_switched_off() {
+    let plane = Plane::start(&BOTH).await;
+    let relay = relay(&plane, "rest: {enabled: false}\n").await;
+    let mut poller = Poller::connect(relay.address).await;
+    assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.status, 404);
+}
+
+/// A good request with some of its bytes put out, in or wrong.
+fn mutated() -> impl Strategy<Value = Vec<u8>> {
+    let good = json!({
+        "node": {"id": "n", "cluster": "web", "metadata": {"a": [1, {"b": null}]}, "locality": {"region": "r"}},
+        "resourceNames": ["a", "b"], "versionInfo": "1", "typeUrl": CDS,
+        "resourceLocators": [{"name": "x", "dynamicParameters": {"k": "v"}}],
+    });
+    let change = (any_index(), proptest::num::u8::ANY, 0..3u8);
+    proptest::collection::vec(change, 1..12).prop_map(move |changes| {
+        let mut bytes = good.to_string().into_bytes();
+        for (at, byte, how) in changes {
+            let at = at.index(bytes.len().max(1)).min(bytes.len().saturating_sub(1));
+            match how {
+                0 if bytes.len() > 1 => drop(bytes.remove(at)),
+                1 => bytes.insert(at, byte),
+                _ => bytes[at] = byte,
+            }
+        }
+        bytes
+    })
+}
+
+fn any_index() -> impl Strategy<Value = proptest::sample::Index> {
+    proptest::arbitrary::any::<proptest::sample::Index>()
+}
+
+#[tokio::test]
+async fn i10_no_request_takes_the_relay_down() {
+    let (_plane, _stream, _relay, mut poller, answer) = warm("rest: {patience: 0s}\n").await;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    for _ in 0..1_000 {
+        let body = mutated().new_tree(&mut runner).unwrap().current();
+        let answer = poller.post(CLUSTERS, body.clone()).await;
+        assert!([200, 304, 400, 503].contains(&answer.status.as_u16()), "{answer:?} to {}", body.escape_ascii());
+    }
+    assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.body, answer.body);
+}
