@@ -35,9 +35,8 @@ impl App {
         let connectors: Vec<_> = config.upstream.servers.into_iter().map(|source| sources.connector(source)).collect();
         let shared = connectors.iter().map(Connector::shared);
         let views = Arc::new(Views::new(config.views, shared.collect()));
-        let of = views.clone();
-        let loads = LoadsConnector::new(move |key| connectors[of.active_server(key)].ads());
-        let loads = Arc::new(Loads::new(config.loads, views.clone(), Arc::new(loads)));
+        let takers = connectors.iter().map(Connector::ads).collect();
+        let loads = Arc::new(Loads::new(config.loads, views.clone(), Arc::new(LoadsConnector::new(takers))));
         let mut listeners = Vec::new();
         for address in config.listen {
             listeners.push(bind(address).await?);

@@ -110,8 +110,10 @@ impl Checker<'_> {
     }
 
     fn loads(&mut self, raw: &raw::Loads) -> LoadsMode {
-        if let Some(bytes) = raw.bytes.as_ref().filter(|bytes| bytes.value == 0) {
-            self.fault(bytes, "loads.bytes", "nothing could be put together");
+        for (given, at) in [(&raw.bytes, "loads.bytes"), (&raw.total_bytes, "loads.total_bytes")] {
+            if let Some(bytes) = given.as_ref().filter(|bytes| bytes.value == 0) {
+                self.fault(bytes, at, "nothing could be put together");
+            }
         }
         let outage = self.duration(&raw.outage, "loads.outage").unwrap_or(LOADS_OUTAGE);
         if let Some(text) = raw.outage.as_ref().filter(|_| outage.is_zero()) {
@@ -120,7 +122,9 @@ impl Checker<'_> {
         match raw.mode {
             raw::LoadsMode::PassThrough => LoadsMode::PassThrough,
             raw::LoadsMode::Aggregate => {
-                LoadsMode::Aggregate(LoadLimits { outage, bytes: number(&raw.bytes, LOADS_BYTES) })
+                let (bytes, total_bytes) =
+                    (number(&raw.bytes, LOADS_BYTES), number(&raw.total_bytes, LOADS_TOTAL_BYTES));
+                LoadsMode::Aggregate(LoadLimits { outage, bytes, total_bytes })
             }
             raw::LoadsMode::Off => LoadsMode::Off,
         }
@@ -224,5 +228,6 @@ const MOST_VIEWS: usize = 10_000;
 const VIEWS_IDLE: Duration = Duration::from_secs(600);
 const LOADS_OUTAGE: Duration = Duration::from_secs(300);
 const LOADS_BYTES: usize = 64 << 20;
+const LOADS_TOTAL_BYTES: usize = 256 << 20;
 const GRACE: Duration = Duration::from_secs(10);
 const SPREAD: Duration = Duration::from_secs(5);

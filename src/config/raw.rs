@@ -223,6 +223,7 @@ pub(super) struct Loads {
     pub mode: LoadsMode,
     pub outage: Option<Text>,
     pub bytes: Option<Spanned<usize>>,
+    pub total_bytes: Option<Spanned<usize>>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]

@@ -26,7 +26,7 @@ use super::rest::{Poll as RestPoll, Rest};
 use super::slot::{Slot, Status};
 use super::stream::{Call, LINGER, read};
 use crate::relay::{Loads, Views};
-use crate::xds::{LOADS_PATH, Method, Shape};
+use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Shape};
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -122,7 +122,8 @@ impl Downstream {
         if let Some(inquiry) = Inquiry::of_path(&path) {
             return self.health(inquiry, frames);
         }
-        if path == LOADS_PATH && self.loads.are_served() {
+        let of_loads = path == LOADS_PATH || path == LOADS_PATH_V2 && self.v2;
+        if of_loads && self.loads.are_served() {
             return self.loads(frames, peer);
         }
         let Some(method) = Method::of_path(&path).filter(|method| self.v2 || !method.v2) else {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::clock::Clock;
@@ -48,6 +48,8 @@ pub(super) struct Owner {
     pub idle_since: Arc<Mutex<Option<Instant>>>,
     /// The server for `*` and old-style names, for whoever reports loads to it.
     pub active: Arc<AtomicUsize>,
+    /// Says that it has become another.
+    pub moves: Arc<watch::Sender<()>>,
     pub seats: HashMap<SessionId, Arc<Seat>>,
     pub links: Links,
     /// Sessions whose interest was counted since the last publication.
@@ -215,7 +217,9 @@ impl Owner {
     fn note_moves(&mut self) {
         for ladder in self.sources.ladders() {
             if let (Authority::Top, Some(server)) = (ladder.authority, ladder.server) {
-                self.active.store(server, Ordering::Relaxed);
+                if self.active.swap(server, Ordering::Relaxed) != server {
+                    self.moves.send_replace(());
+                }
             }
             let known = self.standings.insert(ladder.authority.clone(), ladder.standing);
             if known != Some(ladder.standing) {

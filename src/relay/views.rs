@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::clock::Clock;
@@ -35,6 +35,8 @@ pub struct Views {
     authorities: Authorities,
     connectors: Arc<[SharedConnector]>,
     health: Arc<Health>,
+    /// Changes whenever another server has come to serve some view.
+    moves: Arc<watch::Sender<()>>,
     store: Arc<Mutex<BodyStore>>,
     clock: Clock,
     most: usize,
@@ -100,6 +102,7 @@ impl Views {
             limits: Arc::new(limits),
             authorities: Arc::new(plan.authorities.keys().cloned().collect()),
             health: Arc::new(Health::of(plan.servers.len())),
+            moves: Arc::new(watch::Sender::new(())),
             plan: Arc::new(plan),
             connectors: connectors.into(),
             store: Arc::default(),
@@ -191,10 +194,20 @@ impl Views {
     }
 
     /// The server that serves a key's `*` and old-style names, or the first choice where none does (FB-19).
-    pub fn active_server(&self, key: &SharingKey) -> usize {
+    pub(super) fn active_server(&self, key: &SharingKey) -> usize {
         let units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
         let first = self.plan.top.servers.first().copied().unwrap_or_default();
         units.get(key).map_or(first, |unit| unit.active.load(Ordering::Relaxed))
+    }
+
+    /// Until a key is served by another server than this.
+    pub(super) async fn moved_from(&self, key: &SharingKey, server: usize) {
+        let mut moves = self.moves.subscribe();
+        while self.active_server(key) == server {
+            if moves.changed().await.is_err() {
+                return std::future::pending().await; // cannot be: the sender is here
+            }
+        }
     }
 
     /// Lets go of views that nobody has used for so long, with their upstream streams, again and again.
@@ -226,6 +239,7 @@ impl Views {
             commands,
             idle_since: idle_since.clone(),
             active: active.clone(),
+            moves: self.moves.clone(),
             seats: HashMap::new(),
             links: Links::none(),
             counted: Vec::new(),

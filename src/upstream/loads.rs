@@ -2,8 +2,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 use tokio_stream::StreamExt;
@@ -14,31 +12,29 @@ use tonic::{Request as Call, Status};
 
 use super::ads::{AdsConnector, chain};
 use crate::relay::{LoadConnector, LoadEnd, LoadLink};
-use crate::xds::{LOADS_PATH, SharingKey};
+use crate::xds::LOADS_PATH;
 
-/// Opens streams of loads, over a connection of their own each, to whatever server is active for a key (FB-19).
+/// Opens streams of loads, over a connection of their own each.
 pub struct LoadsConnector {
-    active: Arc<Active>,
+    /// By their place in the plan; none for what takes no loads.
+    servers: Vec<Option<AdsConnector>>,
 }
 
-/// None while what is active takes no loads.
-type Active = dyn Fn(&SharingKey) -> Option<AdsConnector> + Send + Sync;
-
 impl LoadsConnector {
-    pub fn new(active: impl Fn(&SharingKey) -> Option<AdsConnector> + Send + Sync + 'static) -> Self {
-        Self { active: Arc::new(active) }
+    pub fn new(servers: Vec<Option<AdsConnector>>) -> Self {
+        Self { servers }
     }
 }
 
 impl LoadConnector for LoadsConnector {
-    fn carry(&self, key: &SharingKey, link: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>> {
-        let (active, key) = (self.active.clone(), key.clone());
+    fn carry(&self, server: usize, link: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>> {
+        let server = self.servers[server].clone();
         Box::pin(async move {
-            let mut link = link;
-            let Some(server) = somebody(&*active, &key, &mut link).await else {
-                return LoadEnd::Said { code: 0, message: String::new() };
+            let carried = match server {
+                Some(server) => carry(server, link).await,
+                None => listen_to_nothing(link).await,
             };
-            match carry(server, link).await {
+            match carried {
                 Ok(()) => LoadEnd::Said { code: 0, message: String::new() },
                 Err(status) => end_of(&status),
             }
@@ -46,18 +42,11 @@ impl LoadConnector for LoadsConnector {
     }
 }
 
-/// Waits for somebody who takes loads. Files do not, and to say so would make clients ask again and again for as long as there
-/// are only files; one that is told nothing reports nothing. None if the client has ended the stream before.
-async fn somebody(active: &Active, key: &SharingKey, link: &mut LoadLink) -> Option<AdsConnector> {
-    loop {
-        if let Some(server) = active(key) {
-            return Some(server);
-        }
-        tokio::select! {
-            report = link.reports.recv() => drop(report?), // nobody has ordered it
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
-        }
-    }
+/// Files take no loads, and to say so would make clients ask again and again for as long as there are only files. One that is
+/// told nothing reports nothing.
+async fn listen_to_nothing(mut link: LoadLink) -> Result<(), Status> {
+    while link.reports.recv().await.is_some() {} // nobody has ordered it
+    Ok(())
 }
 
 async fn carry(server: AdsConnector, link: LoadLink) -> Result<(), Status> {
@@ -83,8 +72,6 @@ fn end_of(status: &Status) -> LoadEnd {
         None => LoadEnd::Said { code: status.code() as u16, message: status.message().into() },
     }
 }
-
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Messages as they stand in their frames.
 struct Raw;

@@ -20,7 +20,7 @@ pub use name::{Name, WILDCARD};
 pub use resource::{Body, Malformed, Resource};
 pub(crate) use resource::{own_name, wrapper_name};
 pub use rest_paths::RestPath;
-pub use services::{LOADS_PATH, Method, Scope, Shape, service_names};
+pub use services::{LOADS_PATH, LOADS_PATH_V2, Method, Scope, Shape, service_names};
 pub use store::BodyStore;
 pub use types::{EmptyFirst, References, Role, Type, TypeInfo, TypeTable, WRAPPER_TYPE};
 pub use version::{ContentHash, SetVersion};

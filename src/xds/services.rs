@@ -43,6 +43,8 @@ impl Method {
 }
 
 /// The one method of load reporting, whose messages are its own (LRS-21).
+/// The same messages under other names (TRN-10).
+pub const LOADS_PATH_V2: &str = "/envoy.service.load_stats.v2.LoadReportingService/StreamLoadStats";
 pub const LOADS_PATH: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 
 /// Names of the services that are served, with or without those of the legacy transport.

@@ -103,9 +103,9 @@ async fn serve(listener: TcpListener, accepted: Arc<mpsc::UnboundedSender<LoadSt
     }
 }
 
-type Body = StreamBody<Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>>;
+pub type Body = StreamBody<Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>>;
 
-fn open(call: Call<Incoming>, accepted: &mpsc::UnboundedSender<LoadStream>) -> Reply<Body> {
+pub fn open(call: Call<Incoming>, accepted: &mpsc::UnboundedSender<LoadStream>) -> Reply<Body> {
     let (frames, out) = mpsc::channel(1);
     let (seen, reports) = mpsc::unbounded_channel();
     if call.uri().path() == LOADS_PATH {
@@ -150,12 +150,16 @@ impl LoadClient {
     }
 
     pub async fn try_connect(address: SocketAddr) -> Result<Self, Status> {
+        Self::try_connect_to(address, LOADS_PATH).await
+    }
+
+    pub async fn try_connect_to(address: SocketAddr, path: &'static str) -> Result<Self, Status> {
         let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
         let mut grpc = Grpc::new(channel);
         grpc.ready().await.unwrap();
         let (reports, stream) = mpsc::channel(1);
         let call = tonic::Request::new(ReceiverStream::new(stream));
-        let answers = grpc.streaming(call, PathAndQuery::from_static(LOADS_PATH), Raw).await?.into_inner();
+        let answers = grpc.streaming(call, PathAndQuery::from_static(path), Raw).await?.into_inner();
         Ok(Self { reports: Some(reports), answers })
     }
 

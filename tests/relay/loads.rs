@@ -5,6 +5,7 @@ use tokio::sync::oneshot;
 
 use super::client::{PATIENCE, node};
 use super::load_plane::{LoadClient, LoadPlane};
+use super::scripts::{Server, Way};
 use super::*;
 use weir::proto::loads::{ClusterStats, LoadStatsRequest, LoadStatsResponse, UpstreamLocalityStats};
 use weir::proto::node::Node;
@@ -328,4 +329,171 @@ async fn trn_19_what_was_counted_is_told_before_the_relay_goes() {
     let (counted, level, _) = told_until(&mut stream, 14).await;
     assert_eq!((counted, level), (14, 0));
     tokio::time::timeout(PATIENCE, &mut relay.task).await.expect("the relay does not go").unwrap();
+}
+
+/// Two control planes that serve discovery and loads, with a relay that prefers the first.
+struct Two {
+    relay: Relay,
+    first: Server,
+    second: Server,
+}
+
+async fn two_planes(rest: &str) -> Two {
+    let (first, second) = (Server::start(Way::Gives("1")).await, Server::start(Way::Gives("1")).await);
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
+         upstream: {{servers: [{{uri: 'http://{}'}}, {{uri: 'http://{}'}}]}}\nviews: {{key: [cluster]}}\n{rest}",
+        first.address, second.address
+    );
+    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    Two { relay, first, second }
+}
+
+async fn loads_at(server: &mut Server) -> super::load_plane::LoadStream {
+    tokio::time::timeout(PATIENCE, server.loads.recv()).await.expect("no stream of loads came").unwrap()
+}
+
+#[tokio::test]
+async fn fb_19_a_stream_of_loads_that_is_passed_through_is_begun_anew_at_the_server_that_serves_now() {
+    let Two { relay, mut first, mut second } = two_planes("").await;
+    let mut discovery = Client::connect(relay.address, Variant::Delta).await;
+    discovery.ask(EDS, &["a"], Some("web"));
+    discovery.told().await;
+    let mut client = LoadClient::connect(relay.address).await;
+    client.report(&opening("web")).await;
+    loads_at(&mut first).await.report().await;
+    let address = first.kill().await;
+    assert_eq!(client.ended().await.code(), Code::Unavailable);
+
+    discovery.ask(EDS, &["b"], None);
+    assert_eq!(discovery.told().await.set, ["b"], "from the second");
+    let mut client = LoadClient::connect(relay.address).await;
+    client.report(&opening("web")).await;
+    let mut stream = loads_at(&mut second).await;
+    stream.report().await;
+    stream.say(b"order").await;
+    assert_eq!(client.answer().await.unwrap().unwrap(), &b"order"[..]);
+
+    // The second is still there, and so is the stream to it; the view goes back all the same.
+    let mut first = Server::start_at(address, Way::Gives("1")).await;
+    assert_eq!(client.ended().await.code(), Code::Unavailable, "the client is to begin anew");
+    assert_eq!(stream.message().await, None);
+    let client = LoadClient::connect(relay.address).await;
+    client.report(&opening("web")).await;
+    loads_at(&mut first).await.report().await;
+}
+
+#[tokio::test]
+async fn fb_19_what_is_put_together_goes_to_the_server_that_serves_now_and_is_counted_once() {
+    let Two { relay, mut first, mut second } = two_planes(AGGREGATE).await;
+    let mut discovery = Client::connect(relay.address, Variant::Delta).await;
+    discovery.ask(EDS, &["a"], Some("web"));
+    discovery.told().await;
+    let mut client = LoadClient::connect(relay.address).await;
+    client.report(&able("web", "one")).await;
+    let mut stream = loads_at(&mut first).await;
+    stream.report().await;
+    stream.order(&all_each_second()).await;
+    client.order().await;
+    client.report(&report("c", 10, 1)).await;
+    assert_eq!(told_until(&mut stream, 10).await.0, 10);
+
+    let address = first.kill().await;
+    client.report(&report("c", 5, 2)).await;
+    discovery.ask(EDS, &["b"], None);
+    assert_eq!(discovery.told().await.set, ["b"], "from the second");
+    let mut stream = loads_at(&mut second).await;
+    assert!(stream.report().await.node.is_some(), "it begins anew");
+    stream.order(&all_each_second()).await;
+    assert_eq!(told_until(&mut stream, 5).await.0, 5);
+    client.report(&report("c", 7, 3)).await;
+
+    // Back at the first, mid-stream: what the second was told is not told again, and the rest is.
+    let mut first = Server::start_at(address, Way::Gives("1")).await;
+    let mut back = loads_at(&mut first).await;
+    assert!(back.report().await.node.is_some());
+    back.order(&all_each_second()).await;
+    client.report(&report("c", 8, 4)).await;
+    let counts = |report: LoadStatsRequest| -> u64 {
+        let stats = report.cluster_stats.into_iter().flat_map(|cluster| cluster.upstream_locality_stats);
+        stats.map(|stats| stats.total_successful_requests).sum()
+    };
+    let mut counted = 0;
+    while let Some(message) = stream.message().await {
+        counted += counts(LoadStatsRequest::decode(message).unwrap());
+    }
+    let (rest, level, _) = told_until(&mut back, 15 - counted).await;
+    assert_eq!((counted + rest, level), (7 + 8, 4));
+    let quiet = tokio::time::timeout(Duration::from_millis(100), client.answer()).await;
+    assert!(quiet.is_err(), "the client has heard nothing of it: {quiet:?}");
+}
+
+#[tokio::test]
+async fn key_14_a_client_of_loads_that_becomes_another_is_ended_to_come_back_as_such() {
+    let mut plane = LoadPlane::start().await;
+    let relay = loads_relay(plane.address, AGGREGATE).await;
+    let ([mut first, second], mut stream) = two_clients(&relay, &mut plane).await;
+    let with_node = |cluster, id, count| LoadStatsRequest { node: able(cluster, id).node, ..report("c", count, 0) };
+    first.report(&with_node("web", "another id of the same key", 1)).await;
+    second.report(&with_node("web", "two", 2)).await;
+    assert_eq!(told_until(&mut stream, 3).await.0, 3);
+    first.report(&with_node("db", "one", 100)).await;
+    assert_eq!(first.ended().await.code(), Code::Unavailable);
+    second.report(&report("c", 4, 0)).await;
+    assert_eq!(told_until(&mut stream, 4).await.0, 4, "nothing of the other's is in it");
+}
+
+#[tokio::test]
+async fn i10_what_is_kept_of_loads_is_bounded_for_all_views_together() {
+    let mut plane = LoadPlane::start().await;
+    let relay = loads_relay(plane.address, "loads: {mode: aggregate, total_bytes: 100000}\n").await;
+    let ([first, second], mut stream) = two_clients(&relay, &mut plane).await;
+    let load_reporting_interval = Duration::from_secs(3600).try_into().ok();
+    stream.order(&LoadStatsResponse { load_reporting_interval, ..all_each_second() }).await;
+    // One view takes all of it.
+    let many = |from: usize| {
+        let clusters = (from..from + 1000).flat_map(|number| report(&format!("cluster-{number}"), 1, 0).cluster_stats);
+        LoadStatsRequest { node: None, cluster_stats: clusters.collect() }
+    };
+    for mut client in [first, second] {
+        client.order().await;
+        client.report(&many(0)).await;
+        client.reports = None;
+        client.ended().await;
+    }
+    // To the other view there is nothing left, and it goes on once the first has been told.
+    let mut other = LoadClient::connect(relay.address).await;
+    other.report(&able("db", "three")).await;
+    let mut others = plane.stream().await;
+    others.report().await;
+    others.order(&all_each_second()).await;
+    other.order().await;
+    other.report(&report("c", 7, 0)).await;
+    assert!(others.report().await.cluster_stats.is_empty(), "there was no room for it");
+    stream.order(&all_each_second()).await;
+    let mut told = 0;
+    while let Some(message) = stream.message().await {
+        told += LoadStatsRequest::decode(message).unwrap().cluster_stats.len();
+    }
+    assert!(told > 10 && told < 500, "{told} clusters of a thousand");
+    other.report(&report("c", 9, 0)).await;
+    assert_eq!(told_until(&mut others, 9).await.0, 9);
+}
+
+#[tokio::test]
+async fn trn_1_loads_have_a_method_of_v2_where_v2_is_served() {
+    for (served, rest) in [(false, ""), (true, "clients: {v2: true}\n")] {
+        let mut plane = LoadPlane::start().await;
+        let relay = loads_relay(plane.address, rest).await;
+        let path = weir::xds::LOADS_PATH_V2;
+        match LoadClient::try_connect_to(relay.address, path).await {
+            Ok(client) if served => {
+                client.report(&opening("web")).await;
+                assert_eq!(plane.stream().await.report().await, opening("web"));
+            }
+            Err(status) if !served => assert_eq!(status.code(), Code::Unimplemented),
+            other => panic!("served: {served}, and it is {:?}", other.map(|_| ())),
+        }
+    }
 }

@@ -20,12 +20,15 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::proto::{Request, Response};
 use weir::protocol::session::Variant;
+use weir::xds::LOADS_PATH;
 
 use crate::client::PATIENCE;
+use crate::load_plane::{self, LoadStream};
 
 pub struct Plane {
     pub address: SocketAddr,
     pub streams: mpsc::UnboundedReceiver<Stream>,
+    pub loads: mpsc::UnboundedReceiver<LoadStream>,
     server: JoinHandle<()>,
 }
 
@@ -69,8 +72,9 @@ impl Plane {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (accepted, streams) = mpsc::unbounded_channel();
-        let server = tokio::spawn(serve(listener, tls, Arc::new(accepted), speaks));
-        Self { address, streams, server }
+        let (of_loads, loads) = mpsc::unbounded_channel();
+        let server = tokio::spawn(serve(listener, tls, Arc::new((accepted, of_loads)), speaks));
+        Self { address, streams, loads, server }
     }
 
     pub async fn stream(&mut self) -> Stream {
@@ -96,12 +100,7 @@ impl Stream {
     }
 }
 
-async fn serve(
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
-    accepted: Arc<mpsc::UnboundedSender<Stream>>,
-    speaks: Speaks,
-) {
+async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, accepted: Arc<Accepted>, speaks: Speaks) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (socket, _) = listener.accept().await.unwrap();
@@ -123,12 +122,18 @@ async fn serve(
     }
 }
 
+/// Where streams of discovery and of loads are handed to the test.
+type Accepted = (mpsc::UnboundedSender<Stream>, mpsc::UnboundedSender<LoadStream>);
+
 type Body = Either<
     StreamBody<std::pin::Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>>,
     Empty<Bytes>,
 >;
 
-fn open(call: Call<Incoming>, accepted: &mpsc::UnboundedSender<Stream>, speaks: Speaks) -> Reply<Body> {
+fn open(call: Call<Incoming>, (accepted, of_loads): &Accepted, speaks: Speaks) -> Reply<Body> {
+    if call.uri().path() == LOADS_PATH {
+        return load_plane::open(call, of_loads).map(Either::Left);
+    }
     let variant = match call.uri().path().rsplit('/').next() {
         Some("StreamAggregatedResources") => Some(Variant::Sotw),
         Some("DeltaAggregatedResources") => Some(Variant::Delta),

@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
 use weir::proto::{Any, Request, Response};
 use weir::protocol::session::Variant;
 
 use crate::client::PATIENCE;
+use crate::load_plane::LoadStream;
 use crate::plane::{Plane, Stream};
 use crate::{BOTH, CDS, cluster};
 
@@ -45,6 +46,8 @@ pub enum Outage {
 
 pub struct Server {
     pub address: SocketAddr,
+    /// Streams of load reports, which are served in any way.
+    pub loads: mpsc::UnboundedReceiver<LoadStream>,
     way: watch::Sender<Way>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -73,6 +76,7 @@ impl Server {
     pub async fn start_at(address: SocketAddr, way: Way) -> Self {
         let mut plane = Plane::start_at(address, &BOTH).await;
         let address = plane.address;
+        let loads = std::mem::replace(&mut plane.loads, mpsc::unbounded_channel().1);
         let (way, ways) = watch::channel(way);
         let (stop, mut stopped) = oneshot::channel();
         let seen = Arc::new(Mutex::new(Seen::default()));
@@ -87,7 +91,7 @@ impl Server {
             }
             plane.kill().await;
         });
-        Self { address, way, stop, task, seen }
+        Self { address, loads, way, stop, task, seen }
     }
 
     /// From now on, and on the streams that are open.

@@ -25,8 +25,9 @@ pub use order::Order;
 pub struct LoadLimits {
     /// How long reports are put together for a control plane that is away; then they are dropped (LRS-18).
     pub outage: Duration,
-    /// About how many bytes are kept for one key.
+    /// About how many bytes are kept for one key, and for all keys together.
     pub bytes: usize,
+    pub total_bytes: usize,
 }
 
 /// A client's stream.
@@ -61,7 +62,7 @@ struct Asked {
 impl Aggregate {
     pub fn new(limits: LoadLimits) -> Self {
         Self {
-            sums: Sums::of(limits.bytes),
+            sums: Sums::default(),
             limits,
             clients: BTreeMap::new(),
             next: Reporter(0),
@@ -86,15 +87,17 @@ impl Aggregate {
         self.sums.lower(&self.clients.remove(&client).unwrap_or_default());
     }
 
-    /// A client's report. What it leaves out of it is at rest: clients report all they have.
-    pub fn on_report(&mut self, client: Reporter, report: &LoadStatsRequest) {
+    /// A client's report. What it leaves out of it is at rest: clients report all they have. No more than `free` bytes may be
+    /// kept besides what is.
+    pub fn on_report(&mut self, client: Reporter, report: &LoadStatsRequest, free: usize) {
         let Some(gauges) = self.clients.get_mut(&client) else { return };
         let Some(asked) = self.asked else {
             self.lost += 1; // nobody has asked for it
             return;
         };
         self.sums.lower(&std::mem::take(gauges));
-        let added = self.sums.add(&report.cluster_stats, asked.endpoints);
+        let most = self.limits.bytes.min(self.sums.bytes().saturating_add(free));
+        let added = self.sums.add(&report.cluster_stats, asked.endpoints, most);
         *gauges = added.gauges;
         self.kept += 1;
         self.lost += u64::from(added.in_part);
@@ -147,6 +150,11 @@ impl Aggregate {
 
     pub fn next_deadline(&self) -> Option<Moment> {
         sooner(self.due, self.patience_ends)
+    }
+
+    /// About how many bytes are kept.
+    pub fn bytes(&self) -> usize {
+        self.sums.bytes()
     }
 
     /// No client is left, and nothing that one reported.

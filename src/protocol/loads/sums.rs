@@ -9,12 +9,11 @@ use super::row::{Levels, Row, RowKey, Sample, increase, samples};
 use crate::proto::loads::cluster_stats::DroppedRequests;
 use crate::proto::loads::{ClusterStats, UpstreamLocalityStats};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sums {
     clusters: BTreeMap<Arc<ClusterKey>, Cluster>,
     /// About how many bytes all of it takes, the gauges that clients hold included.
     bytes: usize,
-    most: usize,
 }
 
 /// What one client has in progress in one row. Its keys are shared with the row.
@@ -46,23 +45,18 @@ struct Cluster {
 }
 
 impl Sums {
-    pub fn of(most: usize) -> Self {
-        Self { clusters: BTreeMap::new(), bytes: 0, most }
-    }
-
     pub fn is_empty(&self) -> bool {
         self.clusters.is_empty()
     }
 
-    #[cfg(test)]
-    pub fn is_weightless(&self) -> bool {
-        self.bytes == 0
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
-    /// Counts a client's report, and returns what it has in progress.
-    pub fn add(&mut self, report: &[ClusterStats], endpoints: bool) -> Added {
-        let Self { clusters, bytes, most } = self;
-        let mut room = Room::of(bytes, *most);
+    /// Counts a client's report, and returns what it has in progress. What does not fit into so many bytes is left out.
+    pub fn add(&mut self, report: &[ClusterStats], endpoints: bool, most: usize) -> Added {
+        let Self { clusters, bytes } = self;
+        let mut room = Room::of(bytes, most);
         let mut gauges = Vec::new();
         for stats in report {
             let key = ClusterKey { name: stats.cluster_name.clone(), service: stats.cluster_service_name.clone() };

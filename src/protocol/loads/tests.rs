@@ -11,7 +11,7 @@ use crate::proto::loads::{
     UpstreamEndpointStats, UpstreamLocalityStats,
 };
 
-const LIMITS: LoadLimits = LoadLimits { outage: Duration::from_secs(300), bytes: 1 << 20 };
+const LIMITS: LoadLimits = LoadLimits { outage: Duration::from_secs(300), bytes: 1 << 20, total_bytes: 1 << 20 };
 const PERIOD: Duration = Duration::from_secs(10);
 
 fn at(seconds: u64) -> Moment {
@@ -64,8 +64,8 @@ fn lrs_14_counters_are_summed_and_gauges_are_the_latest_of_each_client() {
     let mut aggregate = ordered(LIMITS);
     let clients = [aggregate.join(), aggregate.join()];
     for in_progress in [7, 3] {
-        aggregate.on_report(clients[0], &report("c", requests(10, in_progress)));
-        aggregate.on_report(clients[1], &report("c", requests(5, in_progress + 1)));
+        aggregate.on_report(clients[0], &report("c", requests(10, in_progress)), usize::MAX);
+        aggregate.on_report(clients[1], &report("c", requests(5, in_progress + 1)), usize::MAX);
     }
     let told = aggregate.report(at(20));
     assert_eq!(*only(&told), UpstreamLocalityStats { locality: Some(Locality::default()), ..requests(30, 3 + 4) });
@@ -102,7 +102,7 @@ fn lrs_14_drops_and_custom_metrics_are_summed_by_name() {
             DroppedRequests { category: "lb".into(), dropped_count: count },
             DroppedRequests { category: format!("only {count}"), dropped_count: 1 },
         ];
-        aggregate.on_report(client, &report);
+        aggregate.on_report(client, &report, usize::MAX);
     }
     let told = aggregate.report(at(10));
     let drops = |drops: &DroppedRequests| (drops.category.clone(), drops.dropped_count);
@@ -145,7 +145,7 @@ fn lrs_6_both_names_the_locality_and_the_priority_tell_rows_apart() {
     ] {
         let mut report = report(cluster, place(zone, priority));
         report.cluster_stats[0].cluster_service_name = service.into();
-        aggregate.on_report(client, &report);
+        aggregate.on_report(client, &report, usize::MAX);
     }
     let told = aggregate.report(at(10));
     let rows: Vec<_> = (told.cluster_stats.iter())
@@ -182,10 +182,10 @@ fn lrs_15_a_report_covers_the_time_since_the_relays_own_last() {
     let covered = |told: &LoadStatsRequest| told.cluster_stats[0].load_report_interval.unwrap().seconds;
     let mut reported = report("c", requests(1, 0));
     reported.cluster_stats[0].load_report_interval = Some(Default::default()); // what the client says of its own time
-    aggregate.on_report(client, &reported);
+    aggregate.on_report(client, &reported, usize::MAX);
     assert_eq!(covered(&aggregate.report(at(13))), 13, "late, and said so");
     assert_eq!(aggregate.next_deadline(), Some(at(23)));
-    aggregate.on_report(client, &reported);
+    aggregate.on_report(client, &reported, usize::MAX);
     assert_eq!(covered(&aggregate.report(at(23))), 10);
 }
 
@@ -203,8 +203,8 @@ fn lrs_3_lrs_5_the_same_order_again_changes_nothing_and_another_interval_does() 
 fn lrs_16_a_client_that_leaves_takes_its_gauges_and_its_counters_stay() {
     let mut aggregate = ordered(LIMITS);
     let clients = [aggregate.join(), aggregate.join()];
-    aggregate.on_report(clients[0], &report("c", requests(1, 4)));
-    aggregate.on_report(clients[1], &report("c", requests(2, 5)));
+    aggregate.on_report(clients[0], &report("c", requests(1, 4)), usize::MAX);
+    aggregate.on_report(clients[1], &report("c", requests(2, 5)), usize::MAX);
     aggregate.leave(clients[0]);
     assert_eq!(only(&aggregate.report(at(10))).total_requests_in_progress, 5);
     aggregate.leave(clients[1]);
@@ -225,10 +225,10 @@ fn lrs_17_a_client_without_the_feature_is_given_the_clusters_by_name() {
 fn lrs_18_reports_are_kept_through_an_outage_for_so_long() {
     let mut aggregate = ordered(LIMITS);
     let client = aggregate.join();
-    aggregate.on_report(client, &report("c", requests(1, 1)));
+    aggregate.on_report(client, &report("c", requests(1, 1)), usize::MAX);
     aggregate.on_ended(at(5));
     assert!(!aggregate.is_due(at(20)), "there is nobody to tell");
-    aggregate.on_report(client, &report("c", requests(2, 1)));
+    aggregate.on_report(client, &report("c", requests(2, 1)), usize::MAX);
     aggregate.on_ended(at(200)); // one more attempt
     aggregate.on_time(at(304));
     aggregate.on_order(&order(&response()), at(304));
@@ -238,10 +238,10 @@ fn lrs_18_reports_are_kept_through_an_outage_for_so_long() {
     assert_eq!((told.cluster_stats[0].load_report_interval.unwrap().seconds, aggregate.take_lost()), (314, 0));
 
     aggregate.on_ended(at(320));
-    aggregate.on_report(client, &report("c", requests(4, 9)));
+    aggregate.on_report(client, &report("c", requests(4, 9)), usize::MAX);
     aggregate.on_time(at(620));
     assert_eq!(aggregate.take_lost(), 1);
-    aggregate.on_report(client, &report("c", requests(8, 6)));
+    aggregate.on_report(client, &report("c", requests(8, 6)), usize::MAX);
     aggregate.on_order(&order(&response()), at(630));
     let told = aggregate.report(at(640));
     assert_eq!((only(&told).total_successful_requests, only(&told).total_requests_in_progress), (8, 6));
@@ -254,7 +254,7 @@ fn lrs_18_what_is_kept_is_bounded_in_bytes_and_given_back() {
     let client = aggregate.join();
     for round in 0..3 {
         for cluster in 0..100 {
-            aggregate.on_report(client, &report(&format!("c{cluster}"), requests(1, cluster % 2)));
+            aggregate.on_report(client, &report(&format!("c{cluster}"), requests(1, cluster % 2)), usize::MAX);
         }
         let told = aggregate.report(at(10 * round));
         let clusters = told.cluster_stats.len();
@@ -264,7 +264,7 @@ fn lrs_18_what_is_kept_is_bounded_in_bytes_and_given_back() {
     }
     // What there is room for is summed for ever.
     for _ in 0..100 {
-        aggregate.on_report(client, &report("c0", requests(1, 0)));
+        aggregate.on_report(client, &report("c0", requests(1, 0)), usize::MAX);
     }
     assert_eq!(aggregate.take_lost(), 0);
 }
@@ -285,7 +285,7 @@ fn lrs_19_endpoints_are_merged_by_their_whole_address_where_that_is_wanted() {
         let wish = LoadStatsResponse { report_endpoint_granularity: wanted, ..response() };
         aggregate.on_order(&order(&wish), Moment::START);
         for client in [aggregate.join(), aggregate.join()] {
-            aggregate.on_report(client, &report("c", stats.clone()));
+            aggregate.on_report(client, &report("c", stats.clone()), usize::MAX);
         }
         let told = aggregate.report(at(10));
         assert_eq!(only(&told).total_successful_requests, 8);
@@ -307,10 +307,12 @@ fn lrs_19_endpoints_are_merged_by_their_whole_address_where_that_is_wanted() {
 fn numbers_beyond_all_bounds_stay_at_the_largest() {
     let mut aggregate = ordered(LIMITS);
     let clients = [aggregate.join(), aggregate.join()];
-    clients.iter().for_each(|client| aggregate.on_report(*client, &report("c", requests(u64::MAX, u64::MAX))));
+    clients
+        .iter()
+        .for_each(|client| aggregate.on_report(*client, &report("c", requests(u64::MAX, u64::MAX)), usize::MAX));
     assert_eq!(only(&aggregate.report(at(10))).total_requests_in_progress, u64::MAX);
     aggregate.leave(clients[0]);
-    aggregate.on_report(clients[1], &report("c", requests(1, 2)));
+    aggregate.on_report(clients[1], &report("c", requests(1, 2)), usize::MAX);
     assert_eq!(only(&aggregate.report(at(20))).total_requests_in_progress, 2);
 }
 
@@ -364,7 +366,7 @@ proptest! {
                         let stats = UpstreamLocalityStats { locality, ..requests(*counted, *in_progress) };
                         request.cluster_stats.extend(report(&cluster.to_string(), stats).cluster_stats);
                     }
-                    aggregate.on_report(living[which].0, &request);
+                    aggregate.on_report(living[which].0, &request, usize::MAX);
                     living[which].1 = rows;
                 }
                 Event::Due if up => {
@@ -401,6 +403,6 @@ proptest! {
         prop_assert_eq!(aggregate.take_lost(), 0);
         living.into_iter().for_each(|(client, _)| aggregate.leave(client));
         aggregate.report(at(1000));
-        prop_assert!(aggregate.is_over() && aggregate.sums.is_weightless());
+        prop_assert!(aggregate.is_over() && aggregate.sums.bytes() == 0);
     }
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -45,6 +46,8 @@ pub enum LoadEnd {
     Unreadable,
     /// The control plane cannot be reached, or is no longer.
     Unreachable(String),
+    /// Another control plane is active for the client now, or the client has become another.
+    Moved(&'static str),
     /// By the control plane's own word.
     Said {
         code: u16,
@@ -54,9 +57,9 @@ pub enum LoadEnd {
 
 /// Opens streams of loads to control planes. The edge implements it.
 pub trait LoadConnector: Send + Sync {
-    /// Carries messages between a link and the server that is active for the key, until either side has ended. Dropping the
-    /// future resets the stream.
-    fn carry(&self, key: &SharingKey, link: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>>;
+    /// Carries messages between a link and a server, by its place in the plan, until either side has ended. Dropping the future
+    /// resets the stream.
+    fn carry(&self, server: usize, link: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>>;
 }
 
 pub struct Loads {
@@ -73,11 +76,32 @@ struct Pools {
     of_keys: Mutex<HashMap<SharingKey, Arc<Pool>>>,
     /// One has ended.
     ended: Notify,
+    kept: Arc<Kept>,
+}
+
+/// About how many bytes all pools keep together.
+#[derive(Debug, Default)]
+struct Kept(AtomicUsize);
+
+impl Kept {
+    fn free_of(&self, most: usize) -> usize {
+        most.saturating_sub(self.0.load(Ordering::Relaxed))
+    }
+
+    fn replace(&self, before: usize, now: usize) {
+        self.0.fetch_add(now, Ordering::Relaxed);
+        self.0.fetch_sub(before, Ordering::Relaxed);
+    }
 }
 
 impl Loads {
     pub fn new(mode: LoadsMode, views: Arc<Views>, connector: Arc<dyn LoadConnector>) -> Self {
-        let pools = Pools { clock: Clock::starting_now(), of_keys: Mutex::default(), ended: Notify::new() };
+        let pools = Pools {
+            clock: Clock::starting_now(),
+            of_keys: Mutex::default(),
+            ended: Notify::new(),
+            kept: Arc::default(),
+        };
         Self { mode, views, connector, pools: Arc::new(pools) }
     }
 
@@ -98,7 +122,17 @@ impl Loads {
                 Ok(member) => member.converse(first, peer, link).await,
                 Err(refused) => LoadEnd::Refused(refused),
             },
-            LoadsMode::PassThrough | LoadsMode::Off => self.connector.carry(&key, link).await,
+            LoadsMode::PassThrough | LoadsMode::Off => self.pass_through(&key, link).await,
+        }
+    }
+
+    /// Once another server is active for the key, the client is to begin anew there (FB-19): what the old one has ordered is not
+    /// the new one's word.
+    async fn pass_through(&self, key: &SharingKey, link: LoadLink) -> LoadEnd {
+        let server = self.views.active_server(key);
+        tokio::select! {
+            end = self.connector.carry(server, link) => end,
+            () = self.views.moved_from(key, server) => LoadEnd::Moved("another control plane takes the loads now"),
         }
     }
 
@@ -119,7 +153,7 @@ impl Loads {
         if pools.len() >= most {
             return Err(Refused::TooManyViews(most));
         }
-        let pool = Arc::new(Pool::new(key.clone(), self.views.clone(), self.pools.clock, limits));
+        let pool = Arc::new(Pool::new(key.clone(), self.views.clone(), &self.pools, limits));
         let member = pool.join().ok_or(Refused::Stopping)?;
         pools.insert(key, pool.clone());
         let (pools, connector) = (self.pools.clone(), self.connector.clone());

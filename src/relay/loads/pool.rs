@@ -8,7 +8,7 @@ use bytes::Bytes;
 use prost::Message;
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::{LoadConnector, LoadEnd, LoadLink};
+use super::{Kept, LoadConnector, LoadEnd, LoadLink, Pools};
 use crate::proto::loads::LoadStatsRequest;
 use crate::proto::node::Node;
 use crate::protocol::loads::{Aggregate, LoadLimits, Order, Reporter};
@@ -20,6 +20,9 @@ pub(super) struct Pool {
     pub key: SharingKey,
     views: Arc<Views>,
     clock: Clock,
+    /// What all pools keep, and how much that may be.
+    kept: Arc<Kept>,
+    most_kept: usize,
     /// Held for one report that is added or made; nothing waits inside.
     state: Mutex<State>,
     /// What upstream has ordered. The newest is all that anybody needs (LRS-3).
@@ -32,6 +35,17 @@ struct State {
     aggregate: Aggregate,
     /// Whoever comes now finds another pool.
     closed: bool,
+    /// Bytes that are in `kept` for this pool.
+    counted: usize,
+}
+
+/// How an opening of the stream came to its end.
+enum End {
+    /// Nobody needs the pool any more.
+    Closed,
+    Lost,
+    /// Another server is active for the key.
+    Moved,
 }
 
 /// A client's place in a pool, from which it goes when this is dropped.
@@ -41,9 +55,11 @@ pub(super) struct Member {
 }
 
 impl Pool {
-    pub fn new(key: SharingKey, views: Arc<Views>, clock: Clock, limits: LoadLimits) -> Self {
-        let state = State { aggregate: Aggregate::new(limits), closed: false };
-        Self { key, views, clock, state: Mutex::new(state), order: watch::Sender::new(None), look: Notify::new() }
+    pub fn new(key: SharingKey, views: Arc<Views>, pools: &Pools, limits: LoadLimits) -> Self {
+        let state = State { aggregate: Aggregate::new(limits), closed: false, counted: 0 };
+        let (clock, kept, most_kept) = (pools.clock, pools.kept.clone(), limits.total_bytes);
+        let (state, order, look) = (Mutex::new(state), watch::Sender::new(None), Notify::new());
+        Self { key, views, clock, kept, most_kept, state, order, look }
     }
 
     /// Takes a client on, unless the pool is closed.
@@ -61,7 +77,12 @@ impl Pool {
     /// Keeps a stream open upstream until the last client has gone and its counters were told.
     pub async fn run(&self, connector: &dyn LoadConnector) {
         let mut backoff = Backoff::default();
-        while !self.stream_once(connector, &mut backoff).await {
+        loop {
+            match self.stream_once(connector, &mut backoff).await {
+                End::Closed => return,
+                End::Moved => continue,
+                End::Lost => {}
+            }
             let retry = tokio::time::Instant::now() + backoff.next(random());
             while tokio::time::Instant::now() < retry {
                 tokio::select! {
@@ -76,31 +97,42 @@ impl Pool {
         }
     }
 
-    /// One opening of the stream. True if the pool is closed by it.
-    async fn stream_once(&self, connector: &dyn LoadConnector, backoff: &mut Backoff) -> bool {
+    /// One opening of the stream, to the server that is active for the key.
+    async fn stream_once(&self, connector: &dyn LoadConnector, backoff: &mut Backoff) -> End {
         let (reports, taken) = mpsc::channel(1);
         let (answers, mut orders) = mpsc::channel(1);
-        let mut carried = connector.carry(&self.key, LoadLink { first: self.opening(), reports: taken, answers });
+        let server = self.views.active_server(&self.key);
+        let mut moved = std::pin::pin!(self.views.moved_from(&self.key, server));
+        let mut carried = connector.carry(server, LoadLink { first: self.opening(), reports: taken, answers });
         loop {
             let (full, closed) = (reports.capacity() == 0, reports.is_closed());
-            tokio::select! {
+            let moved = tokio::select! {
                 end = &mut carried => {
                     tracing::warn!(key = %self.key, ?end, "upstream stream of loads ended; clients' reports are kept");
                     self.lock().aggregate.on_ended(self.clock.now());
-                    return self.settle(None);
+                    return if self.settle(None) { End::Closed } else { End::Lost };
                 }
+                () = &mut moved => true,
                 Some(order) = orders.recv() => {
                     backoff.reset();
                     self.hear(order);
+                    false
                 }
-                _ = reports.reserve(), if full && !closed => {}
-                () = self.time(), if !full && !closed => {}
-                () = self.look.notified() => {}
+                _ = reports.reserve(), if full && !closed => false,
+                () = self.time(), if !full && !closed => false,
+                () = self.look.notified() => false,
+            };
+            if moved {
+                drop(reports); // what was made for this server is still for it
+                let _ = tokio::time::timeout(PARTING, carried).await;
+                tracing::info!(key = %self.key, "loads go to another control plane");
+                self.lock().aggregate.on_ended(self.clock.now());
+                return if self.settle(None) { End::Closed } else { End::Moved };
             }
             if self.settle(Some(&reports)) {
                 drop(reports); // upstream gets the last report, and ends the stream by itself
                 let _ = tokio::time::timeout(PARTING, carried).await;
-                return true;
+                return End::Closed;
             }
         }
     }
@@ -142,12 +174,19 @@ impl Pool {
         {
             room.send(state.aggregate.report(now).encode_to_vec().into());
         }
+        self.count(&mut state);
         let lost = state.aggregate.take_lost();
         if lost > 0 {
             tracing::warn!(key = %self.key, lost, "load reports were dropped, in whole or in part");
         }
         state.closed |= state.aggregate.is_over();
         state.closed
+    }
+
+    /// Notes how much is kept, after whatever may have changed that.
+    fn count(&self, state: &mut State) {
+        let now = state.aggregate.bytes();
+        self.kept.replace(std::mem::replace(&mut state.counted, now), now);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -180,6 +219,9 @@ impl Member {
             };
             tokio::select! {
                 report = link.reports.recv() => match report.map(LoadStatsRequest::decode) {
+                    Some(Ok(report)) if self.is_anothers(&first, &report) => {
+                        return LoadEnd::Moved("the node has become another's");
+                    }
                     Some(Ok(report)) => self.report(&report),
                     Some(Err(_)) => return LoadEnd::Unreadable,
                     None => return done(),
@@ -197,14 +239,33 @@ impl Member {
     }
 
     fn report(&self, report: &LoadStatsRequest) {
-        self.pool.lock().aggregate.on_report(self.id, report);
+        let mut state = self.pool.lock();
+        let free = self.pool.kept.free_of(self.pool.most_kept);
+        state.aggregate.on_report(self.id, report, free);
+        self.pool.count(&mut state);
+    }
+
+    /// The client says that it is somebody else, who belongs to another pool (KEY-14).
+    fn is_anothers(&self, first: &LoadStatsRequest, report: &LoadStatsRequest) -> bool {
+        let node = report.node.as_ref().filter(|node| first.node.as_ref() != Some(*node));
+        node.is_some() && self.pool.views.identify(node).ok().is_none_or(|identity| *identity.key() != self.pool.key)
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.pool.lock().aggregate.leave(self.id);
+        let mut state = self.pool.lock();
+        state.aggregate.leave(self.id);
+        self.pool.count(&mut state);
+        drop(state);
         self.pool.look.notify_one();
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let counted = self.lock().counted;
+        self.kept.replace(counted, 0);
     }
 }
 
