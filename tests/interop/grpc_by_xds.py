@@ -32,11 +32,11 @@ def grpc_backend(name):
 class Client:
     """Remembers all that it was told. `authorities` are those whose listeners it asks the relay for."""
 
-    def __init__(self, world, authorities=()):
+    def __init__(self, world, authorities=(), node="grpc-1"):
         servers = [{"server_uri": f"127.0.0.1:{world.relay.port}",
                     "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}]
         template = f"xdstp://{{}}/{Listener.DESCRIPTOR.full_name}/%s"
-        bootstrap = {"xds_servers": servers, "node": {"id": "grpc-1", "cluster": "interop"},
+        bootstrap = {"xds_servers": servers, "node": {"id": node, "cluster": "interop"},
                      "authorities": {name: {"xds_servers": servers,
                                             "client_listener_resource_name_template": template.format(name)}
                                      for name in authorities}}

@@ -12,6 +12,7 @@ import every_type
 import failover
 import federation
 import grpc_by_xds
+import loads
 import on_demand
 import refusals
 from resources import Source
@@ -34,6 +35,8 @@ def scenarios():
         yield f"gRPC by xds:///, upstream {upstream}", grpc_by_xds.run, (upstream,)
         yield f"failover, gRPC, upstream {upstream}", failover.run_grpc, (upstream,)
         yield f"federation, gRPC, upstream {upstream}", federation.run, (upstream,)
+    for mode in ["pass_through", "aggregate"]:
+        yield f"loads, gRPC, {mode}", loads.run, ("delta", mode)
 
 
 def main():

@@ -10,8 +10,10 @@ from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.listener.v3 import listener_pb2
 from envoy.config.route.v3 import scoped_route_pb2
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
+from envoy.service.load_stats.v3 import lrs_pb2_grpc
 from google.protobuf.message import Message
 
+from load_plane import LoadPlane
 from resources import Host, packed, type_of
 
 FULL_STATE = {type_of(kind) for kind in [
@@ -70,6 +72,8 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
         self.apply(*has)
         self.server = grpc.server(futures.ThreadPoolExecutor(max_workers=16))
         ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(self, self.server)
+        self.loads = LoadPlane()
+        lrs_pb2_grpc.add_LoadReportingServiceServicer_to_server(self.loads, self.server)
         self.port = self.server.add_insecure_port(f"127.0.0.1:{port}")
         self.server.start()
 

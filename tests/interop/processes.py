@@ -52,7 +52,7 @@ class Processes:
 class Relay:
     """`authorities` are names, each with the control plane that is asked for what it is the authority of."""
 
-    def __init__(self, processes, program, planes, upstream, log, authorities):
+    def __init__(self, processes, program, planes, upstream, log, authorities, more):
         self.port, self.admin = free_port(), free_port()
         config = processes.folder / "weir.yaml"
 
@@ -65,6 +65,7 @@ listen: [{{address: '127.0.0.1:{self.port}'}}]
 admin: {{address: '127.0.0.1:{self.admin}'}}
 upstream: {{servers: {servers(planes)}, authorities: {{{others}}}}}
 views: {{key: [cluster]}}
+{more}
 """)
         processes.start("weir", program, "--config", str(config), "--log", log, env={**os.environ, "NO_COLOR": "1"})
         wait_for("the relay is up", lambda: get(self.admin, "/healthz").good)

@@ -21,12 +21,12 @@ class World:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, options, source, upstream="delta", planes=1, authorities=()):
+    def open(cls, options, source, upstream="delta", planes=1, authorities=(), more=""):
         """With a relay in it that speaks this variant to the control planes, of which it prefers the first, and each authority
-        has one of its own. Nothing is left of it in the end."""
+        has one of its own; `more` is for its configuration. Nothing is left of it in the end."""
         world = cls(options, source, planes, authorities)
         try:
-            world.relay = Relay(world.processes, options.weir, world.planes, upstream, options.log, world.authorities)
+            world.relay = Relay(world.processes, options.weir, world.planes, upstream, options.log, world.authorities, more)
             yield world
         except BaseException:
             world.processes.show_logs()
