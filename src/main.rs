@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use weir::app::App;
+use weir::cli::{get::Get, watch::Watch};
 use weir::config::Config;
 
 /// Relays xDS from a control plane to a fleet.
@@ -33,31 +34,41 @@ enum Task {
         /// Nodes as JSON, one a line; without it they are read from standard input.
         nodes: Option<PathBuf>,
     },
+    Get(Get),
+    Watch(Watch),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt().with_env_filter(EnvFilter::new(&arguments.log)).with_writer(std::io::stderr).init();
-    let Some(path) = &arguments.config else {
+    match arguments.task {
+        Some(Task::Get(get)) => get.run().await,
+        Some(Task::Watch(watch)) => watch.run().await,
+        task => with_config(arguments.config, task).await,
+    }
+}
+
+async fn with_config(path: Option<PathBuf>, task: Option<Task>) -> ExitCode {
+    let Some(path) = path else {
         eprintln!("weir: say where the configuration is: weir --config FILE");
         eprintln!("config/relay.yaml is an example with every key explained.");
         return ExitCode::from(2);
     };
-    let config = match Config::from_file(path) {
+    let config = match Config::from_file(&path) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("weir: {:#}", anyhow::Error::from(error));
             return ExitCode::from(2);
         }
     };
-    let done = match arguments.task {
-        None => run(config).await,
+    let done = match task {
         Some(Task::Check) => {
             print!("{}", weir::cli::check::report(&config));
             Ok(())
         }
         Some(Task::Key { nodes }) => show_keys(&config, nodes),
+        _ => run(config).await,
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,8 +11,8 @@ use crate::proto::node::{self, Node};
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct NodeJson {
-    id: String,
-    cluster: String,
+    pub id: String,
+    pub cluster: String,
     metadata: Option<serde_json::Map<String, serde_json::Value>>,
     locality: Option<Locality>,
     #[serde(alias = "buildVersion")]

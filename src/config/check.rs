@@ -221,7 +221,7 @@ pub(super) fn number(given: &Option<Spanned<usize>>, default: usize) -> usize {
     given.as_ref().map_or(default, |given| given.value)
 }
 
-const MESSAGE_BYTES: usize = 64 << 20;
+pub(crate) const MESSAGE_BYTES: usize = 64 << 20;
 const FILE_BYTES: usize = 64 << 20;
 const HALF_RECEIVED_BYTES: usize = 512 << 20;
 const MOST_VIEWS: usize = 10_000;

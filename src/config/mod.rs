@@ -11,6 +11,9 @@ mod raw;
 mod rest;
 mod upstream;
 
+pub(crate) use check::MESSAGE_BYTES;
+pub(crate) use upstream::{name_in, plain_server, server_uri};
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -18,7 +18,7 @@ use crate::protocol::upstream::{ServerRules, Silence};
 use crate::upstream::{AdsServer, FilesOptions, FilesServer, Lists, OwnCertificate, Plan, SourcePlan, TlsFiles};
 
 /// A server that is spoken to without TLS and of which nothing else is said.
-pub(super) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
+pub(crate) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
     AdsServer {
         uri,
         tls: None,
@@ -31,8 +31,23 @@ pub(super) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
     }
 }
 
+/// Where a gRPC server is.
+pub(crate) fn server_uri(text: &str) -> Result<Uri, String> {
+    let uri = text.parse().ok().filter(|uri: &Uri| {
+        let known = matches!(uri.scheme_str(), Some("http" | "https"));
+        known && uri.host().is_some_and(|host| !host.is_empty())
+    });
+    match uri {
+        None => Err(format!("{text:?} is no http:// or https:// URI")),
+        Some(uri) if uri.path() != "/" || uri.query().is_some() => {
+            Err(format!("{text:?} goes on behind the host; gRPC has paths of its own"))
+        }
+        Some(uri) => Ok(uri),
+    }
+}
+
 /// Whom the certificate at a URI has to be for, unless something else is said.
-pub(super) fn name_in(uri: &Uri) -> Option<ServerName<'static>> {
+pub(crate) fn name_in(uri: &Uri) -> Option<ServerName<'static>> {
     let host = uri.host()?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     ServerName::try_from(host.to_owned()).ok()
@@ -200,18 +215,7 @@ impl Checker<'_> {
     }
 
     fn uri(&mut self, text: &Text, at: &str) -> Option<Uri> {
-        let uri = text.value.parse().ok().filter(|uri: &Uri| {
-            let known = matches!(uri.scheme_str(), Some("http" | "https"));
-            known && uri.host().is_some_and(|host| !host.is_empty())
-        });
-        match &uri {
-            None => self.fault(text, at, &format!("{:?} is no http:// or https:// URI", text.value)),
-            Some(uri) if uri.path() != "/" || uri.query().is_some() => {
-                self.fault(text, at, &format!("{:?} goes on behind the host; gRPC has paths of its own", text.value));
-            }
-            Some(_) => {}
-        }
-        uri
+        server_uri(&text.value).map_err(|reason| self.fault(text, at, &reason)).ok()
     }
 
     fn tls(&mut self, raw: Option<&raw::Tls>, text: &Text, uri: Option<&Uri>, at: &str) -> Option<TlsFiles> {

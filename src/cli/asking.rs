@@ -1,0 +1,266 @@
+//! What `weir get` and `weir watch` are told: whom to ask, for what, as whom, and how to show it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clap::{Args, ValueEnum};
+use http::Uri;
+use prost::Message;
+use rustls::pki_types::ServerName;
+
+use super::kinds::kind_of;
+use super::node_json::NodeJson;
+use super::picture::Question;
+use crate::config::{MESSAGE_BYTES, name_in, plain_server, server_uri};
+use crate::protocol::session::Variant;
+use crate::transcode::Transcoder;
+use crate::upstream::{AdsServer, OwnCertificate, TlsFiles};
+use crate::xds::{RELAY_MARKER, TypeTable};
+
+#[derive(Debug, Args)]
+pub(super) struct Asking {
+    /// The kind of resource: lds or listeners, cds or clusters, eds, rds, sds and so on, or a type URL.
+    #[arg(value_name = "TYPE")]
+    kind: String,
+    /// Which ones; without a name all that the server has for such a node.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// The xDS server.
+    #[arg(long, value_name = "URI", default_value = "http://127.0.0.1:18000")]
+    server: String,
+    /// Who may have signed the server's certificate (PEM); otherwise whom the system trusts.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Shown to the server (PEM); goes with --key.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Whom the server's certificate has to be for, if not the host of its URI.
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
+    /// A JSON web token that is sent along, over TLS alone.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// How to ask; by default delta, and sotw where the server does not speak that.
+    #[arg(long, value_enum)]
+    protocol: Option<Protocol>,
+    /// The node to ask as, in JSON.
+    #[arg(long, value_name = "JSON", conflicts_with = "node_file")]
+    node: Option<String>,
+    /// The same, out of a file.
+    #[arg(long, value_name = "FILE")]
+    node_file: Option<PathBuf>,
+    /// The node's id.
+    #[arg(long)]
+    id: Option<String>,
+    /// The node's cluster.
+    #[arg(long)]
+    cluster: Option<String>,
+    #[arg(short, long, value_enum, default_value = "yaml")]
+    pub output: Output,
+    /// Shows private keys and the like, which are left out otherwise.
+    #[arg(long)]
+    pub show_secrets: bool,
+    /// A FileDescriptorSet with types that Envoy does not have; may be given again.
+    #[arg(long, value_name = "FILE")]
+    descriptors: Vec<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Protocol {
+    Delta,
+    Sotw,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    /// A YAML document for each resource: name, version, resource.
+    Yaml,
+    /// A JSON array of the same; when watching, a JSON object a line for each change.
+    Json,
+    /// Names alone.
+    Names,
+    /// A DiscoveryResponse in protobuf's binary form, as file sources take it (get alone).
+    Wire,
+}
+
+/// Asking, when all of it makes sense.
+pub(super) struct Checked {
+    pub server: AdsServer,
+    pub question: Question,
+    pub transcoder: Arc<Transcoder>,
+}
+
+impl Asking {
+    /// Or everything that is wrong, a line each.
+    pub fn check(&self) -> Result<Checked, String> {
+        let mut faults = Vec::new();
+        let server = self.server(&mut faults);
+        let kind = kind_of(&TypeTable::new(), &self.kind).map_err(|fault| faults.push(fault)).ok();
+        let node = self.node().map_err(|fault| faults.push(fault)).ok();
+        let transcoder = self.transcoder().map_err(|fault| faults.push(fault)).ok();
+        if self.output == Output::Wire && !self.show_secrets {
+            faults.push("this output leaves no secrets out; say --show-secrets if that is all right".into());
+        }
+        match (server, kind, node, transcoder) {
+            (Some(server), Some(kind), Some(node), Some(transcoder)) if faults.is_empty() => {
+                let type_url = match self.kind.contains('/') {
+                    true => self.kind.clone(),
+                    false => format!("type.googleapis.com/{}", kind.name()),
+                };
+                Ok(Checked {
+                    server,
+                    question: Question { kind, type_url, names: self.names.clone(), node },
+                    transcoder,
+                })
+            }
+            _ => Err(faults.join("\n")),
+        }
+    }
+
+    fn server(&self, faults: &mut Vec<String>) -> Option<AdsServer> {
+        let text = match self.server.contains("://") {
+            true => self.server.clone(),
+            false => format!("http://{}", self.server),
+        };
+        let uri = server_uri(&text).map_err(|fault| faults.push(format!("--server: {fault}"))).ok()?;
+        let tls = match uri.scheme_str() == Some("https") {
+            true => self.tls(&uri).map_err(|fault| faults.push(fault)).ok(),
+            false => {
+                self.without_tls(faults);
+                None
+            }
+        };
+        let variant = self.protocol.map(|protocol| match protocol {
+            Protocol::Delta => Variant::Delta,
+            Protocol::Sotw => Variant::Sotw,
+        });
+        let tokens = self.token_file.iter().cloned().collect();
+        Some(AdsServer { tls, tokens, variant, ..plain_server(uri, MESSAGE_BYTES) })
+    }
+
+    fn tls(&self, uri: &Uri) -> Result<TlsFiles, String> {
+        let server_name = match &self.server_name {
+            Some(name) => ServerName::try_from(name.clone())
+                .map_err(|_| format!("--server-name: {name:?} is no host name or address"))?,
+            None => name_in(uri).ok_or("--server: no certificate could be for its host; say --server-name")?,
+        };
+        let own = self.cert.clone().zip(self.key.clone());
+        let own = own.map(|(certificate, key)| OwnCertificate { certificate, key });
+        Ok(TlsFiles { ca: self.ca.clone(), own, server_name })
+    }
+
+    fn without_tls(&self, faults: &mut Vec<String>) {
+        let given = [
+            ("--ca", self.ca.is_some()),
+            ("--cert", self.cert.is_some()),
+            ("--server-name", self.server_name.is_some()),
+            ("--token-file", self.token_file.is_some()),
+        ];
+        for (flag, _) in given.into_iter().filter(|(_, given)| *given) {
+            faults.push(format!("{flag}: it goes with TLS alone; the server has to be https://"));
+        }
+    }
+
+    fn node(&self) -> Result<Bytes, String> {
+        let text = match (&self.node, &self.node_file) {
+            (Some(text), _) => Some(("--node".to_owned(), text.clone())),
+            (None, Some(path)) => {
+                let text = std::fs::read_to_string(path);
+                Some((path.display().to_string(), text.map_err(|error| format!("{}: {error}", path.display()))?))
+            }
+            (None, None) => None,
+        };
+        let mut node = NodeJson::default();
+        match text {
+            Some((place, text)) => {
+                node = serde_json::from_str(&text).map_err(|error| format!("{place}: {error}"))?;
+            }
+            None => node.id = "weir".into(),
+        }
+        if node.has_addresses() {
+            return Err("the node has listening_addresses, and these cannot be read from JSON here".into());
+        }
+        self.id.iter().for_each(|id| node.id.clone_from(id));
+        self.cluster.iter().for_each(|cluster| node.cluster.clone_from(cluster));
+        let mut node = node.into_node();
+        // Whoever reads everything gets everything: names of nameless resources, and what is wrong with a name.
+        for feature in ["xds.config.resource-in-sotw", RELAY_MARKER] {
+            if !node.client_features.iter().any(|known| known == feature) {
+                node.client_features.push(feature.into());
+            }
+        }
+        Ok(node.encode_to_vec().into())
+    }
+
+    fn transcoder(&self) -> Result<Arc<Transcoder>, String> {
+        if self.descriptors.is_empty() {
+            return Ok(Transcoder::envoy());
+        }
+        let read = |path: &PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+        let sets: Vec<Bytes> =
+            self.descriptors.iter().map(|path| read(path).map(Bytes::from)).collect::<Result<_, _>>()?;
+        Transcoder::with_descriptor_sets(&sets).map_err(|error| format!("--descriptors: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::proto::node::Node;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        asking: Asking,
+    }
+
+    fn check(line: &str) -> Result<Checked, String> {
+        Line::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().asking.check()
+    }
+
+    #[test]
+    fn what_is_not_said_is_the_relay_on_this_machine_asked_for_everything() {
+        let Checked { server, question, .. } = check("cds").unwrap();
+        assert_eq!((server.name().as_str(), server.variant, server.tls), ("http://127.0.0.1:18000", None, None));
+        assert_eq!(question.type_url, "type.googleapis.com/envoy.config.cluster.v3.Cluster");
+        assert!(question.names.is_empty());
+        assert_eq!(Node::decode(question.node).unwrap().id, "weir");
+    }
+
+    #[test]
+    fn a_node_is_what_is_given_with_its_shorthands_over_it() {
+        let node = |line: &str| Node::decode(check(line).unwrap().question.node).unwrap();
+        let made =
+            node(r#"cds --node {"id":"a","cluster":"b","userAgentName":"envoy","client_features":["f"]} --id c"#);
+        assert_eq!((made.id.as_str(), made.cluster.as_str(), made.user_agent_name.as_str()), ("c", "b", "envoy"));
+        assert_eq!(made.client_features, ["f", "xds.config.resource-in-sotw", RELAY_MARKER]);
+        assert_eq!(node("cds --cluster web").cluster, "web");
+    }
+
+    #[test]
+    fn tls_comes_with_the_scheme() {
+        let server =
+            check("sds --server https://cp --ca ca.pem --cert c.pem --key k.pem --token-file t").unwrap().server;
+        let tls = server.tls.unwrap();
+        assert_eq!((tls.server_name.to_str(), tls.ca), ("cp".into(), Some("ca.pem".into())));
+        assert!(tls.own.is_some() && server.tokens == [PathBuf::from("t")]);
+        assert_eq!(check("sds --server cp:1").unwrap().server.name(), "http://cp:1");
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_told_at_once() {
+        let told = check("pods --server http://a/b --node { -o wire").err().unwrap();
+        for part in ["\"pods\" is no type", "--server:", "goes on behind the host", "--node: EOF", "--show-secrets"] {
+            assert!(told.contains(part), "{part} is missing in:\n{told}");
+        }
+        let told = check("cds --ca ca.pem --token-file t").err().unwrap();
+        assert!(told.contains("--ca: it goes with TLS alone") && told.contains("--token-file: it"), "{told}");
+        let told = check("cds --node-file /none --descriptors /neither").err().unwrap();
+        assert!(told.contains("/none: ") && told.contains("/neither: "), "{told}");
+    }
+}

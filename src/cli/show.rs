@@ -1,0 +1,82 @@
+//! Resources for people: as YAML, JSON or text, with secrets left out.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use prost::Message;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::asking::Output;
+use super::picture::Held;
+use crate::proto::Any;
+use crate::transcode::{REDACTED, Transcoder, UNDECODED, UnknownAny};
+
+pub(super) struct Shower {
+    pub transcoder: Arc<Transcoder>,
+    pub output: Output,
+    pub secrets: bool,
+}
+
+/// A resource and what came with it, in the order in which it is shown.
+#[derive(Debug, Serialize)]
+pub(super) struct Document<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    version: &'a str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    aliases: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<Value>,
+    resource: Value,
+}
+
+impl Shower {
+    pub fn document<'a>(&self, name: &'a str, held: &'a Held) -> Document<'a> {
+        let metadata = held.metadata.as_ref().map(|bytes| {
+            let type_url = "type.googleapis.com/envoy.config.core.v3.Metadata".into();
+            let mut shown = self.json(&Any { type_url, value: bytes.clone() });
+            shown.as_object_mut().map(|fields| fields.remove("@type"));
+            shown
+        });
+        Document {
+            name,
+            version: &held.version,
+            aliases: &held.aliases,
+            ttl: held.ttl.map(|ttl| format!("{}s", ttl.as_secs_f64())),
+            metadata,
+            resource: self.json(&held.resource),
+        }
+    }
+
+    /// One resource as it stands by itself, with a line break at its end.
+    pub fn text(&self, name: &str, held: &Held) -> String {
+        let yaml = serde_saphyr::to_string(&self.document(name, held));
+        yaml.unwrap_or_else(|error| format!("name: {name:?} # it cannot be written as YAML: {error}\n"))
+    }
+
+    fn json(&self, any: &Any) -> Value {
+        let bytes = any.encode_to_vec();
+        let shown = match self.secrets {
+            true => self.transcoder.to_json(ANY, &bytes, UnknownAny::Wrap),
+            false => self.transcoder.redacted_json(ANY, &bytes, UnknownAny::Wrap),
+        };
+        // What is no message of its type is shown all the same: that may be what somebody is looking for.
+        shown.unwrap_or_else(|error| {
+            let bytes = if self.secrets { STANDARD.encode(&any.value) } else { REDACTED.into() };
+            json!({ "@type": any.type_url, UNDECODED: { "reason": error.to_string(), "bytes": bytes } })
+        })
+    }
+}
+
+/// Names come from servers, and a terminal obeys what it is sent.
+pub(super) fn plain(text: &str) -> String {
+    text.chars()
+        .flat_map(|letter| if letter.is_control() { letter.escape_default().collect() } else { vec![letter] })
+        .collect()
+}
+
+const ANY: &str = "google.protobuf.Any";

@@ -1,0 +1,224 @@
+//! `weir watch`: follows what an xDS server has, and shows each change.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tokio::time::{Instant, timeout_at};
+
+use super::asking::{Asking, Checked, Output};
+use super::diff::{self, Line};
+use super::picture::{Change, Held, Picture};
+use super::show::{Shower, plain};
+use super::xds_client::{Client, Event};
+use crate::protocol::session::Variant;
+
+/// Follows the resources of an xDS server, this or another, and shows each change as a difference.
+///
+/// What is there at first is shown as added. Everything is accepted, and a lost connection is made anew. Exit code: 0, or 2 if --count
+/// was not reached.
+#[derive(Debug, Args)]
+pub struct Watch {
+    #[command(flatten)]
+    asking: Asking,
+    /// Ends after so many changes, the first picture's among them.
+    #[arg(long)]
+    count: Option<usize>,
+    /// Ends after so long.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    timeout: Option<Duration>,
+}
+
+impl Watch {
+    pub async fn run(self) -> ExitCode {
+        let checked = match self.asking.check() {
+            _ if self.asking.output == Output::Wire => Err("--output wire is for get alone".to_owned()),
+            checked => checked,
+        };
+        let Checked { server, question, transcoder } = match checked {
+            Ok(checked) => checked,
+            Err(faults) => {
+                faults.lines().for_each(tell);
+                return ExitCode::from(FAILED);
+            }
+        };
+        let out = io::stdout();
+        let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let shower = Shower { transcoder, output: self.asking.output, secrets: self.asking.show_secrets };
+        let mut teller = Teller { shower, colour, out };
+        let whom = server.name();
+        let mut client = Client::start(server, Picture::new(question));
+        match self.follow(&mut client, &whom, &mut teller).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Failure::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Err(Failure::Write(error)) => {
+                tell(&format!("cannot write: {error}"));
+                ExitCode::from(FAILED)
+            }
+            Err(Failure::Server(reason)) => {
+                tell(&reason);
+                ExitCode::from(FAILED)
+            }
+        }
+    }
+
+    async fn follow(&self, client: &mut Client, whom: &str, teller: &mut Teller) -> Result<(), Failure> {
+        let mut left = self.count;
+        let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
+        let mut first = true;
+        while left != Some(0) {
+            let event = match deadline {
+                None => client.next().await,
+                Some(deadline) => match timeout_at(deadline, client.next()).await {
+                    Ok(event) => event,
+                    Err(_) if self.count.is_none() => return Ok(()),
+                    Err(_) => return Err(Failure::Server("there were fewer changes within --timeout".into())),
+                },
+            };
+            match event {
+                Event::Open(variant) => tell(&format!("connected to {whom} by {}", word(variant))),
+                Event::Lost { turns: true, .. } => tell("the server does not speak delta; it is asked in sotw"),
+                Event::Lost { hopeless: true, reason, .. } => return Err(Failure::Server(plain(&reason))),
+                Event::Lost { reason, .. } => tell(&format!("lost the server, and try again soon: {}", plain(&reason))),
+                Event::News(changes) => {
+                    if changes.is_empty() && std::mem::take(&mut first) && client.picture.held().is_empty() {
+                        tell(&format!("the server has no {} yet", client.picture.question().kind.name()));
+                    }
+                    first = false;
+                    for change in &changes {
+                        if left == Some(0) {
+                            break;
+                        }
+                        teller.tell(change, &client.picture)?;
+                        left = left.map(|left| left - 1);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Failure {
+    Write(io::Error),
+    Server(String),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Write(error)
+    }
+}
+
+fn tell(what: &str) {
+    eprintln!("weir watch: {what}");
+}
+
+fn word(variant: Variant) -> &'static str {
+    match variant {
+        Variant::Delta => "delta",
+        Variant::Sotw => "sotw",
+    }
+}
+
+struct Teller<O = io::Stdout> {
+    shower: Shower,
+    colour: bool,
+    out: O,
+}
+
+impl<O: Write> Teller<O> {
+    fn tell(&mut self, change: &Change, picture: &Picture) -> io::Result<()> {
+        match self.shower.output {
+            Output::Json => self.json(change, picture)?,
+            Output::Names => self.name(change)?,
+            _ => self.difference(change, picture)?,
+        }
+        self.out.flush()
+    }
+
+    fn difference(&mut self, change: &Change, picture: &Picture) -> io::Result<()> {
+        match change {
+            Change::Set { name, before } => {
+                let Some(now) = picture.held().get(name) else { return Ok(()) };
+                let new = self.shower.text(name, now);
+                match before {
+                    None => {
+                        self.line(ADDED, &format!("+++ {}", title(name, now)))?;
+                        new.lines().try_for_each(|line| self.line(ADDED, &format!("+{line}")))
+                    }
+                    Some(before) => {
+                        self.line(REMOVED, &format!("--- {}", title(name, before)))?;
+                        self.line(ADDED, &format!("+++ {}", title(name, now)))?;
+                        let old = self.shower.text(name, before);
+                        let lines = diff::lines(&old, &new);
+                        if lines.is_empty() {
+                            self.line(PLACE, "@@ what is left out here has changed @@")?;
+                        }
+                        lines.iter().try_for_each(|line| self.piece(line))
+                    }
+                }
+            }
+            Change::Removed { name, before } => self.line(REMOVED, &format!("--- {}, removed", title(name, before))),
+            Change::Absent { name } => self.line(REMOVED, &format!("--- {}, does not exist", plain(name))),
+            Change::Trouble { name, reason } => self.line(PLACE, &format!("!!! {}: {}", plain(name), plain(reason))),
+            Change::Unasked { type_url } => self.line(PLACE, &format!("!!! {}, unasked", plain(type_url))),
+        }
+    }
+
+    fn piece(&mut self, line: &Line) -> io::Result<()> {
+        match line {
+            Line::At { old, new } => self.line(PLACE, &format!("@@ -{},{} +{},{} @@", old.0, old.1, new.0, new.1)),
+            Line::Same(text) => writeln!(self.out, " {text}"),
+            Line::Less(text) => self.line(REMOVED, &format!("-{text}")),
+            Line::More(text) => self.line(ADDED, &format!("+{text}")),
+        }
+    }
+
+    fn line(&mut self, colour: &str, text: &str) -> io::Result<()> {
+        match self.colour {
+            true => writeln!(self.out, "\x1b[{colour}m{text}\x1b[0m"),
+            false => writeln!(self.out, "{text}"),
+        }
+    }
+
+    fn json(&mut self, change: &Change, picture: &Picture) -> io::Result<()> {
+        let line = match change {
+            Change::Set { name, before } => {
+                let Some(now) = picture.held().get(name) else { return Ok(()) };
+                let what = if before.is_some() { "changed" } else { "added" };
+                json!({ "change": what, "name": name, "now": self.shower.document(name, now) })
+            }
+            Change::Removed { name, .. } => json!({ "change": "removed", "name": name }),
+            Change::Absent { name } => json!({ "change": "absent", "name": name }),
+            Change::Trouble { name, reason } => json!({ "change": "error", "name": name, "reason": reason }),
+            Change::Unasked { type_url } => json!({ "change": "unasked", "type": type_url }),
+        };
+        writeln!(self.out, "{line}")
+    }
+
+    fn name(&mut self, change: &Change) -> io::Result<()> {
+        let (sign, name) = match change {
+            Change::Set { name, before: None } => ('+', name),
+            Change::Set { name, before: Some(_) } => ('~', name),
+            Change::Removed { name, .. } => ('-', name),
+            Change::Absent { name } | Change::Trouble { name, .. } | Change::Unasked { type_url: name } => ('!', name),
+        };
+        writeln!(self.out, "{sign} {}", plain(name))
+    }
+}
+
+fn title(name: &str, held: &Held) -> String {
+    match held.version.is_empty() {
+        true => plain(name),
+        false => format!("{}, version {}", plain(name), plain(&held.version)),
+    }
+}
+
+// As terminals number colours.
+const ADDED: &str = "32";
+const REMOVED: &str = "31";
+const PLACE: &str = "36";
+const FAILED: u8 = 2;

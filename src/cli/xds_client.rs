@@ -1,0 +1,91 @@
+//! One stream to an xDS server, and what comes of it. The stream itself is the relay's own edge, which opens it again when it ends.
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::picture::{Change, Picture};
+use crate::proto::Request;
+use crate::protocol::session::Variant;
+use crate::protocol::sources::StreamId;
+use crate::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
+use crate::upstream::{AdsConnector, AdsServer};
+
+pub(super) struct Client {
+    pub picture: Picture,
+    reports: mpsc::Receiver<LinkReport>,
+    requests: Option<mpsc::Sender<Request>>,
+    /// Not yet taken by the stream; nothing more is read before it is.
+    unsent: Option<Request>,
+    /// Whether the other variant is tried where the server does not speak one.
+    turns: bool,
+    heard: bool,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+pub(super) enum Event {
+    Open(Variant),
+    News(Vec<Change>),
+    Lost {
+        reason: String,
+        /// The server does not speak this variant, and is asked in the other one now.
+        turns: bool,
+        /// It speaks neither, or not the one that was chosen.
+        hopeless: bool,
+    },
+}
+
+impl Client {
+    pub fn start(server: AdsServer, picture: Picture) -> Self {
+        let (sender, reports) = mpsc::channel(1);
+        let turns = server.variant.is_none();
+        let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
+        let link = Link { id, variant: server.variant, reports: sender };
+        let task = AdsConnector::new(server).start(link);
+        Self { picture, reports, requests: None, unsent: None, turns, heard: false, task }
+    }
+
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Event {
+        loop {
+            self.send().await;
+            let Some(report) = self.reports.recv().await else {
+                return Event::Lost { reason: "the stream is not opened again".into(), turns: false, hopeless: true };
+            };
+            match report.event {
+                LinkEvent::Opened { variant, requests } => {
+                    self.unsent = Some(self.picture.open(variant));
+                    self.requests = Some(requests);
+                    return Event::Open(variant);
+                }
+                LinkEvent::SignOfLife => {}
+                LinkEvent::Response(response) => {
+                    self.heard = true;
+                    let (changes, answer) = self.picture.hear(*response);
+                    self.unsent = answer;
+                    return Event::News(changes);
+                }
+                LinkEvent::Ended { reason, .. } => {
+                    self.requests = None;
+                    let unspoken = !self.heard && reason.starts_with("Unimplemented");
+                    let turns = unspoken && std::mem::take(&mut self.turns);
+                    return Event::Lost { reason, turns, hopeless: unspoken && !turns };
+                }
+            }
+        }
+    }
+
+    async fn send(&mut self) {
+        let (Some(requests), true) = (&self.requests, self.unsent.is_some()) else { return };
+        let room = requests.reserve().await;
+        if let (Ok(room), Some(request)) = (room, self.unsent.take()) {
+            room.send(request); // otherwise the stream has ended, and that is told next
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
