@@ -1,5 +1,6 @@
 //! The program in-process, between a scripted control plane and scripted clients, over real connections.
 
+mod asking;
 mod client;
 #[path = "../model/content.rs"]
 #[allow(dead_code)] // its other half is for the model
