@@ -1,5 +1,6 @@
 //! Files of resources: a DiscoveryResponse, a bare resource, a list of them, or a resource in its wrapper (FS-1, FS-5).
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -11,8 +12,9 @@ use serde_saphyr::Spanned;
 
 use super::error::{Place, Step};
 use super::from_json::kind_of;
+use super::locate::{self, YamlPlaces};
 use super::tree::{Lined, Tree};
-use super::{ANY, Strictness, TranscodeError, Transcoder, locate, type_name, yaml};
+use super::{ANY, Strictness, TranscodeError, Transcoder, type_name, yaml};
 use crate::proto::{Any, discovery};
 use crate::xds::WRAPPER_TYPE;
 
@@ -181,11 +183,12 @@ impl Reader<'_> {
         if documents.is_empty() {
             return self.fault(None, &[], "there is nothing in it");
         }
+        let places = OnceCell::new();
         for (number, document) in documents.into_iter().enumerate() {
             let known = self.faults.len();
             let line = Some(document.referenced.line()).filter(|line| *line > 0);
             self.document(&document.value.json, &document.value.lines, line);
-            self.find_lines(known, &|place| locate::yaml_line(text, number, place));
+            self.find_lines(known, &|place| places.get_or_init(|| YamlPlaces::read(text)).line(number, place));
         }
     }
 

@@ -8,27 +8,35 @@ use serde_saphyr::Spanned;
 use super::error::Step;
 use super::yaml;
 
-/// The line of the value at a place in a document of a YAML text, or of the last value on the way to it that is there.
-pub(super) fn yaml_line(text: &str, document: usize, place: &[Step]) -> Option<u64> {
-    let documents = yaml::documents::<Spanned<Node>>(text).ok()?;
-    let mut node = documents.get(document)?;
-    for step in place {
-        let inner = match (step, &node.value) {
-            (Step::Index(index), Node::List(items)) => items.get(*index),
-            (Step::Field(key) | Step::Key(key), Node::Map(entries)) => {
-                entries.iter().find(|(name, _)| name == key).map(|(_, node)| node)
-            }
-            _ => None,
-        };
-        match inner {
-            Some(inner) => node = inner,
-            None => break,
-        }
+/// The documents of a YAML text, with nothing kept of them but where things are.
+pub(super) struct YamlPlaces(Vec<Spanned<Node>>);
+
+impl YamlPlaces {
+    pub fn read(text: &str) -> Self {
+        Self(yaml::documents(text).unwrap_or_default())
     }
-    Some(node.referenced.line()).filter(|line| *line > 0)
+
+    /// The line of the value at a place in a document, or of the last value on the way to it that is there.
+    pub fn line(&self, document: usize, place: &[Step]) -> Option<u64> {
+        let mut node = self.0.get(document)?;
+        for step in place {
+            let inner = match (step, &node.value) {
+                (Step::Index(index), Node::List(items)) => items.get(*index),
+                (Step::Field(key) | Step::Key(key), Node::Map(entries)) => {
+                    entries.iter().find(|(name, _)| name == key).map(|(_, node)| node)
+                }
+                _ => None,
+            };
+            match inner {
+                Some(inner) => node = inner,
+                None => break,
+            }
+        }
+        Some(node.referenced.line()).filter(|line| *line > 0)
+    }
 }
 
-pub(super) enum Node {
+enum Node {
     Leaf,
     List(Vec<Spanned<Node>>),
     Map(Vec<(String, Spanned<Node>)>),
@@ -89,7 +97,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 }
 
-/// The same for JSON, which is known to be well-formed.
+/// The same for a JSON text, which is known to be well-formed.
 pub(super) fn json_line(text: &str, place: &[Step]) -> u64 {
     let mut scan = Scan { text: text.as_bytes(), at: 0 };
     scan.descend(place);

@@ -7,8 +7,8 @@ use serde_json::{Map, Number, Value as Json, json};
 
 use super::encode::{key_text, sorted};
 use super::error::{Outcome, Problem, Step, refuse};
-use super::from_json::part;
-use super::{ANY, MAX_DEPTH, UnknownAny, body_of, decode, is_special, too_deep, type_name, words};
+use super::from_json::{FromJson, part};
+use super::{ANY, MAX_DEPTH, Strictness, UnknownAny, body_of, decode, is_special, too_deep, type_name, words};
 
 /// What stands for a value that nobody may read.
 pub const REDACTED: &str = "[redacted]";
@@ -34,6 +34,15 @@ impl ToJson<'_> {
         }
     }
 
+    /// What a TypedStruct holds is of a type too, and may have fields that are not shown. `None` where nobody can know.
+    fn typed_struct(&self, fields: &Map<String, Json>, depth: usize) -> Option<Json> {
+        let descriptor = self.pool.get_message_by_name(type_name(fields.get("typeUrl")?.as_str()?))?;
+        let reader = FromJson { pool: self.pool, strictness: Strictness::Lenient };
+        let shown =
+            reader.message(&descriptor, fields.get("value")?, depth).and_then(|held| self.message(&held, depth));
+        Some(shown.unwrap_or_else(|_| Json::from(REDACTED)))
+    }
+
     fn plain(&self, message: &DynamicMessage, depth: usize) -> Outcome<Map<String, Json>> {
         if message.extensions().next().is_some() {
             return refuse("it has proto2 extensions, and these are not read here");
@@ -47,6 +56,14 @@ impl ToJson<'_> {
                     .map_err(|problem| problem.under(Step::Field(field.json_name().into())))?
             };
             fields.insert(field.json_name().to_owned(), json);
+        }
+        let is_typed_struct =
+            matches!(message.descriptor().full_name(), "xds.type.v3.TypedStruct" | "udpa.type.v1.TypedStruct");
+        if self.redact.is_some()
+            && is_typed_struct
+            && let Some(value) = self.typed_struct(&fields, depth + 1)
+        {
+            fields.insert("value".into(), value);
         }
         Ok(fields)
     }

@@ -195,6 +195,20 @@ fn sensitive_fields_are_not_shown() {
         assert_eq!(redacted["tlsCertificate"]["certificateChain"], sample.json["tlsCertificate"]["certificateChain"]);
         assert!(!redacted.to_string().contains("secret") && !redacted.to_string().contains("c2VjcmV0"));
     }
+    // Neither where the message is held as data.
+    let held = json!({ "name": "s", "generic_secret": { "secret": { "inline_string": "hush" } } });
+    for name in ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"] {
+        let shown = |type_url: &str, value: &Value| {
+            let json = json!({ "typeUrl": type_url, "value": value });
+            let bytes = transcoder.from_json(name, &json, Strictness::Strict).unwrap();
+            transcoder.redacted_json(name, &bytes, UnknownAny::Wrap).unwrap()["value"].clone()
+        };
+        let secret = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+        assert_eq!(shown(secret, &held), json!({ "name": "s", "genericSecret": { "secret": REDACTED } }));
+        assert_eq!(shown(secret, &json!({ "name": 5 })), REDACTED, "nobody can tell what is secret in it");
+        assert_eq!(shown("x/a.Bcd", &held), held, "of types without descriptor nothing is known");
+    }
+
     let unknown = [&[0x0a, 9][..], b"x.y/a.Bcd", &[0x12, 2, 1, 2]].concat();
     let redacted = transcoder.redacted_json("google.protobuf.Any", &unknown, UnknownAny::Wrap).unwrap();
     assert_eq!(redacted[UNDECODED]["bytes"], REDACTED, "nobody knows what is in it");
