@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::admin::{self, Shown};
 use crate::config::Config;
 use crate::downstream::{Downstream, Drain, DrainSwitch, Rest};
-use crate::relay::{Loads, SharedConnector, Views};
+use crate::relay::{HubConnector, Loads, SharedConnector, Views, ViewsOptions};
 use crate::transcode::Transcoder;
 use crate::upstream::{AdsConnector, FilesConnector, FilesServer, FilesSource, LoadsConnector, Parser, SourcePlan};
 
@@ -33,8 +33,7 @@ impl App {
     pub async fn bind(config: Config) -> anyhow::Result<Self> {
         let mut sources = Sources { parser: Parser { table: Arc::new(config.views.table.clone()) }, files: Vec::new() };
         let connectors: Vec<_> = config.upstream.servers.into_iter().map(|source| sources.connector(source)).collect();
-        let shared = connectors.iter().map(Connector::shared);
-        let views = Arc::new(Views::new(config.views, shared.collect()));
+        let views = Arc::new(views(config.views, config.hub, connectors.iter().map(Connector::shared).collect()));
         let takers = connectors.iter().map(Connector::ads).collect();
         let loads = Arc::new(Loads::new(config.loads, views.clone(), Arc::new(LoadsConnector::new(takers))));
         let mut listeners = Vec::new();
@@ -92,6 +91,14 @@ impl App {
     pub async fn run(self) {
         self.run_until(std::future::pending()).await;
     }
+}
+
+/// Views, with the hub behind all servers where there is to be one.
+fn views(options: ViewsOptions, hub: Option<ViewsOptions>, mut connectors: Vec<SharedConnector>) -> Views {
+    let Some(hub) = hub else { return Views::new(options, connectors) };
+    let hub = Arc::new(Views::new(hub, connectors.clone()));
+    connectors.push(Arc::new(HubConnector::new(hub.clone())));
+    Views::new(options, connectors).around(hub)
 }
 
 /// Whoever opens streams to a source.

@@ -58,10 +58,30 @@ impl Checker<'_> {
             table,
             access,
             limits,
-            plan: upstream.for_sources(),
+            plan: upstream.for_views(),
         };
+        // Everybody is one to the hub, and who may have what is seen to where clients come in.
+        let hub = upstream.for_hub().map(|plan| ViewsOptions {
+            rule: KeyRule::of(Vec::new()),
+            serve_without_node: true,
+            most: 1,
+            access: Access::default(),
+            plan,
+            ..views.clone()
+        });
         let views_idle = views_idle.unwrap_or(VIEWS_IDLE);
-        Some(Config { listen, admin: admin.flatten(), upstream, views, views_idle, downstream, drain, loads, rest })
+        Some(Config {
+            listen,
+            admin: admin.flatten(),
+            upstream,
+            views,
+            hub,
+            views_idle,
+            downstream,
+            drain,
+            loads,
+            rest,
+        })
     }
 
     pub fn key_rule(&mut self, raw: &raw::Views) -> Option<KeyRule> {

@@ -30,6 +30,8 @@ pub struct Config {
     pub admin: Option<SocketAddr>,
     pub upstream: Plan,
     pub views: ViewsOptions,
+    /// For what all views share, if they share anything.
+    pub hub: Option<ViewsOptions>,
     pub views_idle: Duration,
     pub downstream: downstream::Options,
     pub drain: DrainTimes,

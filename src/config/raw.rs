@@ -48,6 +48,8 @@ pub(super) struct Upstream {
     pub authorities: BTreeMap<String, Authority>,
     pub bootstrap: Option<Text>,
     #[serde(default)]
+    pub shared_authorities: Vec<Text>,
+    #[serde(default)]
     pub fallback: Fallback,
 }
 

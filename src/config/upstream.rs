@@ -98,7 +98,18 @@ impl Checker<'_> {
                 return None;
             }
         };
-        Some(Plan::new(lists, patience, upstream.fallback.on_missing == OnMissing::Hold))
+        let plan = Plan::new(lists, patience, upstream.fallback.on_missing == OnMissing::Hold);
+        Some(Plan { shared: self.shared(&upstream.shared_authorities, &plan), ..plan })
+    }
+
+    fn shared(&mut self, names: &[Text], plan: &Plan) -> BTreeSet<String> {
+        for (number, name) in names.iter().enumerate() {
+            if !plan.authorities.contains_key(&name.value) {
+                let reason = format!("there is no authority {:?}", name.value);
+                self.fault(name, &format!("upstream.shared_authorities[{number}]"), &reason);
+            }
+        }
+        names.iter().map(|name| name.value.clone()).collect()
     }
 
     fn bootstrap(&mut self, file: &Text, message_bytes: usize) -> Option<Lists> {
@@ -356,9 +367,9 @@ mod tests {
         assert_eq!([own("bare"), own("both"), own("own")], [vec![0, 1], vec![2, 1], vec![3]]);
         let only = parse("files: ./resources").unwrap();
         assert!(only.top == [0] && only.servers[0].is_alone());
-        let rules = only.for_sources().servers[0].rules.clone();
+        let rules = only.for_views().servers[0].rules.clone();
         assert!(rules.whole_at_once && rules.silence == Silence::Nothing && !rules.hold_deletions);
-        assert!(plan.for_sources().servers[1].rules.hold_deletions);
+        assert!(plan.for_views().servers[1].rules.hold_deletions);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod clock;
 mod health;
+mod hub;
 mod link;
 mod links;
 mod loads;
@@ -14,6 +15,7 @@ mod seat;
 mod views;
 
 pub use clock::Clock;
+pub use hub::HubConnector;
 pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 pub use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};
 pub use report::UnitReport;

@@ -34,6 +34,8 @@ pub struct Views {
     plan: Arc<Plan>,
     authorities: Authorities,
     connectors: Arc<[SharedConnector]>,
+    /// Asked for what all views share.
+    hub: Option<Arc<Views>>,
     health: Arc<Health>,
     /// Changes whenever another server has come to serve some view.
     moves: Arc<watch::Sender<()>>,
@@ -105,12 +107,18 @@ impl Views {
             moves: Arc::new(watch::Sender::new(())),
             plan: Arc::new(plan),
             connectors: connectors.into(),
+            hub: None,
             store: Arc::default(),
             clock: Clock::starting_now(),
             most,
             next_session: AtomicU64::new(1),
             units: Mutex::default(),
         }
+    }
+
+    /// What these views share: bodies that both hold are kept once, and it is shown with them.
+    pub fn around(self, hub: Arc<Self>) -> Self {
+        Self { store: hub.store.clone(), hub: Some(hub), ..self }
     }
 
     /// Takes a client on by its first request.
@@ -163,9 +171,12 @@ impl Views {
         self.most
     }
 
-    /// What every unit and every session holds.
+    /// What every unit and every session holds, those of the hub last.
     pub async fn report(&self) -> Vec<(UnitReport, Vec<SeatReport>)> {
-        let units: Vec<_> = self.units.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let of = |views: &Self| -> Vec<_> {
+            views.units.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        };
+        let units: Vec<_> = of(self).into_iter().chain(self.hub.iter().flat_map(|hub| of(hub))).collect();
         let mut reports = Vec::new();
         for unit in units {
             let (to, from) = oneshot::channel();
@@ -215,7 +226,9 @@ impl Views {
         let mut ticks = tokio::time::interval(after.clamp(Duration::from_millis(100), LOOKS_EVERY));
         loop {
             ticks.tick().await;
-            retire(&mut self.units.lock().unwrap_or_else(PoisonError::into_inner), after);
+            for views in [Some(self), self.hub.as_deref()].into_iter().flatten() {
+                retire(&mut views.units.lock().unwrap_or_else(PoisonError::into_inner), after);
+            }
         }
     }
 

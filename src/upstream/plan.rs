@@ -1,6 +1,6 @@
 //! Which control planes there are, and who is asked for what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{AdsServer, FilesOptions};
 use crate::protocol::ladder::{Patience, Rule};
@@ -18,6 +18,8 @@ pub struct Plan {
     pub patience: Patience,
     /// What the old server had and the new one has not is kept after a move down (FB-26).
     pub hold_missing: bool,
+    /// Authorities whose names mean the same to everybody, so that all views share what is held of them (NAME-20).
+    pub shared: BTreeSet<String>,
 }
 
 /// Whoever has resources. Two that are equal are one (BOOT-9).
@@ -58,11 +60,34 @@ impl Plan {
             (name, AuthorityPlan { servers: own, rule })
         });
         let authorities = authorities.collect();
-        Self { servers, top, authorities, patience, hold_missing }
+        Self { servers, top, authorities, patience, hold_missing, shared: BTreeSet::new() }
     }
 
-    /// What a view goes by: the same lists, and nothing of how a server is reached.
-    pub fn for_sources(&self) -> sources::Plan {
+    /// What a view goes by: the same lists, with the hub behind all servers where authorities are shared.
+    pub fn for_views(&self) -> sources::Plan {
+        let mut plan = self.for_sources();
+        let hub = sources::ServerPlan {
+            variant: Variant::Delta,
+            // It says what there is not, and waits for as long as upstream does.
+            rules: ServerRules { silence: Silence::Nothing, ..ServerRules::default() }.into(),
+        };
+        let shared = plan.authorities.iter_mut().filter(|(name, _)| self.shared.contains(*name));
+        for (_, authority) in shared {
+            *authority = sources::AuthorityPlan { servers: vec![plan.servers.len()], rule: Rule::default() };
+        }
+        plan.servers.extend((!self.shared.is_empty()).then_some(hub));
+        plan
+    }
+
+    /// What the hub goes by, if there is to be one.
+    pub fn for_hub(&self) -> Option<sources::Plan> {
+        let mut plan = self.for_sources();
+        plan.authorities.retain(|name, _| self.shared.contains(name));
+        (!self.shared.is_empty()).then_some(plan)
+    }
+
+    /// The same lists, and nothing of how a server is reached.
+    fn for_sources(&self) -> sources::Plan {
         let server = |server: &SourcePlan| sources::ServerPlan {
             variant: server.variant().unwrap_or(Variant::Delta),
             rules: server.rules().into(),

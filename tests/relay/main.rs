@@ -20,6 +20,7 @@ mod poller;
 mod rest;
 mod scripts;
 mod services;
+mod shared;
 mod silence;
 mod tls;
 

@@ -1,0 +1,184 @@
+//! Names of an authority that all views share: each view asks a hub within the process, and the hub asks upstream, once for all
+//! (NAME-20).
+//!
+//! The hub is views like the clients' own, with a single key for everybody. To a view it is one more server.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::link::{Connector, Link, LinkEvent, LinkReport};
+use super::seat::Seat;
+use super::views::{Refused, Views, Visit};
+use crate::proto::discovery::{
+    DeltaDiscoveryResponse, Resource as Wrapper, ResourceError, ResourceName, Status, resource::CacheControl,
+};
+use crate::proto::{Any, Response};
+use crate::protocol::session::{Reply, Step, Variant};
+use crate::protocol::unit::NamedError;
+use crate::xds::{Name, Resource};
+
+/// Opens streams to the hub.
+#[derive(Clone)]
+pub struct HubConnector {
+    hub: Arc<Views>,
+}
+
+impl HubConnector {
+    pub fn new(hub: Arc<Views>) -> Self {
+        Self { hub }
+    }
+
+    async fn keep_open(self, link: Link) {
+        while let Some(end) = self.open_once(&link).await {
+            let (reason, answered) = match end {
+                Ended::Refused(refused) => (refused.to_string(), false),
+                Ended::ByHub(reason) => (reason, true),
+            };
+            if report(&link, LinkEvent::Ended { reason, answered }).await.is_none() {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// None once nobody listens any more.
+    async fn open_once(&self, link: &Link) -> Option<Ended> {
+        let (sender, mut requests) = mpsc::channel(16);
+        report(link, LinkEvent::Opened { variant: Variant::Delta, requests: sender }).await?;
+        let first = requests.recv().await?;
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let sitting = match self.hub.seat(&first, Visit { variant: Variant::Delta, only: None, peer }).await {
+            Ok(seat) => Sitting(seat),
+            Err(refused) => return Some(Ended::Refused(refused)),
+        };
+        sitting.0.take(first).await;
+        loop {
+            tokio::select! {
+                request = requests.recv() => sitting.0.take(request?).await,
+                said = next(&sitting.0) => match said {
+                    Ok(reply) => report(link, LinkEvent::Response(Box::new(Response::Delta(response(reply))))).await?,
+                    Err(end) => return Some(Ended::ByHub(end)),
+                },
+            }
+        }
+    }
+}
+
+impl Connector for HubConnector {
+    fn start(&self, link: Link) -> JoinHandle<()> {
+        tokio::spawn(self.clone().keep_open(link))
+    }
+
+    fn describe(&self) -> String {
+        "what all views share".into()
+    }
+
+    fn variant(&self) -> Option<Variant> {
+        Some(Variant::Delta)
+    }
+}
+
+enum Ended {
+    Refused(Refused),
+    ByHub(String),
+}
+
+/// Leaves when it is dropped, as it is whenever the view lets go of its stream.
+struct Sitting(Arc<Seat>);
+
+impl Drop for Sitting {
+    fn drop(&mut self) {
+        let seat = self.0.clone();
+        // Without a runtime the process is stopping, and there is nobody left to tell.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { seat.leave().await });
+        }
+    }
+}
+
+/// The next thing that the hub has to say, or how it ends the stream.
+async fn next(seat: &Seat) -> Result<Reply, String> {
+    let mut sleep = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
+    std::future::poll_fn(|cx| {
+        loop {
+            match seat.poll(cx.waker()) {
+                Step::Reply(reply) => return Poll::Ready(Ok(*reply)),
+                Step::End(end) => return Poll::Ready(Err(format!("{end:?}"))),
+                Step::Idle(None) => return Poll::Pending,
+                Step::Idle(Some(until)) => {
+                    sleep.as_mut().reset(seat.clock().instant(until));
+                    std::task::ready!(sleep.as_mut().poll(cx));
+                }
+            }
+        }
+    })
+    .await
+}
+
+/// A reply as what it would be on the wire. Bodies are handles.
+fn response(reply: Reply) -> DeltaDiscoveryResponse {
+    let ttl = |at: usize| reply.ttls.iter().find(|(of, _)| *of == at).map(|(_, ttl)| *ttl);
+    let sent = reply.resources.iter().enumerate().map(|(at, resource)| wrapper(resource, &reply.spelling, ttl(at)));
+    let alive = reply.heartbeats.iter().map(|beat| Wrapper {
+        name: beat.name.to_string(),
+        version: beat.version.to_string(),
+        ttl: duration(Some(beat.ttl)),
+        ..Wrapper::default()
+    });
+    let unresolved = reply.unresolved.iter().map(|alias| Wrapper {
+        name: alias.to_string(),
+        aliases: vec![alias.to_string()],
+        ..Wrapper::default()
+    });
+    let error = |(name, error): &(Name, Arc<NamedError>)| ResourceError {
+        resource_name: Some(ResourceName { name: name.to_string(), dynamic_parameter_constraints: None }),
+        error_detail: Some(Status { code: error.code, message: error.message.clone(), details: Vec::new() }),
+    };
+    DeltaDiscoveryResponse {
+        resources: sent.chain(alive).chain(unresolved).collect(),
+        type_url: reply.spelling.to_string(),
+        nonce: reply.nonce.to_string(),
+        removed_resources: reply.removed.iter().map(ToString::to_string).collect(),
+        removed_resource_names: reply.constrained.iter().map(|(name, with)| constrained(name, with)).collect(),
+        resource_errors: reply.errors.iter().map(error).collect(),
+        ..DeltaDiscoveryResponse::default()
+    }
+}
+
+fn wrapper(resource: &Resource, url: &str, ttl: Option<Duration>) -> Wrapper {
+    let named = |constraints: &Bytes| constrained(&resource.name, constraints);
+    let resource_name = resource.constraints().map(named);
+    Wrapper {
+        name: if resource_name.is_some() { String::new() } else { resource.name.to_string() },
+        resource_name,
+        version: resource.full.to_string(),
+        resource: Some(Any { type_url: url.to_owned(), value: resource.body.bytes().clone() }),
+        aliases: resource.aliases().iter().map(ToString::to_string).collect(),
+        ttl: duration(ttl),
+        cache_control: resource.do_not_cache().then_some(CacheControl { do_not_cache: true }),
+        metadata: resource.metadata().cloned(),
+        ..Wrapper::default()
+    }
+}
+
+fn constrained(name: &Name, constraints: &Bytes) -> ResourceName {
+    ResourceName { name: name.to_string(), dynamic_parameter_constraints: Some(constraints.clone()) }
+}
+
+fn duration(ttl: Option<Duration>) -> Option<prost_types::Duration> {
+    ttl.and_then(|ttl| ttl.try_into().ok())
+}
+
+/// None if nobody takes it.
+async fn report(link: &Link, event: LinkEvent) -> Option<()> {
+    link.reports.send(LinkReport { id: link.id, event }).await.ok()
+}
+
+/// Before a stream that the hub ended is opened again.
+const PAUSE: Duration = Duration::from_secs(1);

@@ -1,0 +1,128 @@
+//! Authorities whose names all views share (NAME-20): one question upstream for everybody.
+
+use super::failover::{content_of, relay_over};
+use super::*;
+
+const KIND: &str = "envoy.config.cluster.v3.Cluster";
+
+fn delta(request: Request) -> DeltaDiscoveryRequest {
+    match request {
+        Request::Delta(request) => request,
+        Request::Sotw(_) => panic!("asked in SotW"),
+    }
+}
+
+/// The next request that asks for something.
+async fn asked(stream: &mut Stream) -> Vec<String> {
+    loop {
+        let request = delta(stream.request().await);
+        if !request.resource_names_subscribe.is_empty() {
+            return request.resource_names_subscribe;
+        }
+    }
+}
+
+/// Two resources, however they come.
+async fn both(client: &mut Client) -> Vec<String> {
+    let mut told = content_of(client).await;
+    if told.len() < 2 {
+        told.extend(content_of(client).await);
+    }
+    told.sort();
+    told
+}
+
+#[tokio::test]
+async fn name_20_and_coll_24_names_of_a_shared_authority_are_asked_for_once_for_all_views() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay_over(&format!(
+        "{{servers: [{{uri: 'http://{}'}}], authorities: {{x: {{}}, y: {{}}}}, shared_authorities: [x]}}",
+        plane.address
+    ))
+    .await;
+    let [mut one, mut other] =
+        [Client::connect(relay.address, Variant::Delta).await, Client::connect(relay.address, Variant::Delta).await];
+    let (name, glob) = (format!("xdstp://x/{KIND}/a?b=2&a=1"), format!("xdstp://x/{KIND}/all/*"));
+    let (canonical, member) = (format!("xdstp://x/{KIND}/a?a=1&b=2"), format!("xdstp://x/{KIND}/all/m"));
+    one.ask(CDS, &[&name, &glob], Some("one"));
+    let mut stream = plane.stream().await;
+    assert_eq!(asked(&mut stream).await, [canonical.clone(), glob.clone()]);
+    say(&stream, "1", &[], &[(&canonical, "1"), (&member, "1")], &[]);
+    assert_eq!(both(&mut one).await, [format!("{name}=1"), format!("{member}=1")], "in the client's spelling");
+    other.ask(CDS, &[&canonical, &glob], Some("other"));
+    assert_eq!(both(&mut other).await, [format!("{canonical}=1"), format!("{member}=1")], "from what is there");
+
+    say(&stream, "2", &[], &[(&canonical, "2")], &[&member]);
+    for client in [&mut one, &mut other] {
+        let update = client.told().await;
+        let removal = client.told().await;
+        assert_eq!((update.set.len(), removal.removed), (1, vec![member.clone()]));
+    }
+
+    // Everything else is each view's own still.
+    for (client, cluster) in [(&one, "one"), (&other, "other")] {
+        client.ask(CDS, &[&format!("xdstp://y/{KIND}/own")], None);
+        let mut own = plane.stream().await;
+        assert_eq!(asked(&mut own).await, [format!("xdstp://y/{KIND}/own")], "{cluster}");
+    }
+    assert!(plane.streams.try_recv().is_err(), "no stream but one for all and one for each");
+
+    // The control plane goes, and nobody hears of it; a newcomer is served.
+    drop(stream);
+    plane.kill().await;
+    let mut late = Client::connect(relay.address, Variant::Delta).await;
+    late.ask(CDS, &[&canonical], Some("late"));
+    assert_eq!(content_of(&mut late).await, [format!("{canonical}=2")]);
+    one.hears_nothing(Duration::from_millis(50)).await;
+}
+
+#[tokio::test]
+async fn name_20_what_nobody_wants_any_more_is_left_upstream_and_absence_is_told_to_all() {
+    let mut plane = Plane::start(&BOTH).await;
+    let upstream = format!(
+        "{{servers: [{{uri: 'http://{}'}}], authorities: {{x: {{}}}}, shared_authorities: [x]}}",
+        plane.address
+    );
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
+         views: {{key: [cluster]}}\nlimits: {{linger: 50ms}}\n"
+    );
+    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let name = format!("xdstp://x/{KIND}/nobody");
+    let mut clients = Vec::new();
+    for cluster in ["one", "other"] {
+        let client = Client::connect(relay.address, Variant::Delta).await;
+        client.ask(CDS, &[&name], Some(cluster));
+        clients.push(client);
+    }
+    let mut stream = plane.stream().await;
+    assert_eq!(asked(&mut stream).await, [name.clone()]);
+    for client in &mut clients {
+        client.hears_nothing(Duration::from_millis(20)).await;
+    }
+    say(&stream, "1", &[], &[], &[&name]);
+    for client in &mut clients {
+        assert_eq!(client.told().await.removed, [name.clone()]);
+    }
+    drop(clients);
+    let left = loop {
+        let Some(request) = stream.requests.recv().await else { break vec![name.clone()] }; // or the whole stream is let go
+        let left = delta(request).resource_names_unsubscribe;
+        if !left.is_empty() {
+            break left;
+        }
+    };
+    assert_eq!(left, [name]);
+}
+
+#[test]
+fn an_authority_that_does_not_exist_cannot_be_shared() {
+    let text = "listen: [{address: '127.0.0.1:0'}]\nupstream:\n  servers: [{uri: 'http://one:1'}]\n  \
+                shared_authorities: [x]\n";
+    let message = Config::parse(Path::new("etc/relay.yaml"), text).unwrap_err().to_string();
+    assert!(
+        message.contains("etc/relay.yaml:4: upstream.shared_authorities[0]: there is no authority \"x\""),
+        "{message}"
+    );
+}
