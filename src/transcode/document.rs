@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
 use super::error::{Place, Step};
 use super::from_json::kind_of;
 use super::locate::{self, YamlPlaces};
-use super::tree::{Lined, Tree};
+use super::tree::{Outline, Tree};
 use super::{ANY, Strictness, TranscodeError, Transcoder, type_name, yaml};
 use crate::proto::{Any, discovery};
 use crate::xds::WRAPPER_TYPE;
@@ -149,10 +150,11 @@ struct Reader<'t> {
     more: usize,
 }
 
-/// What a document of a file is, and where the resources in it are.
-enum Shape<'a> {
-    Response { rest: Map<String, Value>, items: &'a [Value] },
-    List(&'a [Value]),
+/// What a document of a file is.
+enum Shape {
+    /// With all its fields but the resources.
+    Response(Map<String, Value>),
+    List,
     Wrapper,
     Bare,
 }
@@ -163,20 +165,23 @@ impl Reader<'_> {
         if text.trim().is_empty() {
             return self.fault(None, &[], "there is nothing in it");
         }
-        match serde_json::from_str::<Tree>(text) {
-            Err(error) => self.fault(Some(error.line() as u64), &[], &words_of(&error)),
-            Ok(Tree(document)) => {
-                let place: &[Step] = if document.is_array() { &[] } else { &[Step::Field("resources".into())] };
-                let lines = locate::json_item_lines(text, place);
-                self.document(&document, &lines, Some(locate::json_line(text, &[])));
-                self.find_lines(0, &|place| Some(locate::json_line(text, place)));
-            }
-        }
+        let outline: Outline<IgnoredAny> = match serde_json::from_str(text) {
+            Ok(outline) => outline,
+            Err(error) => return self.fault(Some(error.line() as u64), &[], &words_of(&error)),
+        };
+        // One item at a time: the values of a whole file take ten times its size.
+        let place: &[Step] = if outline.rest.is_array() { &[] } else { &[Step::Field("resources".into())] };
+        let items = locate::json_items(text, place).into_iter().map(|(line, item)| {
+            let fault = |error: serde_json::Error| (line + error.line() as u64 - 1, words_of(&error));
+            (serde_json::from_str(item).map(|Tree(item)| item).map_err(fault), line)
+        });
+        self.document(&outline.rest, items, Some(locate::json_line(text, &[])));
+        self.find_lines(0, &|place| Some(locate::json_line(text, place)));
     }
 
     fn yaml(&mut self, bytes: &[u8]) {
         let Some(text) = self.utf8(bytes) else { return };
-        let documents = match yaml::documents::<Spanned<Lined>>(text) {
+        let documents = match yaml::documents::<Spanned<Outline<Spanned<Tree>>>>(text) {
             Ok(documents) => documents,
             Err(error) => return self.fault(error.line, &[], &error.reason),
         };
@@ -187,7 +192,8 @@ impl Reader<'_> {
         for (number, document) in documents.into_iter().enumerate() {
             let known = self.faults.len();
             let line = Some(document.referenced.line()).filter(|line| *line > 0);
-            self.document(&document.value.json, &document.value.lines, line);
+            let items = document.value.items.into_iter().map(|item| (Ok(item.value.0), item.referenced.line()));
+            self.document(&document.value.rest, items, line);
             self.find_lines(known, &|place| places.get_or_init(|| YamlPlaces::read(text)).line(number, place));
         }
     }
@@ -212,15 +218,21 @@ impl Reader<'_> {
         }
     }
 
-    fn document(&mut self, document: &Value, lines: &[u64], line: Option<u64>) {
-        let (rest, items) = match shape_of(document) {
-            Ok(Shape::Response { rest, items }) => (rest, items),
-            Ok(Shape::List(items)) => (Map::new(), items),
-            Ok(Shape::Wrapper) => return self.wrapper(document, line),
-            Ok(Shape::Bare) => return self.item(document, "", "", &[], line),
+    /// An item that is no JSON comes as line and reason.
+    fn document(
+        &mut self,
+        rest: &Value,
+        items: impl Iterator<Item = (Result<Value, (u64, String)>, u64)>,
+        line: Option<u64>,
+    ) {
+        let frame = match shape_of(rest) {
+            Ok(Shape::Response(frame)) => frame,
+            Ok(Shape::List) => Map::new(),
+            Ok(Shape::Wrapper) => return self.wrapper(rest, line),
+            Ok(Shape::Bare) => return self.bare(rest, items, line),
             Err((place, reason)) => return self.fault(None, &place, &reason),
         };
-        let bytes = self.transcoder.from_json(RESPONSE_TYPE, &Value::Object(rest), Strictness::Strict);
+        let bytes = self.transcoder.from_json(RESPONSE_TYPE, &Value::Object(frame), Strictness::Strict);
         let frame = match bytes.map(|bytes| discovery::DiscoveryResponse::decode(bytes).unwrap_or_default()) {
             Ok(frame) => frame,
             Err(error) => {
@@ -228,11 +240,36 @@ impl Reader<'_> {
                 discovery::DiscoveryResponse::default()
             }
         };
-        for (index, item) in items.iter().enumerate() {
+        for (index, (item, line)) in items.enumerate() {
             let step = Step::Index(index);
-            let place = if document.is_array() { vec![step] } else { vec![Step::Field("resources".into()), step] };
-            self.item(item, &frame.type_url, &frame.version_info, &place, lines.get(index).copied());
+            let place = if rest.is_array() { vec![step] } else { vec![Step::Field("resources".into()), step] };
+            match item {
+                Ok(item) => self.item(&item, &frame.type_url, &frame.version_info, &place, Some(line)),
+                Err((line, reason)) => self.fault(Some(line), &place, &reason),
+            }
         }
+    }
+
+    /// A resource of a type that has a field `resources` itself gets it back.
+    fn bare(
+        &mut self,
+        rest: &Value,
+        items: impl Iterator<Item = (Result<Value, (u64, String)>, u64)>,
+        line: Option<u64>,
+    ) {
+        let mut whole = rest.clone();
+        if let Some(list) = whole.get_mut("resources").and_then(Value::as_array_mut) {
+            for (index, (item, _)) in items.enumerate() {
+                match item {
+                    Ok(item) => list.push(item),
+                    Err((line, reason)) => {
+                        let place = [Step::Field("resources".into()), Step::Index(index)];
+                        return self.fault(Some(line), &place, &reason);
+                    }
+                }
+            }
+        }
+        self.item(&whole, "", "", &[], line);
     }
 
     fn item(&mut self, item: &Value, type_url: &str, version: &str, place: &[Step], line: Option<u64>) {
@@ -325,15 +362,15 @@ impl Reader<'_> {
     }
 }
 
-fn shape_of(document: &Value) -> Result<Shape<'_>, (Vec<Step>, String)> {
-    let fields = match document {
-        Value::Array(items) => return Ok(Shape::List(items)),
+fn shape_of(rest: &Value) -> Result<Shape, (Vec<Step>, String)> {
+    let fields = match rest {
+        Value::Array(_) => return Ok(Shape::List),
         Value::Object(fields) => fields,
-        _ => return Err((Vec::new(), format!("it is {}, and no resource", kind_of(document)))),
+        _ => return Err((Vec::new(), format!("it is {}, and no resource", kind_of(rest)))),
     };
-    let type_url = fields.get("@type").and_then(Value::as_str).map(type_name);
-    match type_url {
-        None if fields.contains_key("@type") => Ok(Shape::Bare),
+    match fields.get("@type") {
+        Some(Value::String(type_url)) if type_name(type_url) == RESPONSE_TYPE => response_of(fields),
+        Some(_) => Ok(Shape::Bare),
         None if fields.contains_key("resources") => response_of(fields),
         None if fields.contains_key("resource") => Ok(Shape::Wrapper),
         None => {
@@ -341,22 +378,19 @@ fn shape_of(document: &Value) -> Result<Shape<'_>, (Vec<Step>, String)> {
                           `resource`; a resource, which has `@type`; or a list of resources";
             Err((Vec::new(), reason.into()))
         }
-        Some(RESPONSE_TYPE) => response_of(fields),
-        Some(_) => Ok(Shape::Bare),
     }
 }
 
-fn response_of(fields: &Map<String, Value>) -> Result<Shape<'_>, (Vec<Step>, String)> {
-    let items = match fields.get("resources") {
-        None | Some(Value::Null) => &[][..],
-        Some(Value::Array(items)) => items,
+fn response_of(fields: &Map<String, Value>) -> Result<Shape, (Vec<Step>, String)> {
+    match fields.get("resources") {
+        None | Some(Value::Null | Value::Array(_)) => {}
         Some(other) => {
             let reason = format!("it is {} and has to be a list", kind_of(other));
             return Err((vec![Step::Field("resources".into())], reason));
         }
-    };
+    }
     let rest = fields.iter().filter(|(key, _)| !matches!(key.as_str(), "resources" | "@type"));
-    Ok(Shape::Response { rest: rest.map(|(key, value)| (key.clone(), value.clone())).collect(), items })
+    Ok(Shape::Response(rest.map(|(key, value)| (key.clone(), value.clone())).collect()))
 }
 
 /// serde_json's words without the place, which is said apart.

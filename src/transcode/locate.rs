@@ -104,22 +104,23 @@ pub(super) fn json_line(text: &str, place: &[Step]) -> u64 {
     line_at(text, scan.at)
 }
 
-/// The lines of the items of the list at a place.
-pub(super) fn json_item_lines(text: &str, place: &[Step]) -> Vec<u64> {
+/// The items of the list at a place, each with its line.
+pub(super) fn json_items<'t>(text: &'t str, place: &[Step]) -> Vec<(u64, &'t str)> {
     let mut scan = Scan { text: text.as_bytes(), at: 0 };
     scan.descend(place);
-    let (mut lines, mut line, mut counted) = (Vec::new(), 1, 0);
+    let (mut items, mut line, mut counted) = (Vec::new(), 1, 0);
     if !scan.enter(b'[') {
-        return lines;
+        return items;
     }
     while scan.peek().is_some_and(|byte| byte != b']') {
-        line += newlines(&scan.text[counted..scan.at]);
-        counted = scan.at;
-        lines.push(line);
+        let start = scan.at;
+        line += newlines(&scan.text[counted..start]);
+        counted = start;
         scan.pass_value();
+        items.extend(text.get(start..scan.at).map(|item| (line, item)));
         scan.pass(b',');
     }
-    lines
+    items
 }
 
 fn line_at(text: &str, offset: usize) -> u64 {

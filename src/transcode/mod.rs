@@ -119,9 +119,11 @@ impl Transcoder {
 
     /// Fields without descriptor stand in it as comments.
     pub fn to_text(&self, message: &str, bytes: &[u8], unknown: UnknownAny) -> Result<String, TranscodeError> {
+        // An Any whose type URL has no place in text shows its bytes, and these are to be the same for the same content.
+        let bytes = self.canonical(message, bytes)?;
         let write = || {
             let mut text = ToText { pool: &self.pool, unknown, out: String::new(), indent: 0 };
-            text.message(&self.read(message, bytes)?, 0)?;
+            text.message(&self.read(message, &bytes)?, 0)?;
             Ok(text.out)
         };
         write().map_err(|problem: Problem| problem.of(message))

@@ -2,10 +2,10 @@
 //! last, and of a number that JSON does not have it makes null.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
-use serde_saphyr::Spanned;
 
 use super::words;
 
@@ -109,30 +109,37 @@ fn put<E: Error>(values: &mut Map<String, Value>, key: String, value: Value) -> 
     }
 }
 
-/// A YAML document of resources, and where they begin: the items of the list that it is, or has under `resources`.
-pub(super) struct Lined {
-    pub json: Value,
-    pub lines: Vec<u64>,
+/// A document of resources: the items of the list that it is, or has under `resources`, and the rest of it, where that list is
+/// empty.
+pub(super) struct Outline<T> {
+    pub rest: Value,
+    pub items: Vec<T>,
 }
 
-impl<'de> Deserialize<'de> for Lined {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Outline<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(LinedVisitor)
+        deserializer.deserialize_any(OutlineVisitor(PhantomData))
     }
 }
 
-struct LinedVisitor;
+struct OutlineVisitor<T>(PhantomData<T>);
+
+impl<T> Outline<T> {
+    fn leaf(rest: Value) -> Self {
+        Self { rest, items: Vec::new() }
+    }
+}
 
 macro_rules! leaves {
     ($($visit:ident: $of:ty),*) => {
-        $(fn $visit<E: Error>(self, value: $of) -> Result<Lined, E> {
-            TreeVisitor.$visit(value).map(|json| Lined { json, lines: Vec::new() })
+        $(fn $visit<E: Error>(self, value: $of) -> Result<Outline<T>, E> {
+            TreeVisitor.$visit(value).map(Outline::leaf)
         })*
     };
 }
 
-impl<'de> Visitor<'de> for LinedVisitor {
-    type Value = Lined;
+impl<'de, T: Deserialize<'de>> Visitor<'de> for OutlineVisitor<T> {
+    type Value = Outline<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str("resources")
@@ -141,37 +148,38 @@ impl<'de> Visitor<'de> for LinedVisitor {
     leaves!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_i128: i128, visit_u128: u128, visit_f64: f64);
     leaves!(visit_str: &str, visit_bytes: &[u8]);
 
-    fn visit_unit<E: Error>(self) -> Result<Lined, E> {
-        Ok(Lined { json: Value::Null, lines: Vec::new() })
+    fn visit_unit<E: Error>(self) -> Result<Outline<T>, E> {
+        Ok(Outline::leaf(Value::Null))
     }
 
-    fn visit_none<E: Error>(self) -> Result<Lined, E> {
+    fn visit_none<E: Error>(self) -> Result<Outline<T>, E> {
         self.visit_unit()
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Lined, D::Error> {
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Outline<T>, D::Error> {
         deserializer.deserialize_any(self)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Lined, A::Error> {
-        let (mut values, mut lines) = (Vec::new(), Vec::new());
-        while let Some(Spanned { value: Tree(value), referenced, .. }) = items.next_element()? {
-            values.push(value);
-            lines.push(referenced.line());
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Outline<T>, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element()? {
+            items.push(item);
         }
-        Ok(Lined { json: Value::Array(values), lines })
+        Ok(Outline { rest: Value::Array(Vec::new()), items })
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Lined, A::Error> {
-        let (mut values, mut found) = (Map::new(), Vec::new());
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Outline<T>, A::Error> {
+        let (mut fields, mut items) = (Map::new(), Vec::new());
         while let Some(key) = entries.next_key::<String>()? {
-            let Lined { json, lines } = match key.as_str() {
-                "resources" => entries.next_value()?,
-                _ => Lined { json: entries.next_value::<Tree>()?.0, lines: Vec::new() },
+            let value = if key == "resources" {
+                let resources: Outline<T> = entries.next_value()?;
+                items.extend(resources.items);
+                resources.rest
+            } else {
+                entries.next_value::<Tree>()?.0
             };
-            found.extend(lines);
-            put(&mut values, key, json)?;
+            put(&mut fields, key, value)?;
         }
-        Ok(Lined { json: Value::Object(values), lines: found })
+        Ok(Outline { rest: Value::Object(fields), items })
     }
 }

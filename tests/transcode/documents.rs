@@ -121,6 +121,28 @@ fn bare_resources_lists_and_several_documents() {
 }
 
 #[test]
+fn a_bare_resource_may_have_a_field_of_resources_itself() {
+    let inner = "{\"@type\": \"t/envoy.config.cluster.v3.Cluster\", \"name\": \"a\"}";
+    let text = format!(
+        "{{\"@type\": \"t/envoy.service.discovery.v3.DeltaDiscoveryResponse\",\n\"resources\": [\n{{\"resource\": {inner}}}]}}"
+    );
+    for format in [Format::Json, Format::Yaml] {
+        let resources = read(format, &text);
+        assert_eq!(resources.len(), 1);
+        assert_eq!(resources[0].type_url, "t/envoy.service.discovery.v3.DeltaDiscoveryResponse");
+        assert!(resources[0].body.ends_with(b"\x0a\x01a"), "{:?}", resources[0].body);
+    }
+}
+
+#[test]
+fn json_faults_within_an_item_have_the_line_of_the_file() {
+    let text = "{\"resources\": [\n\n{\"@type\": \"t/envoy.config.cluster.v3.Cluster\",\n\"name\": \"a\",\n\"name\": \"b\"}\n]}";
+    assert_eq!(faults(Format::Json, text), ["line 5: resources[0]: the key \"name\" is there twice"]);
+    let text = format!("[\n{}\n]", "[".repeat(1000) + &"]".repeat(1000));
+    assert_eq!(faults(Format::Json, &text), ["line 2: [0]: recursion limit exceeded"]);
+}
+
+#[test]
 fn fs_5_a_collection_in_its_wrapper() {
     for head in ["", "\"@type\": type.googleapis.com/envoy.service.discovery.v3.Resource\n"] {
         let text = format!(

@@ -181,6 +181,16 @@ fn an_any_without_descriptor_is_marked_for_people_and_refused_for_all_others() {
 }
 
 #[test]
+fn text_of_the_same_content_is_the_same_where_it_has_to_show_bytes() {
+    let transcoder = Transcoder::envoy();
+    let type_url = b"6.y/google.protobuf.BoolValue"; // a number cannot begin a word in brackets
+    let any = |body: &[u8]| [&[0x0a, type_url.len() as u8][..], type_url, &[0x12, body.len() as u8], body].concat();
+    let text = |body: &[u8]| transcoder.to_text("google.protobuf.Any", &any(body), UnknownAny::Refuse).unwrap();
+    assert_eq!(text(&[0x10, 5, 0x08, 1]), text(&[0x08, 1, 0x10, 5]));
+    assert_eq!(transcoder.from_text("google.protobuf.Any", &text(&[0x08, 1])).unwrap(), any(&[0x08, 1]));
+}
+
+#[test]
 fn sensitive_fields_are_not_shown() {
     let transcoder = Transcoder::envoy();
     for sample in corpus() {
