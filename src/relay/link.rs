@@ -40,6 +40,10 @@ pub enum LinkEvent {
     /// The server is there, whether or not it has anything to say.
     SignOfLife,
     Response(Box<Response>),
+    /// A question about one type was not answered, and will be asked again.
+    Trouble {
+        type_url: String,
+    },
     Ended {
         reason: String,
         /// Something had come on it. Otherwise the server is out of reach (UP-31).

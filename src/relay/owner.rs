@@ -150,6 +150,10 @@ impl Owner {
                 link.up.iter().for_each(|(_, epoch)| stream.on_sign_of_life(*epoch));
                 Vec::new()
             }
+            LinkEvent::Trouble { type_url } => {
+                link.up.iter().for_each(|(_, epoch)| stream.on_trouble(*epoch, &type_url));
+                Vec::new()
+            }
             LinkEvent::Response(response) => {
                 link.responses += 1;
                 let Some((_, epoch)) = link.up else { return };

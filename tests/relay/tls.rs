@@ -152,7 +152,7 @@ impl Opened {
                     return reason;
                 }
                 LinkEvent::Response(_) => panic!("an answer"),
-                LinkEvent::Opened { .. } | LinkEvent::SignOfLife => {}
+                LinkEvent::Opened { .. } | LinkEvent::SignOfLife | LinkEvent::Trouble { .. } => {}
             }
         }
     }

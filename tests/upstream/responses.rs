@@ -203,6 +203,27 @@ fn xlat_16_silence_is_nothing_where_the_source_says_by_itself_what_there_is_not(
 }
 
 #[test]
+fn up_36_a_type_that_is_asked_for_apart_is_silent_only_while_its_own_questions_are_answered() {
+    let rules = ServerRules { by_type: true, ..ServerRules::default() };
+    let mut bench = asked(Variant::Sotw, EDS, &["a", "b"], rules);
+    bench.want(CDS, "*", true);
+    bench.requests(0);
+    bench.respond(0, sotw(CDS, &["x"], "1"));
+    bench.requests(0);
+    assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0], "an answer about clusters says nothing of endpoints");
+    assert_eq!(bench.respond(0, sotw(EDS, &["a"], "1")), ["Named a set"]);
+    bench.requests(0);
+    assert_eq!(bench.later(Duration::from_secs(10)), [""; 0]);
+    let epoch = bench.epochs[0];
+    bench.upstream.streams()[0].on_trouble(epoch, EDS);
+    assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
+    assert_eq!(bench.respond(0, sotw(EDS, &["a"], "1")), ["Named a set"]);
+    bench.requests(0);
+    assert_eq!(bench.later(Duration::from_secs(14)), [""; 0], "it starts over");
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Named b gone"]);
+}
+
+#[test]
 fn fs_4_an_answer_to_everything_is_whole_where_the_source_says_so_and_reports_nothing_amiss() {
     let rules = ServerRules { whole_at_once: true, ..ServerRules::default() };
     let mut bench = asked(Variant::Delta, CDS, &["*"], rules.clone());

@@ -69,6 +69,14 @@ impl Stream {
         self.alive |= epoch == self.epoch && self.open;
     }
 
+    /// A question about one type was not answered. Until one is again, the server's silence about that type says nothing.
+    pub fn on_trouble(&mut self, epoch: Epoch, url: &str) {
+        let kind = self.table.resolve(url);
+        if let Some(topic) = self.topics.get_mut(&kind).filter(|_| epoch == self.epoch && self.open) {
+            topic.on_trouble();
+        }
+    }
+
     /// The stream has ended. What is held stays (UP-32); only a set that was still coming in is no longer about to be whole.
     pub fn ended(&mut self, epoch: Epoch) -> Vec<Fact> {
         if epoch != self.epoch || !self.open {
@@ -162,7 +170,8 @@ impl Stream {
     /// Everything handed out so far has been written to the transport: from here on the server's silence means something
     /// (UP-36).
     pub fn written(&mut self, now: Moment) {
-        for topic in self.topics.values_mut().filter(|_| self.alive) {
+        let alive = |topic: &&mut Topic| if self.rules.by_type { topic.alive } else { self.alive };
+        for topic in self.topics.values_mut().filter(alive) {
             topic.written(now, &self.rules, &self.limits);
         }
     }
@@ -182,6 +191,7 @@ impl Stream {
         };
         let kind = self.table.resolve(url);
         let Some(topic) = self.topics.get_mut(&kind) else { return Vec::new() };
+        topic.alive = true;
         let mut reader = Reader { kind: &kind, rules: &self.rules, limits: &self.limits, store, now };
         match response {
             Response::Sotw(response) => topic.read_sotw(response, &mut reader),

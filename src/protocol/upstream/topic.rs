@@ -34,6 +34,8 @@ pub(super) struct Topic {
     pub accepted: String,
     pub nonce: String,
     pub owed: VecDeque<Owed>,
+    /// A question about this type has been answered on this opening, and the last one was.
+    pub alive: bool,
     /// Names of which the last that came could not be used: present, and not known (UP-25).
     pub refused: BTreeSet<Name>,
     /// Something without a name could not be used.
@@ -52,7 +54,8 @@ pub(super) struct Topic {
     changed: bool,
     /// No change is told before: those in between are merged (UP-5).
     next_at: Moment,
-    handed_out: Vec<Name>,
+    /// Wanted names that went out while the server's silence said nothing.
+    handed_out: BTreeSet<Name>,
 }
 
 /// How far a wanted name has got.
@@ -95,6 +98,7 @@ impl Topic {
             accepted: String::new(),
             nonce: String::new(),
             owed: VecDeque::new(),
+            alive: false,
             refused: BTreeSet::new(),
             unnamed_refused: false,
             timers: BTreeSet::new(),
@@ -106,7 +110,7 @@ impl Topic {
             star_dropped: false,
             changed: false,
             next_at: Moment::START,
-            handed_out: Vec::new(),
+            handed_out: BTreeSet::new(),
         }
     }
 
@@ -154,6 +158,7 @@ impl Topic {
                 if self.globs.of(&name).is_none() {
                     self.forget(&name);
                 }
+                self.handed_out.remove(&name);
                 if let Some(canonical) = self.aliases.remove(&name)
                     && !self.names.contains_key(&canonical)
                     && !self.aliases.values().any(|other| *other == canonical)
@@ -175,7 +180,7 @@ impl Topic {
             self.confirm_until = None;
         }
         self.globs.disconnect();
-        self.timers.clear();
+        self.on_trouble();
         self.owed.clear();
         self.handed_out.clear();
         self.subscribe.clear();
@@ -183,9 +188,17 @@ impl Topic {
         self.nonce.clear();
         (self.opened, self.named, self.star_told, self.star_dropped) = (false, false, false, false);
         self.changed = false;
-        for standing in self.names.values_mut() {
-            if let Standing::Asked { until } = standing {
-                *until = None; // timers run only while the server can answer (UP-35)
+    }
+
+    /// Timers run only while the server can answer (UP-35). Those that ran start over when it does.
+    pub fn on_trouble(&mut self) {
+        self.alive = false;
+        self.timers.clear();
+        for (name, standing) in &mut self.names {
+            if let Standing::Asked { until } = standing
+                && until.take().is_some()
+            {
+                self.handed_out.insert(name.clone());
             }
         }
     }
