@@ -12,6 +12,7 @@ use crate::admin::{self, Shown};
 use crate::config::Config;
 use crate::downstream::{Downstream, Drain, DrainSwitch, Rest};
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, ViewsOptions};
+use crate::telemetry;
 use crate::transcode::Transcoder;
 use crate::upstream::{AdsConnector, FilesConnector, FilesServer, FilesSource, LoadsConnector, Parser, SourcePlan};
 
@@ -72,7 +73,8 @@ impl App {
         let (views, idle) = (self.views.clone(), self.views_idle);
         beside.spawn(async move { views.retire_idle(idle).await });
         if let Some(listener) = self.admin {
-            let shown = Shown { views: self.views, files: self.files.into(), rest: self.rest };
+            let metrics = telemetry::exposition(self.views.clone(), self.loads.clone());
+            let shown = Shown { views: self.views, files: self.files.into(), rest: self.rest, metrics };
             beside.spawn(admin::serve(listener, shown));
         }
         stop.await;

@@ -31,6 +31,14 @@ impl Request {
             Self::Delta(request) => &request.type_url,
         }
     }
+
+    /// Whether it refuses a response.
+    pub fn is_nack(&self) -> bool {
+        match self {
+            Self::Sotw(request) => request.error_detail.is_some(),
+            Self::Delta(request) => request.error_detail.is_some(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -1,6 +1,8 @@
 //! The admin address: plain HTTP, for operators and probes.
 
 use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,7 +25,11 @@ pub struct Shown {
     pub files: Arc<[FilesSource]>,
     /// None where polls are not served.
     pub rest: Option<Arc<Rest>>,
+    pub metrics: Exposition,
 }
+
+/// Writes the metrics of the moment, as OpenMetrics text.
+pub type Exposition = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
 
 /// Serves for ever. Dropping the future closes everything.
 pub async fn serve(listener: TcpListener, shown: Shown) {
@@ -56,16 +62,19 @@ async fn answer(request: Request<Incoming>, shown: &Shown) -> Response<Full<Byte
     if request.method() != Method::GET {
         return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
     }
-    let Shown { views, files, rest } = shown;
+    let Shown { views, files, rest, metrics } = shown;
     match request.uri().path() {
         "/healthz" => text(StatusCode::OK, "ok\n"),
         "/clients" => json(&views.report().await.into_iter().flat_map(|(_, seats)| seats).collect::<Vec<_>>()),
         "/upstreams" => json(&views.report().await.into_iter().map(|(unit, _)| unit).collect::<Vec<_>>()),
         "/sources" => json(&files.iter().map(FilesSource::report).collect::<Vec<_>>()),
         "/rest" => json(&rest.as_ref().map(|rest| rest.report())),
-        _ => text(StatusCode::NOT_FOUND, "there are /healthz, /clients, /upstreams, /sources and /rest\n"),
+        "/metrics" => response(StatusCode::OK, OPENMETRICS, metrics().await.into()),
+        _ => text(StatusCode::NOT_FOUND, "there are /healthz, /clients, /upstreams, /sources, /rest and /metrics\n"),
     }
 }
+
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 fn json(value: &impl serde::Serialize) -> Response<Full<Bytes>> {
     match serde_json::to_vec_pretty(value) {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::link::{Link, LinkId, LinkReport, SharedConnector};
+use super::link::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
+use super::measures::{ServerMeasures, Totals};
 use crate::proto::Request;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
@@ -14,6 +15,8 @@ use crate::protocol::upstream::Epoch;
 
 pub(super) struct Links {
     open: BTreeMap<StreamId, OpenLink>,
+    /// By server, over all streams that there were.
+    totals: BTreeMap<usize, Totals>,
     /// Tells a link from an earlier one of the same stream, whose last words may still be on their way.
     serial: u64,
     pub reports: mpsc::Receiver<LinkReport>,
@@ -35,7 +38,7 @@ impl Links {
     pub fn none() -> Self {
         // One response at a time is on its way to the owner for each stream: it reads as fast as it applies.
         let (report_to, reports) = mpsc::channel(4);
-        Self { open: BTreeMap::new(), serial: 0, reports, report_to }
+        Self { open: BTreeMap::new(), totals: BTreeMap::new(), serial: 0, reports, report_to }
     }
 
     /// The link that a report is from, unless that has been given up.
@@ -45,6 +48,29 @@ impl Links {
 
     pub fn get(&self, id: StreamId) -> Option<&OpenLink> {
         self.open.get(&id)
+    }
+
+    pub fn count(&mut self, server: usize, event: &LinkEvent) {
+        let totals = self.totals.entry(server).or_default();
+        match event {
+            LinkEvent::Opened { .. } => totals.opened += 1,
+            LinkEvent::Response(_) => totals.responses += 1,
+            LinkEvent::Ended { .. } => totals.ended += 1,
+            LinkEvent::SignOfLife | LinkEvent::Trouble { .. } => {}
+        }
+    }
+
+    pub fn measures(&self, at: usize, server: String) -> ServerMeasures {
+        let links = || self.open.iter().filter(|(id, _)| id.server == at);
+        let connected = links().filter(|(_, link)| link.up.is_some()).count();
+        let totals = self.totals.get(&at).copied().unwrap_or_default();
+        ServerMeasures { server, streams: links().count(), connected, totals }
+    }
+
+    /// What last went wrong with a server.
+    pub fn last_error(&self, server: usize) -> Option<&str> {
+        let mut links = self.open.iter().filter(|(id, _)| id.server == server);
+        links.find_map(|(_, link)| link.last_error.as_deref())
     }
 
     pub fn is_blocked(&self, id: StreamId) -> bool {
@@ -77,7 +103,12 @@ impl Links {
         for (id, stream) in sources.streams() {
             let Some(link) = self.open.get_mut(&id) else { continue };
             let Some((requests, _)) = &link.up else { continue };
-            while let Some(request) = link.waiting.take().or_else(|| stream.next_request(now)) {
+            while let Some(request) = link.waiting.take().or_else(|| {
+                let next = stream.next_request(now);
+                let refuses = next.as_ref().is_some_and(Request::is_nack);
+                self.totals.entry(id.server).or_default().nacks += u64::from(refuses);
+                next
+            }) {
                 if let Err(mpsc::error::TrySendError::Full(request)) = requests.try_send(request) {
                     link.waiting = Some(request);
                     break;

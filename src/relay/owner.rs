@@ -11,8 +11,9 @@ use super::clock::Clock;
 use super::health::Findings;
 use super::link::{LinkEvent, LinkReport, SharedConnector};
 use super::links::Links;
+use super::measures::UnitMeasures;
 use super::published::Published;
-use super::report::UnitReport;
+use super::report::{UnitReport, reason_of};
 use super::seat::{Seat, SeatReport};
 use crate::protocol::ladder::Standing;
 use crate::protocol::moment::{Moment, sooner};
@@ -27,6 +28,7 @@ pub(super) enum Command {
     Interest(SessionId, Vec<InterestChange>),
     Leave(SessionId, Vec<InterestChange>),
     Report(oneshot::Sender<(UnitReport, Vec<SeatReport>)>),
+    Measure(oneshot::Sender<UnitMeasures>),
 }
 
 pub(super) struct Owner {
@@ -130,6 +132,9 @@ impl Owner {
                 let seats = self.seats.values().map(|seat| seat.report()).collect();
                 let _ = to.send((report, seats)); // whoever asked may have gone
             }
+            Command::Measure(to) => {
+                let _ = to.send(self.measures());
+            }
         }
     }
 
@@ -137,6 +142,9 @@ impl Owner {
         let now = self.clock.now();
         let id = report.id.stream;
         let server = self.connectors[id.server].describe();
+        if self.links.reporting(report.id).is_some() {
+            self.links.count(id.server, &report.event);
+        }
         let Some(link) = self.links.reporting(report.id) else { return };
         let Some(stream) = self.sources.stream(id) else { return };
         let batches = match report.event {
@@ -220,16 +228,17 @@ impl Owner {
     /// Says which server serves, where that has changed.
     fn note_moves(&mut self) {
         for ladder in self.sources.ladders() {
-            if let (Authority::Top, Some(server)) = (ladder.authority, ladder.server) {
-                if self.active.swap(server, Ordering::Relaxed) != server {
-                    self.moves.send_replace(());
-                }
+            if let (Authority::Top, Some(server)) = (ladder.authority, ladder.server)
+                && self.active.swap(server, Ordering::Relaxed) != server
+            {
+                self.moves.send_replace(());
             }
             let known = self.standings.insert(ladder.authority.clone(), ladder.standing);
             if known != Some(ladder.standing) {
                 let server = ladder.server.map(|server| self.connectors[server].describe());
                 let (authority, standing) = (ladder.authority, ladder.standing);
-                tracing::info!(key = %self.key, ?authority, ?standing, server, before = ?known, "authority is served");
+                let because = reason_of(&ladder, &self.links);
+                tracing::info!(key = %self.key, ?authority, ?standing, server, before = ?known, because, "authority is served");
             }
         }
     }

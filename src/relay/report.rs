@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::links::Links;
 use super::owner::Owner;
 use crate::protocol::ladder::Standing;
 use crate::protocol::session::Variant;
-use crate::protocol::sources::{Authority, StreamId};
+use crate::protocol::sources::{Authority, LadderSummary, StreamId};
 use crate::protocol::upstream::Stream;
 
 #[derive(Debug, Serialize)]
@@ -29,6 +30,8 @@ pub struct AuthorityReport {
     pub standing: &'static str,
     pub server: Option<String>,
     pub seconds: u64,
+    /// Why a server further up does not serve: what last went wrong with the one before.
+    pub because: Option<String>,
     /// Moves to the next server, and back to one further up.
     pub moves_down: u64,
     pub moves_up: u64,
@@ -55,22 +58,39 @@ pub struct TopicReport {
     pub misnamed: u64,
 }
 
+pub(super) fn standing_of(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Idle => "idle",
+        Standing::Trying(_) => "trying",
+        Standing::Active(_) => "active",
+        Standing::Held(_) => "held",
+        Standing::Down => "down",
+    }
+}
+
+/// Why the ladder is not further up: what last went wrong with the lowest server that is out of reach.
+pub(super) fn reason_of(ladder: &LadderSummary<'_>, links: &Links) -> Option<String> {
+    let rung = match ladder.standing {
+        Standing::Idle => None,
+        Standing::Trying(at) | Standing::Active(at) => at.checked_sub(1),
+        Standing::Held(at) => Some(at),
+        Standing::Down => ladder.servers.len().checked_sub(1),
+    };
+    links.last_error(*ladder.servers.get(rung?)?).map(str::to_owned)
+}
+
 impl Owner {
     pub(super) fn report(&mut self) -> UnitReport {
         let now = self.clock.now();
         let named = |server: usize| self.connectors[server].describe();
+        let links = &self.links;
         let authorities = self.sources.ladders().map(|ladder| AuthorityReport {
             authority: match ladder.authority {
                 Authority::Top => String::new(),
                 Authority::Named(name) => name.clone(),
             },
-            standing: match ladder.standing {
-                Standing::Idle => "idle",
-                Standing::Trying(_) => "trying",
-                Standing::Active(_) => "active",
-                Standing::Held(_) => "held",
-                Standing::Down => "down",
-            },
+            standing: standing_of(ladder.standing),
+            because: reason_of(&ladder, links),
             server: ladder.server.map(named),
             seconds: (now - ladder.since).as_secs(),
             moves_down: ladder.moves.down,

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::clock::Clock;
 use super::owner::Command;
 use super::published::Published;
+use super::tally::Tally;
 use crate::proto::Request;
 use crate::protocol::session::{Answer, Fetched, Session, Step, Variant};
 use crate::protocol::unit::{Mark, SessionId};
@@ -32,6 +33,7 @@ pub struct Seat {
     published: Arc<Published>,
     owner: mpsc::Sender<Command>,
     clock: Clock,
+    tally: Arc<Tally>,
 }
 
 /// One session in a report.
@@ -69,13 +71,26 @@ pub(super) struct Place {
     pub published: Arc<Published>,
     pub owner: mpsc::Sender<Command>,
     pub clock: Clock,
+    pub tally: Arc<Tally>,
 }
 
 impl Seat {
     pub(super) fn new(place: Place, session: Session) -> Arc<Self> {
-        let Place { id, variant, node_id, key, peer, published, owner, clock } = place;
+        let Place { id, variant, node_id, key, peer, published, owner, clock, tally } = place;
         let session = Mutex::new(session);
-        Arc::new(Self { id, variant, node_id, key, peer, session, waker: AtomicWaker::new(), published, owner, clock })
+        Arc::new(Self {
+            id,
+            variant,
+            node_id,
+            key,
+            peer,
+            session,
+            waker: AtomicWaker::new(),
+            published,
+            owner,
+            clock,
+            tally,
+        })
     }
 
     /// Takes a request to heart, and tells the owner what changes by it. Waits while the owner is behind: that holds up this
@@ -90,6 +105,7 @@ impl Seat {
         let interest = session.take_interest();
         if let Some(Answer::Nack { nonce, stale }) = answer {
             let refused = session.verdicts().find(|(_, verdict)| verdict.nonce == nonce);
+            self.tally.nack(refused.map(|(of, _)| of));
             let reason = refused.map(|(_, verdict)| verdict.message.as_str());
             tracing::warn!(session = self.id.0, node = %self.node_id, %kind, nonce, stale, reason, "client refused a reply");
         }

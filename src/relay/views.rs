@@ -14,10 +14,12 @@ use super::clock::Clock;
 use super::health::{Findings, Health};
 use super::link::SharedConnector;
 use super::links::Links;
+use super::measures::UnitMeasures;
 use super::owner::{Command, Owner};
 use super::published::Published;
 use super::report::UnitReport;
 use super::seat::{Place, Seat, SeatReport};
+use super::tally::Tally;
 use crate::proto::Request;
 use crate::protocol::limits::Limits;
 use crate::protocol::session::{Authorities, Client, Identity, Session, Variant};
@@ -41,6 +43,7 @@ pub struct Views {
     moves: Arc<watch::Sender<()>>,
     store: Arc<Mutex<BodyStore>>,
     clock: Clock,
+    tally: Arc<Tally>,
     most: usize,
     next_session: AtomicU64,
     /// Guards the map alone.
@@ -67,6 +70,20 @@ pub enum Refused {
     TooManyViews(usize),
     #[error("the relay is stopping")]
     Stopping,
+}
+
+impl Refused {
+    /// Short words for each, in the order of their places.
+    pub const REASONS: [&str; 4] = ["no_node", "bad_node", "too_many_views", "stopping"];
+
+    pub(super) fn place(&self) -> usize {
+        match self {
+            Self::NoNode => 0,
+            Self::BadNode => 1,
+            Self::TooManyViews(_) => 2,
+            Self::Stopping => 3,
+        }
+    }
 }
 
 /// How clients are told apart and served.
@@ -96,11 +113,13 @@ impl Views {
     /// With a connector for each server of the plan.
     pub fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
         let ViewsOptions { rule, serve_without_node, most, table, access, limits, plan } = options;
+        let table = Arc::new(table);
         Self {
             rule: Arc::new(rule),
             serve_without_node,
             access,
-            table: Arc::new(table),
+            tally: Arc::new(Tally::new(table.clone())),
+            table,
             limits: Arc::new(limits),
             authorities: Arc::new(plan.authorities.keys().cloned().collect()),
             health: Arc::new(Health::of(plan.servers.len())),
@@ -123,6 +142,16 @@ impl Views {
 
     /// Takes a client on by its first request.
     pub async fn seat(&self, first: &Request, visit: Visit) -> Result<Arc<Seat>, Refused> {
+        let variant = visit.variant;
+        let seat = self.try_seat(first, visit).await;
+        match &seat {
+            Ok(_) => self.tally.taken(variant),
+            Err(refused) => self.tally.refused(refused),
+        }
+        seat
+    }
+
+    async fn try_seat(&self, first: &Request, visit: Visit) -> Result<Arc<Seat>, Refused> {
         let Visit { variant, only, peer } = visit;
         let identity = self.identify(first.node())?;
         let node = first.node().map_or(&[][..], |node| node);
@@ -136,6 +165,7 @@ impl Views {
             published: unit.published,
             owner: unit.commands.clone(),
             clock: self.clock,
+            tally: self.tally.clone(),
         };
         let clearance = self.access.clearance(peer.ip());
         let only = only.map(|name| self.table.resolve(name));
@@ -173,18 +203,36 @@ impl Views {
 
     /// What every unit and every session holds, those of the hub last.
     pub async fn report(&self) -> Vec<(UnitReport, Vec<SeatReport>)> {
-        let of = |views: &Self| -> Vec<_> {
-            views.units.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
-        };
-        let units: Vec<_> = of(self).into_iter().chain(self.hub.iter().flat_map(|hub| of(hub))).collect();
         let mut reports = Vec::new();
-        for unit in units {
+        for unit in self.all_units() {
             let (to, from) = oneshot::channel();
             if unit.commands.send(Command::Report(to)).await.is_ok() {
                 reports.extend(from.await);
             }
         }
         reports
+    }
+
+    /// What there is to measure of each view.
+    pub async fn measures(&self) -> Vec<UnitMeasures> {
+        let mut measures = Vec::new();
+        for unit in self.all_units() {
+            let (to, from) = oneshot::channel();
+            if unit.commands.send(Command::Measure(to)).await.is_ok() {
+                measures.extend(from.await);
+            }
+        }
+        measures
+    }
+
+    fn all_units(&self) -> Vec<UnitHandle> {
+        let mut units: Vec<_> = self.units.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        units.extend(self.hub.iter().flat_map(|hub| hub.all_units()));
+        units
+    }
+
+    pub fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     fn unit(&self, key: &SharingKey) -> Result<UnitHandle, Refused> {

@@ -61,6 +61,19 @@ async fn episode(outage: Outage) {
     one.turn(Way::GivesOnly(&[("a", "2"), ("b", "1"), ("c", "1")]));
     flock.hears_once_since(before).await;
     assert!(get(relay.admin, "/upstreams").await.contains("\"moves_down\": 1,\n        \"moves_up\": 1"));
+    let metrics = get(relay.admin, "/metrics").await;
+    let has = |name: &str, labels: &str, value: u64| {
+        let mut lines = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")) && line.contains(labels));
+        let line = lines.next().unwrap_or_else(|| panic!("no {name} with {labels} in:\n{metrics}"));
+        assert!(line.ends_with(&format!(" {value}")), "{value}: {line}");
+    };
+    has("weir_sessions", "", 2 * EACH as u64 + 2);
+    has("weir_ladder_active", &format!("server=\"http://{first}\""), 1);
+    has("weir_ladder_active", &format!("server=\"http://{second}\""), 0);
+    has("weir_ladder_moves_total", "direction=\"down\"", 1);
+    has("weir_ladder_moves_total", "direction=\"up\"", 1);
+    has("weir_upstream_streams", &format!("server=\"http://{first}\""), 1);
+    has("weir_upstream_responses_total", &format!("server=\"http://{second}\""), 2);
 }
 
 #[tokio::test]

@@ -79,8 +79,9 @@ pub struct LadderSummary<'a> {
     pub standing: Standing,
     pub since: Moment,
     pub moves: Moves,
-    /// The active server by its place in the plan.
+    /// The active server by its place in the plan, and all that there are, the first choice first.
     pub server: Option<usize>,
+    pub servers: &'a [usize],
 }
 
 impl Sources {
@@ -235,14 +236,15 @@ impl Sources {
 
     pub fn ladders(&self) -> impl Iterator<Item = LadderSummary<'_>> {
         self.ladders.iter().map(|(authority, ladder)| {
-            let servers = self.plan.authority(authority).map(|plan| &plan.servers);
-            let server = ladder.active().and_then(|rung| servers.map(|servers| servers[rung]));
+            let servers = self.plan.authority(authority).map_or(&[][..], |plan| &plan.servers);
+            let server = ladder.active().and_then(|rung| servers.get(rung).copied());
             LadderSummary {
                 authority,
                 standing: ladder.standing(),
                 since: ladder.since(),
                 moves: ladder.moves(),
                 server,
+                servers,
             }
         })
     }

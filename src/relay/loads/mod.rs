@@ -136,6 +136,11 @@ impl Loads {
         }
     }
 
+    /// About how many bytes of reports are kept for control planes, of all views together.
+    pub fn kept(&self) -> usize {
+        self.pools.kept.0.load(Ordering::Relaxed)
+    }
+
     /// When no clients are left: what they last reported goes upstream before the relay does.
     pub async fn finish(&self) {
         self.pools.lock().values().for_each(|pool| pool.hasten());

@@ -177,6 +177,7 @@ impl Pool {
         self.count(&mut state);
         let lost = state.aggregate.take_lost();
         if lost > 0 {
+            self.views.tally().lost_load_reports(lost);
             tracing::warn!(key = %self.key, lost, "load reports were dropped, in whole or in part");
         }
         state.closed |= state.aggregate.is_over();

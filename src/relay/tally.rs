@@ -1,0 +1,65 @@
+//! What is counted over the life of the process, and belongs to no view.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::views::Refused;
+use crate::protocol::session::Variant;
+use crate::xds::{Type, TypeTable};
+
+#[derive(Debug)]
+pub struct Tally {
+    table: Arc<TypeTable>,
+    streams: [AtomicU64; 2],
+    refused: [AtomicU64; Refused::REASONS.len()],
+    /// By type. Those that are in no table count as one, since clients make them up.
+    nacks: Mutex<BTreeMap<String, u64>>,
+    lost_load_reports: AtomicU64,
+}
+
+impl Tally {
+    pub(crate) fn new(table: Arc<TypeTable>) -> Self {
+        let (streams, refused, nacks) = Default::default();
+        Self { table, streams, refused, nacks, lost_load_reports: AtomicU64::new(0) }
+    }
+
+    pub(super) fn taken(&self, variant: Variant) {
+        self.streams[usize::from(variant == Variant::Delta)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn refused(&self, why: &Refused) {
+        self.refused[why.place()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn nack(&self, kind: Option<&Type>) {
+        let kind = kind.map(Type::name).filter(|name| self.table.knows(name));
+        let mut nacks = self.nacks.lock().unwrap_or_else(PoisonError::into_inner);
+        *nacks.entry(kind.unwrap_or("other").to_owned()).or_default() += 1;
+    }
+
+    pub(super) fn lost_load_reports(&self, lost: u64) {
+        self.lost_load_reports.fetch_add(lost, Ordering::Relaxed);
+    }
+
+    /// Streams of discovery that were taken on, by variant.
+    pub fn streams(&self) -> [(&'static str, u64); 2] {
+        let of = |at: usize| self.streams[at].load(Ordering::Relaxed);
+        [("sotw", of(0)), ("delta", of(1))]
+    }
+
+    /// Streams that were not taken on, by reason.
+    pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Refused::REASONS.into_iter().zip(self.refused.iter().map(|count| count.load(Ordering::Relaxed)))
+    }
+
+    /// Replies that clients refused, by type.
+    pub fn nacks(&self) -> BTreeMap<String, u64> {
+        self.nacks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reports of loads that were dropped, in whole or in part.
+    pub fn load_reports_lost(&self) -> u64 {
+        self.lost_load_reports.load(Ordering::Relaxed)
+    }
+}
