@@ -1,6 +1,6 @@
 //! The relay's program.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -68,7 +68,7 @@ async fn with_config(path: Option<PathBuf>, task: Option<Task>) -> ExitCode {
             Ok(())
         }
         Some(Task::Key { nodes }) => show_keys(&config, nodes),
-        _ => run(config).await,
+        _ => run(&path, config).await,
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -88,8 +88,25 @@ fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn run(config: Config) -> anyhow::Result<()> {
+/// The file counts when the program starts. A restart loses nothing: clients that come back are sent what has changed, and
+/// nothing else. What there is to say before that is whether it would start (BOOT-26).
+fn look_at(path: &Path) {
+    match Config::from_file(path) {
+        Ok(_) => {
+            tracing::warn!(path = %path.display(), "SIGHUP: the configuration can be read; a restart takes it over")
+        }
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            tracing::error!(
+                "SIGHUP: the relay goes on as it is, and would not start with this configuration: {error:#}"
+            );
+        }
+    }
+}
+
+async fn run(path: &Path, config: Config) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
     let app = App::bind(config).await?;
     for address in app.addresses() {
         tracing::info!(%address, "clients connect here");
@@ -101,8 +118,14 @@ async fn run(config: Config) -> anyhow::Result<()> {
         terminate.recv().await;
         tracing::info!("SIGTERM: nobody new is taken on, and clients are sent away once they were answered");
     };
+    let looks = async {
+        while hang_up.recv().await.is_some() {
+            look_at(path);
+        }
+    };
     tokio::select! {
         () = app.run_until(stop) => {}
+        () = looks => {}
         _ = tokio::signal::ctrl_c() => tracing::info!("interrupted: stopping at once"),
     }
     Ok(())

@@ -18,6 +18,8 @@ use crate::xds::{Access, AccessRule, EmptyFirst, KeyField, KeyRule, NamePattern,
 pub(super) struct Checker<'a> {
     /// The file, which other files are named from.
     pub path: &'a Path,
+    /// Variables of the environment.
+    pub environment: &'a dyn Fn(&str) -> Option<String>,
     pub faults: Vec<Fault>,
 }
 

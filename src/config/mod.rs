@@ -72,9 +72,14 @@ impl Config {
     }
 
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        Self::parse_in(path, text, &|name| std::env::var(name).ok())
+    }
+
+    /// In an environment of these variables.
+    fn parse_in(path: &Path, text: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let raw = serde_saphyr::from_str(text)
             .map_err(|error| ConfigError::Syntax { path: path.into(), text: error.to_string() })?;
-        let mut checker = check::Checker { path, faults: Vec::new() };
+        let mut checker = check::Checker { path, environment, faults: Vec::new() };
         let config = checker.root(&raw);
         let faults = checker.faults;
         if let Some(config) = config.as_ref().filter(|config| config.views.limits.resource_timer < SHORTEST_TIMER) {

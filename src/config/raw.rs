@@ -47,6 +47,7 @@ pub(super) struct Upstream {
     #[serde(default)]
     pub authorities: BTreeMap<String, Authority>,
     pub bootstrap: Option<Text>,
+    pub bootstrap_from_environment: Option<Spanned<bool>>,
     #[serde(default)]
     pub shared_authorities: Vec<Text>,
     #[serde(default)]

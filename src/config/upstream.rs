@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Uri;
@@ -71,32 +71,25 @@ impl Checker<'_> {
             minimum: self.duration(&upstream.fallback.minimum, "upstream.fallback.minimum").unwrap_or_default(),
             hold_down: self.duration(&upstream.fallback.hold_down, "upstream.fallback.hold_down").unwrap_or_default(),
         };
-        let lists = match (&upstream.bootstrap, &upstream.servers, &upstream.files) {
-            (Some(file), None, None) if upstream.authorities.is_empty() => {
-                self.bootstrap(file, limits.message_bytes)?
-            }
-            (Some(file), _, _) => {
-                let reason = "it replaces servers, files and authorities, and they are there too";
-                self.fault(file, "upstream.bootstrap", reason);
+        let alone = upstream.servers.is_none() && upstream.files.is_none() && upstream.authorities.is_empty();
+        let asked = upstream.bootstrap_from_environment.as_ref().filter(|asked| asked.value);
+        let lists = match (&upstream.bootstrap, asked) {
+            (Some(_), Some(asked)) => {
+                let reason = "it replaces bootstrap, and that is there too";
+                self.fault(asked, "upstream.bootstrap_from_environment", reason);
                 return None;
             }
-            (None, Some(_), Some(files)) => {
-                let reason =
-                    "these are the only source beside authorities, and there are servers too; files may be one of them";
-                self.fault(files, "upstream.files", reason);
+            (Some(file), None) if alone => self.bootstrap(file, limits.message_bytes)?,
+            (None, Some(asked)) if alone => self.bootstrap_of_environment(asked, limits.message_bytes)?,
+            (Some(file), None) => {
+                self.fault(file, "upstream.bootstrap", REPLACES);
                 return None;
             }
-            (None, Some(servers), None) => {
-                Lists { top: self.top(servers, limits), authorities: self.authorities(&upstream.authorities, limits) }
-            }
-            (None, None, Some(files)) => Lists {
-                top: self.files(files, "upstream.files", limits).into_iter().collect(),
-                authorities: self.authorities(&upstream.authorities, limits),
-            },
-            (None, None, None) => {
-                self.fault(raw, "upstream", "servers are needed, or files, or a bootstrap file");
+            (None, Some(asked)) => {
+                self.fault(asked, "upstream.bootstrap_from_environment", REPLACES);
                 return None;
             }
+            (None, None) => self.written(raw, limits)?,
         };
         let plan = Plan::new(lists, patience, upstream.fallback.on_missing == OnMissing::Hold);
         Some(Plan { shared: self.shared(&upstream.shared_authorities, &plan), ..plan })
@@ -115,13 +108,57 @@ impl Checker<'_> {
     fn bootstrap(&mut self, file: &Text, message_bytes: usize) -> Option<Lists> {
         let path = self.beside(file);
         match std::fs::read_to_string(&path) {
-            Ok(text) => bootstrap::read(&path, &text, message_bytes).map_err(|faults| self.faults.extend(faults)).ok(),
+            Ok(text) => self.bootstrap_text(&path, &text, message_bytes),
             Err(error) => {
                 let reason = format!("cannot read {}: {error}", path.display());
                 self.fault(file, "upstream.bootstrap", &reason);
                 None
             }
         }
+    }
+
+    /// Sources as the file itself lists them.
+    fn written(&mut self, raw: &Spanned<raw::Upstream>, limits: SourceLimits) -> Option<Lists> {
+        let upstream = &raw.value;
+        let top = match (&upstream.servers, &upstream.files) {
+            (Some(_), Some(files)) => {
+                let reason =
+                    "these are the only source beside authorities, and there are servers too; files may be one of them";
+                self.fault(files, "upstream.files", reason);
+                return None;
+            }
+            (Some(servers), None) => self.top(servers, limits),
+            (None, Some(files)) => self.files(files, "upstream.files", limits).into_iter().collect(),
+            (None, None) => {
+                self.fault(raw, "upstream", "servers are needed, or files, or a bootstrap file");
+                return None;
+            }
+        };
+        Some(Lists { top, authorities: self.authorities(&upstream.authorities, limits) })
+    }
+
+    /// What gRPC clients on this machine would go by: a file that one variable names, or else what another one holds (BOOT-1).
+    fn bootstrap_of_environment(&mut self, asked: &Spanned<bool>, message_bytes: usize) -> Option<Lists> {
+        const AT: &str = "upstream.bootstrap_from_environment";
+        let set = |name| (self.environment)(name).filter(|value| !value.is_empty());
+        match (set(BOOTSTRAP_FILE), set(BOOTSTRAP)) {
+            (Some(file), _) => match std::fs::read_to_string(&file) {
+                Ok(text) => self.bootstrap_text(Path::new(&file), &text, message_bytes),
+                Err(error) => {
+                    self.fault(asked, AT, &format!("cannot read {file}, which {BOOTSTRAP_FILE} names: {error}"));
+                    None
+                }
+            },
+            (None, Some(text)) => self.bootstrap_text(Path::new(BOOTSTRAP), &text, message_bytes),
+            (None, None) => {
+                self.fault(asked, AT, &format!("neither {BOOTSTRAP_FILE} nor {BOOTSTRAP} is set"));
+                None
+            }
+        }
+    }
+
+    fn bootstrap_text(&mut self, path: &Path, text: &str, message_bytes: usize) -> Option<Lists> {
+        bootstrap::read(path, text, message_bytes).map_err(|faults| self.faults.extend(faults)).ok()
     }
 
     fn top(&mut self, servers: &Spanned<Vec<raw::Server>>, limits: SourceLimits) -> Vec<SourcePlan> {
@@ -283,11 +320,13 @@ impl raw::Server {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// In all folders of one source.
 const MOST_FILES: usize = 100_000;
+const REPLACES: &str = "it replaces servers, files and authorities, and they are there too";
+/// The variables of gRPC clients: the path of a file, and the JSON itself.
+const BOOTSTRAP_FILE: &str = "GRPC_XDS_BOOTSTRAP";
+const BOOTSTRAP: &str = "GRPC_XDS_BOOTSTRAP_CONFIG";
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::config::Config;
 
@@ -419,6 +458,40 @@ mod tests {
             let message = parse(none).unwrap_err();
             assert!(message.contains(part), "{part} is missing in:\n{message}");
         }
+    }
+
+    #[test]
+    fn boot_1_the_file_that_the_environment_names_comes_before_what_it_says_itself() {
+        let folder = std::env::temp_dir().join(format!("weir-boot-1-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let of = |host: &str| {
+            format!(r#"{{"xds_servers": [{{"server_uri": "{host}:1", "channel_creds": [{{"type": "insecure"}}]}}]}}"#)
+        };
+        let file = folder.join("b.json").display().to_string();
+        std::fs::write(&file, of("file")).unwrap();
+        let parse_in = |file: &str, json: &str, more: &str| {
+            let variables = [("GRPC_XDS_BOOTSTRAP", file.to_owned()), ("GRPC_XDS_BOOTSTRAP_CONFIG", json.to_owned())];
+            let environment = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, value)| value.clone());
+            let text = format!(
+                "listen: [{{address: '127.0.0.1:0'}}]\nupstream:\n  bootstrap_from_environment: true\n  {more}\n"
+            );
+            let config = Config::parse_in(Path::new("relay.yaml"), &text, &environment);
+            config.map(|config| config.upstream.servers[0].name()).map_err(|error| error.to_string())
+        };
+        assert_eq!(parse_in(&file, &of("json"), "").unwrap(), "http://file:1");
+        assert_eq!(parse_in("", &of("json"), "").unwrap(), "http://json:1", "an empty variable is none");
+        let at = "relay.yaml:3: upstream.bootstrap_from_environment: ";
+        for (file, json, more, part) in [
+            ("", "", "", format!("{at}neither GRPC_XDS_BOOTSTRAP nor GRPC_XDS_BOOTSTRAP_CONFIG is set")),
+            ("/no/such", "", "", format!("{at}cannot read /no/such, which GRPC_XDS_BOOTSTRAP names")),
+            ("", "{}", "", "GRPC_XDS_BOOTSTRAP_CONFIG: xds_servers: at least one".to_owned()),
+            ("", "{}", "servers: []", format!("{at}it replaces servers and authorities")),
+            ("", "{}", "bootstrap: b.json", format!("{at}it replaces bootstrap")),
+        ] {
+            let message = parse_in(file, json, more).unwrap_err();
+            assert!(message.contains(&part), "{part} is missing in:\n{message}");
+        }
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

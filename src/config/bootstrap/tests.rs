@@ -239,3 +239,22 @@ fn targets_lead_where_grpc_would_go_or_are_refused() {
         assert!(of(target).is_err_and(|reason| reason.contains(part)), "{target}: {:?}", of(target));
     }
 }
+
+#[test]
+fn boot_18_boot_19_boot_20_and_boot_25_what_is_for_clients_alone_changes_nothing() {
+    let of = |node: &str, features: &str, more: &str| {
+        plan(&format!(
+            r#"{{"xds_servers": [{{"server_uri": "cp:1", {PLAIN}, "server_features": {features}}}], "node": {node}{more}}}"#
+        ))
+    };
+    let bare = of("{}", "[]", "");
+    let node = r#"{"id": "n", "build_version": "1", "user_agent_name": "own", "user_agent_version": {"a": 1},
+                   "client_features": ["envoy.lb.does_not_support_overprovisioning"]}"#;
+    let all =
+        of(node, r#"["xds_v3", "ignore_resource_deletion"]"#, r#", "allowed_grpc_services": {"side:1": {"x": 1}}"#);
+    let rules = |plan: &Plan| plan.servers[0].ads().unwrap().rules.clone();
+    assert_eq!(rules(&bare), rules(&all), "BOOT-20: no effect of its own");
+    assert_eq!((bare.servers.len(), all.servers.len()), (1, 1), "BOOT-25: no side channel is a server");
+    assert_eq!(all.servers[0].name(), "http://cp:1");
+    // The node that upstream is shown comes from the key of the clients, whatever stands here.
+}
