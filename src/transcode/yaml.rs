@@ -7,8 +7,9 @@ use serde_saphyr::{Budget, Options};
 
 use super::tree::Tree;
 
-/// Lists and maps within each other, in YAML and in JSON.
-pub const MAX_YAML_DEPTH: usize = 128;
+/// Lists and maps within each other. A merge takes the parser more than 20 KB of stack for each level in builds that are not
+/// optimised, and workers have 2 MiB.
+pub const MAX_YAML_DEPTH: usize = 64;
 /// So many values may come out of any file, however short it is: aliases stand for more than they say. Longer files may hold one
 /// for every byte.
 const MIN_VALUES: usize = 250_000;
