@@ -38,6 +38,7 @@ fn plan(servers: usize, variant: Variant, rule: Rule) -> Plan {
 }
 
 const ONE: SessionId = SessionId(1);
+const TWO: SessionId = SessionId(2);
 
 impl Bench {
     fn new(plan: Plan) -> Self {
@@ -54,9 +55,14 @@ impl Bench {
     }
 
     fn want(&mut self, url: &str, name: &str, on: bool) {
+        self.want_as(ONE, url, name, on);
+    }
+
+    fn want_as(&mut self, session: SessionId, url: &str, name: &str, on: bool) {
         let wanted = if name == "*" { Wanted::Star } else { Wanted::Name(name.into()) };
         let change = InterestChange { kind: self.table.resolve(url), wanted, on };
-        self.unit.change_interest(ONE, change, self.now);
+        self.unit.change_interest(session, change, self.now);
+        self.sources.on_asked();
         self.settle();
     }
 
@@ -365,4 +371,58 @@ fn fb_33_an_answer_ends_the_fallback_of_every_authority_that_has_its_server_abov
     bench.say(0, delta(EDS, &[("old", "2")], &[]));
     assert_eq!(standings(&bench), [Standing::Active(0), Standing::Active(0)]);
     assert_eq!(bench.held(EDS, Class::Named, new), "1", "what it has not said yet stays");
+}
+
+#[test]
+fn fb_21_a_session_that_asks_for_many_names_that_nobody_has_does_not_move_the_ladder() {
+    let mut bench = served(Rule::Uncached);
+    let names: Vec<_> = (0..=Limits::default().absent_names).map(|number| format!("none-{number}")).collect();
+    let many = |bench: &mut Bench, names: &[String]| {
+        names.iter().for_each(|name| bench.want_as(TWO, EDS, name, true));
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        bench.say(0, delta(EDS, &[], &names));
+    };
+    // Just as many as it may.
+    many(&mut bench, &names[1..]);
+    bench.end(0, false);
+    assert_eq!(bench.standing(), Standing::Held(0));
+    bench.want_as(TWO, EDS, "another", true);
+    assert_eq!(bench.standing(), Standing::Trying(1));
+
+    let mut bench = served(Rule::Uncached);
+    many(&mut bench, &names);
+    bench.end(0, false);
+    bench.want_as(TWO, EDS, "another", true);
+    assert_eq!(bench.standing(), Standing::Held(0), "one too many");
+    bench.want_as(ONE, EDS, "another", true);
+    assert_eq!(bench.standing(), Standing::Trying(1), "somebody else wants it too, and upstream was asked before");
+
+    // The same where the server is lost while the name is being asked for.
+    let mut bench = served(Rule::Uncached);
+    many(&mut bench, &names);
+    bench.want_as(TWO, EDS, "another", true);
+    bench.end(0, false);
+    assert_eq!(bench.standing(), Standing::Held(0));
+    bench.want(EDS, "mine", true);
+    assert_eq!(bench.standing(), Standing::Trying(1));
+}
+
+#[test]
+fn fb_20_what_others_have_found_counts_until_a_view_has_tried_for_itself() {
+    let mut bench = Bench::new(plan(3, Variant::Delta, Rule::Uncached));
+    bench.sources.on_hearsay(|server| server < 2);
+    bench.want(EDS, "a", true);
+    assert_eq!(bench.standing(), Standing::Trying(2), "row 22");
+    bench.open(0);
+    bench.say(0, delta(EDS, &[("a", "1")], &[]));
+    assert_eq!(bench.standing(), Standing::Active(0));
+    bench.want(EDS, "a", false);
+    bench.later(Duration::from_secs(60));
+    assert_eq!(bench.standing(), Standing::Idle);
+    bench.sources.on_hearsay(|_| false);
+    bench.want(EDS, "a", true);
+    assert_eq!(bench.standing(), Standing::Trying(0));
+    bench.sources.on_hearsay(|_| true);
+    bench.settle();
+    assert_eq!(bench.standing(), Standing::Trying(0), "it is being tried, and that will say more");
 }

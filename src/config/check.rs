@@ -118,6 +118,7 @@ impl Checker<'_> {
         Limits {
             types: number(&limits.types_per_stream, defaults.types),
             names: number(&limits.names_per_type, defaults.names),
+            absent_names: number(&limits.absent_names, defaults.absent_names),
             linger: self.duration(&limits.linger, "limits.linger").unwrap_or(defaults.linger),
             reply_bytes: number(&limits.reply_bytes, defaults.reply_bytes),
             resource_timer: self

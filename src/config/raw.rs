@@ -206,6 +206,7 @@ pub(super) struct Limits {
     pub half_received_bytes: Option<Spanned<usize>>,
     pub types_per_stream: Option<Spanned<usize>>,
     pub names_per_type: Option<Spanned<usize>>,
+    pub absent_names: Option<Spanned<usize>>,
     pub linger: Option<Text>,
     pub reply_bytes: Option<Spanned<usize>>,
     pub resource_timer: Option<Text>,

@@ -45,6 +45,8 @@ pub struct Limits {
     pub types: usize,
     /// Names that one session may ask for of one type.
     pub names: usize,
+    /// Names that nobody has which one session may ask for. Beyond it, what it asks for is no reason to turn to the next server.
+    pub absent_names: usize,
     /// Bytes of an error text that are kept or sent.
     pub error_bytes: usize,
     /// How long a single fetch waits for what is not known yet.
@@ -77,6 +79,7 @@ impl Default for Limits {
             owed_answers: 1024,
             types: 64,
             names: 100_000,
+            absent_names: 100,
             error_bytes: 4096,
             fetch_patience: Duration::from_secs(5),
             end_unserved: true,

@@ -122,6 +122,7 @@ impl Owner {
             Command::Interest(session, changes) => {
                 changes.into_iter().for_each(|change| self.unit.change_interest(session, change, now));
                 self.counted.push(session);
+                self.sources.on_asked();
             }
             Command::Leave(session, changes) => {
                 changes.into_iter().for_each(|change| self.unit.change_interest(session, change, now));

@@ -70,6 +70,8 @@ pub struct Ladder {
     since: Moment,
     unreachable_since: Option<Moment>,
     returned: Option<Moment>,
+    /// The rule allows the next server, and a waiting time alone does not yet.
+    waiting: bool,
     moves: Moves,
 }
 
@@ -86,7 +88,17 @@ impl Ladder {
     pub fn new(servers: usize, rule: Rule, patience: Patience) -> Self {
         let (standing, since) = (Standing::Idle, Moment::START);
         let moves = Moves::default();
-        Self { servers, rule, patience, standing, since, unreachable_since: None, returned: None, moves }
+        Self {
+            servers,
+            rule,
+            patience,
+            standing,
+            since,
+            unreachable_since: None,
+            returned: None,
+            waiting: false,
+            moves,
+        }
     }
 
     pub fn moves(&self) -> Moves {
@@ -191,12 +203,12 @@ impl Ladder {
 
     /// When the waiting times that keep the ladder where it is are over.
     pub fn next_deadline(&self) -> Option<Moment> {
-        matches!(self.standing, Standing::Held(_)).then(|| self.may_leave_at()).flatten()
+        self.waiting.then(|| self.may_leave_at()).flatten()
     }
 
     pub fn on_time(&mut self, around: &impl Surroundings, now: Moment) -> Vec<Move> {
-        match self.standing {
-            Standing::Held(_) => self.walk_down(around, now),
+        match self.next_deadline() {
+            Some(at) if at <= now => self.walk_down(around, now),
             _ => Vec::new(),
         }
     }
@@ -217,7 +229,8 @@ impl Ladder {
                 return moves;
             }
             let allowed = self.rule == Rule::Reachability || around.anything_uncached();
-            if !allowed || self.may_leave_at().is_some_and(|at| now < at) {
+            self.waiting = allowed && self.may_leave_at().is_some_and(|at| now < at);
+            if !allowed || self.waiting {
                 if !matches!(self.standing, Standing::Held(_)) {
                     self.stand(Standing::Held(lowest), now);
                 }
@@ -240,7 +253,7 @@ impl Ladder {
             (self.standing, self.since) = (standing, now);
         }
         if !matches!(standing, Standing::Held(_)) {
-            self.unreachable_since = None;
+            (self.unreachable_since, self.waiting) = (None, false);
         }
     }
 }

@@ -220,3 +220,22 @@ fn fb_17_waiting_times_keep_the_ladder_from_flapping() {
     ladder.on_answer(0, true, at(12));
     assert_eq!(ladder.next_deadline(), None);
 }
+
+#[test]
+fn a_ladder_that_has_no_reason_to_go_on_waits_for_no_time() {
+    let patience = Patience { minimum: Duration::from_secs(5), ..Patience::default() };
+    for patience in [Patience::default(), patience] {
+        let mut ladder = Ladder::new(2, Rule::Uncached, patience);
+        ladder.on_watched(&uncached(), NOW);
+        ladder.on_unreachable(0, &cached(), NOW);
+        assert_eq!((ladder.standing(), ladder.next_deadline()), (Standing::Held(0), None), "all is cached");
+    }
+    let mut ladder = Ladder::new(2, Rule::Uncached, patience);
+    let at = |seconds| NOW + Duration::from_secs(seconds);
+    ladder.on_watched(&uncached(), NOW);
+    assert_eq!(ladder.on_unreachable(0, &uncached(), NOW), []);
+    assert_eq!(ladder.next_deadline(), Some(at(5)));
+    assert_eq!(ladder.on_time(&cached(), at(5)), [], "the reason has gone meanwhile");
+    assert_eq!(ladder.next_deadline(), None);
+    assert_eq!(ladder.on_watched(&uncached(), at(6)), [Move::Open(1)]);
+}

@@ -6,6 +6,7 @@
 
 mod plan;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use super::ladder::{Ladder, Move, Moves, Standing, Surroundings};
 use super::limits::Limits;
 use super::moment::{Moment, sooner};
 use super::session::Variant;
-use super::unit::{Class, Fact, InterestChange, Source, Unit, Wanted};
+use super::unit::{Class, Fact, InterestChange, Missing, Source, Unit, Wanted};
 use super::upstream::{Epoch, Stream, Upstream};
 use crate::proto::Response;
 use crate::xds::{BodyStore, Type, TypeTable};
@@ -45,6 +46,10 @@ pub struct Sources {
     ladders: BTreeMap<Authority, Ladder>,
     /// Something is wanted no more, so that a ladder may have nothing left to do.
     dropped: bool,
+    /// Something is wanted that is not cached, while a ladder stands still for lack of such a thing.
+    missed: bool,
+    /// When that was last looked into, something was no reason to go on because of who wants it.
+    passed_over: bool,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
 }
@@ -87,7 +92,8 @@ pub struct LadderSummary<'a> {
 impl Sources {
     pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         let servers = plan.servers.iter().map(|_| Server::default()).collect();
-        Self { plan, node, servers, ladders: BTreeMap::new(), dropped: false, table, limits }
+        let (ladders, dropped, missed, passed_over) = Default::default();
+        Self { plan, node, servers, ladders, dropped, missed, passed_over, table, limits }
     }
 
     /// What other views have found of the servers, for those that this one has not tried yet (FB-20, row 22).
@@ -113,15 +119,37 @@ impl Sources {
                 upstream.want(change.clone(), false);
             }
         }
-        if change.on {
-            // Everything else was cached when the ladder stood still, or it would not.
-            let uncached = !unit.is_cached(&change.kind, &change.wanted);
-            self.step(&authority, unit, Some(uncached), |ladder, around| ladder.on_watched(around, now));
+        if !change.on {
+            return;
+        }
+        match self.ladder(&authority).standing() {
+            Standing::Idle => self.step(&authority, unit, |ladder, around| ladder.on_watched(around, now)),
+            Standing::Held(_) => self.missed |= !unit.is_cached(&change.kind, &change.wanted),
+            _ => {}
         }
     }
 
-    /// Closes the servers of authorities of which nothing is wanted any more.
+    /// Somebody has asked for something, be it wanted already: what was passed over may count now.
+    pub fn on_asked(&mut self) {
+        self.missed |= self.passed_over;
+    }
+
+    /// When all changes were taken over: goes on where something is missed now (row 10), and closes the servers of authorities of
+    /// which nothing is wanted any more.
     pub fn rest(&mut self, unit: &Unit, now: Moment) {
+        if std::mem::take(&mut self.missed) {
+            let held = |ladder: &Ladder| matches!(ladder.standing(), Standing::Held(_));
+            let held: Vec<_> = self
+                .ladders
+                .iter()
+                .filter(|(_, ladder)| held(ladder))
+                .map(|(authority, _)| authority.clone())
+                .collect();
+            self.passed_over = false;
+            for authority in held {
+                self.step(&authority, unit, |ladder, around| ladder.on_watched(around, now));
+            }
+        }
         if !std::mem::take(&mut self.dropped) {
             return; // this is asked after every change, and looks at everything that is wanted
         }
@@ -129,7 +157,7 @@ impl Sources {
         let awake = self.ladders.iter().filter(|(_, ladder)| ladder.standing() != Standing::Idle);
         let resting: Vec<_> = awake.map(|(authority, _)| authority.clone()).filter(|of| !wanted(of)).collect();
         for authority in resting {
-            self.step(&authority, unit, None, |ladder, _| ladder.on_idle(now));
+            self.step(&authority, unit, |ladder, _| ladder.on_idle(now));
         }
     }
 
@@ -186,7 +214,7 @@ impl Sources {
         if !answered && alone {
             self.servers[id.server].finding = Some(Finding::Unreachable);
             for (authority, rung) in self.users(id.server) {
-                self.step(&authority, unit, None, |ladder, around| ladder.on_unreachable(rung, around, now));
+                self.step(&authority, unit, |ladder, around| ladder.on_unreachable(rung, around, now));
             }
         }
         batches
@@ -195,7 +223,7 @@ impl Sources {
     pub fn on_time(&mut self, unit: &Unit, now: Moment) -> Vec<Batch> {
         let authorities: Vec<_> = self.ladders.keys().cloned().collect();
         for authority in authorities {
-            self.step(&authority, unit, None, |ladder, around| ladder.on_time(around, now));
+            self.step(&authority, unit, |ladder, around| ladder.on_time(around, now));
         }
         let mut batches = Vec::new();
         if self.limits.faults.has(Fault::AbsentWhileDown) && self.is_down() {
@@ -258,7 +286,7 @@ impl Sources {
             if self.limits.faults.has(Fault::NeverReturn) && before.is_some_and(|before| before > rung) {
                 continue;
             }
-            self.step(&authority, unit, None, |ladder, _| ladder.on_answer(rung, usable, now).1);
+            self.step(&authority, unit, |ladder, _| ladder.on_answer(rung, usable, now).1);
             if self.ladder(&authority).active() == Some(rung) && before != Some(rung) {
                 newly = true;
                 self.doubt(server, &authority, unit, now);
@@ -321,17 +349,13 @@ impl Sources {
     }
 
     /// Lets something happen to a ladder, and opens and closes what that asks for.
-    fn step(
-        &mut self,
-        authority: &Authority,
-        unit: &Unit,
-        uncached: Option<bool>,
-        event: impl FnOnce(&mut Ladder, &Around) -> Vec<Move>,
-    ) {
+    fn step(&mut self, authority: &Authority, unit: &Unit, event: impl FnOnce(&mut Ladder, &Around) -> Vec<Move>) {
         let plan = self.plan.clone();
         let Some(servers) = plan.authority(authority).map(|plan| plan.servers.as_slice()) else { return };
         let unreachable = servers.iter().map(|server| self.servers[*server].is_unreachable()).collect();
-        let moves = event(self.ladder(authority), &Around { authority, unreachable, uncached, unit });
+        let around = Around { authority, unreachable, unit, passed_over: Cell::new(false) };
+        let moves = event(self.ladder(authority), &around);
+        self.passed_over |= around.passed_over.get();
         for step in moves {
             match step {
                 Move::Open(rung) => self.open(authority, servers[rung], unit),
@@ -373,15 +397,15 @@ impl Sources {
 struct Around<'a> {
     authority: &'a Authority,
     unreachable: Vec<bool>,
-    /// Where that is known without looking.
-    uncached: Option<bool>,
     unit: &'a Unit,
+    passed_over: Cell<bool>,
 }
 
 impl Surroundings for Around<'_> {
     fn anything_uncached(&self) -> bool {
-        let any = || self.unit.wanted().any(|(_, wanted, cached)| !cached && authority_of(&wanted) == *self.authority);
-        self.uncached.unwrap_or_else(any)
+        let missing = self.unit.missing(|wanted| authority_of(wanted) == *self.authority);
+        self.passed_over.set(missing == Missing::PassedOver);
+        missing == Missing::Something
     }
 
     fn is_unreachable(&self, rung: usize) -> bool {

@@ -1,0 +1,69 @@
+//! The program as it is built: what it does on signals.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Program {
+    child: Child,
+    lines: Receiver<String>,
+    folder: PathBuf,
+}
+
+impl Program {
+    fn start(configuration: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("weir-program-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("relay.yaml"), configuration).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("--config").arg(folder.join("relay.yaml")).env("NO_COLOR", "1");
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let (sender, lines) = channel();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Self { child, lines, folder }
+    }
+
+    fn says(&self, part: &str) {
+        let mut said = Vec::new();
+        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+            if line.contains(part) {
+                return;
+            }
+            said.push(line);
+        }
+        panic!("{part} is missing in:\n{}", said.join("\n"));
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+fn boot_26_sighup_says_whether_the_relay_could_start_and_changes_nothing() {
+    let configuration = "listen: [{address: '127.0.0.1:0'}]\nupstream: {servers: [{uri: 'http://127.0.0.1:1'}]}\n";
+    let mut program = Program::start(configuration);
+    program.says("clients connect here");
+    program.signal("-HUP");
+    program.says("a restart takes it over");
+    std::fs::write(program.folder.join("relay.yaml"), "listen: []\n").unwrap();
+    program.signal("-HUP");
+    program.says("would not start with this configuration");
+    assert!(program.child.try_wait().unwrap().is_none(), "it has ended");
+    program.signal("-TERM");
+    assert!(program.child.wait().unwrap().success());
+}
