@@ -485,7 +485,7 @@ mod tests {
             ("", "", "", format!("{at}neither GRPC_XDS_BOOTSTRAP nor GRPC_XDS_BOOTSTRAP_CONFIG is set")),
             ("/no/such", "", "", format!("{at}cannot read /no/such, which GRPC_XDS_BOOTSTRAP names")),
             ("", "{}", "", "GRPC_XDS_BOOTSTRAP_CONFIG: xds_servers: at least one".to_owned()),
-            ("", "{}", "servers: []", format!("{at}it replaces servers and authorities")),
+            ("", "{}", "servers: []", format!("{at}it replaces servers, files and authorities")),
             ("", "{}", "bootstrap: b.json", format!("{at}it replaces bootstrap")),
         ] {
             let message = parse_in(file, json, more).unwrap_err();
