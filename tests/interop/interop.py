@@ -12,6 +12,7 @@ import every_type
 import failover
 import federation
 import grpc_by_xds
+import leds
 import loads
 import on_demand
 import refusals
@@ -31,6 +32,7 @@ def scenarios():
         if source.delta:  # virtual hosts have no other variant, towards an Envoy or the control plane
             yield f"on demand, {source}, upstream delta", on_demand.run, (source,)
             yield f"failover, {source}, upstream delta", failover.run_envoy, (source,)
+            yield f"collections, {source}, upstream delta", leds.run, (source,)
     for upstream in ["delta", "sotw"]:
         yield f"gRPC by xds:///, upstream {upstream}", grpc_by_xds.run, (upstream,)
         yield f"failover, gRPC, upstream {upstream}", failover.run_grpc, (upstream,)

@@ -30,8 +30,13 @@ class Entry:
     aliases: tuple = ()
     on_demand: bool = False  # not shown to those who want everything
 
+    def goes_by(self):
+        """The names that it is asked for by; one of them is that of the collection that it is in."""
+        folder, _, _ = self.name.rpartition("/")
+        return {self.name, *self.aliases, *([f"{folder}/*"] if self.name.startswith("xdstp:") else [])}
+
     def answers(self, subscription):
-        by_name = not subscription.names.isdisjoint([self.name, *self.aliases])
+        by_name = not subscription.names.isdisjoint(self.goes_by())
         return by_name or (subscription.star and not self.on_demand)
 
     def wrapped(self):
@@ -158,8 +163,8 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
             if not star and not on:
                 return
             found = self.visible(kind, subscription)
-            news = [entry.wrapped() for entry in found if star or not on.isdisjoint([entry.name, *entry.aliases])]
-            known = {name for entry in found for name in [entry.name, *entry.aliases]}
+            news = [entry.wrapped() for entry in found if star or not on.isdisjoint(entry.goes_by())]
+            known = {name for entry in found for name in entry.goes_by()}
             unknown, lost = on - known - {"*"}, set(request.initial_resource_versions) - known
             if kind == HOSTS:
                 send(kind, news + [unresolved(name) for name in sorted(unknown)], sorted(lost - unknown))
