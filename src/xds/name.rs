@@ -36,6 +36,12 @@ impl Name {
         self.parsed().filter(|name| !name.is_glob()).map(|name| name.parent().to_string().into())
     }
 
+    /// What the members of a collection begin with, among other names.
+    pub fn folder(&self) -> &str {
+        let path = self.0.split_once('?').map_or(&*self.0, |(path, _)| path);
+        path.strip_suffix('*').unwrap_or(path)
+    }
+
     fn parsed(&self) -> Option<Xdstp> {
         Xdstp::is_new_style(&self.0).then(|| Xdstp::parse(&self.0).ok()).flatten()
     }

@@ -219,8 +219,45 @@ fn name_6_a_file_and_a_client_may_spell_a_name_differently() {
     bench.hold(&[(CDS, &format!("xdstp://x/{kind}/a?k=1&b=2"), "1")], true);
     bench.ask(CDS, &[&format!("xdstp://x/{kind}/%61?b=2&k=1")], &[]);
     assert_eq!(bench.said(), [format!("C +xdstp://x/{kind}/a?b=2&k=1")]);
-    bench.ask(CDS, &[&format!("xdstp://x/{kind}/*")], &[]);
-    assert_eq!(bench.said(), [""; 0], "whether a collection has members is not looked at, so it is not called empty");
+}
+
+#[test]
+fn coll_14_to_coll_19_a_collection_is_what_the_set_has_of_it() {
+    let mut bench = Bench::new(true);
+    let folder = "xdstp://x/envoy.config.cluster.v3.Cluster/f";
+    let [glob, a, b, deeper, beside] = ["*", "a", "b", "a/b", "c?k=v"].map(|id| format!("{folder}/{id}"));
+    bench.hold(&[(CDS, &a, "1"), (CDS, &deeper, "1"), (CDS, &beside, "1"), (CDS, "old", "1")], true);
+    bench.ask(CDS, &[&glob], &[]);
+    assert_eq!(bench.said(), [format!("C +{a}")]);
+    bench.hold(&[(CDS, &a, "2"), (CDS, &b, "1"), (CDS, "old", "2")], true);
+    assert_eq!(bench.said(), [format!("C +{a} +{b}")]);
+    bench.hold(&[(CDS, &b, "1")], true);
+    assert_eq!(bench.said(), [format!("C -{a}")]);
+    bench.reconnect();
+    bench.held.insert((bench.table.resolve(CDS), Name::of_peer(&a)), "1".into());
+    bench.state(CDS, &[&glob]);
+    assert_eq!(bench.said(), [format!("C -{a}")], "it is told what is gone, and not again what it holds");
+    bench.ask(CDS, &[&glob], &[]);
+    assert_eq!(bench.said(), [format!("C +{b}")], "asked for again is told again");
+    bench.ask(CDS, &[&b], &[&glob]);
+    bench.hold(&[(CDS, &a, "1"), (CDS, &b, "2")], true);
+    assert_eq!(bench.said(), [format!("C +{b}")], "it was left, but for what is asked for by itself");
+}
+
+#[test]
+fn coll_15_a_collection_of_nothing_is_told_by_its_own_name_where_nobody_else_is_asked() {
+    let folder = "xdstp://x/envoy.config.cluster.v3.Cluster/f";
+    let [glob, a] = ["*", "a"].map(|id| format!("{folder}/{id}"));
+    let mut bench = Bench::new(true);
+    bench.hold(&[], true);
+    bench.ask(CDS, &[&glob], &[]);
+    assert_eq!(bench.said(), [format!("C -{glob}")]);
+    bench.hold(&[(CDS, &a, "1")], true);
+    assert_eq!(bench.said(), [format!("C +{a}")]);
+    let mut bench = Bench::new(false);
+    bench.hold(&[], true);
+    bench.ask(CDS, &[&glob], &[]);
+    assert_eq!(bench.said(), [""; 0]);
 }
 
 #[test]

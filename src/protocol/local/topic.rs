@@ -1,7 +1,7 @@
 //! One type on one stream: what is wanted, what was told, and how far a look for differences has got.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound::{Excluded, Unbounded};
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +9,14 @@ use super::REST;
 use super::snapshot::Set;
 use crate::proto::discovery::{DeltaDiscoveryRequest, Resource};
 use crate::protocol::moment::Moment;
-use crate::xds::{Name, WILDCARD, Xdstp};
+use crate::xds::{Name, WILDCARD};
 
 #[derive(Debug)]
 pub(super) struct Topic {
     star: bool,
     names: BTreeSet<Name>,
+    /// Those of them that stand for a whole collection.
+    globs: BTreeSet<Name>,
     told: BTreeMap<Name, Told>,
     set: Arc<Set>,
     /// Names that may have to be told.
@@ -61,6 +63,7 @@ impl Topic {
         Self {
             star: false,
             names: BTreeSet::new(),
+            globs: BTreeSet::new(),
             told: BTreeMap::new(),
             set,
             due: BTreeSet::new(),
@@ -83,12 +86,14 @@ impl Topic {
         for name in &request.resource_names_unsubscribe {
             if name == WILDCARD {
                 (self.star, self.whole) = (false, false);
-                self.told.retain(|name, _| self.names.contains(name));
+                self.forget_unwanted();
                 continue;
             }
             let name = Name::of_peer(name);
             self.names.remove(&name);
-            if !self.star {
+            if self.globs.remove(&name) {
+                self.forget_unwanted();
+            } else if !self.wants(&name) {
                 self.told.remove(&name);
             }
         }
@@ -104,9 +109,35 @@ impl Topic {
             self.want_all(first);
         }
         if first {
-            let (star, names) = (self.star, &self.names);
-            self.told.retain(|name, _| star || names.contains(name));
+            self.forget_unwanted();
         }
+    }
+
+    fn wants(&self, name: &Name) -> bool {
+        self.star || self.names.contains(name) || self.collection(name).is_some()
+    }
+
+    /// The collection that a name is in and that is wanted.
+    fn collection(&self, name: &Name) -> Option<&Name> {
+        if self.globs.is_empty() {
+            return None; // and there is nothing to look for
+        }
+        self.globs.get(&name.collection()?)
+    }
+
+    fn members<'a>(&'a self, glob: &'a Name) -> impl Iterator<Item = &'a Name> {
+        let from = self.set.items().range::<str, _>((Included(glob.folder()), Unbounded)).map(|(name, _)| name);
+        let near = from.take_while(|name| name.as_str().starts_with(glob.folder()));
+        near.filter(|name| name.collection().as_ref() == Some(glob))
+    }
+
+    fn has_members(&self, name: &Name) -> bool {
+        self.globs.contains(name) && self.members(name).next().is_some()
+    }
+
+    fn forget_unwanted(&mut self) {
+        let told = std::mem::take(&mut self.told);
+        self.told = told.into_iter().filter(|(name, _)| self.wants(name)).collect();
     }
 
     /// What is asked for again is told again, but for what the client states to have (DELTA-13).
@@ -118,10 +149,17 @@ impl Topic {
     }
 
     fn want(&mut self, name: Name, first: bool) {
-        if !first {
-            self.told.remove(&name);
+        let mut due: Vec<_> = vec![name.clone()];
+        if name.is_glob() {
+            due.extend(self.members(&name).cloned());
+            // What was stated to be in it and is not has to be found as well.
+            self.sweep = first.then_some(None).or(self.sweep.take());
+            self.globs.insert(name.clone());
         }
-        self.due.insert(name.clone());
+        if !first {
+            due.iter().for_each(|name| drop(self.told.remove(name)));
+        }
+        self.due.extend(due);
         self.names.insert(name);
     }
 
@@ -131,8 +169,8 @@ impl Topic {
         }
         match set.changed_since(&self.set) {
             Some(changed) => {
-                let (star, names) = (self.star, &self.names);
-                self.due.extend(changed.iter().filter(|name| star || names.contains(*name)).cloned());
+                let due: Vec<_> = changed.iter().filter(|name| self.wants(name)).cloned().collect();
+                self.due.extend(due);
             }
             None => self.sweep = Some(None),
         }
@@ -173,11 +211,14 @@ impl Topic {
                 self.miss(name);
                 continue;
             };
-            let wanted = self.names.contains(&name) || (self.star && item.wrapper.name == name.as_str());
+            let collection = self.collection(&name).cloned();
+            let in_a_set = self.star || collection.is_some();
+            let wanted = self.names.contains(&name) || (in_a_set && item.wrapper.name == name.as_str());
             if wanted && self.told.get(&name).and_then(Told::version) != Some(&item.version) {
                 let ttl = item.wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
                 let again = ttl.map(|ttl| now + (ttl / 2).max(BEAT));
                 self.beats.extend(again.map(|at| (at, name.clone())));
+                collection.iter().for_each(|glob| drop(self.told.remove(glob))); // it is not empty any more
                 self.told.insert(name, Told::Version { version: item.version.clone(), again });
                 if sent.insert(item.wrapper.name.clone()) {
                     bytes += item.wrapper.resource.as_ref().map_or(0, |body| body.value.len());
@@ -197,7 +238,7 @@ impl Topic {
         let mut removed = Vec::new();
         while removed.len() < NAMES_AT_ONCE {
             let Some(name) = self.missing.pop_first() else { break };
-            if self.set.get(&name).is_some() || !(self.star || self.names.contains(&name)) {
+            if self.set.get(&name).is_some() || !self.wants(&name) || self.has_members(&name) {
                 continue;
             }
             removed.push(name.to_string());
@@ -219,10 +260,7 @@ impl Topic {
             Some(Told::Absent) => false,
             None => self.names.contains(&name),
         };
-        // The members of a collection are not looked for here, so that of none nobody can say that it is empty.
-        let glob =
-            || Xdstp::is_new_style(name.as_str()) && Xdstp::parse(name.as_str()).is_ok_and(|name| name.is_glob());
-        if news && !glob() {
+        if news {
             self.missing.insert(name);
         }
     }
@@ -237,7 +275,7 @@ impl Topic {
         let Some(after) = self.sweep.take() else { return BTreeSet::new() };
         let from = (after.as_ref().map_or(Unbounded, Excluded), Unbounded);
         let mut names: BTreeSet<Name> = self.names.range::<Name, _>(from).take(NAMES_AT_ONCE).cloned().collect();
-        if self.star {
+        if self.star || !self.globs.is_empty() {
             names.extend(self.set.items().range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
             names.extend(self.told.range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
         }

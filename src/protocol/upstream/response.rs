@@ -260,7 +260,7 @@ impl Topic {
             Wanted::Name(glob) => name.collection().as_ref() == Some(glob),
         };
         let flawed = self.unnamed_refused || self.refused.iter().any(within);
-        let part = match (flawed, rules.whole_at_once) {
+        let part = match (flawed, rules.whole_at_once && of == Wanted::Star) {
             (true, _) => Part::Flawed,
             (false, true) => Part::Last,
             (false, false) => Part::More,
