@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// How many rules there are of each kind, numbered from one.
-const RULES: [(&str, u32); 9] = [
+const RULES: [(&str, u32); 15] = [
     ("TRN", 24),
     ("WIRE", 14),
     ("TYPE", 10),
@@ -15,7 +15,13 @@ const RULES: [(&str, u32); 9] = [
     ("UP", 49),
     ("XLAT", 38),
     ("ORD", 19),
+    ("NAME", 30),
+    ("BOOT", 26),
+    ("FB", 33),
+    ("COLL", 25),
     ("KEY", 20),
+    ("LRS", 21),
+    ("CSDS", 10),
 ];
 
 /// Those that are often got wrong.
@@ -27,7 +33,9 @@ const TRAPS: &str = "
     DELTA-39 DELTA-45
     UP-7 UP-8 UP-9 UP-12 UP-21 UP-24 UP-32 UP-36
     XLAT-3 XLAT-10 XLAT-11 XLAT-12 XLAT-13 XLAT-16 XLAT-19 XLAT-20 XLAT-36 XLAT-37
-    ORD-4 ORD-7 ORD-9 ORD-10 KEY-2 KEY-4 KEY-9 KEY-11";
+    ORD-4 ORD-7 ORD-9 ORD-10
+    NAME-6 NAME-12 NAME-16 NAME-24 BOOT-2 BOOT-6 BOOT-10 FB-3 FB-12 FB-13 FB-14 FB-21 FB-26 COLL-3 COLL-5 COLL-15 COLL-20
+    KEY-2 KEY-4 KEY-9 KEY-11 LRS-10 LRS-14 CSDS-8";
 
 const STATES: [&str; 4] = ["done", "partly", "not yet", "not applicable"];
 

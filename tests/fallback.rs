@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use support::{CDS, EDS, wrapper};
-use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse};
+use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, ResourceError, ResourceName, Status};
 use weir::proto::{Request, Response};
 use weir::protocol::ladder::{Rule, Standing};
 use weir::protocol::limits::Limits;
@@ -425,4 +425,38 @@ fn fb_20_what_others_have_found_counts_until_a_view_has_tried_for_itself() {
     bench.sources.on_hearsay(|_| true);
     bench.settle();
     assert_eq!(bench.standing(), Standing::Trying(0), "it is being tried, and that will say more");
+}
+
+#[test]
+fn fb_4_and_fb_5_trouble_with_a_name_is_known_of_it_and_no_reason_to_go_on() {
+    let mut bench = served(Rule::Uncached);
+    bench.want(EDS, "trouble", true);
+    let Response::Delta(mut response) = delta(EDS, &[], &[]) else { unreachable!() };
+    let resource_name = Some(ResourceName { name: "trouble".into(), ..Default::default() });
+    let error_detail = Some(Status { code: 14, ..Default::default() });
+    response.resource_errors = vec![ResourceError { resource_name, error_detail }];
+    bench.say(0, Response::Delta(response));
+    assert_eq!(bench.held(EDS, Class::Named, "trouble"), "unknown");
+    bench.end(0, false);
+    assert_eq!(bench.standing(), Standing::Held(0));
+}
+
+#[test]
+fn fb_27_a_view_that_needs_one_authority_alone_is_down_with_its_servers() {
+    let mut two = plan(2, Variant::Delta, Rule::Uncached);
+    two.top.servers = vec![0];
+    two.authorities.insert("x".into(), AuthorityPlan { servers: vec![1], rule: Rule::Uncached });
+    let new = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e";
+    let mut bench = Bench::new(two);
+    assert!(!bench.sources.is_down());
+    bench.want(EDS, new, true);
+    bench.end(1, false);
+    assert!(bench.sources.is_down());
+    bench.want(EDS, "old", true);
+    assert!(!bench.sources.is_down(), "the other may answer");
+    bench.end(0, false);
+    assert!(bench.sources.is_down());
+    bench.open(0);
+    bench.say(0, delta(EDS, &[("old", "1")], &[]));
+    assert!(!bench.sources.is_down());
 }

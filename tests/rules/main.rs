@@ -4,6 +4,7 @@ mod collections;
 mod delta;
 mod errors;
 mod life;
+mod lists;
 mod names;
 mod order;
 mod sotw;

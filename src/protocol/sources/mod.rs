@@ -249,9 +249,15 @@ impl Sources {
         sooner(ladders, streams.min())
     }
 
-    /// Whether none of the servers for `*` and old-style names can be reached.
+    /// Whether none of the servers for `*` and old-style names can be reached, or none of any that are needed.
     pub fn is_down(&self) -> bool {
-        self.ladders.get(&Authority::Top).is_some_and(|ladder| ladder.standing() == Standing::Down)
+        let top = self.ladders.get(&Authority::Top).map_or(Standing::Idle, Ladder::standing);
+        let mut awake = self.ladders.values().map(Ladder::standing).filter(|standing| *standing != Standing::Idle);
+        top == Standing::Down
+            || top == Standing::Idle
+                && awake
+                    .next()
+                    .is_some_and(|first| first == Standing::Down && awake.all(|standing| standing == Standing::Down))
     }
 
     /// Whether the server that serves `*` and old-style names gives the same name twice (UP-17).
