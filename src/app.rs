@@ -32,10 +32,13 @@ pub struct App {
 
 impl App {
     pub async fn bind(config: Config) -> anyhow::Result<Self> {
-        let mut sources = Sources { parser: Parser { table: Arc::new(config.views.table.clone()) }, files: Vec::new() };
-        let connectors: Vec<_> = config.upstream.servers.into_iter().map(|source| sources.connector(source)).collect();
-        let views = Arc::new(views(config.views, config.hub, connectors.iter().map(Connector::shared).collect()));
-        let takers = connectors.iter().map(Connector::ads).collect();
+        let descriptors = config.transcoder.clone();
+        let parser = Parser { table: Arc::new(config.views.table.clone()), transcoder: config.transcoder };
+        let mut openers = Openers { parser, files: Vec::new() };
+        let sources: Vec<_> = config.upstream.servers.into_iter().map(|source| openers.of(source)).collect();
+        let streams = sources.iter().map(|source| source.streams.clone()).collect();
+        let views = Arc::new(views(config.views, config.hub, streams));
+        let takers = sources.into_iter().map(|source| source.loads).collect();
         let loads = Arc::new(Loads::new(config.loads, views.clone(), Arc::new(LoadsConnector::new(takers))));
         let mut listeners = Vec::new();
         for address in config.listen {
@@ -47,11 +50,12 @@ impl App {
         };
         let (switch, drain) = Drain::new(config.drain);
         let name = config.downstream.control_plane.clone();
-        let rest = config.rest.map(|options| Arc::new(Rest::new(options, Arc::new(Transcoder::envoy), &name)));
+        let descriptors = Arc::new(move || descriptors.clone().unwrap_or_else(Transcoder::envoy));
+        let rest = config.rest.map(|options| Arc::new(Rest::new(options, descriptors, &name)));
         let downstream = Downstream::new(views.clone(), loads.clone(), config.downstream, drain.clone());
         let downstream = downstream.with_rest(rest.clone());
         let views_idle = config.views_idle;
-        Ok(Self { listeners, admin, downstream, views, loads, files: sources.files, views_idle, switch, drain, rest })
+        Ok(Self { listeners, admin, downstream, views, loads, files: openers.files, views_idle, switch, drain, rest })
     }
 
     /// Where clients connect, with the ports that port 0 became.
@@ -103,46 +107,33 @@ fn views(options: ViewsOptions, hub: Option<ViewsOptions>, mut connectors: Vec<S
     Views::new(options, connectors).around(hub)
 }
 
-/// Whoever opens streams to a source.
-enum Connector {
-    Ads(AdsConnector),
-    Files(FilesConnector),
-}
-
-impl Connector {
-    fn shared(&self) -> SharedConnector {
-        match self {
-            Self::Ads(connector) => Arc::new(connector.clone()),
-            Self::Files(connector) => Arc::new(connector.clone()),
-        }
-    }
-
-    /// The one that takes load reports.
-    fn ads(&self) -> Option<AdsConnector> {
-        match self {
-            Self::Ads(connector) => Some(connector.clone()),
-            Self::Files(_) => None,
-        }
-    }
+/// Whoever opens streams to a source, and to where its loads go, if it takes any.
+struct Opener {
+    streams: SharedConnector,
+    loads: Option<AdsConnector>,
 }
 
 /// Files are read once, whoever is served out of them.
-struct Sources {
+struct Openers {
     parser: Parser,
     files: Vec<FilesSource>,
 }
 
-impl Sources {
-    fn connector(&mut self, source: SourcePlan) -> Connector {
+impl Openers {
+    fn of(&mut self, source: SourcePlan) -> Opener {
         match source {
-            SourcePlan::Ads(server) => Connector::Ads(AdsConnector::new(server)),
+            SourcePlan::Ads(server) => {
+                let connector = AdsConnector::new(*server);
+                Opener { streams: Arc::new(connector.clone()), loads: Some(connector) }
+            }
             SourcePlan::Files(FilesServer { options, alone }) => {
                 let known = self.files.iter().position(|files| *files.options() == options);
                 let at = known.unwrap_or_else(|| {
                     self.files.push(FilesSource::start(options, self.parser.clone()));
                     self.files.len() - 1
                 });
-                Connector::Files(FilesConnector::new(self.files[at].clone(), alone, self.parser.table.clone()))
+                let connector = FilesConnector::new(self.files[at].clone(), alone, self.parser.table.clone());
+                Opener { streams: Arc::new(connector), loads: None }
             }
         }
     }

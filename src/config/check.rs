@@ -35,6 +35,7 @@ impl Checker<'_> {
         let message_bytes = number(&raw.limits.message_bytes, MESSAGE_BYTES);
         let file_bytes = number(&raw.limits.file_bytes, FILE_BYTES) as u64;
         let upstream = self.upstream(&raw.upstream, SourceLimits { message_bytes, file_bytes });
+        let transcoder = self.transcoder(&raw.upstream.value.descriptors);
         let rule = self.key_rule(&raw.views);
         let limits = self.limits(raw);
         let table = self.types(raw);
@@ -76,6 +77,7 @@ impl Checker<'_> {
             listen,
             admin: admin.flatten(),
             upstream,
+            transcoder,
             views,
             hub,
             views_idle,

@@ -17,10 +17,12 @@ pub(crate) use upstream::{name_in, plain_server, server_uri};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::downstream::{self, DrainTimes, RestOptions};
 use crate::relay::{LoadsMode, ViewsOptions};
+use crate::transcode::Transcoder;
 use crate::upstream::Plan;
 
 /// Everything that a relay needs to start.
@@ -29,6 +31,8 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     pub admin: Option<SocketAddr>,
     pub upstream: Plan,
+    /// With an operator's descriptors; None is the one with those that are embedded, which nobody may need.
+    pub transcoder: Option<Arc<Transcoder>>,
     pub views: ViewsOptions,
     /// For what all views share, if they share anything.
     pub hub: Option<ViewsOptions>,
@@ -138,6 +142,17 @@ mod tests {
         assert_eq!(federation.authorities["config.example"].servers, [0, 1]);
         let endpoints = &federation.authorities["endpoints.example"];
         assert_eq!((endpoints.servers.as_slice(), endpoints.rule), ([2, 0].as_slice(), Rule::Reachability));
+    }
+
+    #[test]
+    fn the_example_of_files_is_what_it_says() {
+        let text = include_str!("../../config/files.yaml");
+        let config = Config::parse(Path::new("config/files.yaml"), text).unwrap();
+        assert_eq!(config.upstream.servers[0].name(), "files config/demo/resources");
+        assert!(config.transcoder.is_none(), "the embedded descriptors are for whoever needs them");
+        let text = text.replace("descriptors: []", "descriptors: [no.pb, files.yaml]");
+        let message = Config::parse(Path::new("config/files.yaml"), &text).unwrap_err().to_string();
+        assert!(message.contains("upstream.descriptors[0]: cannot read config/no.pb"), "{message}");
     }
 
     #[test]

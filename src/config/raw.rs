@@ -51,6 +51,8 @@ pub(super) struct Upstream {
     #[serde(default)]
     pub shared_authorities: Vec<Text>,
     #[serde(default)]
+    pub descriptors: Vec<Text>,
+    #[serde(default)]
     pub fallback: Fallback,
 }
 

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::Uri;
 use rustls::pki_types::ServerName;
 use serde_saphyr::Spanned;
@@ -15,6 +17,7 @@ use super::raw::{self, OnMissing, Text};
 use crate::protocol::ladder::{Patience, Rule};
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{ServerRules, Silence};
+use crate::transcode::Transcoder;
 use crate::upstream::{AdsServer, FilesOptions, FilesServer, Lists, OwnCertificate, Plan, SourcePlan, TlsFiles};
 
 /// A server that is spoken to without TLS and of which nothing else is said.
@@ -105,6 +108,27 @@ impl Checker<'_> {
         names.iter().map(|name| name.value.clone()).collect()
     }
 
+    /// Of types that are not built in, for what is read as JSON, YAML or text.
+    pub fn transcoder(&mut self, files: &[Text]) -> Option<Arc<Transcoder>> {
+        let mut sets = Vec::new();
+        for (at, file) in files.iter().enumerate() {
+            let path = self.beside(file);
+            let read = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()));
+            // Each for itself first, so that it is told which of them is no good.
+            let read = read.map(Bytes::from).and_then(|set| {
+                let alone = Transcoder::with_descriptor_sets(std::slice::from_ref(&set));
+                alone.map(|_| set).map_err(|error| error.to_string())
+            });
+            match read {
+                Ok(set) => sets.push(set),
+                Err(reason) => self.fault(file, &format!("upstream.descriptors[{at}]"), &reason),
+            }
+        }
+        let last = files.last()?;
+        let together = Transcoder::with_descriptor_sets(&sets);
+        together.map_err(|error| self.fault(last, "upstream.descriptors", &error.to_string())).ok()
+    }
+
     fn bootstrap(&mut self, file: &Text, message_bytes: usize) -> Option<Lists> {
         let path = self.beside(file);
         match std::fs::read_to_string(&path) {
@@ -188,7 +212,7 @@ impl Checker<'_> {
 
     fn source(&mut self, raw: &raw::Server, at: &str, limits: SourceLimits) -> Option<SourcePlan> {
         match (&raw.uri, &raw.files) {
-            (Some(uri), None) => self.server(raw, uri, at, limits.message_bytes).map(SourcePlan::Ads),
+            (Some(uri), None) => self.server(raw, uri, at, limits.message_bytes).map(Box::new).map(SourcePlan::Ads),
             (None, Some(files)) => {
                 if raw.has_ways_of_a_server() {
                     self.fault(

@@ -25,7 +25,7 @@ pub struct Plan {
 /// Whoever has resources. Two that are equal are one (BOOT-9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourcePlan {
-    Ads(AdsServer),
+    Ads(Box<AdsServer>),
     Files(FilesServer),
 }
 

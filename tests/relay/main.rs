@@ -8,6 +8,7 @@ mod content;
 mod differential;
 mod driver;
 mod failover;
+mod files;
 mod flock;
 mod ladder;
 mod load_plane;
@@ -42,6 +43,7 @@ use weir::protocol::session::Variant;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 
 struct Relay {

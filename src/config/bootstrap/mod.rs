@@ -67,7 +67,12 @@ impl JsonReader<'_> {
     }
 
     fn servers(&mut self, servers: &[Object], message_bytes: usize) -> Vec<SourcePlan> {
-        servers.iter().filter_map(|server| self.server(server, message_bytes)).map(SourcePlan::Ads).collect()
+        servers
+            .iter()
+            .filter_map(|server| self.server(server, message_bytes))
+            .map(Box::new)
+            .map(SourcePlan::Ads)
+            .collect()
     }
 
     fn server(&mut self, server: &Object, message_bytes: usize) -> Option<AdsServer> {

@@ -14,7 +14,7 @@ fn server(fields: &str) -> AdsServer {
     let SourcePlan::Ads(server) = plan(&format!(r#"{{"xds_servers": [{{{fields}}}]}}"#)).servers.remove(0) else {
         panic!()
     };
-    server
+    *server
 }
 
 fn faults(text: &str) -> Vec<String> {

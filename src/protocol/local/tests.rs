@@ -388,8 +388,12 @@ proptest! {
                 Act::Return => {
                     bench.reconnect();
                     let names: Vec<_> = names.iter().copied().collect();
-                    names.first().map(|_| bench.state(RDS, &names));
-                    star.then(|| bench.state(CDS, &["*"]));
+                    if !names.is_empty() {
+                        bench.state(RDS, &names);
+                    }
+                    if star {
+                        bench.state(CDS, &["*"]);
+                    }
                 }
                 Act::Say(most) => (0..most).for_each(|_| drop(bench.say())),
                 Act::Leave(_) | Act::Star(_) => {}

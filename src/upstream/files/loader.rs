@@ -154,7 +154,7 @@ impl Loader {
         if file.bytes.replace(hash) == Some(hash) {
             return Reading::Same;
         }
-        match self.parser.read(path, bytes) {
+        match self.parser.read(path, &bytes) {
             Ok(entries) => {
                 (file.new, file.fault) = (Some(entries.into()), None);
                 Reading::Changed

@@ -4,11 +4,10 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use prost::Message;
-
 use super::Fault;
-use crate::proto::discovery::{self, DiscoveryResponse};
 use crate::protocol::local::Item;
+use crate::transcode::Transcoder;
+use crate::transcode::document::{DocumentError, FileResource, Format, read_resources};
 use crate::xds::{Name, Type, TypeTable, own_name};
 
 /// A resource of a file.
@@ -20,30 +19,55 @@ pub(super) struct Entry {
     pub line: Option<u64>,
 }
 
+/// What is needed to make sense of files.
 #[derive(Debug, Clone)]
 pub struct Parser {
     pub table: Arc<TypeTable>,
+    /// None is the one with the embedded descriptors, which are unpacked when the first file is read.
+    pub transcoder: Option<Arc<Transcoder>>,
 }
 
 impl Parser {
     /// Whether a file's name says that it is one of resources.
     pub(super) fn takes(path: &Path) -> bool {
-        path.extension().is_some_and(|extension| extension == "pb")
+        Format::of_path(path).is_some()
     }
 
-    pub(super) fn read(&self, path: &Path, bytes: Vec<u8>) -> Result<Vec<Entry>, Fault> {
-        let response = DiscoveryResponse::decode(&*bytes).map_err(|error| Fault::of(path, &error.to_string()))?;
-        let (mut entries, mut seen) = (Vec::new(), HashSet::new());
-        for any in response.resources {
-            let kind = self.table.resolve(&any.type_url);
-            let name = own_name(&kind, &any.value).ok_or_else(|| Fault::of(path, "a resource without a name"))?;
-            if !seen.insert((kind.clone(), name.clone())) {
-                return Err(Fault::of(path, &format!("{} {name} is in it twice", kind.name())));
+    pub(super) fn read(&self, path: &Path, bytes: &[u8]) -> Result<Vec<Entry>, Fault> {
+        if bytes.is_empty() {
+            return Err(Fault::of(path, "it is empty; a file without resources says so"));
+        }
+        let Some(format) = Format::of_path(path) else { return Err(Fault::of(path, "its format is not known")) };
+        let transcoder = self.transcoder.clone().unwrap_or_else(Transcoder::envoy);
+        let resources = read_resources(&transcoder, format, bytes).map_err(|error| fault(path, error))?;
+        let (mut entries, mut seen) = (Vec::with_capacity(resources.len()), HashSet::new());
+        for resource in resources {
+            let line = resource.line;
+            let refuse = |reason: String| Fault { line, ..Fault::of(path, &reason) };
+            let entry = self.entry(resource).map_err(refuse)?;
+            if !seen.insert((entry.kind.clone(), entry.name.clone())) {
+                return Err(refuse(format!("{} {} is in this file twice", entry.kind.name(), entry.name)));
             }
-            let wrapper = discovery::Resource { resource: Some(any), ..Default::default() };
-            let item = Item::new(&kind, &name, wrapper);
-            entries.push(Entry { kind, name, item, line: None });
+            entries.push(entry);
         }
         Ok(entries)
     }
+
+    /// The wrapper's name wins over the body's (TYPE-10).
+    fn entry(&self, resource: FileResource) -> Result<Entry, String> {
+        let (kind, line) = (self.table.resolve(&resource.type_url), resource.line);
+        let beside = resource.name.as_deref().filter(|name| !name.is_empty()).map(Name::of_peer);
+        let name = beside.or_else(|| own_name(&kind, &resource.body));
+        let name = name.ok_or_else(|| match kind.info().name_field {
+            Some(_) => format!("a {} without a name", kind.name()),
+            None => format!("a {} has its name in a wrapper around it, and this one has none", kind.name()),
+        })?;
+        let item = Item::new(&kind, &name, resource.into_wrapper());
+        Ok(Entry { kind, name, item, line })
+    }
+}
+
+fn fault(path: &Path, error: DocumentError) -> Fault {
+    let line = error.faults.first().and_then(|fault| fault.line);
+    Fault { line, ..Fault::of(path, &error.to_string()) }
 }

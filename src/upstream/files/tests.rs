@@ -1,1 +1,497 @@
+//! The loader alone, look by look, and the watcher over real folders.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::xds::{Name, TypeTable};
+
+const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
+/// Longer than anything takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A folder that goes when the test does.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("weir-files-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn write(&self, name: &str, clusters: &[&str]) {
+        fs::write(self.at(name), clusters_of(clusters)).unwrap();
+    }
+
+    /// As it should be done: whole at once.
+    fn put(&self, name: &str, clusters: &[&str]) {
+        self.write(".new", clusters);
+        fs::rename(self.at(".new"), self.at(name)).unwrap();
+    }
+
+    fn options(&self) -> FilesOptions {
+        options(vec![self.0.clone()])
+    }
+
+    fn loader(&self) -> Loader {
+        loader(self.options())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn clusters_of(names: &[&str]) -> String {
+    let resource = |name: &&str| format!("{{\"@type\": \"type.googleapis.com/{CLUSTER}\", \"name\": \"{name}\"}}");
+    let resources: Vec<_> = names.iter().map(resource).collect();
+    format!("{{\"resources\": [\n{}\n]}}", resources.join(",\n"))
+}
+
+fn options(paths: Vec<PathBuf>) -> FilesOptions {
+    FilesOptions { paths, files: 100_000, file_bytes: 10_000 }
+}
+
+fn parser() -> Parser {
+    Parser { table: Arc::new(TypeTable::new()), transcoder: None }
+}
+
+fn loader(options: FilesOptions) -> Loader {
+    Loader::new(Arc::new(options), parser(), Watcher::new(mpsc::channel(1).0))
+}
+
+/// The names of all clusters, in one line, with a question mark where some may be missing.
+fn clusters(state: &State) -> String {
+    match state {
+        State::Loading => "loading".into(),
+        State::Missing(_) => "missing".into(),
+        State::Ready(snapshot) => {
+            let set = snapshot.set(&TypeTable::new().resolve(CLUSTER));
+            let names: Vec<_> = set.items().keys().map(Name::to_string).collect();
+            format!("{}{}", names.join(","), if snapshot.is_complete() { "" } else { "?" })
+        }
+    }
+}
+
+/// One look, and what is wrong after it: each file with its line.
+fn look(loader: &mut Loader) -> (String, Vec<String>) {
+    let look = loader.look();
+    let fault = |fault: &Fault| {
+        let name = fault.file.file_name().unwrap().to_string_lossy();
+        format!("{name}:{}", fault.line.map_or(String::new(), |line| line.to_string()))
+    };
+    (clusters(&look.loaded.state), look.loaded.report.faults.iter().map(fault).collect())
+}
+
+fn reasons(loader: &mut Loader) -> String {
+    loader.look().loaded.report.faults.iter().map(|fault| format!("{fault}\n")).collect()
+}
+
+#[test]
+fn fs_1_every_format_is_read_and_other_files_are_let_be() {
+    let folder = Folder::new();
+    let any = format!("type.googleapis.com/{CLUSTER}");
+    fs::write(folder.at("a.yaml"), format!("resources:\n- '@type': {any}\n  name: a\n")).unwrap();
+    fs::write(folder.at("b.yml"), format!("'@type': {any}\nname: b\n")).unwrap();
+    fs::write(folder.at("c.json"), clusters_of(&["c"])).unwrap();
+    let text = format!("resources {{ [{any}] {{ name: \"d\" }} }}\n");
+    fs::write(folder.at("d.pb_text"), &text).unwrap();
+    fs::write(folder.at("e.textproto"), text.replace("\"d\"", "\"e\"")).unwrap();
+    let body = crate::proto::Any { type_url: any, value: bytes::Bytes::from_static(b"\x0a\x01f") };
+    let response = crate::proto::discovery::DiscoveryResponse { resources: vec![body], ..Default::default() };
+    fs::write(folder.at("f.pb"), prost::Message::encode_to_vec(&response)).unwrap();
+    for other in ["README.md", ".hidden.yaml", "c.json~", "resources"] {
+        fs::write(folder.at(other), "no resources").unwrap();
+    }
+    fs::create_dir(folder.at(".git")).unwrap();
+    folder.write(".git/x.json", &["x"]);
+    fs::create_dir_all(folder.at("deep/er")).unwrap();
+    folder.write("deep/er/g.json", &["g"]);
+    assert_eq!(look(&mut folder.loader()), ("a,b,c,d,e,f,g".into(), vec![]));
+}
+
+#[test]
+fn fs_3_a_bad_file_counts_as_it_was_and_is_told_with_line_and_reason() {
+    let folder = Folder::new();
+    folder.put("a.json", &["a"]);
+    folder.put("b.json", &["b"]);
+    let mut loader = folder.loader();
+    assert_eq!(look(&mut loader).0, "a,b");
+    fs::write(folder.at("a.json"), clusters_of(&["c"]).replace("\"name\"", "\"nane\"")).unwrap();
+    folder.put("b.json", &["d"]);
+    assert_eq!(look(&mut loader), ("a,d".into(), vec!["a.json:2".into()]));
+    assert!(reasons(&mut loader).contains("nane"), "{}", reasons(&mut loader));
+    fs::write(folder.at("a.json"), &clusters_of(&["a", "c"])[..60]).unwrap();
+    assert_eq!(look(&mut loader).0, "a,d", "half of it is written");
+    fs::write(folder.at("a.json"), clusters_of(&["a", "c"])).unwrap();
+    assert_eq!(look(&mut loader), ("a,c,d".into(), vec![]));
+    fs::write(folder.at("a.json"), "").unwrap();
+    assert_eq!(look(&mut loader).0, "a,c,d", "an empty file is one that was cut off");
+    fs::remove_file(folder.at("a.json")).unwrap();
+    assert_eq!(look(&mut loader), ("d".into(), vec![]), "a file that is gone is no bad one");
+}
+
+#[test]
+fn what_cannot_be_looked_at_counts_as_it_was() {
+    let folder = Folder::new();
+    folder.put("ring.json", &["a"]);
+    folder.put("nowhere.json", &["b"]);
+    folder.put("huge.json", &["c"]);
+    folder.put("pipe.json", &["d"]);
+    let mut loader = folder.loader();
+    assert_eq!(look(&mut loader).0, "a,b,c,d");
+    for (name, target) in [("ring.json", "ring.json"), ("nowhere.json", "no such file")] {
+        fs::remove_file(folder.at(name)).unwrap();
+        symlink(folder.at(target), folder.at(name)).unwrap();
+    }
+    fs::write(folder.at("huge.json"), vec![b' '; 10_001]).unwrap();
+    fs::remove_file(folder.at("pipe.json")).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(folder.at("pipe.json")).status().unwrap().success());
+    let (held, faults) = look(&mut loader);
+    assert_eq!((held.as_str(), faults.len()), ("a,b,c,d", 4), "{faults:?}");
+    let reasons = reasons(&mut loader);
+    assert!(reasons.contains("huge.json: it is larger than 10000 bytes"), "{reasons}");
+    assert!(reasons.contains("pipe.json: it is no file"), "{reasons}");
+}
+
+#[test]
+fn more_files_than_there_may_be_are_an_error_and_not_read_in_part() {
+    let folder = Folder::new();
+    folder.put("a.json", &["a"]);
+    folder.put("b.json", &["b"]);
+    let mut loader = loader(FilesOptions { files: 2, ..folder.options() });
+    assert_eq!(look(&mut loader), ("a,b".into(), vec![]));
+    folder.put("c.json", &["c"]);
+    assert_eq!(look(&mut loader).0, "a,b");
+    assert!(reasons(&mut loader).contains("there are more than 2 files in it, which is the limit"));
+}
+
+#[test]
+fn a_name_in_two_files_is_an_error_that_names_both_and_neither_is_taken_over() {
+    let folder = Folder::new();
+    folder.put("a.json", &["a", "x"]);
+    folder.put("b.json", &["b"]);
+    let mut loader = folder.loader();
+    assert_eq!(look(&mut loader).0, "a,b,x");
+    // It is about to move, and is in the new place already.
+    folder.put("b.json", &["x", "c"]);
+    let both = vec!["a.json:3".to_owned(), "b.json:2".to_owned()];
+    assert_eq!(look(&mut loader), ("a,b,x".into(), both.clone()));
+    let told = reasons(&mut loader);
+    let named = |file: &str, other: &str| {
+        told.contains(&format!("{CLUSTER} x is in {}, too", folder.at(other).display())) && told.contains(file)
+    };
+    assert!(named("a.json", "b.json") && named("b.json", "a.json"), "{told}");
+    // Both change, and still have it.
+    folder.put("a.json", &["x", "new"]);
+    assert_eq!(look(&mut loader).0, "a,b,x");
+    folder.put("a.json", &["new"]);
+    assert_eq!(look(&mut loader), ("c,new,x".into(), vec![]), "the other file is taken over, too, as it is");
+    // What was taken back may bring back another such case.
+    folder.put("c.json", &["c"]);
+    folder.put("b.json", &["new"]);
+    let (held, faults) = look(&mut loader);
+    assert_eq!(held, "c,new,x");
+    assert_eq!(faults.len(), 3, "{faults:?}");
+    fs::remove_file(folder.at("a.json")).unwrap();
+    assert_eq!(look(&mut loader), ("c,new".into(), vec![]));
+    folder.put("c.json", &["c", "c"]);
+    assert_eq!(look(&mut loader), ("c,new".into(), vec!["c.json:3".into()]));
+}
+
+#[test]
+fn xlat_16_what_was_never_read_well_leaves_open_what_there_is_not() {
+    let folder = Folder::new();
+    folder.put("a.json", &["a"]);
+    fs::write(folder.at("b.json"), "{").unwrap();
+    let mut loader = folder.loader();
+    assert_eq!(look(&mut loader).0, "a?");
+    folder.put("b.json", &["b"]);
+    assert_eq!(look(&mut loader).0, "a,b");
+    fs::write(folder.at("c.json"), "{").unwrap();
+    assert_eq!(look(&mut loader).0, "a,b", "a file that was never there before takes nothing away");
+    let twice = Folder::new();
+    twice.put("a.json", &["a", "x"]);
+    twice.put("b.json", &["b", "x"]);
+    let mut loader = twice.loader();
+    assert_eq!(look(&mut loader).0, "?");
+    twice.put("b.json", &["b"]);
+    assert_eq!(look(&mut loader).0, "a,b,x");
+}
+
+#[test]
+fn a_path_that_is_not_there_puts_the_source_out_of_reach_until_all_were_there_once() {
+    let folder = Folder::new();
+    let mut loader = loader(options(vec![folder.at("one"), folder.at("two.json")]));
+    assert_eq!(look(&mut loader).0, "missing");
+    fs::create_dir(folder.at("one")).unwrap();
+    folder.put("one/a.json", &["a"]);
+    assert_eq!(look(&mut loader).0, "missing", "nobody knows what the other has");
+    folder.put("two.json", &["b"]);
+    assert_eq!(look(&mut loader).0, "a,b");
+    fs::rename(folder.at("two.json"), folder.at("other")).unwrap();
+    folder.put("one/a.json", &["c"]);
+    assert_eq!(look(&mut loader), ("b,c".into(), vec!["two.json:".into()]), "it counts as it was");
+    fs::rename(folder.at("one"), folder.at("gone")).unwrap();
+    assert_eq!(look(&mut loader).0, "missing");
+    fs::create_dir(folder.at("one")).unwrap();
+    assert_eq!(look(&mut loader).0, "b", "a folder that is there and empty is just that");
+}
+
+#[test]
+fn links_that_lead_round_in_circles_come_to_an_end() {
+    let folder = Folder::new();
+    fs::create_dir(folder.at("in")).unwrap();
+    folder.put("in/a.json", &["a"]);
+    symlink(folder.at(""), folder.at("in/out")).unwrap();
+    symlink(folder.at("in"), folder.at("again")).unwrap();
+    assert_eq!(look(&mut folder.loader()), ("a".into(), vec![]));
+}
+
+#[test]
+fn a_file_that_is_written_twice_within_a_moment_is_read_twice() {
+    let folder = Folder::new();
+    let mut loader = folder.loader();
+    // Of one size, and often within one tick of the file system's clock.
+    for number in 0..200 {
+        let name = format!("c{number:03}");
+        fs::write(folder.at("a.json"), clusters_of(&[&name])).unwrap();
+        assert_eq!(look(&mut loader).0, name);
+    }
+}
+
+#[test]
+fn fs_5_a_collection_has_its_name_beside_it_and_may_be_empty() {
+    let folder = Folder::new();
+    let kind = "envoy.config.endpoint.v3.LbEndpointCollection";
+    let text =
+        format!("name: xdstp://x/{kind}/%65?b=1&a=2\nversion: '7'\nresource:\n  '@type': type.googleapis.com/{kind}\n");
+    fs::write(folder.at("c.yaml"), text).unwrap();
+    fs::write(folder.at("nameless.yaml"), format!("'@type': type.googleapis.com/{kind}\n")).unwrap();
+    let mut loader = folder.loader();
+    let State::Ready(snapshot) = loader.look().loaded.state else { panic!("not there") };
+    let set = snapshot.set(&TypeTable::new().resolve(kind));
+    let names: Vec<_> = set.items().keys().map(Name::to_string).collect();
+    assert_eq!(names, [format!("xdstp://x/{kind}/e?a=2&b=1")]);
+    assert!(reasons(&mut loader).contains("nameless.yaml:1: "), "{}", reasons(&mut loader));
+}
+
+/// A source that is followed.
+struct Followed {
+    source: FilesSource,
+    loaded: latest::Receiver<Loaded>,
+}
+
+impl Followed {
+    fn new(options: FilesOptions) -> Self {
+        let source = FilesSource::start(options, parser());
+        Self { loaded: source.subscribe(), source }
+    }
+
+    async fn shows(&mut self, wanted: &str) {
+        let shows = self.loaded.wait_for(|loaded| clusters(&loaded.state) == wanted);
+        let shown = tokio::time::timeout(PATIENCE, shows).await.map(|_| ());
+        assert!(shown.is_ok(), "{wanted} is not shown but {}", clusters(&self.loaded.borrow().state));
+    }
+}
+
+#[tokio::test]
+async fn fs_2_files_are_followed_however_they_change() {
+    let folder = Folder::new();
+    folder.put("a.json", &["a"]);
+    let mut followed = Followed::new(folder.options());
+    followed.shows("a").await;
+    folder.put("b.json", &["b"]);
+    followed.shows("a,b").await;
+    folder.put("a.json", &["c"]);
+    followed.shows("b,c").await;
+    folder.write("b.json", &["d"]);
+    followed.shows("c,d").await;
+    fs::rename(folder.at("b.json"), folder.at("b.off")).unwrap();
+    followed.shows("c").await;
+    fs::create_dir_all(folder.at("deep/er")).unwrap();
+    folder.write("deep/er/x.json", &["x"]);
+    followed.shows("c,x").await;
+    folder.write("deep/er/x.json", &["y"]);
+    followed.shows("c,y").await;
+    fs::remove_dir_all(folder.at("deep")).unwrap();
+    followed.shows("c").await;
+    fs::create_dir(folder.at("deep")).unwrap();
+    folder.write("deep/z.json", &["z"]);
+    followed.shows("c,z").await;
+    folder.write("deep/z.json", &["zz"]);
+    followed.shows("c,zz").await;
+    fs::remove_file(folder.at("a.json")).unwrap();
+    followed.shows("zz").await;
+    assert!(followed.source.report().seconds.is_some());
+}
+
+#[tokio::test]
+async fn fs_2_the_links_of_a_mounted_configmap_are_followed() {
+    let folder = Folder::new();
+    let mount = |number: u32, clusters: &[&str]| {
+        let real = format!("..2026_{number}");
+        fs::create_dir(folder.at(&real)).unwrap();
+        folder.write(&format!("{real}/a.json"), clusters);
+        symlink(&real, folder.at("..data_tmp")).unwrap();
+        fs::rename(folder.at("..data_tmp"), folder.at("..data")).unwrap();
+    };
+    mount(1, &["a", "b"]);
+    symlink("..data/a.json", folder.at("a.json")).unwrap();
+    let mut whole = Followed::new(folder.options());
+    let mut single = Followed::new(options(vec![folder.at("a.json")]));
+    for (number, name) in [(2, "c"), (3, "d"), (4, "e")] {
+        mount(number, &[name]);
+        fs::remove_dir_all(folder.at(&format!("..2026_{}", number - 1))).unwrap();
+        whole.shows(name).await;
+        single.shows(name).await;
+    }
+    // The link stays, and the file behind it changes, which is in no folder that was named.
+    let elsewhere = Folder::new();
+    elsewhere.put("f.json", &["f"]);
+    symlink(elsewhere.at("f.json"), folder.at("f.json")).unwrap();
+    whole.shows("e,f").await;
+    elsewhere.write("f.json", &["g"]);
+    whole.shows("e,g").await;
+}
+
+#[tokio::test]
+async fn fs_2_a_folder_that_comes_goes_and_comes_again_is_followed() {
+    let folder = Folder::new();
+    let mut followed = Followed::new(options(vec![folder.at("not/yet")]));
+    followed.shows("missing").await;
+    fs::create_dir_all(folder.at("not/yet")).unwrap();
+    folder.write("not/yet/a.json", &["a"]);
+    followed.shows("a").await;
+    fs::remove_dir_all(folder.at("not")).unwrap();
+    followed.shows("missing").await;
+    assert!(followed.source.report().reason.unwrap().ends_with("not/yet: it does not exist"));
+    fs::create_dir_all(folder.at("next")).unwrap();
+    folder.write("next/b.json", &["b"]);
+    symlink(folder.at(""), folder.at("not")).unwrap();
+    symlink(folder.at("next"), folder.at("yet")).unwrap();
+    followed.shows("b").await;
+    fs::remove_file(folder.at("yet")).unwrap();
+    fs::create_dir_all(folder.at("third")).unwrap();
+    folder.write("third/c.json", &["c"]);
+    symlink(folder.at("third"), folder.at("yet")).unwrap();
+    followed.shows("c").await;
+}
+
+#[tokio::test]
+async fn fs_2_a_thousand_changes_are_few_looks() {
+    let folder = Folder::new();
+    let mut followed = Followed::new(folder.options());
+    followed.shows("").await;
+    let mut seen = followed.loaded.clone();
+    let count = tokio::spawn(async move {
+        let mut looks = 0;
+        while !clusters(&seen.borrow_and_update().state).ends_with("end") {
+            seen.changed().await.unwrap();
+            looks += 1;
+        }
+        looks
+    });
+    let names: Vec<_> = (0..500).map(|number| format!("c{number:03}")).collect();
+    let write = {
+        let (path, names) = (folder.0.clone(), names.clone());
+        move || {
+            let folder = std::mem::ManuallyDrop::new(Folder(path));
+            for round in ["a", "b"] {
+                for name in &names {
+                    folder.put(&format!("{name}.json"), &[&format!("{name}{round}")]);
+                }
+            }
+            folder.put("end.json", &["end"]);
+        }
+    };
+    tokio::task::spawn_blocking(write).await.unwrap();
+    let all: BTreeSet<_> = names.iter().map(|name| format!("{name}b")).chain(["end".to_owned()]).collect();
+    followed.shows(&all.into_iter().collect::<Vec<_>>().join(",")).await;
+    let looks = tokio::time::timeout(PATIENCE, count).await.unwrap().unwrap();
+    assert!(looks < 100, "{looks} looks");
+}
+
+/// `cargo test --release --lib -- --ignored --nocapture figures_of_loading`: how long the first look takes, beside what it takes
+/// to read the same bytes from the disk, and to make sense of them in the plainest way.
+#[test]
+#[ignore = "it measures, and proves nothing"]
+fn figures_of_loading() {
+    use prost::Message;
+
+    let body = |number: u32| {
+        let json = serde_json::json!({
+            "@type": format!("type.googleapis.com/{CLUSTER}"), "name": format!("cluster-{number:06}"), "type": "EDS",
+            "connectTimeout": "0.250s", "lbPolicy": "ROUND_ROBIN", "edsClusterConfig": {"edsConfig": {"ads": {}}},
+            "circuitBreakers": {"thresholds": [{"maxConnections": 1024, "maxRequests": 4096}]},
+            "metadata": {"filterMetadata": {"example": {"team": "payments", "tier": "one", "number": number}}},
+        });
+        (json.clone(), transcoded(&json))
+    };
+    for (files, each) in [(100, 1_000), (10_000, 10)] {
+        let (json, binary) = (Folder::new(), Folder::new());
+        for file in 0..files {
+            let bodies: Vec<_> = (0..each).map(|number| body(file * each + number)).collect();
+            let list: Vec<_> = bodies.iter().map(|(json, _)| json).collect();
+            fs::write(json.at(&format!("{file}.json")), serde_json::to_vec(&list).unwrap()).unwrap();
+            let any = |value: &bytes::Bytes| crate::proto::Any {
+                type_url: format!("type.googleapis.com/{CLUSTER}"),
+                value: value.clone(),
+            };
+            let resources = bodies.iter().map(|(_, bytes)| any(bytes)).collect();
+            let response = crate::proto::discovery::DiscoveryResponse { resources, ..Default::default() };
+            fs::write(binary.at(&format!("{file}.pb")), response.encode_to_vec()).unwrap();
+        }
+        for (name, folder) in [("json", &json), ("pb", &binary)] {
+            let all = || fs::read_dir(&folder.0).unwrap().map(|entry| fs::read(entry.unwrap().path()).unwrap());
+            let start = Instant::now();
+            let bytes: usize = all().map(|bytes| bytes.len()).sum();
+            let reading = start.elapsed();
+            let start = Instant::now();
+            let count: usize = all()
+                .map(|bytes| match name {
+                    "json" => serde_json::from_slice::<Vec<serde_json::Value>>(&bytes).unwrap().len(),
+                    _ => crate::proto::discovery::DiscoveryResponse::decode(&*bytes).unwrap().resources.len(),
+                })
+                .sum();
+            let plainly = start.elapsed();
+            let mut loader = loader(FilesOptions { file_bytes: 64 << 20, ..folder.options() });
+            let start = Instant::now();
+            let State::Ready(snapshot) = loader.look().loaded.state else { panic!("not there") };
+            let loading = start.elapsed();
+            assert_eq!(snapshot.resources(), count);
+            std::thread::sleep(Duration::from_secs(4)); // until time stamps can be trusted
+            loader.look();
+            let start = Instant::now();
+            loader.look();
+            let nothing = start.elapsed();
+            fs::copy(folder.at(&format!("0.{name}")), folder.at(".new")).unwrap();
+            fs::rename(folder.at(".new"), folder.at(&format!("0.{name}"))).unwrap();
+            let start = Instant::now();
+            loader.look();
+            let one = start.elapsed();
+            println!(
+                "{count} resources in {files} .{name} files of {bytes} bytes: read {reading:?}, parsed plainly {plainly:?}, \
+                 loaded {loading:?}; looked at again {nothing:?}, with one file new {one:?}"
+            );
+        }
+    }
+}
+
+fn transcoded(json: &serde_json::Value) -> bytes::Bytes {
+    use crate::transcode::{Strictness, Transcoder};
+    let mut json = json.clone();
+    json.as_object_mut().unwrap().remove("@type");
+    Transcoder::envoy().from_json(CLUSTER, &json, Strictness::Strict).unwrap()
+}

@@ -114,8 +114,8 @@ impl Walk {
                     Ok(metadata) if metadata.is_dir() => left.push(path),
                     Ok(_) if !takes(&path) => {}
                     Ok(metadata) => {
-                        if link && let Ok(target) = fs::canonicalize(&path) {
-                            watch.entry(&target);
+                        if link {
+                            watch_way_to(&path, watch);
                         }
                         self.file(&path, &metadata);
                     }
@@ -146,11 +146,19 @@ impl Walk {
 
 /// A path appears where the first part of it that is missing does, and becomes another where a link on its way does.
 fn watch_way_to(path: &Path, watch: &mut dyn Watch) {
-    for part in path.ancestors() {
-        let found = fs::symlink_metadata(part);
-        let counts = part == path || found.as_ref().map_or(true, |metadata| metadata.is_symlink());
-        if counts && part.parent().is_some_and(Path::is_dir) {
-            watch.entry(part);
-        }
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        let parts: Vec<_> = path.ancestors().collect();
+        let is_plain = |part: &&&Path| fs::symlink_metadata(part).is_ok_and(|metadata| !metadata.is_symlink());
+        let stop = parts.iter().rev().find(|part| !is_plain(part)).map_or(path.as_path(), |part| part);
+        let Some(folder) = stop.parent().filter(|folder| folder.is_dir()) else { return };
+        watch.entry(stop);
+        let Ok(target) = fs::read_link(stop) else { return };
+        let rest = path.strip_prefix(stop).unwrap_or(Path::new(""));
+        let target = folder.join(target);
+        path = if rest.as_os_str().is_empty() { target } else { target.join(rest) };
     }
 }
+
+/// More of them in one path are a ring, to the system as well.
+const LINKS: usize = 40;

@@ -1,0 +1,426 @@
+//! Files in the place of a control plane, or beside one, seen by clients over real connections.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::client::{PATIENCE, node};
+use super::load_plane::{LoadClient, LoadPlane};
+use super::*;
+use weir::proto::loads::LoadStatsRequest;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
+
+/// A folder of files that goes when the test does.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("weir-relay-files-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// Moves a file of resources of a type into its place.
+    fn put(&self, file: &str, url: &str, names: &[&str]) {
+        let field = if url == EDS { "clusterName" } else { "name" };
+        let resource = |name: &&str| format!("{{\"@type\": \"{url}\", \"{field}\": \"{name}\"}}");
+        let resources: Vec<_> = names.iter().map(resource).collect();
+        self.put_text(file, &format!("[{}]", resources.join(",\n")));
+    }
+
+    fn put_text(&self, file: &str, text: &str) {
+        fs::write(self.0.join(".new"), text).unwrap();
+        fs::rename(self.0.join(".new"), self.0.join(file)).unwrap();
+    }
+
+    fn remove(&self, file: &str) {
+        fs::remove_file(self.0.join(file)).unwrap();
+    }
+
+    fn path(&self) -> String {
+        self.0.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A relay in which no waiting makes anything known: no set settles, and no silence is long enough.
+async fn relay_of(upstream: &str) -> Relay {
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
+         views: {{key: [cluster]}}\n"
+    );
+    let mut config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+    let limits = &mut config.views.limits;
+    (limits.settle_fresh, limits.settle_stated, limits.settle_cap, limits.resource_timer) = (HOUR, HOUR, HOUR, HOUR);
+    run(App::bind(config).await.unwrap(), std::future::pending())
+}
+
+async fn relay_over(folder: &Folder) -> Relay {
+    relay_of(&format!("{{files: '{}'}}", folder.path())).await
+}
+
+async fn report_with(relay: &Relay, path: &str, wanted: &str) -> String {
+    let start = tokio::time::Instant::now();
+    loop {
+        let report = get(relay.admin, path).await;
+        if report.contains(wanted) {
+            return report;
+        }
+        assert!(start.elapsed() < PATIENCE, "no {wanted} in {report}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Everything said until the client has, or is told to be without, so many names; sorted.
+async fn hears(client: &mut Client, url: &str, most: usize) -> (Vec<String>, Vec<String>) {
+    let (mut set, mut removed) = (Vec::new(), Vec::new());
+    while set.len() + removed.len() < most {
+        let told = client.told().await;
+        client.ack(url, &[], &told);
+        set.extend(told.set);
+        removed.extend(told.removed);
+    }
+    set.sort();
+    removed.sort();
+    (set, removed)
+}
+
+#[tokio::test]
+async fn fs_4_a_first_client_has_the_whole_set_at_once_and_later_what_becomes_of_it() {
+    let folder = Folder::new();
+    folder.put("a.json", CDS, &["a", "b"]);
+    folder.put("e.json", EDS, &["x"]);
+    let relay = relay_over(&folder).await;
+    let mut sotw = Client::connect(relay.address, Variant::Sotw).await;
+    sotw.ask(CDS, &[], Some("web"));
+    let told = sotw.told().await;
+    assert_eq!(told.set, ["a", "b"]);
+    sotw.ack(CDS, &[], &told);
+    let mut delta = Client::connect(relay.address, Variant::Delta).await;
+    delta.ask(CDS, &["*"], Some("web"));
+    assert_eq!(delta.told().await.set, ["a", "b"]);
+    folder.put("a.json", CDS, &["a", "c"]);
+    assert_eq!(hears(&mut delta, CDS, 2).await, (vec!["c".into()], vec!["b".into()]));
+    loop {
+        let told = sotw.told().await;
+        sotw.ack(CDS, &[], &told);
+        if told.set == ["a", "c"] {
+            break;
+        }
+        assert_eq!(told.set, ["a", "b", "c"], "make before break");
+    }
+    folder.remove("a.json");
+    assert_eq!(hears(&mut delta, CDS, 2).await.1, ["a", "c"], "a deleted file is a real absence");
+    assert_eq!(sotw.told().await.set, [""; 0]);
+    let mut late = Client::connect(relay.address, Variant::Sotw).await;
+    late.ask(CDS, &[], Some("web"));
+    assert_eq!(late.told().await.set, [""; 0], "known to be empty");
+    let mut other = Client::connect(relay.address, Variant::Sotw).await;
+    other.ask(LDS, &[], Some("another view"));
+    assert_eq!(other.told().await.set, [""; 0], "a type of which there never was anything");
+}
+
+#[tokio::test]
+async fn xlat_15_a_name_that_is_in_no_file_is_absent_at_once_and_there_when_it_comes() {
+    let folder = Folder::new();
+    folder.put("e.json", EDS, &["x"]);
+    let relay = relay_over(&folder).await;
+    let mut delta = Client::connect(relay.address, Variant::Delta).await;
+    delta.ask(EDS, &["x", "y"], Some("web"));
+    assert_eq!(hears(&mut delta, EDS, 2).await, (vec!["x".into()], vec!["y".into()]));
+    let mut sotw = Client::connect(relay.address, Variant::Sotw).await;
+    sotw.ask(EDS, &["x", "y"], Some("web"));
+    let told = sotw.told().await;
+    assert_eq!(told.set, ["x"]);
+    sotw.ack(EDS, &["x", "y"], &told);
+    folder.put("f.json", EDS, &["y"]);
+    assert_eq!(delta.told().await.set, ["y"]);
+    assert!(sotw.told().await.set.contains(&"y".to_owned()));
+    folder.remove("e.json");
+    assert_eq!(delta.told().await.removed, ["x"]);
+}
+
+#[tokio::test]
+async fn a_folder_that_is_not_there_says_nothing_and_one_that_is_empty_says_so() {
+    let folder = Folder::new();
+    let relay = relay_of(&format!("{{files: '{}/later'}}", folder.path())).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(EDS, &["x"], Some("web"));
+    let report = report_with(&relay, "/sources", "\"missing\"").await;
+    assert!(report.contains("later: it does not exist"), "{report}");
+    report_with(&relay, "/upstreams", "\"standing\": \"down\"").await;
+    client.hears_nothing(Duration::from_millis(200)).await;
+    fs::create_dir(folder.0.join("later")).unwrap();
+    assert_eq!(client.told().await.removed, ["x"]);
+    fs::remove_dir(folder.0.join("later")).unwrap();
+    report_with(&relay, "/upstreams", "\"standing\": \"down\"").await;
+    fs::create_dir(folder.0.join("later")).unwrap();
+    folder.put("later/x.json", EDS, &["x"]);
+    assert_eq!(client.told().await.set, ["x"]);
+}
+
+#[tokio::test]
+async fn fs_3_a_bad_file_is_told_with_its_line_and_changes_nothing() {
+    let folder = Folder::new();
+    folder.put("a.json", CDS, &["a"]);
+    let relay = relay_over(&folder).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &["*"], Some("web"));
+    assert_eq!(client.told().await.set, ["a"]);
+    folder.put_text(
+        "a.json",
+        &format!("[{{\"@type\": \"{CDS}\", \"name\": \"a\"}},\n{{\"@type\": \"{CDS}\", \"nane\": 1}}]"),
+    );
+    let report = report_with(&relay, "/sources", "nane").await;
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let fault = &report[0]["faults"][0];
+    assert!(fault["file"].as_str().unwrap().ends_with("a.json") && fault["line"] == 2, "{report}");
+    client.hears_nothing(Duration::from_millis(100)).await;
+    folder.put("a.json", CDS, &["a", "b"]);
+    assert_eq!(client.told().await.set, ["b"]);
+    report_with(&relay, "/sources", "\"faults\": []").await;
+}
+
+#[tokio::test]
+async fn xlat_16_after_a_restart_with_a_bad_file_nobody_loses_what_may_be_in_it() {
+    let folder = Folder::new();
+    folder.put("a.json", CDS, &["a"]);
+    folder.put_text("b.json", "{");
+    let relay = relay_over(&folder).await;
+    let mut sotw = Client::connect(relay.address, Variant::Sotw).await;
+    sotw.ask(CDS, &[], Some("web"));
+    let mut delta = Client::connect(relay.address, Variant::Delta).await;
+    delta.ask(CDS, &["*"], Some("web"));
+    assert_eq!(delta.told().await.set, ["a"]);
+    let mut named = Client::connect(relay.address, Variant::Delta).await;
+    named.ask(CDS, &["a", "b", "c"], Some("web"));
+    assert_eq!(named.told().await.set, ["a"]);
+    sotw.hears_nothing(Duration::from_millis(200)).await;
+    named.hears_nothing(Duration::from_millis(100)).await;
+    folder.put("b.json", CDS, &["b"]);
+    assert_eq!(sotw.told().await.set, ["a", "b"]);
+    assert_eq!(hears(&mut named, CDS, 2).await, (vec!["b".into()], vec!["c".into()]));
+}
+
+#[tokio::test]
+async fn xlat_2_after_a_restart_the_versions_are_the_same() {
+    let folder = Folder::new();
+    folder.put("a.json", CDS, &["a", "b"]);
+    let mut versions = Vec::new();
+    for _ in 0..2 {
+        let relay = relay_over(&folder).await;
+        let mut client = Client::connect(relay.address, Variant::Sotw).await;
+        client.ask(CDS, &[], Some("web"));
+        versions.push(client.told().await.version);
+    }
+    assert_eq!(versions[0], versions[1]);
+}
+
+/// Answers questions for endpoints whose name begins with this, until it is killed.
+async fn serve(mut plane: Plane, prefix: &'static str, stop: tokio::sync::oneshot::Receiver<()>) {
+    let mut streams = tokio::task::JoinSet::new();
+    tokio::pin!(stop);
+    loop {
+        let mut stream = tokio::select! {
+            stream = plane.streams.recv() => stream.unwrap(),
+            _ = &mut stop => break,
+        };
+        streams.spawn(async move {
+            while let Some(Request::Delta(request)) = stream.requests.recv().await {
+                let asked = request.resource_names_subscribe.iter().filter(|name| name.starts_with(prefix));
+                let wrapper = |name: &String| {
+                    let resource = Some(Any { type_url: EDS.into(), ..cluster(name, "1") });
+                    Resource { name: name.clone(), version: "1".into(), resource, ..Default::default() }
+                };
+                let resources: Vec<_> = asked.map(wrapper).collect();
+                if !resources.is_empty() {
+                    let (type_url, nonce) = (EDS.into(), "1".into());
+                    stream.respond(&Response::Delta(DeltaDiscoveryResponse {
+                        type_url,
+                        nonce,
+                        resources,
+                        ..Default::default()
+                    }));
+                }
+            }
+        });
+    }
+    plane.kill().await;
+}
+
+#[tokio::test]
+async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the_rest() {
+    let folder = Folder::new();
+    folder.put("e.json", EDS, &["s1", "file"]);
+    folder.put("c.json", CDS, &["a"]);
+    let plane = Plane::start(&BOTH).await;
+    let address = plane.address;
+    let relay = relay_of(&format!("{{servers: [{{uri: 'http://{address}'}}, {{files: '{}'}}]}}", folder.path())).await;
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let serving = tokio::spawn(serve(plane, "s", stopped));
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(EDS, &["s1", "s2"], Some("web"));
+    assert_eq!(hears(&mut client, EDS, 2).await.0, ["s1", "s2"]);
+    drop(stop);
+    serving.await.unwrap();
+    report_with(&relay, "/upstreams", "\"standing\": \"held\"").await;
+    // Something new is wanted, so that the files' turn comes.
+    client.ask(EDS, &["file", "nowhere"], None);
+    let mut told = Vec::new();
+    while !told.contains(&"file".to_owned()) {
+        let next = client.told().await;
+        assert_eq!(next.removed, [""; 0]);
+        told.extend(next.set);
+    }
+    let described = format!("\"server\": \"files {}\"", folder.path());
+    report_with(&relay, "/upstreams", &described).await;
+    // A name that goes from the files, and names that never were in them: nothing is known of those.
+    folder.put("e.json", EDS, &["other"]);
+    report_with(&relay, "/sources", "\"resources\": 2").await;
+    let mut late = Client::connect(relay.address, Variant::Delta).await;
+    late.ask(EDS, &["s2", "file", "other", "nowhere"], Some("web"));
+    assert_eq!(hears(&mut late, EDS, 3).await, (vec!["file".into(), "other".into(), "s2".into()], vec![]));
+    late.hears_nothing(Duration::from_millis(200)).await;
+    // Of everything there is what the files have; whether it is all of it nobody knows.
+    let mut all = Client::connect(relay.address, Variant::Delta).await;
+    all.ask(CDS, &["*"], Some("web"));
+    assert_eq!(all.told().await.set, ["a"]);
+    let mut whole = Client::connect(relay.address, Variant::Sotw).await;
+    whole.ask(CDS, &[], Some("web"));
+    whole.hears_nothing(Duration::from_millis(200)).await;
+
+    let (_stop, stopped) = tokio::sync::oneshot::channel();
+    let _back = tokio::spawn(serve(Plane::start_at(address, &BOTH).await, "s", stopped));
+    report_with(&relay, "/upstreams", &format!("\"standing\": \"active\",\n        \"server\": \"http://{address}\""))
+        .await;
+    client.ask(EDS, &["s3"], None);
+    loop {
+        let told = client.told().await;
+        assert_eq!(told.removed, [""; 0]);
+        if told.set.contains(&"s3".to_owned()) {
+            break; // what both have comes again, in the words of the one that serves
+        }
+    }
+}
+
+#[tokio::test]
+async fn files_that_are_not_there_leave_the_ladder_to_the_next() {
+    let folder = Folder::new();
+    let plane = Plane::start(&BOTH).await;
+    let address = plane.address;
+    let relay =
+        relay_of(&format!("{{servers: [{{files: '{}/none'}}, {{uri: 'http://{address}'}}]}}", folder.path())).await;
+    let (_stop, stopped) = tokio::sync::oneshot::channel();
+    let _serving = tokio::spawn(serve(plane, "s", stopped));
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(EDS, &["s1"], Some("web"));
+    assert_eq!(client.told().await.set, ["s1"]);
+}
+
+#[tokio::test]
+async fn xlat_38_files_may_be_those_of_one_authority_and_name_6_in_any_spelling() {
+    let folder = Folder::new();
+    folder.put("e.json", EDS, &[&format!("xdstp://x/{ENDPOINTS}/e?a=1&b=2"), &format!("xdstp://y/{ENDPOINTS}/e")]);
+    let plane = Plane::start(&BOTH).await;
+    let relay = relay_of(&format!(
+        "{{servers: [{{uri: 'http://{}'}}], authorities: {{x: {{servers: [{{files: '{}'}}]}}}}}}",
+        plane.address,
+        folder.path()
+    ))
+    .await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    let (here, none) = (format!("xdstp://x/{ENDPOINTS}/%65?b=2&a=1"), format!("xdstp://x/{ENDPOINTS}/none"));
+    client.ask(EDS, &[&here, &none, &format!("xdstp://y/{ENDPOINTS}/e"), "old"], Some("web"));
+    assert_eq!(hears(&mut client, EDS, 2).await, (vec![here], vec![none]));
+    client.hears_nothing(Duration::from_millis(100)).await;
+}
+
+#[tokio::test]
+async fn many_views_are_served_out_of_files_that_are_read_once() {
+    let folder = Folder::new();
+    folder.put("a.json", CDS, &["a"]);
+    let relay = relay_over(&folder).await;
+    let mut clients = Vec::new();
+    for view in 0..20 {
+        let mut client = Client::connect(relay.address, Variant::Sotw).await;
+        client.ask(CDS, &[], Some(&format!("view {view}")));
+        let told = client.told().await;
+        client.ack(CDS, &[], &told);
+        clients.push(client);
+    }
+    folder.put("b.json", CDS, &["b"]);
+    for client in &mut clients {
+        assert_eq!(client.told().await.set, ["a", "b"]);
+    }
+    let report: serde_json::Value = serde_json::from_str(&get(relay.admin, "/sources").await).unwrap();
+    assert_eq!(report.as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
+async fn lrs_11_clients_of_files_keep_their_stream_of_loads_and_are_asked_for_none() {
+    let folder = Folder::new();
+    folder.put("e.json", EDS, &["x"]);
+    let nobody = LoadPlane::start().await;
+    let address = nobody.kill().await;
+    let relay = relay_of(&format!("{{servers: [{{uri: 'http://{address}'}}, {{files: '{}'}}]}}", folder.path())).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(EDS, &["x"], Some("web"));
+    assert_eq!(client.told().await.set, ["x"]);
+    let mut loads = LoadClient::connect(relay.address).await;
+    let first = LoadStatsRequest { node: node("web"), ..Default::default() };
+    loads.report(&first).await;
+    assert!(tokio::time::timeout(Duration::from_millis(300), loads.answer()).await.is_err(), "neither asked nor ended");
+    // One that goes is let go.
+    loads.reports = None;
+    assert_eq!(loads.ended().await.code(), Code::Ok);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_thousand_resources_are_loaded_while_others_are_served() {
+    let folder = Folder::new();
+    let others = Folder::new();
+    others.put("e.json", EDS, &[&format!("xdstp://x/{ENDPOINTS}/e")]);
+    for file in 0..100 {
+        let names: Vec<_> = (0..1_000).map(|number| format!("c{file}-{number}")).collect();
+        folder.put(&format!("{file}.json"), CDS, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    let upstream =
+        format!("{{files: '{}', authorities: {{x: {{servers: [{{files: '{}'}}]}}}}}}", folder.path(), others.path());
+    let relay = relay_of(&upstream).await;
+    let mut all = Client::connect(relay.address, Variant::Delta).await;
+    all.ask(CDS, &["*"], Some("web"));
+    // Another view hears of each change of its own files, while those of the first are read and told.
+    let mut other = Client::connect(relay.address, Variant::Delta).await;
+    let name = format!("xdstp://x/{ENDPOINTS}/e");
+    other.ask(EDS, &[&name], Some("other"));
+    assert_eq!(hears(&mut other, EDS, 1).await.0, [name.as_str()]);
+    other.ask(EDS, &[&name], None);
+    let mut longest = Duration::ZERO;
+    let told = async {
+        let mut count = 0;
+        while count < 100_000 {
+            count += all.told().await.set.len();
+        }
+    };
+    tokio::pin!(told);
+    loop {
+        let start = tokio::time::Instant::now();
+        tokio::select! {
+            () = &mut told => break,
+            said = other.told() => assert!(said.set.len() + said.removed.len() == 1),
+        }
+        longest = longest.max(start.elapsed());
+        other.ask(EDS, &[&name], None);
+    }
+    println!("others waited {longest:?} at most");
+    assert!(longest < Duration::from_secs(1), "others waited {longest:?}");
+}
