@@ -1,26 +1,38 @@
 //! The relay's program.
 
+use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use weir::app::App;
 use weir::cli::{get::Get, watch::Watch};
 use weir::config::Config;
+use weir::demo::{Demo, Places};
 
 /// Relays xDS from a control plane to a fleet.
+///
+/// Without a configuration it serves the example resources of config/demo.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Arguments {
     /// The configuration file; config/relay.yaml is one with every key explained.
     #[arg(long, global = true)]
     config: Option<PathBuf>,
-    /// What is logged: error, warn, info, debug or trace, also by module as in `info,weir::downstream=debug`.
-    #[arg(long, env = "WEIR_LOG", default_value = "info")]
-    log: String,
+    /// Where clients connect to the example resources; otherwise 127.0.0.1:18000.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    listen: Option<SocketAddr>,
+    /// The admin address beside the example resources; otherwise 127.0.0.1:19000.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    admin: Option<SocketAddr>,
+    /// What is logged: error, warn, info, debug or trace, also by module as in `info,weir::downstream=debug`. Otherwise it is
+    /// info, and warn beside the example resources, which say enough by themselves.
+    #[arg(long, env = "WEIR_LOG")]
+    log: Option<String>,
     #[command(subcommand)]
     task: Option<Task>,
 }
@@ -41,35 +53,44 @@ enum Task {
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(&arguments.log)).with_writer(std::io::stderr).init();
-    match arguments.task {
-        Some(Task::Get(get)) => get.run().await,
-        Some(Task::Watch(watch)) => watch.run().await,
-        task => with_config(arguments.config, task).await,
+    let usual = if arguments.config.is_some() { "info" } else { "warn" };
+    let log = arguments.log.as_deref().unwrap_or(usual);
+    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(log)).with_writer(std::io::stderr).init();
+    match (arguments.task, arguments.config) {
+        (Some(Task::Get(get)), _) => get.run().await,
+        (Some(Task::Watch(watch)), _) => watch.run().await,
+        (None, None) => ended(demo(Places { listen: arguments.listen, admin: arguments.admin }).await),
+        (Some(Task::Check | Task::Key { .. }), None) => {
+            eprintln!("weir: say where the configuration is: --config FILE");
+            eprintln!("config/relay.yaml is an example with every key explained.");
+            ExitCode::from(2)
+        }
+        (task, Some(path)) => with_config(&path, task).await,
     }
 }
 
-async fn with_config(path: Option<PathBuf>, task: Option<Task>) -> ExitCode {
-    let Some(path) = path else {
-        eprintln!("weir: say where the configuration is: weir --config FILE");
-        eprintln!("config/relay.yaml is an example with every key explained.");
-        return ExitCode::from(2);
-    };
-    let config = match Config::from_file(&path) {
+async fn with_config(path: &Path, task: Option<Task>) -> ExitCode {
+    let config = match Config::from_file(path) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("weir: {:#}", anyhow::Error::from(error));
             return ExitCode::from(2);
         }
     };
-    let done = match task {
+    ended(match task {
         Some(Task::Check) => {
             print!("{}", weir::cli::check::report(&config));
             Ok(())
         }
         Some(Task::Key { nodes }) => show_keys(&config, nodes),
-        _ => run(&path, config).await,
-    };
+        _ => match App::bind(config).await {
+            Ok(app) => run(app, "", Some(path)).await,
+            Err(error) => Err(error),
+        },
+    })
+}
+
+fn ended(done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -77,6 +98,16 @@ async fn with_config(path: Option<PathBuf>, task: Option<Task>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+async fn demo(places: Places) -> anyhow::Result<()> {
+    let demo = Demo::new(places)?;
+    let bound = App::bind(demo.config.clone()).await;
+    let app =
+        bound.map_err(|error| anyhow!("{error:#}; --listen and --admin give the example resources other addresses"))?;
+    let program = std::env::args().next().unwrap_or_else(|| "weir".into());
+    let greeting = app.addresses().first().map(|clients| demo.greeting(*clients, app.admin_address(), &program));
+    run(app, &greeting.unwrap_or_default(), None).await
 }
 
 fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
@@ -104,10 +135,10 @@ fn look_at(path: &Path) {
     }
 }
 
-async fn run(path: &Path, config: Config) -> anyhow::Result<()> {
+/// With its configuration, if there is a file of it.
+async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
-    let app = App::bind(config).await?;
+    let _ = std::io::stdout().lock().write_all(greeting.as_bytes()); // nobody may be reading
     for address in app.addresses() {
         tracing::info!(%address, "clients connect here");
     }
@@ -119,13 +150,16 @@ async fn run(path: &Path, config: Config) -> anyhow::Result<()> {
         tracing::info!("SIGTERM: nobody new is taken on, and clients are sent away once they were answered");
     };
     let looks = async {
+        let Some(path) = config else { return std::future::pending().await }; // it ends as any program does
+        let mut hang_up = signal(SignalKind::hangup())?;
         while hang_up.recv().await.is_some() {
             look_at(path);
         }
+        std::io::Result::Ok(())
     };
     tokio::select! {
         () = app.run_until(stop) => {}
-        () = looks => {}
+        done = looks => done?,
         _ = tokio::signal::ctrl_c() => tracing::info!("interrupted: stopping at once"),
     }
     Ok(())

@@ -476,10 +476,10 @@ fn figures_of_loading() {
             let start = Instant::now();
             loader.look();
             let nothing = start.elapsed();
-            let mut bytes = fs::read(folder.at(&format!("0.{name}"))).unwrap();
-            let at = bytes.windows(8).position(|bytes| bytes == b"payments").unwrap();
-            bytes[at] = b'P';
-            fs::write(folder.at(".new"), bytes).unwrap();
+            let mut changed = fs::read(folder.at(&format!("0.{name}"))).unwrap();
+            let at = changed.windows(8).position(|bytes| bytes == b"payments").unwrap();
+            changed[at] = b'P';
+            fs::write(folder.at(".new"), changed).unwrap();
             fs::rename(folder.at(".new"), folder.at(&format!("0.{name}"))).unwrap();
             let start = Instant::now();
             loader.look();

@@ -1,0 +1,244 @@
+//! What the program does when it is told nothing: it serves the example resources of `config/demo/`.
+//!
+//! In a checkout the files there are served as they stand. Elsewhere the copies within the program are written to a folder of
+//! their own, which goes with the program unless somebody has changed something in it.
+
+use std::fmt::Write;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::config::Config;
+
+/// Where to listen instead. The files are made to fit, so that they are copies then.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Places {
+    pub listen: Option<SocketAddr>,
+    pub admin: Option<SocketAddr>,
+}
+
+pub struct Demo {
+    pub config: Config,
+    folder: PathBuf,
+    copies: Option<Copies>,
+}
+
+impl Demo {
+    pub fn new(places: Places) -> anyhow::Result<Self> {
+        let elsewhere = places.listen.is_some() || places.admin.is_some();
+        let (folder, copies) = match checkout().filter(|_| !elsewhere) {
+            Some(folder) => (folder, None),
+            None => {
+                let copies = Copies::write(places).context("cannot write the example resources")?;
+                (copies.folder.clone(), Some(copies))
+            }
+        };
+        Ok(Self { config: Config::from_file(&folder.join(CONFIG))?, folder, copies })
+    }
+
+    /// What a newcomer should know, with the addresses that the program listens at, and how it was started.
+    pub fn greeting(&self, clients: SocketAddr, admin: Option<SocketAddr>, program: &str) -> String {
+        let folder = self.folder.display();
+        let copies = if self.copies.is_some() { ", which are copies for you to edit" } else { "" };
+        let server = match clients == DEFAULT {
+            true => String::new(),
+            false => format!(" --server http://{clients}"),
+        };
+        let mut out = format!("Weir serves the example resources in {folder}/resources{copies}.\n\n");
+        let _ = writeln!(out, "  clients  {clients}  (Envoy, gRPC, whatever speaks xDS)"); // a String takes everything
+        if let Some(admin) = admin {
+            let _ = writeln!(out, "  admin    http://{admin}/clients, and there are /upstreams, /sources, /healthz");
+        }
+        let _ = write!(
+            out,
+            "
+What there is:  {program} get listeners{server}
+Follow it:      {program} watch routes{server}
+With an Envoy:  envoy -c {folder}/envoy.yaml
+                curl -i localhost:10000/
+With gRPC:      GRPC_XDS_BOOTSTRAP={folder}/grpc_bootstrap.json, and xds:///weir-demo for the target
+
+Edit {folder}/resources/routes.yaml, and clients have it within a second.
+With a control plane of your own: {program} --config FILE, and config/relay.yaml explains every key.
+"
+        );
+        out
+    }
+}
+
+/// The folder of a checkout: the one that this is, or the one that cargo runs the program for.
+fn checkout() -> Option<PathBuf> {
+    let cargo = std::env::var_os("CARGO_MANIFEST_DIR").map(|folder| Path::new(&folder).join(FOLDER));
+    [Some(PathBuf::from(FOLDER)), cargo].into_iter().flatten().find(|folder| folder.join(CONFIG).is_file())
+}
+
+/// Files that are there as long as this is, or longer if they were changed.
+struct Copies {
+    folder: PathBuf,
+    files: Vec<(&'static str, String)>,
+}
+
+impl Copies {
+    fn write(places: Places) -> io::Result<Self> {
+        let listen = settled(places.listen.unwrap_or(DEFAULT))?;
+        let admin = settled(places.admin.unwrap_or(DEFAULT_ADMIN))?;
+        let files = FILES.iter().map(|(name, text)| (*name, moved(name, text, listen, admin))).collect();
+        let this = Self { folder: fresh_folder()?, files };
+        std::fs::create_dir(this.folder.join(RESOURCES))?;
+        for (name, text) in &this.files {
+            std::fs::write(this.folder.join(name), text)?;
+        }
+        Ok(this)
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        let count = |folder: PathBuf| std::fs::read_dir(folder).map_or(0, Iterator::count);
+        let entries = count(self.folder.clone()) + count(self.folder.join(RESOURCES));
+        let untouched = |(name, text): &(&str, String)| {
+            std::fs::read_to_string(self.folder.join(name)).is_ok_and(|now| now == *text)
+        };
+        if entries == self.files.len() + 1 && self.files.iter().all(untouched) {
+            let _ = std::fs::remove_dir_all(&self.folder); // what is left is small, and the system's to clean up
+        } else {
+            println!("Your changes are still in {}.", self.folder.display());
+        }
+    }
+}
+
+/// Nobody else's, and for nobody else.
+fn fresh_folder() -> io::Result<PathBuf> {
+    let base = std::env::temp_dir();
+    for number in 0.. {
+        let folder = base.join(format!("weir-demo-{}-{number}", std::process::id()));
+        match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST_FOLDERS => {}
+            created => return created.map(|()| folder),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// With a port instead of 0, since it goes into files.
+fn settled(address: SocketAddr) -> io::Result<SocketAddr> {
+    match address.port() {
+        0 => std::net::TcpListener::bind(address)?.local_addr(),
+        _ => Ok(address),
+    }
+}
+
+/// A file's text with other addresses in it.
+fn moved(name: &str, text: &str, listen: SocketAddr, admin: SocketAddr) -> String {
+    let mut text = text.to_owned();
+    // By way of words that are nowhere, lest the one address is taken for what the other was before.
+    for (default, word) in [(DEFAULT, "\u{1}"), (DEFAULT_ADMIN, "\u{2}")] {
+        text = text.replace(&default.to_string(), &format!("{word}a"));
+        let parts = format!("address: {}, port_value: {}", default.ip(), default.port());
+        text = text.replace(&parts, &format!("{word}b"));
+    }
+    for (address, word) in [(listen, "\u{1}"), (admin, "\u{2}")] {
+        let place = if name == CONFIG { address } else { SocketAddr::new(reachable(address.ip()), address.port()) };
+        text = text.replace(&format!("{word}a"), &place.to_string());
+        text = text.replace(&format!("{word}b"), &format!("address: \"{}\", port_value: {}", place.ip(), place.port()));
+    }
+    text
+}
+
+/// An address that clients on this machine can connect to.
+fn reachable(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    }
+}
+
+const FOLDER: &str = "config/demo";
+const CONFIG: &str = "relay.yaml";
+const RESOURCES: &str = "resources";
+const DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 18000);
+const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 19000);
+const MOST_FOLDERS: usize = 100;
+const FILES: &[(&str, &str)] = &[
+    (CONFIG, include_str!("../config/demo/relay.yaml")),
+    ("envoy.yaml", include_str!("../config/demo/envoy.yaml")),
+    ("grpc_bootstrap.json", include_str!("../config/demo/grpc_bootstrap.json")),
+    ("resources/listeners.yaml", include_str!("../config/demo/resources/listeners.yaml")),
+    ("resources/routes.yaml", include_str!("../config/demo/resources/routes.yaml")),
+    ("resources/clusters.yaml", include_str!("../config/demo/resources/clusters.yaml")),
+    ("resources/endpoints.yaml", include_str!("../config/demo/resources/endpoints.yaml")),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::transcode::document::{Format, read_resources};
+    use crate::transcode::{Transcoder, UnknownAny, type_name};
+
+    #[test]
+    fn every_file_of_the_folder_is_in_the_program() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(FOLDER);
+        let mut found = BTreeSet::new();
+        for (part, under) in [(folder.clone(), ""), (folder.join(RESOURCES), "resources/")] {
+            for entry in std::fs::read_dir(part).unwrap().map(Result::unwrap) {
+                if entry.file_type().unwrap().is_file() {
+                    found.insert(format!("{under}{}", entry.file_name().to_str().unwrap()));
+                }
+            }
+        }
+        assert_eq!(found, FILES.iter().map(|(name, _)| name.to_string()).collect());
+    }
+
+    #[test]
+    fn the_resources_are_what_an_envoy_and_a_grpc_client_need() {
+        let transcoder = Transcoder::envoy();
+        let mut names = BTreeMap::new();
+        for (file, text) in FILES.iter().filter(|(name, _)| name.starts_with(RESOURCES)) {
+            let resources = read_resources(&transcoder, Format::Yaml, text.as_bytes());
+            for resource in resources.unwrap_or_else(|error| panic!("{file}: {error}")) {
+                let (_, kind) = resource.type_url.rsplit_once('.').unwrap();
+                let json =
+                    transcoder.to_json(type_name(&resource.type_url), &resource.body, UnknownAny::Refuse).unwrap();
+                let name = json["name"].as_str().or(json["clusterName"].as_str()).unwrap().to_owned();
+                names.entry(kind.to_owned()).or_insert_with(BTreeSet::new).insert(name);
+            }
+        }
+        let of = |kind: &str| names[kind].iter().map(String::as_str).collect::<Vec<_>>();
+        assert_eq!(of("Listener"), ["weir-demo", "web"]);
+        assert_eq!(of("RouteConfiguration"), of("Listener"));
+        assert_eq!(of("Cluster"), ["blue", "green", "weir-demo"]);
+        assert_eq!(of("ClusterLoadAssignment"), of("Cluster"));
+    }
+
+    #[test]
+    fn copies_have_the_addresses_that_are_listened_at_and_go_unless_they_were_changed() {
+        let places = Places {
+            listen: Some("127.0.0.1:19000".parse().unwrap()),
+            admin: Some("0.0.0.0:18000".parse().unwrap()), // each where the other was
+        };
+        let demo = Demo::new(places).unwrap();
+        assert_eq!((demo.config.listen[0], demo.config.admin), (places.listen.unwrap(), places.admin));
+        let read = |name: &str| std::fs::read_to_string(demo.folder.join(name)).unwrap();
+        assert!(read("resources/endpoints.yaml").contains("address: \"127.0.0.1\", port_value: 18000"));
+        assert!(read("envoy.yaml").contains("port_value: 19000") && !read("envoy.yaml").contains("18000"));
+        assert!(read("grpc_bootstrap.json").contains("\"127.0.0.1:19000\""));
+        let greeting = demo.greeting(places.listen.unwrap(), places.admin, "weir");
+        assert!(greeting.contains("weir get listeners --server http://127.0.0.1:19000"), "{greeting}");
+        let folder = demo.folder.clone();
+        drop(demo);
+        assert!(!folder.exists());
+
+        let demo = Demo::new(places).unwrap();
+        let folder = demo.folder.clone();
+        std::fs::write(folder.join("resources/more.yaml"), "resources: []").unwrap();
+        drop(demo);
+        assert!(folder.exists());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
