@@ -1,6 +1,6 @@
 """Real clients get their configuration through the relay and route traffic: Envoys over ADS and over per-type streams, by delta
 and state of the world, and a gRPC client. Not one request may fail through changes of any type, a burst that nobody ordered,
-configuration that is refused, and the loss of the control plane, whether or not there is a second one."""
+configuration that is refused, and the loss of the control plane, whether or not there is a second one. And what a newcomer meets."""
 
 import argparse
 import sys
@@ -11,6 +11,7 @@ import changes
 import every_type
 import failover
 import federation
+import first_minute
 import grpc_by_xds
 import leds
 import loads
@@ -23,6 +24,7 @@ SOURCES = [Source(aggregated, delta) for aggregated in [True, False] for delta i
 
 def scenarios():
     """Names, and what to call with the options."""
+    yield "first minute", first_minute.run, ()
     for source in SOURCES:
         for upstream in ["delta", "sotw"]:
             for scenario in [changes, every_type, refusals]:

@@ -1,0 +1,195 @@
+//! The program as it is built and told nothing: what a newcomer meets.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// A folder that is nobody else's, gone at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn weir(folder: &Path, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(line.split_whitespace()).current_dir(folder).env_remove("CARGO_MANIFEST_DIR").env_remove("WEIR_LOG");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// The program, serving, until this is dropped.
+struct Relay {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+    greeting: String,
+}
+
+impl Relay {
+    fn start(folder: &Path, line: &str) -> Self {
+        let mut child = weir(folder, line).stderr(Stdio::inherit()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                let _ = sender.send(line); // the test may be over
+            }
+        });
+        let mut relay = Self { child, lines, greeting: String::new() };
+        while !relay.greeting.contains("With a control plane of your own") {
+            relay.greeting += &(relay.line() + "\n");
+        }
+        relay
+    }
+
+    fn line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("it says no more")
+    }
+
+    /// The first word behind another.
+    fn told(&self, before: &str) -> &str {
+        let (_, rest) = self.greeting.split_once(before).unwrap_or_else(|| panic!("no {before} in {}", self.greeting));
+        rest.split_whitespace().next().unwrap().trim_end_matches(',')
+    }
+
+    fn clients(&self) -> &str {
+        self.told("  clients  ")
+    }
+
+    /// What is asked for and comes, with the program's code.
+    fn get(&self, folder: &Path, line: &str) -> (i32, String) {
+        let server = format!("get {line} --server http://{}", self.clients());
+        let output = weir(folder, &server).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+    }
+
+    fn becomes(&self, folder: &Path, line: &str, wanted: &str) {
+        let start = Instant::now();
+        while !self.get(folder, line).1.contains(wanted) {
+            assert!(start.elapsed() < PATIENCE, "{line} does not become {wanted}");
+        }
+    }
+
+    fn stop(&mut self) -> i32 {
+        let status = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        assert!(status.success());
+        self.child.wait().unwrap().code().unwrap()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended by itself
+        let _ = self.child.wait();
+    }
+}
+
+fn edit(path: &Path, from: &str, to: &str) {
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(text.contains(from));
+    std::fs::write(path, text.replace(from, to)).unwrap();
+}
+
+#[test]
+fn without_a_checkout_copies_are_served_that_can_be_edited_and_stay_if_they_were() {
+    let folder = Folder::new("installed");
+    let mut relay = Relay::start(&folder.0, "--listen 127.0.0.1:0 --admin 127.0.0.1:0");
+    let copies = PathBuf::from(relay.told("the example resources in "));
+    let copies = copies.parent().unwrap();
+    assert!(copies.is_absolute() && relay.greeting.contains("copies for you to edit"), "{}", relay.greeting);
+    assert_eq!(relay.get(&folder.0, "cds -o names"), (0, "blue\ngreen\nweir-demo\n".into()));
+    assert_eq!(relay.get(&folder.0, "listeners none").0, 1);
+
+    // What the endpoints say is where the relay is.
+    let admin = relay.told("admin    http://").split('/').next().unwrap().to_owned();
+    let (_, endpoints) = relay.get(&folder.0, "eds blue -o json");
+    let port: u16 = admin.rsplit_once(':').unwrap().1.parse().unwrap();
+    assert!(endpoints.contains(&format!("\"portValue\": {port}")), "{endpoints}");
+    let mut connection = TcpStream::connect(&admin).unwrap();
+    connection.write_all(b"GET /healthz HTTP/1.1\r\nhost: weir\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+
+    edit(&copies.join("resources/routes.yaml"), "prefix_rewrite: /healthz", "prefix_rewrite: /clients");
+    relay.becomes(&folder.0, "routes web", "prefixRewrite: /clients");
+    assert_eq!(relay.stop(), 0);
+    assert_eq!(relay.line(), format!("Your changes are still in {}.", copies.display()));
+    std::fs::remove_dir_all(copies).unwrap();
+
+    let mut relay = Relay::start(&folder.0, "--listen 127.0.0.1:0 --admin 127.0.0.1:0");
+    let copies = PathBuf::from(relay.told("the example resources in "));
+    assert!(copies.exists());
+    assert_eq!(relay.stop(), 0);
+    assert!(!copies.parent().unwrap().exists(), "nobody has touched them");
+}
+
+#[test]
+fn in_a_checkout_its_own_files_are_served_and_followed() {
+    let folder = Folder::new("checkout");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/demo");
+    let demo = folder.0.join("config/demo");
+    std::fs::create_dir_all(demo.join("resources")).unwrap();
+    for part in ["", "resources"] {
+        for entry in std::fs::read_dir(source.join(part)).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_file() {
+                std::fs::copy(entry.path(), demo.join(part).join(entry.file_name())).unwrap();
+            }
+        }
+    }
+    edit(&demo.join("relay.yaml"), "127.0.0.1:18000", "127.0.0.1:0");
+    edit(&demo.join("relay.yaml"), "127.0.0.1:19000", "127.0.0.1:0");
+    let relay = Relay::start(&folder.0, "");
+    assert!(relay.greeting.contains("in config/demo/resources.\n"), "{}", relay.greeting);
+    assert!(relay.get(&folder.0, "routes web").1.contains("weight: 3"));
+    edit(&demo.join("resources/routes.yaml"), "weight: 3", "weight: 7");
+    relay.becomes(&folder.0, "routes web", "weight: 7");
+    drop(relay);
+
+    // As cargo runs it, from anywhere.
+    let elsewhere = Folder::new("elsewhere");
+    let mut command = weir(&elsewhere.0, "");
+    let mut child = command.env("CARGO_MANIFEST_DIR", &folder.0).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(first, format!("Weir serves the example resources in {}/resources.\n", demo.display()));
+}
+
+#[test]
+fn an_address_that_is_taken_is_told_and_nothing_is_left_behind() {
+    let folder = Folder::new("taken");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let output = weir(&folder.0, &format!("--listen {address} --admin 127.0.0.1:0")).env("TMPDIR", &folder.0).output();
+    let output = output.unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()));
+    assert!(told.contains(&format!("cannot listen on {address}")) && told.contains("--listen and --admin"), "{told}");
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
+}
+
+#[test]
+fn the_addresses_of_a_configuration_are_its_own() {
+    let folder = Folder::new("own");
+    let output = weir(&folder.0, "--config relay.yaml --listen 127.0.0.1:0").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot be used with"));
+}
+
+/// Longer than anything takes; a test that hangs fails instead.
+const PATIENCE: Duration = Duration::from_secs(20);
