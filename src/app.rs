@@ -13,8 +13,10 @@ use crate::config::Config;
 use crate::downstream::{Downstream, Drain, DrainSwitch, Rest};
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, ViewsOptions};
 use crate::telemetry;
-use crate::transcode::Transcoder;
-use crate::upstream::{AdsConnector, FilesConnector, FilesServer, FilesSource, LoadsConnector, Parser, SourcePlan};
+use crate::transcode::{Descriptors, Transcoder};
+use crate::upstream::{
+    AdsConnector, FilesConnector, FilesServer, FilesSource, LoadsConnector, Parser, RestConnector, SourcePlan,
+};
 
 /// A relay that is bound and not yet running.
 pub struct App {
@@ -32,9 +34,10 @@ pub struct App {
 
 impl App {
     pub async fn bind(config: Config) -> anyhow::Result<Self> {
-        let descriptors = config.transcoder.clone();
+        let own = config.transcoder.clone();
+        let descriptors: Descriptors = Arc::new(move || own.clone().unwrap_or_else(Transcoder::envoy));
         let parser = Parser { table: Arc::new(config.views.table.clone()), transcoder: config.transcoder };
-        let mut openers = Openers { parser, files: Vec::new() };
+        let mut openers = Openers { parser, descriptors: descriptors.clone(), files: Vec::new() };
         let sources: Vec<_> = config.upstream.servers.into_iter().map(|source| openers.of(source)).collect();
         let streams = sources.iter().map(|source| source.streams.clone()).collect();
         let views = Arc::new(views(config.views, config.hub, streams));
@@ -50,7 +53,6 @@ impl App {
         };
         let (switch, drain) = Drain::new(config.drain);
         let name = config.downstream.control_plane.clone();
-        let descriptors = Arc::new(move || descriptors.clone().unwrap_or_else(Transcoder::envoy));
         let rest = config.rest.map(|options| Arc::new(Rest::new(options, descriptors, &name)));
         let downstream = Downstream::new(views.clone(), loads.clone(), config.downstream, drain.clone());
         let downstream = downstream.with_rest(rest.clone());
@@ -116,6 +118,7 @@ struct Opener {
 /// Files are read once, whoever is served out of them.
 struct Openers {
     parser: Parser,
+    descriptors: Descriptors,
     files: Vec<FilesSource>,
 }
 
@@ -125,6 +128,10 @@ impl Openers {
             SourcePlan::Ads(server) => {
                 let connector = AdsConnector::new(*server);
                 Opener { streams: Arc::new(connector.clone()), loads: Some(connector) }
+            }
+            SourcePlan::Rest(server) => {
+                let table = self.parser.table.clone();
+                Opener { streams: Arc::new(RestConnector::new(server, self.descriptors.clone(), table)), loads: None }
             }
             SourcePlan::Files(FilesServer { options, alone }) => {
                 let known = self.files.iter().position(|files| *files.options() == options);

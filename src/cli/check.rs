@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::protocol::ladder::Rule;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::Silence;
-use crate::upstream::{AdsServer, FilesServer, Plan, SourcePlan};
+use crate::upstream::{AdsServer, FilesServer, Plan, RestServer, SourcePlan};
 
 /// The ladder of the top level, and of each authority.
 pub fn report(config: &Config) -> String {
@@ -29,6 +29,7 @@ fn ladder(out: &mut String, plan: &Plan, list: &[usize], rule: Rule) {
         let _ = writeln!(out, "  {}. {}", number + 1, server.name());
         let lines = match server {
             SourcePlan::Ads(server) => [credentials(server), variant(server), features(server)],
+            SourcePlan::Rest(server) => [credentials(&server.at), Some(pace(server)), features(&server.at)],
             SourcePlan::Files(files) => [Some(evidence(files)), None, None],
         };
         for line in lines.into_iter().flatten() {
@@ -41,6 +42,11 @@ fn ladder(out: &mut String, plan: &Plan, list: &[usize], rule: Rule) {
         Rule::Reachability => "the next one is tried when one is out of reach, whatever is held",
     };
     let _ = writeln!(out, "  {rule}");
+}
+
+fn pace(server: &RestServer) -> String {
+    let [delay, timeout] = [server.refresh_delay, server.request_timeout].map(humantime::format_duration);
+    format!("each type is asked for again after {delay} to twice that; an answer may take {timeout}")
 }
 
 fn evidence(files: &FilesServer) -> String {
@@ -123,6 +129,7 @@ upstream:
     bare: {fallback_on_reachability_only: true}
     own: {servers: [{uri: 'https://three'}]}
     some: {servers: [{files: [a, b.yaml]}]}
+    told: {servers: [{rest: 'http://four', refresh_delay: 2s}]}
   fallback: {hold_down: 1m, on_missing: tell}
 ",
         )
@@ -149,6 +156,12 @@ xdstp://own/
 xdstp://some/
   1. files etc/a, etc/b.yaml
      what is not in them is told as absent
+  there is no other server to turn to
+
+xdstp://told/
+  1. http://four (REST)
+     no TLS
+     each type is asked for again after 2s to twice that; an answer may take 10s
   there is no other server to turn to
 
 after a return it is not left again for 1m

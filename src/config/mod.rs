@@ -118,6 +118,7 @@ impl fmt::Display for Fault {
 mod tests {
     use super::*;
     use crate::protocol::ladder::Rule;
+    use crate::upstream::SourcePlan;
 
     fn parse(text: &str) -> Result<Config, String> {
         Config::parse(Path::new("relay.yaml"), text).map_err(|error| error.to_string())
@@ -153,6 +154,26 @@ mod tests {
         let text = text.replace("descriptors: []", "descriptors: [no.pb, files.yaml]");
         let message = Config::parse(Path::new("config/files.yaml"), &text).unwrap_err().to_string();
         assert!(message.contains("upstream.descriptors[0]: cannot read config/no.pb"), "{message}");
+    }
+
+    #[test]
+    fn the_example_of_polling_is_what_it_says() {
+        let config = parse(include_str!("../../config/rest.yaml")).unwrap();
+        let names: Vec<_> = config.upstream.servers.iter().map(SourcePlan::name).collect();
+        assert_eq!(names, ["http://127.0.0.1:18011 (REST)", "http://127.0.0.1:18010"]);
+        let rest = config.rest.unwrap();
+        assert_eq!((rest.hold.as_millis(), rest.patience.as_millis(), rest.cache_bytes), (0, 500, 64 << 20));
+        let with = |rest: &str| {
+            parse(&format!(
+                "listen: [{{address: '[::]:1'}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\nrest: {rest}"
+            ))
+        };
+        assert_eq!(with("{enabled: false}").unwrap().rest, None);
+        assert_eq!(with("{hold: 20s}").unwrap().rest.map(|rest| rest.hold.as_secs()), Some(20));
+        let message = with("{hold: soon, patience: x, cache_bytes: 0}").unwrap_err();
+        for part in ["rest.hold", "rest.patience", "rest.cache_bytes: every answer would be made anew"] {
+            assert!(message.contains(part), "{part} is missing in:\n{message}");
+        }
     }
 
     #[test]

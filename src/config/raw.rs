@@ -87,6 +87,9 @@ pub(super) enum OnMissing {
 pub(super) struct Server {
     pub uri: Option<Text>,
     pub files: Option<Spanned<Paths>>,
+    pub rest: Option<Text>,
+    pub refresh_delay: Option<Text>,
+    pub request_timeout: Option<Text>,
     pub tls: Option<Spanned<Tls>>,
     pub token_file: Option<Text>,
     pub protocol: Option<Protocol>,

@@ -18,7 +18,9 @@ use crate::protocol::ladder::{Patience, Rule};
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{ServerRules, Silence};
 use crate::transcode::Transcoder;
-use crate::upstream::{AdsServer, FilesOptions, FilesServer, Lists, OwnCertificate, Plan, SourcePlan, TlsFiles};
+use crate::upstream::{
+    AdsServer, FilesOptions, FilesServer, Lists, OwnCertificate, Plan, RestServer, SourcePlan, TlsFiles,
+};
 
 /// A server that is spoken to without TLS and of which nothing else is said.
 pub(crate) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
@@ -43,7 +45,7 @@ pub(crate) fn server_uri(text: &str) -> Result<Uri, String> {
     match uri {
         None => Err(format!("{text:?} is no http:// or https:// URI")),
         Some(uri) if uri.path() != "/" || uri.query().is_some() => {
-            Err(format!("{text:?} goes on behind the host; gRPC has paths of its own"))
+            Err(format!("{text:?} goes on behind the host; the paths are those of the protocol"))
         }
         Some(uri) => Ok(uri),
     }
@@ -211,9 +213,15 @@ impl Checker<'_> {
     }
 
     fn source(&mut self, raw: &raw::Server, at: &str, limits: SourceLimits) -> Option<SourcePlan> {
-        match (&raw.uri, &raw.files) {
-            (Some(uri), None) => self.server(raw, uri, at, limits.message_bytes).map(Box::new).map(SourcePlan::Ads),
-            (None, Some(files)) => {
+        if let (None, Some(pace)) = (&raw.rest, raw.refresh_delay.as_ref().or(raw.request_timeout.as_ref())) {
+            self.fault(pace, at, "refresh_delay and request_timeout are for a server that is polled; it says rest");
+        }
+        match (&raw.uri, &raw.files, &raw.rest) {
+            (Some(uri), None, None) => {
+                self.server(raw, uri, &format!("{at}.uri"), at, limits.message_bytes).map(Box::new).map(SourcePlan::Ads)
+            }
+            (None, None, Some(uri)) => self.polled(raw, uri, at, limits.message_bytes).map(SourcePlan::Rest),
+            (None, Some(files), None) => {
                 if raw.has_ways_of_a_server() {
                     self.fault(
                         files,
@@ -223,12 +231,12 @@ impl Checker<'_> {
                 }
                 self.files(files, &format!("{at}.files"), limits)
             }
-            (Some(uri), Some(_)) => {
-                self.fault(uri, &format!("{at}.uri"), "a source is a uri or files, and both are there");
+            (Some(text), _, _) | (None, Some(_), Some(text)) => {
+                self.fault(text, at, "a source is one of uri, files and rest, and more than one is there");
                 None
             }
-            (None, None) => {
-                self.fault_without_place(at, "a uri is needed, or files");
+            (None, None, None) => {
+                self.fault_without_place(at, "a uri is needed, or files, or rest");
                 None
             }
         }
@@ -246,8 +254,37 @@ impl Checker<'_> {
         Some(SourcePlan::Files(FilesServer::new(options)))
     }
 
-    fn server(&mut self, raw: &raw::Server, text: &Text, at: &str, message_bytes: usize) -> Option<AdsServer> {
-        let uri = self.uri(text, &format!("{at}.uri"));
+    /// A server that is polled. It may be said of it what may be said of others, but for what is about streams.
+    fn polled(&mut self, raw: &raw::Server, text: &Text, at: &str, message_bytes: usize) -> Option<RestServer> {
+        if raw.protocol.is_some() || raw.node_in_every_request || !raw.initial_versions || !raw.empty_list {
+            let reason = "protocol, node_in_every_request, initial_versions and empty_list are about streams, and there are none";
+            self.fault(text, &format!("{at}.rest"), reason);
+        }
+        let refresh_delay = self.duration(&raw.refresh_delay, &format!("{at}.refresh_delay")).unwrap_or(REFRESH_DELAY);
+        let request_timeout = self.duration(&raw.request_timeout, &format!("{at}.request_timeout"));
+        let request_timeout = request_timeout.unwrap_or(REQUEST_TIMEOUT);
+        for (given, least, key) in [
+            (&raw.refresh_delay, refresh_delay, "refresh_delay"),
+            (&raw.request_timeout, request_timeout, "request_timeout"),
+        ] {
+            if let Some(text) = given.as_ref().filter(|_| least < SHORTEST) {
+                self.fault(text, &format!("{at}.{key}"), "it has to be 10 ms at least");
+            }
+        }
+        let at = self.server(raw, text, &format!("{at}.rest"), at, message_bytes)?;
+        let connect_timeout = if raw.connect_timeout.is_some() { at.connect_timeout } else { request_timeout };
+        Some(RestServer { at: AdsServer { connect_timeout, ..at }, refresh_delay, request_timeout })
+    }
+
+    fn server(
+        &mut self,
+        raw: &raw::Server,
+        text: &Text,
+        key: &str,
+        at: &str,
+        message_bytes: usize,
+    ) -> Option<AdsServer> {
+        let uri = self.uri(text, key);
         let encrypted = uri.as_ref().is_some_and(|uri| uri.scheme_str() == Some("https"));
         let tls = match &raw.tls {
             Some(given) if uri.is_some() && !encrypted => {
@@ -342,6 +379,11 @@ impl raw::Server {
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+const REFRESH_DELAY: Duration = Duration::from_secs(5);
+/// Ten times what an Envoy waits, which asks for itself alone: sets for many are larger, and a relay has something to serve
+/// meanwhile.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const SHORTEST: Duration = Duration::from_millis(10);
 /// In all folders of one source.
 const MOST_FILES: usize = 100_000;
 const REPLACES: &str = "it replaces servers, files and authorities, and they are there too";
@@ -437,6 +479,25 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_is_polled_may_be_any_in_a_list() {
+        let plan = parse(
+            "servers: [{rest: 'https://one', refresh_delay: 2s, request_timeout: 3s, hold_deletions: true}, {uri: 'http://one'}]
+  authorities: {a.b: {servers: [{rest: 'http://one:1'}]}}",
+        )
+        .unwrap();
+        let [SourcePlan::Rest(one), SourcePlan::Ads(_), SourcePlan::Rest(two)] = plan.servers.as_slice() else {
+            panic!("{plan:?}");
+        };
+        let times = |server: &RestServer| {
+            [server.refresh_delay, server.request_timeout, server.at.connect_timeout].map(|time| time.as_secs())
+        };
+        assert_eq!((times(one), times(two)), ([2, 3, 3], [5, 10, 10]));
+        assert!(one.at.tls.is_some() && plan.servers[0].name() == "https://one (REST)");
+        let rules = &plan.for_views().servers[0].rules;
+        assert!(rules.by_type && rules.node_always && rules.hold_deletions);
+    }
+
+    #[test]
     fn what_cannot_be_meant_is_told_all_at_once() {
         let message = parse(
             "servers: [{uri: 'http://one:1', tls: {}, token_file: t}, {uri: 'https://one:1', tls: {certificate: c}}]
@@ -463,13 +524,30 @@ mod tests {
             ("files: []", "upstream.files: a path is needed"),
             (
                 "servers: [{files: a, uri: 'http://one'}]",
-                "etc/relay.yaml:3: upstream.servers[0].uri: a source is a uri or files",
+                "etc/relay.yaml:3: upstream.servers[0]: a source is one of uri, files and rest",
+            ),
+            (
+                "servers: [{rest: 'http://one', files: a}]",
+                "etc/relay.yaml:3: upstream.servers[0]: a source is one of uri, files and rest",
+            ),
+            ("servers: [{rest: 'one:1'}]", "upstream.servers[0].rest: \"one:1\" is no http:// or https:// URI"),
+            (
+                "servers: [{rest: 'http://one', protocol: sotw}]",
+                "upstream.servers[0].rest: protocol, node_in_every_request",
+            ),
+            (
+                "servers: [{rest: 'http://one', refresh_delay: 0s}]",
+                "upstream.servers[0].refresh_delay: it has to be 10 ms",
+            ),
+            (
+                "servers: [{uri: 'http://one', request_timeout: 1s}]",
+                "upstream.servers[0]: refresh_delay and request_timeout are",
             ),
             (
                 "servers: [{files: a, protocol: sotw}]",
                 "etc/relay.yaml:3: upstream.servers[0].files: nothing else can be said",
             ),
-            ("servers: [{}]", "upstream.servers[0]: a uri is needed, or files"),
+            ("servers: [{}]", "upstream.servers[0]: a uri is needed, or files, or rest"),
             ("servers: [{files: 5}]", "a path or a list of paths"),
             ("servers: []", "upstream.servers: at least one server is needed"),
             ("bootstrap: b.json\n  servers: []", "upstream.bootstrap: it replaces servers, files and authorities"),

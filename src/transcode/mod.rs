@@ -53,6 +53,9 @@ pub enum Strictness {
     Lenient,
 }
 
+/// Where a transcoder comes from once one is needed: most relays never need any.
+pub type Descriptors = Arc<dyn Fn() -> Arc<Transcoder> + Send + Sync>;
+
 /// Knows message types by their descriptors.
 #[derive(Debug)]
 pub struct Transcoder {

@@ -243,7 +243,7 @@ fn other(variant: Variant) -> Variant {
 }
 
 /// Between 0 and 1. Jitter needs no better source than the seeds that hash maps get.
-fn random() -> f64 {
+pub(super) fn random() -> f64 {
     RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64
 }
 

@@ -68,20 +68,25 @@ impl Service<Uri> for Dial {
     fn call(&mut self, _: Uri) -> Self::Future {
         let (server, heard) = (self.server.clone(), self.heard.clone());
         Box::pin(async move {
-            let limit = server.connect_timeout;
-            let late = || DialError::Late { server: server.name(), limit };
-            let socket = tokio::time::timeout(limit, connect(&server)).await.map_err(|_| late())??;
+            let socket = dial(&server, b"h2").await?;
             Ok(TokioIo::new(Box::new(Listening { socket, heard: Some(heard) }) as Box<dyn Socket>))
         })
     }
 }
 
-async fn connect(server: &AdsServer) -> Result<Box<dyn Socket>, DialError> {
+/// A connection over which this is to be spoken, as soon as there is one.
+pub(super) async fn dial(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Socket>, DialError> {
+    let limit = server.connect_timeout;
+    let late = || DialError::Late { server: server.name(), limit };
+    tokio::time::timeout(limit, connect(server, alpn)).await.map_err(|_| late())?
+}
+
+async fn connect(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Socket>, DialError> {
     let host = server.uri.host().ok_or_else(|| DialError::NoHost(server.uri.clone()))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = server.uri.port_u16().unwrap_or(if server.tls.is_some() { 443 } else { 80 });
     let tls = match &server.tls {
-        Some(files) => Some((files.clone(), Arc::new(files.read().await?))),
+        Some(files) => Some((files.clone(), Arc::new(files.read(alpn).await?))),
         None => None,
     };
     let addresses = tokio::net::lookup_host((host, port)).await;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{AdsServer, FilesOptions};
+use super::{AdsServer, FilesOptions, RestServer};
 use crate::protocol::ladder::{Patience, Rule};
 use crate::protocol::session::Variant;
 use crate::protocol::sources;
@@ -27,6 +27,7 @@ pub struct Plan {
 pub enum SourcePlan {
     Ads(Box<AdsServer>),
     Files(FilesServer),
+    Rest(RestServer),
 }
 
 /// Files in the place of a server.
@@ -109,13 +110,14 @@ impl SourcePlan {
         match self {
             Self::Ads(server) => server.name(),
             Self::Files(files) => files.options.to_string(),
+            Self::Rest(server) => server.name(),
         }
     }
 
     pub fn ads(&self) -> Option<&AdsServer> {
         match self {
             Self::Ads(server) => Some(server),
-            Self::Files(_) => None,
+            Self::Files(_) | Self::Rest(_) => None,
         }
     }
 
@@ -125,13 +127,18 @@ impl SourcePlan {
     }
 
     fn variant(&self) -> Option<Variant> {
-        self.ads().and_then(|server| server.variant)
+        match self {
+            Self::Ads(server) => server.variant,
+            Self::Files(_) => None,
+            Self::Rest(_) => Some(Variant::Sotw),
+        }
     }
 
     fn rules(&self) -> ServerRules {
         match self {
             Self::Ads(server) => server.rules.clone(),
             Self::Files(files) => files.rules(),
+            Self::Rest(server) => server.rules(),
         }
     }
 }

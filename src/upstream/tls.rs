@@ -45,7 +45,7 @@ pub(super) enum FilesError {
 }
 
 impl TlsFiles {
-    pub(super) async fn read(&self) -> Result<ClientConfig, FilesError> {
+    pub(super) async fn read(&self, alpn: &[u8]) -> Result<ClientConfig, FilesError> {
         let roots = match &self.ca {
             Some(path) => roots_in(path).await?,
             None => system_roots().await?,
@@ -63,7 +63,7 @@ impl TlsFiles {
                 })?
             }
         };
-        config.alpn_protocols = vec![b"h2".to_vec()];
+        config.alpn_protocols = vec![alpn.to_vec()];
         Ok(config)
     }
 
@@ -96,7 +96,9 @@ impl TlsFiles {
 
     fn explain_alert(&self, alert: AlertDescription) -> String {
         match (alert, &self.own) {
-            (AlertDescription::NoApplicationProtocol, _) => "it does not speak HTTP/2".into(),
+            (AlertDescription::NoApplicationProtocol, _) => {
+                "it does not speak the HTTP that it is to be spoken to in".into()
+            }
             (AlertDescription::CertificateRequired, _) | (AlertDescription::HandshakeFailure, None) => {
                 format!("it wants a certificate from the relay, and tls.certificate is not given ({alert:?})")
             }

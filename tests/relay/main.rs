@@ -19,6 +19,8 @@ mod origin;
 mod plane;
 mod poller;
 mod rest;
+mod rest_plane;
+mod rest_source;
 mod scripts;
 mod services;
 mod shared;
@@ -98,6 +100,20 @@ fn cluster(name: &str, content: &str) -> Any {
     value.extend([0xc2, 0x3e, u8::try_from(content.len()).unwrap()]);
     value.extend(content.bytes());
     Any { type_url: CDS.into(), value: value.into() }
+}
+
+/// A SotW stream's next word of a type whose bodies are names alone.
+fn say_any(stream: &Stream, url: &str, names: &[&str]) {
+    let named = |name: &&str| Any { type_url: url.into(), ..cluster(name, "") };
+    let resources = names.iter().map(named).collect();
+    let (version_info, nonce, type_url) = ("1".into(), "1".into(), url.into());
+    stream.respond(&Response::Sotw(DiscoveryResponse {
+        version_info,
+        resources,
+        type_url,
+        nonce,
+        ..Default::default()
+    }));
 }
 
 /// The plane's next word: in SotW the whole set, in delta what is new and what is gone.

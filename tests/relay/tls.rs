@@ -13,14 +13,18 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use weir::app::App;
 use weir::config::Config;
 use weir::protocol::sources::StreamId;
-use weir::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
-use weir::upstream::AdsConnector;
+use weir::relay::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
+use weir::transcode::Transcoder;
+use weir::upstream::{AdsConnector, RestConnector, SourcePlan};
 
-use crate::BOTH;
-use crate::client::PATIENCE;
+use crate::client::{Client, PATIENCE};
 use crate::plane::{Plane, Stream};
+use crate::poller::CLUSTERS;
+use crate::rest_plane::RestPlane;
+use crate::{BOTH, CDS};
 
 /// Somebody who signs.
 struct Authority {
@@ -70,6 +74,15 @@ async fn plane_that_speaks(
     identity: &Identity,
     clients: Option<&Authority>,
 ) -> Plane {
+    Plane::start_with_tls(server_config(versions, identity, clients, b"h2")).await
+}
+
+fn server_config(
+    versions: &[&'static SupportedProtocolVersion],
+    identity: &Identity,
+    clients: Option<&Authority>,
+    alpn: &[u8],
+) -> ServerConfig {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions).unwrap();
     let builder = match clients {
@@ -83,8 +96,8 @@ async fn plane_that_speaks(
     };
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
     let mut config = builder.with_single_cert(vec![certificate(&identity.certificate)], key).unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Plane::start_with_tls(config).await
+    config.alpn_protocols = vec![alpn.to_vec()];
+    config
 }
 
 /// A folder with the relay's files, gone at the end.
@@ -136,7 +149,12 @@ impl Opened {
 
     fn by(folder: &Path, text: &str) -> Self {
         let config = Config::parse(&folder.join("relay.yaml"), text).unwrap_or_else(|error| panic!("{error}"));
-        let connector = AdsConnector::new(config.upstream.servers[0].ads().unwrap().clone());
+        let connector: SharedConnector = match config.upstream.servers[0].clone() {
+            SourcePlan::Rest(server) => {
+                Arc::new(RestConnector::new(server, Arc::new(Transcoder::envoy), Arc::default()))
+            }
+            server => Arc::new(AdsConnector::new(server.ads().unwrap().clone())),
+        };
         let (sender, reports) = mpsc::channel(64);
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
         Self { task: connector.start(Link { id, variant: None, reports: sender }), reports }
@@ -333,4 +351,40 @@ async fn boot_7_a_token_is_never_sent_over_plain_text() {
     let text = "listen: [{address: '127.0.0.1:0'}]\nupstream: {bootstrap: bootstrap.json}\n";
     let _opened = Opened::by(&folder.0, text);
     assert!(!stream(&mut plane).await.headers.contains_key("authorization"));
+}
+
+#[tokio::test]
+async fn boot_6_and_boot_8_a_server_that_is_polled_is_shown_the_same_and_trusted_no_more() {
+    let (authority, folder) = (Authority::new(), Folder::new());
+    folder.write("ca.pem", &authority.pem);
+    folder.write_identity(&authority.sign("weir.example"));
+    folder.write("token", &token(3_000));
+    let [known, stranger] = [authority.sign("localhost"), Authority::new().sign("localhost")];
+    let config = |identity: &Identity| server_config(&[&version::TLS13], identity, Some(&authority), b"http/1.1");
+    let start = |identity: &Identity| {
+        RestPlane::start_at("127.0.0.1:0".parse().unwrap(), Some(Arc::new(config(identity)).into()))
+    };
+    let server = |plane: &RestPlane| {
+        let tls = "tls: {ca: ca.pem, certificate: weir.pem, key: weir.key}, token_file: token";
+        format!("rest: 'https://localhost:{}', {tls}", plane.address.port())
+    };
+    let wrong = start(&stranger).await;
+    let mut refused = Opened::to(&server(&wrong), &folder);
+    says(&refused.refusal().await, &["nobody in ", "ca.pem has signed its certificate"]);
+
+    let plane = start(&known).await;
+    plane.script.has(CLUSTERS, "1", vec![serde_json::json!({"@type": CDS, "name": "a"})]);
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{{}}}]}}\nviews: {{key: [cluster]}}\n",
+        server(&plane)
+    );
+    let app = App::bind(Config::parse(&folder.0.join("relay.yaml"), &text).unwrap()).await.unwrap();
+    let address = app.addresses()[0];
+    let task = tokio::spawn(app.run());
+    let mut client = Client::connect(address, weir::protocol::session::Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    assert_eq!(client.told().await.set, ["a"]);
+    let sent = plane.script.polls()[0].authorization.clone().unwrap();
+    assert!(sent.starts_with("Bearer "), "{sent}");
+    task.abort();
 }

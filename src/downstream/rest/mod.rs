@@ -29,7 +29,7 @@ use crate::proto;
 use crate::proto::discovery::DiscoveryRequest;
 use crate::protocol::session::{Fetched, Reply, Variant};
 use crate::relay::{Seat, Views, Visit};
-use crate::transcode::Transcoder;
+use crate::transcode::Descriptors;
 use crate::xds::RestPath;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,9 +41,6 @@ pub struct RestOptions {
     /// Answers that are kept for others who ask the same.
     pub cache_bytes: u64,
 }
-
-/// Where descriptors come from when the first client polls: most relays never need them.
-pub type Descriptors = Arc<dyn Fn() -> Arc<Transcoder> + Send + Sync>;
 
 pub struct Rest {
     options: RestOptions,

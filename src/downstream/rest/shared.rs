@@ -10,10 +10,10 @@ use moka::future::Cache;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::Descriptors;
 use super::refusal::Refusal;
 use crate::downstream::encode::Encoder;
 use crate::protocol::session::{Reply, Variant};
+use crate::transcode::Descriptors;
 use crate::transcode::UnknownAny;
 
 /// What tells one answer from another. The version covers the resources and the names that were asked for.

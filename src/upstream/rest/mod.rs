@@ -1,0 +1,231 @@
+//! A management server that is polled in JSON (spec 15.1, from the other side), in the place of a stream.
+//!
+//! To the owner of a unit it is a SotW stream. What the stream says last of a type is what is polled for; a 200 is a response, a 304
+//! a sign of life. It ends, and the server counts as out of reach, when there is no connection to be had, or when so many polls
+//! in a row failed otherwise. From then on one poll is tried again and again, and the first good answer opens the stream anew.
+
+mod read;
+mod topics;
+mod wire;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use self::read::Read;
+use self::topics::{Pace, Question, Topics};
+use self::wire::{Answer, Failure, Wire};
+use super::AdsServer;
+use super::ads::{chain, random};
+use crate::proto::{Request, Response};
+use crate::protocol::session::Variant;
+use crate::protocol::upstream::{Backoff, ServerRules};
+use crate::relay::{Connector, Link, LinkEvent, LinkReport};
+use crate::transcode::{Descriptors, Transcoder};
+use crate::xds::TypeTable;
+
+/// A server that is polled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestServer {
+    /// Where it is and how it is reached. It has no variant.
+    pub at: AdsServer,
+    /// Between an answer and the next poll of the same type, and up to as much again (REST-10).
+    pub refresh_delay: Duration,
+    /// For one answer to have come.
+    pub request_timeout: Duration,
+}
+
+impl RestServer {
+    pub fn name(&self) -> String {
+        format!("{} (REST)", self.at.name())
+    }
+
+    /// What its silence means shows for each type by itself, and it remembers nothing from one poll to the next.
+    pub(super) fn rules(&self) -> ServerRules {
+        ServerRules { by_type: true, node_always: true, ..self.at.rules.clone() }
+    }
+}
+
+#[derive(Clone)]
+pub struct RestConnector {
+    server: Arc<RestServer>,
+    transcoder: Descriptors,
+    table: Arc<TypeTable>,
+}
+
+impl RestConnector {
+    pub fn new(server: RestServer, transcoder: Descriptors, table: Arc<TypeTable>) -> Self {
+        Self { server: Arc::new(server), transcoder, table }
+    }
+}
+
+impl Connector for RestConnector {
+    fn start(&self, link: Link) -> JoinHandle<()> {
+        let this = self.clone();
+        tokio::spawn(async move { this.keep_asking(link).await })
+    }
+
+    fn describe(&self) -> String {
+        self.server.name()
+    }
+
+    fn variant(&self) -> Option<Variant> {
+        Some(Variant::Sotw)
+    }
+}
+
+/// The owner is gone.
+struct Gone;
+
+impl RestConnector {
+    async fn keep_asking(&self, link: Link) {
+        let mut backoff = Backoff::default();
+        let mut probe = None;
+        loop {
+            let reason = match self.reach(probe.as_ref()).await {
+                Err(failure) => failure.to_string(),
+                Ok(()) => {
+                    let Ok((reason, answered, next)) = self.poll(&link).await else { return };
+                    if answered {
+                        backoff.reset();
+                    }
+                    probe = next.or(probe);
+                    reason
+                }
+            };
+            // What answered once is out of reach all the same: polls that failed are what says so, not the end of a stream.
+            let ended = LinkEvent::Ended { reason, answered: false };
+            if link.reports.send(LinkReport { id: link.id, event: ended }).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(backoff.next(random())).await;
+        }
+    }
+
+    /// Whether the server is there: whether it can be connected to, and once there is something to ask, whether it answers.
+    async fn reach(&self, probe: Option<&Question>) -> Result<(), Failure> {
+        let mut wire = Wire::new(self.server.clone());
+        match probe {
+            None => wire.connect().await.map(drop),
+            Some(question) => self.ask(&mut wire, question).await.map(drop),
+        }
+    }
+
+    /// One opening: polls until the server is out of reach. Why it is, whether anything was answered, and what to try next.
+    async fn poll(&self, link: &Link) -> Result<(String, bool, Option<Question>), Gone> {
+        let report = async |event| link.reports.send(LinkReport { id: link.id, event }).await.map_err(|_| Gone);
+        let (sender, mut requests) = mpsc::channel(16);
+        report(LinkEvent::Opened { variant: Variant::Sotw, requests: sender }).await?;
+        let mut topics = Topics::new(Pace { refresh: self.server.refresh_delay, failures: FAILURES });
+        let (mut wires, mut polls) = (HashMap::new(), JoinSet::new());
+        let mut answered = false;
+        loop {
+            for question in topics.due(Instant::now()) {
+                let wire = wires.remove(&question.url).unwrap_or_else(|| Wire::new(self.server.clone()));
+                let this = self.clone();
+                polls.spawn(async move { this.ask_over(wire, question).await });
+            }
+            let due = topics.next_due();
+            let (wire, question, answer) = tokio::select! {
+                request = requests.recv() => {
+                    self.take(&mut topics, request.ok_or(Gone)?);
+                    continue;
+                }
+                Some(Ok(polled)) = polls.join_next() => polled,
+                () = sleep_until(due) => continue,
+            };
+            wires.insert(question.url.clone(), wire);
+            match answer {
+                Ok(news) => {
+                    answered = true;
+                    let number = topics.answered(&question, Instant::now(), random());
+                    report(self.event(news, number)).await?;
+                }
+                Err(failure) => {
+                    let server = self.server.name();
+                    tracing::warn!(server, path = question.path, reason = %failure, "a poll has failed");
+                    let too_many = topics.failed(&question, Instant::now(), random());
+                    report(LinkEvent::Trouble { type_url: question.url }).await?;
+                    if too_many || matches!(failure, Failure::Unreachable(_)) {
+                        return Ok((failure.to_string(), answered, topics.probe()));
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&self, topics: &mut Topics, request: Request) {
+        let Request::Sotw(request) = request else { return };
+        let url = request.type_url.clone();
+        let known = (self.transcoder)().knows(self.table.resolve(&url).name());
+        if !known || !topics.take(request, &self.table, Instant::now()) {
+            let why = if known { "REST has no path for this type" } else { "there is no descriptor of this type" };
+            tracing::warn!(
+                server = self.server.name(),
+                kind = url,
+                why,
+                "cannot be asked for by polling, and stays unknown"
+            );
+        }
+    }
+
+    fn event(&self, news: Option<Read>, number: u64) -> LinkEvent {
+        let Some(Read { mut response, spoiled }) = news else { return LinkEvent::SignOfLife };
+        if let Some(first) = spoiled.first() {
+            let (server, kind) = (self.server.name(), &response.type_url);
+            tracing::warn!(
+                server,
+                kind,
+                bad = spoiled.len(),
+                first,
+                "resources that cannot be read; what was there of them stays"
+            );
+        }
+        response.nonce = number.to_string(); // by which the owner's word on it is known
+        LinkEvent::Response(Box::new(Response::Sotw(response)))
+    }
+
+    async fn ask_over(self, mut wire: Wire, question: Question) -> (Wire, Question, Result<Option<Read>, Failure>) {
+        let answer = self.ask(&mut wire, &question).await;
+        (wire, question, answer)
+    }
+
+    /// None where there is nothing new.
+    async fn ask(&self, wire: &mut Wire, question: &Question) -> Result<Option<Read>, Failure> {
+        let transcoder = (self.transcoder)();
+        let body = read::write(&question.request, &transcoder).map_err(|error| Failure::Refused(chain(&error)))?;
+        match wire.post(&question.path, body.into()).await? {
+            Answer::Unchanged => Ok(None),
+            Answer::Content(body) => read_beside(body, question.url.clone(), transcoder).await.map(Some),
+        }
+    }
+}
+
+/// Large answers are read beside the threads that serve.
+async fn read_beside(body: Bytes, url: String, transcoder: Arc<Transcoder>) -> Result<Read, Failure> {
+    let large = body.len() > LARGE;
+    let reading = move || read::read(&body, &url, &transcoder).map_err(|error| Failure::Refused(chain(&error)));
+    if !large {
+        return reading();
+    }
+    let read = tokio::task::spawn_blocking(reading).await;
+    read.unwrap_or_else(|_| Err(Failure::Refused("the relay is stopping".into())))
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Polls in a row that fail otherwise than for want of a connection before the server counts as out of reach. A single 500 or
+/// a late answer is nothing to leave a server for.
+const FAILURES: u32 = 3;
+/// An answer of more than this is read beside the threads that serve.
+const LARGE: usize = 64 << 10;

@@ -1,0 +1,321 @@
+//! What one stream asks a REST server for: a poll for each type, when it is due, and what it says. No sockets, no clock.
+//!
+//! The owner of a unit speaks to a source as to a stream. What it says last of a type is what is polled for, again and again, for as
+//! long as it wants anything.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::proto::discovery::DiscoveryRequest;
+use crate::protocol::upstream::Backoff;
+use crate::xds::{RestPath, TypeTable, WILDCARD};
+
+/// One poll: where, and what it says.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Question {
+    pub url: String,
+    pub path: String,
+    pub request: DiscoveryRequest,
+}
+
+/// How often is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pace {
+    /// Between an answer and the next poll, and up to as much again (REST-10).
+    pub refresh: Duration,
+    /// Polls in a row, of whatever types, that fail before the server counts as out of reach.
+    pub failures: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Topics {
+    by_url: BTreeMap<String, Topic>,
+    node: Option<Bytes>,
+    pace: Pace,
+    failed_in_a_row: u32,
+    answers: u64,
+}
+
+#[derive(Debug)]
+struct Topic {
+    path: String,
+    names: Vec<String>,
+    /// The version that the owner has taken.
+    version: String,
+    /// A name was given, so that no names mean nothing any more, where at first they may mean everything (SOTW-38).
+    named: bool,
+    wanted: bool,
+    /// The names of the last poll, if it was answered: only then does the version say anything of the next (REST-8).
+    answered: Option<Vec<String>>,
+    /// None while a poll is under way.
+    due: Option<Instant>,
+    /// The question has changed since the poll that is under way.
+    changed: bool,
+    backoff: Backoff,
+}
+
+impl Topics {
+    pub fn new(pace: Pace) -> Self {
+        Self { by_url: BTreeMap::new(), node: None, pace, failed_in_a_row: 0, answers: 0 }
+    }
+
+    /// Takes over what is wanted of a type, or that an answer was taken. `false` if REST has no word for the type.
+    pub fn take(&mut self, request: DiscoveryRequest, table: &TypeTable, now: Instant) -> bool {
+        self.node = request.node.or(self.node.take());
+        let url = request.type_url;
+        let kind = table.resolve(&url);
+        let Some(path) = RestPath::for_type(kind.name()) else { return false };
+        let topic = self.by_url.entry(url).or_insert_with(|| Topic::new(path));
+        topic.version = request.version_info;
+        topic.named |= !request.resource_names.is_empty();
+        // Each poll is a first request, and there no names are everything (REST-11).
+        let everything = kind.info().empty_first.is_wildcard();
+        let star = everything && request.resource_names == [WILDCARD];
+        let names = if star { Vec::new() } else { request.resource_names };
+        let wanted = star || !names.is_empty() || (everything && !topic.named);
+        if (&names, wanted) != (&topic.names, topic.wanted) {
+            (topic.names, topic.wanted) = (names, wanted);
+            match &mut topic.due {
+                Some(due) => *due = now,
+                None => topic.changed = true,
+            }
+        }
+        true
+    }
+
+    /// The polls that are due. Each of them is under way from here on, until it is said what came of it.
+    pub fn due(&mut self, now: Instant) -> Vec<Question> {
+        let node = &self.node;
+        let due = self.by_url.iter_mut().filter(|(_, topic)| topic.wanted && topic.due.is_some_and(|due| due <= now));
+        due.map(|(url, topic)| topic.ask(url, node.clone())).collect()
+    }
+
+    pub fn next_due(&self) -> Option<Instant> {
+        self.by_url.values().filter(|topic| topic.wanted).filter_map(|topic| topic.due).min()
+    }
+
+    /// A poll was answered, be it with nothing new. The number of the answer.
+    pub fn answered(&mut self, question: &Question, now: Instant, random: f64) -> u64 {
+        self.failed_in_a_row = 0;
+        self.answers += 1;
+        let refresh = self.pace.refresh.mul_f64(1.0 + random.clamp(0.0, 1.0));
+        if let Some(topic) = self.by_url.get_mut(&question.url) {
+            topic.backoff.reset();
+            topic.answered = Some(question.request.resource_names.clone());
+            topic.next(now, refresh);
+        }
+        self.answers
+    }
+
+    /// A poll has failed. Whether that is one too many.
+    pub fn failed(&mut self, question: &Question, now: Instant, random: f64) -> bool {
+        self.failed_in_a_row += 1;
+        if let Some(topic) = self.by_url.get_mut(&question.url) {
+            topic.answered = None;
+            let pause = topic.backoff.next(random).min(self.pace.refresh.max(LEAST_PAUSE));
+            topic.next(now, pause);
+        }
+        self.failed_in_a_row >= self.pace.failures
+    }
+
+    /// Something to ask that is asked anyway, to see whether the server is there.
+    pub fn probe(&self) -> Option<Question> {
+        let (url, topic) = self.by_url.iter().find(|(_, topic)| topic.wanted)?;
+        Some(topic.question(url, self.node.clone(), false))
+    }
+}
+
+impl Topic {
+    fn new(path: String) -> Self {
+        Self {
+            path,
+            names: Vec::new(),
+            version: String::new(),
+            named: false,
+            wanted: false,
+            answered: None,
+            due: Some(Instant::now()),
+            changed: false,
+            backoff: Backoff::default(),
+        }
+    }
+
+    fn ask(&mut self, url: &str, node: Option<Bytes>) -> Question {
+        (self.due, self.changed) = (None, false);
+        self.question(url, node, self.answered.as_ref() == Some(&self.names))
+    }
+
+    fn question(&self, url: &str, node: Option<Bytes>, conditional: bool) -> Question {
+        let request = DiscoveryRequest {
+            node,
+            type_url: url.to_owned(),
+            resource_names: self.names.clone(),
+            version_info: if conditional { self.version.clone() } else { String::new() },
+            ..DiscoveryRequest::default()
+        };
+        Question { url: url.to_owned(), path: self.path.clone(), request }
+    }
+
+    fn next(&mut self, now: Instant, pause: Duration) {
+        self.due = Some(if std::mem::take(&mut self.changed) { now } else { now + pause });
+    }
+}
+
+/// However short the delay between polls is, a server in trouble is left alone for so long.
+const LEAST_PAUSE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+    const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+    const REFRESH: Duration = Duration::from_secs(5);
+
+    struct Rig {
+        topics: Topics,
+        table: TypeTable,
+        now: Instant,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let topics = Topics::new(Pace { refresh: REFRESH, failures: 3 });
+            Self { topics, table: TypeTable::new(), now: Instant::now() }
+        }
+
+        fn want(&mut self, url: &str, names: &[&str], version: &str) -> bool {
+            let request = DiscoveryRequest {
+                node: (version.is_empty()).then(|| Bytes::from_static(b"node")),
+                type_url: url.into(),
+                resource_names: names.iter().map(ToString::to_string).collect(),
+                version_info: version.into(),
+                ..DiscoveryRequest::default()
+            };
+            self.topics.take(request, &self.table, self.now)
+        }
+
+        /// What is asked now.
+        fn asked(&mut self) -> Vec<Question> {
+            self.now = self.now.max(Instant::now());
+            self.topics.due(self.now)
+        }
+
+        fn one(&mut self) -> Question {
+            let mut asked = self.asked();
+            assert_eq!(asked.len(), 1, "{asked:?}");
+            asked.remove(0)
+        }
+
+        fn pass(&mut self, time: Duration) {
+            self.now += time;
+        }
+    }
+
+    #[test]
+    fn rest_10_a_poll_comes_again_after_the_delay_and_up_to_as_much_again() {
+        for (random, after) in [(0.0, REFRESH), (0.5, REFRESH * 3 / 2), (1.0, REFRESH * 2)] {
+            let mut rig = Rig::new();
+            rig.want(CDS, &[], "");
+            let question = rig.one();
+            assert_eq!(
+                (question.path.as_str(), &question.request.node),
+                ("/v3/discovery:clusters", &Some("node".into()))
+            );
+            assert_eq!((rig.asked(), rig.topics.next_due()), (Vec::new(), None), "one at a time");
+            rig.topics.answered(&question, rig.now, random);
+            assert_eq!(rig.topics.next_due(), Some(rig.now + after));
+            rig.pass(after);
+            assert_eq!(rig.one().request.node, Some("node".into()), "in each request (REST-4)");
+        }
+    }
+
+    #[test]
+    fn rest_5_and_rest_8_a_version_is_stated_for_the_same_question_alone_and_only_when_it_was_answered() {
+        let mut rig = Rig::new();
+        rig.want(EDS, &["a"], "from before"); // of an earlier opening
+        let question = rig.one();
+        assert_eq!(question.request.version_info, "");
+        rig.topics.answered(&question, rig.now, 0.0);
+        rig.want(EDS, &["a"], "7"); // the answer was taken
+        rig.pass(REFRESH);
+        let question = rig.one();
+        assert_eq!(question.request.version_info, "7");
+        rig.want(EDS, &["a", "b"], "7");
+        assert_eq!(rig.asked(), []);
+        rig.topics.answered(&question, rig.now, 0.0);
+        let question = rig.one();
+        assert_eq!((question.request.resource_names.len(), question.request.version_info.as_str()), (2, ""), "at once");
+        rig.topics.failed(&question, rig.now, 0.0);
+        rig.pass(REFRESH);
+        let question = rig.one();
+        assert_eq!(question.request.version_info, "");
+        rig.topics.answered(&question, rig.now, 0.0);
+        rig.pass(REFRESH);
+        assert_eq!(rig.one().request.version_info, "7");
+    }
+
+    #[test]
+    fn rest_11_no_names_are_everything_first_and_nothing_after_names() {
+        let mut rig = Rig::new();
+        rig.want(CDS, &[], "");
+        let question = rig.one();
+        rig.topics.answered(&question, rig.now, 0.0);
+        // The way in which `*` is left on a stream: by its name, and then by none.
+        rig.want(CDS, &["*"], "1");
+        assert_eq!(rig.topics.next_due(), Some(rig.now + REFRESH));
+        rig.want(CDS, &[], "1");
+        assert_eq!(rig.topics.next_due(), None, "nothing is wanted");
+        rig.pass(REFRESH * 10);
+        assert_eq!(rig.asked(), []);
+        rig.want(CDS, &["*"], "1");
+        assert_eq!(rig.one().request.resource_names, Vec::<String>::new());
+
+        let mut rig = Rig::new();
+        rig.want(EDS, &["a"], "");
+        rig.want(EDS, &[], "");
+        assert_eq!((rig.asked(), rig.topics.probe()), (Vec::new(), None));
+    }
+
+    #[test]
+    fn a_type_without_a_path_is_not_asked_for() {
+        let mut rig = Rig::new();
+        for url in ["type.googleapis.com/envoy.config.route.v3.VirtualHost", "x/own.Type"] {
+            assert!(!rig.want(url, &["a"], ""), "{url}");
+        }
+        assert_eq!(rig.asked(), []);
+    }
+
+    #[test]
+    fn up_31_so_many_failures_in_a_row_are_one_too_many_and_one_answer_takes_them_all_back() {
+        let mut rig = Rig::new();
+        rig.want(CDS, &[], "");
+        rig.want(EDS, &["a"], "");
+        let [clusters, endpoints] = rig.asked().try_into().unwrap();
+        let now = rig.now;
+        assert!(!rig.topics.failed(&endpoints, now, 0.5) && !rig.topics.failed(&endpoints, now, 0.5));
+        rig.topics.answered(&clusters, now, 0.0);
+        assert!(!rig.topics.failed(&endpoints, now, 0.5) && !rig.topics.failed(&clusters, now, 0.5));
+        assert!(rig.topics.failed(&endpoints, now, 0.5));
+        let probe = rig.topics.probe().unwrap();
+        assert_eq!((probe.path, probe.request.version_info), (clusters.path, String::new()));
+    }
+
+    #[test]
+    fn a_poll_that_fails_is_tried_again_sooner_and_ever_later() {
+        let mut rig = Rig::new();
+        rig.want(CDS, &[], "");
+        let mut pauses = Vec::new();
+        for _ in 0..6 {
+            let question = rig.one();
+            rig.topics.failed(&question, rig.now, 0.5);
+            let pause = rig.topics.next_due().unwrap() - rig.now;
+            pauses.push(pause);
+            rig.pass(pause);
+        }
+        assert!(pauses[0] == Duration::from_secs(1) && pauses.is_sorted() && pauses[5] == REFRESH, "{pauses:?}");
+    }
+}

@@ -1,0 +1,284 @@
+//! A management server that is polled, in the place of a stream.
+
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use serde_json::{Value, json};
+use weir::app::App;
+use weir::config::Config;
+use weir::protocol::session::Variant;
+
+use crate::client::{Client, PATIENCE};
+use crate::plane::Plane;
+use crate::poller::{CLUSTERS, ENDPOINTS, Poller};
+use crate::rest_plane::{Behaviour, RestPlane};
+use crate::{BOTH, CDS, EDS, Relay, get, run, until};
+
+const HASTE: &str = "refresh_delay: 40ms, request_timeout: 1s";
+
+async fn relay(servers: &str, rest: &str) -> Relay {
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
+         upstream: {{servers: [{servers}]}}\nviews: {{key: [cluster]}}\n{rest}"
+    );
+    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+    run(App::bind(config).await.unwrap(), std::future::pending())
+}
+
+async fn polling(plane: &RestPlane, rest: &str) -> Relay {
+    relay(&format!("{{rest: 'http://{}', {HASTE}}}", plane.address), rest).await
+}
+
+fn cluster(name: &str, content: &str) -> Value {
+    json!({"@type": CDS, "name": name, "altStatName": content})
+}
+
+fn endpoints(name: &str, priority: u32) -> Value {
+    json!({"@type": EDS, "clusterName": name, "endpoints": [{"priority": priority}]})
+}
+
+#[tokio::test]
+async fn what_is_polled_reaches_streams_and_what_changes_does_too() {
+    let plane = RestPlane::start().await;
+    plane.script.has(CLUSTERS, "1", vec![cluster("a", "1"), cluster("b", "1")]);
+    let relay = polling(&plane, "").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    assert_eq!(client.told().await.set, ["a", "b"]);
+    plane.script.polled(CLUSTERS, 5).await;
+    let polls = plane.script.polls();
+    assert!(polls.iter().all(|poll| poll.path == CLUSTERS), "nothing else is wanted: {polls:?}");
+    assert!(
+        polls.iter().all(|poll| poll.request["node"]["cluster"] == "web"),
+        "the node goes along each time (REST-4)"
+    );
+    let statuses: Vec<_> = polls.iter().map(|poll| poll.status).collect();
+    assert!(
+        statuses.iter().filter(|status| **status == 200).count() <= 2 && statuses.last() == Some(&304),
+        "{statuses:?}"
+    );
+    client.hears_nothing(Duration::from_millis(100)).await;
+    plane.script.has(CLUSTERS, "2", vec![cluster("a", "2"), cluster("c", "1")]);
+    assert_eq!(client.told().await.set, ["a", "c"]);
+    assert_eq!(client.told().await.removed, ["b"], "a full set without it");
+    assert!(get(relay.admin, "/upstreams").await.contains("(REST)"));
+}
+
+#[tokio::test]
+async fn rest_8_a_name_more_is_asked_for_at_once_and_of_a_server_that_knows_one_version_alone() {
+    let plane = RestPlane::start().await;
+    plane.script.has(ENDPOINTS, "1", vec![endpoints("a", 1), endpoints("b", 1)]);
+    let slow = format!("{{rest: 'http://{}', refresh_delay: 1h}}", plane.address);
+    let relay = relay(&slow, "").await;
+    let mut client = Client::connect(relay.address, Variant::Sotw).await;
+    client.ask(EDS, &["a"], Some("web"));
+    let told = client.told().await;
+    assert_eq!(told.set, ["a"]);
+    client.ack(EDS, &["a"], &told);
+    client.ask(EDS, &["a", "b"], None);
+    assert_eq!(client.told().await.set, ["b"]);
+    let polls = plane.script.polls_of(ENDPOINTS);
+    let names: Vec<_> = polls.iter().map(|poll| poll.request["resourceNames"].clone()).collect();
+    assert_eq!(names, [json!(["a"]), json!(["a", "b"])]);
+}
+
+#[tokio::test]
+async fn only_what_somebody_wants_is_polled_for() {
+    let plane = RestPlane::start().await;
+    plane.script.has(CLUSTERS, "1", vec![cluster("a", "1")]);
+    plane.script.has(ENDPOINTS, "1", vec![endpoints("a", 1)]);
+    let relay = polling(&plane, "limits: {linger: 100ms}\n").await;
+    let mut stays = Client::connect(relay.address, Variant::Delta).await;
+    stays.ask(CDS, &[], Some("web"));
+    stays.told().await;
+    let mut goes = Client::connect(relay.address, Variant::Delta).await;
+    goes.ask(EDS, &["a"], Some("web"));
+    goes.told().await;
+    plane.script.polled(ENDPOINTS, 3).await;
+    drop(goes);
+    let silent = async || {
+        let before = plane.script.polls_of(ENDPOINTS).len();
+        plane.script.polled(CLUSTERS, 5).await;
+        plane.script.polls_of(ENDPOINTS).len() == before
+    };
+    until("nobody asks for endpoints any more", silent).await;
+}
+
+#[tokio::test]
+async fn up_25_a_resource_that_cannot_be_read_is_refused_by_itself_and_what_was_there_of_it_stays() {
+    let plane = RestPlane::start().await;
+    plane.script.has(CLUSTERS, "1", vec![cluster("a", "1"), cluster("b", "1")]);
+    let relay = polling(&plane, "").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    assert_eq!(client.told().await.set, ["a", "b"]);
+    plane.script.has(
+        CLUSTERS,
+        "2",
+        vec![json!({"@type": CDS, "name": "a", "type": []}), cluster("b", "2"), cluster("c", "1")],
+    );
+    assert_eq!(client.told().await.set, ["b", "c"]);
+    let mut late = Client::connect(relay.address, Variant::Sotw).await;
+    late.ask(CDS, &[], Some("web"));
+    assert_eq!(late.told().await.set, ["a", "b", "c"]);
+    client.hears_nothing(Duration::from_millis(100)).await;
+}
+
+#[tokio::test]
+async fn i3_what_a_server_does_not_answer_is_unknown_and_what_it_answers_without_is_absent() {
+    let plane = RestPlane::start().await;
+    plane.script.has(CLUSTERS, "1", vec![cluster("a", "1")]);
+    plane.script.behave(ENDPOINTS, Behaviour::Status(500));
+    let relay = polling(&plane, "limits: {resource_timer: 300ms}\n").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    assert_eq!(client.told().await.set, ["a"]);
+    client.ask(EDS, &["a", "b"], None);
+    plane.script.polled(ENDPOINTS, 2).await;
+    client.hears_nothing(Duration::from_millis(900)).await;
+    plane.script.has(ENDPOINTS, "1", vec![endpoints("a", 1)]);
+    assert_eq!(client.told().await.set, ["a"]);
+    assert_eq!(client.told().await.removed, ["b"]);
+}
+
+#[tokio::test]
+async fn a_type_that_rest_has_no_word_for_stays_unknown() {
+    let plane = RestPlane::start().await;
+    plane.script.has(CLUSTERS, "1", vec![cluster("a", "1")]);
+    let relay = polling(&plane, "limits: {resource_timer: 300ms}\n").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask("type.googleapis.com/own.Type", &["mine"], Some("web"));
+    client.ask(CDS, &[], None);
+    assert_eq!(client.told().await.set, ["a"]);
+    client.hears_nothing(Duration::from_millis(900)).await;
+    assert!(plane.script.polls().iter().all(|poll| poll.path == CLUSTERS));
+}
+
+/// A relay that prefers a server that is polled and has a stream to turn to.
+async fn with_fallback() -> (RestPlane, Plane, Relay) {
+    let (first, second) = (RestPlane::start().await, Plane::start(&BOTH).await);
+    let servers = format!(
+        "{{rest: 'http://{}', refresh_delay: 40ms, request_timeout: 300ms}}, {{uri: 'http://{}', protocol: sotw}}",
+        first.address, second.address
+    );
+    let relay = relay(&servers, "").await;
+    (first, second, relay)
+}
+
+#[tokio::test]
+async fn fb_2_and_fb_33_a_server_without_a_connection_is_left_for_a_stream_and_returned_to() {
+    let (first, mut second, relay) = with_fallback().await;
+    first.script.has(ENDPOINTS, "1", vec![endpoints("a", 1)]);
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(EDS, &["a"], Some("web"));
+    assert_eq!(client.told().await.set, ["a"]);
+    let script = first.script.clone();
+    let address = first.kill().await;
+    // Everything that is wanted is held: nobody turns to the second.
+    client.hears_nothing(Duration::from_millis(500)).await;
+    assert!(second.streams.try_recv().is_err());
+    client.ask(EDS, &["b"], None);
+    let mut stream = second.stream().await;
+    stream.request().await;
+    crate::say_any(&stream, EDS, &["b"]);
+    assert_eq!(client.told().await.set, ["b"]);
+    drop(script);
+    let first = RestPlane::start_at(address, None).await;
+    first.script.has(ENDPOINTS, "2", vec![endpoints("a", 2), endpoints("b", 2)]);
+    let mut told = client.told().await.set;
+    if told.len() < 2 {
+        told.extend(client.told().await.set);
+    }
+    assert_eq!(told, ["a", "b"], "the first server's word counts again");
+    until("the second is left", async || stream.responses.is_closed()).await;
+}
+
+#[tokio::test]
+async fn fb_2_three_polls_that_fail_in_a_row_are_out_of_reach_and_fewer_are_not() {
+    for behaviour in [Behaviour::Status(503), Behaviour::Hang, Behaviour::Body(b"<html>".to_vec()), Behaviour::Cut] {
+        let (first, mut second, relay) = with_fallback().await;
+        first.script.has(CLUSTERS, "1", vec![cluster("a", "1")]);
+        let mut client = Client::connect(relay.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some("web"));
+        assert_eq!(client.told().await.set, ["a"]);
+        // One that fails is nothing, even with something to be had elsewhere.
+        first.script.behave(ENDPOINTS, behaviour.clone());
+        client.ask(EDS, &["a"], None);
+        first.script.polled(ENDPOINTS, 2).await;
+        first.script.polled(CLUSTERS, 2).await;
+        assert!(second.streams.try_recv().is_err(), "{behaviour:?}: clusters are answered");
+        first.script.behave(CLUSTERS, behaviour.clone());
+        let mut stream = tokio::time::timeout(PATIENCE, second.stream()).await.expect("the next server is tried");
+        stream.request().await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_at_first_is_asked_when_it_is() {
+    let gone = RestPlane::start().await;
+    let (script, address) = (gone.script.clone(), gone.kill().await);
+    let relay = relay(&format!("{{rest: 'http://{address}', {HASTE}}}"), "").await;
+    let mut client = Client::connect(relay.address, Variant::Sotw).await;
+    client.ask(CDS, &[], Some("web"));
+    until("it is tried", async || get(relay.admin, "/upstreams").await.contains("refused")).await;
+    assert!(script.polls().is_empty());
+    let plane = RestPlane::start_at(address, None).await;
+    plane.script.has(CLUSTERS, "1", vec![cluster("a", "1")]);
+    assert_eq!(client.told().await.set, ["a"]);
+}
+
+#[tokio::test]
+async fn rest_from_end_to_end_a_relay_polls_a_relay() {
+    let plane = RestPlane::start().await;
+    plane.script.has(CLUSTERS, "1", vec![cluster("a", "1"), cluster("b", "1")]);
+    plane.script.has(ENDPOINTS, "1", vec![endpoints("a", 1)]);
+    let near = polling(&plane, "").await;
+    let far = relay(&format!("{{rest: 'http://{}', {HASTE}}}", near.address), "").await;
+    let mut client = Client::connect(far.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    assert_eq!(client.told().await.set, ["a", "b"]);
+    client.ask(EDS, &["a"], None);
+    assert_eq!(client.told().await.set, ["a"]);
+    let (mut one, mut other) = (Poller::connect(near.address).await, Poller::connect(far.address).await);
+    let of_near = one.polled(CLUSTERS, "web", json!({})).await;
+    assert_eq!(of_near.json()["resources"], other.polled(CLUSTERS, "web", json!({})).await.json()["resources"]);
+    assert_eq!(
+        other.poll(CLUSTERS, "web", json!({"versionInfo": of_near.version()})).await.status,
+        304,
+        "equal on both (I5)"
+    );
+    plane.script.has(CLUSTERS, "2", vec![cluster("b", "2")]);
+    assert_eq!(client.told().await.set, ["b"]);
+    assert_eq!(client.told().await.removed, ["a"]);
+}
+
+#[tokio::test]
+async fn i10_no_answer_takes_the_relay_down_and_a_good_one_counts_again() {
+    let plane = RestPlane::start().await;
+    plane.script.has(CLUSTERS, "1", vec![cluster("a", "1")]);
+    let relay =
+        relay(&format!("{{rest: 'http://{}', refresh_delay: 10ms, request_timeout: 1s}}", plane.address), "").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    assert_eq!(client.told().await.set, ["a"]);
+    let good = json!({"versionInfo": "2", "resources": [cluster("a", "1")]}).to_string().into_bytes();
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let change = (any::<prop::sample::Index>(), any::<u8>());
+    let changes = proptest::collection::vec(change, 1..6);
+    for _ in 0..4 {
+        let mut bytes = good.clone();
+        for (at, byte) in changes.new_tree(&mut runner).unwrap().current() {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        plane.script.behave(CLUSTERS, Behaviour::Body(bytes));
+        plane.script.polled(CLUSTERS, 1).await;
+    }
+    plane.script.has(CLUSTERS, "3", vec![cluster("a", "3"), cluster("z", "1")]);
+    let mut told = Vec::new();
+    while !told.contains(&"z".to_owned()) {
+        told.extend(client.told().await.set);
+    }
+}
