@@ -131,7 +131,7 @@ impl Openers {
             }
             SourcePlan::Rest(server) => {
                 let table = self.parser.table.clone();
-                Opener { streams: Arc::new(RestConnector::new(server, self.descriptors.clone(), table)), loads: None }
+                Opener { streams: Arc::new(RestConnector::new(*server, self.descriptors.clone(), table)), loads: None }
             }
             SourcePlan::Files(FilesServer { options, alone }) => {
                 let known = self.files.iter().position(|files| *files.options() == options);

@@ -220,7 +220,9 @@ impl Checker<'_> {
             (Some(uri), None, None) => {
                 self.server(raw, uri, &format!("{at}.uri"), at, limits.message_bytes).map(Box::new).map(SourcePlan::Ads)
             }
-            (None, None, Some(uri)) => self.polled(raw, uri, at, limits.message_bytes).map(SourcePlan::Rest),
+            (None, None, Some(uri)) => {
+                self.polled(raw, uri, at, limits.message_bytes).map(Box::new).map(SourcePlan::Rest)
+            }
             (None, Some(files), None) => {
                 if raw.has_ways_of_a_server() {
                     self.fault(

@@ -163,7 +163,6 @@ fn wrapper(resource: &Resource, url: &str, ttl: Option<Duration>) -> Wrapper {
         ttl: duration(ttl),
         cache_control: resource.do_not_cache().then_some(CacheControl { do_not_cache: true }),
         metadata: resource.metadata().cloned(),
-        ..Wrapper::default()
     }
 }
 

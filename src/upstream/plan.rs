@@ -27,7 +27,7 @@ pub struct Plan {
 pub enum SourcePlan {
     Ads(Box<AdsServer>),
     Files(FilesServer),
-    Rest(RestServer),
+    Rest(Box<RestServer>),
 }
 
 /// Files in the place of a server.
