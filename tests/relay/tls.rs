@@ -151,7 +151,7 @@ impl Opened {
         let config = Config::parse(&folder.join("relay.yaml"), text).unwrap_or_else(|error| panic!("{error}"));
         let connector: SharedConnector = match config.upstream.servers[0].clone() {
             SourcePlan::Rest(server) => {
-                Arc::new(RestConnector::new(server, Arc::new(Transcoder::envoy), Arc::default()))
+                Arc::new(RestConnector::new(*server, Arc::new(Transcoder::envoy), Arc::default()))
             }
             server => Arc::new(AdsConnector::new(server.ads().unwrap().clone())),
         };
