@@ -97,13 +97,13 @@ async fn name_20_what_nobody_wants_any_more_is_left_upstream_and_absence_is_told
         clients.push(client);
     }
     let mut stream = plane.stream().await;
-    assert_eq!(asked(&mut stream).await, [name.clone()]);
+    assert_eq!(asked(&mut stream).await, std::slice::from_ref(&name));
     for client in &mut clients {
         client.hears_nothing(Duration::from_millis(20)).await;
     }
     say(&stream, "1", &[], &[], &[&name]);
     for client in &mut clients {
-        assert_eq!(client.told().await.removed, [name.clone()]);
+        assert_eq!(client.told().await.removed, std::slice::from_ref(&name));
     }
     drop(clients);
     let left = loop {
