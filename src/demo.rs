@@ -210,7 +210,7 @@ mod tests {
             }
         }
         let of = |kind: &str| names[kind].iter().map(String::as_str).collect::<Vec<_>>();
-        assert_eq!(of("Listener"), ["weir-demo", "web"]);
+        assert_eq!(of("Listener"), ["web", "weir-demo"]);
         assert_eq!(of("RouteConfiguration"), of("Listener"));
         assert_eq!(of("Cluster"), ["blue", "green", "weir-demo"]);
         assert_eq!(of("ClusterLoadAssignment"), of("Cluster"));
