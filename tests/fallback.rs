@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use support::{CDS, EDS, wrapper};
+use support::{CDS, EDS, LDS, wrapper};
 use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, ResourceError, ResourceName, Status};
 use weir::proto::{Request, Response};
 use weir::protocol::ladder::{Rule, Standing};
@@ -326,6 +326,70 @@ fn fb_26_what_a_fallback_server_lacks_is_held_or_told() {
             assert_eq!(held(&bench, "c"), "gone", "{variant:?}");
         }
     }
+}
+
+#[test]
+fn fb_13_what_a_new_server_confirms_stays_whichever_type_it_begins_with_and_however_late() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new(Plan { holds_missing: false, ..plan(2, variant, Rule::Reachability) });
+        let say = |bench: &mut Bench, server: usize, url: &str| match variant {
+            Variant::Sotw => bench.say(server, sotw(url, "7", &[("a", "1")])),
+            Variant::Delta => bench.say(server, delta(url, &[("a", "1")], &[])),
+        };
+        bench.want(CDS, "*", true);
+        bench.want(LDS, "*", true);
+        bench.open(0);
+        say(&mut bench, 0, CDS);
+        say(&mut bench, 0, LDS);
+        bench.end(0, false);
+        for server in [1, 0] {
+            bench.open(server);
+            say(&mut bench, server, CDS);
+            bench.later(Duration::from_secs(8));
+            assert_eq!(bench.held(LDS, Class::Star, "a"), "1", "{variant:?}: it has not said a word of these yet");
+            say(&mut bench, server, LDS);
+            bench.later(Duration::from_secs(60));
+            let held = [CDS, LDS].map(|url| bench.held(url, Class::Star, "a"));
+            assert_eq!(held, ["1", "1"], "{variant:?}, server {server}");
+        }
+    }
+}
+
+#[test]
+fn coll_18_a_server_that_returns_is_believed_of_a_collection_once_it_has_spoken_of_it() {
+    let mut federated = plan(2, Variant::Delta, Rule::Reachability);
+    federated.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule: Rule::Reachability });
+    let folder = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/f";
+    let [glob, a, b, other] = ["*", "a", "b", "deep/o"].map(|id| format!("{folder}/{id}"));
+    let mut bench = Bench::new(federated);
+    bench.want(EDS, &glob, true);
+    bench.want(EDS, &other, true);
+    bench.open(0);
+    bench.say(0, delta(EDS, &[(&a, "1"), (&other, "1")], &[]));
+    bench.end(0, false);
+    bench.open(1);
+    bench.say(1, delta(EDS, &[(&a, "1"), (&b, "2"), (&other, "1")], &[]));
+    bench.open(0);
+    bench.say(0, delta(EDS, &[(&other, "1")], &[]));
+    bench.later(Duration::from_secs(60));
+    let held = |bench: &Bench| [&a, &b].map(|name| bench.held(EDS, Class::Named, name));
+    assert_eq!(held(&bench), ["1", "2"], "of the collection it has said nothing yet");
+    bench.say(0, delta(EDS, &[(&a, "1")], &[]));
+    bench.later(Duration::from_secs(60));
+    assert_eq!(held(&bench), ["1", "unknown"], "what only the other had is gone, and leaves no trace");
+}
+
+#[test]
+fn xlat_16_a_passing_trouble_is_no_absence_though_it_is_the_first_word() {
+    let mut bench = Bench::new(plan(1, Variant::Delta, Rule::Uncached));
+    bench.want(EDS, "a", true);
+    bench.open(0);
+    let Response::Delta(mut response) = delta(EDS, &[], &[]) else { unreachable!() };
+    let detail = Status { code: 14, message: "later".into(), details: Vec::new() };
+    let name = ResourceName { name: "a".into(), ..Default::default() };
+    response.resource_errors = vec![ResourceError { resource_name: Some(name), error_detail: Some(detail) }];
+    bench.say(0, Response::Delta(response));
+    assert_eq!((bench.held(EDS, Class::Named, "a").as_str(), bench.standing()), ("unknown", Standing::Active(0)));
 }
 
 #[test]

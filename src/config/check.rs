@@ -69,6 +69,8 @@ impl Checker<'_> {
             serve_without_node: true,
             most: 1,
             access: Access::default(),
+            // A session there is a whole view: what bounds its clients bounds it.
+            limits: Limits { names: usize::MAX, types: usize::MAX, absent_names: usize::MAX, ..views.limits.clone() },
             plan,
             ..views.clone()
         });

@@ -1,7 +1,9 @@
 //! Resource names: old-style ones opaque, compared byte for byte (NAME-30), new-style ones in their canonical form.
 
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound::{Included, Unbounded};
 use std::sync::Arc;
 
 use super::xdstp::Xdstp;
@@ -40,6 +42,13 @@ impl Name {
     pub fn folder(&self) -> &str {
         let path = self.0.split_once('?').map_or(&*self.0, |(path, _)| path);
         path.strip_suffix('*').unwrap_or(path)
+    }
+
+    /// The part of an ordered map that is about the members of this glob.
+    pub fn members_in<'a, V>(&'a self, map: &'a BTreeMap<Self, V>) -> impl Iterator<Item = (&'a Self, &'a V)> {
+        let from = map.range::<str, _>((Included(self.folder()), Unbounded));
+        let near = from.take_while(|(name, _)| name.as_str().starts_with(self.folder()));
+        near.filter(|(name, _)| name.collection().as_ref() == Some(self))
     }
 
     fn parsed(&self) -> Option<Xdstp> {

@@ -112,6 +112,11 @@ fn coll_16_a_member_that_goes_is_removed_by_its_own_name() {
     assert_eq!(bench.said(id), [""; 0]);
     gone(&mut bench, B);
     assert_eq!(bench.said(id), [format!("L  -{B}")]);
+    let early = client(&mut bench);
+    bench.delta(early, LDS, &[GLOB], &[]);
+    assert_eq!(bench.said(early), [""; 0], "there may be more of it on the way");
+    bench.later(5_000);
+    assert_eq!(bench.said(early), [format!("L  -{GLOB}")]);
     let late = client(&mut bench);
     bench.delta(late, LDS, &[GLOB], &[]);
     assert_eq!(bench.said(late), [format!("L  -{GLOB}")], "upstream took all of it away, so it is empty");
@@ -223,6 +228,65 @@ fn coll_21_an_error_concerns_the_collection_or_the_member_that_it_names() {
     bench.delta(late, LDS, &[GLOB], &[]);
     let said = bench.said(late).concat();
     assert!(said.contains(&format!("!{GLOB}:7")) && said.contains(B), "{said}");
+}
+
+#[test]
+fn coll_17_what_was_owed_of_a_name_is_owed_of_the_member() {
+    let mut bench = Bench::new();
+    let id = client(&mut bench);
+    bench.delta(id, LDS, &[GLOB, A], &[]);
+    member(&mut bench, A, "1");
+    bench.delta(id, LDS, &[], &[A]);
+    assert_eq!(bench.said(id), [format!("L {A}")], "it came before the client left the name");
+    bench.delta(id, LDS, &[A], &[]);
+    bench.said(id);
+    gone(&mut bench, A);
+    bench.delta(id, LDS, &[], &[A]);
+    assert_eq!(bench.said(id), [format!("L  -{A}")], "and so did its end");
+}
+
+#[test]
+fn coll_17_and_coll_24_what_a_wildcard_shows_too_is_told_when_the_collection_is_left_or_loses_it() {
+    let mut bench = Bench::new();
+    let id = client(&mut bench);
+    bench.delta(id, LDS, &["*", GLOB], &[]);
+    member(&mut bench, A, "1");
+    member(&mut bench, B, "1");
+    piece(&mut bench);
+    bench.whole(LDS, &[(A, "2")]);
+    assert_eq!(bench.said(id), [format!("L {A},{B}")]);
+    bench.delta(id, LDS, &[], &[GLOB]);
+    assert_eq!(bench.said(id), [format!("L {A} -{B}")], "as `*` has them");
+    bench.whole(LDS, &[]);
+    assert_eq!(bench.said(id), [format!("L  -{A}")]);
+
+    let mut bench = Bench::new();
+    let id = client(&mut bench);
+    bench.delta(id, LDS, &["*", GLOB], &[]);
+    member(&mut bench, A, "1");
+    piece(&mut bench);
+    bench.whole(LDS, &[(A, "1")]);
+    bench.said(id);
+    gone(&mut bench, A);
+    bench.said(id);
+    bench.whole(LDS, &[]);
+    assert_eq!(bench.said(id), [format!("L  -{A}")]);
+}
+
+#[test]
+fn up_40_a_member_that_dies_of_its_ttl_is_asked_for_again_and_says_nothing_of_the_collection() {
+    let mut bench = Bench::new();
+    let id = client(&mut bench);
+    bench.delta(id, LDS, &[GLOB], &[]);
+    bench.give(LDS, A, "1", |wrapper| wrapper.ttl = Some(prost_types::Duration { seconds: 10, nanos: 0 }));
+    bench.said(id);
+    bench.asked_upstream();
+    bench.later(10_000);
+    assert_eq!(bench.said(id), [format!("L  -{A}")]);
+    assert_eq!(bench.asked_upstream(), [format!("+{GLOB}")]);
+    let late = client(&mut bench);
+    bench.delta(late, LDS, &[GLOB], &[]);
+    assert_eq!(bench.said(late), [""; 0]);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use weir::protocol::session::Variant;
 use weir::protocol::upstream::ServerRules;
 
-use super::support::RDS;
-use super::{Bench, delta};
+use super::support::{LDS, RDS};
+use super::{Bench, delta, sotw};
 
 const LEDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint";
 const GLOB: &str = "xdstp://x/envoy.config.endpoint.v3.LbEndpoint/foo/*";
@@ -98,6 +98,23 @@ fn coll_23_and_up_48_a_server_that_speaks_sotw_alone_is_not_asked_for_a_collecti
     let mut bench = open(Variant::Sotw, ServerRules::default(), &[GLOB]);
     assert_eq!(bench.requests(0), [""; 0]);
     assert_eq!(bench.later(Duration::ZERO), [format!("{GLOB} error 12")], "of a type that is never in SotW too");
+}
+
+#[test]
+fn coll_23_a_server_that_turns_to_sotw_takes_no_members_away_by_what_it_cannot_say() {
+    let folder = "xdstp://x/envoy.config.listener.v3.Listener/f";
+    let [glob, a, other] = ["*", "a", "b/c"].map(|id| format!("{folder}/{id}"));
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(LDS, &glob, true);
+    bench.want(LDS, &other, true);
+    bench.open();
+    bench.requests(0);
+    bench.respond(0, delta(LDS, &[&a, &other], &[], "1"));
+    bench.end(0);
+    bench.upstream.streams()[0].speak(Variant::Sotw);
+    bench.open();
+    bench.requests(0);
+    assert_eq!(bench.respond(0, sotw(LDS, &[&other], "2")), [format!("Named {other} set")]);
 }
 
 #[test]

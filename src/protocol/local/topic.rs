@@ -1,7 +1,7 @@
 //! One type on one stream: what is wanted, what was told, and how far a look for differences has got.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,7 +92,9 @@ impl Topic {
             let name = Name::of_peer(name);
             self.names.remove(&name);
             if self.globs.remove(&name) {
-                self.forget_unwanted();
+                let members = name.members_in(&self.told).map(|(member, _)| member);
+                let unwanted: Vec<_> = members.filter(|member| !self.wants(member)).cloned().collect();
+                unwanted.iter().for_each(|member| drop(self.told.remove(member)));
             } else if !self.wants(&name) {
                 self.told.remove(&name);
             }
@@ -126,9 +128,7 @@ impl Topic {
     }
 
     fn members<'a>(&'a self, glob: &'a Name) -> impl Iterator<Item = &'a Name> {
-        let from = self.set.items().range::<str, _>((Included(glob.folder()), Unbounded)).map(|(name, _)| name);
-        let near = from.take_while(|name| name.as_str().starts_with(glob.folder()));
-        near.filter(|name| name.collection().as_ref() == Some(glob))
+        glob.members_in(self.set.items()).map(|(name, _)| name)
     }
 
     fn has_members(&self, name: &Name) -> bool {

@@ -44,10 +44,8 @@ impl Subscription {
 
     /// A glob is asked for once more: everything in it is sent again (DELTA-10).
     pub(super) fn again_of(&mut self, glob: &Name) {
-        let within = |name: &Name| name.collection().as_ref() == Some(glob);
-        let members: Vec<_> = self.names.keys().filter(|name| within(name)).cloned().collect();
-        for name in members {
-            self.owed.entry(name).or_default().asked = true;
+        for (name, _) in glob.members_in(&self.names) {
+            self.owed.entry(name.clone()).or_default().asked = true;
         }
     }
 
@@ -56,11 +54,31 @@ impl Subscription {
         if !self.globs.remove(glob) {
             return;
         }
-        let leaves = |(name, told): &(&Name, &Told)| told.member && name.collection().as_ref() == Some(glob);
-        let members: Vec<_> = self.names.iter().filter(leaves).map(|(name, _)| name.clone()).collect();
+        let leaves = glob.members_in(&self.names).filter(|(_, told)| told.member);
+        let members: Vec<_> = leaves.map(|(name, _)| name.clone()).collect();
         for name in members {
             self.drop_name(&name);
+            if self.star.is_some() {
+                self.owed.insert(name, Owed::asked()); // it stays visible through `*`, or goes (DELTA-24)
+            }
         }
+    }
+
+    /// A name that is not asked for by itself any more is told on as a member of its collection, if it is in one.
+    pub(super) fn keep_as_member(&mut self, name: &Name) -> bool {
+        let held = match self.names.get_mut(name) {
+            Some(told) if !self.globs.is_empty() => told.may_hold(),
+            _ => return false,
+        };
+        if self.collection(name).is_none() {
+            return false;
+        }
+        self.parked.remove(name);
+        let owed = self.owed.entry(name.clone()).or_default();
+        owed.changed_at(Seq::ZERO); // it may be there no more, or never have been
+        owed.asked = held;
+        self.names.entry(name.clone()).and_modify(|told| told.member = true);
+        true
     }
 
     /// Nothing is left to be said of a member that is gone.

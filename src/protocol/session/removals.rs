@@ -78,8 +78,11 @@ impl Subscription {
             }
             let never_told = !progress.may_hold(entry);
             // A name asked for by itself goes by what upstream says to that name.
-            let by_name =
-                names.contains_key(name) && !matches!(view.state.known(kind, Class::Named, name), Known::Gone(_));
+            let by_name = names.get(name).is_some_and(|told| match view.state.known(kind, Class::Named, name) {
+                Known::Here(_) => true,
+                Known::Unknown => !told.member,
+                Known::Gone(_) => false,
+            });
             if !never_told && !by_name && star.covers(name) && said.insert(name.clone()) {
                 let Presence::Gone(last) = &entry.presence else { continue };
                 draft.add_removed(name.clone(), last.as_ref());

@@ -184,9 +184,8 @@ impl Session {
         });
         changes.set_star(subscription, star, stated);
         for name in &off.names {
-            let unsubscribed = changes.unsubscribe(subscription, name);
-            if unsubscribed && (subscription.star.is_some() || subscription.names.contains_key(name)) {
-                // It stays visible through `*` or a glob, or goes: the client is told which (DELTA-24).
+            if changes.unsubscribe(subscription, name) && subscription.star.is_some() && !name.is_glob() {
+                // It stays visible through `*`, or goes: the client is told which (DELTA-24).
                 subscription.owed.entry(name.clone()).or_default().asked = true;
             }
         }
@@ -272,12 +271,9 @@ impl Changes<'_> {
         if subscription.names.get(name).is_none_or(|told| told.member) {
             return false;
         }
-        let Some(told) = subscription.drop_name(name) else { return false };
-        subscription.leave_collection(name);
-        if told.may_hold() && subscription.collection(name).is_some() {
-            subscription.sum = subscription.sum.plus(told.holds);
-            subscription.names.insert(name.clone(), Told { member: true, ..told });
-            subscription.owed.insert(name.clone(), Owed::default().with_change(Seq::ZERO)); // it may be none any more
+        if !subscription.keep_as_member(name) {
+            subscription.drop_name(name);
+            subscription.leave_collection(name);
         }
         self.note(Wanted::Name(name.clone()), false);
         true

@@ -3,15 +3,21 @@
 //! A member is an entry of its shelf like any other. What is kept here is only where it belongs, and only for globs that
 //! somebody wants.
 
+use std::ops::Bound::{Included, Unbounded};
+
 use rpds::{HashTrieMapSync, RedBlackTreeSetSync};
 
 use super::shelf::Fill;
 use crate::protocol::limits::Limits;
-use crate::protocol::moment::{Moment, sooner};
+use crate::protocol::moment::Moment;
 use crate::xds::Name;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Collections(HashTrieMapSync<Name, Collection>);
+pub(super) struct Collections {
+    followed: HashTrieMapSync<Name, Collection>,
+    /// Those that are coming in, and settle with time.
+    coming_in: RedBlackTreeSetSync<Name>,
+}
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Collection {
@@ -21,43 +27,47 @@ pub(super) struct Collection {
 
 impl Collections {
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.followed.is_empty()
     }
 
     pub fn get(&self, glob: &Name) -> Option<&Collection> {
-        self.0.get(glob)
+        self.followed.get(glob)
     }
 
     pub fn all_members(&self) -> impl Iterator<Item = (&Name, &Name)> {
-        self.0.iter().flat_map(|(glob, collection)| collection.members().map(move |name| (glob, name)))
+        self.followed.iter().flat_map(|(glob, collection)| collection.members().map(move |name| (glob, name)))
     }
 
     /// Begins to follow a collection, with what is here of it already. Whether it is new.
-    pub fn begin<'a>(&mut self, glob: &Name, here: impl Iterator<Item = &'a Name>) -> bool {
-        if self.0.contains_key(glob) {
+    pub fn begin(&mut self, glob: &Name, here: &RedBlackTreeSetSync<Name>) -> bool {
+        if self.followed.contains_key(glob) {
             return false;
         }
         let mut collection = Collection::default();
-        for name in here.filter(|name| name.collection().as_ref() == Some(glob)) {
+        let near = here
+            .range::<str, _>((Included(glob.folder()), Unbounded))
+            .take_while(|name| name.as_str().starts_with(glob.folder()));
+        for name in near.filter(|name| name.collection().as_ref() == Some(glob)) {
             collection.members.insert_mut(name.clone());
         }
-        self.0.insert_mut(glob.clone(), collection);
+        self.followed.insert_mut(glob.clone(), collection);
         true
     }
 
     pub fn end(&mut self, glob: &Name) -> Option<Collection> {
-        let ended = self.0.get(glob).cloned();
-        self.0.remove_mut(glob);
+        let ended = self.followed.get(glob).cloned();
+        self.coming_in.remove_mut(glob);
+        self.followed.remove_mut(glob);
         ended
     }
 
     /// A resource is here now, or is here no more.
     pub fn note(&mut self, name: &Name, here: bool) {
-        if self.0.is_empty() {
+        if self.followed.is_empty() {
             return; // most types have none, and looking for one is work
         }
         let Some(glob) = name.collection() else { return };
-        if let Some(collection) = self.0.get_mut(&glob) {
+        if let Some(collection) = self.followed.get_mut(&glob) {
             match here {
                 true => collection.members.insert_mut(name.clone()),
                 false => drop(collection.members.remove_mut(name)),
@@ -65,23 +75,34 @@ impl Collections {
         }
     }
 
-    pub fn fill(&mut self, glob: &Name) -> Option<&mut Fill> {
-        self.0.get_mut(glob).map(|collection| &mut collection.fill)
+    /// More or less of a collection is known now. Whether that makes a difference.
+    pub fn fill(&mut self, glob: &Name, change: impl FnOnce(&mut Fill)) -> bool {
+        let Some(collection) = self.followed.get_mut(glob) else { return false };
+        let before = collection.fill;
+        change(&mut collection.fill);
+        match collection.fill {
+            Fill::Filling { .. } => self.coming_in.insert_mut(glob.clone()),
+            Fill::Cold | Fill::Halted | Fill::Whole => drop(self.coming_in.remove_mut(glob)),
+        }
+        self.followed.get(glob).is_some_and(|collection| collection.fill != before)
     }
 
     pub fn next_deadline(&self, limits: &Limits) -> Option<Moment> {
-        let fills = self.0.values().map(|collection| collection.fill);
-        fills.filter_map(|fill| fill.settles_at(limits)).fold(None, |first, at| sooner(first, Some(at)))
+        self.coming_in().filter_map(|(_, fill)| fill.settles_at(limits)).min()
     }
 
-    /// Whether a set has settled.
-    pub fn on_time(&mut self, now: Moment, limits: &Limits) -> bool {
-        let ripe = |fill: &Fill| fill.settles_at(limits).is_some_and(|at| at <= now);
-        let settled: Vec<_> = self.0.iter().filter(|(_, of)| ripe(&of.fill)).map(|(glob, _)| glob.clone()).collect();
+    /// Those of which everything is known from now on.
+    pub fn settle(&mut self, now: Moment, limits: &Limits) -> Vec<Name> {
+        let ripe = |(_, fill): &(&Name, Fill)| fill.settles_at(limits).is_some_and(|at| at <= now);
+        let settled: Vec<_> = self.coming_in().filter(ripe).map(|(glob, _)| glob.clone()).collect();
         for glob in &settled {
-            self.fill(glob).into_iter().for_each(|fill| *fill = Fill::Whole);
+            self.fill(glob, |fill| *fill = Fill::Whole);
         }
-        !settled.is_empty()
+        settled
+    }
+
+    fn coming_in(&self) -> impl Iterator<Item = (&Name, Fill)> {
+        self.coming_in.iter().filter_map(|glob| Some((glob, self.followed.get(glob)?.fill)))
     }
 }
 

@@ -214,6 +214,7 @@ impl Unit {
         let mut counts: BTreeMap<SessionId, usize> = BTreeMap::new();
         for (kind, wanted) in self.interest.all() {
             if let Wanted::Name(name) = wanted
+                && !name.is_glob()
                 && absent(kind, &name)
             {
                 self.interest.of_name(kind, &name).for_each(|session| *counts.entry(session).or_default() += 1);
@@ -286,17 +287,28 @@ impl Unit {
         };
         self.source = Source::default(); // time is of nobody's rank
         for (kind, class, name) in self.shelves.iter().flat_map(expired).collect::<Vec<_>>() {
-            self.remove(&kind, class, &name, now);
-            if class == Class::Named && self.interest.has_name(&kind, &name) {
-                self.interest.ask_again(&kind, &Wanted::Name(name)); // it may be alive upstream, and its word late (UP-17)
+            self.remove_one(&kind, class, &name, now);
+            if class == Class::Named {
+                // It may be alive upstream, and its word late (UP-17).
+                let glob = self.interest.collection(&kind, &name);
+                let by_name = Some(name).filter(|name| self.interest.has_name(&kind, name));
+                by_name.into_iter().chain(glob).for_each(|name| self.interest.ask_again(&kind, &Wanted::Name(name)));
             }
         }
+        let mut empty = Vec::new();
         for ((kind, _), shelf) in &mut self.shelves {
             let fill = shelf.fill;
             self.dirty |= shelf.on_time(now, &self.limits);
             if shelf.fill != fill {
                 self.changed_stars.insert(kind.clone());
             }
+            let settled = shelf.collections.settle(now, &self.limits);
+            self.dirty |= !settled.is_empty();
+            let without_members = |glob: &Name| shelf.collection(glob).is_some_and(|of| of.is_empty());
+            empty.extend(settled.into_iter().filter(without_members).map(|glob| (kind.clone(), glob)));
+        }
+        for (kind, glob) in empty {
+            self.remove_one(&kind, Class::Named, &glob, now);
         }
     }
 
@@ -374,12 +386,12 @@ impl Unit {
             return;
         }
         self.remove_one(kind, class, key, now);
-        // A collection whose last member upstream has taken away is known to be empty by that.
+        // A collection of which all is known and whose last member upstream has taken away is empty by that.
         if class == Class::Named
             && let Some(glob) = self.interest.collection(kind, key)
         {
             let of = self.shelf(kind, class).collection(&glob);
-            if of.is_some_and(|of| of.is_empty() && of.fill != Fill::Cold) {
+            if of.is_some_and(|of| of.is_empty() && of.fill == Fill::Whole) {
                 self.remove_one(kind, class, &glob, now);
             }
         }
@@ -452,18 +464,19 @@ impl Unit {
 
     /// More or less of a set is known now.
     fn fill(&mut self, kind: &Type, of: &Wanted, change: impl FnOnce(&mut Fill)) {
-        let fill = match of {
-            Wanted::Star => Some(&mut self.shelf(kind, Class::Star).fill),
-            Wanted::Name(glob) => self.shelf(kind, Class::Named).collections.fill(glob),
-        };
-        let Some(fill) = fill else { return };
-        let before = *fill;
-        change(fill);
-        if *fill != before {
-            self.dirty = true;
-            match of {
-                Wanted::Star => drop(self.changed_stars.insert(kind.clone())),
-                Wanted::Name(glob) => {
+        match of {
+            Wanted::Star => {
+                let fill = &mut self.shelf(kind, Class::Star).fill;
+                let before = *fill;
+                change(fill);
+                if *fill != before {
+                    self.dirty = true;
+                    self.changed_stars.insert(kind.clone());
+                }
+            }
+            Wanted::Name(glob) => {
+                if self.shelf(kind, Class::Named).collections.fill(glob, change) {
+                    self.dirty = true;
                     for session in self.interest.of_name(kind, glob) {
                         self.wakes.entry(session).or_default();
                     }

@@ -8,7 +8,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpds::{HashTrieMapSync, QueueSync, RedBlackTreeMapSync};
+use rpds::{HashTrieMapSync, QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 
 use super::Source;
 use super::collections::{Collection, Collections};
@@ -16,7 +16,7 @@ use super::lives::Lives;
 use super::state::{Class, NamedError, Seq};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, sooner};
-use crate::xds::{Name, Resource, SetVersion};
+use crate::xds::{Name, Resource, SetVersion, Xdstp};
 
 #[derive(Debug, Clone)]
 pub enum Presence {
@@ -85,6 +85,8 @@ pub struct Shelf {
     full: SetVersion,
     pub fill: Fill,
     pub(super) collections: Collections,
+    /// New-style names of what is here, so that the members of a collection are found together.
+    in_folders: RedBlackTreeSetSync<Name>,
     /// Removals up to here are forgotten.
     horizon: Seq,
     /// Tombstones that still have a body, oldest first.
@@ -209,7 +211,7 @@ impl Shelf {
 
     /// Follows a collection from here on.
     pub(super) fn collect(&mut self, glob: &Name) -> bool {
-        self.collections.begin(glob, self.additions.values())
+        self.collections.begin(glob, &self.in_folders)
     }
 
     pub(super) fn cold_after(horizon: Seq) -> Self {
@@ -259,6 +261,9 @@ impl Shelf {
         self.count(&name, &resource, SetVersion::plus);
         self.additions.insert_mut(seq, name.clone());
         self.collections.note(&name, true);
+        if Xdstp::is_new_style(name.as_str()) {
+            self.in_folders.insert_mut(name.clone());
+        }
         let expires = resource.ttl.map(|ttl| now + ttl);
         if let Some(at) = expires {
             self.deaths.insert_mut((at, name.clone()), ());
@@ -368,8 +373,7 @@ impl Shelf {
         if settled {
             self.fill = Fill::Whole;
         }
-        let collected = self.collections.on_time(now, limits);
-        settled || collected || self.bodies.len() != bodies
+        settled || self.bodies.len() != bodies
     }
 
     /// Bounds what is kept of the dead. Absent names of a named shelf stay: they are bounded by the interest in them.
@@ -422,6 +426,7 @@ impl Shelf {
             Presence::Here(held) => {
                 self.additions.remove_mut(&entry.changed);
                 self.collections.note(name, false);
+                self.in_folders.remove_mut(name);
                 self.count(name, held, SetVersion::minus);
                 self.unschedule(name, &entry);
             }

@@ -4,14 +4,21 @@ use std::collections::BTreeMap;
 
 use crate::xds::Name;
 
-/// With whether it was said of each that this server cannot be asked for it.
 #[derive(Debug, Default)]
-pub(super) struct Globs(BTreeMap<Name, bool>);
+pub(super) struct Globs(BTreeMap<Name, Standing>);
+
+#[derive(Debug, Default)]
+struct Standing {
+    /// It was said that this server cannot be asked for it.
+    refused: bool,
+    /// The server has said something of it on this opening.
+    begun: bool,
+}
 
 impl Globs {
     pub fn insert(&mut self, name: &Name) {
         if name.is_glob() {
-            self.0.insert(name.clone(), false);
+            self.0.insert(name.clone(), Standing::default());
         }
     }
 
@@ -40,17 +47,29 @@ impl Globs {
         self.0.get_key_value(&name.collection()?).map(|(glob, _)| glob)
     }
 
+    pub fn begin(&mut self, glob: &Name) {
+        self.0.entry(glob.clone()).and_modify(|standing| standing.begun = true);
+    }
+
+    pub fn has_begun(&self, glob: &Name) -> bool {
+        self.0.get(glob).is_some_and(|standing| standing.begun)
+    }
+
     pub fn any_unasked(&self) -> bool {
-        self.0.values().any(|told| !told)
+        self.0.values().any(|standing| !standing.refused)
     }
 
     pub fn take_unasked(&mut self) -> Vec<Name> {
-        let unasked = self.0.iter_mut().filter(|(_, told)| !**told);
-        unasked.map(|(name, told)| (name, std::mem::replace(told, true)).0.clone()).collect()
+        let unasked = self.0.iter_mut().filter(|(_, standing)| !standing.refused);
+        let refuse = |(name, standing): (&Name, &mut Standing)| {
+            standing.refused = true;
+            name.clone()
+        };
+        unasked.map(refuse).collect()
     }
 
     /// Another server may answer next, or the same in another variant.
     pub fn disconnect(&mut self) {
-        self.0.values_mut().for_each(|told| *told = false);
+        self.0.values_mut().for_each(|standing| *standing = Standing::default());
     }
 }

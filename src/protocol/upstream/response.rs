@@ -52,8 +52,11 @@ impl Topic {
             return Vec::new();
         }
         let full = kind.info().full_state;
+        let about_data: Vec<_> = names_about_data(&reported);
+        let sent = read.good.keys().chain(read.alive.keys()).chain(&read.spoiled);
+        self.confirm(sent.cloned(), reader.now, limits);
         let mut facts = self.error_facts(reported, reader);
-        self.note_refused(&read);
+        self.note_refused(&read, &about_data);
         // What could not be read and is held is kept; of what never could be, nobody knows what is missing (UP-25).
         let gap = read.unnamed_refused || !read.spoiled.iter().all(|name| self.versions.contains_key(name));
         if self.class == Class::Star {
@@ -124,9 +127,10 @@ impl Topic {
         }
         let sent = read.good.keys().chain(read.alive.keys()).chain(&read.spoiled);
         self.confirm(sent.cloned(), reader.now, limits);
+        let about_data = names_about_data(&reported);
         let mut facts = self.error_facts(reported, reader);
         facts.extend(self.refresh_facts(&read, kind));
-        self.note_refused(&read);
+        self.note_refused(&read, &about_data);
         self.misnamed += read.good.values().filter(|resource| resource.misnamed).count() as u64;
         for name in &removed {
             self.refused.remove(name);
@@ -180,9 +184,8 @@ impl Topic {
         self.forget(&key);
         self.answered(&key, Standing::Absent);
         if self.globs.has(&key) {
-            let member = |name: &Name| self.is_member_alone(name) && name.collection().as_ref() == Some(&key);
-            let members: Vec<_> = self.versions.keys().filter(|name| member(name)).cloned().collect();
-            members.iter().for_each(|name| self.forget(name));
+            self.globs.begin(&key);
+            self.forget_members(&key);
         }
         Fact::Gone { kind: kind.clone(), class: self.class, key }
     }
@@ -198,7 +201,7 @@ impl Topic {
     }
 
     /// What could not be used is there all the same: no timer calls it absent (UP-38), and no set is whole without it.
-    fn note_refused(&mut self, read: &Read) {
+    fn note_refused(&mut self, read: &Read, about_data: &[Name]) {
         for name in read.good.keys() {
             self.refused.remove(name);
         }
@@ -206,7 +209,8 @@ impl Topic {
             if self.names.get(name).is_some_and(|standing| *standing != Standing::Absent) {
                 self.answered(name, Standing::Held);
             }
-            if self.class == Class::Star || self.globs.of(name).is_some() {
+            let in_a_set = self.class == Class::Star || self.globs.of(name).is_some();
+            if in_a_set && !about_data.contains(name) {
                 self.refused.insert(name.clone());
             }
         }
@@ -219,15 +223,18 @@ impl Topic {
         let mut facts = Vec::new();
         for (key, error) in reported {
             let standing = self.names.get(&key).copied();
-            if standing.is_none() && !self.is_member_alone(&key) {
+            // Of members only those that are held: of others there might be ever new ones.
+            let held_member = self.is_member_alone(&key) && self.versions.contains_key(&key);
+            if standing.is_none() && !held_member {
                 continue;
             }
-            let held = standing == Some(Standing::Held) || (standing.is_none() && self.versions.contains_key(&key));
+            let held = standing == Some(Standing::Held) || held_member;
             let gives_up = error.code == NOT_FOUND || !held || reader.rules.fail_on_data_errors;
             if error.is_about_data() && gives_up && !(held && reader.rules.hold_deletions) {
                 facts.push(self.absence(reader.kind, key.clone()));
             } else {
-                self.answered(&key, if held { Standing::Held } else { Standing::Absent });
+                // A passing trouble says that somebody is there, and nothing of whether there is such a thing.
+                self.answered(&key, if held { Standing::Held } else { Standing::Asked { until: None } });
             }
             facts.push(Fact::Error { kind: reader.kind.clone(), key, error: Arc::new(error) });
         }
@@ -282,6 +289,7 @@ impl Topic {
             let mut wanted: BTreeSet<Name> = keys.filter(|key| self.names.contains_key(*key)).cloned().collect();
             if let Some(glob) = self.globs.of(&resource.name).cloned() {
                 self.answered(&glob, Standing::Held);
+                self.globs.begin(&glob);
                 wanted.insert(resource.name.clone());
             }
             for key in wanted {
@@ -305,10 +313,15 @@ impl Topic {
         let held = |standing: &Standing| any || *standing == Standing::Held;
         self.names
             .iter()
-            .filter(|(name, standing)| held(standing) && absent(name))
+            .filter(|(name, standing)| held(standing) && absent(name) && !self.globs.has(name))
             .map(|(name, _)| name.clone())
             .collect()
     }
+}
+
+/// Names that the server says there is nothing under, or nothing for us: no set lacks them.
+fn names_about_data(reported: &[(Name, NamedError)]) -> Vec<Name> {
+    reported.iter().filter(|(_, error)| error.is_about_data()).map(|(name, _)| name.clone()).collect()
 }
 
 fn ttl_of(wrapper: &discovery::Resource) -> Option<Duration> {

@@ -126,6 +126,8 @@ impl Stream {
         for (kind, topic) in &mut self.topics {
             match topic.class {
                 Class::Star if counts(&Wanted::Star) => topic.doubt(unit.star_names(kind), now, &self.limits),
+                // In SotW it cannot say what is in a collection.
+                Class::Named if self.variant == Variant::Sotw => {}
                 Class::Star => {}
                 Class::Named => {
                     let globs: BTreeSet<_> = topic.globs.all().cloned().map(Wanted::Name).filter(&counts).collect();

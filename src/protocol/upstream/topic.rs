@@ -151,9 +151,8 @@ impl Topic {
                     self.timers.remove(&(until, name.clone()));
                 }
                 if self.globs.remove(&name) {
-                    let members = self.versions.keys().filter(|member| member.collection().as_ref() == Some(&name));
-                    let alone: Vec<_> = members.filter(|member| !self.names.contains_key(*member)).cloned().collect();
-                    alone.iter().for_each(|member| self.forget(member));
+                    self.forget_members(&name);
+                    self.refused.retain(|refused| refused.collection().as_ref() != Some(&name));
                 }
                 if self.globs.of(&name).is_none() {
                     self.forget(&name);
@@ -208,6 +207,13 @@ impl Topic {
         self.versions.remove(name);
         self.mortal.remove(name);
         self.unconfirmed.remove(name);
+    }
+
+    /// Nothing is held of a collection any more but what is wanted by itself.
+    pub fn forget_members(&mut self, glob: &Name) {
+        let members = glob.members_in(&self.versions).map(|(member, _)| member);
+        let alone: Vec<_> = members.filter(|member| !self.names.contains_key(*member)).cloned().collect();
+        alone.iter().for_each(|member| self.forget(member));
     }
 
     fn forget_versions(&mut self) {
@@ -277,7 +283,8 @@ impl Topic {
     pub fn doubt<'a>(&mut self, held: impl Iterator<Item = &'a Name>, now: Moment, limits: &Limits) {
         let unsaid = held.filter(|name| !self.versions.contains_key(*name) && !self.names.contains_key(*name));
         self.unconfirmed.extend(unsaid.cloned());
-        self.confirm_until = (!self.unconfirmed.is_empty()).then(|| now + limits.settle_stated);
+        // What it has not begun to say anything of is not in doubt before it has.
+        self.confirm_until = (self.alive && !self.unconfirmed.is_empty()).then(|| now + limits.settle_stated);
     }
 
     /// The server has begun to say again what it has; what it has not said some time after its last word is gone.
@@ -295,7 +302,12 @@ impl Topic {
         if self.confirm_until.is_some_and(|until| until <= now) {
             self.confirm_until = None;
             let in_doubt = self.unnamed_refused || rules.hold_deletions;
-            for name in std::mem::take(&mut self.unconfirmed).into_iter().filter(|_| !in_doubt) {
+            let unsaid = std::mem::take(&mut self.unconfirmed);
+            let (begun, not_begun) =
+                unsaid.into_iter().partition(|name| self.globs.of(name).is_none_or(|glob| self.globs.has_begun(glob)));
+            self.unconfirmed = not_begun;
+            let begun: BTreeSet<Name> = begun;
+            for name in begun.into_iter().filter(|_| !in_doubt) {
                 self.forget(&name);
                 facts.push(Fact::Gone { kind: kind.clone(), class: self.class, key: name });
             }
