@@ -38,10 +38,12 @@ impl Health {
         })
     }
 
-    fn counter(&self, server: usize, finding: Finding) -> &AtomicUsize {
-        match finding {
-            Finding::Answered => &self.servers[server].answered,
-            Finding::Unreachable => &self.servers[server].unreachable,
+    /// What a server says to one view's node is nothing to the others.
+    fn counter(&self, server: usize, finding: Option<Finding>) -> Option<&AtomicUsize> {
+        match finding? {
+            Finding::Answered => Some(&self.servers[server].answered),
+            Finding::Unreachable => Some(&self.servers[server].unreachable),
+            Finding::Refused => None,
         }
     }
 }
@@ -59,11 +61,11 @@ impl Findings {
     pub fn replace(&mut self, findings: impl Iterator<Item = Option<Finding>>) {
         for (server, (known, found)) in self.found.iter_mut().zip(findings).enumerate() {
             if *known != found {
-                if let Some(found) = found {
-                    self.health.counter(server, found).fetch_add(1, Ordering::Relaxed);
+                if let Some(counter) = self.health.counter(server, found) {
+                    counter.fetch_add(1, Ordering::Relaxed);
                 }
-                if let Some(before) = std::mem::replace(known, found) {
-                    self.health.counter(server, before).fetch_sub(1, Ordering::Relaxed);
+                if let Some(counter) = self.health.counter(server, std::mem::replace(known, found)) {
+                    counter.fetch_sub(1, Ordering::Relaxed);
                 }
             }
         }
@@ -92,5 +94,7 @@ mod tests {
         assert!(health.is_unreachable(0) && !health.is_unreachable(1), "what a view has found goes with it");
         one.replace([Some(Finding::Answered), None].into_iter());
         assert!(!health.is_unreachable(0));
+        one.replace([Some(Finding::Refused), None].into_iter());
+        assert!(!health.is_unreachable(0), "it is there, and does not serve this view");
     }
 }

@@ -5,24 +5,34 @@ use weir::protocol::session::Variant;
 use super::support::{Bench, EDS, LDS, text_of};
 
 const COLLECTION: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpointCollection";
+const OTHERS: [&str; 2] = [
+    "type.googleapis.com/envoy.config.listener.v3.ListenerCollection",
+    "type.googleapis.com/envoy.config.cluster.v3.ClusterCollection",
+];
 
 #[test]
-fn coll_3_a_list_collection_has_no_name_but_that_of_its_wrapper_in_both_variants() {
+fn coll_3_and_coll_11_a_list_collection_has_no_name_but_that_of_its_wrapper_in_both_variants() {
     for variant in [Variant::Sotw, Variant::Delta] {
-        let mut bench = Bench::new();
-        let client = bench.client(variant);
-        match variant {
-            Variant::Sotw => bench.sotw(client, COLLECTION, &["list"], ""),
-            Variant::Delta => bench.delta(client, COLLECTION, &["list"], &[]),
+        for url in [COLLECTION, OTHERS[0], OTHERS[1]] {
+            has_the_name_of_its_wrapper(url, variant);
         }
-        // An entry whose first field is a text, which would be the name of most other types.
-        bench.give(COLLECTION, "list", "1", |wrapper| {
-            wrapper.resource.as_mut().unwrap().value = b"\x0a\x05other".as_slice().into();
-        });
-        let reply = bench.poll(client).unwrap();
-        assert!(text_of(&reply).contains("list"), "{variant:?}: {}", text_of(&reply));
-        assert!(reply.resources.iter().all(|resource| variant == Variant::Delta || reply.wraps(resource, None)));
     }
+}
+
+fn has_the_name_of_its_wrapper(url: &str, variant: Variant) {
+    let mut bench = Bench::new();
+    let client = bench.client(variant);
+    match variant {
+        Variant::Sotw => bench.sotw(client, url, &["list"], ""),
+        Variant::Delta => bench.delta(client, url, &["list"], &[]),
+    }
+    // An entry whose first field is a text, which would be the name of most other types.
+    bench.give(url, "list", "1", |wrapper| {
+        wrapper.resource.as_mut().unwrap().value = b"\x0a\x05other".as_slice().into();
+    });
+    let reply = bench.poll(client).unwrap();
+    assert!(text_of(&reply).contains("list"), "{variant:?}: {}", text_of(&reply));
+    assert!(reply.resources.iter().all(|resource| variant == Variant::Delta || reply.wraps(resource, None)));
 }
 
 #[test]

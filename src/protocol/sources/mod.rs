@@ -67,13 +67,16 @@ struct Server {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finding {
     Answered,
-    /// The last attempt failed before anything was heard (FB-2).
+    /// The last attempt came to nothing before there was a stream.
     Unreachable,
+    /// The last stream ended before anything was heard on it. That is out of reach too (FB-2), for this view: the server may not
+    /// like its node.
+    Refused,
 }
 
 impl Server {
     fn is_unreachable(&self) -> bool {
-        self.finding.map_or(self.unreachable_to_others, |finding| finding == Finding::Unreachable)
+        self.finding.map_or(self.unreachable_to_others, |finding| finding != Finding::Answered)
     }
 }
 
@@ -212,7 +215,8 @@ impl Sources {
         };
         let batches = self.counting(id.server, facts);
         if !answered && alone {
-            self.servers[id.server].finding = Some(Finding::Unreachable);
+            let finding = if epoch.is_some() { Finding::Refused } else { Finding::Unreachable };
+            self.servers[id.server].finding = Some(finding);
             for (authority, rung) in self.users(id.server) {
                 self.step(&authority, unit, |ladder, around| ladder.on_unreachable(rung, around, now));
             }
