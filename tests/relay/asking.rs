@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
 use weir::proto::{Any, Request, Response};
 use weir::protocol::session::Variant;
+use weir::transcode::document::{Format, read_resources};
 use weir::transcode::{Strictness, Transcoder};
 
 use crate::client::PATIENCE;
@@ -19,7 +20,7 @@ use crate::{BOTH, CDS, EDS, TWO, relay, say};
 const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
 /// The program, told which server to ask. It ends with the test.
-struct Weir {
+pub(crate) struct Weir {
     child: Option<Child>,
 }
 
@@ -28,7 +29,7 @@ impl Weir {
         Self::start_at(&format!("http://{server}"), line)
     }
 
-    fn start_at(server: &str, line: &str) -> Self {
+    pub fn start_at(server: &str, line: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(line.split_whitespace()).args(["--server", server]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -36,12 +37,16 @@ impl Weir {
     }
 
     /// Code, output, and what was told beside it.
-    async fn end(mut self) -> (i32, String, String) {
-        let child = self.child.take().unwrap();
-        let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap());
-        let Output { status, stdout, stderr } = tokio::time::timeout(PATIENCE, ended).await.expect("no end").unwrap();
+    pub async fn end(self) -> (i32, String, String) {
+        let Output { status, stdout, stderr } = self.output().await;
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (status.code().unwrap(), text(stdout), text(stderr))
+    }
+
+    async fn output(mut self) -> Output {
+        let child = self.child.take().unwrap();
+        let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap());
+        tokio::time::timeout(PATIENCE, ended).await.expect("no end").unwrap()
     }
 
     fn stdout(&mut self) -> ChildStdout {
@@ -272,6 +277,26 @@ async fn secrets_are_shown_only_to_who_says_so() {
     }
     let (code, out, told) = Weir::start(plane.address, "get secrets s -o wire").end().await;
     assert!(code == 2 && out.is_empty() && told.contains("--show-secrets"), "{told}");
+}
+
+#[tokio::test]
+async fn other_forms_hold_the_same_and_files_can_be_made_of_it() {
+    let mut plane = Plane::start(&BOTH).await;
+    let mut shown = Vec::new();
+    for output in ["text", "wire"] {
+        let get = Weir::start(plane.address, &format!("get cds a --show-secrets -o {output}"));
+        let (stream, _) = asked(&mut plane).await;
+        stream.respond(&deltas(CDS, "5", vec![("a", cluster("a", "1s"))], &[]));
+        let Output { status, stdout, .. } = get.output().await;
+        assert_eq!(status.code(), Some(0));
+        shown.push(stdout);
+    }
+    let text = "# a, version 5\n[type.googleapis.com/envoy.config.cluster.v3.Cluster] {\n  name: \"a\"\n";
+    assert!(shown[0].starts_with(text.as_bytes()), "{}", String::from_utf8_lossy(&shown[0]));
+    let read = read_resources(&Transcoder::envoy(), Format::Binary, &shown[1]).unwrap();
+    let [resource] = read.as_slice() else { panic!("not one: {read:?}") };
+    assert_eq!((resource.name.as_deref(), resource.version.as_deref()), (Some("a"), Some("5")));
+    assert_eq!(resource.body, cluster("a", "1s").value);
 }
 
 #[tokio::test]

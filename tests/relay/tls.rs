@@ -20,6 +20,7 @@ use weir::relay::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 use weir::transcode::Transcoder;
 use weir::upstream::{AdsConnector, RestConnector, SourcePlan};
 
+use crate::asking::Weir;
 use crate::client::{Client, PATIENCE};
 use crate::plane::{Plane, Stream};
 use crate::poller::CLUSTERS;
@@ -387,4 +388,25 @@ async fn boot_6_and_boot_8_a_server_that_is_polled_is_shown_the_same_and_trusted
     let sent = plane.script.polls()[0].authorization.clone().unwrap();
     assert!(sent.starts_with("Bearer "), "{sent}");
     task.abort();
+}
+
+#[tokio::test]
+async fn weir_get_shows_certificate_and_token_and_says_what_is_wrong() {
+    let (authority, folder) = (Authority::new(), Folder::new());
+    let [ca, certificate, key, token_file] =
+        ["ca.pem", "weir.pem", "weir.key", "token"].map(|name| folder.0.join(name).display().to_string());
+    folder.write("ca.pem", &authority.pem);
+    folder.write("token", &token(3_000));
+    folder.write_identity(&authority.sign("weir"));
+    let mut plane = plane(&authority.sign("localhost"), Some(&authority)).await;
+    let server = format!("https://localhost:{}", plane.address.port());
+    let without = Weir::start_at(&server, &format!("get eds none --ca {ca}")).end().await;
+    assert_eq!((without.0, without.1.as_str()), (2, "")); // the reason may be lost with the connection
+    let line =
+        format!("get eds none --ca {ca} --cert {certificate} --key {key} --token-file {token_file} --timeout 1s");
+    let other = Weir::start_at(&server, &format!("{line} --server-name other")).end().await;
+    assert!(other.0 == 2 && other.2.contains("and not for other"), "{}", other.2);
+    let get = Weir::start_at(&server, &line);
+    assert!(stream(&mut plane).await.headers["authorization"].to_str().unwrap().starts_with("Bearer "));
+    assert_eq!(get.end().await.0, 2); // nobody answers here
 }
