@@ -16,6 +16,7 @@ import grpc_by_xds
 import leds
 import loads
 import on_demand
+import polling
 import refusals
 from resources import Source
 
@@ -36,6 +37,7 @@ def scenarios():
             yield f"failover, {source}, upstream delta", failover.run_envoy, (source,)
             yield f"collections, {source}, upstream delta", leds.run, (source,)
     for upstream in ["delta", "sotw"]:
+        yield f"polling, REST, upstream {upstream}", polling.run, (upstream,)
         yield f"gRPC by xds:///, upstream {upstream}", grpc_by_xds.run, (upstream,)
         yield f"failover, gRPC, upstream {upstream}", failover.run_grpc, (upstream,)
         yield f"federation, gRPC, upstream {upstream}", federation.run, (upstream,)

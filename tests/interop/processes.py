@@ -108,8 +108,9 @@ def bootstrap(name, source, admin, relay_port):
     http2.explicit_http_config.http2_protocol_options.CopyFrom(protocol_pb2.Http2ProtocolOptions())
     relay = cluster_pb2.Cluster(
         name="relay", type=cluster_pb2.Cluster.STATIC, connect_timeout=duration_pb2.Duration(seconds=1),
-        typed_extension_protocol_options={http2.DESCRIPTOR.full_name: packed(http2)},
         load_assignment=endpoints("relay", relay_port))
+    if not source.polls:
+        relay.typed_extension_protocol_options[http2.DESCRIPTOR.full_name].CopyFrom(packed(http2))
     made = bootstrap_pb2.Bootstrap()
     made.node.id, made.node.cluster = name, "interop"
     made.admin.address.CopyFrom(address(admin))

@@ -48,12 +48,36 @@ class Source:
         return kinds(api_type=kinds.DELTA_GRPC if self.delta else kinds.GRPC, transport_api_version=config_source_pb2.V3,
                      grpc_services=[relay])
 
+    @property
+    def polls(self):
+        return False
+
     def config(self):
         if self.aggregated:
             return config_source_pb2.ConfigSource(
                 resource_api_version=config_source_pb2.V3, ads=config_source_pb2.AggregatedConfigSource())
         return config_source_pb2.ConfigSource(
             resource_api_version=config_source_pb2.V3, api_config_source=self.server())
+
+
+@dataclass(frozen=True)
+class Polling(Source):
+    """Everything is asked for again and again, in JSON."""
+    aggregated: bool = False
+    delta: bool = False
+
+    def __str__(self):
+        return "REST"
+
+    @property
+    def polls(self):
+        return True
+
+    def server(self):
+        delay = duration_pb2.Duration(nanos=200_000_000)
+        return config_source_pb2.ApiConfigSource(
+            api_type=config_source_pb2.ApiConfigSource.REST, transport_api_version=config_source_pb2.V3,
+            cluster_names=["relay"], refresh_delay=delay)
 
 
 def address(port):
