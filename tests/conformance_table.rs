@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// How many rules there are of each kind, numbered from one.
-const RULES: [(&str, u32); 15] = [
+const RULES: [(&str, u32); 16] = [
     ("TRN", 24),
     ("WIRE", 14),
     ("TYPE", 10),
@@ -22,6 +22,7 @@ const RULES: [(&str, u32); 15] = [
     ("KEY", 20),
     ("LRS", 21),
     ("CSDS", 10),
+    ("REST", 12),
 ];
 
 /// Those that are often got wrong.
@@ -35,7 +36,8 @@ const TRAPS: &str = "
     XLAT-3 XLAT-10 XLAT-11 XLAT-12 XLAT-13 XLAT-16 XLAT-19 XLAT-20 XLAT-36 XLAT-37
     ORD-4 ORD-7 ORD-9 ORD-10
     NAME-6 NAME-12 NAME-16 NAME-24 BOOT-2 BOOT-6 BOOT-10 FB-3 FB-12 FB-13 FB-14 FB-21 FB-26 COLL-3 COLL-5 COLL-15 COLL-20
-    KEY-2 KEY-4 KEY-9 KEY-11 LRS-10 LRS-14 CSDS-8";
+    KEY-2 KEY-4 KEY-9 KEY-11 LRS-10 LRS-14 CSDS-8
+    REST-3 REST-6";
 
 const STATES: [&str; 4] = ["done", "partly", "not yet", "not applicable"];
 
