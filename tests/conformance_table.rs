@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// How many rules there are of each kind, numbered from one.
-const RULES: [(&str, u32); 16] = [
+const RULES: [(&str, u32); 17] = [
     ("TRN", 24),
     ("WIRE", 14),
     ("TYPE", 10),
@@ -23,6 +23,7 @@ const RULES: [(&str, u32); 16] = [
     ("LRS", 21),
     ("CSDS", 10),
     ("REST", 12),
+    ("FS", 6),
 ];
 
 /// Those that are often got wrong.

@@ -319,6 +319,7 @@ impl Checker<'_> {
                 silence: if raw.resource_timer_is_transient_error { Silence::Trouble } else { Silence::Absence },
                 fail_on_data_errors: raw.fail_on_data_errors,
                 whole_at_once: false,
+                says_whole: false,
                 by_type: false,
             },
             connect_timeout: timeout.unwrap_or(CONNECT_TIMEOUT),

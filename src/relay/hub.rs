@@ -3,6 +3,7 @@
 //!
 //! The hub is views like the clients' own, with a single key for everybody. To a view it is one more server.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::task::Poll;
@@ -21,7 +22,7 @@ use crate::proto::discovery::{
 use crate::proto::{Any, Response};
 use crate::protocol::session::{Reply, Step, Variant};
 use crate::protocol::unit::NamedError;
-use crate::xds::{Name, Resource};
+use crate::xds::{Name, Resource, Type};
 
 /// Opens streams to the hub.
 #[derive(Clone)]
@@ -58,12 +59,13 @@ impl HubConnector {
             Err(refused) => return Some(Ended::Refused(refused)),
         };
         sitting.0.take(first).await;
+        let mut told_whole = BTreeSet::new();
         loop {
             tokio::select! {
                 request = requests.recv() => sitting.0.take(request?).await,
-                said = next(&sitting.0) => match said {
-                    Ok(reply) => report(link, LinkEvent::Response(Box::new(Response::Delta(response(reply))))).await?,
-                    Err(end) => return Some(Ended::ByHub(end)),
+                said = next(&sitting.0, &mut told_whole) => match said {
+                    Said::Event(event) => report(link, event).await?,
+                    Said::End(end) => return Some(Ended::ByHub(end)),
                 },
             }
         }
@@ -102,16 +104,31 @@ impl Drop for Sitting {
     }
 }
 
-/// The next thing that the hub has to say, or how it ends the stream.
-async fn next(seat: &Seat) -> Result<Reply, String> {
+enum Said {
+    Event(LinkEvent),
+    End(String),
+}
+
+/// The next thing that the hub has to say. Of which collections it said that they are whole is kept for it.
+async fn next(seat: &Seat, told_whole: &mut BTreeSet<(Type, Name)>) -> Said {
     let mut sleep = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
     std::future::poll_fn(|cx| {
         loop {
             match seat.poll(cx.waker()) {
-                Step::Reply(reply) => return Poll::Ready(Ok(*reply)),
-                Step::End(end) => return Poll::Ready(Err(format!("{end:?}"))),
-                Step::Idle(None) => return Poll::Pending,
-                Step::Idle(Some(until)) => {
+                Step::Reply(reply) => {
+                    let response = Response::Delta(response(*reply));
+                    return Poll::Ready(Said::Event(LinkEvent::Response(Box::new(response))));
+                }
+                Step::End(end) => return Poll::Ready(Said::End(format!("{end:?}"))),
+                Step::Idle(until) => {
+                    let whole = seat.told_whole();
+                    told_whole.retain(|glob| whole.contains(glob));
+                    if let Some((kind, glob)) = whole.difference(told_whole).next().cloned() {
+                        let type_url = kind.name().to_owned();
+                        told_whole.insert((kind, glob.clone()));
+                        return Poll::Ready(Said::Event(LinkEvent::Whole { type_url, glob }));
+                    }
+                    let Some(until) = until else { return Poll::Pending };
                     sleep.as_mut().reset(seat.clock().instant(until));
                     std::task::ready!(sleep.as_mut().poll(cx));
                 }

@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
 use crate::protocol::sources::StreamId;
+use crate::xds::Name;
 
 /// Which of the unit's streams it is, and which of those that were opened for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +44,11 @@ pub enum LinkEvent {
     /// A question about one type was not answered, and will be asked again.
     Trouble {
         type_url: String,
+    },
+    /// All of a collection has been said, which only a source can tell that is no server.
+    Whole {
+        type_url: String,
+        glob: Name,
     },
     Ended {
         reason: String,

@@ -163,6 +163,10 @@ impl Owner {
                 link.up.iter().for_each(|(_, epoch)| stream.on_trouble(*epoch, &type_url));
                 Vec::new()
             }
+            LinkEvent::Whole { type_url, glob } => match link.up {
+                Some((_, epoch)) => self.sources.on_whole(id, epoch, &type_url, glob),
+                None => Vec::new(),
+            },
             LinkEvent::Response(response) => {
                 link.responses += 1;
                 let Some((_, epoch)) = link.up else { return };

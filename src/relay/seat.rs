@@ -1,6 +1,7 @@
 //! Where one downstream session sits: shared by the task that reads its requests, the body that writes its replies, and the
 //! owner of its unit.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, ready};
@@ -18,6 +19,7 @@ use super::tally::Tally;
 use crate::proto::Request;
 use crate::protocol::session::{Answer, Fetched, Session, Step, Variant};
 use crate::protocol::unit::{Mark, SessionId};
+use crate::xds::{Name, Type};
 
 pub struct Seat {
     pub id: SessionId,
@@ -121,6 +123,12 @@ impl Seat {
         self.waker.register(waker);
         let mut session = self.lock();
         self.published.read(|state, leases| session.poll(state, leases, self.clock.now()))
+    }
+
+    /// Collections of which everything has been said.
+    pub(super) fn told_whole(&self) -> BTreeSet<(Type, Name)> {
+        let session = self.lock();
+        self.published.read(|state, _| session.told_whole(state))
     }
 
     /// One answer to what was asked, as soon as all of it is known, and in any case within the time that a fetch may take.

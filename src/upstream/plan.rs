@@ -70,7 +70,7 @@ impl Plan {
         let hub = sources::ServerPlan {
             variant: Variant::Delta,
             // It says what there is not, and waits for as long as upstream does.
-            rules: ServerRules { silence: Silence::Nothing, ..ServerRules::default() }.into(),
+            rules: ServerRules { silence: Silence::Nothing, says_whole: true, ..ServerRules::default() }.into(),
         };
         let shared = plan.authorities.iter_mut().filter(|(name, _)| self.shared.contains(*name));
         for (_, authority) in shared {

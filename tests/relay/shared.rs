@@ -126,3 +126,34 @@ fn an_authority_that_does_not_exist_cannot_be_shared() {
         "{message}"
     );
 }
+
+#[tokio::test]
+async fn coll_19_and_coll_20_what_a_client_held_of_a_shared_collection_is_judged_when_the_hub_knows_all_of_it() {
+    let mut plane = Plane::start(&BOTH).await;
+    let upstream = format!(
+        "{{servers: [{{uri: 'http://{}'}}], authorities: {{x: {{}}}}, shared_authorities: [x]}}",
+        plane.address
+    );
+    let relay = relay_over(&upstream).await;
+    let [glob, there, gone] = ["*", "there", "gone"].map(|id| format!("xdstp://x/{KIND}/f/{id}"));
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    let Client::Delta(requests, _) = &client else { unreachable!() };
+    let request = DeltaDiscoveryRequest {
+        node: super::client::node("one"),
+        type_url: CDS.into(),
+        resource_names_subscribe: vec![glob.clone()],
+        initial_resource_versions: [(gone.clone(), "v".to_owned())].into(),
+        ..Default::default()
+    };
+    requests.send(request).unwrap();
+    let mut stream = plane.stream().await;
+    asked(&mut stream).await;
+    say(&stream, "1", &[], &[(&there, "1")], &[]);
+    assert_eq!(content_of(&mut client).await, [format!("{there}=1")]);
+    drop(stream); // in the middle of it, for all that anybody knows
+    client.hears_nothing(Duration::from_secs(7)).await;
+    let mut stream = plane.stream().await;
+    asked(&mut stream).await;
+    say(&stream, "2", &[], &[(&there, "1")], &[]);
+    assert_eq!(client.told().await.removed, [gone], "it has all come, and there is nothing of that");
+}

@@ -171,7 +171,10 @@ impl Opened {
                     return reason;
                 }
                 LinkEvent::Response(_) => panic!("an answer"),
-                LinkEvent::Opened { .. } | LinkEvent::SignOfLife | LinkEvent::Trouble { .. } => {}
+                LinkEvent::Opened { .. }
+                | LinkEvent::SignOfLife
+                | LinkEvent::Trouble { .. }
+                | LinkEvent::Whole { .. } => {}
             }
         }
     }

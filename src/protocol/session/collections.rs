@@ -9,7 +9,7 @@ use super::View;
 use super::subscription::{Owed, Subscription, Told};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{Class, Seq};
+use crate::protocol::unit::{Class, Fill, Seq, State};
 use crate::xds::{ContentHash, Name, SetVersion, Type};
 
 impl Subscription {
@@ -106,6 +106,13 @@ impl Subscription {
         let hasty = view.limits.faults.has(Fault::JudgeStatedWhileCold);
         let judged = || hasty || !told.came_with || self.whole_at(kind, name, view).is_some_and(|at| at <= view.now);
         told.member && of_this_state && judged()
+    }
+
+    /// Collections of which the client has been told everything.
+    pub(super) fn told_whole<'a>(&'a self, kind: &'a Type, state: &'a State) -> impl Iterator<Item = &'a Name> {
+        let shelf = state.shelf(kind, Class::Named);
+        let whole = move |glob: &&Name| shelf.and_then(|shelf| shelf.fill_of(glob)) == Some(Fill::Whole);
+        self.globs.iter().filter(whole).filter(|glob| glob.members_in(&self.owed).next().is_none())
     }
 
     /// When it can be said what the client still holds of collections and is not there, if it holds such things.

@@ -26,7 +26,7 @@ mod reply;
 mod requests;
 mod subscription;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 pub use answers::{Answer, Verdict};
@@ -294,6 +294,14 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// Collections of which the client has been told everything that there is, by the end of this state.
+    pub fn told_whole(&self, state: &State) -> BTreeSet<(Type, Name)> {
+        let of = |(kind, of): (&Type, &Subscription)| {
+            of.told_whole(kind, state).map(|glob| (kind.clone(), glob.clone())).collect::<Vec<_>>()
+        };
+        self.subscriptions.iter().flat_map(of).collect()
     }
 
     pub fn verdicts(&self) -> impl Iterator<Item = (&Type, &Verdict)> {

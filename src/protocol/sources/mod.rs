@@ -19,10 +19,10 @@ use super::ladder::{Ladder, Move, Moves, Standing, Surroundings};
 use super::limits::Limits;
 use super::moment::{Moment, sooner};
 use super::session::Variant;
-use super::unit::{Class, Fact, InterestChange, Missing, Source, Unit, Wanted};
+use super::unit::{Class, Fact, InterestChange, Missing, Part, Source, Unit, Wanted};
 use super::upstream::{Epoch, Stream, Upstream};
 use crate::proto::Response;
-use crate::xds::{BodyStore, Type, TypeTable};
+use crate::xds::{BodyStore, Name, Type, TypeTable};
 
 /// A stream by the server it goes to and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -197,6 +197,14 @@ impl Sources {
             facts.extend(streams.flat_map(|stream| stream.absences()).collect::<Vec<_>>());
         }
         self.counting(id.server, facts)
+    }
+
+    /// A source that is no server says that all of a collection has been told.
+    pub fn on_whole(&mut self, id: StreamId, epoch: Epoch, url: &str, glob: Name) -> Vec<Batch> {
+        let kind = self.table.resolve(url);
+        let current = self.stream(id).is_some_and(|stream| stream.is_current(epoch));
+        let fact = Fact::Piece { kind, of: Wanted::Name(glob), part: Part::Last };
+        self.counting(id.server, current.then_some(fact).into_iter().collect())
     }
 
     /// A stream has ended. `alone` says that the server has no other that is up.

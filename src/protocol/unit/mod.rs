@@ -304,6 +304,9 @@ impl Unit {
             }
             let settled = shelf.collections.settle(now, &self.limits);
             self.dirty |= !settled.is_empty();
+            for session in settled.iter().flat_map(|glob| self.interest.of_name(kind, glob)) {
+                self.wakes.entry(session).or_default(); // it may wait for that
+            }
             let without_members = |glob: &Name| shelf.collection(glob).is_some_and(|of| of.is_empty());
             empty.extend(settled.into_iter().filter(without_members).map(|glob| (kind.clone(), glob)));
         }

@@ -266,7 +266,8 @@ impl Topic {
             Wanted::Star => true,
             Wanted::Name(glob) => name.collection().as_ref() == Some(glob),
         };
-        let flawed = self.unnamed_refused || self.refused.iter().any(within);
+        let untold = rules.says_whole && of != Wanted::Star;
+        let flawed = untold || self.unnamed_refused || self.refused.iter().any(within);
         let part = match (flawed, rules.whole_at_once && of == Wanted::Star) {
             (true, _) => Part::Flawed,
             (false, true) => Part::Last,

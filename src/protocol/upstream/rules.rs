@@ -18,6 +18,8 @@ pub struct ServerRules {
     /// An answer to `*` holds all that there is, unless it says that something is amiss. No protocol has that; a source that is
     /// no server may (FS-4).
     pub whole_at_once: bool,
+    /// It says by itself when all of a collection has been told, and until then nobody knows.
+    pub says_whole: bool,
     /// Each type is asked for apart, so that an answer for one says nothing of what silence about another means (REST).
     pub by_type: bool,
 }
@@ -44,6 +46,7 @@ impl Default for ServerRules {
             silence: Silence::Absence,
             fail_on_data_errors: false,
             whole_at_once: false,
+            says_whole: false,
             by_type: false,
         }
     }
