@@ -125,6 +125,12 @@ impl Seat {
         self.published.read(|state, leases| session.poll(state, leases, self.clock.now()))
     }
 
+    /// Whether there is nothing that a client at this version of everything would have to be told.
+    pub fn is_current(&self, version: &str) -> bool {
+        let session = self.lock();
+        self.published.read(|state, _| session.is_current(state, version, self.clock.now()))
+    }
+
     /// Collections of which everything has been said.
     pub(super) fn told_whole(&self) -> BTreeSet<(Type, Name)> {
         let session = self.lock();

@@ -212,6 +212,34 @@ fn trn_22_a_fetch_with_the_current_version_is_answered_in_full() {
 }
 
 #[test]
+fn rest_5_who_has_everything_is_known_by_its_version_without_making_the_set() {
+    let mut bench = warm();
+    let ask = |bench: &mut Bench, names: &[&str]| {
+        let client = only(bench, CDS, Variant::Sotw);
+        bench.sotw(client, CDS, names, "");
+        client
+    };
+    let is_current = |bench: &Bench, client, version: &str| {
+        bench.sessions[&client].is_current(bench.unit.state(), version, bench.now)
+    };
+    let all = ask(&mut bench, &[]);
+    let Fetched::Reply(reply) = bench.fetch(all, false) else { panic!("all is known") };
+    let version = reply.version.to_string();
+    let [again, some, mixed] = [&[][..], &["a"], &["*", "a"]].map(|names| ask(&mut bench, names));
+    assert!(is_current(&bench, again, &version));
+    assert!(!is_current(&bench, again, "") && !is_current(&bench, again, "1.another"));
+    assert!(
+        !is_current(&bench, some, &version) && !is_current(&bench, mixed, &version),
+        "a version tells of `*` alone"
+    );
+    bench.whole(CDS, &[("a", "1"), ("b", "2"), ("c", "1")]);
+    assert!(!is_current(&bench, again, &version));
+    let mut cold = Bench::new();
+    let client = ask(&mut cold, &[]);
+    assert!(!is_current(&cold, client, &version));
+}
+
+#[test]
 fn trn_22_a_fetch_waits_for_what_must_not_be_answered_from_memory() {
     let mut bench = Bench::new();
     bench.unit.on_source(true, true);

@@ -156,6 +156,9 @@ impl Rest {
         loop {
             let sitting = Sitting(self.sit(&request, path, &poll).await?);
             let seat = &sitting.0;
+            if self.options.hold.is_zero() && seat.is_current(&held) {
+                return Ok(Answer::Unchanged);
+            }
             let reply = match seat.fetch(self.options.patience).await {
                 Fetched::Reply(reply) => reply,
                 Fetched::End(end) => return Err(end.into()),

@@ -304,6 +304,14 @@ impl Session {
         self.subscriptions.iter().flat_map(of).collect()
     }
 
+    /// Whether a client that asks for everything of a type holds it all, by the version that it states. To say so costs nothing,
+    /// however large the set is; where it is not sure, the set itself has to be made.
+    pub fn is_current(&self, state: &State, version: &str, now: Moment) -> bool {
+        let view = View { state, client: &self.client, limits: &self.limits, now };
+        let mut all = self.subscriptions.iter();
+        all.next().is_some_and(|(kind, of)| of.is_current(kind, version, &view)) && all.next().is_none()
+    }
+
     pub fn verdicts(&self) -> impl Iterator<Item = (&Type, &Verdict)> {
         self.subscriptions.iter().filter_map(|(kind, subscription)| Some((kind, subscription.answers.verdict()?)))
     }

@@ -324,7 +324,7 @@ impl Subscription {
         stated.map_or(0, |stated| stated.versions.len() + stated.outdated.len())
     }
 
-    fn speaks_full_sets(&self, kind: &Type, view: &View) -> bool {
+    pub fn speaks_full_sets(&self, kind: &Type, view: &View) -> bool {
         view.client.variant == Variant::Sotw && kind.info().full_state
     }
 }
