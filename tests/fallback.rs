@@ -380,6 +380,80 @@ fn coll_18_a_server_that_returns_is_believed_of_a_collection_once_it_has_spoken_
 }
 
 #[test]
+fn fb_9_and_fb_13_a_server_that_returns_says_again_what_it_has() {
+    let mut bench = served(Rule::Reachability);
+    bench.end(0, false);
+    bench.open(1);
+    bench.say(1, delta(EDS, &[("a", "9")], &[]));
+    assert_eq!(bench.held(EDS, Class::Named, "a"), "9");
+    let asked: Vec<_> = bench.sources.streams().filter(|(id, _)| id.server == 0).map(|(id, _)| id).collect();
+    let mut stated = Vec::new();
+    for (_, stream) in bench.sources.streams().filter(|(id, _)| asked.contains(id)) {
+        stream.opened();
+        while let Some(Request::Delta(request)) = stream.next_request(bench.now) {
+            stated.extend(request.initial_resource_versions);
+        }
+    }
+    assert_eq!(stated, [("a".to_owned(), String::new())], "a version that is nobody's: it may not be left out");
+}
+
+#[test]
+fn xlat_16_what_a_server_had_not_before_an_outage_is_no_news_after_it() {
+    let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Uncached));
+    bench.want(EDS, "x", true);
+    bench.want(EDS, "y", true);
+    bench.want(CDS, "*", true);
+    bench.open(0);
+    bench.say(0, delta(EDS, &[("y", "1")], &["x"]));
+    bench.end(0, false);
+    bench.want(EDS, "z", true);
+    bench.open(1);
+    bench.say(1, delta(EDS, &[("x", "9"), ("z", "9")], &[]));
+    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "x").as_str()), (Standing::Active(1), "9"));
+    bench.open(0);
+    bench.say(0, delta(CDS, &[("c", "1")], &[]));
+    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "x").as_str()), (Standing::Active(0), "9"));
+    bench.say(0, delta(EDS, &[], &["x"]));
+    assert_eq!(bench.held(EDS, Class::Named, "x"), "gone", "now it has said so again");
+}
+
+#[test]
+fn fb_26_what_is_in_doubt_stays_while_the_server_is_away() {
+    let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Reachability));
+    bench.want(CDS, "*", true);
+    bench.open(0);
+    bench.say(0, delta(CDS, &[("a", "1")], &[]));
+    bench.end(0, false);
+    bench.open(1);
+    bench.say(1, delta(CDS, &[("a", "1"), ("x", "9")], &[]));
+    bench.open(0);
+    bench.say(0, delta(CDS, &[("a", "1")], &[]));
+    bench.end(0, true);
+    bench.later(Duration::from_secs(30));
+    bench.open(0);
+    bench.later(Duration::from_secs(30));
+    assert_eq!(bench.held(CDS, Class::Star, "x"), "9", "nothing has been said on this stream");
+    bench.say(0, delta(CDS, &[("a", "1")], &[]));
+    bench.later(Duration::from_secs(5));
+    assert_eq!(bench.held(CDS, Class::Star, "x"), "gone");
+}
+
+#[test]
+fn up_24_a_name_in_passing_trouble_is_not_deleted_by_an_answer_without_it() {
+    let mut bench = Bench::new(plan(1, Variant::Sotw, Rule::Uncached));
+    bench.want(LDS, "a", true);
+    bench.want(LDS, "b", true);
+    bench.open(0);
+    let Response::Sotw(mut response) = sotw(LDS, "1", &[("a", "1")]) else { unreachable!() };
+    let detail = Status { code: 14, message: "later".into(), details: Vec::new() };
+    let name = ResourceName { name: "b".into(), ..Default::default() };
+    response.resource_errors = vec![ResourceError { resource_name: Some(name), error_detail: Some(detail) }];
+    bench.say(0, Response::Sotw(response));
+    bench.say(0, sotw(LDS, "2", &[("a", "2")]));
+    assert_eq!(bench.held(LDS, Class::Named, "b"), "unknown", "it was never there to be deleted");
+}
+
+#[test]
 fn xlat_16_a_passing_trouble_is_no_absence_though_it_is_the_first_word() {
     let mut bench = Bench::new(plan(1, Variant::Delta, Rule::Uncached));
     bench.want(EDS, "a", true);

@@ -151,7 +151,7 @@ impl Owner {
         let batches = match report.event {
             LinkEvent::Opened { variant, requests } => {
                 stream.speak(variant);
-                link.up = Some((requests, stream.opened()));
+                link.up = self.sources.opened(id).map(|epoch| (requests, epoch));
                 tracing::info!(key = %self.key, server, stream = id.at, ?variant, "upstream stream is up");
                 Vec::new()
             }

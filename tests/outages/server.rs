@@ -58,7 +58,10 @@ impl Server {
             version: content.to_string(),
             ..super::world::resource(url, name, *content)
         };
-        let here: Vec<Resource> = wanted.map(resource).collect();
+        // What the relay states to hold is not sent again.
+        let held =
+            |resource: &Resource| request.initial_resource_versions.get(&resource.name) == Some(&resource.version);
+        let here: Vec<Resource> = wanted.map(resource).filter(|resource| !held(resource)).collect();
         let exists = |name: &&String| self.content.keys().any(|(url, known)| *url == request.type_url && known == name);
         let stated = request.initial_resource_versions.keys();
         let missing = on.iter().chain(stated).filter(|name| *name != "*" && !exists(name));

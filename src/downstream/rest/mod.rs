@@ -11,6 +11,7 @@ use std::hash::Hasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +19,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde::Serialize;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -46,6 +48,8 @@ pub struct Rest {
     options: RestOptions,
     transcoder: Descriptors,
     shared: Shared,
+    /// For the parsing of large requests.
+    places: Semaphore,
     counts: Counts,
 }
 
@@ -89,7 +93,8 @@ enum Answer {
 impl Rest {
     pub fn new(options: RestOptions, transcoder: Descriptors, control_plane: &str) -> Self {
         let shared = Shared::new(options.cache_bytes, transcoder.clone(), control_plane.into());
-        Self { options, transcoder, shared, counts: Counts::default() }
+        let places = Semaphore::new(available_parallelism().map_or(1, usize::from));
+        Self { options, transcoder, shared, places, counts: Counts::default() }
     }
 
     pub fn report(&self) -> RestReport {
@@ -133,8 +138,9 @@ impl Rest {
 
     async fn hear(&self, request: Request<Incoming>, poll: Poll) -> Result<Answer, Refusal> {
         let (head, body) = request.into_parts();
-        let path = request::check_head(&head, poll.v2, poll.message_bytes)?;
-        let body = tokio::time::timeout(BODY, request::read_body(body, poll.message_bytes, &poll.budget)).await;
+        let most = poll.message_bytes.min(LONGEST_POLL);
+        let path = request::check_head(&head, poll.v2, most)?;
+        let body = tokio::time::timeout(BODY, request::read_body(body, most, &poll.budget)).await;
         let late = || Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end");
         let request = self.parse(body.map_err(|_| late())??).await?;
         self.find(request, path, poll).await
@@ -144,6 +150,8 @@ impl Rest {
         if body.len() <= LARGE {
             return request::parse(&body, &(self.transcoder)());
         }
+        // What is parsed takes many times the room of its text: no more of them at a time than can be worked on.
+        let Ok(_place) = self.places.acquire().await else { return Err(Refusal::unavailable("the relay is stopping")) };
         let transcoder = self.transcoder.clone();
         let parsing = tokio::task::spawn_blocking(move || request::parse(&body, &transcoder()));
         parsing.await.unwrap_or_else(|_| Err(Refusal::unavailable("the relay is stopping")))
@@ -154,7 +162,7 @@ impl Rest {
         let (asked, held) = (asked_for(&request.resource_names), request.version_info.clone());
         let until = Instant::now() + self.options.hold;
         loop {
-            let sitting = Sitting(self.sit(&request, path, &poll).await?);
+            let sitting = self.sit(&request, path, &poll).await?;
             let seat = &sitting.0;
             if self.options.hold.is_zero() && seat.is_current(&held) {
                 return Ok(Answer::Unchanged);
@@ -186,12 +194,12 @@ impl Rest {
         }
     }
 
-    async fn sit(&self, request: &DiscoveryRequest, path: RestPath, poll: &Poll) -> Result<Arc<Seat>, Refusal> {
+    async fn sit(&self, request: &DiscoveryRequest, path: RestPath, poll: &Poll) -> Result<Sitting, Refusal> {
         let visit = Visit { variant: Variant::Sotw, only: Some(path.kind), peer: poll.peer };
         let request = proto::Request::Sotw(request.clone());
-        let seat = poll.views.seat(&request, visit).await?;
-        seat.take(request).await;
-        Ok(seat)
+        let sitting = Sitting(poll.views.seat(&request, visit).await?);
+        sitting.0.take(request).await;
+        Ok(sitting)
     }
 }
 
@@ -242,8 +250,10 @@ fn json(status: StatusCode, body: Bytes) -> Response<Bytes> {
 
 /// For the body of a request to come to its end.
 const BODY: Duration = Duration::from_secs(30);
-/// A request of more than this is parsed beside the threads that serve.
+/// A request of more than this is parsed beside the threads that serve. An Envoy's has a node of some 60 kB.
 const LARGE: usize = 256 << 10;
+/// A node, and names. What is longer is nothing that a client polls with.
+const LONGEST_POLL: usize = 4 << 20;
 /// Between two looks of a held poll.
 const PAUSE: Duration = Duration::from_millis(100);
 

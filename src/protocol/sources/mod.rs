@@ -207,6 +207,14 @@ impl Sources {
         self.counting(id.server, current.then_some(fact).into_iter().collect())
     }
 
+    /// A stream is up. The server is there, though it has said nothing yet: that is no finding for others.
+    pub fn opened(&mut self, id: StreamId) -> Option<Epoch> {
+        let server = &mut self.servers[id.server];
+        server.finding =
+            server.finding.map(|found| if found == Finding::Unreachable { Finding::Refused } else { found });
+        self.stream(id).map(Stream::opened)
+    }
+
     /// A stream has ended. `alone` says that the server has no other that is up.
     pub fn ended(
         &mut self,
@@ -225,6 +233,8 @@ impl Sources {
         if !answered && alone {
             let finding = if epoch.is_some() { Finding::Refused } else { Finding::Unreachable };
             self.servers[id.server].finding = Some(finding);
+            let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
+            streams.for_each(Stream::doubt_versions);
             for (authority, rung) in self.users(id.server) {
                 self.step(&authority, unit, |ladder, around| ladder.on_unreachable(rung, around, now));
             }
@@ -370,7 +380,11 @@ impl Sources {
     fn step(&mut self, authority: &Authority, unit: &Unit, event: impl FnOnce(&mut Ladder, &Around) -> Vec<Move>) {
         let plan = self.plan.clone();
         let Some(servers) = plan.authority(authority).map(|plan| plan.servers.as_slice()) else { return };
-        let unreachable = servers.iter().map(|server| self.servers[*server].is_unreachable()).collect();
+        // The last of them is tried by each view itself: hearsay alone takes nobody's hope.
+        let tried_or_not_last = |rung: usize, server: &Server| rung + 1 < servers.len() || server.finding.is_some();
+        let unreachable = servers.iter().map(|server| &self.servers[*server]).enumerate();
+        let unreachable =
+            unreachable.map(|(rung, server)| server.is_unreachable() && tried_or_not_last(rung, server)).collect();
         let around = Around { authority, unreachable, unit, passed_over: Cell::new(false) };
         let moves = event(self.ladder(authority), &around);
         self.passed_over |= around.passed_over.get();

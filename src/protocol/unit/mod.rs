@@ -258,7 +258,7 @@ impl Unit {
     /// How many resources of a type are held, as `*` gave them or as names did.
     pub fn held(&self, kind: &Type, star: bool) -> usize {
         let class = if star { Class::Star } else { Class::Named };
-        self.shelves.get(&(kind.clone(), class)).map_or(0, |shelf| shelf.here().count())
+        self.shelves.get(&(kind.clone(), class)).map_or(0, |shelf| shelf.held())
     }
 
     /// Names of which something is remembered that names were given by, be it that there is nothing.

@@ -192,6 +192,10 @@ impl Shelf {
         self.additions.values()
     }
 
+    pub(super) fn held(&self) -> usize {
+        self.additions.size()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.size()
     }

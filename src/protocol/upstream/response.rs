@@ -52,11 +52,11 @@ impl Topic {
             return Vec::new();
         }
         let full = kind.info().full_state;
-        let about_data: Vec<_> = names_about_data(&reported);
+        let said = said_of(&reported);
         let sent = read.good.keys().chain(read.alive.keys()).chain(&read.spoiled);
         self.confirm(sent.cloned(), reader.now, limits);
         let mut facts = self.error_facts(reported, reader);
-        self.note_refused(&read, &about_data);
+        self.note_refused(&read, &said);
         // What could not be read and is held is kept; of what never could be, nobody knows what is missing (UP-25).
         let gap = read.unnamed_refused || !read.spoiled.iter().all(|name| self.versions.contains_key(name));
         if self.class == Class::Star {
@@ -127,10 +127,10 @@ impl Topic {
         }
         let sent = read.good.keys().chain(read.alive.keys()).chain(&read.spoiled);
         self.confirm(sent.cloned(), reader.now, limits);
-        let about_data = names_about_data(&reported);
+        let said = said_of(&reported);
         let mut facts = self.error_facts(reported, reader);
         facts.extend(self.refresh_facts(&read, kind));
-        self.note_refused(&read, &about_data);
+        self.note_refused(&read, &said);
         self.misnamed += read.good.values().filter(|resource| resource.misnamed).count() as u64;
         for name in &removed {
             self.refused.remove(name);
@@ -201,16 +201,17 @@ impl Topic {
     }
 
     /// What could not be used is there all the same: no timer calls it absent (UP-38), and no set is whole without it.
-    fn note_refused(&mut self, read: &Read, about_data: &[Name]) {
+    fn note_refused(&mut self, read: &Read, said: &BTreeMap<Name, bool>) {
         for name in read.good.keys() {
             self.refused.remove(name);
         }
         for name in &read.spoiled {
-            if self.names.get(name).is_some_and(|standing| *standing != Standing::Absent) {
+            let unreadable = !said.contains_key(name);
+            if unreadable && self.names.get(name).is_some_and(|standing| *standing != Standing::Absent) {
                 self.answered(name, Standing::Held);
             }
             let in_a_set = self.class == Class::Star || self.globs.of(name).is_some();
-            if in_a_set && !about_data.contains(name) {
+            if in_a_set && said.get(name) != Some(&true) {
                 self.refused.insert(name.clone());
             }
         }
@@ -320,9 +321,9 @@ impl Topic {
     }
 }
 
-/// Names that the server says there is nothing under, or nothing for us: no set lacks them.
-fn names_about_data(reported: &[(Name, NamedError)]) -> Vec<Name> {
-    reported.iter().filter(|(_, error)| error.is_about_data()).map(|(name, _)| name.clone()).collect()
+/// The names that the server reports errors of, with whether there is nothing under them, or nothing for us: no set lacks those.
+fn said_of(reported: &[(Name, NamedError)]) -> BTreeMap<Name, bool> {
+    reported.iter().map(|(name, error)| (name.clone(), error.is_about_data())).collect()
 }
 
 fn ttl_of(wrapper: &discovery::Resource) -> Option<Duration> {

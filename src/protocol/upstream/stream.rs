@@ -100,6 +100,11 @@ impl Stream {
         facts
     }
 
+    /// The server was out of reach, and others may have given something else meanwhile: it says again all that it has.
+    pub fn doubt_versions(&mut self) {
+        self.topics.values_mut().for_each(Topic::blank_versions);
+    }
+
     /// From the next opening on the server is spoken to in this variant.
     pub fn speak(&mut self, variant: Variant) {
         if self.variant != variant {

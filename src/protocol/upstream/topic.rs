@@ -187,11 +187,16 @@ impl Topic {
         self.nonce.clear();
         (self.opened, self.named, self.star_told, self.star_dropped) = (false, false, false, false);
         self.changed = false;
+        // It is asked again, and what it said before an outage is no news when it is back.
+        for standing in self.names.values_mut().filter(|standing| **standing == Standing::Absent) {
+            *standing = Standing::Asked { until: None };
+        }
     }
 
     /// Timers run only while the server can answer (UP-35). Those that ran start over when it does.
     pub fn on_trouble(&mut self) {
         self.alive = false;
+        self.confirm_until = None; // what is in doubt stays so until it speaks again
         self.timers.clear();
         for (name, standing) in &mut self.names {
             if let Standing::Asked { until } = standing

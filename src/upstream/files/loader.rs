@@ -3,7 +3,7 @@
 //! Always: a file that was good once and is not now counts as it was; two files that define one resource are no good both, as
 //! they are now; a file that nobody can look at is not one that is gone.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -149,12 +149,19 @@ impl Loader {
                 return file.refuse(Fault::of(path, &reason));
             }
         };
-        (file.stamp, file.read) = (Some(stamp), Some(now));
         let hash = xxh3_128(&bytes);
-        if file.bytes.replace(hash) == Some(hash) {
+        if file.bytes == Some(hash) {
+            (file.stamp, file.read) = (Some(stamp), Some(now));
             return Reading::Same;
         }
-        match self.parser.read(path, &bytes) {
+        let read = self.parser.read(path, &bytes);
+        // Half of a file may make sense. What is being written in place and lacks something is looked at once more in a moment.
+        let in_place = file.stamp.is_some_and(|before| before.is_same_file(stamp)) && stamp.is_young(now);
+        if in_place && read.as_ref().is_ok_and(|entries| file.would_lose(entries)) {
+            return Reading::Unsettled;
+        }
+        (file.stamp, file.read, file.bytes) = (Some(stamp), Some(now), Some(hash));
+        match read {
             Ok(entries) => {
                 (file.new, file.fault) = (Some(entries.into()), None);
                 Reading::Changed
@@ -237,6 +244,13 @@ impl Known {
         let changed = self.new.take().is_some();
         self.fault = Some(fault);
         if changed { Reading::Changed } else { Reading::Same }
+    }
+
+    /// Whether something that counts is not in a new reading.
+    fn would_lose(&self, entries: &[Entry]) -> bool {
+        let new: HashSet<_> = entries.iter().map(|entry| (&entry.kind, &entry.name)).collect();
+        let good = self.good.iter().flat_map(|good| good.iter());
+        good.into_iter().any(|entry| !new.contains(&(&entry.kind, &entry.name)))
     }
 
     /// What would count if nothing spoke against it.

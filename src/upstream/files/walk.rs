@@ -30,6 +30,18 @@ impl Stamp {
         }
     }
 
+    /// Written to, and not replaced.
+    pub fn is_same_file(&self, other: Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
+    /// Whether whoever writes may not have come to the end yet.
+    pub fn is_young(&self, at: SystemTime) -> bool {
+        let of = |part: i64| u64::try_from(part).unwrap_or_default();
+        let changed = Duration::from_secs(of(self.changed.0)) + Duration::from_nanos(of(self.changed.1));
+        at.duration_since(SystemTime::UNIX_EPOCH + changed).map_or(true, |age| age < YOUNG)
+    }
+
     /// Whether it was given so short a time before that a later change may have the same one.
     pub fn is_fresh(&self, at: SystemTime) -> bool {
         let seconds = u64::try_from(self.changed.0).unwrap_or_default();
@@ -38,6 +50,7 @@ impl Stamp {
     }
 }
 
+const YOUNG: Duration = Duration::from_millis(750);
 /// Time stamps of file systems are good for a second or two at worst.
 const FRESH: Duration = Duration::from_secs(3);
 
@@ -120,8 +133,8 @@ impl Walk {
                         self.file(&path, &metadata);
                     }
                     Err(error) if error.kind() == ErrorKind::NotFound && !link => {} // gone since
-                    Err(error) if takes(&path) => self.lose(&path, &error.to_string()),
-                    Err(_) => {}
+                    // What a link should lead to may be a folder: what is not there at the moment is not gone.
+                    Err(error) => self.lose(&path, &error.to_string()),
                 }
             }
             if self.files.len() > most {

@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use self::read::Read;
-use self::topics::{Pace, Question, Topics};
+use self::topics::{Pace, Question, Taken, Topics};
 use self::wire::{Answer, Failure, Wire};
 use super::AdsServer;
 use super::ads::{chain, random};
@@ -112,7 +112,11 @@ impl RestConnector {
         let mut wire = Wire::new(self.server.clone());
         match probe {
             None => wire.connect().await.map(drop),
-            Some(question) => self.ask(&mut wire, question).await.map(drop),
+            // Whatever it answers, it is there.
+            Some(question) => match self.ask(&mut wire, question).await {
+                Ok(_) | Err(Failure::Refused(_)) => Ok(()),
+                Err(failure) => Err(failure),
+            },
         }
     }
 
@@ -133,10 +137,15 @@ impl RestConnector {
             let due = topics.next_due();
             let (wire, question, answer) = tokio::select! {
                 request = requests.recv() => {
-                    self.take(&mut topics, request.ok_or(Gone)?);
+                    if let Some(type_url) = self.take(&mut topics, request.ok_or(Gone)?) {
+                        report(LinkEvent::Trouble { type_url }).await?;
+                    }
                     continue;
                 }
-                Some(Ok(polled)) = polls.join_next() => polled,
+                Some(polled) = polls.join_next() => match polled {
+                    Ok(polled) => polled,
+                    Err(error) => return Ok((format!("a poll came to no end: {error}"), answered, topics.probe())),
+                },
                 () = sleep_until(due) => continue,
             };
             wires.insert(question.url.clone(), wire);
@@ -149,7 +158,8 @@ impl RestConnector {
                 Err(failure) => {
                     let server = self.server.name();
                     tracing::warn!(server, path = question.path, reason = %failure, "a poll has failed");
-                    let too_many = topics.failed(&question, Instant::now(), random());
+                    let silent = !matches!(failure, Failure::Refused(_));
+                    let too_many = topics.failed(&question, silent, Instant::now(), random());
                     report(LinkEvent::Trouble { type_url: question.url }).await?;
                     if too_many || matches!(failure, Failure::Unreachable(_)) {
                         return Ok((failure.to_string(), answered, topics.probe()));
@@ -159,11 +169,13 @@ impl RestConnector {
         }
     }
 
-    fn take(&self, topics: &mut Topics, request: Request) {
-        let Request::Sotw(request) = request else { return };
+    /// The type of a question that has to wait for an answer to an earlier one.
+    fn take(&self, topics: &mut Topics, request: Request) -> Option<String> {
+        let Request::Sotw(request) = request else { return None };
         let url = request.type_url.clone();
         let known = (self.transcoder)().knows(self.table.resolve(&url).name());
-        if !known || !topics.take(request, &self.table, Instant::now()) {
+        let taken = if known { topics.take(request, &self.table, Instant::now()) } else { Taken::NoPath };
+        if taken == Taken::NoPath {
             let why = if known { "REST has no path for this type" } else { "there is no descriptor of this type" };
             tracing::warn!(
                 server = self.server.name(),
@@ -172,6 +184,7 @@ impl RestConnector {
                 "cannot be asked for by polling, and stays unknown"
             );
         }
+        (taken == Taken::Later).then_some(url)
     }
 
     fn event(&self, news: Option<Read>, number: u64) -> LinkEvent {

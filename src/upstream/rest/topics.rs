@@ -50,6 +50,7 @@ struct Topic {
     wanted: bool,
     /// The names of the last poll, if it was answered: only then does the version say anything of the next (REST-8).
     answered: Option<Vec<String>>,
+    ever_answered: bool,
     /// None while a poll is under way.
     due: Option<Instant>,
     /// The question has changed since the poll that is under way.
@@ -57,17 +58,27 @@ struct Topic {
     backoff: Backoff,
 }
 
+/// When a change of what is wanted is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    Now,
+    /// After the poll that is under way: until then the server's silence says nothing of it.
+    Later,
+    /// REST has no word for the type.
+    NoPath,
+}
+
 impl Topics {
     pub fn new(pace: Pace) -> Self {
         Self { by_url: BTreeMap::new(), node: None, pace, failed_in_a_row: 0, answers: 0 }
     }
 
-    /// Takes over what is wanted of a type, or that an answer was taken. `false` if REST has no word for the type.
-    pub fn take(&mut self, request: DiscoveryRequest, table: &TypeTable, now: Instant) -> bool {
+    /// Takes over what is wanted of a type, or that an answer was taken.
+    pub fn take(&mut self, request: DiscoveryRequest, table: &TypeTable, now: Instant) -> Taken {
         self.node = request.node.or(self.node.take());
         let url = request.type_url;
         let kind = table.resolve(&url);
-        let Some(path) = RestPath::for_type(kind.name()) else { return false };
+        let Some(path) = RestPath::for_type(kind.name()) else { return Taken::NoPath };
         let topic = self.by_url.entry(url).or_insert_with(|| Topic::new(path));
         topic.version = request.version_info;
         topic.named |= !request.resource_names.is_empty();
@@ -80,10 +91,13 @@ impl Topics {
             (topic.names, topic.wanted) = (names, wanted);
             match &mut topic.due {
                 Some(due) => *due = now,
-                None => topic.changed = true,
+                None => {
+                    topic.changed = true;
+                    return Taken::Later;
+                }
             }
         }
-        true
+        Taken::Now
     }
 
     /// The polls that are due. Each of them is under way from here on, until it is said what came of it.
@@ -105,25 +119,28 @@ impl Topics {
         if let Some(topic) = self.by_url.get_mut(&question.url) {
             topic.backoff.reset();
             topic.answered = Some(question.request.resource_names.clone());
+            topic.ever_answered = true;
             topic.next(now, refresh);
         }
         self.answers
     }
 
-    /// A poll has failed. Whether that is one too many.
-    pub fn failed(&mut self, question: &Question, now: Instant, random: f64) -> bool {
-        self.failed_in_a_row += 1;
+    /// A poll has failed. Whether that is one too many: what the server says of one type, be it that it has none of it, is no
+    /// reason to leave it for all the others.
+    pub fn failed(&mut self, question: &Question, silent: bool, now: Instant, random: f64) -> bool {
+        self.failed_in_a_row += u32::from(silent);
         if let Some(topic) = self.by_url.get_mut(&question.url) {
             topic.answered = None;
             let pause = topic.backoff.next(random).min(self.pace.refresh.max(LEAST_PAUSE));
             topic.next(now, pause);
         }
-        self.failed_in_a_row >= self.pace.failures
+        silent && self.failed_in_a_row >= self.pace.failures
     }
 
-    /// Something to ask that is asked anyway, to see whether the server is there.
+    /// Something to ask that is asked anyway, to see whether the server is there; what it has answered, if there is such a thing.
     pub fn probe(&self) -> Option<Question> {
-        let (url, topic) = self.by_url.iter().find(|(_, topic)| topic.wanted)?;
+        let wanted = || self.by_url.iter().filter(|(_, topic)| topic.wanted);
+        let (url, topic) = wanted().find(|(_, topic)| topic.ever_answered).or_else(|| wanted().next())?;
         Some(topic.question(url, self.node.clone(), false))
     }
 }
@@ -137,6 +154,7 @@ impl Topic {
             named: false,
             wanted: false,
             answered: None,
+            ever_answered: false,
             due: Some(Instant::now()),
             changed: false,
             backoff: Backoff::default(),
@@ -187,7 +205,7 @@ mod tests {
             Self { topics, table: TypeTable::new(), now: Instant::now() }
         }
 
-        fn want(&mut self, url: &str, names: &[&str], version: &str) -> bool {
+        fn want(&mut self, url: &str, names: &[&str], version: &str) -> Taken {
             let request = DiscoveryRequest {
                 node: (version.is_empty()).then(|| Bytes::from_static(b"node")),
                 type_url: url.into(),
@@ -249,7 +267,7 @@ mod tests {
         rig.topics.answered(&question, rig.now, 0.0);
         let question = rig.one();
         assert_eq!((question.request.resource_names.len(), question.request.version_info.as_str()), (2, ""), "at once");
-        rig.topics.failed(&question, rig.now, 0.0);
+        rig.topics.failed(&question, true, rig.now, 0.0);
         rig.pass(REFRESH);
         let question = rig.one();
         assert_eq!(question.request.version_info, "");
@@ -284,7 +302,7 @@ mod tests {
     fn a_type_without_a_path_is_not_asked_for() {
         let mut rig = Rig::new();
         for url in ["type.googleapis.com/envoy.config.route.v3.VirtualHost", "x/own.Type"] {
-            assert!(!rig.want(url, &["a"], ""), "{url}");
+            assert_eq!(rig.want(url, &["a"], ""), Taken::NoPath, "{url}");
         }
         assert_eq!(rig.asked(), []);
     }
@@ -296,10 +314,10 @@ mod tests {
         rig.want(EDS, &["a"], "");
         let [clusters, endpoints] = rig.asked().try_into().unwrap();
         let now = rig.now;
-        assert!(!rig.topics.failed(&endpoints, now, 0.5) && !rig.topics.failed(&endpoints, now, 0.5));
+        assert!(!rig.topics.failed(&endpoints, true, now, 0.5) && !rig.topics.failed(&endpoints, true, now, 0.5));
         rig.topics.answered(&clusters, now, 0.0);
-        assert!(!rig.topics.failed(&endpoints, now, 0.5) && !rig.topics.failed(&clusters, now, 0.5));
-        assert!(rig.topics.failed(&endpoints, now, 0.5));
+        assert!(!rig.topics.failed(&endpoints, true, now, 0.5) && !rig.topics.failed(&clusters, true, now, 0.5));
+        assert!(rig.topics.failed(&endpoints, true, now, 0.5));
         let probe = rig.topics.probe().unwrap();
         assert_eq!((probe.path, probe.request.version_info), (clusters.path, String::new()));
     }
@@ -311,7 +329,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..6 {
             let question = rig.one();
-            rig.topics.failed(&question, rig.now, 0.5);
+            rig.topics.failed(&question, true, rig.now, 0.5);
             let pause = rig.topics.next_due().unwrap() - rig.now;
             pauses.push(pause);
             rig.pass(pause);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 
@@ -21,6 +21,10 @@ pub(super) enum Failure {
     /// Not even a connection, so that there is no use in asking again at once.
     #[error("{0}")]
     Unreachable(String),
+    /// Nothing, too late, or that the server itself is in trouble.
+    #[error("{0}")]
+    Silent(String),
+    /// A whole answer that is of no use: what it says of one type is nothing to the others.
     #[error("{0}")]
     Refused(String),
 }
@@ -59,7 +63,7 @@ impl Wire {
         }
         let mut sender = self.connect().await?;
         match self.once(&mut sender, path, body, headers).await {
-            Err(Attempt::Gone) => Err(Failure::Refused("the server ended the connection without an answer".into())),
+            Err(Attempt::Gone) => Err(Failure::Silent("the server ended the connection without an answer".into())),
             Err(Attempt::Failed(failure)) => Err(failure),
             Ok(answer) => {
                 self.open = Some(sender);
@@ -87,12 +91,11 @@ impl Wire {
         headers: HeaderMap,
     ) -> Result<Answer, Attempt> {
         let limit = self.server.request_timeout;
-        let refused = |reason: String| Attempt::Failed(Failure::Refused(reason));
         let answering = self.exchange(sender, path, body, headers);
-        match tokio::time::timeout(limit, answering).await {
-            Ok(answer) => answer,
-            Err(_) => Err(refused(format!("no answer within {}", humantime::format_duration(limit)))),
-        }
+        tokio::time::timeout(limit, answering).await.unwrap_or_else(|_| {
+            let reason = format!("no answer within {}", humantime::format_duration(limit));
+            Err(Attempt::Failed(Failure::Silent(reason)))
+        })
     }
 
     async fn exchange(
@@ -124,11 +127,15 @@ impl Wire {
         let body = Limited::new(body, most).collect().await.map(|body| body.to_bytes());
         if head.status != StatusCode::OK {
             let text = body.map(|body| String::from_utf8_lossy(&body).trim().to_owned()).unwrap_or_default();
-            return Err(refused(format!("{}: {text}", head.status)));
+            let reason = format!("{}: {text}", head.status);
+            let in_trouble = head.status.is_server_error() && head.status != StatusCode::NOT_IMPLEMENTED;
+            return Err(Attempt::Failed(if in_trouble { Failure::Silent(reason) } else { Failure::Refused(reason) }));
         }
-        let broken =
-            |error: Box<dyn Error + Send + Sync>| refused(format!("the answer breaks off: {}", chain(&*error)));
-        body.map(Answer::Content).map_err(broken)
+        body.map(Answer::Content).map_err(|error| {
+            let reason = format!("the answer breaks off: {}", chain(&*error));
+            let too_long = error.is::<LengthLimitError>();
+            Attempt::Failed(if too_long { Failure::Refused(reason) } else { Failure::Silent(reason) })
+        })
     }
 }
 
