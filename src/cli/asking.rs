@@ -80,6 +80,8 @@ pub(super) enum Output {
     Yaml,
     /// A JSON array of the same; when watching, a JSON object a line for each change.
     Json,
+    /// Protobuf's text form.
+    Text,
     /// Names alone.
     Names,
     /// A DiscoveryResponse in protobuf's binary form, as file sources take it (get alone).
@@ -101,7 +103,7 @@ impl Asking {
         let kind = kind_of(&TypeTable::new(), &self.kind).map_err(|fault| faults.push(fault)).ok();
         let node = self.node().map_err(|fault| faults.push(fault)).ok();
         let transcoder = self.transcoder().map_err(|fault| faults.push(fault)).ok();
-        if self.output == Output::Wire && !self.show_secrets {
+        if matches!(self.output, Output::Text | Output::Wire) && !self.show_secrets {
             faults.push("this output leaves no secrets out; say --show-secrets if that is all right".into());
         }
         match (server, kind, node, transcoder) {

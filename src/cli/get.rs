@@ -121,9 +121,9 @@ fn tell_change(change: &Change) {
 
 fn show(picture: &Picture, shower: &Shower, out: &mut impl Write) -> io::Result<()> {
     match shower.output {
-        Output::Yaml => {
+        Output::Yaml | Output::Text => {
             for (number, (name, held)) in picture.held().iter().enumerate() {
-                if number > 0 {
+                if number > 0 && shower.output == Output::Yaml {
                     writeln!(out, "---")?;
                 }
                 write!(out, "{}", shower.text(name, held))?;

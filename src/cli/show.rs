@@ -1,5 +1,6 @@
 //! Resources for people: as YAML, JSON or text, with secrets left out.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -54,8 +55,20 @@ impl Shower {
 
     /// One resource as it stands by itself, with a line break at its end.
     pub fn text(&self, name: &str, held: &Held) -> String {
+        if self.output == Output::Text {
+            return self.proto_text(name, held);
+        }
         let yaml = serde_saphyr::to_string(&self.document(name, held));
         yaml.unwrap_or_else(|error| format!("name: {name:?} # it cannot be written as YAML: {error}\n"))
+    }
+
+    fn proto_text(&self, name: &str, held: &Held) -> String {
+        let mut out = format!("# {}", plain(name));
+        if !held.version.is_empty() {
+            let _ = write!(out, ", version {}", plain(&held.version)); // a String takes everything
+        }
+        let text = self.transcoder.to_text(ANY, &held.resource.encode_to_vec(), UnknownAny::Wrap);
+        out + "\n" + &text.unwrap_or_else(|error| format!("# it cannot be shown: {error}\n"))
     }
 
     fn json(&self, any: &Any) -> Value {

@@ -197,7 +197,7 @@ async fn fb_2_and_fb_33_a_server_without_a_connection_is_left_for_a_stream_and_r
 
 #[tokio::test]
 async fn fb_2_three_polls_that_fail_in_a_row_are_out_of_reach_and_fewer_are_not() {
-    for behaviour in [Behaviour::Status(503), Behaviour::Hang, Behaviour::Body(b"<html>".to_vec()), Behaviour::Cut] {
+    for behaviour in [Behaviour::Status(503), Behaviour::Hang, Behaviour::Cut] {
         let (first, mut second, relay) = with_fallback().await;
         first.script.has(CLUSTERS, "1", vec![cluster("a", "1")]);
         let mut client = Client::connect(relay.address, Variant::Delta).await;
@@ -212,6 +212,22 @@ async fn fb_2_three_polls_that_fail_in_a_row_are_out_of_reach_and_fewer_are_not(
         first.script.behave(CLUSTERS, behaviour.clone());
         let mut stream = tokio::time::timeout(PATIENCE, second.stream()).await.expect("the next server is tried");
         stream.request().await;
+    }
+}
+
+#[tokio::test]
+async fn fb_2_what_a_server_says_of_one_type_is_no_reason_to_leave_it() {
+    for behaviour in [Behaviour::Status(404), Behaviour::Status(501), Behaviour::Body(b"<html>".to_vec())] {
+        let (first, mut second, relay) = with_fallback().await;
+        first.script.has(CLUSTERS, "1", vec![cluster("a", "1")]);
+        first.script.behave(ENDPOINTS, behaviour.clone());
+        let mut client = Client::connect(relay.address, Variant::Delta).await;
+        client.ask(EDS, &["a"], Some("web"));
+        first.script.polled(ENDPOINTS, 4).await;
+        client.ask(CDS, &[], None);
+        assert_eq!(client.told().await.set, ["a"]);
+        first.script.polled(ENDPOINTS, 6).await;
+        assert!(second.streams.try_recv().is_err(), "{behaviour:?}");
     }
 }
 

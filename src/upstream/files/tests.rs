@@ -265,10 +265,32 @@ fn a_file_that_is_written_twice_within_a_moment_is_read_twice() {
     let mut loader = folder.loader();
     // Of one size, and often within one tick of the file system's clock.
     for number in 0..200 {
-        let name = format!("c{number:03}");
-        fs::write(folder.at("a.json"), clusters_of(&[&name])).unwrap();
-        assert_eq!(look(&mut loader).0, name);
+        let content = format!("c{number:03}");
+        let cluster = serde_json::json!({"@type": format!("t/{CLUSTER}"), "name": "a", "alt_stat_name": content});
+        fs::write(folder.at("a.json"), cluster.to_string()).unwrap();
+        let State::Ready(snapshot) = loader.look().loaded.state else { panic!("not there") };
+        let set = snapshot.set(&TypeTable::new().resolve(CLUSTER));
+        let body = set.items().values().next().unwrap().wrapper.resource.as_ref().unwrap().value.clone();
+        assert!(body.windows(4).any(|part| part == content.as_bytes()), "{content}");
     }
+}
+
+#[test]
+fn fs_2_what_is_written_in_place_and_lacks_something_is_looked_at_once_more() {
+    let folder = Folder::new();
+    let mut loader = folder.loader();
+    folder.put("a.json", &["a", "b"]);
+    assert_eq!(look(&mut loader).0, "a,b");
+    fs::write(folder.at("a.json"), clusters_of(&["a"])).unwrap();
+    let start = Instant::now();
+    assert!(loader.look().unsettled, "whoever writes may not have come to the end");
+    assert_eq!(look(&mut loader).0, "a,b");
+    while look(&mut loader).0 != "a" {
+        assert!(start.elapsed() < Duration::from_secs(10), "never taken for what it is");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    fs::write(folder.at("a.json"), clusters_of(&["a", "c"])).unwrap();
+    assert_eq!(look(&mut loader).0, "a,c", "what comes is taken at once");
 }
 
 #[test]
