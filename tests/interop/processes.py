@@ -1,8 +1,10 @@
 """The relay and the Envoys as processes, and what they say of themselves at their admin addresses."""
 
+import contextlib
 import json
 import os
 import pathlib
+import random
 import socket
 import subprocess
 import sys
@@ -16,11 +18,20 @@ from google.protobuf import duration_pb2, json_format
 from resources import address, endpoints, packed
 from web import get, wait_for
 
+# Linux gives connections ports from here on for their own ends, unless it is told otherwise.
+FIRST_OF_CONNECTIONS = 32_768
+GIVEN = set()
+
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """One that nobody has, and that no connection is given for its own end before somebody listens on it."""
+    while True:
+        port = random.randrange(10_000, FIRST_OF_CONNECTIONS)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            if port not in GIVEN:
+                GIVEN.add(port)
+                return port
 
 
 class Processes:
