@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::link::{Connector, Link, LinkEvent, LinkReport};
-use super::seat::Seat;
+use super::seat::{Seat, Sitting};
 use super::views::{Refused, Views, Visit};
 use crate::proto::discovery::{
     DeltaDiscoveryResponse, Resource as Wrapper, ResourceError, ResourceName, Status, resource::CacheControl,
@@ -89,19 +89,6 @@ impl Connector for HubConnector {
 enum Ended {
     Refused(Refused),
     ByHub(String),
-}
-
-/// Leaves when it is dropped, as it is whenever the view lets go of its stream.
-struct Sitting(Arc<Seat>);
-
-impl Drop for Sitting {
-    fn drop(&mut self) {
-        let seat = self.0.clone();
-        // Without a runtime the process is stopping, and there is nobody left to tell.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { seat.leave().await });
-        }
-    }
 }
 
 enum Said {

@@ -22,6 +22,6 @@ pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 pub use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};
 pub use measures::{LadderMeasures, ServerMeasures, Totals, UnitMeasures};
 pub use report::UnitReport;
-pub use seat::{Seat, SeatReport};
+pub use seat::{Seat, SeatReport, Sitting};
 pub use tally::Tally;
 pub use views::{Refused, Views, ViewsOptions, Visit};

@@ -38,6 +38,19 @@ pub struct Seat {
     tally: Arc<Tally>,
 }
 
+/// Leaves its seat when it is dropped: for whoever may be given up anywhere, and is no task of its own that could come to an end.
+pub struct Sitting(pub Arc<Seat>);
+
+impl Drop for Sitting {
+    fn drop(&mut self) {
+        let seat = self.0.clone();
+        // Without a runtime the process is stopping, and there is nobody left to tell.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { seat.leave().await });
+        }
+    }
+}
+
 /// One session in a report.
 #[derive(Debug, Serialize)]
 pub struct SeatReport {

@@ -30,7 +30,7 @@ use super::frames::Budget;
 use crate::proto;
 use crate::proto::discovery::DiscoveryRequest;
 use crate::protocol::session::{Fetched, Reply, Variant};
-use crate::relay::{Seat, Views, Visit};
+use crate::relay::{Sitting, Views, Visit};
 use crate::transcode::Descriptors;
 use crate::xds::RestPath;
 
@@ -200,18 +200,6 @@ impl Rest {
         let sitting = Sitting(poll.views.seat(&request, visit).await?);
         sitting.0.take(request).await;
         Ok(sitting)
-    }
-}
-
-/// Leaves when it is over, also when the client goes away in the middle.
-struct Sitting(Arc<Seat>);
-
-impl Drop for Sitting {
-    fn drop(&mut self) {
-        let seat = self.0.clone();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { seat.leave().await });
-        }
     }
 }
 

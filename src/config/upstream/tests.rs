@@ -1,0 +1,210 @@
+
+use super::*;
+use crate::config::Config;
+
+fn parse_at(path: &Path, upstream: &str) -> Result<Plan, String> {
+    let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream:\n  {upstream}\n");
+    Config::parse(path, &text).map(|config| config.upstream).map_err(|error| error.to_string())
+}
+
+fn parse(upstream: &str) -> Result<Plan, String> {
+    parse_at(Path::new("etc/relay.yaml"), upstream)
+}
+
+#[test]
+fn boot_9_and_boot_13_lists_share_the_servers_that_are_equal() {
+    let plan = parse(
+        "servers: [{uri: 'http://one:1'}, {uri: 'http://two:1'}, {uri: 'http://ONE:1/'}]
+  authorities:
+    bare: {}
+    own.example: {servers: [{uri: 'http://three:1'}, {uri: 'http://one:1'}], fallback_on_reachability_only: true}
+    other: {servers: [{uri: 'http://one:1', fail_on_data_errors: true}]}
+  fallback: {minimum: 2s, hold_down: 1m, on_missing: tell}",
+    )
+    .unwrap();
+    let names: Vec<_> = plan.servers.iter().map(SourcePlan::name).collect();
+    assert_eq!(names, ["http://one:1", "http://two:1", "http://one:1", "http://three:1"]);
+    assert!(plan.servers[2].ads().unwrap().rules.fail_on_data_errors);
+    let own = |name: &str| (plan.authorities[name].servers.as_slice(), plan.authorities[name].rule);
+    assert_eq!(plan.top, [0, 1]);
+    assert_eq!(own("bare"), ([0, 1].as_slice(), Rule::Uncached));
+    assert_eq!(own("own.example"), ([3, 0].as_slice(), Rule::Reachability));
+    assert_eq!(own("other"), ([2].as_slice(), Rule::Uncached));
+    let patience = Patience { minimum: Duration::from_secs(2), hold_down: Duration::from_secs(60) };
+    assert_eq!((plan.patience, plan.hold_missing), (patience, false));
+}
+
+#[test]
+fn nothing_waits_and_what_is_missing_is_held_unless_something_else_is_said() {
+    let plan = parse("servers: [{uri: 'http://one:1'}]").unwrap();
+    assert_eq!((plan.patience, plan.hold_missing), (Patience::default(), true));
+}
+
+#[test]
+fn files_are_meant_from_the_folder_of_the_configuration() {
+    let tls = "{ca: ca.pem, certificate: /own/c.pem, key: keys/k.pem, server_name: other.example}";
+    let plan = parse(&format!("servers: [{{uri: 'https://10.0.0.1', tls: {tls}, token_file: token}}]")).unwrap();
+    let server = plan.servers[0].ads().unwrap();
+    let tls = server.tls.clone().unwrap();
+    let own = OwnCertificate { certificate: "/own/c.pem".into(), key: "etc/keys/k.pem".into() };
+    assert_eq!((tls.ca, tls.own), (Some("etc/ca.pem".into()), Some(own)));
+    assert_eq!(
+        (&*tls.server_name.to_str(), server.tokens.as_slice()),
+        ("other.example", ["etc/token".into()].as_slice())
+    );
+    let bare = parse("servers: [{uri: 'https://[::1]:7'}]").unwrap().servers[0].ads().unwrap().tls.clone().unwrap();
+    assert_eq!((bare.ca, &*bare.server_name.to_str()), (None, "::1"));
+}
+
+#[test]
+fn fs_6_files_are_alone_where_nobody_else_is_asked_and_one_source_wherever_they_are_named() {
+    let plan = parse(
+        "servers: [{uri: 'http://one:1'}, {files: ./last}]
+  authorities:
+    own: {servers: [{files: [./last]}, {files: ./last}]}
+    bare: {}
+    both: {servers: [{files: [a, /b.yaml]}, {files: ./last}]}",
+    )
+    .unwrap();
+    let files: Vec<_> = plan.servers.iter().map(|server| (server.name(), server.is_alone())).collect();
+    let last = "files etc/./last".to_owned();
+    let expected =
+        [("http://one:1".into(), false), (last.clone(), false), ("files etc/a, /b.yaml".into(), false), (last, true)];
+    assert_eq!(files, expected);
+    let own = |name: &str| plan.authorities[name].servers.clone();
+    assert_eq!([own("bare"), own("both"), own("own")], [vec![0, 1], vec![2, 1], vec![3]]);
+    let only = parse("files: ./resources").unwrap();
+    assert!(only.top == [0] && only.servers[0].is_alone());
+    let rules = only.for_views().servers[0].rules.clone();
+    assert!(rules.whole_at_once && rules.silence == Silence::Nothing && !rules.hold_deletions);
+    assert!(plan.for_views().servers[1].rules.hold_deletions);
+}
+
+#[test]
+fn a_server_that_is_polled_may_be_any_in_a_list() {
+    let plan = parse(
+            "servers: [{rest: 'https://one', refresh_delay: 2s, request_timeout: 3s, hold_deletions: true}, {uri: 'http://one'}]
+  authorities: {a.b: {servers: [{rest: 'http://one:1'}]}}",
+        )
+        .unwrap();
+    let [SourcePlan::Rest(one), SourcePlan::Ads(_), SourcePlan::Rest(two)] = plan.servers.as_slice() else {
+        panic!("{plan:?}");
+    };
+    let times = |server: &RestServer| {
+        [server.refresh_delay, server.request_timeout, server.at.connect_timeout].map(|time| time.as_secs())
+    };
+    assert_eq!((times(one), times(two)), ([2, 3, 3], [5, 10, 10]));
+    assert!(one.at.tls.is_some() && plan.servers[0].name() == "https://one (REST)");
+    let rules = &plan.for_views().servers[0].rules;
+    assert!(rules.by_type && rules.node_always && rules.hold_deletions);
+}
+
+#[test]
+fn what_cannot_be_meant_is_told_all_at_once() {
+    let message = parse(
+        "servers: [{uri: 'http://one:1', tls: {}, token_file: t}, {uri: 'https://one:1', tls: {certificate: c}}]
+  authorities:
+    a.b: {servers: [{uri: 'https://one:1', tls: {key: k, server_name: 'no name'}}, {uri: 'http://one:1/path'}]}
+  fallback: {minimum: soon}",
+    )
+    .unwrap_err();
+    let place = "upstream.authorities[\"a.b\"].servers";
+    for part in [
+        "etc/relay.yaml:3: upstream.servers[0].tls: an http:// URI means no TLS",
+        "etc/relay.yaml:3: upstream.servers[0].token_file: a token is never sent without TLS",
+        "etc/relay.yaml:3: upstream.servers[1].tls: certificate and key go together",
+        &format!("etc/relay.yaml:5: {place}[0].tls: certificate and key go together"),
+        &format!("etc/relay.yaml:5: {place}[0].tls.server_name: \"no name\" is no host name"),
+        &format!("etc/relay.yaml:5: {place}[1].uri: \"http://one:1/path\" goes on behind the host"),
+        "etc/relay.yaml:6: upstream.fallback.minimum: \"soon\" is no duration",
+    ] {
+        assert!(message.contains(part), "{part} is missing in:\n{message}");
+    }
+    for (none, part) in [
+        ("fallback: {}", "servers are needed, or files, or a bootstrap file"),
+        ("files: f\n  servers: []", "upstream.files: these are the only source"),
+        ("files: []", "upstream.files: a path is needed"),
+        (
+            "servers: [{files: a, uri: 'http://one'}]",
+            "etc/relay.yaml:3: upstream.servers[0]: a source is one of uri, files and rest",
+        ),
+        (
+            "servers: [{rest: 'http://one', files: a}]",
+            "etc/relay.yaml:3: upstream.servers[0]: a source is one of uri, files and rest",
+        ),
+        ("servers: [{rest: 'one:1'}]", "upstream.servers[0].rest: \"one:1\" is no http:// or https:// URI"),
+        (
+            "servers: [{rest: 'http://one', protocol: sotw}]",
+            "upstream.servers[0].rest: protocol, node_in_every_request",
+        ),
+        ("servers: [{rest: 'http://one', refresh_delay: 0s}]", "upstream.servers[0].refresh_delay: it has to be 10 ms"),
+        (
+            "servers: [{uri: 'http://one', request_timeout: 1s}]",
+            "upstream.servers[0]: refresh_delay and request_timeout are",
+        ),
+        (
+            "servers: [{files: a, protocol: sotw}]",
+            "etc/relay.yaml:3: upstream.servers[0].files: nothing else can be said",
+        ),
+        ("servers: [{}]", "upstream.servers[0]: a uri is needed, or files, or rest"),
+        ("servers: [{files: 5}]", "a path or a list of paths"),
+        ("servers: []", "upstream.servers: at least one server is needed"),
+        ("bootstrap: b.json\n  servers: []", "upstream.bootstrap: it replaces servers, files and authorities"),
+        ("bootstrap: b.json\n  authorities: {a: {}}", "upstream.bootstrap: it replaces servers, files and authorities"),
+        ("bootstrap: none.json", "etc/relay.yaml:3: upstream.bootstrap: cannot read etc/none.json"),
+    ] {
+        let message = parse(none).unwrap_err();
+        assert!(message.contains(part), "{part} is missing in:\n{message}");
+    }
+}
+
+#[test]
+fn boot_1_the_file_that_the_environment_names_comes_before_what_it_says_itself() {
+    let folder = std::env::temp_dir().join(format!("weir-boot-1-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let of = |host: &str| {
+        format!(r#"{{"xds_servers": [{{"server_uri": "{host}:1", "channel_creds": [{{"type": "insecure"}}]}}]}}"#)
+    };
+    let file = folder.join("b.json").display().to_string();
+    std::fs::write(&file, of("file")).unwrap();
+    let parse_in = |file: &str, json: &str, more: &str| {
+        let variables = [("GRPC_XDS_BOOTSTRAP", file.to_owned()), ("GRPC_XDS_BOOTSTRAP_CONFIG", json.to_owned())];
+        let environment = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, value)| value.clone());
+        let text =
+            format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream:\n  bootstrap_from_environment: true\n  {more}\n");
+        let config = Config::parse_in(Path::new("relay.yaml"), &text, &environment);
+        config.map(|config| config.upstream.servers[0].name()).map_err(|error| error.to_string())
+    };
+    assert_eq!(parse_in(&file, &of("json"), "").unwrap(), "http://file:1");
+    assert_eq!(parse_in("", &of("json"), "").unwrap(), "http://json:1", "an empty variable is none");
+    let at = "relay.yaml:3: upstream.bootstrap_from_environment: ";
+    for (file, json, more, part) in [
+        ("", "", "", format!("{at}neither GRPC_XDS_BOOTSTRAP nor GRPC_XDS_BOOTSTRAP_CONFIG is set")),
+        ("/no/such", "", "", format!("{at}cannot read /no/such, which GRPC_XDS_BOOTSTRAP names")),
+        ("", "{}", "", "GRPC_XDS_BOOTSTRAP_CONFIG: xds_servers: at least one".to_owned()),
+        ("", "{}", "servers: []", format!("{at}it replaces servers, files and authorities")),
+        ("", "{}", "bootstrap: b.json", format!("{at}it replaces bootstrap")),
+    ] {
+        let message = parse_in(file, json, more).unwrap_err();
+        assert!(message.contains(&part), "{part} is missing in:\n{message}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_bootstrap_file_takes_the_place_of_servers_and_its_faults_stand_beside_the_others() {
+    let folder = std::env::temp_dir().join(format!("weir-bootstrap-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let config = folder.join("relay.yaml");
+    let write = |text: &str| std::fs::write(folder.join("b.json"), text).unwrap();
+    write(r#"{"xds_servers": [{"server_uri": "cp:1", "channel_creds": [{"type": "tls"}]}], "authorities": {"a": {}}}"#);
+    let plan = parse_at(&config, "bootstrap: b.json\n  fallback: {hold_down: 5s}").unwrap();
+    assert_eq!((plan.servers[0].name().as_str(), plan.patience.hold_down.as_secs()), ("https://cp:1", 5));
+    assert!(plan.authorities.contains_key("a"));
+    write(r#"{"xds_servers": 5}"#);
+    let message = parse_at(&config, "bootstrap: b.json\n  fallback: {hold_down: soon}").unwrap_err();
+    for part in ["relay.yaml:4: upstream.fallback.hold_down", "b.json: xds_servers: it is a number"] {
+        assert!(message.contains(part), "{part} is missing in:\n{message}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
