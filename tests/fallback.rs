@@ -14,10 +14,10 @@ use weir::protocol::ladder::{Rule, Standing};
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
-use weir::protocol::sources::{Authority, AuthorityPlan, Plan, ServerPlan, Sources, StreamId};
+use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan, Sources, StreamId};
 use weir::protocol::unit::{Class, InterestChange, Known, SessionId, Unit, Wanted};
 use weir::protocol::upstream::Epoch;
-use weir::xds::{BodyStore, TypeTable};
+use weir::xds::{Authority, BodyStore, TypeTable};
 
 struct Bench {
     unit: Unit,
@@ -580,21 +580,22 @@ fn fb_4_and_fb_5_trouble_with_a_name_is_known_of_it_and_no_reason_to_go_on() {
 }
 
 #[test]
-fn fb_27_a_view_that_needs_one_authority_alone_is_down_with_its_servers() {
+fn fb_27_an_authority_is_down_with_its_servers_and_no_other() {
     let mut two = plan(2, Variant::Delta, Rule::Uncached);
     two.top.servers = vec![0];
     two.authorities.insert("x".into(), AuthorityPlan { servers: vec![1], rule: Rule::Uncached });
     let new = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e";
+    let x = Authority::Named("x".into());
     let mut bench = Bench::new(two);
-    assert!(!bench.sources.is_down());
+    assert_eq!(bench.sources.down(), [].into());
     bench.want(EDS, new, true);
     bench.end(1, false);
-    assert!(bench.sources.is_down());
+    assert_eq!(bench.sources.down(), [x.clone()].into());
     bench.want(EDS, "old", true);
-    assert!(!bench.sources.is_down(), "the other may answer");
+    assert_eq!(bench.sources.down(), [x.clone()].into(), "the other may answer");
     bench.end(0, false);
-    assert!(bench.sources.is_down());
+    assert_eq!(bench.sources.down(), [Authority::Top, x.clone()].into());
     bench.open(0);
     bench.say(0, delta(EDS, &[("old", "1")], &[]));
-    assert!(!bench.sources.is_down());
+    assert_eq!(bench.sources.down(), [x].into());
 }

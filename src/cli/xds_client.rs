@@ -58,7 +58,10 @@ impl Client {
                     self.requests = Some(requests);
                     return Event::Open(variant);
                 }
-                LinkEvent::SignOfLife | LinkEvent::Trouble { .. } | LinkEvent::Whole { .. } => {}
+                LinkEvent::SignOfLife
+                | LinkEvent::Trouble { .. }
+                | LinkEvent::Whole { .. }
+                | LinkEvent::Outage { .. } => {}
                 LinkEvent::Response(response) => {
                     self.heard = true;
                     let (changes, answer) = self.picture.hear(*response);

@@ -22,7 +22,7 @@ use crate::proto::discovery::{
 use crate::proto::{Any, Response};
 use crate::protocol::session::{Reply, Step, Variant};
 use crate::protocol::unit::NamedError;
-use crate::xds::{Name, Resource, Type};
+use crate::xds::{Authority, Name, Resource, Type};
 
 /// Opens streams to the hub.
 #[derive(Clone)]
@@ -59,11 +59,11 @@ impl HubConnector {
             Err(refused) => return Some(Ended::Refused(refused)),
         };
         sitting.0.take(first).await;
-        let mut told_whole = BTreeSet::new();
+        let mut told = Told::default();
         loop {
             tokio::select! {
                 request = requests.recv() => sitting.0.take(request?).await,
-                said = next(&sitting.0, &mut told_whole) => match said {
+                said = next(&sitting.0, &mut told) => match said {
                     Said::Event(event) => report(link, event).await?,
                     Said::End(end) => return Some(Ended::ByHub(end)),
                 },
@@ -96,8 +96,17 @@ enum Said {
     End(String),
 }
 
-/// The next thing that the hub has to say. Of which collections it said that they are whole is kept for it.
-async fn next(seat: &Seat, told_whole: &mut BTreeSet<(Type, Name)>) -> Said {
+/// What the hub has said beside its replies.
+#[derive(Default)]
+struct Told {
+    /// Collections that are whole.
+    whole: BTreeSet<(Type, Name)>,
+    /// Authorities of which no server is in reach.
+    outages: Arc<BTreeSet<Authority>>,
+}
+
+/// The next thing that the hub has to say.
+async fn next(seat: &Seat, told: &mut Told) -> Said {
     let mut sleep = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
     std::future::poll_fn(|cx| {
         loop {
@@ -109,11 +118,17 @@ async fn next(seat: &Seat, told_whole: &mut BTreeSet<(Type, Name)>) -> Said {
                 Step::End(end) => return Poll::Ready(Said::End(format!("{end:?}"))),
                 Step::Idle(until) => {
                     let whole = seat.told_whole();
-                    told_whole.retain(|glob| whole.contains(glob));
-                    if let Some((kind, glob)) = whole.difference(told_whole).next().cloned() {
+                    told.whole.retain(|glob| whole.contains(glob));
+                    if let Some((kind, glob)) = whole.difference(&told.whole).next().cloned() {
                         let type_url = kind.name().to_owned();
-                        told_whole.insert((kind, glob.clone()));
+                        told.whole.insert((kind, glob.clone()));
                         return Poll::Ready(Said::Event(LinkEvent::Whole { type_url, glob }));
+                    }
+                    let outages = seat.outages();
+                    if outages != told.outages {
+                        told.outages = outages.clone();
+                        let authorities = (*outages).clone();
+                        return Poll::Ready(Said::Event(LinkEvent::Outage { authorities }));
                     }
                     let Some(until) = until else { return Poll::Pending };
                     sleep.as_mut().reset(seat.clock().instant(until));

@@ -1,5 +1,6 @@
 //! What an owner and the edge that carries its upstream streams say to one another.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
@@ -8,7 +9,7 @@ use tokio::task::JoinHandle;
 use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
 use crate::protocol::sources::StreamId;
-use crate::xds::Name;
+use crate::xds::{Authority, Name};
 
 /// Which of the unit's streams it is, and which of those that were opened for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,10 @@ pub enum LinkEvent {
     Whole {
         type_url: String,
         glob: Name,
+    },
+    /// Authorities of which nobody is in reach, which only a source can tell that stands for several servers.
+    Outage {
+        authorities: BTreeSet<Authority>,
     },
     Ended {
         reason: String,

@@ -56,7 +56,7 @@ impl Links {
             LinkEvent::Opened { .. } => totals.opened += 1,
             LinkEvent::Response(_) => totals.responses += 1,
             LinkEvent::Ended { .. } => totals.ended += 1,
-            LinkEvent::SignOfLife | LinkEvent::Trouble { .. } | LinkEvent::Whole { .. } => {}
+            LinkEvent::SignOfLife | LinkEvent::Trouble { .. } | LinkEvent::Whole { .. } | LinkEvent::Outage { .. } => {}
         }
     }
 

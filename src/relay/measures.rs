@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::owner::Owner;
 use super::report::standing_of;
 use crate::protocol::ladder::Moves;
-use crate::protocol::sources::{Authority, LadderSummary, Sources};
-use crate::xds::Type;
+use crate::protocol::sources::{LadderSummary, Sources};
+use crate::xds::{Authority, Type};
 
 #[derive(Debug, Default)]
 pub struct UnitMeasures {

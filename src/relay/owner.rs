@@ -17,10 +17,10 @@ use super::report::{UnitReport, reason_of};
 use super::seat::{Seat, SeatReport};
 use crate::protocol::ladder::Standing;
 use crate::protocol::moment::{Moment, sooner};
-use crate::protocol::sources::{Authority, Batch, Sources};
+use crate::protocol::sources::{Batch, Sources};
 use crate::protocol::unit::{InterestChange, SessionId, Unit};
 use crate::protocol::upstream::Stream;
-use crate::xds::BodyStore;
+use crate::xds::{Authority, BodyStore};
 
 /// What sessions and reporters say to an owner.
 pub(super) enum Command {
@@ -167,6 +167,12 @@ impl Owner {
                 Some((_, epoch)) => self.sources.on_whole(id, epoch, &type_url, glob),
                 None => Vec::new(),
             },
+            LinkEvent::Outage { authorities } => {
+                if let Some((_, epoch)) = &link.up {
+                    self.sources.on_outage(id, *epoch, authorities);
+                }
+                Vec::new()
+            }
             LinkEvent::Response(response) => {
                 link.responses += 1;
                 let Some((_, epoch)) = link.up else { return };
@@ -210,7 +216,7 @@ impl Owner {
         self.sources.rest(&self.unit, now);
         self.findings.replace(self.sources.findings());
         self.note_moves();
-        self.unit.on_source(!self.sources.is_down(), self.sources.repeats());
+        self.unit.on_source(self.sources.down(), self.sources.repeats());
         self.links.follow(&mut self.sources, &self.connectors);
         self.links.send(&mut self.sources, now);
         let wakes = self.unit.publish();

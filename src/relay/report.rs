@@ -8,8 +8,9 @@ use super::links::Links;
 use super::owner::Owner;
 use crate::protocol::ladder::Standing;
 use crate::protocol::session::Variant;
-use crate::protocol::sources::{Authority, LadderSummary, StreamId};
+use crate::protocol::sources::{LadderSummary, StreamId};
 use crate::protocol::upstream::Stream;
+use crate::xds::Authority;
 
 #[derive(Debug, Serialize)]
 pub struct UnitReport {

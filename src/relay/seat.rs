@@ -19,7 +19,7 @@ use super::tally::Tally;
 use crate::proto::Request;
 use crate::protocol::session::{Answer, Fetched, Session, Step, Variant};
 use crate::protocol::unit::{Mark, SessionId};
-use crate::xds::{Name, Type};
+use crate::xds::{Authority, Name, Type};
 
 pub struct Seat {
     pub id: SessionId,
@@ -148,6 +148,11 @@ impl Seat {
     pub(super) fn told_whole(&self) -> BTreeSet<(Type, Name)> {
         let session = self.lock();
         self.published.read(|state, _| session.told_whole(state))
+    }
+
+    /// Authorities of which no server is in reach.
+    pub(super) fn outages(&self) -> Arc<BTreeSet<Authority>> {
+        self.published.read(|state, _| state.down.clone())
     }
 
     /// One answer to what was asked, as soon as all of it is known, and in any case within the time that a fetch may take.

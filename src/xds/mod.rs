@@ -1,6 +1,7 @@
 //! The words of the protocol: types, names, resources, versions, and the keys by which clients share.
 
 mod access;
+mod authority;
 mod key;
 mod metadata;
 mod name;
@@ -15,6 +16,7 @@ pub mod wire;
 mod xdstp;
 
 pub use access::{Access, AccessRule, Clearance, NamePattern, Network};
+pub use authority::Authority;
 pub use key::{KeyField, KeyRule, NodeError, RELAY_MARKER, SharingKey};
 pub use name::{Name, WILDCARD};
 pub use resource::{Body, Malformed, Resource};

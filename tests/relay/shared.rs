@@ -2,6 +2,7 @@
 
 use super::failover::{content_of, relay_over};
 use super::*;
+use weir::proto::node::Node;
 
 const KIND: &str = "envoy.config.cluster.v3.Cluster";
 
@@ -156,4 +157,32 @@ async fn coll_19_and_coll_20_what_a_client_held_of_a_shared_collection_is_judged
     asked(&mut stream).await;
     say(&stream, "2", &[], &[(&there, "1")], &[]);
     assert_eq!(client.told().await.removed, [gone], "it has all come, and there is nothing of that");
+}
+
+#[tokio::test]
+async fn xlat_36_a_grpc_client_is_ended_when_the_servers_of_what_all_views_share_are_gone() {
+    let (plane, mut shared) = (Plane::start(&BOTH).await, Plane::start(&BOTH).await);
+    let relay = relay_over(&format!(
+        "{{servers: [{{uri: 'http://{}'}}], authorities: {{x: {{servers: [{{uri: 'http://{}'}}]}}}}, shared_authorities: [x]}}",
+        plane.address, shared.address
+    ))
+    .await;
+    let (known, unknown) = (format!("xdstp://x/{KIND}/known"), format!("xdstp://x/{KIND}/unknown"));
+    let mut one = Client::connect(relay.address, Variant::Delta).await;
+    one.ask(CDS, &[&known], Some("one"));
+    let mut stream = shared.stream().await;
+    asked(&mut stream).await;
+    say(&stream, "1", &[], &[(&known, "1")], &[]);
+    assert_eq!(content_of(&mut one).await, [format!("{known}=1")]);
+    drop(stream);
+    shared.kill().await;
+
+    let node = Node { user_agent_name: "gRPC Go".into(), cluster: "one".into(), ..Node::default() };
+    let mut new = Client::connect(relay.address, Variant::Sotw).await;
+    new.ask_as(&node, CDS, &[&unknown]);
+    assert_eq!(new.ended().await, Code::Unavailable, "it has another server to turn to");
+    let mut top = Client::connect(relay.address, Variant::Sotw).await;
+    top.ask_as(&node, CDS, &["old"]);
+    top.hears_nothing(Duration::from_millis(300)).await;
+    one.hears_nothing(Duration::from_millis(50)).await;
 }

@@ -174,7 +174,8 @@ impl Opened {
                 LinkEvent::Opened { .. }
                 | LinkEvent::SignOfLife
                 | LinkEvent::Trouble { .. }
-                | LinkEvent::Whole { .. } => {}
+                | LinkEvent::Whole { .. }
+                | LinkEvent::Outage { .. } => {}
             }
         }
     }

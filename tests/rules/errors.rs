@@ -4,7 +4,7 @@ use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceLocator};
 use weir::protocol::session::{Client, End, Step, Variant};
 use weir::protocol::unit::SessionId;
-use weir::xds::{Access, AccessRule, NamePattern, Network};
+use weir::xds::{Access, AccessRule, Authority, NamePattern, Network};
 
 use super::support::{Bench, CDS, EDS, LDS, SDS};
 use super::warm;
@@ -143,7 +143,7 @@ fn xlat_36_a_new_grpc_client_without_hope_is_ended_and_others_wait() {
     assert_eq!(bench.said(served), ["C b"]);
     bench.sotw(served, EDS, &["c"], "1");
     assert_eq!(bench.said(served), [""; 0]);
-    bench.unit.on_source(false, true);
+    bench.unit.on_source([Authority::Top].into(), true);
     bench.publish();
     assert!(matches!(bench.step(lost), Step::End(End::Unserved)));
     assert!(matches!(bench.step(envoy), Step::Idle(_)));

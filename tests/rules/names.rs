@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use weir::protocol::session::{Client, Session, Variant};
+use weir::protocol::session::{Client, End, Session, Step, Variant};
 use weir::protocol::unit::SessionId;
+use weir::xds::Authority;
 
 use super::support::{Bench, LDS};
 
@@ -14,7 +15,11 @@ const OTHERWISE: &str = "xdstp://x/envoy.config.listener.v3.Listener/id?b=2&a=1"
 
 /// A client of a relay that has servers for the authority `x`.
 fn client(bench: &mut Bench, variant: Variant) -> SessionId {
-    let id = bench.add(Client { errors: true, ..Client::plain(variant) });
+    client_as(bench, Client { errors: true, ..Client::plain(variant) })
+}
+
+fn client_as(bench: &mut Bench, client: Client) -> SessionId {
+    let id = bench.add(client);
     let session = bench.sessions.remove(&id).unwrap();
     let session: Session = session.among(Arc::new(["x".to_owned()].into()));
     bench.sessions.insert(id, session);
@@ -115,4 +120,23 @@ fn xlat_37_a_set_waits_for_the_authority_that_is_still_cold_where_something_may_
     assert_eq!(bench.said(holding), [""; 0]);
     bench.set(LDS, &[(CANONICAL, "1")]);
     assert_eq!(bench.said(holding), [format!("L a,{CANONICAL}")]);
+}
+
+#[test]
+fn xlat_36_it_is_the_authority_of_what_is_wanted_that_has_to_be_out_of_reach() {
+    let mut bench = Bench::new();
+    let grpc = Client { grpc: true, errors: true, ..Client::plain(Variant::Sotw) };
+    let [old, new, both] = [(); 3].map(|()| client_as(&mut bench, grpc.clone()));
+    bench.sotw(old, LDS, &["a"], "");
+    bench.sotw(new, LDS, &[CANONICAL], "");
+    bench.sotw(both, LDS, &["a", CANONICAL], "");
+    bench.unit.on_source([Authority::Named("x".into())].into(), true);
+    bench.publish();
+    assert!(matches!(bench.step(new), Step::End(End::Unserved)));
+    assert!(matches!(bench.step(old), Step::Idle(_)), "its servers are there");
+    assert!(matches!(bench.step(both), Step::Idle(_)), "half of it may come");
+    bench.unit.on_source([Authority::Top].into(), true);
+    bench.publish();
+    assert!(matches!(bench.step(both), Step::Idle(_)), "now it is the other half");
+    assert!(matches!(bench.step(old), Step::End(End::Unserved)));
 }

@@ -4,6 +4,7 @@ use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::session::Variant;
 use weir::protocol::unit::{Class, Fact, Part, Wanted};
+use weir::xds::Authority;
 
 use super::support::{Bench, CDS, EDS, LDS, refusal};
 use super::warm;
@@ -150,7 +151,7 @@ fn xlat_16_no_evidence_no_absence() {
     for id in [delta, sotw].into_iter().chain(everything) {
         bench.said(id);
     }
-    bench.unit.on_source(false, true); // out of reach
+    bench.unit.on_source([Authority::Top].into(), true); // out of reach
     bench.apply(vec![Fact::Interrupted { kind: bench.kind(CDS), of: Wanted::Star }]); // the stream closed
     for code in [14, 13, 2] {
         bench.trouble(EDS, "new", code); // a passing trouble
@@ -226,7 +227,7 @@ fn a_change_is_not_lost_when_a_server_goes_in_the_same_breath() {
     let (kind, resource) = (bench.kind(EDS), bench.resource(EDS, "a", "2"));
     let now = bench.now;
     bench.unit.apply(vec![Fact::Set { kind, class: Class::Named, key: "a".into(), resource }], now);
-    bench.unit.on_source(false, true);
+    bench.unit.on_source([Authority::Top].into(), true);
     bench.publish();
     assert_eq!(bench.said(client), ["C a"]);
 }

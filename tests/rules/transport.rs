@@ -242,7 +242,7 @@ fn rest_5_who_has_everything_is_known_by_its_version_without_making_the_set() {
 #[test]
 fn trn_22_a_fetch_waits_for_what_must_not_be_answered_from_memory() {
     let mut bench = Bench::new();
-    bench.unit.on_source(true, true);
+    bench.unit.on_source([].into(), true);
     let keeper = bench.client(Variant::Delta);
     bench.delta(keeper, EDS, &["a"], &[]);
     let give = |bench: &mut Bench| {

@@ -44,7 +44,7 @@ use super::limits::Limits;
 use super::moment::{Moment, sooner};
 use super::unit::{Class, Fill, InterestChange, Lease, Leases, Mark, Seq, State, Wanted};
 use crate::proto::Request;
-use crate::xds::{Name, References, Role, Type, TypeTable};
+use crate::xds::{Authority, Name, References, Role, Type, TypeTable};
 
 #[derive(Debug)]
 pub struct Session {
@@ -367,14 +367,16 @@ impl Session {
     /// A gRPC client whose stream answers nothing takes what it asked for as absent after a while, and never turns to the next
     /// server of its list. One that has had an answer stays (XLAT-36).
     fn is_unserved(&self, state: &State) -> bool {
-        let may_end = state.unreachable && self.client.grpc && self.limits.end_unserved && self.last_nonce == 0;
-        let nothing_known = |(kind, of): (&Type, &Subscription)| {
-            let by_name = of.names.keys().all(|name| state.known(kind, Class::Named, name).is_unknown());
-            by_name
-                && (of.star.is_none() || state.shelf(kind, Class::Star).is_none_or(|shelf| shelf.fill == Fill::Cold))
+        let may_end = !state.down.is_empty() && self.client.grpc && self.limits.end_unserved && self.last_nonce == 0;
+        let without_hope = |(kind, of): (&Type, &Subscription)| {
+            let by_name = of.names.keys().all(|name| {
+                state.known(kind, Class::Named, name).is_unknown() && state.down.contains(&Authority::of(name))
+            });
+            let cold = || state.shelf(kind, Class::Star).is_none_or(|shelf| shelf.fill == Fill::Cold);
+            by_name && (of.star.is_none() || cold() && state.down.contains(&Authority::Top))
         };
         let wants = self.subscriptions.values().any(Subscription::wants_anything);
-        may_end && wants && self.subscriptions.iter().all(nothing_known)
+        may_end && wants && self.subscriptions.iter().all(without_hope)
     }
 
     fn start_on(&mut self, newest: &Arc<State>, leases: &mut Leases, now: Moment) -> Result<Arc<State>, End> {

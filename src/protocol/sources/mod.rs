@@ -7,12 +7,12 @@
 mod plan;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use plan::{Authority, AuthorityPlan, Plan, ServerPlan};
+pub use plan::{AuthorityPlan, Plan, ServerPlan};
 
 use super::faults::Fault;
 use super::ladder::{Ladder, Move, Moves, Standing, Surroundings};
@@ -22,7 +22,7 @@ use super::session::Variant;
 use super::unit::{Class, Fact, InterestChange, Missing, Part, Source, Unit, Wanted};
 use super::upstream::{Epoch, Stream, Upstream};
 use crate::proto::Response;
-use crate::xds::{BodyStore, Name, Type, TypeTable};
+use crate::xds::{Authority, BodyStore, Name, Type, TypeTable};
 
 /// A stream by the server it goes to and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,6 +61,8 @@ struct Server {
     finding: Option<Finding>,
     /// Others that have it open find it out of reach (FB-20).
     unreachable_to_others: bool,
+    /// Authorities of which the server has said that nobody behind it is in reach. Only a source within the process does.
+    without: BTreeSet<Authority>,
 }
 
 /// What was found of a server since it was opened.
@@ -207,6 +209,13 @@ impl Sources {
         self.counting(id.server, current.then_some(fact).into_iter().collect())
     }
 
+    /// A source that stands for several servers says of which authorities none is in reach.
+    pub fn on_outage(&mut self, id: StreamId, epoch: Epoch, authorities: BTreeSet<Authority>) {
+        if self.stream(id).is_some_and(|stream| stream.is_current(epoch)) {
+            self.servers[id.server].without = authorities;
+        }
+    }
+
     /// A stream is up. The server is there, though it has said nothing yet: that is no finding for others.
     pub fn opened(&mut self, id: StreamId) -> Option<Epoch> {
         let server = &mut self.servers[id.server];
@@ -230,6 +239,9 @@ impl Sources {
             _ => Vec::new(),
         };
         let batches = self.counting(id.server, facts);
+        if alone {
+            self.servers[id.server].without.clear();
+        }
         if !answered && alone {
             let finding = if epoch.is_some() { Finding::Refused } else { Finding::Unreachable };
             self.servers[id.server].finding = Some(finding);
@@ -248,7 +260,7 @@ impl Sources {
             self.step(&authority, unit, |ladder, around| ladder.on_time(around, now));
         }
         let mut batches = Vec::new();
-        if self.limits.faults.has(Fault::AbsentWhileDown) && self.is_down() {
+        if self.limits.faults.has(Fault::AbsentWhileDown) && !self.down().is_empty() {
             let uncached = unit.wanted().filter(|(_, wanted, cached)| !cached && *wanted != Wanted::Star);
             let gone = |(kind, wanted, _): (&Type, Wanted, bool)| match wanted {
                 Wanted::Name(key) => Some(Fact::Gone { kind: kind.clone(), class: Class::Named, key }),
@@ -271,15 +283,14 @@ impl Sources {
         sooner(ladders, streams.min())
     }
 
-    /// Whether none of the servers for `*` and old-style names can be reached, or none of any that are needed.
-    pub fn is_down(&self) -> bool {
-        let top = self.ladders.get(&Authority::Top).map_or(Standing::Idle, Ladder::standing);
-        let mut awake = self.ladders.values().map(Ladder::standing).filter(|standing| *standing != Standing::Idle);
-        top == Standing::Down
-            || top == Standing::Idle
-                && awake
-                    .next()
-                    .is_some_and(|first| first == Standing::Down && awake.all(|standing| standing == Standing::Down))
+    /// Authorities of which something is wanted and no server is in reach.
+    pub fn down(&self) -> BTreeSet<Authority> {
+        let is_down = |(authority, ladder): &(&Authority, &Ladder)| {
+            let heard = ladder.heard().zip(self.plan.authority(authority)).map(|(rung, of)| of.servers[rung]);
+            ladder.standing() == Standing::Down
+                || heard.is_some_and(|server| self.servers[server].without.contains(authority))
+        };
+        self.ladders.iter().filter(is_down).map(|(authority, _)| authority.clone()).collect()
     }
 
     /// Whether the server that serves `*` and old-style names gives the same name twice (UP-17).
@@ -422,6 +433,7 @@ impl Sources {
         } else {
             self.servers[server].upstream = None;
             self.servers[server].finding = None;
+            self.servers[server].without.clear();
         }
     }
 }

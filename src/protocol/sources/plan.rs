@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::protocol::ladder::{Patience, Rule};
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::ServerRules;
-use crate::xds::{Name, Xdstp};
+use crate::xds::Authority;
 
 /// The same for every view.
 #[derive(Debug, Clone)]
@@ -33,22 +33,6 @@ pub struct AuthorityPlan {
     /// Places in the list of servers, first choice first.
     pub servers: Vec<usize>,
     pub rule: Rule,
-}
-
-/// Whose names these are.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Authority {
-    Top,
-    Named(String),
-}
-
-impl Authority {
-    pub fn of(name: &Name) -> Self {
-        match Xdstp::is_new_style(name.as_str()).then(|| Xdstp::parse(name.as_str())) {
-            Some(Ok(name)) => Self::Named(name.authority),
-            Some(Err(_)) | None => Self::Top,
-        }
-    }
 }
 
 impl Plan {

@@ -29,7 +29,7 @@ use self::shelf::Taken;
 use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::{Moment, sooner};
-use crate::xds::{Name, Resource, Role, Type, TypeTable};
+use crate::xds::{Authority, Name, Resource, Role, Type, TypeTable};
 
 /// What there is that the cache cannot serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,8 @@ pub struct Unit {
     source: Source,
     /// Upstream answers a name that is asked for once more (UP-17).
     repeats: bool,
-    unreachable: bool,
+    /// Authorities of which no server is in reach.
+    down: Arc<BTreeSet<Authority>>,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
 }
@@ -85,7 +86,7 @@ impl Unit {
             dirty: false,
             source: Source::default(),
             repeats: false,
-            unreachable: false,
+            down: Arc::default(),
             table,
             limits,
         }
@@ -161,7 +162,7 @@ impl Unit {
             if self.seq == self.published.mark {
                 self.seq = self.seq.next(); // no entry changed, but what is known of them did: another state, another mark
             }
-            self.published = Arc::new(State::new(self.seq, self.unreachable, self.shelves.clone()));
+            self.published = Arc::new(State::new(self.seq, self.down.clone(), self.shelves.clone()));
         }
         Wakes(std::mem::take(&mut self.wakes))
     }
@@ -239,11 +240,11 @@ impl Unit {
         self.interest.is_any()
     }
 
-    /// What the source can do at the moment: be reached at all, and give the same name twice.
-    pub fn on_source(&mut self, reachable: bool, repeats: bool) {
+    /// What the sources can do at the moment: for which authorities none is in reach, and whether a name is given twice.
+    pub fn on_source(&mut self, down: BTreeSet<Authority>, repeats: bool) {
         self.repeats = repeats;
-        if self.unreachable == reachable {
-            self.unreachable = !reachable;
+        if *self.down != down {
+            self.down = down.into();
             self.dirty = true;
             for session in self.interest.everyone() {
                 self.wakes.entry(session).or_default();

@@ -1,10 +1,10 @@
 //! A published state: every shelf of a unit at one commit mark, never changed again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::shelf::{Presence, Shelf};
-use crate::xds::{Name, Resource, Type};
+use crate::xds::{Authority, Name, Resource, Type};
 
 /// A change's number. One sequence per unit, because the order across types matters (ORD-4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -70,14 +70,14 @@ impl Known<'_> {
 pub struct State {
     /// The number of the last change in it, which is the end of a response.
     pub mark: Seq,
-    /// No server that could answer is in reach.
-    pub unreachable: bool,
+    /// Authorities of which no server is in reach.
+    pub down: Arc<BTreeSet<Authority>>,
     shelves: BTreeMap<(Type, Class), Shelf>,
 }
 
 impl State {
-    pub(super) fn new(mark: Seq, unreachable: bool, shelves: BTreeMap<(Type, Class), Shelf>) -> Self {
-        Self { mark, unreachable, shelves }
+    pub(super) fn new(mark: Seq, down: Arc<BTreeSet<Authority>>, shelves: BTreeMap<(Type, Class), Shelf>) -> Self {
+        Self { mark, down, shelves }
     }
 
     /// What was last reported wrong with a name, and since which change.
