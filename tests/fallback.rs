@@ -329,6 +329,36 @@ fn fb_26_what_a_fallback_server_lacks_is_held_or_told() {
 }
 
 #[test]
+fn fb_26_and_up_24_an_answer_under_way_to_an_open_server_says_nothing_of_names_that_come_to_it() {
+    let name = "xdstp://x/envoy.config.cluster.v3.Cluster/c";
+    let full = |names: &[(&str, &str)]| sotw(CDS, "7", names);
+    for (holds_missing, left) in [(true, "1"), (false, "gone")] {
+        let mut two = plan(2, Variant::Sotw, Rule::Reachability);
+        (two.top.servers, two.holds_missing) = (vec![1], holds_missing);
+        two.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule: Rule::Reachability });
+        let mut bench = Bench::new(two);
+        bench.want(CDS, "old", true);
+        bench.want(CDS, name, true);
+        bench.open(0);
+        bench.open(1);
+        bench.say(0, full(&[(name, "1")]));
+        bench.say(1, full(&[("old", "1")]));
+        bench.end(0, false);
+        bench.say(1, full(&[("old", "2")])); // before it can have read that it is asked for more
+        assert_eq!(bench.held(CDS, Class::Named, name), "1", "no word of it");
+        bench.asked(1);
+        bench.say(1, full(&[("old", "3")]));
+        assert_eq!(bench.held(CDS, Class::Named, name), "1", "nor need this be one");
+        bench.later(Duration::from_secs(16));
+        assert_eq!(bench.held(CDS, Class::Named, name), left, "it was time enough");
+        bench.say(1, full(&[("old", "3"), (name, "4")]));
+        assert_eq!(bench.held(CDS, Class::Named, name), "4");
+        bench.say(1, full(&[("old", "3")]));
+        assert_eq!(bench.held(CDS, Class::Named, name), "gone", "what it gave itself");
+    }
+}
+
+#[test]
 fn fb_13_what_a_new_server_confirms_stays_whichever_type_it_begins_with_and_however_late() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut bench = Bench::new(Plan { holds_missing: false, ..plan(2, variant, Rule::Reachability) });

@@ -306,8 +306,8 @@ impl Topic {
         facts
     }
 
-    /// Of a full-state type what was held and is not in the answer is deleted. What was never received is not: the answer may
-    /// be older than the question (UP-24).
+    /// Of a full-state type what was held and is not in the answer is deleted. What was never received from this server is not:
+    /// the answer may be older than the question (UP-24).
     fn absent_from(&self, read: &Read, limits: &Limits) -> Vec<Name> {
         let present = |name: &Name| read.good.contains_key(name) || read.alive.contains_key(name);
         let absent = |name: &Name| !present(name) && !read.spoiled.contains(name);
@@ -316,6 +316,7 @@ impl Topic {
         self.names
             .iter()
             .filter(|(name, standing)| held(standing) && absent(name) && !self.globs.has(name))
+            .filter(|(name, _)| !self.unconfirmed.contains(*name))
             .map(|(name, _)| name.clone())
             .collect()
     }

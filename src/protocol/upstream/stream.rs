@@ -123,7 +123,12 @@ impl Stream {
 
     pub fn want(&mut self, change: InterestChange, held: bool) {
         let InterestChange { kind, wanted, on } = change;
-        self.topics.entry(kind).or_insert_with(|| Topic::of(&wanted)).want(wanted, on, held);
+        let by_full_answers = self.variant == Variant::Sotw && kind.info().full_state;
+        let topic = self.topics.entry(kind).or_insert_with(|| Topic::of(&wanted));
+        topic.want(wanted.clone(), on, held);
+        if let (Wanted::Name(name), true) = (wanted, on && held && by_full_answers) {
+            topic.doubt_full_answers(name);
+        }
     }
 
     /// This server's word counts from now on for some sets. What others gave of these and it does not say is in doubt.

@@ -26,7 +26,8 @@ pub(super) struct Topic {
     pub mortal: BTreeSet<Name>,
     /// What was asked for by an alias, with the name that the server has for it (DELTA-22).
     pub aliases: BTreeMap<Name, Name>,
-    /// What the server has not sent again since a stream on which it was told nothing of it (UP-16), and until when it may.
+    /// What the server has not sent again since a stream on which it was told nothing of it (UP-16), or since it was asked for
+    /// what another had given, and until when it may.
     pub unconfirmed: BTreeSet<Name>,
     pub confirm_until: Option<Moment>,
     pub misnamed: u64,
@@ -171,6 +172,13 @@ impl Topic {
         }
     }
 
+    /// Another server gave this, and an answer to less may be under way: a full answer without it is no word of it yet.
+    pub fn doubt_full_answers(&mut self, name: Name) {
+        if self.opened {
+            self.unconfirmed.insert(name);
+        }
+    }
+
     /// The server knows nothing of us any more; what it once gave stays, with its versions.
     pub fn disconnect(&mut self, rules: &ServerRules) {
         if !rules.initial_versions {
@@ -178,6 +186,7 @@ impl Topic {
             self.unconfirmed = self.versions.keys().filter(in_a_set).cloned().collect();
             self.confirm_until = None;
         }
+        self.unconfirmed.retain(|name| !self.names.contains_key(name)); // all are asked for at once now
         self.globs.disconnect();
         self.on_trouble();
         self.owed.clear();
@@ -298,7 +307,12 @@ impl Topic {
             for name in sent {
                 self.unconfirmed.remove(&name);
             }
-            self.confirm_until = Some(now + limits.settle_stated);
+            let by_name = self.unconfirmed.iter().any(|name| self.names.contains_key(name));
+            self.confirm_until = match (by_name, self.confirm_until) {
+                // A full answer may be older than the question, and the next need not be long in coming (UP-24).
+                (true, until) => until.or(Some(now + limits.resource_timer)),
+                (false, _) => Some(now + limits.settle_stated),
+            };
         }
     }
 
@@ -314,6 +328,7 @@ impl Topic {
             let begun: BTreeSet<Name> = begun;
             for name in begun.into_iter().filter(|_| !in_doubt) {
                 self.forget(&name);
+                self.answered(&name, Standing::Absent);
                 facts.push(Fact::Gone { kind: kind.clone(), class: self.class, key: name });
             }
         }
