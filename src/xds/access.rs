@@ -98,6 +98,12 @@ impl Access {
 }
 
 impl Clearance {
+    /// Whether some resources of a type, be there any such or not, are not for this client.
+    pub fn restricts(&self, kind: &Type) -> bool {
+        let about = |rule: &AccessRule| rule.types.iter().any(|of| **of == *kind.name());
+        self.access.rules.iter().zip(&*self.named).any(|(rule, named)| !named && about(rule))
+    }
+
     pub fn allows(&self, kind: &Type, name: &Name) -> bool {
         let about = |rule: &AccessRule| {
             let of_type = rule.types.iter().any(|of| **of == *kind.name());

@@ -1,6 +1,6 @@
 //! A client that polls, over either HTTP.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::client::PATIENCE;
 
@@ -30,7 +30,14 @@ pub const ENDPOINTS: &str = "/v3/discovery:endpoints";
 
 impl Poller {
     pub async fn connect(address: SocketAddr) -> Self {
-        let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
+        Self::connect_from(Ipv4Addr::LOCALHOST, address).await
+    }
+
+    /// From one of this machine's own addresses, of which there are many.
+    pub async fn connect_from(own: Ipv4Addr, address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((own, 0).into()).unwrap();
+        let stream = TokioIo::new(socket.connect(address).await.unwrap());
         let (sender, connection) = http1::handshake(stream).await.unwrap();
         tokio::spawn(connection);
         Self::Http1(sender)

@@ -1,5 +1,6 @@
 //! Clients that poll (spec 15.1).
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -368,6 +369,30 @@ async fn key_11_and_i9_what_a_peer_may_not_have_and_what_is_of_another_view_is_n
     say_clusters(&stream, "1", &[("a", "of db")]);
     assert_eq!(other.polled(CLUSTERS, "db", json!({})).await.clusters(), owned(&[("a", "of db")]));
     assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.clusters(), owned(&[("a", "1")]));
+}
+
+#[tokio::test]
+async fn key_11_an_answer_to_one_peer_is_not_given_to_another_that_may_not_have_all_of_it() {
+    let kind = "envoy.config.endpoint.v3.ClusterLoadAssignment";
+    let rules = format!("access: [{{types: [{kind}], names: [secret*], peers: [127.0.0.2]}}]\n");
+    let (_plane, stream, relay, mut poller, _) = warm(&rules).await;
+    let mut cleared = Poller::connect_from(Ipv4Addr::new(127, 0, 0, 2), relay.address).await;
+    let all = || json!({"resourceNames": ["*"]});
+    cleared.poll(ENDPOINTS, "web", all()).await;
+    let endpoints = ["open", "secret"].map(|name| any(kind, json!({"clusterName": name})));
+    say(&stream, "1", EDS, endpoints.into());
+    let full = cleared.polled(ENDPOINTS, "web", all()).await;
+    let part = poller.polled(ENDPOINTS, "web", all()).await;
+    let names = |answer: &Answer| {
+        let resources = answer.json()["resources"].as_array().unwrap().clone();
+        let mut names: Vec<_> = resources.iter().map(|of| of["clusterName"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!((names(&full), names(&part)), (vec!["open".into(), "secret".into()], vec!["open".to_owned()]));
+    let held = json!({"resourceNames": ["*"], "versionInfo": part.version()});
+    assert_eq!(names(&cleared.poll(ENDPOINTS, "web", held.clone()).await), ["open", "secret"]);
+    assert_eq!(poller.poll(ENDPOINTS, "web", held).await.status, 304);
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ impl Subscription {
     pub(super) fn is_current(&self, kind: &Type, version: &str, view: &View) -> bool {
         let pure = self.star.is_some() && self.names.is_empty() && self.refused.is_empty();
         let shelf = view.state.shelf(kind, Class::Star);
-        let equal = || shelf.is_some_and(|shelf| shelf.version(view.client.wrappers).to_string() == version);
+        let equal = || shelf.is_some_and(|shelf| Self::star_version(kind, shelf, view).to_string() == version);
         pure && self.speaks_full_sets(kind, view) && self.star_is_whole(kind, view) && equal()
     }
 

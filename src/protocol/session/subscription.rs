@@ -284,6 +284,15 @@ impl Subscription {
         SetVersion::of(name.as_str(), if full { resource.full } else { resource.content() })
     }
 
+    /// The version of everything of a type that this client may have.
+    pub fn star_version(kind: &Type, shelf: &Shelf, view: &View) -> SetVersion {
+        if !view.client.clearance.restricts(kind) {
+            return shelf.version(view.client.wrappers);
+        }
+        let visible = shelf.additions(Seq::ZERO).filter(|(_, resource)| view.client.can_have(kind, resource));
+        visible.fold(SetVersion::EMPTY, |sum, (_, resource)| sum.plus(Self::share(view, &resource.name, resource)))
+    }
+
     /// Notes what the client has now been told of a name it asked for.
     pub fn note(&mut self, name: &Name, share: SetVersion) {
         if let Some(told) = self.names.get_mut(name) {
