@@ -152,7 +152,8 @@ impl RestConnector {
             match answer {
                 Ok(news) => {
                     answered = true;
-                    let number = topics.answered(&question, Instant::now(), random());
+                    let mortal = news.as_ref().is_some_and(|read| read.mortal);
+                    let number = topics.answered(&question, mortal, Instant::now(), random());
                     report(self.event(news, number)).await?;
                 }
                 Err(failure) => {
@@ -188,7 +189,7 @@ impl RestConnector {
     }
 
     fn event(&self, news: Option<Read>, number: u64) -> LinkEvent {
-        let Some(Read { mut response, spoiled }) = news else { return LinkEvent::SignOfLife };
+        let Some(Read { mut response, spoiled, .. }) = news else { return LinkEvent::SignOfLife };
         if let Some(first) = spoiled.first() {
             let (server, kind) = (self.server.name(), &response.type_url);
             tracing::warn!(
@@ -213,6 +214,9 @@ impl RestConnector {
         let transcoder = (self.transcoder)();
         let body = read::write(&question.request, &transcoder).map_err(|error| Failure::Refused(chain(&error)))?;
         match wire.post(&question.path, body.into()).await? {
+            Answer::Unchanged if question.request.version_info.is_empty() => {
+                Err(Failure::Refused("nothing new, to who has stated no version".into()))
+            }
             Answer::Unchanged => Ok(None),
             Answer::Content(body) => read_beside(body, question.url.clone(), transcoder).await.map(Some),
         }

@@ -26,6 +26,8 @@ pub(super) enum Unreadable {
 pub(super) struct Read {
     pub response: DiscoveryResponse,
     pub spoiled: Vec<String>,
+    /// Something in it has an end.
+    pub mortal: bool,
 }
 
 /// The body of a poll. What the relay's own node has beyond the descriptors stays away.
@@ -62,7 +64,14 @@ pub(super) fn read(body: &[u8], url: &str, transcoder: &Transcoder) -> Result<Re
             stand_in(name, url)
         }));
     }
-    Ok(Read { response, spoiled })
+    let mortal = response.resources.iter().any(has_an_end);
+    Ok(Read { response, spoiled, mortal })
+}
+
+/// Only a wrapper says so.
+fn has_an_end(any: &Any) -> bool {
+    let wrapped = || discovery::Resource::decode(any.value.clone());
+    type_name(&any.type_url) == WRAPPER_TYPE && wrapped().is_ok_and(|wrapper| wrapper.ttl.is_some())
 }
 
 /// What says that there is something of this name, or of none, that is of no use.
@@ -105,7 +114,7 @@ mod tests {
                 r#"{{"{version}": "7", "fromTheFuture": 1, "resources": [
                     {{"@type": "{CDS}", "name": "a", "{timeout}": "1s", "notYet": {{"x": []}}}}]}}"#
             );
-            let Read { response, spoiled } = read_text(&text).unwrap();
+            let Read { response, spoiled, .. } = read_text(&text).unwrap();
             assert_eq!((response.version_info.as_str(), response.type_url.as_str(), spoiled.len()), ("7", CDS, 0));
             assert_eq!(response.resources[0].value, [0x0a, 1, b'a', 0x22, 2, 8, 1].as_slice());
         }
@@ -118,7 +127,7 @@ mod tests {
             r#"{{"resources": [{{"@type": "{CDS}", "name": "good"}}, {{"@type": "{CDS}", "name": "bad", "type": []}},
                 {{"@type": "x/un.Known", "clusterName": "foreign"}}, {{"@type": "{CDS}", "name": 5}}, 7]}}"#
         );
-        let Read { response, spoiled } = read_text(&text).unwrap();
+        let Read { response, spoiled, .. } = read_text(&text).unwrap();
         assert_eq!(spoiled.len(), 4, "{spoiled:?}");
         assert!(spoiled[0].starts_with("resource 1 (bad): "), "{spoiled:?}");
         let kind = TypeTable::new().resolve(CDS);

@@ -48,8 +48,9 @@ struct Topic {
     /// A name was given, so that no names mean nothing any more, where at first they may mean everything (SOTW-38).
     named: bool,
     wanted: bool,
-    /// The names of the last poll, if it was answered: only then does the version say anything of the next (REST-8).
-    answered: Option<Vec<String>>,
+    /// The version may be stated: it is that of the last answer, to this same question, and nothing but content that goes on
+    /// for good came with it (REST-8).
+    versioned: bool,
     ever_answered: bool,
     /// None while a poll is under way.
     due: Option<Instant>,
@@ -81,6 +82,8 @@ impl Topics {
         let Some(path) = RestPath::for_type(kind.name()) else { return Taken::NoPath };
         let topic = self.by_url.entry(url).or_insert_with(|| Topic::new(path));
         topic.version = request.version_info;
+        // Of what was refused something may have been taken over: the version before would not bring it back.
+        topic.versioned &= request.error_detail.is_none();
         topic.named |= !request.resource_names.is_empty();
         // Each poll is a first request, and there no names are everything (REST-11).
         let everything = kind.info().empty_first.is_wildcard();
@@ -88,7 +91,7 @@ impl Topics {
         let names = if star { Vec::new() } else { request.resource_names };
         let wanted = star || !names.is_empty() || (everything && !topic.named);
         if (&names, wanted) != (&topic.names, topic.wanted) {
-            (topic.names, topic.wanted) = (names, wanted);
+            (topic.names, topic.wanted, topic.versioned) = (names, wanted, false);
             match &mut topic.due {
                 Some(due) => *due = now,
                 None => {
@@ -111,14 +114,15 @@ impl Topics {
         self.by_url.values().filter(|topic| topic.wanted).filter_map(|topic| topic.due).min()
     }
 
-    /// A poll was answered, be it with nothing new. The number of the answer.
-    pub fn answered(&mut self, question: &Question, now: Instant, random: f64) -> u64 {
+    /// A poll was answered, be it with nothing new. `mortal` says that something in the answer has an end, and is to be given
+    /// again. The number of the answer.
+    pub fn answered(&mut self, question: &Question, mortal: bool, now: Instant, random: f64) -> u64 {
         self.failed_in_a_row = 0;
         self.answers += 1;
         let refresh = self.pace.refresh.mul_f64(1.0 + random.clamp(0.0, 1.0));
         if let Some(topic) = self.by_url.get_mut(&question.url) {
             topic.backoff.reset();
-            topic.answered = Some(question.request.resource_names.clone());
+            topic.versioned = !mortal && !topic.changed;
             topic.ever_answered = true;
             topic.next(now, refresh);
         }
@@ -130,7 +134,7 @@ impl Topics {
     pub fn failed(&mut self, question: &Question, silent: bool, now: Instant, random: f64) -> bool {
         self.failed_in_a_row += u32::from(silent);
         if let Some(topic) = self.by_url.get_mut(&question.url) {
-            topic.answered = None;
+            topic.versioned = false;
             let pause = topic.backoff.next(random).min(self.pace.refresh.max(LEAST_PAUSE));
             topic.next(now, pause);
         }
@@ -153,7 +157,7 @@ impl Topic {
             version: String::new(),
             named: false,
             wanted: false,
-            answered: None,
+            versioned: false,
             ever_answered: false,
             due: Some(Instant::now()),
             changed: false,
@@ -163,7 +167,7 @@ impl Topic {
 
     fn ask(&mut self, url: &str, node: Option<Bytes>) -> Question {
         (self.due, self.changed) = (None, false);
-        self.question(url, node, self.answered.as_ref() == Some(&self.names))
+        self.question(url, node, self.versioned)
     }
 
     fn question(&self, url: &str, node: Option<Bytes>, conditional: bool) -> Question {
@@ -188,6 +192,7 @@ const LEAST_PAUSE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::discovery::Status;
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
     const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -244,7 +249,7 @@ mod tests {
                 ("/v3/discovery:clusters", &Some("node".into()))
             );
             assert_eq!((rig.asked(), rig.topics.next_due()), (Vec::new(), None), "one at a time");
-            rig.topics.answered(&question, rig.now, random);
+            rig.topics.answered(&question, false, rig.now, random);
             assert_eq!(rig.topics.next_due(), Some(rig.now + after));
             rig.pass(after);
             assert_eq!(rig.one().request.node, Some("node".into()), "in each request (REST-4)");
@@ -257,23 +262,73 @@ mod tests {
         rig.want(EDS, &["a"], "from before"); // of an earlier opening
         let question = rig.one();
         assert_eq!(question.request.version_info, "");
-        rig.topics.answered(&question, rig.now, 0.0);
+        rig.topics.answered(&question, false, rig.now, 0.0);
         rig.want(EDS, &["a"], "7"); // the answer was taken
         rig.pass(REFRESH);
         let question = rig.one();
         assert_eq!(question.request.version_info, "7");
         rig.want(EDS, &["a", "b"], "7");
         assert_eq!(rig.asked(), []);
-        rig.topics.answered(&question, rig.now, 0.0);
+        rig.topics.answered(&question, false, rig.now, 0.0);
         let question = rig.one();
         assert_eq!((question.request.resource_names.len(), question.request.version_info.as_str()), (2, ""), "at once");
         rig.topics.failed(&question, true, rig.now, 0.0);
         rig.pass(REFRESH);
         let question = rig.one();
         assert_eq!(question.request.version_info, "");
-        rig.topics.answered(&question, rig.now, 0.0);
+        rig.topics.answered(&question, false, rig.now, 0.0);
         rig.pass(REFRESH);
         assert_eq!(rig.one().request.version_info, "7");
+    }
+
+    #[test]
+    fn rest_8_a_name_that_was_left_and_is_wanted_again_is_asked_for_anew() {
+        let mut rig = Rig::new();
+        rig.want(EDS, &["a"], "");
+        let question = rig.one();
+        rig.topics.answered(&question, false, rig.now, 0.0);
+        rig.want(EDS, &["a"], "7");
+        rig.want(EDS, &[], "7");
+        rig.want(EDS, &["a"], "7");
+        let question = rig.one();
+        assert_eq!(question.request.version_info, "", "what it had was forgotten");
+        // The same while a poll is under way.
+        rig.want(EDS, &[], "7");
+        rig.want(EDS, &["a"], "7");
+        rig.topics.answered(&question, false, rig.now, 0.0);
+        let question = rig.one();
+        assert_eq!(question.request.version_info, "");
+        rig.topics.answered(&question, false, rig.now, 0.0);
+        rig.pass(REFRESH);
+        assert_eq!(rig.one().request.version_info, "7");
+    }
+
+    #[test]
+    fn rest_7_and_up_40_after_a_refusal_and_of_what_has_an_end_everything_is_asked_for_again() {
+        let mut rig = Rig::new();
+        rig.want(CDS, &[], "");
+        let question = rig.one();
+        rig.topics.answered(&question, false, rig.now, 0.0);
+        rig.want(CDS, &[], "1");
+        let refusal = DiscoveryRequest {
+            type_url: CDS.into(),
+            version_info: "1".into(),
+            error_detail: Some(Status::default()),
+            ..DiscoveryRequest::default()
+        };
+        rig.topics.take(refusal, &rig.table, rig.now);
+        rig.pass(REFRESH);
+        let question = rig.one();
+        assert_eq!(question.request.version_info, "", "some of what was refused may have been taken over");
+        rig.topics.answered(&question, true, rig.now, 0.0);
+        rig.want(CDS, &[], "3");
+        rig.pass(REFRESH);
+        let question = rig.one();
+        assert_eq!(question.request.version_info, "", "it is to be given again before it ends");
+        rig.topics.answered(&question, false, rig.now, 0.0);
+        rig.want(CDS, &[], "4");
+        rig.pass(REFRESH);
+        assert_eq!(rig.one().request.version_info, "4");
     }
 
     #[test]
@@ -281,7 +336,7 @@ mod tests {
         let mut rig = Rig::new();
         rig.want(CDS, &[], "");
         let question = rig.one();
-        rig.topics.answered(&question, rig.now, 0.0);
+        rig.topics.answered(&question, false, rig.now, 0.0);
         // The way in which `*` is left on a stream: by its name, and then by none.
         rig.want(CDS, &["*"], "1");
         assert_eq!(rig.topics.next_due(), Some(rig.now + REFRESH));
@@ -315,7 +370,7 @@ mod tests {
         let [clusters, endpoints] = rig.asked().try_into().unwrap();
         let now = rig.now;
         assert!(!rig.topics.failed(&endpoints, true, now, 0.5) && !rig.topics.failed(&endpoints, true, now, 0.5));
-        rig.topics.answered(&clusters, now, 0.0);
+        rig.topics.answered(&clusters, false, now, 0.0);
         assert!(!rig.topics.failed(&endpoints, true, now, 0.5) && !rig.topics.failed(&clusters, true, now, 0.5));
         assert!(rig.topics.failed(&endpoints, true, now, 0.5));
         let probe = rig.topics.probe().unwrap();
