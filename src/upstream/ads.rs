@@ -88,13 +88,17 @@ impl AdsConnector {
     async fn keep_open(&self, link: Link) {
         let mut backoff = Backoff::default();
         let mut variant = link.variant.unwrap_or(Variant::Delta);
-        let mut refused_other = false;
+        let (mut refused_other, mut spoken) = (false, self.server.variant);
         loop {
+            let began = tokio::time::Instant::now();
             let end = self.open_once(&link, variant).await;
             if end.answered {
+                spoken.get_or_insert(variant);
+            }
+            if end.answered || began.elapsed() > LONG {
                 backoff.reset();
             }
-            let unspoken = !end.answered && end.status.code() == Code::Unimplemented && self.server.variant.is_none();
+            let unspoken = !end.answered && is_unspoken(&end.status) && spoken.is_none();
             // A server that lacks one variant is there. One that lacks both is of no use (FB-32).
             let there = end.answered || unspoken && !refused_other;
             refused_other = unspoken;
@@ -198,8 +202,9 @@ async fn probe(
         let mut call = Call::new(());
         *call.metadata_mut() = metadata;
         let answer = grpc.unary(call, PathAndQuery::from_static(HEALTH_PATH), codec).await;
-        // A status without a source is one that the server gave.
-        if answer.is_ok() || answer.is_err_and(|status| status.source().is_none()) {
+        // A status without a source is one that the server gave, unless it is what a proxy says in its place.
+        let own = |status: Status| status.source().is_none() && status.code() != Code::Unavailable;
+        if answer.is_ok() || answer.is_err_and(own) {
             let _ = reports.send(alive).await; // the owner may be gone
         }
     }
@@ -233,6 +238,12 @@ async fn listen<R>(
             Err(status) => return End { answered, status },
         }
     }
+}
+
+/// Whether a server says that it does not speak the variant. An HTTP answer that is none of gRPC is taken for the same code, and
+/// says nothing of the server: something before it had no way to it.
+fn is_unspoken(status: &Status) -> bool {
+    status.code() == Code::Unimplemented && !status.message().starts_with(NO_GRPC)
 }
 
 fn other(variant: Variant) -> Variant {
@@ -272,5 +283,9 @@ const KEEPALIVE: Duration = Duration::from_secs(300);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 const WINDOW: u32 = 1 << 20;
 const HEALTH_PATH: &str = "/grpc.health.v1.Health/Check";
+/// How tonic begins to speak of an answer without a gRPC status.
+const NO_GRPC: &str = "grpc-status header missing";
+/// A stream that stood for so long was no failed attempt, whatever was said on it: the longest wait between attempts.
+const LONG: Duration = Duration::from_secs(120);
 /// A server that has said nothing for so long is asked whether it is there.
 const SILENCE: Duration = Duration::from_secs(3);

@@ -26,6 +26,7 @@ mod services;
 mod shared;
 mod silence;
 mod tls;
+mod variants;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -257,18 +258,6 @@ async fn xlat_36_without_upstream_a_new_grpc_client_is_sent_to_its_next_server()
     requests.send(DiscoveryRequest { node, type_url, resource_names, ..Default::default() }).unwrap();
     assert_eq!(grpc.ended().await, Code::Unavailable, "and not one reply before");
     envoy.hears_nothing(Duration::from_millis(300)).await;
-}
-
-#[tokio::test]
-async fn a_server_without_delta_is_spoken_to_in_sotw() {
-    let mut plane = Plane::start(&[Variant::Sotw]).await;
-    let relay = relay(plane.address, "").await;
-    let mut client = Client::connect(relay.address, Variant::Delta).await;
-    client.ask(CDS, &[], Some("web"));
-    let stream = plane.stream().await;
-    assert_eq!(stream.variant, Variant::Sotw);
-    say(&stream, "1", &TWO, &[], &[]);
-    assert_eq!(client.told().await.set, ["a", "b"]);
 }
 
 #[tokio::test]
