@@ -78,15 +78,21 @@ impl Pool {
     pub async fn run(&self, connector: &dyn LoadConnector) {
         let mut backoff = Backoff::default();
         loop {
-            match self.stream_once(connector, &mut backoff).await {
+            let server = self.views.active_server(&self.key);
+            match self.stream_once(connector, server, &mut backoff).await {
                 End::Closed => return,
                 End::Moved => continue,
                 End::Lost => {}
             }
-            let retry = tokio::time::Instant::now() + backoff.next(random());
+            let mut moved = std::pin::pin!(self.views.moved_from(&self.key, server));
+            let mut retry = tokio::time::Instant::now() + backoff.next(random());
             while tokio::time::Instant::now() < retry {
                 tokio::select! {
                     () = tokio::time::sleep_until(retry) => {}
+                    () = &mut moved => {
+                        backoff.reset(); // what was tried in vain is another server's
+                        retry = tokio::time::Instant::now();
+                    }
                     () = self.time() => {}
                     () = self.look.notified() => {}
                 }
@@ -98,10 +104,9 @@ impl Pool {
     }
 
     /// One opening of the stream, to the server that is active for the key.
-    async fn stream_once(&self, connector: &dyn LoadConnector, backoff: &mut Backoff) -> End {
+    async fn stream_once(&self, connector: &dyn LoadConnector, server: usize, backoff: &mut Backoff) -> End {
         let (reports, taken) = mpsc::channel(1);
         let (answers, mut orders) = mpsc::channel(1);
-        let server = self.views.active_server(&self.key);
         let mut moved = std::pin::pin!(self.views.moved_from(&self.key, server));
         let mut carried = connector.carry(server, LoadLink { first: self.opening(), reports: taken, answers });
         loop {
