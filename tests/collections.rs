@@ -334,7 +334,7 @@ impl World {
 
     fn lose_upstream(&mut self) {
         let Some((epoch, _)) = self.up.take() else { return };
-        let batches = self.sources.ended(STREAM, Some(epoch), true, true, &self.unit, self.now);
+        let batches = self.sources.ended(STREAM, Some(epoch), true, &self.unit, self.now);
         for batch in batches {
             self.unit.apply_from(batch.source, batch.facts, self.now);
         }

@@ -76,8 +76,9 @@ impl Bench {
         }
         self.sources.rest(&self.unit, self.now);
         self.unit.publish();
+        let closed = self.sources.take_closed();
         let there: Vec<_> = self.sources.streams().map(|(id, _)| id).collect();
-        self.up.retain(|id, _| there.contains(id));
+        self.up.retain(|id, _| there.contains(id) && !closed.contains(&id.server));
     }
 
     fn later(&mut self, duration: Duration) {
@@ -122,7 +123,7 @@ impl Bench {
         let ids: Vec<_> = self.sources.streams().map(|(id, _)| id).filter(|id| id.server == server).collect();
         for id in ids {
             let epoch = self.up.remove(&id);
-            let batches = self.sources.ended(id, epoch, answered, true, &self.unit, self.now);
+            let batches = self.sources.ended(id, epoch, answered, &self.unit, self.now);
             for batch in batches {
                 self.unit.apply_from(batch.source, batch.facts, self.now);
             }
@@ -628,4 +629,83 @@ fn fb_27_an_authority_is_down_with_its_servers_and_no_other() {
     bench.open(0);
     bench.say(0, delta(EDS, &[("old", "1")], &[]));
     assert_eq!(bench.sources.down(), [x].into());
+}
+
+#[test]
+fn fb_3_a_server_that_ends_a_stream_on_which_it_had_nothing_to_say_is_not_left() {
+    let mut bench = served(Rule::Reachability);
+    bench.end(0, true);
+    assert_eq!(bench.open(0), ["+[a] -[] {a}"], "it holds what the server gave");
+    bench.later(Duration::from_secs(20));
+    bench.end(0, false);
+    assert_eq!(bench.standing(), Standing::Active(0));
+    bench.open(0);
+    bench.end(0, false);
+    assert_eq!(bench.standing(), Standing::Trying(1), "it had no time to answer");
+
+    let mut bench = served(Rule::Reachability);
+    bench.end(0, true);
+    bench.open(0);
+    bench.later(Duration::from_secs(20));
+    bench.want(EDS, "new", true);
+    bench.asked(0);
+    bench.end(0, false);
+    assert_eq!(bench.standing(), Standing::Trying(1), "it owed an answer");
+    bench.open(1);
+    bench.later(Duration::from_secs(20));
+    bench.end(1, false);
+    assert_eq!(bench.standing(), Standing::Down, "it had never answered, and was asked for what another gave");
+}
+
+#[test]
+fn fb_2_a_stream_that_has_had_no_answer_vouches_for_no_other() {
+    let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Uncached));
+    bench.want(EDS, "*", true);
+    bench.want(EDS, "a", true);
+    let [one, other] = [0, 1].map(|at| StreamId { server: 0, at });
+    bench.open(0);
+    let epoch = bench.up.remove(&one);
+    bench.sources.ended(one, epoch, false, &bench.unit, bench.now);
+    assert_eq!(bench.standing(), Standing::Trying(1));
+
+    let mut bench = served(Rule::Reachability);
+    bench.want(EDS, "*", true);
+    bench.open(0);
+    bench.want(EDS, "*", false);
+    bench.later(Duration::from_secs(60));
+    let epochs = [one, other].map(|id| bench.up.remove(&id));
+    bench.sources.ended(one, epochs[0], true, &bench.unit, bench.now);
+    bench.sources.ended(other, epochs[1], false, &bench.unit, bench.now);
+    assert_eq!(bench.standing(), Standing::Active(0), "nothing was asked on it any more");
+}
+
+#[test]
+fn fb_7_a_server_that_is_closed_and_needed_at_once_is_asked_on_new_streams() {
+    let mut two = plan(2, Variant::Delta, Rule::Reachability);
+    two.authorities.insert("x".into(), AuthorityPlan { servers: vec![1], rule: Rule::Uncached });
+    let mut bench = Bench::new(two);
+    bench.want(EDS, "a", true);
+    bench.end(0, false);
+    bench.open(1);
+    bench.say(1, delta(EDS, &[("a", "1")], &[]));
+    bench.open(0);
+    let name = Wanted::Name("xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e".into());
+    let wanted = InterestChange { kind: bench.table.resolve(EDS), wanted: name, on: true };
+    bench.unit.change_interest(ONE, wanted, bench.now); // and before anybody has looked
+    bench.say(0, delta(EDS, &[("a", "2")], &[]));
+    let first = StreamId { server: 1, at: 0 };
+    assert!(bench.sources.stream(first).is_some() && !bench.up.contains_key(&first), "the old one is not it");
+    assert_eq!(bench.open(1).len(), 1);
+}
+
+#[test]
+fn fb_9_a_full_answer_without_resources_ends_a_fallback() {
+    let mut bench = Bench::new(plan(2, Variant::Sotw, Rule::Reachability));
+    bench.want(LDS, "a", true);
+    bench.end(0, false);
+    bench.open(1);
+    bench.say(1, sotw(LDS, "1", &[("a", "1")]));
+    bench.open(0);
+    bench.say(0, sotw(LDS, "1", &[]));
+    assert_eq!(bench.standing(), Standing::Active(0));
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::future::select_all;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -77,15 +78,11 @@ impl Links {
         self.open.get(&id).is_some_and(|link| link.waiting.is_some())
     }
 
-    /// Whether any stream to a server is up.
-    pub fn is_up(&self, server: usize) -> bool {
-        self.open.iter().any(|(id, link)| id.server == server && link.up.is_some())
-    }
-
     /// Opens a link for each stream that has none, and lets go of those whose stream is not there any more.
     pub fn follow(&mut self, sources: &mut Sources, connectors: &[SharedConnector]) {
+        let closed = sources.take_closed();
         let wanted: Vec<_> = sources.streams().map(|(id, _)| id).collect();
-        self.open.retain(|id, _| wanted.contains(id));
+        self.open.retain(|id, _| wanted.contains(id) && !closed.contains(&id.server));
         for stream in wanted {
             if !self.open.contains_key(&stream) {
                 self.serial += 1;
@@ -120,18 +117,18 @@ impl Links {
         }
     }
 
-    /// Until a request that found no room finds some.
-    pub async fn room(open: Option<mpsc::Sender<Request>>) {
-        match open {
-            Some(requests) => drop(requests.reserve().await),
-            None => std::future::pending().await,
+    /// Until one of the requests that found no room finds some.
+    pub async fn room(blocked: Vec<mpsc::Sender<Request>>) {
+        if blocked.is_empty() {
+            std::future::pending().await
         }
+        let _ = select_all(blocked.iter().map(|requests| Box::pin(requests.reserve()))).await;
     }
 
-    /// Where a request waits for room.
-    pub fn blocked(&self) -> Option<mpsc::Sender<Request>> {
-        let blocked = self.open.values().find(|link| link.waiting.is_some())?;
-        blocked.up.as_ref().map(|(requests, _)| requests.clone())
+    /// Where requests wait for room.
+    pub fn blocked(&self) -> Vec<mpsc::Sender<Request>> {
+        let blocked = self.open.values().filter(|link| link.waiting.is_some());
+        blocked.filter_map(|link| link.up.as_ref()).map(|(requests, _)| requests.clone()).collect()
     }
 }
 

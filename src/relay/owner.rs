@@ -190,8 +190,7 @@ impl Owner {
                 link.waiting = None;
                 link.last_error = Some(reason);
                 let epoch = link.up.take().map(|(_, epoch)| epoch);
-                let alone = !self.links.is_up(id.server);
-                self.sources.ended(id, epoch, answered, alone, &self.unit, now)
+                self.sources.ended(id, epoch, answered, &self.unit, now)
             }
         };
         self.apply(batches, now);

@@ -271,8 +271,7 @@ impl World {
         let (epoch, answered) = (link.up.take().map(|(epoch, _)| epoch), link.answered);
         (link.answered, link.doomed) = (false, false);
         link.next_attempt = self.now + link.backoff.next(0.5);
-        let alone = !self.links.iter().any(|(other, link)| other.server == id.server && link.up.is_some());
-        let batches = self.sources.ended(id, epoch, answered, alone, &self.unit, self.now);
+        let batches = self.sources.ended(id, epoch, answered, &self.unit, self.now);
         for batch in batches {
             self.unit.apply_from(batch.source, batch.facts, self.now);
         }
@@ -300,11 +299,13 @@ impl World {
         if gone(self) > before {
             self.rows.insert(17);
         }
+        let closed = self.sources.take_closed();
         let there: Vec<_> = self.sources.streams().map(|(id, _)| id).collect();
-        if self.links.keys().any(|id| !there.contains(id)) {
+        let is_there = |id: &StreamId| there.contains(id) && !closed.contains(&id.server);
+        if !self.links.keys().all(is_there) {
             self.rows.insert(13); // whatever they still had to say is nobody's
         }
-        self.links.retain(|id, _| there.contains(id));
+        self.links.retain(|id, _| is_there(id));
         for id in there {
             self.links.entry(id).or_default();
         }

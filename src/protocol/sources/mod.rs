@@ -50,6 +50,8 @@ pub struct Sources {
     missed: bool,
     /// When that was last looked into, something was no reason to go on because of who wants it.
     passed_over: bool,
+    /// Servers that were let go of since that was last asked, opened anew since or not.
+    closed: BTreeSet<usize>,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
 }
@@ -97,8 +99,8 @@ pub struct LadderSummary<'a> {
 impl Sources {
     pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         let servers = plan.servers.iter().map(|_| Server::default()).collect();
-        let (ladders, dropped, missed, passed_over) = Default::default();
-        Self { plan, node, servers, ladders, dropped, missed, passed_over, table, limits }
+        let (ladders, dropped, missed, passed_over, closed) = Default::default();
+        Self { plan, node, servers, ladders, dropped, missed, passed_over, closed, table, limits }
     }
 
     /// What other views have found of the servers, for those that this one has not tried yet (FB-20, row 22).
@@ -173,6 +175,11 @@ impl Sources {
         })
     }
 
+    /// Servers whose streams are not what they were: one that was closed and opened again between two looks has new ones.
+    pub fn take_closed(&mut self) -> BTreeSet<usize> {
+        std::mem::take(&mut self.closed)
+    }
+
     pub fn stream(&mut self, id: StreamId) -> Option<&mut Stream> {
         self.servers.get_mut(id.server)?.upstream.as_mut()?.streams().get_mut(id.at)
     }
@@ -191,9 +198,15 @@ impl Sources {
         if !stream.is_current(epoch) {
             return Vec::new(); // of an earlier opening
         }
+        // Nothing is left, says a full answer without resources.
+        let nothing_left = match &response {
+            Response::Sotw(of) => of.resources.is_empty() && self.table.resolve(&of.type_url).info().full_state,
+            Response::Delta(_) => false,
+        };
+        let Some(stream) = self.stream(id) else { return Vec::new() };
         let mut facts = stream.on_response(epoch, response, store, now);
         self.servers[id.server].finding = Some(Finding::Answered);
-        let usable = facts.iter().any(|fact| matches!(fact, Fact::Set { .. } | Fact::Whole { .. }));
+        let usable = nothing_left || facts.iter().any(|fact| matches!(fact, Fact::Set { .. } | Fact::Whole { .. }));
         if self.on_answer(id.server, usable, unit, now) {
             let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
             facts.extend(streams.flat_map(|stream| stream.absences()).collect::<Vec<_>>());
@@ -224,25 +237,29 @@ impl Sources {
         self.stream(id).map(Stream::opened)
     }
 
-    /// A stream has ended. `alone` says that the server has no other that is up.
+    /// A stream has ended, or could not be opened.
     pub fn ended(
         &mut self,
         id: StreamId,
         epoch: Option<Epoch>,
         answered: bool,
-        alone: bool,
         unit: &Unit,
         now: Moment,
     ) -> Vec<Batch> {
+        let was_well = epoch
+            .is_some_and(|epoch| self.stream(id).is_some_and(|stream| stream.is_current(epoch) && stream.is_well(now)));
         let facts = match (self.stream(id), epoch) {
             (Some(stream), Some(epoch)) => stream.ended(epoch),
             _ => Vec::new(),
         };
         let batches = self.counting(id.server, facts);
-        if alone {
-            self.servers[id.server].without.clear();
-        }
-        if !answered && alone {
+        let server = &mut self.servers[id.server];
+        server.without.clear();
+        let mut streams = server.upstream.iter_mut().flat_map(|upstream| upstream.streams().iter());
+        // Another stream that has had a response vouches for the server; so does this one, if the server said all there was to
+        // say on an earlier opening of it, and had only kept quiet since (FB-3).
+        let vouched = streams.any(Stream::has_answered) || was_well && server.finding == Some(Finding::Answered);
+        if !answered && !vouched {
             let finding = if epoch.is_some() { Finding::Refused } else { Finding::Unreachable };
             self.servers[id.server].finding = Some(finding);
             let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
@@ -434,6 +451,7 @@ impl Sources {
             self.servers[server].upstream = None;
             self.servers[server].finding = None;
             self.servers[server].without.clear();
+            self.closed.insert(server);
         }
     }
 }

@@ -39,7 +39,10 @@ pub struct Stream {
     open: bool,
     /// The server has shown that it is there, on this opening: until then its silence says nothing (UP-36).
     alive: bool,
-    node_sent: bool,
+    /// A response has come on this opening.
+    answered: bool,
+    /// When the first request of this opening was made.
+    asked_at: Option<Moment>,
     rules: Arc<ServerRules>,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
@@ -54,13 +57,14 @@ impl Stream {
         limits: Arc<Limits>,
     ) -> Self {
         let (topics, epoch) = (BTreeMap::new(), Epoch(0));
-        Self { variant, node, topics, epoch, open: false, alive: false, node_sent: false, rules, table, limits }
+        let (open, alive, answered, asked_at) = (false, false, false, None);
+        Self { variant, node, topics, epoch, open, alive, answered, asked_at, rules, table, limits }
     }
 
     /// The stream is up; what is sent next opens it for the server.
     pub fn opened(&mut self) -> Epoch {
         self.epoch.0 += 1;
-        (self.open, self.alive, self.node_sent) = (true, false, false);
+        (self.open, self.alive, self.answered, self.asked_at) = (true, false, false, None);
         self.epoch
     }
 
@@ -98,6 +102,18 @@ impl Stream {
             }
         }
         facts
+    }
+
+    pub fn has_answered(&self) -> bool {
+        self.open && self.answered
+    }
+
+    /// Whether the server has nothing to say because nothing is left to say: it is there, has had time to answer, and owes no
+    /// answer. One that is told what it gave before has no reason to repeat it.
+    pub fn is_well(&self, now: Moment) -> bool {
+        let in_time = |asked: Moment| self.alive && now >= asked + self.limits.resource_timer;
+        let owes_nothing = self.asked_at.is_some_and(in_time) && !self.topics.values().any(Topic::waits);
+        self.open && (owes_nothing || !self.is_wanted())
     }
 
     /// The server was out of reach, and others may have given something else meanwhile: it says again all that it has.
@@ -170,7 +186,7 @@ impl Stream {
         let topics = self.topics.iter_mut().filter(|(kind, _)| speakable(kind));
         let mut request =
             topics.into_iter().find_map(|(kind, topic)| topic.next_request(kind, variant, now, rules, limits))?;
-        if !std::mem::replace(&mut self.node_sent, true) || rules.node_always {
+        if self.asked_at.replace(self.asked_at.unwrap_or(now)).is_none() || rules.node_always {
             match &mut request {
                 Request::Sotw(request) => request.node = Some(self.node.clone()),
                 Request::Delta(request) => request.node = Some(self.node.clone()),
@@ -194,7 +210,7 @@ impl Stream {
         if late && !self.limits.faults.has(Fault::TakeLateMessages) {
             return Vec::new();
         }
-        self.alive = true;
+        (self.alive, self.answered) = (true, true);
         let mut copies = BodyStore::default();
         let store = if self.limits.faults.has(Fault::KeepCopies) { &mut copies } else { store };
         let url = match &response {

@@ -119,6 +119,12 @@ impl Topic {
         self.star || !self.names.is_empty()
     }
 
+    /// Whether the server has something to say that it has not said.
+    pub fn waits(&self) -> bool {
+        let of_star = self.star && self.versions.is_empty() && self.accepted.is_empty();
+        of_star || self.names.values().any(|standing| matches!(standing, Standing::Asked { .. }))
+    }
+
     pub fn want(&mut self, wanted: Wanted, on: bool, held: bool) {
         self.changed = true;
         match (wanted, on) {
