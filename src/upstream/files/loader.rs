@@ -1,19 +1,19 @@
 //! What the files say, and what they said last that made sense: each file for itself (FS-3).
 //!
 //! Always: a file that was good once and is not now counts as it was; two files that define one resource are no good both, as
-//! they are now; a file that nobody can look at is not one that is gone.
+//! they are now; a file that nobody can look at is not one that is gone, and one that is gone was missing twice.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::parse::{Entry, Parser};
-use super::walk::{Stamp, Walk};
+use super::walk::{Sought, Stamp, Walk};
 use super::watch::Watcher;
 use super::{Fault, FilesOptions, Loaded, Report, State};
 use crate::protocol::local::{Items, Snapshot};
@@ -26,6 +26,9 @@ pub(super) struct Loader {
     files: BTreeMap<PathBuf, Known>,
     /// Paths of the configuration that were there at any time.
     seen: BTreeSet<PathBuf>,
+    /// There were some at the last look, or there have been none since.
+    reached: bool,
+    nothing: Option<Instant>,
     snapshot: Arc<Snapshot>,
     /// What was wrong when last looked, which has been told.
     told: BTreeSet<Fault>,
@@ -46,12 +49,14 @@ struct Known {
     fault: Option<Fault>,
     /// Another file has a resource of this one, too.
     conflict: Option<Fault>,
+    /// Since when it is not there.
+    missing: Option<Instant>,
 }
 
 /// What a look came to.
 pub(super) struct Look {
     pub loaded: Loaded,
-    /// A file was being written, so that it has to be looked at again soon.
+    /// A file was being written, or is missing, so that it has to be looked at again soon.
     pub unsettled: bool,
     pub watched: bool,
 }
@@ -64,6 +69,8 @@ impl Loader {
             watcher,
             files: BTreeMap::new(),
             seen: BTreeSet::new(),
+            reached: false,
+            nothing: None,
             snapshot: Arc::default(),
             told: BTreeSet::new(),
             report: Arc::default(),
@@ -74,13 +81,11 @@ impl Loader {
     pub fn look(&mut self) -> Look {
         let start = Instant::now();
         let mut watch = self.watcher.look();
-        let walk = Walk::over(&self.options.paths, self.options.files, &Parser::takes, &mut watch);
+        let mut walk = Walk::over(&self.options.paths, self.options.files, &Parser::takes, &mut watch);
         watch.done();
         self.seen.extend(walk.present.iter().cloned());
-        let before = self.files.len();
-        self.files.retain(|path, _| walk.files.contains_key(path) || walk.has_lost(path));
-        let mut changed = self.files.len() != before;
-        let mut unsettled = false;
+        let mut changed = self.part(&mut walk);
+        let mut unsettled = self.files.values().any(|file| file.missing.is_some());
         for (path, stamp) in &walk.files {
             match self.read(path, *stamp) {
                 Reading::Same => {}
@@ -91,14 +96,15 @@ impl Loader {
         if changed {
             self.settle_conflicts();
             self.files.values_mut().for_each(Known::take_over);
+            self.settle_moves();
         }
         let complete = walk.lost.is_empty() && self.files.values().all(|file| file.good.is_some());
         if changed || complete && !self.snapshot.is_complete() {
             self.snapshot = Arc::new(self.snapshot.next(self.items(), complete));
         }
+        let state = self.state(&walk, &mut unsettled);
         let faults: BTreeSet<_> =
             walk.lost.iter().chain(self.files.values().flat_map(Known::faults)).cloned().collect();
-        let state = self.state(&walk);
         let ready = matches!(state, State::Ready(_));
         if changed || faults != self.told || self.report.loaded.is_none() && ready {
             let (files, resources) = (self.files.len(), self.snapshot.resources());
@@ -117,12 +123,51 @@ impl Loader {
         Look { loaded: Loaded { state, report: self.report.clone() }, unsettled, watched }
     }
 
+    /// Parts with files that are gone, and says whether there were any. One look is not enough for that: whoever unlinks a file and
+    /// makes it anew leaves a moment without it.
+    fn part(&mut self, walk: &mut Walk) -> bool {
+        if walk.present.is_empty() {
+            // The source is out of reach, and not each of its files gone.
+            self.files.values_mut().for_each(|file| file.missing = None);
+            return false;
+        }
+        let (now, mut changed) = (Instant::now(), false);
+        let conflicts = self.files.values().any(|file| file.conflict.is_some());
+        let missed: Vec<_> = self.files.keys().filter(|path| !walk.files.contains_key(*path)).cloned().collect();
+        for path in missed {
+            let Some(mut file) = self.files.remove(&path) else { continue };
+            match walk.seek(&path) {
+                Sought::There => drop(self.files.insert(path, file)),
+                Sought::Unknown => drop(self.files.insert(path, Known { missing: None, ..file })),
+                Sought::Elsewhere(other) => {
+                    // It is read again, so that what is wrong with it is told by the path that it has now.
+                    self.files.entry(other).or_insert(Known { read: None, bytes: None, ..file });
+                    changed = true;
+                }
+                Sought::Nowhere => {
+                    changed |= conflicts && file.missing.is_none();
+                    match now.duration_since(*file.missing.get_or_insert(now)) >= GAP {
+                        true => changed = true,
+                        false => drop(self.files.insert(path, file)),
+                    }
+                }
+            }
+        }
+        changed
+    }
+
     /// Without any of its paths a source is out of reach; before all of them have been there once, too: what is missing is not
     /// known to be absent (I3).
-    fn state(&self, walk: &Walk) -> State {
+    fn state(&mut self, walk: &Walk, unsettled: &mut bool) -> State {
         let never = self.options.paths.iter().find(|path| !self.seen.contains(*path));
         let missing = never.or(self.options.paths.first()).filter(|_| never.is_some() || walk.present.is_empty());
-        match missing {
+        // As with a file, one look is not enough.
+        let since = missing.map(|_| self.nothing.unwrap_or_else(Instant::now));
+        let passing = self.reached && since.is_some_and(|since| since.elapsed() < GAP);
+        self.nothing = since;
+        self.reached = missing.is_none() || passing;
+        *unsettled |= passing;
+        match missing.filter(|_| !passing) {
             None => State::Ready(self.snapshot.clone()),
             Some(path) => {
                 let why = walk.lost.iter().find(|fault| fault.file == *path).or(walk.lost.first());
@@ -133,6 +178,10 @@ impl Loader {
 
     fn read(&mut self, path: &Path, stamp: Stamp) -> Reading {
         let file = self.files.entry(path.to_owned()).or_default();
+        if file.missing.take().is_some() {
+            // It was made anew in its place, and is in no other way whole than one that is written in place.
+            (file.stamp, file.read) = (Some(stamp), None);
+        }
         let certain = |read: &SystemTime| !stamp.is_fresh(*read);
         if file.stamp == Some(stamp) && file.read.as_ref().is_some_and(certain) {
             return Reading::Same;
@@ -177,7 +226,7 @@ impl Loader {
         loop {
             let mut owners: HashMap<(&Type, &Name), (&Path, Option<u64>)> = HashMap::new();
             let mut conflicts = Vec::new();
-            for (path, file) in &self.files {
+            for (path, file) in self.files.iter().filter(|(_, file)| file.missing.is_none()) {
                 for entry in file.candidate() {
                     let (kind, name) = (&entry.kind, &entry.name);
                     if let Some((other, line)) = owners.insert((kind, name), (path, entry.line)) {
@@ -198,6 +247,26 @@ impl Loader {
             }
             if !any {
                 return;
+            }
+        }
+    }
+
+    /// A file that is missing is in nobody's way: what another file has now has moved there.
+    fn settle_moves(&mut self) {
+        let (mut missing, there): (Vec<_>, Vec<_>) =
+            self.files.values_mut().partition(|file| file.missing.is_some() && file.good.is_some());
+        if missing.is_empty() {
+            return;
+        }
+        let entries = there.iter().flat_map(|file| file.good.iter().flat_map(|good| good.iter()));
+        let there: HashSet<_> = entries.map(|entry| (&entry.kind, &entry.name)).collect();
+        for file in &mut missing {
+            let Some(good) = &file.good else { continue };
+            let (moved, left): (Vec<_>, Vec<_>) =
+                good.iter().cloned().partition(|entry| there.contains(&(&entry.kind, &entry.name)));
+            if !moved.is_empty() {
+                // Should it come back, it is read as any other file that has them, too.
+                (file.good, file.read, file.bytes) = (Some(left.into()), None, None);
             }
         }
     }
@@ -260,7 +329,7 @@ impl Known {
     }
 
     fn take_over(&mut self) {
-        if self.conflict.is_none() && self.new.is_some() {
+        if self.conflict.is_none() && self.missing.is_none() && self.new.is_some() {
             self.good = self.new.take();
         }
     }
@@ -286,5 +355,7 @@ fn bytes_of(path: &Path, stamp: Stamp, most: u64) -> Result<Option<Vec<u8>>, Str
     Ok(same.then_some(bytes))
 }
 
+/// How long something has to be missing to be gone.
+pub(super) const GAP: Duration = Duration::from_millis(200);
 /// Lines in the log for one look.
 const TOLD_AT_ONCE: usize = 20;

@@ -159,7 +159,11 @@ async fn follow(mut loader: Loader, mut changes: mpsc::Receiver<()>, tell: lates
             }
         };
         tell.send_replace(loaded);
-        let patience = if unsettled || !watched { LOOKS_UNWATCHED } else { LOOKS };
+        let patience = match (unsettled, watched) {
+            (true, _) => LOOKS_UNSETTLED,
+            (false, true) => LOOKS,
+            (false, false) => LOOKS_UNWATCHED,
+        };
         if let Ok(Some(())) = tokio::time::timeout(patience, changes.recv()).await {
             quiet(&mut changes).await;
         }
@@ -204,9 +208,11 @@ impl fmt::Display for FilesOptions {
 /// Changes come in bursts, and a file is written in several steps.
 const QUIET: Duration = Duration::from_millis(100);
 const LONGEST_UNQUIET: Duration = Duration::from_secs(1);
-/// How often is looked without any change that is known of: where the system tells of changes, and where it does not.
+/// How often is looked without any change that is known of: where the system tells of changes, where it does not, and where
+/// the last look left something open. That has to be settled within a second of the change.
 const LOOKS: Duration = Duration::from_secs(30);
 const LOOKS_UNWATCHED: Duration = Duration::from_secs(1);
+const LOOKS_UNSETTLED: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod tests;

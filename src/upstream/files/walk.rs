@@ -1,5 +1,6 @@
 //! Which files there are: looks at folders and stamps, and opens nothing.
 
+use std::collections::btree_map::Entry::Vacant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
 use std::io::ErrorKind;
@@ -69,7 +70,19 @@ pub(super) struct Walk {
     pub present: BTreeSet<PathBuf>,
     /// What could not be looked at. What was known of it and below it is as it was, for all that can be told.
     pub lost: Vec<Fault>,
-    folders: BTreeSet<(u64, u64)>,
+    /// Those that were looked into, each by one path.
+    folders: BTreeMap<(u64, u64), PathBuf>,
+}
+
+/// What has become of a file that a walk did not come by.
+pub(super) enum Sought {
+    /// It is there: what is renamed while its folder is listed may be missing in the list. The walk has it now.
+    There,
+    /// Links lead to it by another path.
+    Elsewhere(PathBuf),
+    /// The walk has lost it.
+    Unknown,
+    Nowhere,
 }
 
 impl Walk {
@@ -94,9 +107,32 @@ impl Walk {
         walk
     }
 
-    /// Whether something at this place could not be looked at.
-    pub fn has_lost(&self, path: &Path) -> bool {
-        self.lost.iter().any(|lost| path.starts_with(&lost.file))
+    /// A closer look for a file that was there before.
+    pub fn seek(&mut self, path: &Path) -> Sought {
+        if self.lost.iter().any(|lost| path.starts_with(&lost.file)) {
+            return Sought::Unknown;
+        }
+        if let Some(other) = self.other_path_to(path) {
+            return Sought::Elsewhere(other);
+        }
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => Sought::Nowhere,
+            Ok(metadata) => {
+                self.file(path, &metadata);
+                if self.files.contains_key(path) { Sought::There } else { Sought::Unknown }
+            }
+            Err(_) if is_nowhere(path) => Sought::Nowhere,
+            Err(error) => {
+                self.lose(path, &error.to_string());
+                Sought::Unknown
+            }
+        }
+    }
+
+    fn other_path_to(&self, path: &Path) -> Option<PathBuf> {
+        let folder = fs::metadata(path.parent()?).ok()?;
+        let other = self.folders.get(&identity(&folder))?.join(path.file_name()?);
+        (other != path && self.files.contains_key(&other)).then_some(other)
     }
 
     fn folders_from(&mut self, top: &Path, most: usize, takes: &dyn Fn(&Path) -> bool, watch: &mut dyn Watch) {
@@ -105,8 +141,9 @@ impl Walk {
             watch.inside(&folder);
             let listed = fs::metadata(&folder).and_then(|metadata| {
                 // A folder that links lead to twice is looked into once, and links in a ring end.
-                let new = self.folders.insert((metadata.dev(), metadata.ino()));
-                if new { fs::read_dir(&folder)?.collect::<Result<Vec<_>, _>>() } else { Ok(Vec::new()) }
+                let Vacant(place) = self.folders.entry(identity(&metadata)) else { return Ok(Vec::new()) };
+                place.insert(folder.clone());
+                fs::read_dir(&folder)?.collect::<Result<Vec<_>, _>>()
             });
             let entries = match listed {
                 Ok(entries) => entries,
@@ -155,6 +192,17 @@ impl Walk {
     fn lose(&mut self, path: &Path, reason: &str) {
         self.lost.push(Fault::of(path, reason));
     }
+}
+
+/// The same for all paths that lead to it.
+pub(super) fn identity(folder: &Metadata) -> (u64, u64) {
+    (folder.dev(), folder.ino())
+}
+
+/// Neither what the path leads to is there nor, where it is a link, the link itself.
+fn is_nowhere(path: &Path) -> bool {
+    let nowhere = |error: std::io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+    fs::symlink_metadata(path).err().is_some_and(nowhere)
 }
 
 /// A path appears where the first part of it that is missing does, and becomes another where a link on its way does.

@@ -1,0 +1,167 @@
+//! What is missing, and when that means that it is gone.
+
+use std::sync::atomic::AtomicBool;
+
+use super::*;
+use crate::upstream::files::loader::GAP;
+use crate::upstream::files::walk::{Sought, Walk};
+
+struct Unwatched;
+
+impl walk::Watch for Unwatched {
+    fn inside(&mut self, _: &Path) {}
+    fn entry(&mut self, _: &Path) {}
+}
+
+#[test]
+fn i3_a_file_that_is_unlinked_and_made_anew_was_never_gone() {
+    let folder = Folder::new();
+    folder.put("a.json", &["a"]);
+    folder.put("b.json", &["b"]);
+    let mut loader = folder.loader();
+    assert_eq!(look(&mut loader).0, "a,b");
+    for clusters in [&["a"][..], &["a", "c"]] {
+        fs::remove_file(folder.at("a.json")).unwrap();
+        let seen = loader.look();
+        assert!(seen.unsettled && super::clusters(&seen.loaded.state).starts_with("a,b"));
+        std::thread::sleep(GAP); // however long it is until the next look finds it there
+        folder.write("a.json", clusters);
+        assert_eq!(look(&mut loader).0.replace(",c", ""), "a,b");
+    }
+    fs::remove_file(folder.at("a.json")).unwrap();
+    assert_eq!(look(&mut loader).0, "a,b,c", "missing for the first time");
+    until(&mut loader, "b");
+    assert!(!loader.look().unsettled, "and that is it");
+}
+
+#[test]
+fn fs_3_a_file_that_is_made_anew_is_no_more_whole_than_one_that_is_written_in_place() {
+    let folder = Folder::new();
+    folder.put("a.json", &["a", "b"]);
+    let mut loader = folder.loader();
+    assert_eq!(look(&mut loader).0, "a,b");
+    fs::remove_file(folder.at("a.json")).unwrap();
+    assert_eq!(look(&mut loader).0, "a,b");
+    folder.write("a.json", &["a"]);
+    for _ in 0..2 {
+        let seen = loader.look();
+        assert!(seen.unsettled && clusters(&seen.loaded.state) == "a,b", "the rest of it may come yet");
+    }
+    until(&mut loader, "a");
+}
+
+#[test]
+fn i3_what_moves_to_another_file_is_never_gone_and_in_nobodys_way() {
+    let folder = Folder::new();
+    folder.put("a.json", &["a"]);
+    let mut loader = folder.loader();
+    assert_eq!(look(&mut loader).0, "a");
+    fs::rename(folder.at("a.json"), folder.at("b.json")).unwrap();
+    assert_eq!(look(&mut loader), ("a".into(), vec![]));
+    folder.put("a.json", &["a", "c"]);
+    let both = vec!["a.json:2".to_owned(), "b.json:2".to_owned()];
+    assert_eq!(look(&mut loader), ("a".into(), both), "it is back, and the other has it, too");
+    fs::remove_file(folder.at("a.json")).unwrap();
+    folder.put("b.json", &["a", "b"]);
+    assert_eq!(look(&mut loader), ("a,b".into(), vec![]));
+    fs::rename(folder.at("b.json"), folder.at("c.json")).unwrap();
+    folder.put("c.json", &["b"]);
+    until(&mut loader, "b");
+    assert_eq!(look(&mut loader), ("b".into(), vec![]));
+}
+
+#[test]
+fn i3_a_folder_that_is_replaced_in_two_steps_was_never_out_of_reach() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.at("one/deep")).unwrap();
+    folder.put("one/deep/a.json", &["a"]);
+    let mut loader = loader(options(vec![folder.at("one")]));
+    assert_eq!(look(&mut loader).0, "a");
+    for name in ["one", "one/deep"] {
+        fs::rename(folder.at(name), folder.at("away")).unwrap();
+        let seen = loader.look();
+        assert!(seen.unsettled && clusters(&seen.loaded.state) == "a", "{name}");
+        fs::rename(folder.at("away"), folder.at(name)).unwrap();
+        assert_eq!(look(&mut loader).0, "a");
+        assert!(!loader.look().unsettled);
+    }
+    fs::rename(folder.at("one"), folder.at("away")).unwrap();
+    until(&mut loader, "missing");
+}
+
+#[test]
+fn fs_2_what_a_list_of_a_folder_lacks_is_looked_for_by_itself() {
+    let folder = Folder::new();
+    folder.put("a.json", &["a"]);
+    fs::create_dir(folder.at("b.json")).unwrap();
+    symlink(folder.at("nowhere"), folder.at("c.json")).unwrap();
+    let sought = |name: &str| {
+        let mut walk = Walk::over(&[], 10, &Parser::takes, &mut Unwatched);
+        let path = folder.at(name);
+        match walk.seek(&path) {
+            Sought::There => assert!(walk.files.contains_key(&path)),
+            Sought::Unknown => assert!(walk.lost.iter().any(|fault| fault.file == path)),
+            Sought::Elsewhere(_) => panic!("nobody has looked anywhere"),
+            Sought::Nowhere => return "nowhere",
+        }
+        if walk.lost.is_empty() { "there" } else { "unknown" }
+    };
+    assert_eq!(
+        ["a.json", "b.json", "c.json", "d.json", "a.json/e.json"].map(sought),
+        ["there", "nowhere", "unknown", "nowhere", "nowhere"]
+    );
+}
+
+#[test]
+fn fs_3_a_bad_file_counts_as_it_was_also_by_another_path() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.at("in/real")).unwrap();
+    folder.put("in/real/a.json", &["a"]);
+    let mut loader = loader(options(vec![folder.at("in")]));
+    assert_eq!(look(&mut loader).0, "a");
+    fs::write(folder.at("in/real/a.json"), "{").unwrap();
+    assert_eq!(look(&mut loader).0, "a");
+    // Now a link leads to it, and its folder is somewhere else.
+    fs::rename(folder.at("in/real"), folder.at("real")).unwrap();
+    symlink(folder.at("real"), folder.at("in/real")).unwrap();
+    symlink(folder.at("real"), folder.at("in/link")).unwrap();
+    assert_eq!(look(&mut loader).0, "a");
+    fs::remove_file(folder.at("in/real")).unwrap();
+    assert_eq!(look(&mut loader).0, "a");
+    until(&mut loader, "a");
+    let told = reasons(&mut loader);
+    assert!(told.contains("in/link/a.json") && !told.contains("in/real"), "{told}");
+}
+
+/// While files are renamed over at full speed, lists of their folder lack some. On a file system in memory that is every third.
+#[test]
+fn i3_nothing_vanishes_while_a_thousand_files_are_replaced() {
+    let memory = Path::new("/dev/shm");
+    let folder = match memory.is_dir() {
+        true => Folder(memory.join(format!("weir-files-{}-busy", std::process::id()))),
+        false => Folder::new(),
+    };
+    fs::create_dir_all(&folder.0).unwrap();
+    let names: Vec<_> = (0..2_000).map(|number| format!("c{number:04}")).collect();
+    names.iter().for_each(|name| folder.put(&format!("{name}.json"), &[name]));
+    let all = names.join(",");
+    let mut loader = folder.loader();
+    assert_eq!(look(&mut loader).0, all);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for name in names.iter().cycle() {
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+                folder.put(&format!("{name}.json"), &[name]);
+            }
+        });
+        for _ in 0..20 {
+            let (seen, faults) = look(&mut loader);
+            done.store(seen != all, Ordering::Relaxed);
+            assert!(seen == all && faults.is_empty(), "{} and {faults:?}", seen.len());
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
