@@ -38,8 +38,9 @@ pub(super) struct Loader {
 /// What is known of one file.
 #[derive(Default)]
 struct Known {
-    /// None while the file has to be read again, whatever it looks like.
+    /// Of what was read last, or was to be read.
     stamp: Option<Stamp>,
+    /// None while the file has to be read again, whatever it looks like.
     read: Option<SystemTime>,
     bytes: Option<u128>,
     /// What counts.
@@ -176,7 +177,7 @@ impl Loader {
         }
     }
 
-    fn read(&mut self, path: &Path, stamp: Stamp) -> Reading {
+    pub(super) fn read(&mut self, path: &Path, stamp: Stamp) -> Reading {
         let file = self.files.entry(path.to_owned()).or_default();
         if file.missing.take().is_some() {
             // It was made anew in its place, and is in no other way whole than one that is written in place.
@@ -189,12 +190,13 @@ impl Loader {
         let now = SystemTime::now();
         let bytes = match bytes_of(path, stamp, self.options.file_bytes) {
             Ok(Some(bytes)) => bytes,
+            // To be read again, and known as the file that it is: what is written to it is written in place.
             Ok(None) => {
-                file.stamp = None;
+                (file.stamp, file.read) = (Some(stamp), None);
                 return Reading::Unsettled;
             }
             Err(reason) => {
-                (file.stamp, file.read, file.bytes) = (None, None, None);
+                (file.stamp, file.read, file.bytes) = (Some(stamp), None, None);
                 return file.refuse(Fault::of(path, &reason));
             }
         };
@@ -302,7 +304,7 @@ impl Loader {
     }
 }
 
-enum Reading {
+pub(super) enum Reading {
     Same,
     Changed,
     Unsettled,

@@ -307,6 +307,32 @@ fn fs_2_what_is_written_in_place_and_lacks_something_is_looked_at_once_more() {
 }
 
 #[test]
+fn fs_3_half_a_file_is_no_more_taken_over_when_writing_was_seen_or_it_was_no_good_on_the_way() {
+    let folder = Folder::new();
+    folder.put("a.json", &["a", "b"]);
+    let path = folder.at("a.json");
+    let mut loader = folder.loader();
+    assert_eq!(look(&mut loader).0, "a,b");
+    let mut stamp = walk::Stamp::of(&fs::metadata(&path).unwrap());
+    stamp.size = 1;
+    // Somebody writes between what is known of the file and the reading of it.
+    folder.write("a.json", &["a"]);
+    assert!(matches!(loader.read(&path, stamp), loader::Reading::Unsettled));
+    assert!(loader.look().unsettled, "half of it may be missing");
+    assert_eq!(look(&mut loader).0, "a,b");
+    until(&mut loader, "a");
+
+    folder.write("a.json", &["a", "b"]);
+    until(&mut loader, "a,b");
+    fs::write(&path, vec![b' '; 10_001]).unwrap();
+    assert_eq!(look(&mut loader).1, ["a.json:"]);
+    folder.write("a.json", &["a"]);
+    assert!(loader.look().unsettled, "half of it may be missing");
+    assert_eq!(look(&mut loader).0, "a,b");
+    until(&mut loader, "a");
+}
+
+#[test]
 fn fs_5_a_collection_has_its_name_beside_it_and_may_be_empty() {
     let folder = Folder::new();
     let kind = "envoy.config.endpoint.v3.LbEndpointCollection";
