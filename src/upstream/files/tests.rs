@@ -9,6 +9,7 @@ use super::*;
 use crate::xds::{Name, TypeTable};
 
 mod absence;
+mod links;
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 /// Longer than anything takes.
@@ -267,16 +268,6 @@ fn a_path_that_is_not_there_puts_the_source_out_of_reach_until_all_were_there_on
 }
 
 #[test]
-fn links_that_lead_round_in_circles_come_to_an_end() {
-    let folder = Folder::new();
-    fs::create_dir(folder.at("in")).unwrap();
-    folder.put("in/a.json", &["a"]);
-    symlink(folder.at(""), folder.at("in/out")).unwrap();
-    symlink(folder.at("in"), folder.at("again")).unwrap();
-    assert_eq!(look(&mut folder.loader()), ("a".into(), vec![]));
-}
-
-#[test]
 fn a_file_that_is_written_twice_within_a_moment_is_read_twice() {
     let folder = Folder::new();
     let mut loader = folder.loader();
@@ -396,35 +387,6 @@ async fn fs_2_files_are_followed_however_they_change() {
     fs::remove_file(folder.at("a.json")).unwrap();
     followed.shows("zz").await;
     assert!(followed.source.report().seconds.is_some());
-}
-
-#[tokio::test]
-async fn fs_2_the_links_of_a_mounted_configmap_are_followed() {
-    let folder = Folder::new();
-    let mount = |number: u32, clusters: &[&str]| {
-        let real = format!("..2026_{number}");
-        fs::create_dir(folder.at(&real)).unwrap();
-        folder.write(&format!("{real}/a.json"), clusters);
-        symlink(&real, folder.at("..data_tmp")).unwrap();
-        fs::rename(folder.at("..data_tmp"), folder.at("..data")).unwrap();
-    };
-    mount(1, &["a", "b"]);
-    symlink("..data/a.json", folder.at("a.json")).unwrap();
-    let mut whole = Followed::new(folder.options());
-    let mut single = Followed::new(options(vec![folder.at("a.json")]));
-    for (number, name) in [(2, "c"), (3, "d"), (4, "e")] {
-        mount(number, &[name]);
-        fs::remove_dir_all(folder.at(&format!("..2026_{}", number - 1))).unwrap();
-        whole.shows(name).await;
-        single.shows(name).await;
-    }
-    // The link stays, and the file behind it changes, which is in no folder that was named.
-    let elsewhere = Folder::new();
-    elsewhere.put("f.json", &["f"]);
-    symlink(elsewhere.at("f.json"), folder.at("f.json")).unwrap();
-    whole.shows("e,f").await;
-    elsewhere.write("f.json", &["g"]);
-    whole.shows("e,g").await;
 }
 
 #[tokio::test]

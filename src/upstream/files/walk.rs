@@ -160,15 +160,16 @@ impl Walk {
                 }
                 let path = entry.path();
                 let link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
-                match fs::metadata(&path) {
+                let mut there = fs::metadata(&path);
+                let beside = there.as_ref().is_ok_and(|metadata| !metadata.is_dir() && !takes(&path));
+                if link && !beside {
+                    watch_way_to(&path, watch);
+                    there = fs::metadata(&path); // as it is now that it is watched
+                }
+                match there {
+                    Ok(_) if beside => {}
                     Ok(metadata) if metadata.is_dir() => left.push(path),
-                    Ok(_) if !takes(&path) => {}
-                    Ok(metadata) => {
-                        if link {
-                            watch_way_to(&path, watch);
-                        }
-                        self.file(&path, &metadata);
-                    }
+                    Ok(metadata) => self.file(&path, &metadata),
                     Err(error) if error.kind() == ErrorKind::NotFound && !link => {} // gone since
                     // What a link should lead to may be a folder: what is not there at the moment is not gone.
                     Err(error) => self.lose(&path, &error.to_string()),

@@ -1,6 +1,7 @@
 //! Says that something has changed in the folders, and not what: whoever is told looks at them all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,12 +9,15 @@ use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
-use super::walk::Watch;
+use super::walk::{Watch, identity};
+
+/// The system knows a folder, and tells of it by the path by which it was watched last: each has one here, without links.
+type Watched = BTreeMap<(u64, u64), PathBuf>;
 
 pub(super) struct Watcher {
     system: Option<RecommendedWatcher>,
     interest: Arc<Mutex<Interest>>,
-    watched: BTreeSet<PathBuf>,
+    watched: Watched,
     /// Why not everything is watched.
     fault: Option<String>,
 }
@@ -39,13 +43,13 @@ impl Watcher {
             }
         });
         let fault = system.as_ref().err().map(ToString::to_string);
-        Self { system: system.ok(), interest, watched: BTreeSet::new(), fault }
+        Self { system: system.ok(), interest, watched: Watched::new(), fault }
     }
 
     /// One look at all folders: those that it does not come by are watched no more.
     pub fn look(&mut self) -> Look<'_> {
         self.fault = self.system.is_none().then(|| self.fault.take()).flatten();
-        Look { watcher: self, seen: Interest::default(), watched: BTreeSet::new() }
+        Look { watcher: self, seen: Interest::default(), watched: Watched::new(), paths: HashMap::new() }
     }
 
     pub fn fault(&self) -> Option<&str> {
@@ -61,51 +65,68 @@ impl Watcher {
             Err(error) => self.fault = Some(error.to_string()),
         }
     }
+
+    fn unwatch(&mut self, folder: &Path) {
+        if let Some(system) = &mut self.system {
+            let _ = system.unwatch(folder); // it may be gone
+        }
+    }
 }
 
 pub(super) struct Look<'a> {
     watcher: &'a mut Watcher,
     seen: Interest,
-    watched: BTreeSet<PathBuf>,
+    watched: Watched,
+    /// By which path a folder is told of that was come by on another.
+    paths: HashMap<PathBuf, Option<PathBuf>>,
 }
 
 impl Watch for Look<'_> {
     fn inside(&mut self, folder: &Path) {
-        self.note(|interest| {
-            interest.folders.insert(folder.to_owned());
-        });
-        self.watch(folder);
+        self.watch(folder, &|interest, folder| interest.folders.insert(folder.to_owned()));
     }
 
     fn entry(&mut self, path: &Path) {
-        let Some(folder) = path.parent() else { return };
-        self.note(|interest| {
-            interest.entries.insert(path.to_owned());
-        });
-        self.watch(folder);
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
+        self.watch(folder, &|interest, folder| interest.entries.insert(folder.join(name)));
     }
 }
 
 impl Look<'_> {
-    /// At once, for what happens from now on.
-    fn note(&mut self, what: impl Fn(&mut Interest)) {
-        what(&mut self.seen);
-        what(&mut self.watcher.interest.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Whoever walks looks into it only now, so that nothing is missed that happened before it was of interest.
+    fn watch(&mut self, folder: &Path, note: &dyn Fn(&mut Interest, &Path) -> bool) {
+        if !self.paths.contains_key(folder) {
+            let path = self.begin(folder);
+            self.paths.insert(folder.to_owned(), path);
+        }
+        let Some(Some(path)) = self.paths.get(folder) else { return }; // it is gone since
+        note(&mut self.seen, path);
+        note(&mut self.watcher.interest.lock().unwrap_or_else(PoisonError::into_inner), path);
     }
 
-    fn watch(&mut self, folder: &Path) {
-        if self.watched.insert(folder.to_owned()) {
-            self.watcher.watch(folder);
+    /// By which path a folder is told of from now on.
+    fn begin(&mut self, folder: &Path) -> Option<PathBuf> {
+        let path = fs::canonicalize(folder).ok()?;
+        let identity = identity(&fs::metadata(&path).ok()?);
+        if let Some(path) = self.watched.get(&identity) {
+            return Some(path.clone()); // also where one is in two places, as when it is mounted twice
         }
+        // It may have moved. What is let go of by the old path later would be the folder itself.
+        let before = self.watcher.watched.get(&identity).filter(|before| **before != path).cloned();
+        if let Some(before) = before.filter(|before| !self.watched.values().any(|path| path == before)) {
+            self.watcher.unwatch(&before);
+        }
+        self.watcher.watch(&path);
+        self.watched.insert(identity, path.clone());
+        Some(path)
     }
 
     pub fn done(self) {
         *self.watcher.interest.lock().unwrap_or_else(PoisonError::into_inner) = self.seen;
         let before = std::mem::replace(&mut self.watcher.watched, self.watched);
-        for folder in before.difference(&self.watcher.watched) {
-            if let Some(system) = &mut self.watcher.system {
-                let _ = system.unwatch(folder); // it may be gone
-            }
+        let now: BTreeSet<_> = self.watcher.watched.values().cloned().collect();
+        for folder in before.values().filter(|folder| !now.contains(*folder)) {
+            self.watcher.unwatch(folder);
         }
     }
 }
