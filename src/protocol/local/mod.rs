@@ -5,6 +5,7 @@
 //! said to be absent, and no `*` set to be whole, before everything that the set should hold has been read once.
 
 mod snapshot;
+mod told;
 mod topic;
 
 use std::collections::BTreeMap;

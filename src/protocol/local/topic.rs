@@ -1,12 +1,13 @@
 //! One type on one stream: what is wanted, what was told, and how far a look for differences has got.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::REST;
 use super::snapshot::Set;
+use super::told::{Tellings, Told};
 use crate::proto::discovery::{DeltaDiscoveryRequest, Resource};
 use crate::protocol::moment::Moment;
 use crate::xds::{Name, WILDCARD};
@@ -17,7 +18,7 @@ pub(super) struct Topic {
     names: BTreeSet<Name>,
     /// Those of them that stand for a whole collection.
     globs: BTreeSet<Name>,
-    told: BTreeMap<Name, Told>,
+    told: Tellings,
     set: Arc<Set>,
     /// Names that may have to be told.
     due: BTreeSet<Name>,
@@ -28,27 +29,6 @@ pub(super) struct Topic {
     /// The end of the `*` set has been told.
     whole: bool,
     first: bool,
-    /// When what does not live for ever has to be told again.
-    beats: BTreeSet<(Moment, Name)>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Told {
-    Version {
-        version: Arc<str>,
-        /// When it has to be told again to live on.
-        again: Option<Moment>,
-    },
-    Absent,
-}
-
-impl Told {
-    fn version(&self) -> Option<&str> {
-        match self {
-            Self::Version { version, .. } => Some(version),
-            Self::Absent => None,
-        }
-    }
 }
 
 /// What one bounded look came to.
@@ -64,24 +44,22 @@ impl Topic {
             star: false,
             names: BTreeSet::new(),
             globs: BTreeSet::new(),
-            told: BTreeMap::new(),
+            told: Tellings::default(),
             set,
             due: BTreeSet::new(),
             sweep: None,
             missing: BTreeSet::new(),
             whole: false,
             first: true,
-            beats: BTreeSet::new(),
         }
     }
 
     pub fn on_request(&mut self, request: DeltaDiscoveryRequest) {
         let first = std::mem::take(&mut self.first);
         if first {
-            let stated = |(name, version): (String, String)| {
-                (Name::of_peer(&name), Told::Version { version: version.into(), again: None })
-            };
-            self.told = request.initial_resource_versions.into_iter().map(stated).collect();
+            for (name, version) in request.initial_resource_versions {
+                self.told.insert(Name::of_peer(&name), Told::Version { version: version.into(), again: None });
+            }
         }
         for name in &request.resource_names_unsubscribe {
             if name == WILDCARD {
@@ -92,9 +70,9 @@ impl Topic {
             let name = Name::of_peer(name);
             self.names.remove(&name);
             if self.globs.remove(&name) {
-                let members = name.members_in(&self.told).map(|(member, _)| member);
+                let members = name.members_in(self.told.names()).map(|(member, _)| member);
                 let unwanted: Vec<_> = members.filter(|member| !self.wants(member)).cloned().collect();
-                unwanted.iter().for_each(|member| drop(self.told.remove(member)));
+                unwanted.iter().for_each(|member| self.told.remove(member));
             } else if !self.wants(&name) {
                 self.told.remove(&name);
             }
@@ -136,8 +114,9 @@ impl Topic {
     }
 
     fn forget_unwanted(&mut self) {
-        let told = std::mem::take(&mut self.told);
-        self.told = told.into_iter().filter(|(name, _)| self.wants(name)).collect();
+        let mut told = std::mem::take(&mut self.told);
+        told.retain(|name| self.wants(name));
+        self.told = told;
     }
 
     /// What is asked for again is told again, but for what the client states to have (DELTA-13).
@@ -157,7 +136,7 @@ impl Topic {
             self.globs.insert(name.clone());
         }
         if !first {
-            due.iter().for_each(|name| drop(self.told.remove(name)));
+            due.iter().for_each(|name| self.told.remove(name));
         }
         self.due.extend(due);
         self.names.insert(name);
@@ -178,20 +157,13 @@ impl Topic {
     }
 
     pub fn on_time(&mut self, now: Moment) {
-        while self.beats.first().is_some_and(|(at, _)| *at <= now) {
-            let Some((at, name)) = self.beats.pop_first() else { break };
-            // Not if it was told anew since, or is gone.
-            if let Some(Told::Version { version, again }) = self.told.get_mut(&name)
-                && *again == Some(at)
-            {
-                *version = "".into();
-                self.due.insert(name);
-            }
+        while let Some(name) = self.told.beat(now) {
+            self.due.insert(name);
         }
     }
 
     pub fn next_deadline(&self) -> Option<Moment> {
-        self.beats.first().map(|(at, _)| *at)
+        self.told.next_beat()
     }
 
     /// Whether an answer is no part of a `*` set that has an end to come.
@@ -214,11 +186,10 @@ impl Topic {
             let collection = self.collection(&name).cloned();
             let in_a_set = self.star || collection.is_some();
             let wanted = self.names.contains(&name) || (in_a_set && item.wrapper.name == name.as_str());
-            if wanted && self.told.get(&name).and_then(Told::version) != Some(&item.version) {
+            if wanted && self.told.version(&name) != Some(&item.version) {
                 let ttl = item.wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
                 let again = ttl.map(|ttl| now + (ttl / 2).max(BEAT));
-                self.beats.extend(again.map(|at| (at, name.clone())));
-                collection.iter().for_each(|glob| drop(self.told.remove(glob))); // it is not empty any more
+                collection.iter().for_each(|glob| self.told.remove(glob)); // it is not empty any more
                 self.told.insert(name, Told::Version { version: item.version.clone(), again });
                 if sent.insert(item.wrapper.name.clone()) {
                     bytes += item.wrapper.resource.as_ref().map_or(0, |body| body.value.len());
@@ -243,8 +214,8 @@ impl Topic {
             }
             removed.push(name.to_string());
             match self.names.contains(&name) {
-                true => drop(self.told.insert(name, Told::Absent)),
-                false => drop(self.told.remove(&name)),
+                true => self.told.insert(name, Told::Absent),
+                false => self.told.remove(&name),
             }
         }
         if self.missing.is_empty() && !self.is_whole() {
@@ -277,7 +248,7 @@ impl Topic {
         let mut names: BTreeSet<Name> = self.names.range::<Name, _>(from).take(NAMES_AT_ONCE).cloned().collect();
         if self.star || !self.globs.is_empty() {
             names.extend(self.set.items().range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
-            names.extend(self.told.range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
+            names.extend(self.told.names().range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
         }
         // Each of the three gave its first ones, so that the first of all are among them.
         if let Some(rest) = names.iter().nth(NAMES_AT_ONCE).cloned() {

@@ -1,0 +1,112 @@
+//! What a client was told of names, and when something of it has to be told again.
+//!
+//! Always: for each name at most one moment, which goes when the name does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::protocol::moment::Moment;
+use crate::xds::Name;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Told {
+    Version {
+        version: Arc<str>,
+        /// When it has to be told again to live on.
+        again: Option<Moment>,
+    },
+    Absent,
+}
+
+impl Told {
+    fn again(&self) -> Option<Moment> {
+        match self {
+            Self::Version { again, .. } => *again,
+            Self::Absent => None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Tellings {
+    names: BTreeMap<Name, Told>,
+    beats: BTreeSet<(Moment, Name)>,
+}
+
+impl Tellings {
+    pub fn names(&self) -> &BTreeMap<Name, Told> {
+        &self.names
+    }
+
+    pub fn get(&self, name: &Name) -> Option<&Told> {
+        self.names.get(name)
+    }
+
+    pub fn version(&self, name: &Name) -> Option<&str> {
+        match self.names.get(name)? {
+            Told::Version { version, .. } => Some(version),
+            Told::Absent => None,
+        }
+    }
+
+    pub fn insert(&mut self, name: Name, told: Told) {
+        self.remove(&name);
+        self.beats.extend(told.again().map(|at| (at, name.clone())));
+        self.names.insert(name, told);
+    }
+
+    pub fn remove(&mut self, name: &Name) {
+        if let Some(at) = self.names.remove(name).and_then(|told| told.again()) {
+            self.beats.remove(&(at, name.clone()));
+        }
+    }
+
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub fn retain(&mut self, wanted: impl Fn(&Name) -> bool) {
+        self.names.retain(|name, _| wanted(name));
+        self.beats.retain(|(_, name)| wanted(name));
+    }
+
+    pub fn next_beat(&self) -> Option<Moment> {
+        self.beats.first().map(|(at, _)| *at)
+    }
+
+    /// A name that has to be told again by now, whatever its version is.
+    pub fn beat(&mut self, now: Moment) -> Option<Name> {
+        self.next_beat().filter(|at| *at <= now)?;
+        let (_, name) = self.beats.pop_first()?;
+        self.names.insert(name.clone(), Told::Version { version: "".into(), again: None });
+        Some(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn i1_what_changes_often_or_is_let_go_of_leaves_no_moments_behind() {
+        let at = |seconds| Moment::START + Duration::from_secs(seconds);
+        let told = |seconds| Told::Version { version: "1".into(), again: Some(at(seconds)) };
+        let mut tellings = Tellings::default();
+        for round in 0..100 {
+            tellings.insert("a".into(), told(1_000 + round));
+            tellings.insert(format!("b{round}").into(), told(1_000));
+            tellings.remove(&format!("b{round}").into());
+        }
+        assert_eq!((tellings.beats.len(), tellings.next_beat()), (1, Some(at(1_099))));
+        tellings.insert("c".into(), told(1));
+        tellings.retain(|name| name.as_str() == "c");
+        assert_eq!(tellings.beats.len(), 1);
+        assert_eq!(tellings.beat(at(0)), None);
+        assert_eq!((tellings.beat(at(1)), tellings.version(&"c".into())), (Some("c".into()), Some("")));
+        tellings.insert("c".into(), told(2));
+        tellings.insert("c".into(), Told::Absent);
+        assert_eq!((tellings.beat(at(2)), tellings.beats.len()), (None, 0));
+    }
+}
