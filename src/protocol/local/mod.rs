@@ -45,7 +45,8 @@ impl Server {
 
     pub fn on_request(&mut self, request: DeltaDiscoveryRequest) {
         let kind = self.table.resolve(&request.type_url);
-        let topic = self.topics.entry(kind.clone()).or_insert_with(|| Topic::over(self.snapshot.set(&kind)));
+        let topic =
+            self.topics.entry(kind.clone()).or_insert_with(|| Topic::over(self.snapshot.set(&kind), self.alone));
         topic.on_request(request);
     }
 

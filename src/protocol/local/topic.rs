@@ -20,6 +20,8 @@ pub(super) struct Topic {
     globs: BTreeSet<Name>,
     told: Tellings,
     set: Arc<Set>,
+    /// What is not in the set may be told to be absent, if not now then later.
+    alone: bool,
     /// Names that may have to be told.
     due: BTreeSet<Name>,
     /// All names may have to be: those up to the last that was looked at have been.
@@ -39,13 +41,14 @@ pub(super) enum Pass {
 }
 
 impl Topic {
-    pub fn over(set: Arc<Set>) -> Self {
+    pub fn over(set: Arc<Set>, alone: bool) -> Self {
         Self {
             star: false,
             names: BTreeSet::new(),
             globs: BTreeSet::new(),
             told: Tellings::default(),
             set,
+            alone,
             due: BTreeSet::new(),
             sweep: None,
             missing: BTreeSet::new(),
@@ -73,8 +76,11 @@ impl Topic {
                 let members = name.members_in(self.told.names()).map(|(member, _)| member);
                 let unwanted: Vec<_> = members.filter(|member| !self.wants(member)).cloned().collect();
                 unwanted.iter().for_each(|member| self.told.remove(member));
+                self.look_for_wanted();
             } else if !self.wants(&name) {
                 self.told.remove(&name);
+                self.due.remove(&name);
+                self.missing.remove(&name);
             }
         }
         // The form in which every server understands that everything is wanted (DELTA-18).
@@ -117,6 +123,15 @@ impl Topic {
         let mut told = std::mem::take(&mut self.told);
         told.retain(|name| self.wants(name));
         self.told = told;
+        self.look_for_wanted();
+    }
+
+    /// Lest what is not asked for any more is kept until its turn comes, which it may never do.
+    fn look_for_wanted(&mut self) {
+        let (mut due, mut missing) = (std::mem::take(&mut self.due), std::mem::take(&mut self.missing));
+        due.retain(|name| self.wants(name));
+        missing.retain(|name| self.wants(name));
+        (self.due, self.missing) = (due, missing);
     }
 
     /// What is asked for again is told again, but for what the client states to have (DELTA-13).
@@ -226,6 +241,9 @@ impl Topic {
     }
 
     fn miss(&mut self, name: Name) {
+        if !self.alone {
+            return self.told.remove(&name); // nobody will ever be told of its absence
+        }
         let news = match self.told.get(&name) {
             Some(Told::Version { .. }) => true,
             Some(Told::Absent) => false,
@@ -264,3 +282,45 @@ const NAMES_AT_ONCE: usize = 1_000;
 const BYTES_AT_ONCE: usize = 1 << 20;
 /// Nothing is told again more often than this, however short its life is.
 const BEAT: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::super::Snapshot;
+    use super::*;
+    use crate::xds::TypeTable;
+
+    fn ask(topic: &mut Topic, on: &[&str], off: &[&str]) {
+        let text = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        topic.on_request(DeltaDiscoveryRequest {
+            resource_names_subscribe: text(on),
+            resource_names_unsubscribe: text(off),
+            ..Default::default()
+        });
+        while !matches!(topic.additions(Moment::START), Pass::Nothing) {}
+    }
+
+    fn topic(alone: bool) -> Topic {
+        Topic::over(Snapshot::default().set(&TypeTable::new().resolve("t")), alone)
+    }
+
+    #[test]
+    fn i1_names_that_are_asked_for_and_left_while_nothing_is_known_to_be_absent_are_not_kept() {
+        let mut topic = topic(true);
+        for round in 0..10 {
+            let [name, glob] = [format!("n{round}"), format!("xdstp://x/t/{round}/*")];
+            ask(&mut topic, &["stays", &name, &glob], &[]);
+            ask(&mut topic, &[], &[&name, &glob]);
+        }
+        assert_eq!((topic.missing.len(), topic.due.len(), topic.told.names().len()), (1, 0, 0));
+        ask(&mut topic, &["*"], &["stays"]);
+        ask(&mut topic, &[], &["*"]);
+        assert_eq!(topic.missing.len(), 0);
+    }
+
+    #[test]
+    fn i1_where_absence_is_never_told_nothing_is_collected_for_it() {
+        let mut topic = topic(false);
+        ask(&mut topic, &["a", "b"], &[]);
+        assert_eq!((topic.missing.len(), topic.removals().is_none()), (0, true));
+    }
+}
