@@ -159,14 +159,18 @@ async fn follow(mut loader: Loader, mut changes: mpsc::Receiver<()>, tell: lates
             }
         };
         tell.send_replace(loaded);
-        let patience = match (unsettled, watched) {
-            (true, _) => LOOKS_UNSETTLED,
-            (false, true) => LOOKS,
-            (false, false) => LOOKS_UNWATCHED,
-        };
-        if let Ok(Some(())) = tokio::time::timeout(patience, changes.recv()).await {
+        if let Ok(Some(())) = tokio::time::timeout(patience(unsettled, watched), changes.recv()).await {
             quiet(&mut changes).await;
         }
+    }
+}
+
+/// How long until the next look, if nothing is told of.
+fn patience(unsettled: bool, watched: bool) -> Duration {
+    match (unsettled, watched) {
+        (true, _) => LOOKS_UNSETTLED,
+        (false, true) => LOOKS,
+        (false, false) => LOOKS_UNWATCHED,
     }
 }
 

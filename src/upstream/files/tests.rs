@@ -324,6 +324,19 @@ fn fs_3_half_a_file_is_no_more_taken_over_when_writing_was_seen_or_it_was_no_goo
 }
 
 #[test]
+fn fs_2_what_a_look_leaves_open_is_settled_within_a_second_of_the_change() {
+    let next = patience(true, true);
+    // Of a write in place the change is the begin, of something that is missing the first look.
+    for (begin, needed) in [(Duration::ZERO, walk::YOUNG), (QUIET, loader::GAP)] {
+        let mut look = QUIET;
+        while look < begin + needed {
+            look += next;
+        }
+        assert!(look < Duration::from_secs(1), "{needed:?} takes {look:?}");
+    }
+}
+
+#[test]
 fn fs_5_a_collection_has_its_name_beside_it_and_may_be_empty() {
     let folder = Folder::new();
     let kind = "envoy.config.endpoint.v3.LbEndpointCollection";

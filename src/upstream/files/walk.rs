@@ -51,7 +51,7 @@ impl Stamp {
     }
 }
 
-const YOUNG: Duration = Duration::from_millis(750);
+pub(super) const YOUNG: Duration = Duration::from_millis(750);
 /// Time stamps of file systems are good for a second or two at worst.
 const FRESH: Duration = Duration::from_secs(3);
 
