@@ -169,6 +169,26 @@ async fn a_folder_that_is_not_there_says_nothing_and_one_that_is_empty_says_so()
 }
 
 #[tokio::test]
+async fn i3_of_several_paths_those_are_served_that_are_there_and_nothing_is_absent_for_want_of_the_others() {
+    let folder = Folder::new();
+    fs::create_dir(folder.0.join("one")).unwrap();
+    folder.put("one/x.json", EDS, &["x"]);
+    let relay = relay_of(&format!("{{files: ['{0}/one', '{0}/two.json']}}", folder.path())).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(EDS, &["x", "y", "z"], Some("web"));
+    assert_eq!(client.told().await.set, ["x"]);
+    let report = report_with(&relay, "/sources", "two.json").await;
+    assert!(report.contains("it does not exist") && report.contains("\"ready\""), "{report}");
+    client.hears_nothing(Duration::from_millis(200)).await;
+    folder.put("two.json", EDS, &["y"]);
+    assert_eq!(hears(&mut client, EDS, 2).await, (vec!["y".into()], vec!["z".into()]));
+    report_with(&relay, "/sources", "\"faults\": []").await;
+    folder.remove("two.json");
+    assert_eq!(client.told().await.removed, ["y"], "a deleted file is a real absence");
+    report_with(&relay, "/sources", "it does not exist").await;
+}
+
+#[tokio::test]
 async fn fs_3_a_bad_file_is_told_with_its_line_and_changes_nothing() {
     let folder = Folder::new();
     folder.put("a.json", CDS, &["a"]);

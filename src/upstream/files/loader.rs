@@ -24,7 +24,7 @@ pub(super) struct Loader {
     parser: Parser,
     watcher: Watcher,
     files: BTreeMap<PathBuf, Known>,
-    /// Paths of the configuration that were there at any time.
+    /// Paths of the configuration that were files at any time.
     seen: BTreeSet<PathBuf>,
     /// There were some at the last look, or there have been none since.
     reached: bool,
@@ -84,7 +84,7 @@ impl Loader {
         let mut watch = self.watcher.look();
         let mut walk = Walk::over(&self.options.paths, self.options.files, &Parser::takes, &mut watch);
         watch.done();
-        self.seen.extend(walk.present.iter().cloned());
+        self.seen.extend(self.options.paths.iter().filter(|path| walk.files.contains_key(*path)).cloned());
         let mut changed = self.part(&mut walk);
         let mut unsettled = self.files.values().any(|file| file.missing.is_some());
         for (path, stamp) in &walk.files {
@@ -99,13 +99,15 @@ impl Loader {
             self.files.values_mut().for_each(Known::take_over);
             self.settle_moves();
         }
-        let complete = walk.lost.is_empty() && self.files.values().all(|file| file.good.is_some());
+        let deleted = |lost: &Fault| walk.absent.contains(&lost.file) && self.seen.contains(&lost.file);
+        let complete = walk.lost.iter().all(deleted) && self.files.values().all(|file| file.good.is_some());
         if changed || complete && !self.snapshot.is_complete() {
             self.snapshot = Arc::new(self.snapshot.next(self.items(), complete));
         }
         let state = self.state(&walk, &mut unsettled);
-        let faults: BTreeSet<_> =
-            walk.lost.iter().chain(self.files.values().flat_map(Known::faults)).cloned().collect();
+        let missing = |lost: &&Fault| self.files.get(&lost.file).is_some_and(|file| file.missing.is_some());
+        let lost = walk.lost.iter().filter(|lost| !missing(lost)); // whether it is gone is told when that is known
+        let faults: BTreeSet<_> = lost.chain(self.files.values().flat_map(Known::faults)).cloned().collect();
         let ready = matches!(state, State::Ready(_));
         if changed || faults != self.told || self.report.loaded.is_none() && ready {
             let (files, resources) = (self.files.len(), self.snapshot.resources());
@@ -157,12 +159,9 @@ impl Loader {
         changed
     }
 
-    /// Without any of its paths a source is out of reach; before all of them have been there once, too: what is missing is not
-    /// known to be absent (I3).
+    /// Without any of its paths a source is out of reach. As with a file, one look is not enough.
     fn state(&mut self, walk: &Walk, unsettled: &mut bool) -> State {
-        let never = self.options.paths.iter().find(|path| !self.seen.contains(*path));
-        let missing = never.or(self.options.paths.first()).filter(|_| never.is_some() || walk.present.is_empty());
-        // As with a file, one look is not enough.
+        let missing = self.options.paths.first().filter(|_| walk.present.is_empty());
         let since = missing.map(|_| self.nothing.unwrap_or_else(Instant::now));
         let passing = self.reached && since.is_some_and(|since| since.elapsed() < GAP);
         self.nothing = since;
@@ -290,7 +289,12 @@ impl Loader {
     fn tell(&mut self, faults: BTreeSet<Fault>) {
         let new: Vec<_> = faults.difference(&self.told).collect();
         for fault in new.iter().take(TOLD_AT_ONCE) {
-            tracing::warn!(source = %self.options, %fault, "a file is no good; what it said before stays");
+            match self.files.range(fault.file.clone()..).take_while(|(path, _)| path.starts_with(&fault.file)).next() {
+                Some((_, file)) if file.good.is_some() => {
+                    tracing::warn!(source = %self.options, %fault, "a file is no good; what it said before stays");
+                }
+                _ => tracing::warn!(source = %self.options, %fault, "a file is no good, and nothing is held of it"),
+            }
         }
         if let Some(more) = new.len().checked_sub(TOLD_AT_ONCE).filter(|more| *more > 0) {
             tracing::warn!(source = %self.options, more, "further files are no good; the admin address has all of them");

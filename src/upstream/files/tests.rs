@@ -249,25 +249,6 @@ fn xlat_16_what_was_never_read_well_leaves_open_what_there_is_not() {
 }
 
 #[test]
-fn a_path_that_is_not_there_puts_the_source_out_of_reach_until_all_were_there_once() {
-    let folder = Folder::new();
-    let mut loader = loader(options(vec![folder.at("one"), folder.at("two.json")]));
-    assert_eq!(look(&mut loader).0, "missing");
-    fs::create_dir(folder.at("one")).unwrap();
-    folder.put("one/a.json", &["a"]);
-    assert_eq!(look(&mut loader).0, "missing", "nobody knows what the other has");
-    folder.put("two.json", &["b"]);
-    assert_eq!(look(&mut loader).0, "a,b");
-    fs::rename(folder.at("two.json"), folder.at("other")).unwrap();
-    folder.put("one/a.json", &["c"]);
-    assert_eq!(look(&mut loader), ("b,c".into(), vec!["two.json:".into()]), "it counts as it was");
-    fs::rename(folder.at("one"), folder.at("gone")).unwrap();
-    until(&mut loader, "missing");
-    fs::create_dir(folder.at("one")).unwrap();
-    until(&mut loader, "b"); // a folder that is there and empty is just that
-}
-
-#[test]
 fn a_file_that_is_written_twice_within_a_moment_is_read_twice() {
     let folder = Folder::new();
     let mut loader = folder.loader();

@@ -68,6 +68,8 @@ pub(super) struct Walk {
     pub files: BTreeMap<PathBuf, Stamp>,
     /// Paths of the configuration that are there.
     pub present: BTreeSet<PathBuf>,
+    /// Those that are not there, although the folder is in which they would be. They are among the lost as well.
+    pub absent: BTreeSet<PathBuf>,
     /// What could not be looked at. What was known of it and below it is as it was, for all that can be told.
     pub lost: Vec<Fault>,
     /// Those that were looked into, each by one path.
@@ -92,7 +94,12 @@ impl Walk {
         for path in paths {
             watch_way_to(path, watch);
             match fs::metadata(path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => walk.lose(path, "it does not exist"),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    if path.parent().is_some_and(Path::is_dir) && is_nowhere(path) {
+                        walk.absent.insert(path.clone());
+                    }
+                    walk.lose(path, "it does not exist");
+                }
                 Err(error) => walk.lose(path, &error.to_string()),
                 Ok(metadata) => {
                     walk.present.insert(path.clone());
@@ -109,7 +116,9 @@ impl Walk {
 
     /// A closer look for a file that was there before.
     pub fn seek(&mut self, path: &Path) -> Sought {
-        if self.lost.iter().any(|lost| path.starts_with(&lost.file)) {
+        // A folder of the configuration may be one that is not mounted; a file of it is as one in a folder.
+        let absent = self.absent.contains(path);
+        if self.lost.iter().any(|lost| path.starts_with(&lost.file) && !(absent && path == lost.file)) {
             return Sought::Unknown;
         }
         if let Some(other) = self.other_path_to(path) {

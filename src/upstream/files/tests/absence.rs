@@ -133,6 +133,86 @@ fn fs_3_a_bad_file_counts_as_it_was_also_by_another_path() {
     assert!(told.contains("in/link/a.json") && !told.contains("in/real"), "{told}");
 }
 
+#[test]
+fn i3_without_any_of_its_paths_a_source_is_out_of_reach() {
+    let folder = Folder::new();
+    let mut loader = loader(options(vec![folder.at("one"), folder.at("two.json")]));
+    assert_eq!(look(&mut loader).0, "missing");
+    fs::create_dir(folder.at("one")).unwrap();
+    folder.put("one/a.json", &["a"]);
+    folder.put("two.json", &["b"]);
+    assert_eq!(look(&mut loader).0, "a,b");
+    fs::rename(folder.at("one"), folder.at("gone")).unwrap();
+    fs::rename(folder.at("two.json"), folder.at("two.off")).unwrap();
+    until(&mut loader, "missing");
+    fs::create_dir(folder.at("one")).unwrap();
+    fs::rename(folder.at("two.off"), folder.at("two.json")).unwrap();
+    assert_eq!(look(&mut loader), ("a,b".into(), vec![]), "nothing was given up meanwhile");
+    until(&mut loader, "b"); // a folder that is there and empty is just that
+}
+
+#[test]
+fn i3_a_path_that_was_never_there_leaves_open_what_there_is_not() {
+    let folder = Folder::new();
+    fs::create_dir(folder.at("one")).unwrap();
+    folder.put("one/a.json", &["a"]);
+    for late in ["two.json", "three"] {
+        let mut loader = loader(options(vec![folder.at("one"), folder.at(late)]));
+        for _ in 0..2 {
+            assert_eq!(look(&mut loader), ("a?".into(), vec![format!("{late}:")]), "the rest is served");
+            std::thread::sleep(GAP);
+        }
+        match late {
+            "three" => fs::create_dir(folder.at(late)).unwrap(),
+            _ => folder.put(late, &["b"]),
+        }
+        assert_eq!(look(&mut loader), (if late == "three" { "a" } else { "a,b" }.into(), vec![]));
+    }
+}
+
+#[test]
+fn fs_4_a_file_of_the_configuration_that_is_deleted_is_gone_and_a_folder_may_be_one_that_is_not_mounted() {
+    let folder = Folder::new();
+    fs::create_dir(folder.at("one")).unwrap();
+    folder.put("one/a.json", &["a"]);
+    fs::create_dir(folder.at("two")).unwrap();
+    folder.put("two/b.json", &["b"]);
+    fs::create_dir(folder.at("at")).unwrap();
+    folder.put("at/c.json", &["c"]);
+    let paths = ["one", "two", "at/c.json"].map(|name| folder.at(name));
+    let mut loader = loader(options(paths.to_vec()));
+    assert_eq!(look(&mut loader).0, "a,b,c");
+    // With the folder that it is in, nobody knows.
+    for (away, lost) in [("two", "two:"), ("at", "c.json:")] {
+        fs::rename(folder.at(away), folder.at("away")).unwrap();
+        for _ in 0..2 {
+            let seen = look(&mut loader);
+            assert_eq!(seen, ("a,b,c".into(), vec![lost.into()]));
+            std::thread::sleep(GAP);
+        }
+        fs::rename(folder.at("away"), folder.at(away)).unwrap();
+    }
+    fs::remove_file(folder.at("at/c.json")).unwrap();
+    assert_eq!(look(&mut loader), ("a,b,c".into(), vec![]), "it may be written anew");
+    until(&mut loader, "a,b");
+    assert_eq!(look(&mut loader).1, ["c.json:"], "it is in the configuration still");
+    folder.put("at/c.json", &["d"]);
+    assert_eq!(look(&mut loader), ("a,b,d".into(), vec![]));
+}
+
+#[test]
+fn xlat_16_a_file_of_the_configuration_that_was_there_and_is_deleted_leaves_nothing_open() {
+    let folder = Folder::new();
+    fs::create_dir(folder.at("one")).unwrap();
+    folder.put("one/a.json", &["a"]);
+    fs::write(folder.at("two.json"), "{").unwrap();
+    let mut loader = loader(options(vec![folder.at("one"), folder.at("two.json")]));
+    assert_eq!(look(&mut loader).0, "a?");
+    fs::remove_file(folder.at("two.json")).unwrap();
+    assert_eq!(look(&mut loader).0, "a?");
+    until(&mut loader, "a");
+}
+
 /// While files are renamed over at full speed, lists of their folder lack some. On a file system in memory that is every third.
 #[test]
 fn i3_nothing_vanishes_while_a_thousand_files_are_replaced() {
