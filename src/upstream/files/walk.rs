@@ -154,7 +154,7 @@ impl Walk {
                 place.insert(folder.clone());
                 fs::read_dir(&folder)?.collect::<Result<Vec<_>, _>>()
             });
-            let entries = match listed {
+            let mut entries = match listed {
                 Ok(entries) => entries,
                 Err(error) if error.kind() == ErrorKind::NotFound && folder != *top => continue, // gone since
                 Err(error) => {
@@ -162,6 +162,9 @@ impl Walk {
                     continue;
                 }
             };
+            // Of several paths that lead to a folder it is always looked into by the same.
+            entries.sort_by_key(fs::DirEntry::file_name);
+            let before = left.len();
             for entry in entries {
                 // Among what is hidden are the folders behind a mounted ConfigMap; its files are links into them.
                 if entry.file_name().as_encoded_bytes().starts_with(b".") {
@@ -184,6 +187,7 @@ impl Walk {
                     Err(error) => self.lose(&path, &error.to_string()),
                 }
             }
+            left[before..].reverse(); // the first of them is next
             if self.files.len() > most {
                 self.files.retain(|path, _| !path.starts_with(top));
                 return self.lose(top, &format!("there are more than {most} files in it, which is the limit"));

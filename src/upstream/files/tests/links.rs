@@ -19,6 +19,17 @@ fn links_that_lead_round_in_circles_come_to_an_end() {
     assert_eq!(look(&mut folder.loader()), ("a".into(), vec![]));
 }
 
+#[test]
+fn a_folder_that_several_links_lead_to_is_looked_into_by_the_first_of_them() {
+    let (folder, elsewhere) = (Folder::new(), Folder::new());
+    fs::write(elsewhere.at("x.json"), "{").unwrap();
+    for name in (0..20).map(|number| format!("{:02}", number * 7 % 20)) {
+        symlink(elsewhere.at(""), folder.at(&name)).unwrap();
+    }
+    let told = reasons(&mut folder.loader());
+    assert!(told.contains("/00/x.json:1"), "{told}");
+}
+
 #[tokio::test]
 async fn fs_2_the_links_of_a_mounted_configmap_are_followed() {
     let folder = Folder::new();
