@@ -3,8 +3,8 @@
 //! In a checkout the files there are served as they stand. Elsewhere the copies within the program are written to a folder of
 //! their own, which goes with the program unless somebody has changed something in it.
 
-use std::fmt::Write;
-use std::io;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -105,7 +105,8 @@ impl Drop for Copies {
         if entries == self.files.len() + 1 && self.files.iter().all(untouched) {
             let _ = std::fs::remove_dir_all(&self.folder); // what is left is small, and the system's to clean up
         } else {
-            println!("Your changes are still in {}.", self.folder.display());
+            // Nobody may be reading, and this is a drop.
+            let _ = writeln!(io::stdout(), "Your changes are still in {}.", self.folder.display());
         }
     }
 }

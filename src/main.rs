@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use weir::app::App;
-use weir::cli::{get::Get, watch::Watch};
+use weir::cli::{get::Get, show, tell, watch::Watch};
 use weir::config::Config;
 use weir::demo::{Demo, Places};
 
@@ -55,14 +55,16 @@ async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let usual = if arguments.config.is_some() { "info" } else { "warn" };
     let log = arguments.log.as_deref().unwrap_or(usual);
-    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(log)).with_writer(std::io::stderr).init();
+    // Where nobody reads the log any more, a complaint about that would be a panic.
+    let logger = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(log)).log_internal_errors(false);
+    logger.with_writer(std::io::stderr).init();
     match (arguments.task, arguments.config) {
         (Some(Task::Get(get)), _) => get.run().await,
         (Some(Task::Watch(watch)), _) => watch.run().await,
         (None, None) => ended(demo(Places { listen: arguments.listen, admin: arguments.admin }).await),
         (Some(Task::Check | Task::Key { .. }), None) => {
-            eprintln!("weir: say where the configuration is: --config FILE");
-            eprintln!("config/relay.yaml is an example with every key explained.");
+            tell("weir: say where the configuration is: --config FILE");
+            tell("config/relay.yaml is an example with every key explained.");
             ExitCode::from(2)
         }
         (task, Some(path)) => with_config(&path, task).await,
@@ -73,15 +75,12 @@ async fn with_config(path: &Path, task: Option<Task>) -> ExitCode {
     let config = match Config::from_file(path) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("weir: {:#}", anyhow::Error::from(error));
+            tell(&format!("weir: {:#}", anyhow::Error::from(error)));
             return ExitCode::from(2);
         }
     };
     ended(match task {
-        Some(Task::Check) => {
-            print!("{}", weir::cli::check::report(&config));
-            Ok(())
-        }
+        Some(Task::Check) => show(&weir::cli::check::report(&config)).context("cannot write"),
         Some(Task::Key { nodes }) => show_keys(&config, nodes),
         _ => match App::bind(config).await {
             Ok(app) => run(app, "", Some(path)).await,
@@ -94,7 +93,7 @@ fn ended(done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("weir: {error:#}");
+            tell(&format!("weir: {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -115,8 +114,7 @@ fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
         Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
         None => std::io::read_to_string(std::io::stdin()).context("cannot read standard input")?,
     };
-    print!("{}", weir::cli::key::report(&config.views.rule, &text).map_err(anyhow::Error::msg)?);
-    Ok(())
+    show(&weir::cli::key::report(&config.views.rule, &text).map_err(anyhow::Error::msg)?).context("cannot write")
 }
 
 /// The file counts when the program starts. A restart loses nothing: clients that come back are sent what has changed, and

@@ -138,6 +138,20 @@ fn without_a_checkout_copies_are_served_that_can_be_edited_and_stay_if_they_were
 }
 
 #[test]
+fn whoever_reads_the_greeting_may_have_had_enough() {
+    let folder = Folder::new("head");
+    let mut child = weir(&folder.0, "--listen 127.0.0.1:0 --admin 127.0.0.1:0").spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    let resources = first.split_once("the example resources in ").unwrap().1.split(',').next().unwrap();
+    std::fs::write(Path::new(resources).join("more.yaml"), "[]").unwrap();
+    // It is told where that is when it ends, and nobody hears it.
+    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    std::fs::remove_dir_all(Path::new(resources).parent().unwrap()).unwrap();
+}
+
+#[test]
 fn in_a_checkout_its_own_files_are_served_and_followed() {
     let folder = Folder::new("checkout");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/demo");

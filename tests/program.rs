@@ -53,6 +53,43 @@ impl Drop for Program {
     }
 }
 
+/// As in `weir ... | head`, when head has had enough.
+fn nobody_reads() -> Stdio {
+    std::io::pipe().unwrap().1.into()
+}
+
+#[test]
+fn i10_whoever_reads_the_log_may_have_had_enough() {
+    let folder = std::env::temp_dir().join(format!("weir-program-log-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let configuration = "listen: [{address: '127.0.0.1:0'}]
+upstream: {servers: [{uri: 'http://127.0.0.1:1'}]}
+";
+    std::fs::write(folder.join("relay.yaml"), configuration).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("--config").arg(folder.join("relay.yaml")).env("NO_COLOR", "1").stdout(nobody_reads());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(log.any(|line| line.unwrap().contains("clients connect here")));
+    drop(log);
+    let signal = |name: &str| Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+    assert!(signal("-HUP").success() && signal("-TERM").success());
+    let ended = child.wait().unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+    assert_eq!(ended.code(), Some(0));
+}
+
+#[test]
+fn i10_whoever_reads_what_was_asked_for_may_have_had_enough() {
+    let configuration = concat!(env!("CARGO_MANIFEST_DIR"), "/config/failover.yaml");
+    for (line, code) in [(&["check", "--config", configuration][..], 0), (&["check"], 2), (&["get", "no such type"], 2)]
+    {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(line).stdin(Stdio::null()).stdout(nobody_reads()).stderr(nobody_reads());
+        assert_eq!(command.status().unwrap().code(), Some(code), "{line:?}");
+    }
+}
+
 #[test]
 fn boot_26_sighup_says_whether_the_relay_could_start_and_changes_nothing() {
     let configuration = "listen: [{address: '127.0.0.1:0'}]\nupstream: {servers: [{uri: 'http://127.0.0.1:1'}]}\n";

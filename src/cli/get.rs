@@ -106,7 +106,7 @@ impl Get {
 }
 
 fn tell(what: &str) {
-    eprintln!("weir get: {what}");
+    super::tell(&format!("weir get: {what}"));
 }
 
 fn tell_change(change: &Change) {

@@ -11,3 +11,19 @@ mod picture;
 mod show;
 pub mod watch;
 mod xds_client;
+
+use std::io::{self, Write};
+
+/// Says what is wrong, or what goes on. Nobody may be reading, which is no reason to stop.
+pub fn tell(what: &str) {
+    let _ = writeln!(io::stderr(), "{what}");
+}
+
+/// Writes what was asked for. Whoever reads may have had enough before the end.
+pub fn show(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}

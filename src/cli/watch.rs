@@ -113,7 +113,7 @@ impl From<io::Error> for Failure {
 }
 
 fn tell(what: &str) {
-    eprintln!("weir watch: {what}");
+    super::tell(&format!("weir watch: {what}"));
 }
 
 fn word(variant: Variant) -> &'static str {
