@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
@@ -180,6 +180,35 @@ fn what_cannot_be_looked_at_counts_as_it_was() {
     let reasons = reasons(&mut loader);
     assert!(reasons.contains("huge.json: it is larger than 10000 bytes"), "{reasons}");
     assert!(reasons.contains("pipe.json: it is no file"), "{reasons}");
+}
+
+#[test]
+fn fs_3_a_file_that_may_not_be_read_counts_as_it_was() {
+    let folder = Folder::new();
+    folder.put("a.json", &["a"]);
+    let mut loader = folder.loader();
+    assert_eq!(look(&mut loader).0, "a");
+    let allow = |mode| fs::set_permissions(folder.at("a.json"), fs::Permissions::from_mode(mode)).unwrap();
+    folder.put("a.json", &["b"]);
+    allow(0o000);
+    if fs::File::open(folder.at("a.json")).is_ok() {
+        return eprintln!("skipped: whoever runs this may read everything"); // as root may
+    }
+    assert_eq!(look(&mut loader), ("a".into(), vec!["a.json:".into()]));
+    let told = reasons(&mut loader);
+    assert!(told.contains("denied"), "{told}");
+    let fresh = look(&mut folder.loader());
+    assert_eq!(fresh, ("?".into(), vec!["a.json:".into()]), "nor is anything known of it at first");
+    allow(0o600);
+    until(&mut loader, "b");
+    assert_eq!(look(&mut loader).1, [""; 0]);
+    // Nor may a folder be, of which the same holds.
+    let allow = |mode| fs::set_permissions(&folder.0, fs::Permissions::from_mode(mode)).unwrap();
+    allow(0o000);
+    let (seen, faults) = look(&mut loader);
+    allow(0o700);
+    assert_eq!((seen.as_str(), faults.len()), ("b", 1));
+    assert_eq!(look(&mut loader), ("b".into(), vec![]));
 }
 
 #[test]
