@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -345,13 +345,16 @@ impl Known {
     }
 }
 
-/// The whole file, unless it was written to meanwhile.
+/// The whole file, unless it was written to or went meanwhile.
 fn bytes_of(path: &Path, stamp: Stamp, most: u64) -> Result<Option<Vec<u8>>, String> {
     let too_large = || format!("it is larger than {most} bytes, which is the limit (limits.file_bytes)");
     if stamp.size > most {
         return Err(too_large());
     }
-    let file = File::open(path).map_err(|error| error.to_string())?;
+    let file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None), // the next look says whether it is gone
+        opened => opened.map_err(|error| error.to_string())?,
+    };
     let mut bytes = Vec::with_capacity(usize::try_from(stamp.size).unwrap_or_default());
     (&file).take(most + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     if bytes.len() as u64 > most {
