@@ -1,203 +1,22 @@
 //! Several servers behind one view: fallback and return (spec section 11), on the pure model of sources and unit.
 
+mod bench;
 mod lacks;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use support::{CDS, EDS, LDS, wrapper};
-use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, ResourceError, ResourceName, Status};
+use bench::*;
+use support::{CDS, EDS, LDS};
+use weir::proto::discovery::{ResourceError, ResourceName, Status};
 use weir::proto::{Request, Response};
 use weir::protocol::ladder::{Rule, Standing};
 use weir::protocol::limits::Limits;
-use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
-use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan, Sources, StreamId};
-use weir::protocol::unit::{Class, InterestChange, Known, SessionId, Unit, Wanted};
-use weir::protocol::upstream::Epoch;
-use weir::xds::{Authority, BodyStore, TypeTable};
-
-struct Bench {
-    unit: Unit,
-    sources: Sources,
-    store: BodyStore,
-    table: Arc<TypeTable>,
-    now: Moment,
-    up: BTreeMap<StreamId, Epoch>,
-}
-
-fn plan(servers: usize, variant: Variant, rule: Rule) -> Plan {
-    let server = || ServerPlan { variant, rules: Arc::default() };
-    Plan {
-        servers: (0..servers).map(|_| server()).collect(),
-        top: AuthorityPlan { servers: (0..servers).collect(), rule },
-        ..Plan::single(variant, Default::default())
-    }
-}
-
-const ONE: SessionId = SessionId(1);
-const TWO: SessionId = SessionId(2);
-
-impl Bench {
-    fn new(plan: Plan) -> Self {
-        let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(Limits::default()));
-        let node = Bytes::from_static(b"node");
-        Self {
-            unit: Unit::new(table.clone(), limits.clone()),
-            sources: Sources::new(Arc::new(plan), node, table.clone(), limits),
-            store: BodyStore::default(),
-            table,
-            now: Moment::START,
-            up: BTreeMap::new(),
-        }
-    }
-
-    fn want(&mut self, url: &str, name: &str, on: bool) {
-        self.want_as(ONE, url, name, on);
-    }
-
-    fn want_as(&mut self, session: SessionId, url: &str, name: &str, on: bool) {
-        let wanted = if name == "*" { Wanted::Star } else { Wanted::Name(name.into()) };
-        let change = InterestChange { kind: self.table.resolve(url), wanted, on };
-        self.unit.change_interest(session, change, self.now);
-        self.sources.on_asked();
-        self.settle();
-    }
-
-    fn settle(&mut self) {
-        for batch in self.sources.on_time(&self.unit, self.now) {
-            self.unit.apply_from(batch.source, batch.facts, self.now);
-        }
-        self.unit.on_time(self.now);
-        for change in self.unit.take_upstream_changes() {
-            self.sources.want(change, &self.unit, self.now);
-        }
-        self.sources.rest(&self.unit, self.now);
-        self.unit.publish();
-        let closed = self.sources.take_closed();
-        let there: Vec<_> = self.sources.streams().map(|(id, _)| id).collect();
-        self.up.retain(|id, _| there.contains(id) && !closed.contains(&id.server));
-    }
-
-    fn later(&mut self, duration: Duration) {
-        self.now = self.now + duration;
-        self.settle();
-    }
-
-    /// A server is there: its streams open, and what it is asked is given back, as `names` with versions in SotW.
-    fn open(&mut self, server: usize) -> Vec<String> {
-        for (id, stream) in self.sources.streams().filter(|(id, _)| id.server == server) {
-            let epoch = stream.opened();
-            stream.on_sign_of_life(epoch);
-            self.up.insert(id, epoch);
-        }
-        self.asked(server)
-    }
-
-    fn asked(&mut self, server: usize) -> Vec<String> {
-        let now = self.now;
-        let mut texts = Vec::new();
-        for (_, stream) in self.sources.streams().filter(|(id, _)| id.server == server) {
-            while let Some(request) = stream.next_request(now) {
-                texts.push(text_of(&request));
-            }
-            stream.written(now);
-        }
-        texts
-    }
-
-    fn say(&mut self, server: usize, response: Response) {
-        let id = StreamId { server, at: 0 };
-        let epoch = self.up[&id];
-        let batches = self.sources.on_response(id, epoch, response, &mut self.store, &self.unit, self.now);
-        for batch in batches {
-            self.unit.apply_from(batch.source, batch.facts, self.now);
-        }
-        self.settle();
-    }
-
-    /// An attempt that failed before anything was heard, or the end of a stream that had answered.
-    fn end(&mut self, server: usize, answered: bool) {
-        let ids: Vec<_> = self.sources.streams().map(|(id, _)| id).filter(|id| id.server == server).collect();
-        for id in ids {
-            let epoch = self.up.remove(&id);
-            let batches = self.sources.ended(id, epoch, answered, &self.unit, self.now);
-            for batch in batches {
-                self.unit.apply_from(batch.source, batch.facts, self.now);
-            }
-        }
-        self.settle();
-    }
-
-    fn standing(&self) -> Standing {
-        self.sources.ladders().find(|ladder| *ladder.authority == Authority::Top).unwrap().standing
-    }
-
-    /// What is held of a name, in its last letters, or `gone`, or `unknown`.
-    fn held(&self, url: &str, class: Class, name: &str) -> String {
-        match self.unit.state().known(&self.table.resolve(url), class, &name.into()) {
-            Known::Unknown => "unknown".into(),
-            Known::Gone(_) => "gone".into(),
-            Known::Here(resource) => {
-                String::from_utf8_lossy(&resource.body.bytes()[resource.body.bytes().len() - 1..]).into()
-            }
-        }
-    }
-}
-
-fn text_of(request: &Request) -> String {
-    match request {
-        Request::Sotw(request) => {
-            format!("[{}] v{}", request.resource_names.join(","), request.version_info)
-        }
-        Request::Delta(request) => {
-            let versions: Vec<_> = request.initial_resource_versions.keys().cloned().collect();
-            let (on, off) = (request.resource_names_subscribe.join(","), request.resource_names_unsubscribe.join(","));
-            format!("+[{on}] -[{off}] {{{}}}", versions.join(","))
-        }
-    }
-}
-
-fn delta(url: &str, resources: &[(&str, &str)], removed: &[&str]) -> Response {
-    let resources = resources.iter().map(|(name, content)| {
-        let mut resource = wrapper(url, name, content);
-        resource.version = "1".into();
-        resource
-    });
-    Response::Delta(DeltaDiscoveryResponse {
-        resources: resources.collect(),
-        removed_resources: removed.iter().map(ToString::to_string).collect(),
-        type_url: url.into(),
-        nonce: "n".into(),
-        ..Default::default()
-    })
-}
-
-fn sotw(url: &str, version: &str, resources: &[(&str, &str)]) -> Response {
-    let resources = resources.iter().filter_map(|(name, content)| wrapper(url, name, content).resource);
-    let (version_info, type_url, nonce) = (version.to_owned(), url.to_owned(), "n".to_owned());
-    Response::Sotw(DiscoveryResponse {
-        resources: resources.collect(),
-        version_info,
-        type_url,
-        nonce,
-        ..Default::default()
-    })
-}
-
-/// Two servers, the first of which has given `a` of endpoints.
-fn served(rule: Rule) -> Bench {
-    let mut bench = Bench::new(plan(2, Variant::Delta, rule));
-    bench.want(EDS, "a", true);
-    assert_eq!(bench.open(0), ["+[a] -[] {}"]);
-    bench.say(0, delta(EDS, &[("a", "1")], &[]));
-    assert_eq!(bench.standing(), Standing::Active(0));
-    bench
-}
+use weir::protocol::sources::{AuthorityPlan, Plan, StreamId};
+use weir::protocol::unit::{Class, InterestChange, Wanted};
+use weir::xds::Authority;
 
 #[test]
 fn fb_3_only_what_cannot_be_reached_is_left() {
