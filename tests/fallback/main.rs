@@ -1,6 +1,7 @@
 //! Several servers behind one view: fallback and return (spec section 11), on the pure model of sources and unit.
 
 mod bench;
+mod cached;
 mod lacks;
 #[path = "../support/mod.rs"]
 mod support;

@@ -330,8 +330,8 @@ impl Unit {
             Fact::Gone { kind, class, key } => self.remove(&kind, class, &key, now),
             Fact::Whole { kind, resources, kept } => self.replace(&kind, resources, &kept, now),
             Fact::Refresh { kind, class, key, ttl } => {
-                let seq = self.seq.next();
-                let taken = self.shelf(&kind, class).live_on(&key, ttl, seq, now);
+                let (seq, source) = (self.seq.next(), self.source);
+                let taken = self.shelf(&kind, class).live_on(&key, ttl, source, seq, now);
                 self.taken(taken, &kind, class, key, seq);
             }
             Fact::Error { kind, key, error } => {
@@ -420,7 +420,9 @@ impl Unit {
         let limits = self.limits.clone();
         let member_only = class == Class::Named && !self.interest.has_name(kind, key);
         let shelf = self.shelf(kind, class);
-        let higher = |entry: &Entry| source.holds_missing && entry.source.rank < source.rank;
+        // Of trouble and absence nobody is the owner: the word of a lower server does for those.
+        let here = |entry: &Entry| matches!(entry.presence, Presence::Here(_));
+        let higher = |entry: &Entry| source.holds_missing && here(entry) && entry.source.rank < source.rank;
         if shelf.get(key).is_some_and(higher) {
             return;
         }

@@ -281,10 +281,17 @@ impl Shelf {
     }
 
     /// Upstream says that what it gave under this name goes on. That may come a little late for it.
-    pub(super) fn live_on(&mut self, name: &Name, ttl: Option<Duration>, seq: Seq, now: Moment) -> Taken {
+    pub(super) fn live_on(
+        &mut self,
+        name: &Name,
+        ttl: Option<Duration>,
+        source: Source,
+        seq: Seq,
+        now: Moment,
+    ) -> Taken {
         match self.entries.get(name).map(|entry| entry.presence.clone()) {
             Some(Presence::Gone(Some(last))) if last.ttl.is_some() => {
-                self.set(Class::Star, name.clone(), Arc::new(last.with_ttl(ttl)), Source::default(), seq, now)
+                self.set(Class::Star, name.clone(), Arc::new(last.with_ttl(ttl)), source, seq, now)
             }
             _ => self.refresh(name, ttl, seq, now),
         }

@@ -1,0 +1,82 @@
+//! What counts as cached, and so is no reason to turn to the next server (FB-4 to FB-6), and whose word ends what is not.
+
+use std::time::Duration;
+
+use super::*;
+
+const GLOB: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/*";
+
+/// A delta server reports that something is wrong with a name, for now.
+fn trouble(url: &str, name: &str) -> Response {
+    let Response::Delta(mut response) = delta(url, &[], &[]) else { unreachable!() };
+    let resource_name = Some(ResourceName { name: name.into(), ..Default::default() });
+    let error_detail = Some(Status { code: 14, ..Default::default() });
+    response.resource_errors = vec![ResourceError { resource_name, error_detail }];
+    Response::Delta(response)
+}
+
+/// Two servers for everything, for the authority `x` too.
+fn both(rule: Rule) -> Bench {
+    let mut both = plan(2, Variant::Delta, rule);
+    both.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule });
+    Bench::new(both)
+}
+
+#[test]
+fn xlat_15_and_delta_30_a_fallback_server_says_that_there_is_none_of_a_name_in_trouble() {
+    for troubled in [0, 1] {
+        let mut bench = served(Rule::Reachability);
+        bench.want(EDS, "x", true);
+        if troubled == 0 {
+            bench.say(0, trouble(EDS, "x"));
+        }
+        bench.end(0, false);
+        bench.open(1);
+        bench.say(1, delta(EDS, &[("a", "9")], &[]));
+        if troubled == 1 {
+            bench.say(1, trouble(EDS, "x"));
+        }
+        bench.say(1, delta(EDS, &[], &["x"]));
+        assert_eq!(bench.held(EDS, Class::Named, "x"), "gone", "server {troubled} had trouble with it");
+    }
+}
+
+#[test]
+fn coll_15_a_fallback_server_says_that_a_collection_in_trouble_is_empty() {
+    let mut bench = both(Rule::Reachability);
+    bench.want(EDS, GLOB, true);
+    bench.open(0);
+    bench.say(0, trouble(EDS, GLOB));
+    bench.end(0, false);
+    bench.open(1);
+    bench.say(1, delta(EDS, &[], &[GLOB]));
+    assert_eq!(bench.held(EDS, Class::Named, GLOB), "gone");
+}
+
+#[test]
+fn xlat_15_and_up_40_what_a_fallback_server_lets_live_on_is_its_own() {
+    let mut bench = served(Rule::Reachability);
+    bench.want(CDS, "*", true);
+    bench.end(0, false);
+    bench.open(1);
+    bench.say(1, mortal(CDS, "x", 60));
+    bench.later(Duration::from_secs(60));
+    assert_eq!(bench.held(CDS, Class::Star, "x"), "gone");
+    bench.say(1, heartbeat(CDS, "x", 60)); // a little late for it
+    assert_eq!(bench.held(CDS, Class::Star, "x"), "1");
+    bench.say(1, delta(CDS, &[], &["x"]));
+    assert_eq!(bench.held(CDS, Class::Star, "x"), "gone", "it was nobody else's");
+}
+
+/// A resource that dies unless the server gives it more time.
+fn mortal(url: &str, name: &str, seconds: i64) -> Response {
+    let Response::Delta(mut response) = delta(url, &[(name, "1")], &[]) else { unreachable!() };
+    response.resources.iter_mut().for_each(|of| of.ttl = Some(prost_types::Duration { seconds, nanos: 0 }));
+    Response::Delta(response)
+}
+
+fn heartbeat(url: &str, name: &str, seconds: i64) -> Response {
+    let Response::Delta(mut response) = mortal(url, name, seconds) else { unreachable!() };
+    response.resources.iter_mut().for_each(|of| of.resource = None);
+    Response::Delta(response)
+}
