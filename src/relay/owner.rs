@@ -120,9 +120,9 @@ impl Owner {
         match command {
             Command::Join(seat) => drop(self.seats.insert(seat.id, seat)),
             Command::Interest(session, changes) => {
-                changes.into_iter().for_each(|change| self.unit.change_interest(session, change, now));
+                changes.iter().for_each(|change| self.unit.change_interest(session, change.clone(), now));
                 self.counted.push(session);
-                self.sources.on_asked();
+                self.sources.on_asked(&changes, &self.unit);
             }
             Command::Leave(session, changes) => {
                 changes.into_iter().for_each(|change| self.unit.change_interest(session, change, now));

@@ -60,8 +60,8 @@ impl Bench {
     pub fn want_as(&mut self, session: SessionId, url: &str, name: &str, on: bool) {
         let wanted = if name == "*" { Wanted::Star } else { Wanted::Name(name.into()) };
         let change = InterestChange { kind: self.table.resolve(url), wanted, on };
-        self.unit.change_interest(session, change, self.now);
-        self.sources.on_asked();
+        self.unit.change_interest(session, change.clone(), self.now);
+        self.sources.on_asked(&[change], &self.unit);
         self.settle();
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 
 const GLOB: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/*";
+const MEMBER: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/a";
 
 /// A delta server reports that something is wrong with a name, for now.
 fn trouble(url: &str, name: &str) -> Response {
@@ -66,6 +67,59 @@ fn xlat_15_and_up_40_what_a_fallback_server_lets_live_on_is_its_own() {
     assert_eq!(bench.held(CDS, Class::Star, "x"), "1");
     bench.say(1, delta(CDS, &[], &["x"]));
     assert_eq!(bench.held(CDS, Class::Star, "x"), "gone", "it was nobody else's");
+}
+
+#[test]
+fn fb_6_what_nobody_watches_any_more_is_no_reason_to_go_on() {
+    for name in ["left", "*", GLOB] {
+        let mut bench = both(Rule::Uncached);
+        let kept = if name == GLOB { MEMBER } else { "a" };
+        bench.want(EDS, kept, true);
+        bench.open(0);
+        bench.say(0, delta(EDS, &[(kept, "1")], &[]));
+        bench.want_as(TWO, EDS, name, true);
+        bench.want_as(TWO, EDS, name, false);
+        bench.end(0, false);
+        let standings = |bench: &Bench| bench.sources.ladders().map(|ladder| ladder.standing).collect::<Vec<_>>();
+        assert!(!standings(&bench).contains(&Standing::Trying(1)), "{name} only lingers");
+        bench.later(Duration::from_secs(10));
+        bench.end(0, false);
+        assert!(!standings(&bench).contains(&Standing::Trying(1)), "{name} lingers still");
+        bench.want(EDS, name, true);
+        assert!(standings(&bench).contains(&Standing::Trying(1)), "{name} is watched again");
+    }
+}
+
+#[test]
+fn fb_6_what_is_about_to_be_watched_is_a_reason_to_go_on() {
+    let mut bench = served(Rule::Uncached);
+    bench.want(CDS, "c", true);
+    bench.say(0, delta(CDS, &[("c", "1")], &[])); // and its endpoints are asked for before anybody does
+    bench.end(0, false);
+    assert_eq!(bench.standing(), Standing::Trying(1));
+}
+
+#[test]
+fn fb_21_names_that_a_session_leaves_count_for_it_no_more() {
+    let mut bench = served(Rule::Uncached);
+    let names: Vec<_> = (0..=Limits::default().absent_names).map(|number| format!("none-{number}")).collect();
+    names.iter().for_each(|name| bench.want_as(TWO, EDS, name, true));
+    bench.say(0, delta(EDS, &[], &names.iter().map(String::as_str).collect::<Vec<_>>()));
+    bench.end(0, false);
+    bench.want_as(TWO, EDS, "first", true);
+    assert_eq!(bench.standing(), Standing::Held(0), "one too many");
+    bench.want_as(TWO, EDS, &names[0], false);
+    bench.want_as(TWO, EDS, "second", true);
+    assert_eq!(bench.standing(), Standing::Trying(1));
+    bench.open(1);
+    let there: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    bench.say(1, delta(EDS, &there, &[]));
+    bench.want_as(TWO, EDS, &names[0], true);
+    bench.open(0);
+    bench.say(0, delta(EDS, &[("first", "1"), ("second", "1")], &[]));
+    bench.end(0, false);
+    bench.want_as(TWO, EDS, "third", true);
+    assert_eq!(bench.standing(), Standing::Trying(1), "they are there now");
 }
 
 /// A resource that dies unless the server gives it more time.

@@ -6,7 +6,6 @@
 
 mod plan;
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use super::ladder::{Ladder, Move, Moves, Standing, Surroundings};
 use super::limits::Limits;
 use super::moment::{Moment, sooner};
 use super::session::Variant;
-use super::unit::{Class, Fact, InterestChange, Missing, Part, Source, Unit, Wanted};
+use super::unit::{Class, Fact, InterestChange, Part, Source, Unit, Wanted};
 use super::upstream::{Epoch, Stream, Upstream};
 use crate::proto::Response;
 use crate::xds::{Authority, BodyStore, Name, Type, TypeTable};
@@ -46,10 +45,8 @@ pub struct Sources {
     ladders: BTreeMap<Authority, Ladder>,
     /// Something is wanted no more, so that a ladder may have nothing left to do.
     dropped: bool,
-    /// Something is wanted that is not cached, while a ladder stands still for lack of such a thing.
-    missed: bool,
-    /// When that was last looked into, something was no reason to go on because of who wants it.
-    passed_over: bool,
+    /// Authorities of which something is missing, while their ladders stand still for lack of such a thing.
+    missed: BTreeSet<Authority>,
     /// Servers that were let go of since that was last asked, opened anew since or not.
     closed: BTreeSet<usize>,
     table: Arc<TypeTable>,
@@ -99,8 +96,8 @@ pub struct LadderSummary<'a> {
 impl Sources {
     pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         let servers = plan.servers.iter().map(|_| Server::default()).collect();
-        let (ladders, dropped, missed, passed_over, closed) = Default::default();
-        Self { plan, node, servers, ladders, dropped, missed, passed_over, closed, table, limits }
+        let (ladders, dropped, missed, closed) = Default::default();
+        Self { plan, node, servers, ladders, dropped, missed, closed, table, limits }
     }
 
     /// What other views have found of the servers, for those that this one has not tried yet (FB-20, row 22).
@@ -131,31 +128,29 @@ impl Sources {
         }
         match self.ladder(&authority).standing() {
             Standing::Idle => self.step(&authority, unit, |ladder, around| ladder.on_watched(around, now)),
-            Standing::Held(_) => self.missed |= !unit.is_cached(&change.kind, &change.wanted),
-            _ => {}
+            _ => self.note_missed(&change, unit),
         }
     }
 
-    /// Somebody has asked for something, be it wanted already: what was passed over may count now.
-    pub fn on_asked(&mut self) {
-        self.missed |= self.passed_over;
+    /// Somebody has asked for these things, be they wanted already: it may be the first by whom that counts.
+    pub fn on_asked(&mut self, changes: &[InterestChange], unit: &Unit) {
+        changes.iter().filter(|change| change.on).for_each(|change| self.note_missed(change, unit));
+    }
+
+    /// Only what is missing by itself makes a ladder look at all that is wanted, so that nobody can have it look for nothing.
+    fn note_missed(&mut self, change: &InterestChange, unit: &Unit) {
+        let authority = authority_of(&change.wanted);
+        let held = |ladder: &Ladder| matches!(ladder.standing(), Standing::Held(_)) && ladder.next_deadline().is_none();
+        if self.ladders.get(&authority).is_some_and(held) && unit.is_missing(&change.kind, &change.wanted) {
+            self.missed.insert(authority);
+        }
     }
 
     /// When all changes were taken over: goes on where something is missed now (row 10), and closes the servers of authorities of
     /// which nothing is wanted any more.
     pub fn rest(&mut self, unit: &Unit, now: Moment) {
-        if std::mem::take(&mut self.missed) {
-            let held = |ladder: &Ladder| matches!(ladder.standing(), Standing::Held(_));
-            let held: Vec<_> = self
-                .ladders
-                .iter()
-                .filter(|(_, ladder)| held(ladder))
-                .map(|(authority, _)| authority.clone())
-                .collect();
-            self.passed_over = false;
-            for authority in held {
-                self.step(&authority, unit, |ladder, around| ladder.on_watched(around, now));
-            }
+        for authority in std::mem::take(&mut self.missed) {
+            self.step(&authority, unit, |ladder, around| ladder.on_watched(around, now));
         }
         if !std::mem::take(&mut self.dropped) {
             return; // this is asked after every change, and looks at everything that is wanted
@@ -413,9 +408,8 @@ impl Sources {
         let unreachable = servers.iter().map(|server| &self.servers[*server]).enumerate();
         let unreachable =
             unreachable.map(|(rung, server)| server.is_unreachable() && tried_or_not_last(rung, server)).collect();
-        let around = Around { authority, unreachable, unit, passed_over: Cell::new(false) };
+        let around = Around { authority, unreachable, unit };
         let moves = event(self.ladder(authority), &around);
-        self.passed_over |= around.passed_over.get();
         for step in moves {
             match step {
                 Move::Open(rung) => self.open(authority, servers[rung], unit),
@@ -460,14 +454,11 @@ struct Around<'a> {
     authority: &'a Authority,
     unreachable: Vec<bool>,
     unit: &'a Unit,
-    passed_over: Cell<bool>,
 }
 
 impl Surroundings for Around<'_> {
     fn anything_uncached(&self) -> bool {
-        let missing = self.unit.missing(|wanted| authority_of(wanted) == *self.authority);
-        self.passed_over.set(missing == Missing::PassedOver);
-        missing == Missing::Something
+        self.unit.misses_any(|wanted| authority_of(wanted) == *self.authority)
     }
 
     fn is_unreachable(&self, rung: usize) -> bool {

@@ -30,6 +30,8 @@ pub(super) struct Interest {
     types: BTreeMap<Type, OfType>,
     /// What nobody wants any more, by when it is dropped.
     lingering: BTreeSet<(Moment, Type, Wanted)>,
+    /// How many of the names of a session are known not to exist, if any are.
+    absent: HashMap<SessionId, usize>,
     changes: Vec<InterestChange>,
     limits: Arc<Limits>,
 }
@@ -47,18 +49,27 @@ struct Watchers {
     sessions: BTreeSet<SessionId>,
     /// Set while there are none.
     until: Option<Moment>,
+    /// None has come yet, and some are about to.
+    expected: bool,
+    /// It is known that there is no such name.
+    absent: bool,
 }
 
 impl Interest {
     pub fn new(limits: Arc<Limits>) -> Self {
-        Self { types: BTreeMap::new(), lingering: BTreeSet::new(), changes: Vec::new(), limits }
+        let (types, lingering, absent, changes) = Default::default();
+        Self { types, lingering, absent, changes, limits }
     }
 
     pub fn join(&mut self, session: SessionId, kind: &Type, wanted: &Wanted) {
         let watchers = self.watchers_or_ask(kind, wanted);
-        watchers.sessions.insert(session);
+        watchers.expected = false;
+        let counts = watchers.sessions.insert(session) && watchers.absent;
         if let Some(until) = watchers.until.take() {
             self.lingering.remove(&(until, kind.clone(), wanted.clone()));
+        }
+        if counts {
+            count(&mut self.absent, session, true);
         }
     }
 
@@ -69,9 +80,14 @@ impl Interest {
         if for_all {
             watchers.sessions.retain(|watcher| *watcher == session);
         }
-        if watchers.sessions.remove(&session) && watchers.sessions.is_empty() {
+        let left = watchers.sessions.remove(&session);
+        let counted = left && watchers.absent;
+        if left && watchers.sessions.is_empty() {
             watchers.until = Some(until);
             self.lingering.insert((until, kind.clone(), wanted.clone()));
+        }
+        if counted {
+            count(&mut self.absent, session, false);
         }
     }
 
@@ -80,6 +96,7 @@ impl Interest {
         let until = now + self.limits.linger;
         let wanted = Wanted::Name(name.clone());
         let watchers = self.watchers_or_ask(kind, &wanted);
+        watchers.expected = watchers.sessions.is_empty();
         if watchers.sessions.is_empty() && watchers.until.is_none() {
             watchers.until = Some(until);
             self.lingering.insert((until, kind.clone(), wanted));
@@ -134,6 +151,27 @@ impl Interest {
         let of = |name: &Name| self.types.get(kind).and_then(|of| of.names.get(name));
         let watchers = of(name).into_iter().chain(self.collection(kind, name).and_then(|glob| of(&glob)));
         watchers.flat_map(|watchers| watchers.sessions.iter().copied())
+    }
+
+    /// Whether somebody waits for this by whom that counts (FB-6): what nobody wants any more does not, nor what only such
+    /// sessions want as ask for more names that nobody has than one may.
+    pub fn awaits(&self, kind: &Type, wanted: &Wanted) -> bool {
+        let Some(of) = self.types.get(kind) else { return false };
+        let may = |session| self.absent.get(session).is_none_or(|count| *count <= self.limits.absent_names);
+        match wanted {
+            Wanted::Star => of.star.as_ref().is_some_and(|watchers| !watchers.sessions.is_empty()),
+            Wanted::Name(name) => {
+                of.names.get(name).is_some_and(|watchers| watchers.expected || watchers.sessions.iter().any(may))
+            }
+        }
+    }
+
+    /// It is known that there is no such name, or not any more.
+    pub fn note_absence(&mut self, kind: &Type, name: &Name, absent: bool) {
+        let Some(watchers) = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name)) else { return };
+        if std::mem::replace(&mut watchers.absent, absent) != absent {
+            watchers.sessions.iter().for_each(|session| count(&mut self.absent, *session, absent));
+        }
     }
 
     pub fn everyone(&self) -> impl Iterator<Item = SessionId> {
@@ -194,5 +232,13 @@ impl Interest {
                 Watchers::default()
             }),
         }
+    }
+}
+
+fn count(counts: &mut HashMap<SessionId, usize>, session: SessionId, more: bool) {
+    let count = counts.entry(session).or_default();
+    *count = if more { *count + 1 } else { count.saturating_sub(1) };
+    if *count == 0 {
+        counts.remove(&session);
     }
 }

@@ -11,6 +11,7 @@ mod gate;
 mod interest;
 mod leases;
 mod lives;
+mod missing;
 mod shelf;
 mod state;
 
@@ -30,15 +31,6 @@ use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::{Moment, sooner};
 use crate::xds::{Authority, Name, Resource, Role, Type, TypeTable};
-
-/// What there is that the cache cannot serve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
-    Nothing,
-    /// Nothing that is a reason to turn to another server.
-    PassedOver,
-    Something,
-}
 
 /// A change to one name that a session asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -173,55 +165,6 @@ impl Unit {
             let cached = self.is_cached(kind, &wanted);
             (kind, wanted, cached)
         })
-    }
-
-    /// Whether a value, absence, or trouble is known; of `*`, whether a set has come at all.
-    pub fn is_cached(&self, kind: &Type, wanted: &Wanted) -> bool {
-        let shelf = |class| self.shelves.get(&(kind.clone(), class));
-        match wanted {
-            Wanted::Star => shelf(Class::Star).is_some_and(|shelf| shelf.fill != Fill::Cold),
-            Wanted::Name(name) => shelf(Class::Named).is_some_and(|shelf| {
-                let begun = |fill| fill != Fill::Cold;
-                shelf.get(name).is_some() || shelf.fill_of(name).is_some_and(begun)
-            }),
-        }
-    }
-
-    /// Whether any of these things is wanted of which neither a value nor its absence is known (FB-4). What is wanted by sessions
-    /// alone that ask for a great many names that nobody has is passed over.
-    pub fn missing(&self, of: impl Fn(&Wanted) -> bool) -> Missing {
-        let missed = |(_, wanted, cached): &(&Type, Wanted, bool)| !cached && of(wanted);
-        let mut missed = self.wanted().filter(missed).peekable();
-        if missed.peek().is_none() {
-            return Missing::Nothing;
-        }
-        let guessers = self.guessers();
-        let counts = |(kind, wanted, _): (&Type, Wanted, bool)| match wanted {
-            Wanted::Star => true,
-            Wanted::Name(name) => {
-                let mut sessions = self.interest.of_name(kind, &name).peekable();
-                sessions.peek().is_none() || sessions.any(|session| !guessers.contains(&session))
-            }
-        };
-        if guessers.is_empty() || missed.any(counts) { Missing::Something } else { Missing::PassedOver }
-    }
-
-    /// Sessions that ask for more names that nobody has than one may.
-    fn guessers(&self) -> BTreeSet<SessionId> {
-        let absent = |kind: &Type, name: &Name| {
-            let shelf = self.shelves.get(&(kind.clone(), Class::Named));
-            shelf.and_then(|shelf| shelf.get(name)).is_some_and(|entry| matches!(entry.presence, Presence::Gone(_)))
-        };
-        let mut counts: BTreeMap<SessionId, usize> = BTreeMap::new();
-        for (kind, wanted) in self.interest.all() {
-            if let Wanted::Name(name) = wanted
-                && !name.is_glob()
-                && absent(kind, &name)
-            {
-                self.interest.of_name(kind, &name).for_each(|session| *counts.entry(session).or_default() += 1);
-            }
-        }
-        counts.into_iter().filter(|(_, count)| *count > self.limits.absent_names).map(|(session, _)| session).collect()
     }
 
     /// The members of a `*` set that is held.
@@ -497,6 +440,7 @@ impl Unit {
         match class {
             Class::Star => drop(self.changed_stars.insert(kind.clone())),
             Class::Named => {
+                self.note_absence(kind, &name);
                 for session in self.interest.of_name(kind, &name) {
                     let mark = Mark { kind: kind.clone(), name: name.clone(), seq };
                     self.wakes.entry(session).or_default().push(mark);
