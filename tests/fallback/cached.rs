@@ -122,6 +122,73 @@ fn fb_21_names_that_a_session_leaves_count_for_it_no_more() {
     assert_eq!(bench.standing(), Standing::Trying(1), "they are there now");
 }
 
+#[test]
+fn fb_4_and_up_40_what_outlives_its_time_in_an_outage_is_asked_of_the_next_server() {
+    for (url, wanted, name, class) in
+        [(EDS, "m", "m", Class::Named), (CDS, "*", "m", Class::Star), (EDS, GLOB, MEMBER, Class::Named)]
+    {
+        let mut bench = both(Rule::Uncached);
+        bench.want(url, wanted, true);
+        bench.open(0);
+        bench.say(0, mortal(url, name, 60));
+        bench.later(Duration::from_secs(20));
+        bench.end(0, false);
+        let standing = |bench: &Bench| bench.sources.ladders().next().unwrap().standing;
+        assert_eq!(standing(&bench), Standing::Held(0), "{wanted}");
+        bench.later(Duration::from_secs(40));
+        assert_ne!(bench.held(url, class, name), "1", "{wanted}: its life is over");
+        assert_eq!(standing(&bench), Standing::Trying(1), "{wanted}");
+        assert_eq!(bench.open(1).len(), 1);
+        bench.say(1, delta(url, &[(name, "9")], &[]));
+        assert_eq!((bench.held(url, class, name).as_str(), standing(&bench)), ("9", Standing::Active(1)), "{wanted}");
+    }
+}
+
+#[test]
+fn fb_4_and_xlat_15_what_has_outlived_its_time_is_absent_once_that_is_said() {
+    for (url, wanted, name) in [(EDS, "m", "m"), (CDS, "*", "m"), (EDS, GLOB, MEMBER)] {
+        for says in [true, false] {
+            let mut bench = both(Rule::Uncached);
+            bench.want(url, wanted, true);
+            bench.open(0);
+            bench.say(0, mortal(url, name, 60));
+            bench.later(Duration::from_secs(60));
+            bench.asked(0);
+            if says {
+                bench.say(0, delta(url, &[], &[if wanted == GLOB { GLOB } else { name }]));
+            }
+            bench.end(0, false);
+            let expected = if says { Standing::Held(0) } else { Standing::Trying(1) };
+            assert_eq!(bench.sources.ladders().next().unwrap().standing, expected, "{wanted}");
+        }
+    }
+}
+
+#[test]
+fn fb_21_what_has_outlived_its_time_makes_nobody_one_who_guesses() {
+    let mut bench = served(Rule::Uncached);
+    for number in 0..=Limits::default().absent_names {
+        let name = format!("mortal-{number}");
+        bench.want_as(TWO, EDS, &name, true);
+        bench.say(0, mortal(EDS, &name, 60));
+    }
+    bench.later(Duration::from_secs(60));
+    bench.want(EDS, "a", true);
+    bench.end(0, false);
+    assert_eq!(bench.standing(), Standing::Trying(1));
+}
+
+#[test]
+fn up_40_a_set_is_not_asked_for_again_when_something_in_it_outlives_its_time() {
+    let mut bench = served(Rule::Uncached);
+    bench.want(LDS, "*", true);
+    bench.asked(0);
+    bench.say(0, mortal(LDS, "m", 60));
+    bench.asked(0);
+    bench.later(Duration::from_secs(60));
+    assert_eq!((bench.held(LDS, Class::Star, "m").as_str(), bench.asked(0)), ("gone", vec![]));
+}
+
 /// A resource that dies unless the server gives it more time.
 fn mortal(url: &str, name: &str, seconds: i64) -> Response {
     let Response::Delta(mut response) = delta(url, &[(name, "1")], &[]) else { unreachable!() };

@@ -23,6 +23,8 @@ pub(super) struct Collections {
 pub(super) struct Collection {
     members: RedBlackTreeSetSync<Name>,
     pub fill: Fill,
+    /// A member has outlived its time since upstream last spoke of the collection.
+    pub lapsed: bool,
 }
 
 impl Collections {
@@ -85,6 +87,12 @@ impl Collections {
             Fill::Cold | Fill::Halted | Fill::Whole => drop(self.coming_in.remove_mut(glob)),
         }
         self.followed.get(glob).is_some_and(|collection| collection.fill != before)
+    }
+
+    pub fn set_lapsed(&mut self, glob: &Name, lapsed: bool) {
+        if let Some(collection) = self.followed.get_mut(glob) {
+            collection.lapsed = lapsed;
+        }
     }
 
     pub fn next_deadline(&self, limits: &Limits) -> Option<Moment> {

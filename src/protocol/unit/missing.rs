@@ -1,20 +1,23 @@
 //! What is wanted and the cache cannot serve, and whether that is a reason to turn to another server (FB-4 to FB-6).
 
+use super::collections::Collection;
 use super::interest::Wanted;
-use super::shelf::Fill;
+use super::shelf::{Entry, Fill};
 use super::state::Class;
 use super::{Presence, Unit};
 use crate::xds::{Name, Type};
 
 impl Unit {
-    /// Whether a value, absence, or trouble is known; of `*`, whether a set has come at all.
+    /// Whether a value, absence, or trouble is known, or of `*` and globs, a set. What has outlived its time is neither a value
+    /// nor known not to exist, and a set that it was in not complete.
     pub fn is_cached(&self, kind: &Type, wanted: &Wanted) -> bool {
         let shelf = |class| self.shelves.get(&(kind.clone(), class));
         match wanted {
-            Wanted::Star => shelf(Class::Star).is_some_and(|shelf| shelf.fill != Fill::Cold),
+            Wanted::Star => shelf(Class::Star).is_some_and(|shelf| shelf.fill != Fill::Cold && !shelf.lapsed),
             Wanted::Name(name) => shelf(Class::Named).is_some_and(|shelf| {
-                let begun = |fill| fill != Fill::Cold;
-                shelf.get(name).is_some() || shelf.fill_of(name).is_some_and(begun)
+                let known = |entry: &Entry| !entry.outlived || entry.error.is_some();
+                let held = |of: &Collection| of.fill != Fill::Cold && !of.lapsed;
+                shelf.get(name).is_some_and(known) || shelf.collection(name).is_some_and(held)
             }),
         }
     }
@@ -33,7 +36,7 @@ impl Unit {
     /// Counts a name for those who want it, by whether it is known now that there is none.
     pub(super) fn note_absence(&mut self, kind: &Type, name: &Name) {
         let entry = self.shelves.get(&(kind.clone(), Class::Named)).and_then(|shelf| shelf.get(name));
-        let absent = entry.is_some_and(|entry| matches!(entry.presence, Presence::Gone(_)));
+        let absent = entry.is_some_and(|entry| matches!(entry.presence, Presence::Gone(_)) && !entry.outlived);
         self.interest.note_absence(kind, name, absent && !name.is_glob());
     }
 }

@@ -231,13 +231,7 @@ impl Unit {
         };
         self.source = Source::default(); // time is of nobody's rank
         for (kind, class, name) in self.shelves.iter().flat_map(expired).collect::<Vec<_>>() {
-            self.remove_one(&kind, class, &name, now);
-            if class == Class::Named {
-                // It may be alive upstream, and its word late (UP-17).
-                let glob = self.interest.collection(&kind, &name);
-                let by_name = Some(name).filter(|name| self.interest.has_name(&kind, name));
-                by_name.into_iter().chain(glob).for_each(|name| self.interest.ask_again(&kind, &Wanted::Name(name)));
-            }
+            self.outlive(&kind, class, name, now);
         }
         let mut empty = Vec::new();
         for ((kind, _), shelf) in &mut self.shelves {
@@ -251,7 +245,7 @@ impl Unit {
             for session in settled.iter().flat_map(|glob| self.interest.of_name(kind, glob)) {
                 self.wakes.entry(session).or_default(); // it may wait for that
             }
-            let without_members = |glob: &Name| shelf.collection(glob).is_some_and(|of| of.is_empty());
+            let without_members = |glob: &Name| shelf.collection(glob).is_some_and(|of| of.is_empty() && !of.lapsed);
             empty.extend(settled.into_iter().filter(without_members).map(|glob| (kind.clone(), glob)));
         }
         for (kind, glob) in empty {
@@ -273,6 +267,9 @@ impl Unit {
             Fact::Gone { kind, class, key } => self.remove(&kind, class, &key, now),
             Fact::Whole { kind, resources, kept } => self.replace(&kind, resources, &kept, now),
             Fact::Refresh { kind, class, key, ttl } => {
+                if class == Class::Star {
+                    self.heard(&kind, &Wanted::Star);
+                }
                 let (seq, source) = (self.seq.next(), self.source);
                 let taken = self.shelf(&kind, class).live_on(&key, ttl, source, seq, now);
                 self.taken(taken, &kind, class, key, seq);
@@ -283,10 +280,13 @@ impl Unit {
                     self.changed(&kind, Class::Named, key, seq);
                 }
             }
-            Fact::Piece { kind, of, part: Part::Last } => self.fill(&kind, &of, |fill| *fill = Fill::Whole),
             Fact::Piece { kind, of, part } => {
+                self.heard(&kind, &of);
                 let limits = self.limits.clone();
-                self.fill(&kind, &of, |fill| fill.piece(part == Part::Flawed, now, &limits));
+                self.fill(&kind, &of, |fill| match part {
+                    Part::Last => *fill = Fill::Whole,
+                    Part::More | Part::Flawed => fill.piece(part == Part::Flawed, now, &limits),
+                });
             }
             Fact::Interrupted { kind, of } => {
                 let limits = self.limits.clone();
@@ -355,6 +355,7 @@ impl Unit {
         if members(self.shelf(kind, Class::Named)).is_empty() {
             self.remove_one(kind, Class::Named, glob, now);
         }
+        self.heard(kind, &Wanted::Name(glob.clone()));
         self.fill(kind, &Wanted::Name(glob.clone()), |fill| *fill = Fill::Whole);
     }
 
@@ -385,6 +386,34 @@ impl Unit {
         if changed {
             shelf.trim(now, &limits, class);
             self.changed(kind, class, key.clone(), seq);
+        } else if class == Class::Named {
+            self.note_absence(kind, key); // it was gone, and it may have been for its age alone
+        }
+    }
+
+    /// A life is over (UP-40): clients are told that it is gone. That nobody has said. It may be alive upstream, and its word late
+    /// (UP-17), or another server's to say (FB-4).
+    fn outlive(&mut self, kind: &Type, class: Class, name: Name, now: Moment) {
+        let glob = self.interest.collection(kind, &name).filter(|_| class == Class::Named);
+        self.remove_one(kind, class, &name, now);
+        self.shelf(kind, class).note_outlived(&name, glob.as_ref());
+        let wanted = match class {
+            Class::Star => Some(Wanted::Star),
+            Class::Named => {
+                self.note_absence(kind, &name);
+                self.interest.has_name(kind, &name).then_some(Wanted::Name(name))
+            }
+        };
+        for wanted in wanted.into_iter().chain(glob.map(Wanted::Name)) {
+            self.interest.ask_again(kind, &wanted);
+        }
+    }
+
+    /// Upstream speaks of a set. What has outlived its time before, and it does not mention, it lets be gone.
+    fn heard(&mut self, kind: &Type, of: &Wanted) {
+        match of {
+            Wanted::Star => self.shelf(kind, Class::Star).lapsed = false,
+            Wanted::Name(glob) => self.shelf(kind, Class::Named).collections.set_lapsed(glob, false),
         }
     }
 
@@ -403,6 +432,7 @@ impl Unit {
         for name in vanished {
             self.remove(kind, Class::Star, &name, now);
         }
+        self.heard(kind, &Wanted::Star);
         self.fill(kind, &Wanted::Star, |fill| *fill = Fill::Whole);
     }
 

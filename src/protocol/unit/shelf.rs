@@ -42,6 +42,8 @@ pub struct Entry {
     pub refreshed: Seq,
     /// Who gave it.
     pub source: Source,
+    /// It is gone because its time was over, and nobody has said that there is none (XLAT-15).
+    pub outlived: bool,
 }
 
 /// What taking a resource over came to.
@@ -84,6 +86,8 @@ pub struct Shelf {
     content: SetVersion,
     full: SetVersion,
     pub fill: Fill,
+    /// Something has outlived its time since upstream last spoke of the set.
+    pub(super) lapsed: bool,
     pub(super) collections: Collections,
     /// New-style names of what is here, so that the members of a collection are found together.
     in_folders: RedBlackTreeSetSync<Name>,
@@ -275,7 +279,17 @@ impl Shelf {
         let presence = Presence::Here(resource);
         self.entries.insert_mut(
             name,
-            Entry { changed: seq, body_changed, lives, presence, error: None, expires, refreshed: seq, source },
+            Entry {
+                changed: seq,
+                body_changed,
+                lives,
+                presence,
+                error: None,
+                expires,
+                refreshed: seq,
+                source,
+                outlived: false,
+            },
         );
         Taken::Changed
     }
@@ -331,6 +345,7 @@ impl Shelf {
             expires: None,
             refreshed: Seq::ZERO,
             source: Source::default(),
+            outlived: false,
         });
         if entry.error.as_ref().is_some_and(|(_, known)| *known == error) {
             return false;
@@ -356,11 +371,27 @@ impl Shelf {
     pub(super) fn mark_absent(&mut self, name: &Name, seq: Seq, now: Moment) -> bool {
         match self.entries.get(name).map(|entry| &entry.presence) {
             Some(Presence::Here(_)) => return self.remove(name, seq, now),
-            Some(Presence::Gone(_)) => return false,
+            Some(Presence::Gone(_)) => {
+                self.set_outlived(name, false); // now it is said
+                return false;
+            }
             Some(Presence::Unknown) | None => {}
         }
         self.bury(name, seq, Lives::beginning(seq), None);
         true
+    }
+
+    /// What was just removed was not taken away by upstream: its time was over.
+    pub(super) fn note_outlived(&mut self, name: &Name, glob: Option<&Name>) {
+        self.lapsed = true;
+        self.set_outlived(name, true);
+        glob.into_iter().for_each(|glob| self.collections.set_lapsed(glob, true));
+    }
+
+    fn set_outlived(&mut self, name: &Name, outlived: bool) {
+        if let Some(entry) = self.entries.get(name).filter(|entry| entry.outlived != outlived).cloned() {
+            self.entries.insert_mut(name.clone(), Entry { outlived, ..entry });
+        }
     }
 
     /// Nothing is known of the name any more.
@@ -426,6 +457,7 @@ impl Shelf {
             expires: None,
             refreshed: Seq::ZERO,
             source: Source::default(),
+            outlived: false,
         };
         self.entries.insert_mut(name.clone(), entry);
     }

@@ -126,6 +126,9 @@ impl Topic {
     }
 
     pub fn want(&mut self, wanted: Wanted, on: bool, held: bool) {
+        if self.star && on && wanted == Wanted::Star {
+            return; // what there is to say of a set comes by itself
+        }
         self.changed = true;
         match (wanted, on) {
             (Wanted::Star, true) => {
