@@ -117,17 +117,24 @@ impl Bench {
         self.settle();
     }
 
-    /// An attempt that failed before anything was heard, or the end of a stream that had answered.
+    /// The end of a stream that had answered, or one that was never answered; and then no way to the server any more.
     pub fn end(&mut self, server: usize, answered: bool) {
         let ids: Vec<_> = self.sources.streams().map(|(id, _)| id).filter(|id| id.server == server).collect();
         for id in ids {
             let epoch = self.up.remove(&id);
-            let batches = self.sources.ended(id, epoch, answered, &self.unit, self.now);
-            for batch in batches {
-                self.unit.apply_from(batch.source, batch.facts, self.now);
+            let had_answered = self.sources.stream(id).is_some_and(|stream| stream.has_answered());
+            self.end_one(id, epoch, answered || had_answered);
+            if had_answered && !answered {
+                self.end_one(id, None, false);
             }
         }
         self.settle();
+    }
+
+    pub fn end_one(&mut self, id: StreamId, epoch: Option<Epoch>, answered: bool) {
+        for batch in self.sources.ended(id, epoch, answered, &self.unit, self.now) {
+            self.unit.apply_from(batch.source, batch.facts, self.now);
+        }
     }
 
     pub fn standing(&self) -> Standing {

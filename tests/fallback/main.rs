@@ -291,7 +291,7 @@ fn fb_2_a_stream_that_has_had_no_answer_vouches_for_no_other() {
     let [one, other] = [0, 1].map(|at| StreamId { server: 0, at });
     bench.open(0);
     let epoch = bench.up.remove(&one);
-    bench.sources.ended(one, epoch, false, &bench.unit, bench.now);
+    bench.end_one(one, epoch, false);
     assert_eq!(bench.standing(), Standing::Trying(1));
 
     let mut bench = served(Rule::Reachability);
@@ -300,8 +300,8 @@ fn fb_2_a_stream_that_has_had_no_answer_vouches_for_no_other() {
     bench.want(EDS, "*", false);
     bench.later(Duration::from_secs(60));
     let epochs = [one, other].map(|id| bench.up.remove(&id));
-    bench.sources.ended(one, epochs[0], true, &bench.unit, bench.now);
-    bench.sources.ended(other, epochs[1], false, &bench.unit, bench.now);
+    bench.end_one(one, epochs[0], true);
+    bench.end_one(other, epochs[1], false);
     assert_eq!(bench.standing(), Standing::Active(0), "nothing was asked on it any more");
 }
 
