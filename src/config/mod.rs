@@ -162,7 +162,8 @@ mod tests {
         let names: Vec<_> = config.upstream.servers.iter().map(SourcePlan::name).collect();
         assert_eq!(names, ["http://127.0.0.1:18011 (REST)", "http://127.0.0.1:18010"]);
         let rest = config.rest.unwrap();
-        assert_eq!((rest.hold.as_millis(), rest.patience.as_millis(), rest.cache_bytes), (0, 500, 64 << 20));
+        assert_eq!((rest.hold.as_millis(), rest.patience.as_millis()), (0, 500));
+        assert_eq!((rest.cache_bytes, rest.answer_bytes), (64 << 20, 256 << 20));
         let with = |rest: &str| {
             parse(&format!(
                 "listen: [{{address: '[::]:1'}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\nrest: {rest}"
@@ -174,6 +175,8 @@ mod tests {
         for part in ["rest.hold", "rest.patience", "rest.cache_bytes: every answer would be made anew"] {
             assert!(message.contains(part), "{part} is missing in:\n{message}");
         }
+        let message = with("{answer_bytes: 67108864}").unwrap_err();
+        assert!(message.contains("rest.answer_bytes: has to be more than rest.cache_bytes"), "{message}");
     }
 
     #[test]

@@ -251,11 +251,12 @@ pub(super) struct Rest {
     pub patience: Option<Text>,
     pub hold: Option<Text>,
     pub cache_bytes: Option<Spanned<usize>>,
+    pub answer_bytes: Option<Spanned<usize>>,
 }
 
 impl Default for Rest {
     fn default() -> Self {
-        Self { enabled: true, patience: None, hold: None, cache_bytes: None }
+        Self { enabled: true, patience: None, hold: None, cache_bytes: None, answer_bytes: None }
     }
 }
 

@@ -13,8 +13,12 @@ impl Checker<'_> {
         if let Some(bytes) = raw.cache_bytes.as_ref().filter(|bytes| bytes.value == 0) {
             self.fault(bytes, "rest.cache_bytes", "every answer would be made anew");
         }
-        let cache_bytes = number(&raw.cache_bytes, CACHE_BYTES) as u64;
-        raw.enabled.then_some(RestOptions { patience, hold, cache_bytes })
+        let cache_bytes = number(&raw.cache_bytes, CACHE_BYTES);
+        let answer_bytes = number(&raw.answer_bytes, cache_bytes.saturating_mul(4));
+        if let Some(bytes) = raw.answer_bytes.as_ref().filter(|bytes| bytes.value <= cache_bytes) {
+            self.fault(bytes, "rest.answer_bytes", "has to be more than rest.cache_bytes, which is a part of it");
+        }
+        raw.enabled.then_some(RestOptions { patience, hold, cache_bytes: cache_bytes as u64, answer_bytes })
     }
 }
 

@@ -1,6 +1,7 @@
 //! One connection of a client: HTTP/2 for gRPC, and either HTTP for REST, on one port.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -46,8 +47,7 @@ pub(super) async fn serve<F, B>(
     call: impl Fn(Request<Incoming>) -> F,
 ) where
     F: Future<Output = Response<B>> + Send + 'static,
-    B: Body<Error = Infallible> + Send + 'static,
-    B::Data: Send,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
     let _ = stream.set_nodelay(true); // a socket that cannot is still a socket
     let Ok(Ok((spoken, first))) = tokio::time::timeout(patience.first_word, first_word(&mut stream)).await else {

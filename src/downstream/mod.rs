@@ -13,6 +13,7 @@ mod server;
 mod slot;
 mod stall;
 mod stream;
+mod whole;
 
 pub use drain::{Drain, DrainSwitch, DrainTimes};
 pub use frames::Budget;

@@ -1,6 +1,5 @@
 //! Listens, and says what each request is about.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -16,7 +15,7 @@ use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
-use super::body::{PIECE, Piece, SessionBody, trailers};
+use super::body::{Piece, SessionBody, trailers};
 use super::connection::{self, Patience};
 use super::drain::Drain;
 use super::frames::{Budget, Frames, framed};
@@ -25,6 +24,7 @@ use super::loads::{self, LoadsCall};
 use super::rest::{Poll as RestPoll, Rest};
 use super::slot::{Slot, Status};
 use super::stream::{Call, LINGER, read};
+use super::whole::{Untaken, WholeBody};
 use crate::relay::{Loads, Views};
 use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Shape};
 
@@ -113,7 +113,7 @@ impl Downstream {
         };
         let Self { views, budget, drain, message_bytes, v2, .. } = self;
         let poll = RestPoll { views, budget, drain, peer, message_bytes, v2 };
-        Box::pin(rest.answer(request, poll)).await.map(AnyBody::Whole)
+        Box::pin(rest.answer(request, poll)).await.map(|body| AnyBody::Whole(WholeBody::new(body, UNTAKEN)))
     }
 
     fn call(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<AnyBody> {
@@ -165,8 +165,7 @@ enum AnyBody {
     Session(Box<SessionBody>),
     /// Messages that somebody else makes, and how they end.
     Messages(mpsc::Receiver<Bytes>, Option<oneshot::Receiver<Status>>),
-    /// All there is, in pieces.
-    Whole(Bytes),
+    Whole(WholeBody),
     Empty,
 }
 
@@ -179,11 +178,14 @@ fn is_grpc(request: &Request<Incoming>) -> bool {
 
 impl Body for AnyBody {
     type Data = Piece;
-    type Error = Infallible;
+    type Error = Untaken;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, Untaken>>> {
         match &mut *self {
-            Self::Session(body) => Pin::new(body.as_mut()).poll_frame(cx),
+            Self::Session(body) => {
+                let polled = ready!(Pin::new(body.as_mut()).poll_frame(cx));
+                Poll::Ready(polled.map(|frame| frame.map_err(|never| match never {})))
+            }
             Self::Messages(messages, end) => {
                 if let Some(message) = ready!(messages.poll_recv(cx)) {
                     return Poll::Ready(Some(Ok(Frame::data(framed(&message).into()))));
@@ -193,22 +195,21 @@ impl Body for AnyBody {
                 *end = None;
                 Poll::Ready(Some(Ok(Frame::trailers(trailers(&status)))))
             }
-            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes.split_to(bytes.len().min(PIECE)).into())))),
+            Self::Whole(body) => Pin::new(body).poll_frame(cx),
             Self::Empty => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Whole(body) => body.is_end_stream(),
             other => matches!(other, Self::Empty),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Whole(body) => body.size_hint(),
             _ => SizeHint::default(),
         }
     }
@@ -226,3 +227,6 @@ fn grpc_response(body: AnyBody) -> Response<AnyBody> {
     response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
     response
 }
+
+/// For how long a client may take nothing of an answer to a poll.
+const UNTAKEN: Duration = Duration::from_secs(60);

@@ -411,6 +411,19 @@ async fn i8_a_view_too_many_is_refused() {
 }
 
 #[tokio::test]
+async fn i10_answers_are_bounded_over_all_polls_and_one_too_many_is_refused_and_not_remembered() {
+    let (_plane, stream, _relay, mut poller, answer) = warm("rest: {cache_bytes: 1, answer_bytes: 400}\n").await;
+    assert_eq!(answer.clusters(), owned(&[("a", "1"), ("b", "1")]));
+    let long = "x".repeat(400);
+    say_clusters(&stream, "2", &[("a", &long)]);
+    let refused = poller.polled_until(CLUSTERS, "web", json!({}), |answer| answer.status == 503).await;
+    assert!(refused.refusal().1.contains("on their way"), "{refused:?}");
+    say_clusters(&stream, "3", &[("a", "2")]);
+    let again = poller.polled_until(CLUSTERS, "web", json!({}), |answer| answer.status == 200).await;
+    assert_eq!(again.clusters(), owned(&[("a", "2")]));
+}
+
+#[tokio::test]
 async fn trn_19_a_poll_that_is_held_is_answered_when_the_relay_drains() {
     let mut plane = Plane::start(&BOTH).await;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

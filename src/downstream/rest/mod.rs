@@ -42,6 +42,8 @@ pub struct RestOptions {
     pub hold: Duration,
     /// Answers that are kept for others who ask the same.
     pub cache_bytes: u64,
+    /// All answers that there are, kept or on their way.
+    pub answer_bytes: usize,
 }
 
 pub struct Rest {
@@ -92,7 +94,8 @@ enum Answer {
 
 impl Rest {
     pub fn new(options: RestOptions, transcoder: Descriptors, control_plane: &str) -> Self {
-        let shared = Shared::new(options.cache_bytes, transcoder.clone(), control_plane.into());
+        let room = Budget::of(options.answer_bytes);
+        let shared = Shared::new(options.cache_bytes, room, transcoder.clone(), control_plane.into());
         let places = Semaphore::new(available_parallelism().map_or(1, usize::from));
         Self { options, transcoder, shared, places, counts: Counts::default() }
     }
@@ -178,7 +181,7 @@ impl Rest {
             if version != held {
                 let (view, spelling) = (seat.key.as_str().into(), reply.spelling.clone());
                 let wanted = Wanted { view, spelling, version, wrappers: reply.wrappers };
-                let made = self.shared.body(wanted, *reply).await;
+                let made = self.shared.body(wanted, *reply).await?;
                 return made.map(Answer::Content).map_err(|refusal| (*refusal).clone());
             }
             if self.options.hold.is_zero() {

@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 
 use super::refusal::Refusal;
 use crate::downstream::encode::Encoder;
+use crate::downstream::frames::Budget;
 use crate::protocol::session::{Reply, Variant};
 use crate::transcode::Descriptors;
 use crate::transcode::UnknownAny;
@@ -32,6 +33,9 @@ pub(super) struct Wanted {
 /// What comes of making an answer is kept also when it is none: what cannot be said in JSON is not tried for each poll.
 type Made = Result<Bytes, Arc<Refusal>>;
 
+/// There is no room for the answer now, and nothing of that is kept.
+type NoRoom = Arc<Refusal>;
+
 pub(super) struct Shared {
     made: Cache<Wanted, Made>,
     maker: Arc<Maker>,
@@ -40,13 +44,15 @@ pub(super) struct Shared {
 struct Maker {
     transcoder: Descriptors,
     control_plane: Arc<str>,
+    /// For every answer until the last byte of it is gone, whoever holds it.
+    room: Arc<Budget>,
     /// Large ones are made beside the threads that serve, and never more of them at a time than there are processors.
     places: Semaphore,
     transcoded: AtomicU64,
 }
 
 impl Shared {
-    pub fn new(bytes: u64, transcoder: Descriptors, control_plane: Arc<str>) -> Self {
+    pub fn new(bytes: u64, room: Arc<Budget>, transcoder: Descriptors, control_plane: Arc<str>) -> Self {
         let weight = |wanted: &Wanted, made: &Made| {
             let body = made.as_ref().map_or_else(|refusal| refusal.message.len(), Bytes::len);
             let key = wanted.view.len() + wanted.spelling.len() + wanted.version.len();
@@ -54,28 +60,33 @@ impl Shared {
         };
         let places = Semaphore::new(available_parallelism().map_or(1, usize::from));
         let made = Cache::builder().max_capacity(bytes).weigher(weight).build();
-        let maker = Maker { transcoder, control_plane, places, transcoded: AtomicU64::new(0) };
+        let maker = Maker { transcoder, control_plane, room, places, transcoded: AtomicU64::new(0) };
         Self { made, maker: Arc::new(maker) }
     }
 
     /// The answer, as it is or as it is being made for somebody else, or made for this one.
-    pub async fn body(&self, wanted: Wanted, reply: Reply) -> Made {
+    pub async fn body(&self, wanted: Wanted, reply: Reply) -> Result<Made, Refusal> {
         let own = !reply.ttls.is_empty()
             || !reply.spellings.is_empty()
             || !reply.errors.is_empty()
             || !reply.heartbeats.is_empty();
         if own {
-            return self.maker.make(reply, &wanted.version).await; // of use to this client alone, or for this moment
+            return self.maker.make(reply, &wanted.version).await.map_err(|none| (*none).clone()); // of use to this client alone, or for this moment
         }
         if let Some(made) = self.made.get(&wanted).await {
-            return made;
+            return Ok(made);
         }
         // A task of its own: one that goes away while its answer is made would else leave the work to be begun anew.
         let (made, maker) = (self.made.clone(), self.maker.clone());
         let version = wanted.version.clone();
         let making =
-            tokio::spawn(async move { made.get_with(wanted, async move { maker.make(reply, &version).await }).await });
-        making.await.unwrap_or_else(|_| Err(Arc::new(Refusal::unavailable("the relay is stopping"))))
+            tokio::spawn(
+                async move { made.try_get_with(wanted, async move { maker.make(reply, &version).await }).await },
+            );
+        match making.await {
+            Ok(made) => made.map_err(|none| (**none).clone()),
+            Err(_) => Err(Refusal::unavailable("the relay is stopping")),
+        }
     }
 
     /// Answers that were made, as opposed to those that were given.
@@ -90,7 +101,7 @@ impl Shared {
 }
 
 impl Maker {
-    async fn make(self: &Arc<Self>, reply: Reply, version: &str) -> Made {
+    async fn make(self: &Arc<Self>, reply: Reply, version: &str) -> Result<Made, NoRoom> {
         self.transcoded.fetch_add(1, Ordering::Relaxed);
         let size: usize = reply.resources.iter().map(|resource| resource.body.bytes().len()).sum();
         if size <= LARGE {
@@ -102,21 +113,55 @@ impl Maker {
         making.await.unwrap_or_else(|_| Err(Arc::new(Refusal::unavailable("the relay is stopping"))))
     }
 
-    fn transcode(&self, reply: Reply, version: &str) -> Made {
+    fn transcode(&self, reply: Reply, version: &str) -> Result<Made, NoRoom> {
         let kind = reply.kind.name().to_owned();
-        let refusal = |error: String| {
-            let message = format!("resources of {kind} cannot be said in JSON: {error}");
-            tracing::warn!(kind, error, "a poll cannot be answered");
-            Arc::new(Refusal::new(StatusCode::NOT_IMPLEMENTED, message))
-        };
+        match self.json(reply, version) {
+            Ok(body) => Counted::of(body, &self.room).map(Ok),
+            Err(error) => {
+                let message = format!("resources of {kind} cannot be said in JSON: {error}");
+                tracing::warn!(kind, error, "a poll cannot be answered");
+                Ok(Err(Arc::new(Refusal::new(StatusCode::NOT_IMPLEMENTED, message))))
+            }
+        }
+    }
+
+    fn json(&self, reply: Reply, version: &str) -> Result<Vec<u8>, String> {
         let message = encoded(reply, &self.control_plane);
         let json = (self.transcoder)().to_json(RESPONSE, &message, UnknownAny::Refuse);
-        let mut json = json.map_err(|error| refusal(error.to_string()))?;
+        let mut json = json.map_err(|error| error.to_string())?;
         if let Some(fields) = json.as_object_mut() {
             fields.insert("versionInfo".into(), Value::from(version));
             fields.remove("nonce"); // there is no stream in which it would mean anything
         }
-        serde_json::to_vec(&json).map(Bytes::from).map_err(|error| refusal(error.to_string()))
+        serde_json::to_vec(&json).map_err(|error| error.to_string())
+    }
+}
+
+/// An answer that takes room for as long as it is anywhere: kept, or on its way to whoever reads it slowly.
+struct Counted {
+    body: Vec<u8>,
+    room: Arc<Budget>,
+}
+
+impl Counted {
+    fn of(body: Vec<u8>, room: &Arc<Budget>) -> Result<Bytes, NoRoom> {
+        if !room.take(body.len()) {
+            tracing::warn!(bytes = body.len(), "no room for another answer to polls (rest.answer_bytes)");
+            return Err(Arc::new(Refusal::unavailable("too many answers are on their way to clients")));
+        }
+        Ok(Bytes::from_owner(Self { body, room: room.clone() }))
+    }
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.room.give_back(self.body.len());
     }
 }
 

@@ -1,0 +1,144 @@
+//! An answer that was all there before its first byte went out, in pieces.
+//!
+//! The last thing that happens to such a body may be that its peer stops reading. Over HTTP/2 nobody polls it then, so it is looked
+//! at from beside: what is not taken for long is let go of, and the stream fails if its peer ever comes back to it.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame, SizeHint};
+use tokio::task::JoinHandle;
+
+use super::body::{PIECE, Piece};
+
+pub(super) struct WholeBody {
+    rest: Arc<Mutex<Rest>>,
+    watch: Option<JoinHandle<()>>,
+}
+
+struct Rest {
+    bytes: Bytes,
+    given_up: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the peer took nothing of its answer for too long")]
+pub(super) struct Untaken;
+
+impl WholeBody {
+    /// To be called where a runtime runs.
+    pub fn new(bytes: Bytes, patience: Duration) -> Self {
+        let long = bytes.len() > PIECE;
+        let rest = Arc::new(Mutex::new(Rest { bytes, given_up: false }));
+        let watch = long.then(|| tokio::spawn(watch(Arc::downgrade(&rest), patience)));
+        Self { rest, watch }
+    }
+
+    fn left(&self) -> usize {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner).bytes.len()
+    }
+}
+
+async fn watch(rest: Weak<Mutex<Rest>>, patience: Duration) {
+    let mut before = usize::MAX;
+    loop {
+        tokio::time::sleep(patience).await;
+        let Some(rest) = rest.upgrade() else { return };
+        let mut rest = rest.lock().unwrap_or_else(PoisonError::into_inner);
+        if rest.bytes.is_empty() {
+            return; // all of it is taken
+        }
+        if rest.bytes.len() == before {
+            tracing::info!(left = before, "a client takes nothing of its answer, and loses it");
+            (rest.bytes, rest.given_up) = (Bytes::new(), true);
+            return;
+        }
+        before = rest.bytes.len();
+    }
+}
+
+impl Body for WholeBody {
+    type Data = Piece;
+    type Error = Untaken;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, Untaken>>> {
+        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        if rest.given_up {
+            return Poll::Ready(Some(Err(Untaken)));
+        }
+        if rest.bytes.is_empty() {
+            return Poll::Ready(None);
+        }
+        let piece = if self.watch.is_some() {
+            // A part of a long answer would keep all of it alive for as long as it is on its way.
+            let piece = Bytes::copy_from_slice(&rest.bytes[..rest.bytes.len().min(PIECE)]);
+            rest.bytes.advance(piece.len());
+            piece
+        } else {
+            std::mem::take(&mut rest.bytes)
+        };
+        if rest.bytes.is_empty() {
+            rest.bytes = Bytes::new(); // what is read to its end holds nothing
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece.into()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        rest.bytes.is_empty() && !rest.given_up
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left() as u64)
+    }
+}
+
+impl Drop for WholeBody {
+    fn drop(&mut self) {
+        if let Some(watch) = &self.watch {
+            watch.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(500);
+
+    async fn take(body: &mut WholeBody) -> Result<usize, Untaken> {
+        let frame = body.frame().await.expect("the body is at its end")?;
+        Ok(frame.into_data().ok().unwrap().remaining())
+    }
+
+    #[tokio::test]
+    async fn what_is_not_taken_is_let_go_of_and_a_slow_reader_gets_all() {
+        let answer = Bytes::from(vec![7; 4 * PIECE + 1]);
+        let mut slow = WholeBody::new(answer.clone(), PATIENCE);
+        let mut sizes = Vec::new();
+        while !slow.is_end_stream() {
+            sizes.push(take(&mut slow).await.unwrap());
+            tokio::time::sleep(PATIENCE / 2).await; // longer in all than the patience
+        }
+        assert_eq!(sizes, [PIECE, PIECE, PIECE, PIECE, 1]);
+
+        let mut stuck = WholeBody::new(answer.clone(), PATIENCE);
+        let piece = stuck.frame().await.unwrap().unwrap();
+        assert!(!answer.is_unique());
+        let let_go = async {
+            while !answer.is_unique() {
+                tokio::time::sleep(PATIENCE / 10).await;
+            }
+        };
+        let in_time = tokio::time::timeout(PATIENCE * 40, let_go).await;
+        assert!(in_time.is_ok(), "neither the rest nor the piece that is out keeps it alive");
+        drop(piece);
+        assert!(take(&mut stuck).await.is_err(), "the peer is told that there is no more to come");
+    }
+}
