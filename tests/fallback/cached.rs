@@ -189,6 +189,36 @@ fn up_40_a_set_is_not_asked_for_again_when_something_in_it_outlives_its_time() {
     assert_eq!((bench.held(LDS, Class::Star, "m").as_str(), bench.asked(0)), ("gone", vec![]));
 }
 
+#[test]
+fn fb_6_a_set_that_was_cut_off_or_could_not_be_read_is_not_cached() {
+    for (url, wanted, name) in [(LDS, "*", "c"), (EDS, GLOB, MEMBER)] {
+        let flaw = format!("{name}-flaw");
+        for (more, seconds) in [(&[][..], 2), (&[(flaw.as_str(), "1"), (flaw.as_str(), "2")], 60), (&[], 5)] {
+            let mut bench = both(Rule::Uncached);
+            bench.want(url, wanted, true);
+            bench.open(0);
+            bench.say(0, delta(url, &[&[(name, "1")], more].concat(), &[]));
+            bench.later(Duration::from_secs(seconds));
+            bench.end(0, true);
+            bench.end(0, false);
+            let standing = |bench: &Bench| bench.sources.ladders().next().unwrap().standing;
+            if seconds == 5 {
+                assert_eq!(standing(&bench), Standing::Held(0), "{wanted}: it was quiet for long enough");
+                continue;
+            }
+            assert_eq!(standing(&bench), Standing::Trying(1), "{wanted} after {seconds} s");
+            bench.open(1);
+            bench.say(1, delta(url, &[(name, "9")], &[]));
+            bench.later(Duration::from_secs(5));
+            bench.end(1, false);
+            bench.open(0);
+            bench.say(0, delta(url, &[(name, "1")], &[]));
+            bench.end(0, false);
+            assert_eq!(standing(&bench), Standing::Held(0), "{wanted} after {seconds} s: the other had all of it");
+        }
+    }
+}
+
 /// A resource that dies unless the server gives it more time.
 fn mortal(url: &str, name: &str, seconds: i64) -> Response {
     let Response::Delta(mut response) = delta(url, &[(name, "1")], &[]) else { unreachable!() };

@@ -149,6 +149,22 @@ fn boot_14_and_xlat_38_names_go_to_the_servers_of_their_authority_and_no_others(
 }
 
 #[test]
+fn xlat_38_a_collection_is_asked_of_the_servers_of_its_authority_and_no_others() {
+    let mut two = plan(2, Variant::Delta, Rule::Uncached);
+    two.top.servers = vec![0];
+    two.authorities.insert("x".into(), AuthorityPlan { servers: vec![1], rule: Rule::Uncached });
+    let mut bench = Bench::new(two);
+    let [glob, member] = ["*", "a"].map(|id| format!("xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/{id}"));
+    bench.want(EDS, "*", true);
+    bench.want(EDS, &glob, true);
+    assert_eq!((bench.open(0), bench.open(1)), (vec!["+[*] -[] {}".into()], vec![format!("+[{glob}] -[] {{}}")]));
+    bench.say(0, delta(EDS, &[(&member, "9")], &[]));
+    assert_eq!(bench.held(EDS, Class::Named, &member), "unknown", "the server of `*` has no say in it");
+    bench.say(1, delta(EDS, &[(&member, "1")], &[]));
+    assert_eq!(bench.held(EDS, Class::Named, &member), "1");
+}
+
+#[test]
 fn fb_33_an_answer_ends_the_fallback_of_every_authority_that_has_its_server_above() {
     let mut both = plan(2, Variant::Delta, Rule::Reachability);
     both.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule: Rule::Reachability });

@@ -1,5 +1,7 @@
 //! Order between types, and endpoints behind clusters (spec section 8).
 
+use std::sync::Arc;
+
 use weir::proto::Request;
 use weir::proto::discovery::DeltaDiscoveryRequest;
 use weir::protocol::session::{Client, Variant};
@@ -245,3 +247,26 @@ fn ord_13_streams_of_one_type_each_wait_for_nothing() {
     bench.set(RDS, &[("a", "to new")]);
     assert_eq!(bench.said(client), ["R a"]);
 }
+
+#[test]
+fn ord_17_a_collection_of_endpoints_follows_what_names_it_and_the_old_one_goes_after_that() {
+    let [old, new] = ["old", "new"].map(|folder| format!("xdstp://x/{}/{folder}", LEDS.rsplit('/').next().unwrap()));
+    let [old_glob, new_glob] = [&old, &new].map(|folder| format!("{folder}/*"));
+    let [old, new] = [old, new].map(|folder| format!("{folder}/a"));
+    let mut bench = Bench::new();
+    let id = bench.client(Variant::Delta);
+    let session = bench.sessions.remove(&id).unwrap();
+    bench.sessions.insert(id, session.among(Arc::new(["x".to_owned()].into())));
+    bench.delta(id, LEDS, &[&old_glob, &new_glob], &[]);
+    bench.delta(id, EDS, &["e"], &[]);
+    bench.give(LEDS, &old, "1", |_| {});
+    bench.give(EDS, "e", "names the old one", |_| {});
+    assert_eq!(bench.said(id), ["C e".to_owned(), format!("L {old}")]);
+    // Whatever comes first, and all of it before the client takes anything.
+    bench.remove(LEDS, &old);
+    bench.give(LEDS, &new, "1", |_| {});
+    bench.give(EDS, "e", "names the new one", |_| {});
+    assert_eq!(bench.said(id), ["C e".to_owned(), format!("L {new}"), format!("L  -{old}")]);
+}
+
+const LEDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint";

@@ -8,16 +8,16 @@ use super::{Presence, Unit};
 use crate::xds::{Name, Type};
 
 impl Unit {
-    /// Whether a value, absence, or trouble is known, or of `*` and globs, a set. What has outlived its time is neither a value
-    /// nor known not to exist, and a set that it was in not complete.
+    /// Whether a value, absence, or trouble is known, or of `*` and globs, all of the set. What has outlived its time is
+    /// neither a value nor known not to exist, and a set that it was in not complete.
     pub fn is_cached(&self, kind: &Type, wanted: &Wanted) -> bool {
         let shelf = |class| self.shelves.get(&(kind.clone(), class));
         match wanted {
-            Wanted::Star => shelf(Class::Star).is_some_and(|shelf| shelf.fill != Fill::Cold && !shelf.lapsed),
+            Wanted::Star => shelf(Class::Star).is_some_and(|shelf| shelf.fill == Fill::Whole && !shelf.lapsed),
             Wanted::Name(name) => shelf(Class::Named).is_some_and(|shelf| {
                 let known = |entry: &Entry| !entry.outlived || entry.error.is_some();
-                let held = |of: &Collection| of.fill != Fill::Cold && !of.lapsed;
-                shelf.get(name).is_some_and(known) || shelf.collection(name).is_some_and(held)
+                let whole = |of: &Collection| of.fill == Fill::Whole && !of.lapsed;
+                shelf.get(name).is_some_and(known) || shelf.collection(name).is_some_and(whole)
             }),
         }
     }
