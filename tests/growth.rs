@@ -5,12 +5,18 @@ mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use support::{Bench, CDS, EDS};
 use weir::protocol::limits::Limits;
+use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
-use weir::protocol::unit::SessionId;
+use weir::protocol::sources::{Plan, Sources};
+use weir::protocol::unit::{InterestChange, SessionId, Unit, Wanted};
+use weir::xds::TypeTable;
 
 struct Counting;
 
@@ -220,5 +226,69 @@ fn what_is_kept_of_the_dead_is_bounded_by_number_and_by_bytes() {
         // The names of the second case are not bounded by its limits: 2,700 of them at some 300 bytes each.
         let allowed = if tombstones == 50 { 40_000 } else { 2_700 * 400 };
         assert!(late - early < allowed, "{early} grew to {late}");
+    }
+}
+
+/// One view and its server, asked for `*` and for a name of so many made-up types, round after round.
+fn made_up_types(rounds: usize, in_reach: bool) -> (i64, u64) {
+    let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(Limits::default()));
+    let mut unit = Unit::new(table.clone(), limits.clone());
+    let plan = Plan::single(Variant::Delta, Default::default());
+    let mut sources = Sources::new(plan.into(), Bytes::from_static(b"node"), table.clone(), limits);
+    let (mut now, mut opened) = (Moment::START, BTreeSet::new());
+    let mut settle = |unit: &mut Unit, sources: &mut Sources, later: u64| {
+        now = now + Duration::from_secs(later);
+        sources.on_time(unit, now).into_iter().for_each(|batch| unit.apply_from(batch.source, batch.facts, now));
+        unit.on_time(now);
+        unit.take_upstream_changes().into_iter().for_each(|change| sources.want(change, unit, now));
+        sources.rest(unit, now);
+        unit.publish();
+        for (id, stream) in sources.streams() {
+            if in_reach && opened.insert(id) {
+                let epoch = stream.opened();
+                stream.on_sign_of_life(epoch);
+            }
+            while stream.next_request(now).is_some() {}
+            stream.written(now);
+        }
+        now
+    };
+    let keeper = SessionId(0);
+    let kept = InterestChange { kind: table.resolve(CDS), wanted: Wanted::Star, on: true };
+    unit.change_interest(keeper, kept, Moment::START);
+    settle(&mut unit, &mut sources, 1);
+    for round in 0..rounds {
+        let now = settle(&mut unit, &mut sources, 1);
+        for on in [true, false] {
+            for number in 0..Limits::default().types {
+                let kind = table.resolve(&format!("type.googleapis.com/made.up.T{round:06}x{number:02}"));
+                for wanted in [Wanted::Star, Wanted::Name("a".into())] {
+                    let change = InterestChange { kind: kind.clone(), wanted, on };
+                    unit.change_interest(SessionId(1), change, now);
+                }
+            }
+            settle(&mut unit, &mut sources, 1);
+        }
+        settle(&mut unit, &mut sources, 60);
+        settle(&mut unit, &mut sources, 60);
+    }
+    let bytes = live_bytes();
+    let change = InterestChange { kind: table.resolve(EDS), wanted: Wanted::Star, on: true };
+    let cost = allocations(|| {
+        unit.change_interest(keeper, change, Moment::START);
+        settle(&mut unit, &mut sources, 1);
+    });
+    (bytes, cost)
+}
+
+#[test]
+fn types_that_somebody_makes_up_and_leaves_again_leave_nothing_behind() {
+    for in_reach in [true, false] {
+        let before = live_bytes();
+        let [few, many] = [5, 60].map(|rounds| made_up_types(rounds, in_reach));
+        let [few_bytes, many_bytes] = [few.0 - before, many.0 - before];
+        println!("in reach {in_reach}: {few_bytes} bytes and {} allocations, then {many_bytes} and {}", few.1, many.1);
+        assert!(many_bytes <= few_bytes + 20_000, "{few_bytes} grew to {many_bytes}");
+        assert!(many.1 <= few.1 + 30, "{} grew to {}", few.1, many.1);
     }
 }

@@ -2,7 +2,7 @@
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use weir::protocol::session::Variant;
+use weir::protocol::session::{End, Step, Variant};
 use weir::protocol::unit::{Class, Fact, Part, Wanted};
 use weir::xds::Authority;
 
@@ -230,4 +230,26 @@ fn a_change_is_not_lost_when_a_server_goes_in_the_same_breath() {
     bench.unit.on_source([Authority::Top].into(), true);
     bench.publish();
     assert_eq!(bench.said(client), ["C a"]);
+}
+
+#[test]
+fn xlat_19_who_was_told_of_a_set_as_it_was_forgotten_starts_over() {
+    let mut bench = Bench::new();
+    let first = bench.client(Variant::Delta);
+    bench.delta(first, CDS, &["*"], &[]);
+    bench.whole(CDS, &[("a", "1"), ("b", "1")]);
+    bench.said(first);
+    bench.delta(first, CDS, &[], &["*"]);
+    let late = bench.client(Variant::Delta);
+    let wish = DeltaDiscoveryRequest {
+        type_url: CDS.into(),
+        resource_names_subscribe: vec!["*".into()],
+        ..Default::default()
+    };
+    let wish = bench.hear(late, Request::Delta(wish));
+    assert_eq!(bench.said(late), ["C a,b"], "nobody wants it any more, and it is still there");
+    bench.later(30_000);
+    bench.count(late, wish);
+    bench.whole(CDS, &[("a", "1")]);
+    assert!(matches!(bench.step(late), Step::End(End::BehindHorizon)), "nobody could tell it that b is gone");
 }

@@ -258,3 +258,40 @@ fn up_16_and_up_25_what_came_again_and_could_not_be_read_is_not_gone() {
         assert_eq!(bench.later(Duration::from_secs(60)), gone);
     }
 }
+
+#[test]
+fn xlat_13_and_up_28_a_type_that_was_made_up_is_forgotten_after_the_last_words_on_it() {
+    const MADE_UP: &str = "type.googleapis.com/made.up.Thing";
+    for (variant, first) in [(Variant::Sotw, "T [*] v n"), (Variant::Delta, "T +[*] -[] {} n")] {
+        let mut bench = asked(variant, MADE_UP, &["*"], ServerRules::default());
+        let answer = |version| match variant {
+            Variant::Sotw => sotw(MADE_UP, &["a"], version),
+            Variant::Delta => delta(MADE_UP, &["a"], &[], version),
+        };
+        bench.respond(0, answer("1"));
+        bench.want(MADE_UP, "*", false);
+        bench.later(Duration::from_secs(60));
+        assert_ne!(bench.requests(0), [""; 0], "{variant:?}: the server did not know before");
+        bench.later(Duration::from_secs(14));
+        assert_eq!(bench.respond(0, answer("2")), [""; 0], "{variant:?}");
+        assert_eq!(bench.requests(0).len(), 1, "{variant:?}: it is owed an answer still");
+        bench.later(Duration::from_secs(15));
+        assert_eq!(bench.upstream.streams()[0].topics().count(), 0, "{variant:?}");
+        assert_eq!(bench.respond(0, answer("3")), [""; 0], "{variant:?}");
+        assert_eq!(bench.requests(0), [""; 0], "{variant:?}");
+        bench.want(MADE_UP, "*", true);
+        assert_eq!(bench.requests(0), [first], "as if for the first time");
+    }
+}
+
+#[test]
+fn sotw_38_what_a_server_was_told_of_a_type_of_the_table_is_remembered() {
+    let mut bench = asked(Variant::Sotw, LDS, &["*"], ServerRules::default());
+    bench.respond(0, sotw(LDS, &["a"], "1"));
+    bench.want(LDS, "*", false);
+    bench.later(Duration::from_secs(60));
+    bench.requests(0);
+    bench.later(Duration::from_secs(60));
+    bench.want(LDS, "*", true);
+    assert_eq!(bench.requests(0), ["L [*] v n1!"], "an empty list means nothing to it any more");
+}

@@ -210,7 +210,7 @@ impl Subscription {
     /// Gets ready for a state. `false` if removals that this client should hear of are forgotten.
     pub fn start_burst(&mut self, kind: &Type, view: &View) -> bool {
         let Some(star) = &mut self.star else { return true };
-        let horizon = view.state.shelf(kind, Class::Star).map_or(Seq::ZERO, Shelf::horizon);
+        let horizon = view.state.horizon(kind);
         match (&mut star.progress, view.client.variant) {
             (None, _) => true,
             (Some(progress), _) if progress.removals() >= horizon => true,

@@ -102,7 +102,7 @@ mod tests {
 
     fn state(mark: u64) -> Arc<State> {
         let mark = (0..mark).fold(Seq::ZERO, |seq, _| seq.next());
-        Arc::new(State::new(mark, Arc::default(), BTreeMap::new()))
+        Arc::new(State::new(mark, Arc::default(), BTreeMap::new(), Seq::ZERO))
     }
 
     fn four_held(leases: &mut Leases) -> Vec<Lease> {

@@ -48,6 +48,8 @@ pub struct Wakes(pub BTreeMap<SessionId, Vec<Mark>>);
 pub struct Unit {
     seq: Seq,
     shelves: BTreeMap<(Type, Class), Shelf>,
+    /// When the last `*` set was forgotten, of whichever type: of each there would be no end to remember, types may be made up.
+    forgotten: Seq,
     interest: Interest,
     gate: Gate,
     published: Arc<State>,
@@ -70,6 +72,7 @@ impl Unit {
         Self {
             seq: Seq::ZERO,
             shelves: BTreeMap::new(),
+            forgotten: Seq::ZERO,
             interest: Interest::new(limits.clone()),
             gate: Gate::default(),
             published: Arc::default(),
@@ -154,7 +157,7 @@ impl Unit {
             if self.seq == self.published.mark {
                 self.seq = self.seq.next(); // no entry changed, but what is known of them did: another state, another mark
             }
-            self.published = Arc::new(State::new(self.seq, self.down.clone(), self.shelves.clone()));
+            self.published = Arc::new(State::new(self.seq, self.down.clone(), self.shelves.clone(), self.forgotten));
         }
         Wakes(std::mem::take(&mut self.wakes))
     }
@@ -509,14 +512,19 @@ impl Unit {
                 }
             }
             Wanted::Star => {
-                // A session that still reads this shelf would miss removals from here on: the horizon tells it so.
-                let horizon = self.seq;
-                *self.shelf(kind, Class::Star) = Shelf::cold_after(horizon);
+                // A session that still reads this shelf, or just did, would miss removals from here on: the horizon tells it so.
+                self.shelves.remove(&(kind.clone(), Class::Star));
+                self.seq = self.seq.next();
+                self.forgotten = self.seq;
             }
         }
     }
 
     fn shelf(&mut self, kind: &Type, class: Class) -> &mut Shelf {
-        self.shelves.entry((kind.clone(), class)).or_default()
+        let new = || match class {
+            Class::Star => Shelf::cold_after(self.forgotten),
+            Class::Named => Shelf::default(),
+        };
+        self.shelves.entry((kind.clone(), class)).or_insert_with(new)
     }
 }

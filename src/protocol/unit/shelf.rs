@@ -188,7 +188,7 @@ impl Shelf {
     }
 
     /// A session that was told of removals only up to less than this has missed some.
-    pub fn horizon(&self) -> Seq {
+    pub(super) fn horizon(&self) -> Seq {
         self.horizon
     }
 

@@ -73,11 +73,24 @@ pub struct State {
     /// Authorities of which no server is in reach.
     pub down: Arc<BTreeSet<Authority>>,
     shelves: BTreeMap<(Type, Class), Shelf>,
+    /// When the last `*` set was forgotten.
+    forgotten: Seq,
 }
 
 impl State {
-    pub(super) fn new(mark: Seq, down: Arc<BTreeSet<Authority>>, shelves: BTreeMap<(Type, Class), Shelf>) -> Self {
-        Self { mark, down, shelves }
+    pub(super) fn new(
+        mark: Seq,
+        down: Arc<BTreeSet<Authority>>,
+        shelves: BTreeMap<(Type, Class), Shelf>,
+        forgotten: Seq,
+    ) -> Self {
+        Self { mark, down, shelves, forgotten }
+    }
+
+    /// A session of `*` that was told of removals only up to less than this has missed some. Where there is no set any more that
+    /// may be all of them.
+    pub fn horizon(&self, kind: &Type) -> Seq {
+        self.shelf(kind, Class::Star).map_or(self.forgotten, Shelf::horizon)
     }
 
     /// What was last reported wrong with a name, and since which change.

@@ -29,6 +29,8 @@ use crate::xds::{Type, TypeTable};
 pub struct Upstream {
     streams: Vec<Stream>,
     placed: BTreeMap<(Type, Class), usize>,
+    /// So many places are looked through for some that are needed no more.
+    sweep_at: usize,
     variant: Variant,
     node: bytes::Bytes,
     rules: Arc<ServerRules>,
@@ -44,7 +46,8 @@ impl Upstream {
         table: Arc<TypeTable>,
         limits: Arc<Limits>,
     ) -> Self {
-        Self { streams: Vec::new(), placed: BTreeMap::new(), variant, node, rules, table, limits }
+        let (streams, placed, sweep_at) = (Vec::new(), BTreeMap::new(), PLACES);
+        Self { streams, placed, sweep_at, variant, node, rules, table, limits }
     }
 
     /// What is held from another server is asked for as well, and its silence says nothing of it.
@@ -62,8 +65,13 @@ impl Upstream {
     }
 
     /// The first stream where the other class of the type is not. There are two classes, so there are two streams; a place
-    /// once taken is kept, so that a late answer to one class is never read as one to the other.
+    /// once taken is kept for as long as answers may come, so that a late one to one class is never read as one to the other.
     fn place(&mut self, kind: &Type, class: Class) -> usize {
+        if self.placed.len() >= self.sweep_at {
+            let (streams, table) = (&self.streams, &self.table);
+            self.placed.retain(|(kind, _), at| table.knows(kind.name()) || streams[*at].has(kind));
+            self.sweep_at = (2 * self.placed.len()).max(PLACES); // so that each costs a constant in the long run
+        }
         let other = match class {
             Class::Star => Class::Named,
             Class::Named => Class::Star,
@@ -78,3 +86,6 @@ impl Upstream {
         at
     }
 }
+
+/// More than the types of the table need.
+const PLACES: usize = 256;

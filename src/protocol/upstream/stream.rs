@@ -243,8 +243,18 @@ impl Stream {
         topics.filter_map(|topic| at_once(topic).or(topic.next_deadline())).min()
     }
 
+    /// Whether anything is kept of a type, be it that its last words may still come.
+    pub fn has(&self, kind: &Type) -> bool {
+        self.topics.contains_key(kind)
+    }
+
     /// Names that the server was asked for and said nothing of, for long enough (XLAT-15).
     pub fn on_time(&mut self, now: Moment) -> Vec<Fact> {
+        // Types that are not in the table may be made up, and there is no end of those. The others stay: what an empty list means
+        // to the server depends on what it was told before (SOTW-38).
+        let (table, limits) = (&self.table, &self.limits);
+        let stays = |kind: &Type, topic: &Topic| !topic.is_over(now, limits) || table.knows(kind.name());
+        self.topics.retain(|kind, topic| stays(kind, topic));
         let topics = self.topics.iter_mut().filter(|_| self.open);
         let expire = |(kind, topic): (&Type, &mut Topic)| {
             let refused = if self.variant == Variant::Sotw { topic.refuse_globs(kind) } else { Vec::new() };

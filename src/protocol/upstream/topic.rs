@@ -125,6 +125,12 @@ impl Topic {
         of_star || self.names.values().any(|standing| matches!(standing, Standing::Asked { .. }))
     }
 
+    /// Whether nothing of it is wanted, and the server was told so and has had time for its last words.
+    pub fn is_over(&self, now: Moment, limits: &Limits) -> bool {
+        let told = !self.changed && self.owed.is_empty() && now >= self.next_at + limits.resource_timer;
+        !self.is_wanted() && (told || !self.opened)
+    }
+
     pub fn want(&mut self, wanted: Wanted, on: bool, held: bool) {
         if self.star && on && wanted == Wanted::Star {
             return; // what there is to say of a set comes by itself
