@@ -40,6 +40,7 @@ fn fs_3_a_file_that_is_made_anew_is_no_more_whole_than_one_that_is_written_in_pl
     folder.put("a.json", &["a", "b"]);
     let mut loader = folder.loader();
     assert_eq!(look(&mut loader).0, "a,b");
+    fs::hard_link(folder.at("a.json"), folder.at(".old")).unwrap(); // lest it is the same again to the file system
     fs::remove_file(folder.at("a.json")).unwrap();
     assert_eq!(look(&mut loader).0, "a,b");
     folder.write("a.json", &["a"]);
@@ -68,6 +69,32 @@ fn i3_what_moves_to_another_file_is_never_gone_and_in_nobodys_way() {
     folder.put("c.json", &["b"]);
     until(&mut loader, "b");
     assert_eq!(look(&mut loader), ("b".into(), vec![]));
+}
+
+#[test]
+fn what_has_moved_to_another_file_is_as_it_is_there_also_when_the_first_one_comes_back() {
+    let folder = Folder::new();
+    let write = |file: &str, content: &str| {
+        let cluster = serde_json::json!({"@type": format!("t/{CLUSTER}"), "name": "x", "alt_stat_name": content});
+        fs::write(folder.at(file), cluster.to_string()).unwrap();
+    };
+    write("b.json", "old");
+    let mut loader = folder.loader();
+    assert_eq!(body(&loader.look()), "old");
+    fs::remove_file(folder.at("b.json")).unwrap();
+    write("a.json", "new");
+    assert_eq!(body(&loader.look()), "new");
+    write("b.json", "old");
+    let seen = loader.look();
+    assert_eq!((body(&seen), seen.loaded.report.faults.len()), ("new".into(), 2));
+}
+
+/// The last three letters of the only cluster.
+fn body(look: &Look) -> String {
+    let State::Ready(snapshot) = &look.loaded.state else { panic!("not there") };
+    let set = snapshot.set(&TypeTable::new().resolve(CLUSTER));
+    let body = &set.items().values().next().unwrap().wrapper.resource.as_ref().unwrap().value;
+    String::from_utf8_lossy(&body[body.len() - 3..]).into_owned()
 }
 
 #[test]
