@@ -72,8 +72,8 @@ upstream: {servers: [{uri: 'http://127.0.0.1:1'}]}
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(log.any(|line| line.unwrap().contains("clients connect here")));
     drop(log);
-    let signal = |name: &str| Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
-    assert!(signal("-HUP").success() && signal("-TERM").success());
+    // It says that it was asked to end.
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
     let ended = child.wait().unwrap();
     std::fs::remove_dir_all(folder).unwrap();
     assert_eq!(ended.code(), Some(0));
