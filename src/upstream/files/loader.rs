@@ -4,15 +4,12 @@
 //! they are now; a file that nobody can look at is not one that is gone, and one that is gone was missing twice.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fs::File;
-use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use xxhash_rust::xxh3::xxh3_128;
-
-use super::parse::{Entry, Parser};
+use super::known::{Known, Reading};
+use super::parse::Parser;
 use super::walk::{Sought, Stamp, Walk};
 use super::watch::Watcher;
 use super::{Fault, FilesOptions, Loaded, Report, State};
@@ -26,32 +23,14 @@ pub(super) struct Loader {
     files: BTreeMap<PathBuf, Known>,
     /// Paths of the configuration that were files at any time.
     seen: BTreeSet<PathBuf>,
-    /// There were some at the last look, or there have been none since.
+    /// The last look came to something that can be served.
     reached: bool,
+    /// Since when none of the paths is there.
     nothing: Option<Instant>,
     snapshot: Arc<Snapshot>,
     /// What was wrong when last looked, which has been told.
     told: BTreeSet<Fault>,
     report: Arc<Report>,
-}
-
-/// What is known of one file.
-#[derive(Default)]
-struct Known {
-    /// Of what was read last, or was to be read.
-    stamp: Option<Stamp>,
-    /// None while the file has to be read again, whatever it looks like.
-    read: Option<SystemTime>,
-    bytes: Option<u128>,
-    /// What counts.
-    good: Option<Arc<[Entry]>>,
-    /// Read well, and not taken over yet.
-    new: Option<Arc<[Entry]>>,
-    fault: Option<Fault>,
-    /// Another file has a resource of this one, too.
-    conflict: Option<Fault>,
-    /// Since when it is not there.
-    missing: Option<Instant>,
 }
 
 /// What a look came to.
@@ -141,10 +120,13 @@ impl Loader {
             let Some(mut file) = self.files.remove(&path) else { continue };
             match walk.seek(&path) {
                 Sought::There => drop(self.files.insert(path, file)),
-                Sought::Unknown => drop(self.files.insert(path, Known { missing: None, ..file })),
+                Sought::Unknown => {
+                    file.missing = None;
+                    self.files.insert(path, file);
+                }
                 Sought::Elsewhere(other) => {
-                    // It is read again, so that what is wrong with it is told by the path that it has now.
-                    self.files.entry(other).or_insert(Known { read: None, bytes: None, ..file });
+                    file.forget_reading(); // so that what is wrong with it is told by the path that it has now
+                    self.files.entry(other).or_insert(file);
                     changed = true;
                 }
                 Sought::Nowhere => {
@@ -178,46 +160,7 @@ impl Loader {
 
     pub(super) fn read(&mut self, path: &Path, stamp: Stamp) -> Reading {
         let file = self.files.entry(path.to_owned()).or_default();
-        if file.missing.take().is_some() {
-            // It was made anew in its place, and is in no other way whole than one that is written in place.
-            (file.stamp, file.read) = (Some(stamp), None);
-        }
-        let certain = |read: &SystemTime| !stamp.is_fresh(*read);
-        if file.stamp == Some(stamp) && file.read.as_ref().is_some_and(certain) {
-            return Reading::Same;
-        }
-        let now = SystemTime::now();
-        let bytes = match bytes_of(path, stamp, self.options.file_bytes) {
-            Ok(Some(bytes)) => bytes,
-            // To be read again, and known as the file that it is: what is written to it is written in place.
-            Ok(None) => {
-                (file.stamp, file.read) = (Some(stamp), None);
-                return Reading::Unsettled;
-            }
-            Err(reason) => {
-                (file.stamp, file.read, file.bytes) = (Some(stamp), None, None);
-                return file.refuse(Fault::of(path, &reason));
-            }
-        };
-        let hash = xxh3_128(&bytes);
-        if file.bytes == Some(hash) {
-            (file.stamp, file.read) = (Some(stamp), Some(now));
-            return Reading::Same;
-        }
-        let read = self.parser.read(path, &bytes);
-        // Half of a file may make sense. What is being written in place and lacks something is looked at once more in a moment.
-        let in_place = file.stamp.is_some_and(|before| before.is_same_file(stamp)) && stamp.is_young(now);
-        if in_place && read.as_ref().is_ok_and(|entries| file.would_lose(entries)) {
-            return Reading::Unsettled;
-        }
-        (file.stamp, file.read, file.bytes) = (Some(stamp), Some(now), Some(hash));
-        match read {
-            Ok(entries) => {
-                (file.new, file.fault) = (Some(entries.into()), None);
-                Reading::Changed
-            }
-            Err(fault) => file.refuse(fault),
-        }
+        file.read(path, stamp, &self.parser, self.options.file_bytes)
     }
 
     /// Of two files that define one resource neither is taken over as it is now. That may bring back what was in them before, and
@@ -266,8 +209,8 @@ impl Loader {
             let (moved, left): (Vec<_>, Vec<_>) =
                 good.iter().cloned().partition(|entry| there.contains(&(&entry.kind, &entry.name)));
             if !moved.is_empty() {
-                // Should it come back, it is read as any other file that has them, too.
-                (file.good, file.read, file.bytes) = (Some(left.into()), None, None);
+                file.good = Some(left.into());
+                file.forget_reading(); // should it come back, it is one more file that has them
             }
         }
     }
@@ -306,62 +249,6 @@ impl Loader {
         }
         self.told = faults;
     }
-}
-
-pub(super) enum Reading {
-    Same,
-    Changed,
-    Unsettled,
-}
-
-impl Known {
-    fn refuse(&mut self, fault: Fault) -> Reading {
-        let changed = self.new.take().is_some();
-        self.fault = Some(fault);
-        if changed { Reading::Changed } else { Reading::Same }
-    }
-
-    /// Whether something that counts is not in a new reading.
-    fn would_lose(&self, entries: &[Entry]) -> bool {
-        let new: HashSet<_> = entries.iter().map(|entry| (&entry.kind, &entry.name)).collect();
-        let good = self.good.iter().flat_map(|good| good.iter());
-        good.into_iter().any(|entry| !new.contains(&(&entry.kind, &entry.name)))
-    }
-
-    /// What would count if nothing spoke against it.
-    fn candidate(&self) -> impl Iterator<Item = &Entry> {
-        let new = self.new.as_ref().filter(|_| self.conflict.is_none());
-        new.or(self.good.as_ref()).into_iter().flat_map(|entries| entries.iter())
-    }
-
-    fn take_over(&mut self) {
-        if self.conflict.is_none() && self.missing.is_none() && self.new.is_some() {
-            self.good = self.new.take();
-        }
-    }
-
-    fn faults(&self) -> impl Iterator<Item = &Fault> {
-        self.fault.iter().chain(&self.conflict)
-    }
-}
-
-/// The whole file, unless it was written to or went meanwhile.
-fn bytes_of(path: &Path, stamp: Stamp, most: u64) -> Result<Option<Vec<u8>>, String> {
-    let too_large = || format!("it is larger than {most} bytes, which is the limit (limits.file_bytes)");
-    if stamp.size > most {
-        return Err(too_large());
-    }
-    let file = match File::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None), // the next look says whether it is gone
-        opened => opened.map_err(|error| error.to_string())?,
-    };
-    let mut bytes = Vec::with_capacity(usize::try_from(stamp.size).unwrap_or_default());
-    (&file).take(most + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > most {
-        return Err(too_large());
-    }
-    let same = file.metadata().is_ok_and(|metadata| Stamp::of(&metadata) == stamp);
-    Ok(same.then_some(bytes))
 }
 
 /// How long something has to be missing to be gone.

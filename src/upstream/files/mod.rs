@@ -3,6 +3,7 @@
 //! One loader for each list of paths reads them and watches; whoever serves out of them gets each new state whole. Nothing here
 //! decides what it means that something is not there: [`local`](crate::protocol::local) does.
 
+mod known;
 mod link;
 mod loader;
 mod parse;

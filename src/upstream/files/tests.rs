@@ -318,8 +318,8 @@ fn fs_3_half_a_file_is_no_more_taken_over_when_writing_was_seen_or_it_was_no_goo
     stamp.size = 1;
     // Somebody writes between what is known of the file and the reading of it.
     folder.write("a.json", &["a"]);
-    assert!(matches!(loader.read(&path, stamp), loader::Reading::Unsettled));
-    assert!(matches!(loader.read(&folder.at("none.json"), stamp), loader::Reading::Unsettled), "it went meanwhile");
+    assert!(matches!(loader.read(&path, stamp), known::Reading::Unsettled));
+    assert!(matches!(loader.read(&folder.at("none.json"), stamp), known::Reading::Unsettled), "it went meanwhile");
     assert!(loader.look().unsettled, "half of it may be missing");
     assert_eq!(look(&mut loader).0, "a,b");
     until(&mut loader, "a");

@@ -1,0 +1,139 @@
+//! One file: what was read of it, what of that counts, and whether it is to be read again.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::Fault;
+use super::parse::{Entry, Parser};
+use super::walk::Stamp;
+
+/// What is known of one file.
+#[derive(Default)]
+pub(super) struct Known {
+    /// Of what was read last, or was to be read.
+    stamp: Option<Stamp>,
+    /// None while the file has to be read again, whatever it looks like.
+    read: Option<SystemTime>,
+    bytes: Option<u128>,
+    /// What counts.
+    pub good: Option<Arc<[Entry]>>,
+    /// Read well, and not taken over yet.
+    new: Option<Arc<[Entry]>>,
+    fault: Option<Fault>,
+    /// Another file has a resource of this one, too.
+    pub conflict: Option<Fault>,
+    /// Since when it is not there.
+    pub missing: Option<Instant>,
+}
+
+pub(super) enum Reading {
+    Same,
+    Changed,
+    Unsettled,
+}
+
+impl Known {
+    /// Reads it unless it is as it was, and says what came of it.
+    pub fn read(&mut self, path: &Path, stamp: Stamp, parser: &Parser, most: u64) -> Reading {
+        if self.missing.take().is_some() {
+            // It was made anew in its place, and is in no other way whole than one that is written in place.
+            (self.stamp, self.read) = (Some(stamp), None);
+        }
+        let certain = |read: &SystemTime| !stamp.is_fresh(*read);
+        if self.stamp == Some(stamp) && self.read.as_ref().is_some_and(certain) {
+            return Reading::Same;
+        }
+        let now = SystemTime::now();
+        let bytes = match bytes_of(path, stamp, most) {
+            Ok(Some(bytes)) => bytes,
+            // To be read again, and known as the file that it is: what is written to it is written in place.
+            Ok(None) => {
+                (self.stamp, self.read) = (Some(stamp), None);
+                return Reading::Unsettled;
+            }
+            Err(reason) => {
+                self.stamp = Some(stamp);
+                self.forget_reading();
+                return self.refuse(Fault::of(path, &reason));
+            }
+        };
+        let hash = xxh3_128(&bytes);
+        if self.bytes == Some(hash) {
+            (self.stamp, self.read) = (Some(stamp), Some(now));
+            return Reading::Same;
+        }
+        let read = parser.read(path, &bytes);
+        // Half of a file may make sense. What is being written in place and lacks something is looked at once more in a moment.
+        let in_place = self.stamp.is_some_and(|before| before.is_same_file(stamp)) && stamp.is_young(now);
+        if in_place && read.as_ref().is_ok_and(|entries| self.would_lose(entries)) {
+            return Reading::Unsettled;
+        }
+        (self.stamp, self.read, self.bytes) = (Some(stamp), Some(now), Some(hash));
+        match read {
+            Ok(entries) => {
+                (self.new, self.fault) = (Some(entries.into()), None);
+                Reading::Changed
+            }
+            Err(fault) => self.refuse(fault),
+        }
+    }
+
+    /// It is read again, and what comes of that counts even if it is the same.
+    pub fn forget_reading(&mut self) {
+        (self.read, self.bytes) = (None, None);
+    }
+
+    fn refuse(&mut self, fault: Fault) -> Reading {
+        let changed = self.new.take().is_some();
+        self.fault = Some(fault);
+        if changed { Reading::Changed } else { Reading::Same }
+    }
+
+    /// Whether something that counts is not in a new reading.
+    fn would_lose(&self, entries: &[Entry]) -> bool {
+        let new: HashSet<_> = entries.iter().map(|entry| (&entry.kind, &entry.name)).collect();
+        let good = self.good.iter().flat_map(|good| good.iter());
+        good.into_iter().any(|entry| !new.contains(&(&entry.kind, &entry.name)))
+    }
+
+    /// What would count if nothing spoke against it.
+    pub fn candidate(&self) -> impl Iterator<Item = &Entry> {
+        let new = self.new.as_ref().filter(|_| self.conflict.is_none());
+        new.or(self.good.as_ref()).into_iter().flat_map(|entries| entries.iter())
+    }
+
+    pub fn take_over(&mut self) {
+        if self.conflict.is_none() && self.missing.is_none() && self.new.is_some() {
+            self.good = self.new.take();
+        }
+    }
+
+    pub fn faults(&self) -> impl Iterator<Item = &Fault> {
+        self.fault.iter().chain(&self.conflict)
+    }
+}
+
+/// The whole file, unless it was written to or went meanwhile.
+fn bytes_of(path: &Path, stamp: Stamp, most: u64) -> Result<Option<Vec<u8>>, String> {
+    let too_large = || format!("it is larger than {most} bytes, which is the limit (limits.file_bytes)");
+    if stamp.size > most {
+        return Err(too_large());
+    }
+    let file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None), // the next look says whether it is gone
+        opened => opened.map_err(|error| error.to_string())?,
+    };
+    let mut bytes = Vec::with_capacity(usize::try_from(stamp.size).unwrap_or_default());
+    (&file).take(most + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > most {
+        return Err(too_large());
+    }
+    let same = file.metadata().is_ok_and(|metadata| Stamp::of(&metadata) == stamp);
+    Ok(same.then_some(bytes))
+}
