@@ -135,7 +135,9 @@ fn look_at(path: &Path) {
 
 /// With its configuration, if there is a file of it.
 async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<()> {
+    // Before anybody is told that the program is there, and may send a signal: without a configuration SIGHUP ends it, as any.
     let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = config.map(|_| signal(SignalKind::hangup())).transpose()?;
     let _ = std::io::stdout().lock().write_all(greeting.as_bytes()); // nobody may be reading
     for address in app.addresses() {
         tracing::info!(%address, "clients connect here");
@@ -148,16 +150,14 @@ async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<
         tracing::info!("SIGTERM: nobody new is taken on, and clients are sent away once they were answered");
     };
     let looks = async {
-        let Some(path) = config else { return std::future::pending().await }; // it ends as any program does
-        let mut hang_up = signal(SignalKind::hangup())?;
+        let (Some(path), Some(hang_up)) = (config, &mut hang_up) else { return std::future::pending().await };
         while hang_up.recv().await.is_some() {
             look_at(path);
         }
-        std::io::Result::Ok(())
     };
     tokio::select! {
         () = app.run_until(stop) => {}
-        done = looks => done?,
+        () = looks => {}
         _ = tokio::signal::ctrl_c() => tracing::info!("interrupted: stopping at once"),
     }
     Ok(())
