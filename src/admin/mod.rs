@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use percent_encoding::percent_decode_str;
 use tokio::net::TcpListener;
 
 use crate::downstream::Rest;
@@ -68,9 +69,25 @@ async fn answer(request: Request<Incoming>, shown: &Shown) -> Response<Full<Byte
         "/clients" => json(&views.report().await.into_iter().flat_map(|(_, seats)| seats).collect::<Vec<_>>()),
         "/upstreams" => json(&views.report().await.into_iter().map(|(unit, _)| unit).collect::<Vec<_>>()),
         "/sources" => json(&files.iter().map(FilesSource::report).collect::<Vec<_>>()),
+        "/resources" => resources(request.uri().query().unwrap_or_default(), views).await,
         "/rest" => json(&rest.as_ref().map(|rest| rest.report())),
         "/metrics" => response(StatusCode::OK, OPENMETRICS, metrics().await.into()),
-        _ => text(StatusCode::NOT_FOUND, "there are /healthz, /clients, /upstreams, /sources, /rest and /metrics\n"),
+        _ => text(
+            StatusCode::NOT_FOUND,
+            "there are /healthz, /clients, /upstreams, /resources, /sources, /rest and /metrics\n",
+        ),
+    }
+}
+
+/// What the views know of one resource.
+async fn resources(query: &str, views: &Views) -> Response<Full<Bytes>> {
+    let parameter = |name: &str| {
+        let pair = query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name);
+        pair.and_then(|(_, value)| percent_decode_str(value).decode_utf8().ok())
+    };
+    match (parameter("type"), parameter("name")) {
+        (Some(kind), Some(name)) => json(&views.look(&kind, &name).await),
+        _ => text(StatusCode::BAD_REQUEST, "which? /resources?type=envoy.config.cluster.v3.Cluster&name=web\n"),
     }
 }
 

@@ -3,6 +3,7 @@
 //! An owner never waits for a client. It applies what sources say and what sessions want, publishes, and wakes whom it concerns.
 
 mod clock;
+mod found;
 mod health;
 mod hub;
 mod link;
@@ -17,6 +18,7 @@ mod tally;
 mod views;
 
 pub use clock::Clock;
+pub use found::Found;
 pub use hub::HubConnector;
 pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 pub use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};

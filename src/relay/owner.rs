@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::clock::Clock;
+use super::found::Found;
 use super::health::Findings;
 use super::link::{LinkEvent, LinkReport, SharedConnector};
 use super::links::Links;
@@ -20,7 +21,7 @@ use crate::protocol::moment::{Moment, sooner};
 use crate::protocol::sources::{Batch, Sources};
 use crate::protocol::unit::{InterestChange, SessionId, Unit};
 use crate::protocol::upstream::Stream;
-use crate::xds::{Authority, BodyStore};
+use crate::xds::{Authority, BodyStore, Name, Type};
 
 /// What sessions and reporters say to an owner.
 pub(super) enum Command {
@@ -29,6 +30,7 @@ pub(super) enum Command {
     Leave(SessionId, Vec<InterestChange>),
     Report(oneshot::Sender<(UnitReport, Vec<SeatReport>)>),
     Measure(oneshot::Sender<UnitMeasures>),
+    Look(Type, Name, oneshot::Sender<Vec<Found>>),
 }
 
 pub(super) struct Owner {
@@ -132,6 +134,9 @@ impl Owner {
                 let report = self.report();
                 let seats = self.seats.values().map(|seat| seat.report()).collect();
                 let _ = to.send((report, seats)); // whoever asked may have gone
+            }
+            Command::Look(kind, name, to) => {
+                let _ = to.send(self.look(&kind, &name));
             }
             Command::Measure(to) => {
                 let _ = to.send(self.measures());

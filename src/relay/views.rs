@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::clock::Clock;
+use super::found::Found;
 use super::health::{Findings, Health};
 use super::link::SharedConnector;
 use super::links::Links;
@@ -211,6 +212,19 @@ impl Views {
             }
         }
         reports
+    }
+
+    /// What each view knows of a resource, of those that know anything of it.
+    pub async fn look(&self, type_url: &str, name: &str) -> Vec<Found> {
+        let (kind, name) = (self.table.resolve(type_url), Name::of_peer(name));
+        let mut found = Vec::new();
+        for unit in self.all_units() {
+            let (to, from) = oneshot::channel();
+            if unit.commands.send(Command::Look(kind.clone(), name.clone(), to)).await.is_ok() {
+                found.extend(from.await.into_iter().flatten());
+            }
+        }
+        found
     }
 
     /// What there is to measure of each view.

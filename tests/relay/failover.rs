@@ -97,11 +97,16 @@ async fn fb_13_cached_names_hear_nothing_of_a_fallback_and_new_ones_are_served_b
         assert_eq!(content_of(&mut client).await, ["a=1"]);
         clients.push(client);
     }
+    let giver = async |name: &str| get(relay.admin, &format!("/resources?type={ENDPOINTS}&name={name}")).await;
+    let told = giver("%61").await;
+    assert!(told.contains(&format!("\"server\": \"http://{one}\"")) && told.contains("\"state\": \"here\""), "{told}");
+    assert_eq!(giver("b").await, "[]");
     serving.kill().await; // and its port is closed
     standing(&relay, "\"standing\": \"held\"").await;
     let mut new = Client::connect(relay.address, Variant::Delta).await;
     new.ask(EDS, &["b"], Some("web"));
     assert_eq!(content_of(&mut new).await, ["b=1"], "from the second");
+    assert!(giver("b").await.contains(&format!("\"server\": \"http://{two}\"")));
     standing(&relay, &format!("\"server\": \"http://{two}\"")).await;
 
     let _back = give(Plane::start_at(one, &BOTH).await, "1");

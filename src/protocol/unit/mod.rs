@@ -279,7 +279,7 @@ impl Unit {
             }
             Fact::Error { kind, key, error } => {
                 let seq = self.seq.next();
-                if self.shelf(&kind, Class::Named).set_error(key.clone(), error, seq) {
+                if self.shelf(&kind, Class::Named).set_error(key.clone(), error, seq, now) {
                     self.changed(&kind, Class::Named, key, seq);
                 }
             }

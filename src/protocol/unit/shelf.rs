@@ -40,8 +40,9 @@ pub struct Entry {
     pub expires: Option<Moment>,
     /// The last time that it was given a TTL, or none.
     pub refreshed: Seq,
-    /// Who gave it.
+    /// Who gave it, and since when that is so; or since when it is gone or in error.
     pub source: Source,
+    pub since: Moment,
     /// It is gone because its time was over, and nobody has said that there is none (XLAT-15).
     pub outlived: bool,
 }
@@ -247,7 +248,7 @@ impl Shelf {
                 let wanted_again = awaited || entry.error.is_some();
                 if held.full == resource.full && entry.source != source {
                     // The same from another server: nothing has happened, but whose it is (FB-24).
-                    let entry = Entry { source, ..entry.clone() };
+                    let entry = Entry { source, since: now, ..entry.clone() };
                     self.entries.insert_mut(name.clone(), entry);
                     return self.set(class, name, resource, source, seq, now);
                 }
@@ -288,6 +289,7 @@ impl Shelf {
                 expires,
                 refreshed: seq,
                 source,
+                since: now,
                 outlived: false,
             },
         );
@@ -335,7 +337,7 @@ impl Shelf {
     }
 
     /// Something is wrong with the name. Whether that is news.
-    pub(super) fn set_error(&mut self, name: Name, error: Arc<NamedError>, seq: Seq) -> bool {
+    pub(super) fn set_error(&mut self, name: Name, error: Arc<NamedError>, seq: Seq, now: Moment) -> bool {
         let entry = self.entries.get(&name).cloned().unwrap_or_else(|| Entry {
             changed: seq,
             body_changed: seq,
@@ -345,6 +347,7 @@ impl Shelf {
             expires: None,
             refreshed: Seq::ZERO,
             source: Source::default(),
+            since: now,
             outlived: false,
         });
         if entry.error.as_ref().is_some_and(|(_, known)| *known == error) {
@@ -363,7 +366,7 @@ impl Shelf {
         let bytes = last.body.bytes().len();
         self.bodies.enqueue_mut(BodyOf { name: name.clone(), seq, at: now, bytes });
         self.body_bytes += bytes;
-        self.bury(name, seq, lives, Some(last));
+        self.bury(name, seq, lives, Some(last), now);
         true
     }
 
@@ -377,7 +380,7 @@ impl Shelf {
             }
             Some(Presence::Unknown) | None => {}
         }
-        self.bury(name, seq, Lives::beginning(seq), None);
+        self.bury(name, seq, Lives::beginning(seq), None, now);
         true
     }
 
@@ -446,7 +449,7 @@ impl Shelf {
         }
     }
 
-    fn bury(&mut self, name: &Name, seq: Seq, lives: Lives, last: Option<Arc<Resource>>) {
+    fn bury(&mut self, name: &Name, seq: Seq, lives: Lives, last: Option<Arc<Resource>>, now: Moment) {
         self.removals.insert_mut(seq, name.clone());
         let entry = Entry {
             changed: seq,
@@ -457,6 +460,7 @@ impl Shelf {
             expires: None,
             refreshed: Seq::ZERO,
             source: Source::default(),
+            since: now,
             outlived: false,
         };
         self.entries.insert_mut(name.clone(), entry);

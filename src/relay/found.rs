@@ -1,0 +1,57 @@
+//! What views know of one resource, for operators: what is there under a name, which server gave it, and since when.
+
+use serde::Serialize;
+
+use super::owner::Owner;
+use crate::protocol::unit::{Class, Entry, Presence};
+use crate::xds::{Name, Type};
+
+/// What a view knows of a name, as `*` or as the name itself brought it.
+#[derive(Debug, Serialize)]
+pub struct Found {
+    /// The hash of the sharing key.
+    pub view: String,
+    pub asked_as: &'static str,
+    /// here, gone (known not to exist), or error (something is wrong with it, and nothing else is known).
+    pub state: &'static str,
+    /// What delta clients see as its version.
+    pub version: Option<String>,
+    /// Who gave what is here.
+    pub server: Option<String>,
+    /// For how long it has been what it is, and of that server.
+    pub seconds: u64,
+    /// What was last reported wrong with it.
+    pub error: Option<String>,
+}
+
+impl Owner {
+    pub(super) fn look(&self, kind: &Type, name: &Name) -> Vec<Found> {
+        let state = self.unit.state();
+        let of = |(class, asked_as)| {
+            let entry = state.shelf(kind, class).and_then(|shelf| shelf.get(name))?;
+            Some(self.found(entry, asked_as))
+        };
+        [(Class::Star, "*"), (Class::Named, "name")].into_iter().filter_map(of).collect()
+    }
+
+    fn found(&self, entry: &Entry, asked_as: &'static str) -> Found {
+        let here = match &entry.presence {
+            Presence::Here(resource) => Some(resource),
+            Presence::Gone(_) | Presence::Unknown => None,
+        };
+        let giver = || self.connectors.get(usize::from(entry.source.server)).map(|server| server.describe());
+        Found {
+            view: self.key.clone(),
+            asked_as,
+            state: match &entry.presence {
+                Presence::Here(_) => "here",
+                Presence::Gone(_) => "gone",
+                Presence::Unknown => "error",
+            },
+            version: here.map(|resource| resource.full.to_string()),
+            server: here.and_then(|_| giver()),
+            seconds: (self.clock.now() - entry.since).as_secs(),
+            error: entry.error.as_ref().map(|(_, error)| error.message.clone()),
+        }
+    }
+}
