@@ -104,7 +104,7 @@ impl App {
 /// Views, with the hub behind all servers where there is to be one.
 fn views(options: ViewsOptions, hub: Option<ViewsOptions>, mut connectors: Vec<SharedConnector>) -> Views {
     let Some(hub) = hub else { return Views::new(options, connectors) };
-    let hub = Arc::new(Views::new(hub, connectors.clone()));
+    let hub = Arc::new(Views::new(hub, connectors.clone()).shared());
     connectors.push(Arc::new(HubConnector::new(hub.clone())));
     Views::new(options, connectors).around(hub)
 }

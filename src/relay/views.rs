@@ -39,6 +39,7 @@ pub struct Views {
     connectors: Arc<[SharedConnector]>,
     /// Asked for what all views share.
     hub: Option<Arc<Views>>,
+    is_hub: bool,
     health: Arc<Health>,
     /// Changes whenever another server has come to serve some view.
     moves: Arc<watch::Sender<()>>,
@@ -128,12 +129,18 @@ impl Views {
             plan: Arc::new(plan),
             connectors: connectors.into(),
             hub: None,
+            is_hub: false,
             store: Arc::default(),
             clock: Clock::starting_now(),
             most,
             next_session: AtomicU64::new(1),
             units: Mutex::default(),
         }
+    }
+
+    /// These are what other views share: in logs, reports and metrics they are called so, and not by a key.
+    pub fn shared(self) -> Self {
+        Self { is_hub: true, ..self }
     }
 
     /// What these views share: bodies that both hold are kept once, and it is shown with them.
@@ -301,7 +308,7 @@ impl Views {
         let active = Arc::new(AtomicUsize::new(self.plan.top.servers.first().copied().unwrap_or_default()));
         let idle_since: Arc<Mutex<Option<Instant>>> = Arc::default();
         let owner = Owner {
-            key: key.to_string(),
+            key: if self.is_hub { "shared".into() } else { key.to_string() },
             made_from: key.parts(&self.rule).into_iter().map(|(field, value)| (field.to_string(), value)).collect(),
             unit: Unit::new(table.clone(), limits.clone()),
             sources: Sources::new(self.plan.clone(), key.upstream_node(), table, limits),

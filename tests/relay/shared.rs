@@ -75,6 +75,7 @@ async fn name_20_and_coll_24_names_of_a_shared_authority_are_asked_for_once_for_
     late.ask(CDS, &[&canonical], Some("late"));
     assert_eq!(content_of(&mut late).await, [format!("{canonical}=2")]);
     one.hears_nothing(Duration::from_millis(50)).await;
+    assert!(get(relay.admin, "/metrics").await.contains("view=\"shared\""));
 }
 
 #[tokio::test]
