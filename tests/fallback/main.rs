@@ -3,6 +3,7 @@
 mod bench;
 mod cached;
 mod lacks;
+mod returns;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -202,7 +202,9 @@ impl Sources {
         let mut facts = stream.on_response(epoch, response, store, now);
         self.servers[id.server].finding = Some(Finding::Answered);
         let usable = nothing_left || facts.iter().any(|fact| matches!(fact, Fact::Set { .. } | Fact::Whole { .. }));
-        if self.on_answer(id.server, usable, unit, now) {
+        let newly = self.on_answer(id.server, usable, unit, now);
+        if !newly.is_empty() {
+            facts.splice(..0, cut_off(unit, &newly));
             let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
             facts.extend(streams.flat_map(|stream| stream.absences()).collect::<Vec<_>>());
         }
@@ -328,10 +330,10 @@ impl Sources {
         })
     }
 
-    /// One answer counts for every authority that has this server above its own (FB-33). Whether it is active for one that it was
-    /// not active for before.
-    fn on_answer(&mut self, server: usize, usable: bool, unit: &Unit, now: Moment) -> bool {
-        let mut newly = false;
+    /// One answer counts for every authority that has this server above its own (FB-33). Those that it is active for and was not
+    /// before.
+    fn on_answer(&mut self, server: usize, usable: bool, unit: &Unit, now: Moment) -> BTreeSet<Authority> {
+        let mut newly = BTreeSet::new();
         for (authority, rung) in self.users(server) {
             let before = self.ladder(&authority).active();
             if self.limits.faults.has(Fault::NeverReturn) && before.is_some_and(|before| before > rung) {
@@ -339,8 +341,8 @@ impl Sources {
             }
             self.step(&authority, unit, |ladder, _| ladder.on_answer(rung, usable, now).1);
             if self.ladder(&authority).active() == Some(rung) && before != Some(rung) {
-                newly = true;
                 self.doubt(server, &authority, unit, now);
+                newly.insert(authority);
             }
         }
         newly
@@ -448,6 +450,17 @@ impl Sources {
             self.closed.insert(server);
         }
     }
+}
+
+/// What a server that is left may have been in the middle of: its rest will not come, and who serves now has all of its own to
+/// say first (XLAT-12).
+fn cut_off(unit: &Unit, of: &BTreeSet<Authority>) -> Vec<Fact> {
+    let is_set = |wanted: &Wanted| match wanted {
+        Wanted::Star => true,
+        Wanted::Name(name) => name.is_glob(),
+    };
+    let sets = unit.wanted().filter(|(_, wanted, _)| is_set(wanted) && of.contains(&authority_of(wanted)));
+    sets.map(|(kind, of, _)| Fact::Interrupted { kind: kind.clone(), of }).collect()
 }
 
 struct Around<'a> {

@@ -1,0 +1,72 @@
+//! Servers that return, or end, in the middle of something: what is in doubt then, and what is not (spec sections 6, 7 and 11).
+
+use std::time::Duration;
+
+use weir::protocol::ladder::{Rule, Standing};
+use weir::protocol::session::Variant;
+use weir::protocol::sources::{AuthorityPlan, Plan};
+use weir::protocol::unit::{Class, Fill};
+
+use super::bench::*;
+use super::support::{CDS, EDS, LDS};
+
+const FOLDER: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/f";
+
+/// Two servers for everything, with an authority `x` of its own over the same two.
+fn two(variant: Variant) -> Plan {
+    let mut two = Plan { holds_missing: false, ..plan(2, variant, Rule::Reachability) };
+    two.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule: Rule::Reachability });
+    two
+}
+
+/// The first of two servers is out of reach, and the second is asked.
+fn fallen_back(wanted: &[(&str, &str)]) -> Bench {
+    let mut bench = Bench::new(two(Variant::Delta));
+    wanted.iter().for_each(|(url, name)| bench.want(url, name, true));
+    bench.end(0, false);
+    bench.open(1);
+    bench
+}
+
+fn fill(bench: &Bench, url: &str, glob: Option<&str>) -> Fill {
+    let kind = bench.table.resolve(url);
+    match glob {
+        None => bench.unit.state().shelf(&kind, Class::Star).unwrap().fill,
+        Some(glob) => bench.unit.state().shelf(&kind, Class::Named).unwrap().fill_of(&glob.into()).unwrap(),
+    }
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn xlat_12_and_row_12_a_set_that_a_server_was_left_in_the_middle_of_is_not_whole() {
+    let [glob, a, b] = ["*", "a", "b"].map(|id| format!("{FOLDER}/{id}"));
+    let mut bench = fallen_back(&[(LDS, "*"), (CDS, "*"), (EDS, &glob)]);
+    bench.say(1, delta(LDS, &[("a", "1")], &[]));
+    bench.say(1, delta(EDS, &[(&a, "1")], &[]));
+    bench.open(0);
+    bench.say(0, delta(CDS, &[("c", "1")], &[]));
+    assert_eq!(bench.standing(), Standing::Active(0));
+    bench.later(LONG);
+    for (url, glob) in [(LDS, None), (EDS, Some(&*glob))] {
+        assert_ne!(fill(&bench, url, glob), Fill::Whole, "{url}: there may have been more");
+    }
+    assert_eq!(fill(&bench, CDS, None), Fill::Whole, "which the other has begun with");
+    bench.say(0, delta(LDS, &[("a", "1"), ("b", "1")], &[]));
+    bench.say(0, delta(EDS, &[(&a, "1"), (&b, "1")], &[]));
+    bench.later(LONG);
+    assert_eq!((fill(&bench, LDS, None), fill(&bench, EDS, Some(&glob))), (Fill::Whole, Fill::Whole));
+}
+
+#[test]
+fn xlat_12_a_set_that_is_gone_on_with_in_the_answer_that_leaves_the_other_becomes_whole() {
+    let mut bench = fallen_back(&[(LDS, "*")]);
+    bench.say(1, delta(LDS, &[("a", "1")], &[]));
+    bench.open(0);
+    bench.later(Duration::from_secs(4));
+    bench.say(0, delta(LDS, &[("a", "1")], &[]));
+    bench.later(Duration::from_secs(4));
+    assert_ne!(fill(&bench, LDS, None), Fill::Whole, "its time runs from the new server's first piece");
+    bench.later(Duration::from_secs(1));
+    assert_eq!(fill(&bench, LDS, None), Fill::Whole);
+}
