@@ -265,8 +265,10 @@ impl World {
             let Some((_, subscribed)) = &mut self.up else { return };
             let first = subscribed.is_empty();
             if first {
-                let stated = request.initial_resource_versions;
-                self.told = stated.into_iter().map(|(name, version)| (name, version.parse().unwrap())).collect();
+                // Of a collection that was cut off the relay states versions that are nobody's.
+                let content = |version: String| version.parse().unwrap_or(u32::MAX);
+                let stated = request.initial_resource_versions.into_iter();
+                self.told = stated.map(|(name, version)| (name, content(version))).collect();
             }
             for name in request.resource_names_unsubscribe {
                 subscribed.remove(&name);

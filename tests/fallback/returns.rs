@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use weir::proto::{Request, Response};
 use weir::protocol::ladder::{Rule, Standing};
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan};
@@ -34,6 +35,23 @@ fn fill(bench: &Bench, url: &str, glob: Option<&str>) -> Fill {
         None => bench.unit.state().shelf(&kind, Class::Star).unwrap().fill,
         Some(glob) => bench.unit.state().shelf(&kind, Class::Named).unwrap().fill_of(&glob.into()).unwrap(),
     }
+}
+
+/// What a server is told on a new stream that is held of it, with the versions.
+fn stated(bench: &mut Bench, server: usize) -> Vec<String> {
+    let mut stated = Vec::new();
+    let now = bench.now;
+    for (id, stream) in bench.sources.streams().filter(|(id, _)| id.server == server) {
+        let epoch = stream.opened();
+        stream.on_sign_of_life(epoch);
+        bench.up.insert(id, epoch);
+        while let Some(Request::Delta(request)) = stream.next_request(now) {
+            stated.extend(request.initial_resource_versions.iter().map(|(name, version)| format!("{name}:{version}")));
+        }
+        stream.written(now);
+    }
+    stated.sort();
+    stated
 }
 
 const LONG: Duration = Duration::from_secs(60);
@@ -69,4 +87,35 @@ fn xlat_12_a_set_that_is_gone_on_with_in_the_answer_that_leaves_the_other_become
     assert_ne!(fill(&bench, LDS, None), Fill::Whole, "its time runs from the new server's first piece");
     bench.later(Duration::from_secs(1));
     assert_eq!(fill(&bench, LDS, None), Fill::Whole);
+}
+
+#[test]
+fn xlat_12_and_up_14_a_set_that_was_cut_off_is_said_again_and_so_becomes_whole() {
+    let [glob, a, by_name] = ["*", "a", "deep/o"].map(|id| format!("{FOLDER}/{id}"));
+    let mut bench = Bench::new(two(Variant::Delta));
+    [(CDS, "*"), (LDS, "*"), (EDS, &glob), (EDS, &by_name)].iter().for_each(|(url, name)| bench.want(url, name, true));
+    bench.open(0);
+    bench.say(0, delta(LDS, &[("l", "1")], &[]));
+    bench.later(LONG);
+    bench.say(0, delta(CDS, &[("c", "1")], &[]));
+    bench.say(0, delta(EDS, &[(&a, "1"), (&by_name, "1")], &[]));
+    bench.end(0, true);
+    assert_eq!(fill(&bench, CDS, None), Fill::Cold);
+    let again = |versions: [&str; 4]| {
+        let [c, l, a_version, named] = versions;
+        let mut all = [format!("c:{c}"), format!("l:{l}"), format!("{a}:{a_version}"), format!("{by_name}:{named}")];
+        all.sort();
+        all
+    };
+    assert_eq!(
+        stated(&mut bench, 0),
+        again(["", "1", "", "1"]),
+        "what is whole, and what is no set, is stated as it is"
+    );
+    bench.say(0, delta(CDS, &[("c", "1")], &[]));
+    bench.say(0, delta(EDS, &[(&a, "1")], &[]));
+    bench.later(LONG);
+    assert_eq!((fill(&bench, CDS, None), fill(&bench, EDS, Some(&glob))), (Fill::Whole, Fill::Whole));
+    bench.end(0, true);
+    assert_eq!(stated(&mut bench, 0), again(["1", "1", "1", "1"]));
 }

@@ -209,8 +209,9 @@ async fn changes_and_an_outage(up: Variant, down: Variant, faults: Faults) {
     let mut plane = Plane::start_at(address, &BOTH).await;
     let mut stream = plane.stream().await;
     if let Request::Delta(request) = stream.request().await {
+        // The set was not known to be whole yet: it is to be said again, and what is gone of it.
         let held: Vec<_> = request.initial_resource_versions.into_iter().collect();
-        assert_eq!(held, [("a".to_owned(), "3".to_owned()), ("b".to_owned(), "3".to_owned())]);
+        assert_eq!(held, [("a".to_owned(), String::new()), ("b".to_owned(), String::new())]);
     }
     say(&stream, "9", &[("b", "2")], &[], &["a"]);
     let told = client.told().await;

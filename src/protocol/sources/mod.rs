@@ -246,7 +246,17 @@ impl Sources {
         let was_well = epoch
             .is_some_and(|epoch| self.stream(id).is_some_and(|stream| stream.is_current(epoch) && stream.is_well(now)));
         let facts = match (self.stream(id), epoch) {
-            (Some(stream), Some(epoch)) => stream.ended(epoch),
+            (Some(stream), Some(epoch)) => {
+                let facts = stream.ended(epoch);
+                for fact in &facts {
+                    if let Fact::Interrupted { kind, of } = fact
+                        && !unit.is_whole(kind, of)
+                    {
+                        stream.say_again(kind, of);
+                    }
+                }
+                facts
+            }
             _ => Vec::new(),
         };
         let batches = self.counting(id.server, facts);

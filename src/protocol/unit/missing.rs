@@ -22,6 +22,16 @@ impl Unit {
         }
     }
 
+    /// Whether all of a set is known.
+    pub fn is_whole(&self, kind: &Type, of: &Wanted) -> bool {
+        let shelf = |class| self.shelves.get(&(kind.clone(), class));
+        let fill = match of {
+            Wanted::Star => shelf(Class::Star).map(|shelf| shelf.fill),
+            Wanted::Name(glob) => shelf(Class::Named).and_then(|shelf| shelf.fill_of(glob)),
+        };
+        fill == Some(Fill::Whole)
+    }
+
     /// Whether this is wanted, not cached, and by who waits for it a reason to turn to another server. Nobody may wait for it any
     /// more, or only sessions that ask for a great many names that nobody has.
     pub fn is_missing(&self, kind: &Type, wanted: &Wanted) -> bool {

@@ -121,6 +121,11 @@ impl Stream {
         self.topics.values_mut().for_each(Topic::blank_versions);
     }
 
+    /// A set was not whole when a stream ended: the server says it again from the beginning.
+    pub fn say_again(&mut self, kind: &Type, of: &Wanted) {
+        self.topics.get_mut(kind).into_iter().for_each(|topic| topic.blank_set(of));
+    }
+
     /// From the next opening on the server is spoken to in this variant.
     pub fn speak(&mut self, variant: Variant) {
         if self.variant != variant {

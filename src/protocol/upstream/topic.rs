@@ -261,6 +261,18 @@ impl Topic {
         self.accepted.clear();
     }
 
+    /// The same for a set that was cut off: stated as it is, a server that has all of it out would have nothing to say, and nobody
+    /// would learn that it is whole.
+    pub fn blank_set(&mut self, of: &Wanted) {
+        match of {
+            Wanted::Star => self.blank_versions(),
+            Wanted::Name(glob) => {
+                let members = self.versions.iter_mut().filter(|(name, _)| name.collection().as_ref() == Some(glob));
+                members.for_each(|(_, version)| version.clear());
+            }
+        }
+    }
+
     /// Whether a name is wanted as a member of a collection, and not by itself.
     pub fn is_member_alone(&self, name: &Name) -> bool {
         !self.names.contains_key(name) && self.globs.of(name).is_some()
