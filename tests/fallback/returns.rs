@@ -90,6 +90,19 @@ fn xlat_12_a_set_that_is_gone_on_with_in_the_answer_that_leaves_the_other_become
 }
 
 #[test]
+fn up_16_a_server_that_returns_and_never_stops_talking_is_believed_all_the_same() {
+    let mut bench = fallen_back(&[(CDS, "*")]);
+    bench.say(1, delta(CDS, &[("a", "1"), ("x", "1")], &[]));
+    bench.open(0);
+    for second in 0..15 {
+        assert_eq!(bench.held(CDS, Class::Star, "x"), "1", "{second}");
+        bench.say(0, delta(CDS, &[("a", if second % 2 == 0 { "2" } else { "3" })], &[]));
+        bench.later(Duration::from_secs(1));
+    }
+    assert_eq!(bench.held(CDS, Class::Star, "x"), "gone");
+}
+
+#[test]
 fn xlat_12_and_up_14_a_set_that_was_cut_off_is_said_again_and_so_becomes_whole() {
     let [glob, a, by_name] = ["*", "a", "deep/o"].map(|id| format!("{FOLDER}/{id}"));
     let mut bench = Bench::new(two(Variant::Delta));
@@ -118,4 +131,24 @@ fn xlat_12_and_up_14_a_set_that_was_cut_off_is_said_again_and_so_becomes_whole()
     assert_eq!((fill(&bench, CDS, None), fill(&bench, EDS, Some(&glob))), (Fill::Whole, Fill::Whole));
     bench.end(0, true);
     assert_eq!(stated(&mut bench, 0), again(["1", "1", "1", "1"]));
+}
+
+#[test]
+fn up_24_a_name_that_is_wanted_beside_its_collection_does_not_stay_in_doubt_for_ever() {
+    let folder = "xdstp://x/envoy.config.cluster.v3.Cluster/f";
+    let [glob, name] = ["*", "c"].map(|id| format!("{folder}/{id}"));
+    let mut two = two(Variant::Sotw);
+    two.top.servers = vec![1];
+    let mut bench = Bench::new(two);
+    ["old", &glob, &name].iter().for_each(|name| bench.want(CDS, name, true));
+    bench.open(0);
+    bench.open(1);
+    bench.say(0, sotw(CDS, "1", &[(&name, "1")]));
+    bench.say(1, sotw(CDS, "1", &[("old", "1")]));
+    bench.end(0, false);
+    bench.asked(1);
+    bench.say(1, sotw(CDS, "2", &[("old", "2")]));
+    assert_eq!(bench.held(CDS, Class::Named, &name), "1", "the answer may be older than the question");
+    bench.later(Duration::from_secs(16));
+    assert_eq!(bench.held(CDS, Class::Named, &name), "gone", "in SotW nothing is ever said of the collection");
 }

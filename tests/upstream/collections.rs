@@ -124,3 +124,28 @@ fn up_25_a_member_that_cannot_be_read_leaves_the_collection_flawed() {
     let facts = bench.respond(0, delta(LEDS, &[A, B, B], &[], "1"));
     assert_eq!(facts, [format!("Named {A} set"), format!("flawed piece of {GLOB}")]);
 }
+
+#[test]
+fn coll_19_and_up_16_a_collection_that_is_begun_late_has_its_own_time_to_be_said_again() {
+    let other = |id: &str| format!("xdstp://x/envoy.config.endpoint.v3.LbEndpoint/bar/{id}");
+    let [late_glob, late, later, gone] = ["*", "a", "b", "c"].map(other);
+    let rules = ServerRules { initial_versions: false, ..ServerRules::default() };
+    let mut bench = open(Variant::Delta, rules, &[GLOB, &late_glob]);
+    bench.requests(0);
+    bench.respond(0, delta(LEDS, &[A, B, &late, &later, &gone], &[], "1"));
+    bench.end(0);
+    bench.open();
+    bench.requests(0);
+    let mut told = Vec::new();
+    for second in 0..40 {
+        // Always something of the one; of the other only now and then.
+        let names: &[&str] = match second {
+            12 => &[A, &late],
+            24 => &[A, &later],
+            _ => &[A],
+        };
+        bench.respond(0, delta(LEDS, names, &[], "2"));
+        told.extend(bench.later(Duration::from_secs(1)).into_iter().map(|fact| (second + 1, fact)));
+    }
+    assert_eq!(told, [(15, format!("Named {B} gone")), (27, format!("Named {gone} gone"))]);
+}

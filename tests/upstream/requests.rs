@@ -295,3 +295,19 @@ fn sotw_38_what_a_server_was_told_of_a_type_of_the_table_is_remembered() {
     bench.want(LDS, "*", true);
     assert_eq!(bench.requests(0), ["L [*] v n1!"], "an empty list means nothing to it any more");
 }
+
+#[test]
+fn up_16_the_doubt_about_a_set_ends_though_the_server_never_stops_talking() {
+    let rules = ServerRules { initial_versions: false, ..ServerRules::default() };
+    let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
+    bench.respond(0, delta(CDS, &["a", "b"], &[], "1"));
+    bench.end(0);
+    bench.open();
+    bench.requests(0);
+    bench.later(Duration::from_secs(60));
+    for second in 1..=15 {
+        bench.respond(0, delta(CDS, &["a"], &[], "2"));
+        let gone: &[&str] = if second == 15 { &["Star b gone"] } else { &[] };
+        assert_eq!(bench.later(Duration::from_secs(1)), gone, "{second} seconds after its first word");
+    }
+}

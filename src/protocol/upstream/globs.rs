@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::protocol::moment::Moment;
 use crate::xds::Name;
 
 #[derive(Debug, Default)]
@@ -11,8 +12,8 @@ pub(super) struct Globs(BTreeMap<Name, Standing>);
 struct Standing {
     /// It was said that this server cannot be asked for it.
     refused: bool,
-    /// The server has said something of it on this opening.
-    begun: bool,
+    /// Since when the server has been speaking of it, on this opening.
+    begun: Option<Moment>,
 }
 
 impl Globs {
@@ -47,12 +48,14 @@ impl Globs {
         self.0.get_key_value(&name.collection()?).map(|(glob, _)| glob)
     }
 
-    pub fn begin(&mut self, glob: &Name) {
-        self.0.entry(glob.clone()).and_modify(|standing| standing.begun = true);
+    pub fn begin(&mut self, glob: &Name, now: Moment) {
+        if let Some(standing) = self.0.get_mut(glob) {
+            standing.begun.get_or_insert(now);
+        }
     }
 
-    pub fn has_begun(&self, glob: &Name) -> bool {
-        self.0.get(glob).is_some_and(|standing| standing.begun)
+    pub fn begun(&self, glob: &Name) -> Option<Moment> {
+        self.0.get(glob)?.begun
     }
 
     pub fn any_unasked(&self) -> bool {

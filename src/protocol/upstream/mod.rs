@@ -5,6 +5,7 @@
 //! nothing learnt from one server is told to another.
 
 mod backoff;
+mod doubt;
 mod globs;
 mod response;
 mod rules;

@@ -84,8 +84,8 @@ impl Topic {
             Class::Named => {
                 let complete = full && !read.unnamed_refused && !reader.rules.hold_deletions;
                 let absent = if complete { self.absent_from(&read, limits) } else { Vec::new() };
-                facts.extend(self.named_facts(kind, read.good));
-                facts.extend(absent.into_iter().map(|key| self.absence(kind, key)));
+                facts.extend(self.named_facts(kind, read.good, reader.now));
+                facts.extend(absent.into_iter().map(|key| self.absence(kind, key, reader.now)));
             }
         }
         facts
@@ -152,11 +152,11 @@ impl Topic {
         };
         match self.class {
             Class::Star => facts.extend(self.star_facts(kind, read.good)),
-            Class::Named => facts.extend(self.named_facts(kind, read.good)),
+            Class::Named => facts.extend(self.named_facts(kind, read.good, reader.now)),
         }
         let removed = self.removed_keys(removed, unresolved);
         let deleted = removed.into_iter().filter(|(_, held)| !(*held && reader.rules.hold_deletions));
-        facts.extend(deleted.map(|(key, _)| self.absence(kind, key)).collect::<Vec<_>>());
+        facts.extend(deleted.map(|(key, _)| self.absence(kind, key, reader.now)).collect::<Vec<_>>());
         facts.extend(sets.into_iter().map(|of| self.piece(kind, of, reader.rules))); // complete with its removals
         facts
     }
@@ -180,11 +180,11 @@ impl Topic {
     }
 
     /// Evidence that a name has no resource, after which the server has nothing more to say of it.
-    fn absence(&mut self, kind: &Type, key: Name) -> Fact {
+    fn absence(&mut self, kind: &Type, key: Name, now: Moment) -> Fact {
         self.forget(&key);
         self.answered(&key, Standing::Absent);
         if self.globs.has(&key) {
-            self.globs.begin(&key);
+            self.globs.begin(&key, now);
             self.forget_members(&key);
         }
         Fact::Gone { kind: kind.clone(), class: self.class, key }
@@ -232,7 +232,7 @@ impl Topic {
             let held = standing == Some(Standing::Held) || held_member;
             let gives_up = error.code == NOT_FOUND || !held || reader.rules.fail_on_data_errors;
             if error.is_about_data() && gives_up && !(held && reader.rules.hold_deletions) {
-                facts.push(self.absence(reader.kind, key.clone()));
+                facts.push(self.absence(reader.kind, key.clone(), reader.now));
             } else {
                 // A passing trouble says that somebody is there, and nothing of whether there is such a thing.
                 self.answered(&key, if held { Standing::Held } else { Standing::Asked { until: None } });
@@ -284,14 +284,14 @@ impl Topic {
 
     /// A resource counts for each name it was asked for under: its own and its aliases (DELTA-22). Unasked ones are tolerated
     /// and not kept (UP-27).
-    fn named_facts(&mut self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>) -> Vec<Fact> {
+    fn named_facts(&mut self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>, now: Moment) -> Vec<Fact> {
         let mut facts = Vec::new();
         for resource in good.into_values() {
             let keys = [&resource.name].into_iter().chain(resource.aliases());
             let mut wanted: BTreeSet<Name> = keys.filter(|key| self.names.contains_key(*key)).cloned().collect();
             if let Some(glob) = self.globs.of(&resource.name).cloned() {
                 self.answered(&glob, Standing::Held);
-                self.globs.begin(&glob);
+                self.globs.begin(&glob, now);
                 wanted.insert(resource.name.clone());
             }
             for key in wanted {
@@ -316,7 +316,7 @@ impl Topic {
         self.names
             .iter()
             .filter(|(name, standing)| held(standing) && absent(name) && !self.globs.has(name))
-            .filter(|(name, _)| !self.unconfirmed.contains(*name))
+            .filter(|(name, _)| !self.doubt.contains(name))
             .map(|(name, _)| name.clone())
             .collect()
     }

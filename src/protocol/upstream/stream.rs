@@ -263,7 +263,7 @@ impl Stream {
         let topics = self.topics.iter_mut().filter(|_| self.open);
         let expire = |(kind, topic): (&Type, &mut Topic)| {
             let refused = if self.variant == Variant::Sotw { topic.refuse_globs(kind) } else { Vec::new() };
-            refused.into_iter().chain(topic.expire(kind, now, &self.rules)).collect::<Vec<_>>()
+            refused.into_iter().chain(topic.expire(kind, now, &self.rules, &self.limits)).collect::<Vec<_>>()
         };
         topics.flat_map(expire).collect()
     }

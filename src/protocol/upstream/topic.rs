@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::doubt::{Begun, Doubt};
 use super::globs::Globs;
 use super::rules::{ServerRules, Silence};
 use crate::proto::Request;
@@ -27,9 +28,8 @@ pub(super) struct Topic {
     /// What was asked for by an alias, with the name that the server has for it (DELTA-22).
     pub aliases: BTreeMap<Name, Name>,
     /// What the server has not sent again since a stream on which it was told nothing of it (UP-16), or since it was asked for
-    /// what another had given, and until when it may.
-    pub unconfirmed: BTreeSet<Name>,
-    pub confirm_until: Option<Moment>,
+    /// what another had given.
+    pub doubt: Doubt,
     pub misnamed: u64,
     /// The last SotW version that was taken.
     pub accepted: String,
@@ -93,8 +93,7 @@ impl Topic {
             versions: BTreeMap::new(),
             mortal: BTreeSet::new(),
             aliases: BTreeMap::new(),
-            unconfirmed: BTreeSet::new(),
-            confirm_until: None,
+            doubt: Doubt::default(),
             misnamed: 0,
             accepted: String::new(),
             nonce: String::new(),
@@ -190,7 +189,7 @@ impl Topic {
     /// Another server gave this, and an answer to less may be under way: a full answer without it is no word of it yet.
     pub fn doubt_full_answers(&mut self, name: Name) {
         if self.opened {
-            self.unconfirmed.insert(name);
+            self.doubt.insert(name);
         }
     }
 
@@ -198,10 +197,11 @@ impl Topic {
     pub fn disconnect(&mut self, rules: &ServerRules) {
         if !rules.initial_versions {
             let in_a_set = |name: &&Name| self.class == Class::Star || self.is_member_alone(name);
-            self.unconfirmed = self.versions.keys().filter(in_a_set).cloned().collect();
-            self.confirm_until = None;
+            let unsaid: Vec<_> = self.versions.keys().filter(in_a_set).cloned().collect();
+            self.doubt.clear();
+            self.doubt.extend(unsaid);
         }
-        self.unconfirmed.retain(|name| !self.names.contains_key(name)); // all are asked for at once now
+        self.doubt.retain(|name| !self.names.contains_key(name)); // all are asked for at once now
         self.globs.disconnect();
         self.on_trouble();
         self.owed.clear();
@@ -220,7 +220,7 @@ impl Topic {
     /// Timers run only while the server can answer (UP-35). Those that ran start over when it does.
     pub fn on_trouble(&mut self) {
         self.alive = false;
-        self.confirm_until = None; // what is in doubt stays so until it speaks again
+        self.doubt.pause();
         self.timers.clear();
         for (name, standing) in &mut self.names {
             if let Standing::Asked { until } = standing
@@ -235,7 +235,7 @@ impl Topic {
     pub fn forget(&mut self, name: &Name) {
         self.versions.remove(name);
         self.mortal.remove(name);
-        self.unconfirmed.remove(name);
+        self.doubt.remove(name);
     }
 
     /// Nothing is held of a collection any more but what is wanted by itself.
@@ -248,7 +248,7 @@ impl Topic {
     fn forget_versions(&mut self) {
         self.versions.clear();
         self.mortal.clear();
-        self.unconfirmed.clear();
+        self.doubt.clear();
         self.accepted.clear();
         self.refused.clear();
         self.unnamed_refused = false;
@@ -317,47 +317,35 @@ impl Topic {
             (true, true) if self.changed => Some(self.next_at),
             _ => None, // those go at once
         };
-        sooner(self.confirm_until, sooner(request, self.timers.first().map(|(until, _)| *until)))
+        sooner(self.doubt.until(), sooner(request, self.timers.first().map(|(until, _)| *until)))
     }
 
     /// The server has begun to answer, and has said nothing of some of these.
     pub fn doubt<'a>(&mut self, held: impl Iterator<Item = &'a Name>, now: Moment, limits: &Limits) {
-        let unsaid = held.filter(|name| !self.versions.contains_key(*name) && !self.names.contains_key(*name));
-        self.unconfirmed.extend(unsaid.cloned());
+        let said = |name: &Name| self.versions.contains_key(name);
+        let unsaid: Vec<_> = held.filter(|name| !said(name) && !self.names.contains_key(*name)).cloned().collect();
         // What it has not begun to say anything of is not in doubt before it has.
-        self.confirm_until = (self.alive && !self.unconfirmed.is_empty()).then(|| now + limits.settle_stated);
+        if self.alive && !unsaid.is_empty() {
+            self.doubt.restart(now, limits);
+        }
+        self.doubt.extend(unsaid);
     }
 
     /// The server has begun to say again what it has; what it has not said some time after its last word is gone.
     pub fn confirm(&mut self, sent: impl Iterator<Item = Name>, now: Moment, limits: &Limits) {
-        if !self.unconfirmed.is_empty() {
-            for name in sent {
-                self.unconfirmed.remove(&name);
-            }
-            let by_name = self.unconfirmed.iter().any(|name| self.names.contains_key(name));
-            self.confirm_until = match (by_name, self.confirm_until) {
-                // A full answer may be older than the question, and the next need not be long in coming (UP-24).
-                (true, until) => until.or(Some(now + limits.resource_timer)),
-                (false, _) => Some(now + limits.settle_stated),
-            };
-        }
+        self.doubt.heard(sent, |name| self.names.contains_key(name), now, limits);
     }
 
-    pub fn expire(&mut self, kind: &Type, now: Moment, rules: &ServerRules) -> Vec<Fact> {
+    pub fn expire(&mut self, kind: &Type, now: Moment, rules: &ServerRules, limits: &Limits) -> Vec<Fact> {
         let mut facts = Vec::new();
-        if self.confirm_until.is_some_and(|until| until <= now) {
-            self.confirm_until = None;
-            let in_doubt = self.unnamed_refused || rules.hold_deletions;
-            let unsaid = std::mem::take(&mut self.unconfirmed);
-            let (begun, not_begun) =
-                unsaid.into_iter().partition(|name| self.globs.of(name).is_none_or(|glob| self.globs.has_begun(glob)));
-            self.unconfirmed = not_begun;
-            let begun: BTreeSet<Name> = begun;
-            for name in begun.into_iter().filter(|_| !in_doubt) {
-                self.forget(&name);
-                self.answered(&name, Standing::Absent);
-                facts.push(Fact::Gone { kind: kind.clone(), class: self.class, key: name });
-            }
+        let alone = |name: &Name| !self.names.contains_key(name);
+        let begun = |name: &Name| Some(Begun(self.globs.begun(self.globs.of(name).filter(|_| alone(name))?)));
+        let unsaid = self.doubt.end(begun, now, limits);
+        let unclear = self.unnamed_refused || rules.hold_deletions;
+        for name in unsaid.into_iter().filter(|_| !unclear) {
+            self.forget(&name);
+            self.answered(&name, Standing::Absent);
+            facts.push(Fact::Gone { kind: kind.clone(), class: self.class, key: name });
         }
         while self.timers.first().is_some_and(|(until, _)| *until <= now) {
             let Some((until, name)) = self.timers.pop_first() else { break };
