@@ -41,6 +41,9 @@ pub struct Limits {
     pub resource_timer: Duration,
     /// Answers that an upstream server may be owed per type before the oldest are given up.
     pub owed_answers: usize,
+    /// Names per type of a stream that are remembered because what came under them could not be used. Beyond it only that there
+    /// are more.
+    pub refused_names: usize,
     /// Types that one session may ask for.
     pub types: usize,
     /// Names that one session may ask for of one type.
@@ -77,6 +80,7 @@ impl Default for Limits {
             interest_window: Duration::from_millis(20),
             resource_timer: Duration::from_secs(15),
             owed_answers: 1024,
+            refused_names: 1024,
             types: 64,
             names: 100_000,
             absent_names: 100,

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use weir::proto::discovery::{DeltaDiscoveryResponse, ResourceError, ResourceName, Status};
 use weir::proto::{Request, Response};
 use weir::protocol::ladder::{Rule, Standing};
+use weir::protocol::limits::Limits;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan};
 use weir::protocol::unit::{Class, Fill};
@@ -54,6 +56,14 @@ fn stated(bench: &mut Bench, server: usize) -> Vec<String> {
     stated
 }
 
+fn with_error(response: Response, name: &str, code: i32) -> Response {
+    let Response::Delta(response) = response else { unreachable!() };
+    let resource_name = Some(ResourceName { name: name.into(), ..Default::default() });
+    let error_detail = Some(Status { code, ..Default::default() });
+    let resource_errors = vec![ResourceError { resource_name, error_detail }];
+    Response::Delta(DeltaDiscoveryResponse { resource_errors, ..response })
+}
+
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -87,6 +97,59 @@ fn xlat_12_a_set_that_is_gone_on_with_in_the_answer_that_leaves_the_other_become
     assert_ne!(fill(&bench, LDS, None), Fill::Whole, "its time runs from the new server's first piece");
     bench.later(Duration::from_secs(1));
     assert_eq!(fill(&bench, LDS, None), Fill::Whole);
+}
+
+#[test]
+fn up_25_and_xlat_16_what_a_server_that_returns_has_and_cannot_be_read_is_not_gone() {
+    let [glob, c, d, e] = ["*", "c", "d", "e"].map(|id| format!("{FOLDER}/{id}"));
+    let held = |bench: &Bench, class, url, name: &str| bench.held(url, class, name);
+    for (url, wanted, class, [c, d, e], gone) in [
+        (CDS, "*", Class::Star, ["c", "d", "e"], "gone"),
+        (EDS, &*glob, Class::Named, [&*c, &*d, &*e], "unknown"), // a member leaves no trace
+    ] {
+        for answer in
+            [delta(url, &[(d, "1"), (c, "2"), (c, "3")], &[]), with_error(delta(url, &[(d, "1")], &[]), c, 14)]
+        {
+            let mut bench = fallen_back(&[(url, wanted)]);
+            bench.say(1, delta(url, &[(c, "1"), (d, "1"), (e, "1")], &[]));
+            bench.open(0);
+            bench.say(0, answer);
+            assert!(bench.sources.ladders().all(|ladder| ladder.standing == Standing::Active(0)));
+            bench.later(LONG);
+            assert_eq!(held(&bench, class, url, c), "1", "{url}: it is there, and its value not known");
+            assert_eq!(held(&bench, class, url, e), gone, "{url}: which only the other had");
+        }
+    }
+}
+
+#[test]
+fn up_25_what_a_later_full_set_lacks_is_not_there_though_it_could_not_be_read_before() {
+    let mut bench = Bench::new(two(Variant::Sotw));
+    bench.want(CDS, "*", true);
+    bench.end(0, false);
+    bench.open(1);
+    bench.say(1, sotw(CDS, "1", &[("x", "1"), ("y", "1")]));
+    bench.open(0);
+    bench.say(0, sotw(CDS, "1", &[("x", "2"), ("x", "3")]));
+    assert_eq!(bench.standing(), Standing::Active(1), "nothing of use");
+    bench.say(0, sotw(CDS, "2", &[("a", "2"), ("y", "2"), ("y", "3")]));
+    bench.later(LONG);
+    let held = ["a", "x", "y"].map(|name| bench.held(CDS, Class::Star, name));
+    assert_eq!((bench.standing(), held), (Standing::Active(0), ["2", "gone", "1"].map(String::from)));
+}
+
+#[test]
+fn up_25_and_i10_with_more_refused_than_is_remembered_nothing_is_in_doubt() {
+    let limit = Limits::default().refused_names;
+    let names: Vec<_> = (0..=limit).map(|number| format!("b{number:06}")).chain(["c".to_owned()]).collect();
+    let bad = names.iter().flat_map(|name| [(name.as_str(), "2"), (name.as_str(), "3")]);
+    let mut bench = fallen_back(&[(CDS, "*")]);
+    bench.say(1, delta(CDS, &[("c", "1"), ("d", "1")], &[]));
+    bench.open(0);
+    bench.say(0, delta(CDS, &bad.chain([("d", "1")]).collect::<Vec<_>>(), &[]));
+    assert_eq!(bench.standing(), Standing::Active(0));
+    bench.later(LONG);
+    assert_eq!(bench.held(CDS, Class::Star, "c"), "1", "it was one of those");
 }
 
 #[test]

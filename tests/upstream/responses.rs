@@ -376,3 +376,29 @@ fn delta_22_an_alias_that_leads_elsewhere_now_is_not_gone() {
     assert_eq!(bench.respond(0, delta(vhds, &[], &["r/one"], "3")), [""; 0]);
     assert_eq!(bench.respond(0, delta(vhds, &[], &["r/two"], "4")), ["Named r/alias gone"]);
 }
+
+#[test]
+fn up_25_what_could_not_be_read_on_one_stream_is_no_flaw_of_the_next() {
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    assert_eq!(bench.respond(0, delta(CDS, &["a", "x", "x", ""], &[], "1")), ["Star a set", "flawed piece"]);
+    bench.end(0);
+    bench.open();
+    bench.requests(0);
+    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "2")), ["Star b set", "piece"], "nobody speaks of x any more");
+}
+
+#[test]
+fn up_25_and_i10_of_ever_new_names_that_cannot_be_read_only_so_many_are_remembered() {
+    let limit = weir::protocol::limits::Limits::default().refused_names;
+    for (bad, piece) in [(limit, "piece"), (limit + 1, "flawed piece")] {
+        let names: Vec<_> = (0..bad).map(|number| format!("x{number}")).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+        assert_eq!(bench.respond(0, delta(CDS, &[&*names, &*names].concat(), &[], "1")), ["flawed piece"]);
+        let facts = bench.respond(0, delta(CDS, &names, &[], "2"));
+        assert_eq!(facts.last().map(String::as_str), Some(piece), "what was not remembered may be missing still");
+        bench.end(0);
+        bench.open();
+        assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "3")), ["Star b set", "piece"]);
+    }
+}

@@ -7,6 +7,7 @@
 mod backoff;
 mod doubt;
 mod globs;
+mod refused;
 mod response;
 mod rules;
 mod stream;

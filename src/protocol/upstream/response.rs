@@ -56,7 +56,12 @@ impl Topic {
         let sent = read.good.keys().chain(read.alive.keys()).chain(&read.spoiled);
         self.confirm(sent.cloned(), reader.now, limits);
         let mut facts = self.error_facts(reported, reader);
-        self.note_refused(&read, &said);
+        // Nothing but heartbeats says that some things live on, and nothing of the rest.
+        let heartbeats_alone = read.good.is_empty() && !read.alive.is_empty();
+        if self.class == Class::Star && full && !heartbeats_alone {
+            self.refused.clear(); // what is not in this set is not there
+        }
+        self.note_refused(&read, &said, limits);
         // What could not be read and is held is kept; of what never could be, nobody knows what is missing (UP-25).
         let gap = read.unnamed_refused || !read.spoiled.iter().all(|name| self.versions.contains_key(name));
         if self.class == Class::Star {
@@ -65,8 +70,6 @@ impl Topic {
             }
             self.versions.extend(read.good.keys().map(|name| (name.clone(), String::new())));
         }
-        // Nothing but heartbeats says that some things live on, and nothing of the rest.
-        let heartbeats_alone = read.good.is_empty() && !read.alive.is_empty();
         facts.extend(self.refresh_facts(&read, kind));
         match self.class {
             _ if heartbeats_alone => {}
@@ -130,7 +133,7 @@ impl Topic {
         let said = said_of(&reported);
         let mut facts = self.error_facts(reported, reader);
         facts.extend(self.refresh_facts(&read, kind));
-        self.note_refused(&read, &said);
+        self.note_refused(&read, &said, limits);
         self.misnamed += read.good.values().filter(|resource| resource.misnamed).count() as u64;
         for name in &removed {
             self.refused.remove(name);
@@ -201,7 +204,7 @@ impl Topic {
     }
 
     /// What could not be used is there all the same: no timer calls it absent (UP-38), and no set is whole without it.
-    fn note_refused(&mut self, read: &Read, said: &BTreeMap<Name, bool>) {
+    fn note_refused(&mut self, read: &Read, said: &BTreeMap<Name, bool>, limits: &Limits) {
         for name in read.good.keys() {
             self.refused.remove(name);
         }
@@ -212,10 +215,10 @@ impl Topic {
             }
             let in_a_set = self.class == Class::Star || self.globs.of(name).is_some();
             if in_a_set && said.get(name) != Some(&true) {
-                self.refused.insert(name.clone());
+                self.refused.insert(name, limits.refused_names);
             }
         }
-        self.unnamed_refused = read.unnamed_refused;
+        self.refused.unnamed = read.unnamed_refused;
     }
 
     /// What the server reports of single names (UP-44): that there is none, that it is not allowed, or a passing trouble. Only
@@ -263,12 +266,8 @@ impl Topic {
 
     /// More of a set has come, of which nobody says when it is all there.
     fn piece(&self, kind: &Type, of: Wanted, rules: &ServerRules) -> Fact {
-        let within = |name: &Name| match &of {
-            Wanted::Star => true,
-            Wanted::Name(glob) => name.collection().as_ref() == Some(glob),
-        };
         let untold = rules.says_whole && of != Wanted::Star;
-        let flawed = untold || self.unnamed_refused || self.refused.iter().any(within);
+        let flawed = untold || self.refused.any_of(&of);
         let part = match (flawed, rules.whole_at_once && of == Wanted::Star) {
             (true, _) => Part::Flawed,
             (false, true) => Part::Last,

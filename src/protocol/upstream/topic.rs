@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::doubt::{Begun, Doubt};
 use super::globs::Globs;
+use super::refused::Refused;
 use super::rules::{ServerRules, Silence};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
@@ -37,10 +38,7 @@ pub(super) struct Topic {
     pub owed: VecDeque<Owed>,
     /// A question about this type has been answered on this opening, and the last one was.
     pub alive: bool,
-    /// Names of which the last that came could not be used: present, and not known (UP-25).
-    pub refused: BTreeSet<Name>,
-    /// Something without a name could not be used.
-    pub unnamed_refused: bool,
+    pub refused: Refused,
     timers: BTreeSet<(Moment, Name)>,
     /// The first request of the type is out on this stream.
     opened: bool,
@@ -99,8 +97,7 @@ impl Topic {
             nonce: String::new(),
             owed: VecDeque::new(),
             alive: false,
-            refused: BTreeSet::new(),
-            unnamed_refused: false,
+            refused: Refused::default(),
             timers: BTreeSet::new(),
             opened: false,
             named: false,
@@ -204,6 +201,7 @@ impl Topic {
         self.doubt.retain(|name| !self.names.contains_key(name)); // all are asked for at once now
         self.globs.disconnect();
         self.on_trouble();
+        self.refused.clear(); // it comes again, if it is there still
         self.owed.clear();
         self.handed_out.clear();
         self.subscribe.clear();
@@ -251,7 +249,6 @@ impl Topic {
         self.doubt.clear();
         self.accepted.clear();
         self.refused.clear();
-        self.unnamed_refused = false;
     }
 
     /// The server speaks another variant from here on. It is still told what is held, under a version that is nobody's: what
@@ -320,9 +317,9 @@ impl Topic {
         sooner(self.doubt.until(), sooner(request, self.timers.first().map(|(until, _)| *until)))
     }
 
-    /// The server has begun to answer, and has said nothing of some of these.
+    /// The server has begun to answer, and has said nothing of some of these. What it has said and could not be read is there.
     pub fn doubt<'a>(&mut self, held: impl Iterator<Item = &'a Name>, now: Moment, limits: &Limits) {
-        let said = |name: &Name| self.versions.contains_key(name);
+        let said = |name: &Name| self.versions.contains_key(name) || self.refused.may_be(name);
         let unsaid: Vec<_> = held.filter(|name| !said(name) && !self.names.contains_key(*name)).cloned().collect();
         // What it has not begun to say anything of is not in doubt before it has.
         if self.alive && !unsaid.is_empty() {
@@ -341,7 +338,7 @@ impl Topic {
         let alone = |name: &Name| !self.names.contains_key(name);
         let begun = |name: &Name| Some(Begun(self.globs.begun(self.globs.of(name).filter(|_| alone(name))?)));
         let unsaid = self.doubt.end(begun, now, limits);
-        let unclear = self.unnamed_refused || rules.hold_deletions;
+        let unclear = self.refused.unnamed || rules.hold_deletions;
         for name in unsaid.into_iter().filter(|_| !unclear) {
             self.forget(&name);
             self.answered(&name, Standing::Absent);
