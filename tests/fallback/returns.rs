@@ -215,3 +215,31 @@ fn up_24_a_name_that_is_wanted_beside_its_collection_does_not_stay_in_doubt_for_
     bench.later(Duration::from_secs(16));
     assert_eq!(bench.held(CDS, Class::Named, &name), "gone", "in SotW nothing is ever said of the collection");
 }
+
+#[test]
+fn fb_28_the_silence_of_the_first_of_several_servers_says_nothing_before_it_has_answered() {
+    for (servers, silent) in [(1, "gone"), (2, "unknown")] {
+        let mut bench = Bench::new(plan(servers, Variant::Delta, Rule::Uncached));
+        bench.want(EDS, "a", true);
+        bench.want(EDS, "b", true);
+        bench.open(0);
+        bench.later(LONG);
+        assert_eq!(bench.standing(), Standing::Trying(0));
+        assert_eq!(bench.held(EDS, Class::Named, "a"), silent, "{servers}");
+        bench.say(0, delta(EDS, &[("b", "1")], &[]));
+        assert_eq!(["a", "b"].map(|name| bench.held(EDS, Class::Named, name)), ["gone", "1"], "{servers}");
+    }
+}
+
+#[test]
+fn fb_28_and_fb_6_what_a_server_that_never_answered_was_silent_about_is_asked_of_the_next() {
+    let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Uncached));
+    bench.want(EDS, "a", true);
+    bench.open(0);
+    bench.later(LONG);
+    bench.end(0, false);
+    assert_eq!(bench.standing(), Standing::Trying(1), "it is not cached");
+    bench.open(1);
+    bench.say(1, delta(EDS, &[("a", "9")], &[]));
+    assert_eq!(bench.held(EDS, Class::Named, "a"), "9");
+}

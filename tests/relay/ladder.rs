@@ -244,7 +244,7 @@ async fn fb_23_fb_28_a_fallback_server_that_answers_in_part_overwrites_what_it_s
 }
 
 #[tokio::test]
-async fn fb_11_row_17_the_silence_of_a_server_that_is_connected_is_absence_and_no_reason_to_leave_it() {
+async fn fb_11_row_17_fb_28_the_silence_of_a_server_that_has_answered_is_absence_and_no_reason_to_leave_it() {
     let (one, two) = (Server::start(Way::Mute).await, Server::start(Way::Gives("2")).await);
     let (first, second) = (one.address, two.address);
     let text = format!(
@@ -255,7 +255,14 @@ async fn fb_11_row_17_the_silence_of_a_server_that_is_connected_is_absence_and_n
     let relay =
         run(App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending());
     let mut client = new_client(&relay, "a").await;
-    assert_eq!(client.told().await.removed, ["a"]);
+    one.sees("asked", |seen| seen.asked.contains("a")).await;
+    client.hears_nothing(Duration::from_secs(1)).await; // it has never answered, and another may know better
+    one.turn(Way::GivesOnly(&[("b", "1")]));
+    let mut other = new_client(&relay, "b").await;
+    assert_eq!(content_of(&mut other).await, ["b=1"]);
+    assert_eq!(client.told().await.removed, ["a"], "it had time enough");
+    other.ask(EDS, &["c"], None);
+    assert_eq!(other.told().await.removed, ["c"]);
     assert_eq!(two.seen().opened, 0);
 }
 

@@ -130,10 +130,11 @@ impl Ladder {
         }
     }
 
-    /// The server whose silence counts too (row 17). That of a fallback server which never answered does not (FB-28).
+    /// The server whose silence counts too (row 17). That of one that has not answered yet does not, where there are others that
+    /// may know better (FB-28). Where there is none, nobody else will ever say that a name does not exist.
     pub fn heard(&self) -> Option<usize> {
         match self.standing {
-            Standing::Trying(0) => Some(0),
+            Standing::Trying(0) if self.servers == 1 => Some(0),
             _ => self.active(),
         }
     }

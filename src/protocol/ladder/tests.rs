@@ -160,6 +160,24 @@ fn fb_11_row_14_a_new_name_moves_nothing_while_a_server_is_active() {
 }
 
 #[test]
+fn fb_11_row_17_and_fb_28_silence_counts_of_a_server_that_has_answered_or_that_is_the_only_one() {
+    let world = uncached();
+    let mut only = ladder(1, Rule::Uncached);
+    only.on_watched(&world, NOW);
+    assert_eq!((only.standing(), only.heard()), (Standing::Trying(0), Some(0)));
+    only.on_unreachable(0, &world, NOW);
+    assert_eq!((only.standing(), only.heard()), (Standing::Down, None));
+    let mut several = ladder(2, Rule::Uncached);
+    several.on_watched(&world, NOW);
+    assert_eq!((several.standing(), several.heard()), (Standing::Trying(0), None));
+    several.on_answer(0, false, NOW);
+    assert_eq!(several.heard(), Some(0));
+    several.on_unreachable(0, &world, NOW);
+    assert_eq!((several.standing(), several.heard()), (Standing::Trying(1), None));
+    assert_eq!(held().heard(), None);
+}
+
+#[test]
 fn fb_11_row_16_with_nothing_wanted_everything_is_closed() {
     let mut ladder = active(1, Rule::Uncached);
     assert_eq!(ladder.on_idle(NOW), [Move::CloseAll]);
