@@ -19,7 +19,7 @@ use super::seat::{Seat, SeatReport};
 use crate::protocol::ladder::Standing;
 use crate::protocol::moment::{Moment, sooner};
 use crate::protocol::sources::{Batch, Sources};
-use crate::protocol::unit::{InterestChange, SessionId, Unit};
+use crate::protocol::unit::{Fact, InterestChange, SessionId, Unit};
 use crate::protocol::upstream::Stream;
 use crate::xds::{Authority, BodyStore, Name, Type};
 
@@ -203,6 +203,13 @@ impl Owner {
 
     fn apply(&mut self, batches: Vec<Batch>, now: Moment) {
         for Batch { source, facts } in batches {
+            for fact in &facts {
+                if let Fact::Error { key: name, error, .. } = fact
+                    && name.is_glob()
+                {
+                    tracing::warn!(key = %self.key, %name, code = error.code, message = error.message, "trouble with a collection");
+                }
+            }
             self.unit.apply_from(source, facts, now);
         }
     }

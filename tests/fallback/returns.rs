@@ -7,8 +7,9 @@ use weir::proto::{Request, Response};
 use weir::protocol::ladder::{Rule, Standing};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::Variant;
-use weir::protocol::sources::{AuthorityPlan, Plan};
+use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan};
 use weir::protocol::unit::{Class, Fill};
+use weir::protocol::upstream::{ServerRules, Silence};
 
 use super::bench::*;
 use super::support::{CDS, EDS, LDS};
@@ -64,6 +65,12 @@ fn with_error(response: Response, name: &str, code: i32) -> Response {
     Response::Delta(DeltaDiscoveryResponse { resource_errors, ..response })
 }
 
+/// What is known to be wrong with a name.
+fn trouble(bench: &Bench, url: &str, name: &str) -> Option<i32> {
+    let shelf = bench.unit.state().shelf(&bench.table.resolve(url), Class::Named)?;
+    shelf.get(&name.into())?.error.as_ref().map(|(_, error)| error.code)
+}
+
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -97,6 +104,18 @@ fn xlat_12_a_set_that_is_gone_on_with_in_the_answer_that_leaves_the_other_become
     assert_ne!(fill(&bench, LDS, None), Fill::Whole, "its time runs from the new server's first piece");
     bench.later(Duration::from_secs(1));
     assert_eq!(fill(&bench, LDS, None), Fill::Whole);
+}
+
+#[test]
+fn xlat_12_an_empty_set_said_before_a_servers_word_counts_is_no_less_said() {
+    let mut bench = fallen_back(&[(LDS, "*"), (CDS, "*")]);
+    bench.say(1, delta(CDS, &[("c", "1")], &[]));
+    bench.open(0);
+    bench.say(0, delta(LDS, &[], &[]));
+    assert_eq!(bench.standing(), Standing::Active(1), "nothing of use");
+    bench.say(0, delta(CDS, &[("c", "1")], &[]));
+    bench.later(LONG);
+    assert_eq!(fill(&bench, LDS, None), Fill::Whole, "it has no more to say of that");
 }
 
 #[test]
@@ -194,6 +213,77 @@ fn xlat_12_and_up_14_a_set_that_was_cut_off_is_said_again_and_so_becomes_whole()
     assert_eq!((fill(&bench, CDS, None), fill(&bench, EDS, Some(&glob))), (Fill::Whole, Fill::Whole));
     bench.end(0, true);
     assert_eq!(stated(&mut bench, 0), again(["1", "1", "1", "1"]));
+}
+
+#[test]
+fn coll_23_a_glob_that_was_refused_before_the_servers_word_counted_is_refused_when_it_does() {
+    let glob = format!("{FOLDER}/*");
+    let mut bench = Bench::new(two(Variant::Sotw));
+    bench.want(EDS, &glob, true);
+    bench.want(EDS, &format!("{FOLDER}/n"), true);
+    bench.open(0);
+    bench.later(LONG);
+    assert_eq!(trouble(&bench, EDS, &glob), None, "it has not answered yet");
+    bench.say(0, sotw(EDS, "1", &[]));
+    assert_eq!(trouble(&bench, EDS, &glob), Some(12));
+}
+
+#[test]
+fn sotw_52_and_up_46_an_error_from_before_a_servers_word_counted_is_told_when_it_does() {
+    let mut bench = fallen_back(&[(EDS, "a"), (EDS, "b"), (EDS, "c"), (EDS, "d")]);
+    bench.say(1, delta(EDS, &[("a", "1")], &[]));
+    bench.open(0);
+    for (name, code) in [("b", 14), ("c", 5), ("d", 14)] {
+        bench.say(0, with_error(delta(EDS, &[], &[]), name, code));
+    }
+    bench.say(0, delta(EDS, &[], &["d"]));
+    let troubles = |bench: &Bench| ["b", "c", "d"].map(|name| trouble(bench, EDS, name));
+    assert_eq!((bench.standing(), troubles(&bench)), (Standing::Active(1), [None; 3]));
+    bench.say(0, delta(EDS, &[("a", "2")], &[]));
+    assert_eq!(troubles(&bench), [Some(14), Some(5), None]);
+    let held = ["b", "c", "d"].map(|name| bench.held(EDS, Class::Named, name));
+    assert_eq!(held, ["unknown", "gone", "gone"], "the last word of each");
+}
+
+#[test]
+fn sotw_52_an_error_that_an_outage_an_answer_or_a_lack_of_interest_has_ended_is_not_told_again() {
+    for ended_by in ["outage", "answer", "no interest"] {
+        let mut bench = fallen_back(&[(EDS, "a"), (EDS, "b")]);
+        bench.say(1, delta(EDS, &[("a", "1")], &[]));
+        bench.open(0);
+        bench.say(0, with_error(delta(EDS, &[], &[]), "b", 14));
+        let mut answer = vec![("a", "2")];
+        match ended_by {
+            "outage" => {
+                bench.end(0, true);
+                bench.open(0);
+            }
+            "answer" => answer.push(("b", "2")),
+            _ => {
+                bench.want(EDS, "b", false);
+                bench.later(LONG);
+                bench.want(EDS, "b", true);
+                bench.asked(0);
+            }
+        }
+        bench.say(0, delta(EDS, &answer, &[]));
+        assert_eq!((bench.standing(), trouble(&bench, EDS, "b")), (Standing::Active(0), None), "{ended_by}");
+    }
+}
+
+#[test]
+fn up_37_a_timer_that_ran_out_before_a_servers_word_counted_is_told_when_it_does() {
+    let rules = ServerRules { silence: Silence::Trouble, ..ServerRules::default() };
+    let mut two = two(Variant::Delta);
+    two.servers[0] = ServerPlan { variant: Variant::Delta, rules: rules.into() };
+    let mut bench = Bench::new(two);
+    bench.want(EDS, "a", true);
+    bench.want(EDS, "b", true);
+    bench.open(0);
+    bench.later(LONG);
+    assert_eq!(trouble(&bench, EDS, "b"), None);
+    bench.say(0, delta(EDS, &[("a", "1")], &[]));
+    assert_eq!(["a", "b"].map(|name| trouble(&bench, EDS, name)), [None, Some(14)]);
 }
 
 #[test]

@@ -206,7 +206,7 @@ impl Sources {
         if !newly.is_empty() {
             facts.splice(..0, cut_off(unit, &newly));
             let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
-            facts.extend(streams.flat_map(|stream| stream.absences()).collect::<Vec<_>>());
+            facts.extend(streams.flat_map(|stream| stream.findings()).collect::<Vec<_>>());
         }
         self.counting(id.server, facts)
     }

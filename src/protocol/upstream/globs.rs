@@ -58,6 +58,11 @@ impl Globs {
         self.0.get(glob)?.begun
     }
 
+    /// Those that it was said of that this server cannot be asked for them.
+    pub fn refused(&self) -> impl Iterator<Item = &Name> {
+        self.0.iter().filter(|(_, standing)| standing.refused).map(|(name, _)| name)
+    }
+
     pub fn any_unasked(&self) -> bool {
         self.0.values().any(|standing| !standing.refused)
     }

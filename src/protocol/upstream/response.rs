@@ -185,6 +185,7 @@ impl Topic {
     /// Evidence that a name has no resource, after which the server has nothing more to say of it.
     fn absence(&mut self, kind: &Type, key: Name, now: Moment) -> Fact {
         self.forget(&key);
+        self.troubles.remove(&key);
         self.answered(&key, Standing::Absent);
         if self.globs.has(&key) {
             self.globs.begin(&key, now);
@@ -240,7 +241,11 @@ impl Topic {
                 // A passing trouble says that somebody is there, and nothing of whether there is such a thing.
                 self.answered(&key, if held { Standing::Held } else { Standing::Asked { until: None } });
             }
-            facts.push(Fact::Error { kind: reader.kind.clone(), key, error: Arc::new(error) });
+            let error = Arc::new(error);
+            if standing.is_some() {
+                self.troubles.insert(key.clone(), error.clone());
+            }
+            facts.push(Fact::Error { kind: reader.kind.clone(), key, error });
         }
         facts
     }
@@ -265,7 +270,7 @@ impl Topic {
     }
 
     /// More of a set has come, of which nobody says when it is all there.
-    fn piece(&self, kind: &Type, of: Wanted, rules: &ServerRules) -> Fact {
+    pub(super) fn piece(&self, kind: &Type, of: Wanted, rules: &ServerRules) -> Fact {
         let untold = rules.says_whole && of != Wanted::Star;
         let flawed = untold || self.refused.any_of(&of);
         let part = match (flawed, rules.whole_at_once && of == Wanted::Star) {
@@ -295,6 +300,7 @@ impl Topic {
             }
             for key in wanted {
                 self.answered(&key, Standing::Held);
+                self.troubles.remove(&key);
                 if key != resource.name {
                     self.aliases.insert(key.clone(), resource.name.clone());
                 }

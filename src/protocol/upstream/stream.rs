@@ -170,9 +170,15 @@ impl Stream {
         }
     }
 
-    /// What this server has said that there is not, be it at a time when its word did not count.
-    pub fn absences(&self) -> Vec<Fact> {
-        self.topics.iter().flat_map(|(kind, topic)| topic.absences(kind)).collect()
+    /// What this server has said of names, and that it has spoken of a set, be it at a time when its word did not count. Resources
+    /// are not among that: a server that has given one is one whose word counts.
+    pub fn findings(&self) -> Vec<Fact> {
+        let begun = |topic: &Topic| topic.star && topic.alive;
+        let piece = |kind: &Type, topic: &Topic| begun(topic).then(|| topic.piece(kind, Wanted::Star, &self.rules));
+        self.topics
+            .iter()
+            .flat_map(|(kind, topic)| topic.findings(kind).into_iter().chain(piece(kind, topic)))
+            .collect()
     }
 
     /// Whether a message of this opening is one of the present.

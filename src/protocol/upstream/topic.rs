@@ -39,6 +39,8 @@ pub(super) struct Topic {
     /// A question about this type has been answered on this opening, and the last one was.
     pub alive: bool,
     pub refused: Refused,
+    /// What the server has reported last of wanted names on this opening, and nothing of them since.
+    pub troubles: BTreeMap<Name, Arc<NamedError>>,
     timers: BTreeSet<(Moment, Name)>,
     /// The first request of the type is out on this stream.
     opened: bool,
@@ -98,6 +100,7 @@ impl Topic {
             owed: VecDeque::new(),
             alive: false,
             refused: Refused::default(),
+            troubles: BTreeMap::new(),
             timers: BTreeSet::new(),
             opened: false,
             named: false,
@@ -170,6 +173,7 @@ impl Topic {
                     self.forget(&name);
                 }
                 self.handed_out.remove(&name);
+                self.troubles.remove(&name);
                 if let Some(canonical) = self.aliases.remove(&name)
                     && !self.names.contains_key(&canonical)
                     && !self.aliases.values().any(|other| *other == canonical)
@@ -202,6 +206,7 @@ impl Topic {
         self.globs.disconnect();
         self.on_trouble();
         self.refused.clear(); // it comes again, if it is there still
+        self.troubles.clear();
         self.owed.clear();
         self.handed_out.clear();
         self.subscribe.clear();
@@ -354,9 +359,12 @@ impl Topic {
                 Silence::Trouble | Silence::Nothing => {
                     let error = NamedError { code: UNAVAILABLE, message: "the control plane does not answer".into() };
                     self.names.insert(name.clone(), Standing::Asked { until: None });
-                    Fact::Error { kind, key: name, error: error.into() }
+                    let error = Arc::new(error);
+                    self.troubles.insert(name.clone(), error.clone());
+                    Fact::Error { kind, key: name, error }
                 }
                 Silence::Absence => {
+                    self.troubles.remove(&name);
                     self.names.insert(name.clone(), Standing::Absent);
                     Fact::Gone { kind, class: Class::Named, key: name }
                 }
@@ -367,10 +375,7 @@ impl Topic {
 
     /// Globs that this server cannot be asked for in the variant that it speaks (COLL-23).
     pub fn refuse_globs(&mut self, kind: &Type) -> Vec<Fact> {
-        let error = Arc::new(NamedError {
-            code: UNIMPLEMENTED,
-            message: "the control plane does not speak the delta variant, and collections exist in that alone".into(),
-        });
+        let error = Arc::new(unspeakable());
         let refused = self.globs.take_unasked().into_iter();
         refused.map(|key| Fact::Error { kind: kind.clone(), key, error: error.clone() }).collect()
     }
@@ -515,9 +520,14 @@ impl Topic {
         request
     }
 
-    pub fn absences(&self, kind: &Type) -> Vec<Fact> {
+    /// What was found of names on this opening: that there is none, or that something is wrong with one.
+    pub fn findings(&self, kind: &Type) -> Vec<Fact> {
         let absent = self.names.iter().filter(|(_, standing)| **standing == Standing::Absent);
-        absent.map(|(key, _)| Fact::Gone { kind: kind.clone(), class: Class::Named, key: key.clone() }).collect()
+        let gone = |(key, _): (&Name, _)| Fact::Gone { kind: kind.clone(), class: Class::Named, key: key.clone() };
+        let error = |key: &Name, error| Fact::Error { kind: kind.clone(), key: key.clone(), error };
+        let troubles = self.troubles.iter().map(|(key, of)| error(key, of.clone()));
+        let refused = self.globs.refused().map(|glob| error(glob, Arc::new(unspeakable())));
+        absent.map(gone).chain(troubles).chain(refused).collect()
     }
 
     pub fn drop_everything(&mut self, kind: &Type) -> Vec<Fact> {
@@ -534,6 +544,11 @@ impl Topic {
     pub fn forget_names(&mut self) {
         self.names.clear();
     }
+}
+
+fn unspeakable() -> NamedError {
+    let message = "the control plane does not speak the delta variant, and collections exist in that alone".into();
+    NamedError { code: UNIMPLEMENTED, message }
 }
 
 fn refusal(message: String) -> Status {
