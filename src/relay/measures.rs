@@ -1,6 +1,7 @@
 //! What there is to measure of a view. It goes when the view goes.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 use super::owner::Owner;
 use super::report::standing_of;
@@ -13,6 +14,9 @@ pub struct UnitMeasures {
     /// Its sharing key, as a hash.
     pub key: String,
     pub sessions: usize,
+    /// Those that are kept waiting without a bound, and those over `limits.absent_names`.
+    pub waiting: usize,
+    pub guessing: usize,
     /// Resources that are held of upstream, as `*` gave them and as names did.
     pub held: usize,
     pub ladders: Vec<LadderMeasures>,
@@ -72,7 +76,9 @@ impl Owner {
         servers.retain(|server| server.streams > 0 || server.totals != Totals::default());
         let types = asked_types(&mut self.sources);
         let held = types.iter().map(|(kind, star)| self.unit.held(kind, *star)).sum();
-        UnitMeasures { key: self.key.clone(), sessions: self.seats.len(), held, ladders, servers }
+        let waiting = self.published.waiting.load(Ordering::Relaxed);
+        let (key, sessions, guessing) = (self.key.clone(), self.seats.len(), self.unit.guessing());
+        UnitMeasures { key, sessions, waiting, guessing, held, ladders, servers }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What an owner has published, for its sessions to read.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::protocol::limits::Limits;
@@ -9,12 +10,14 @@ use crate::protocol::unit::{Leases, State};
 /// nothing waits inside it.
 #[derive(Debug)]
 pub struct Published {
+    /// Sessions that are kept waiting without a bound.
+    pub waiting: AtomicUsize,
     inner: Mutex<(Arc<State>, Leases)>,
 }
 
 impl Published {
     pub fn new(limits: Arc<Limits>) -> Self {
-        Self { inner: Mutex::new((Arc::default(), Leases::new(limits))) }
+        Self { waiting: AtomicUsize::new(0), inner: Mutex::new((Arc::default(), Leases::new(limits))) }
     }
 
     pub fn replace(&self, state: &Arc<State>) {

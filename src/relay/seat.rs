@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, ready};
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub struct Seat {
     /// The body that waits for something to say.
     waker: AtomicWaker,
     published: Arc<Published>,
+    /// It is counted among those that are kept waiting.
+    waits: AtomicBool,
     owner: mpsc::Sender<Command>,
     clock: Clock,
     tally: Arc<Tally>,
@@ -102,6 +105,7 @@ impl Seat {
             session,
             waker: AtomicWaker::new(),
             published,
+            waits: AtomicBool::new(false),
             owner,
             clock,
             tally,
@@ -118,6 +122,7 @@ impl Seat {
         let mut session = self.lock();
         let answer = session.on_request(request, self.clock.now());
         let interest = session.take_interest();
+        self.tally.names_refused(session.take_refused_names());
         if let Some(Answer::Nack { nonce, stale }) = answer {
             let refused = session.verdicts().find(|(_, verdict)| verdict.nonce == nonce);
             self.tally.nack(refused.map(|(of, _)| of));
@@ -135,7 +140,9 @@ impl Seat {
     pub fn poll(&self, waker: &std::task::Waker) -> Step {
         self.waker.register(waker);
         let mut session = self.lock();
-        self.published.read(|state, leases| session.poll(state, leases, self.clock.now()))
+        let step = self.published.read(|state, leases| session.poll(state, leases, self.clock.now()));
+        self.count_waiting(session.waits());
+        step
     }
 
     /// Whether there is nothing that a client at this version of everything would have to be told.
@@ -221,6 +228,14 @@ impl Seat {
         let _ = self.owner.send(Command::Leave(self.id, interest)).await;
     }
 
+    fn count_waiting(&self, waits: bool) {
+        match (self.waits.swap(waits, Ordering::Relaxed), waits) {
+            (false, true) => drop(self.published.waiting.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(self.published.waiting.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
+    }
+
     pub(super) fn mark(&self, marks: &[Mark]) {
         if !marks.is_empty() {
             let mut session = self.lock();
@@ -260,5 +275,11 @@ impl Seat {
 
     fn lock(&self) -> MutexGuard<'_, Session> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.count_waiting(false);
     }
 }

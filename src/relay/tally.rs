@@ -15,13 +15,15 @@ pub struct Tally {
     refused: [AtomicU64; Refused::REASONS.len()],
     /// By type. Those that are in no table count as one, since clients make them up.
     nacks: Mutex<BTreeMap<String, u64>>,
+    names_refused: AtomicU64,
     lost_load_reports: AtomicU64,
 }
 
 impl Tally {
     pub(crate) fn new(table: Arc<TypeTable>) -> Self {
         let (streams, refused, nacks) = Default::default();
-        Self { table, streams, refused, nacks, lost_load_reports: AtomicU64::new(0) }
+        let (names_refused, lost_load_reports) = Default::default();
+        Self { table, streams, refused, nacks, names_refused, lost_load_reports }
     }
 
     pub(super) fn taken(&self, variant: Variant) {
@@ -36,6 +38,10 @@ impl Tally {
         let kind = kind.map(Type::name).filter(|name| self.table.knows(name));
         let mut nacks = self.nacks.lock().unwrap_or_else(PoisonError::into_inner);
         *nacks.entry(kind.unwrap_or("other").to_owned()).or_default() += 1;
+    }
+
+    pub(super) fn names_refused(&self, count: usize) {
+        self.names_refused.fetch_add(count as u64, Ordering::Relaxed);
     }
 
     pub(super) fn lost_load_reports(&self, lost: u64) {
@@ -56,6 +62,11 @@ impl Tally {
     /// Replies that clients refused, by type.
     pub fn nacks(&self) -> BTreeMap<String, u64> {
         self.nacks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Names that clients asked for and that cannot be asked for (NAME-10, BOOT-16).
+    pub fn refused_names(&self) -> u64 {
+        self.names_refused.load(Ordering::Relaxed)
     }
 
     /// Reports of loads that were dropped, in whole or in part.

@@ -65,6 +65,9 @@ fn of_process(registry: &mut Registry, picture: &Picture<'_>) {
     for (kind, count) in picture.tally.nacks() {
         nacks.at(&[("type", &kind)]).inc_by(count);
     }
+    let refused: Counter = Counter::default();
+    refused.inc_by(picture.tally.refused_names());
+    registry.register("names_refused", "Names that clients asked for and that nobody can be asked for", refused);
     let lost: Counter = Counter::default();
     lost.inc_by(picture.tally.load_reports_lost());
     registry.register("load_reports_lost", "Load reports that were dropped, in whole or in part", lost);
@@ -78,6 +81,8 @@ struct OfViews {
     sessions: Labelled<Gauge>,
     resources: Labelled<Gauge>,
     active: Labelled<Gauge>,
+    waiting: Labelled<Gauge>,
+    guessing: Labelled<Gauge>,
     standing: Labelled<Gauge>,
     standing_seconds: Labelled<Gauge>,
     moves: Labelled<Counter>,
@@ -94,6 +99,8 @@ impl OfViews {
     fn register(registry: &mut Registry) -> Self {
         Self {
             sessions: Labelled::register(registry, "sessions", "Discovery streams of clients that are open"),
+            waiting: Labelled::register(registry, "sessions_waiting", "Streams of clients that are told nothing of a type until all of it is known"),
+            guessing: Labelled::register(registry, "sessions_guessing", "Streams of clients that ask for more absent names than limits.absent_names"),
             resources: Labelled::register(registry, "resources", "Resources of control planes that are held"),
             active: Labelled::register(registry, "ladder_active", "1 for the server whose word counts, 0 for the others of the ladder"),
             standing: Labelled::register(registry, "ladder_standing", "1 for how the ladder stands, 0 for how it could"),
@@ -111,6 +118,8 @@ impl OfViews {
     fn add(&mut self, view: &UnitMeasures) {
         let of_view: &Labels<'_> = &[("view", &view.key)];
         self.sessions.at(of_view).set(whole(view.sessions));
+        self.waiting.at(of_view).set(whole(view.waiting));
+        self.guessing.at(of_view).set(whole(view.guessing));
         self.resources.at(of_view).set(whole(view.held));
         view.ladders.iter().for_each(|ladder| self.add_ladder(&view.key, ladder));
         view.servers.iter().for_each(|server| self.add_server(&view.key, server));

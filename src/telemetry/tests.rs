@@ -16,7 +16,15 @@ fn view() -> UnitMeasures {
     };
     let totals = Totals { opened: 5, ended: 4, responses: 9, nacks: 1 };
     let server = ServerMeasures { server: "http://two".into(), streams: 2, connected: 1, totals };
-    UnitMeasures { key: "abc".into(), sessions: 4, held: 6, ladders: vec![ladder], servers: vec![server] }
+    UnitMeasures {
+        key: "abc".into(),
+        sessions: 4,
+        waiting: 2,
+        guessing: 1,
+        held: 6,
+        ladders: vec![ladder],
+        servers: vec![server],
+    }
 }
 
 fn written(views: &[UnitMeasures]) -> String {
@@ -38,6 +46,9 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
         "weir_ladder_moves_total{view=\"abc\",authority=\"x\",direction=\"up\"} 2",
         "weir_upstream_nacks_total{view=\"abc\",server=\"http://two\"} 1",
         "weir_sessions{view=\"abc\"} 4",
+        "weir_sessions_waiting{view=\"abc\"} 2",
+        "weir_sessions_guessing{view=\"abc\"} 1",
+        "weir_names_refused_total 0",
         "weir_client_nacks_total{type=\"other\"} 1",
         "weir_load_bytes 11",
     ] {

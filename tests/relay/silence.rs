@@ -50,3 +50,24 @@ async fn xlat_36_a_grpc_client_is_ended_over_the_wire_when_no_server_is_in_reach
     envoy.ask(EDS, &["a"], Some("web"));
     envoy.hears_nothing(Duration::from_secs(1)).await;
 }
+
+#[tokio::test]
+async fn i3_and_name_10_who_waits_for_as_long_as_it_takes_and_what_cannot_be_asked_for_show_in_the_metrics() {
+    let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let relay = relay_of_little_patience(nobody).await;
+    let shows = async |name: &str, value: &str| {
+        let is = |line: &str| line.starts_with(name) && line.ends_with(value);
+        until(name, async || get(relay.admin, "/metrics").await.lines().any(is)).await;
+    };
+    let client = Client::connect(relay.address, Variant::Sotw).await;
+    let Client::Sotw(requests, _) = &client else { unreachable!() };
+    let node = Node { cluster: "web".into(), ..Node::default() };
+    let node = Some(prost::Message::encode_to_vec(&node).into());
+    let request = DiscoveryRequest { node, type_url: CDS.into(), version_info: "held".into(), ..Default::default() };
+    requests.send(request).unwrap();
+    shows("weir_sessions_waiting{", "} 1").await;
+    client.ask(LDS, &["xdstp:broken", "fine"], None);
+    shows("weir_names_refused_total", " 1").await;
+    drop(client);
+    shows("weir_sessions_waiting{", "} 0").await;
+}

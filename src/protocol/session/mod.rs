@@ -66,6 +66,10 @@ pub struct Session {
     interest: Vec<InterestChange>,
     end: Option<End>,
     authorities: Authorities,
+    /// Names that cannot be asked for, since that was last taken.
+    refused_names: usize,
+    /// Something is kept back from the client for as long as it takes, since it may be more than it is known to be (I3).
+    waits: bool,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
 }
@@ -165,6 +169,8 @@ impl Session {
             interest: Vec::new(),
             end: None,
             authorities: Authorities::default(),
+            refused_names: 0,
+            waits: false,
             table,
             limits,
         }
@@ -339,6 +345,15 @@ impl Session {
         self.lease.as_ref().map(Lease::mark)
     }
 
+    pub fn take_refused_names(&mut self) -> usize {
+        std::mem::take(&mut self.refused_names)
+    }
+
+    /// Whether the client is kept waiting without a bound, by what was last looked at.
+    pub fn waits(&self) -> bool {
+        self.waits
+    }
+
     /// Requests that were left unanswered because their type is not served on this stream.
     pub fn unserved(&self) -> usize {
         self.unserved
@@ -416,6 +431,7 @@ impl Session {
         let view = View { state, client: &self.client, limits: &self.limits, now };
         let (mut deadline, mut blocked, mut clusters_wait, mut routing_held) = (None, false, false, false);
         let (mut clusters_unknown, mut routing_waits) = (false, false);
+        self.waits = false;
         let endpoints = self.subscriptions.keys().find(|kind| kind.is(Role::Endpoints));
         let holding = self.client.is_aggregated() && self.hold.stands(endpoints, &view);
         let mut by_rank: Vec<_> = self.subscriptions.iter_mut().collect();
@@ -438,6 +454,7 @@ impl Session {
                     routing_waits |= may == May::Nothing && clusters_unknown;
                 }
                 Attempt::Unknown(until) => {
+                    self.waits |= until.is_none();
                     // A change of routing that cannot be told yet may be what makes the removals harmless.
                     blocked |= routing;
                     // Routes wait for clusters that this client is about to be told of, but not for ever.

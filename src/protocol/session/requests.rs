@@ -102,6 +102,7 @@ impl Session {
         let legacy = has_legacy_wildcard(&kind, &self.client);
         let first = !self.subscriptions.contains_key(&kind);
         let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Subscription::new(url));
+        self.refused_names += list.refused.keys().filter(|name| !subscription.refused.contains_key(*name)).count();
         subscription.refused.retain(|name, _| list.refused.contains_key(name));
         subscription.refuse(&mut list, &self.client);
         subscription.spellings = std::mem::take(&mut list.spellings);
@@ -162,6 +163,7 @@ impl Session {
         for name in on.refused.keys().chain(off.refused.keys()) {
             subscription.refused.remove(name); // asked again is told again, and left is left
         }
+        self.refused_names += on.refused.len();
         subscription.refuse(&mut on, &self.client);
         subscription.spellings.append(&mut on.spellings);
         off.names.iter().for_each(|name| drop(subscription.spellings.remove(name)));

@@ -166,6 +166,11 @@ impl Interest {
         }
     }
 
+    /// Sessions that ask for more absent names than one may.
+    pub fn guessing(&self) -> usize {
+        self.absent.values().filter(|count| **count > self.limits.absent_names).count()
+    }
+
     /// It is known that there is no such name, or not any more.
     pub fn note_absence(&mut self, kind: &Type, name: &Name, absent: bool) {
         let Some(watchers) = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name)) else { return };

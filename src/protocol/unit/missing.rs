@@ -38,6 +38,11 @@ impl Unit {
         !self.is_cached(kind, wanted) && self.interest.awaits(kind, wanted)
     }
 
+    /// Sessions that ask for so many names that nobody has that they are no reason to turn to another server.
+    pub fn guessing(&self) -> usize {
+        self.interest.guessing()
+    }
+
     /// Whether any of these things is missing.
     pub fn misses_any(&self, of: impl Fn(&Wanted) -> bool) -> bool {
         self.interest.all().any(|(kind, wanted)| of(&wanted) && self.is_missing(kind, &wanted))
