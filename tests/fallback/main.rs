@@ -352,3 +352,45 @@ fn fb_9_a_full_answer_without_resources_ends_a_fallback() {
     bench.say(0, sotw(LDS, "1", &[]));
     assert_eq!(bench.standing(), Standing::Active(0));
 }
+
+#[test]
+fn fb_33_the_silence_of_a_server_that_has_answered_for_another_authority_is_a_word() {
+    let mut two = plan(2, Variant::Delta, Rule::Uncached);
+    two.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule: Rule::Uncached });
+    let mut bench = Bench::new(two);
+    bench.want(EDS, "a", true);
+    bench.open(0);
+    bench.say(0, delta(EDS, &[("a", "1")], &[]));
+    let name = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e";
+    bench.want(EDS, name, true);
+    bench.later(Duration::from_secs(1));
+    bench.asked(0);
+    bench.later(Duration::from_secs(16));
+    assert_eq!(bench.held(EDS, Class::Named, name), "gone");
+}
+
+#[test]
+fn fb_3_a_stream_on_which_a_server_keeps_quiet_vouches_for_it_if_something_is_asked_there() {
+    for asked_there in [true, false] {
+        let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Uncached));
+        bench.want(EDS, "*", true);
+        bench.want(EDS, "a", true);
+        bench.open(0);
+        bench.say(0, delta(EDS, &[("a", "1"), ("b", "1")], &[]));
+        bench.end(0, true);
+        bench.open(0);
+        if !asked_there {
+            bench.want(EDS, "*", false);
+        }
+        bench.later(Duration::from_secs(60));
+        bench.asked(0);
+        bench.want(EDS, "uncached", true);
+        bench.later(Duration::from_secs(1));
+        bench.asked(0);
+        let other = StreamId { server: 0, at: 1 };
+        let epoch = bench.up.remove(&other);
+        bench.end_one(other, epoch, false);
+        let left = bench.standing() != Standing::Active(0);
+        assert_eq!(left, !asked_there, "{:?}", bench.standing());
+    }
+}

@@ -262,10 +262,12 @@ impl Sources {
         let batches = self.counting(id.server, facts);
         let server = &mut self.servers[id.server];
         server.without.clear();
-        let mut streams = server.upstream.iter_mut().flat_map(|upstream| upstream.streams().iter());
-        // Another stream that has had a response vouches for the server; so does this one, if the server said all there was to
-        // say on an earlier opening of it, and had only kept quiet since (FB-3).
-        let vouched = streams.any(Stream::has_answered) || was_well && server.finding == Some(Finding::Answered);
+        let had_answered = server.finding == Some(Finding::Answered);
+        let mut others = server.upstream.iter_mut().flat_map(|upstream| upstream.streams().iter());
+        // Another stream that has had a response vouches for the server. So does any, this one too, on which the server had nothing
+        // to say but what it has said before, and kept quiet (FB-3).
+        let vouches = |of: &Stream| of.has_answered() || had_answered && of.is_wanted() && of.is_well(now);
+        let vouched = others.any(vouches) || had_answered && was_well;
         if !answered && !vouched {
             let finding = if epoch.is_some() { Finding::Refused } else { Finding::Unreachable };
             self.servers[id.server].finding = Some(finding);
@@ -310,7 +312,7 @@ impl Sources {
     /// Authorities of which something is wanted and no server is in reach.
     pub fn down(&self) -> BTreeSet<Authority> {
         let is_down = |(authority, ladder): &(&Authority, &Ladder)| {
-            let heard = ladder.heard().zip(self.plan.authority(authority)).map(|(rung, of)| of.servers[rung]);
+            let heard = self.heard(authority).map(|(_, server)| server);
             ladder.standing() == Standing::Down
                 || heard.is_some_and(|server| self.servers[server].without.contains(authority))
         };
@@ -365,6 +367,19 @@ impl Sources {
         upstream.streams().iter_mut().for_each(|stream| stream.doubt(unit, now, counts));
     }
 
+    /// The server whose word counts for an authority, and its rung. One that has answered for another authority on the same streams
+    /// is no stranger to this one (FB-33).
+    fn heard(&self, authority: &Authority) -> Option<(usize, usize)> {
+        let (ladder, plan) = (self.ladders.get(authority)?, self.plan.authority(authority)?);
+        let known = |server: &&usize| self.servers[**server].finding == Some(Finding::Answered);
+        let first = || {
+            let tried_first = ladder.standing() == Standing::Trying(0);
+            plan.servers.first().filter(|_| tried_first).filter(known).map(|_| 0)
+        };
+        let rung = ladder.heard().or_else(first)?;
+        Some((rung, *plan.servers.get(rung)?))
+    }
+
     /// Those of a server's facts that count: of authorities for which it is the active one.
     fn counting(&mut self, server: usize, facts: Vec<Fact>) -> Vec<Batch> {
         let mut batches: BTreeMap<Authority, Batch> = BTreeMap::new();
@@ -374,10 +389,10 @@ impl Sources {
                 _ => Authority::Top,
             };
             let Some(plan) = self.plan.authority(&authority) else { continue };
-            let heard = self.ladders.get(&authority).and_then(Ladder::heard);
+            let heard = self.heard(&authority);
             let all =
                 self.limits.faults.has(Fault::TakeWordsOfAll).then(|| plan.servers.iter().position(|of| *of == server));
-            let counts = heard.filter(|rung| plan.servers[*rung] == server);
+            let counts = heard.filter(|(_, at)| *at == server).map(|(rung, _)| rung);
             let Some(rank) = counts.or(all.flatten()) else { continue };
             let source = Source {
                 server: u16::try_from(server).unwrap_or(u16::MAX),

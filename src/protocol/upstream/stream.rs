@@ -111,7 +111,9 @@ impl Stream {
     /// Whether the server has nothing to say because nothing is left to say: it is there, has had time to answer, and owes no
     /// answer. One that is told what it gave before has no reason to repeat it.
     pub fn is_well(&self, now: Moment) -> bool {
-        let in_time = |asked: Moment| self.alive && now >= asked + self.limits.resource_timer;
+        let wanted = || self.topics.values().filter(|topic| topic.is_wanted());
+        let alive = if self.rules.by_type { wanted().all(|topic| topic.alive) } else { self.alive };
+        let in_time = |asked: Moment| alive && now >= asked + self.limits.resource_timer;
         let owes_nothing = self.asked_at.is_some_and(in_time) && !self.topics.values().any(Topic::waits);
         self.open && (owes_nothing || !self.is_wanted())
     }

@@ -190,6 +190,7 @@ impl Topic {
     /// Another server gave this, and an answer to less may be under way: a full answer without it is no word of it yet.
     pub fn doubt_full_answers(&mut self, name: Name) {
         if self.opened {
+            self.doubt.pause(); // all that is in doubt has its time from the next word on
             self.doubt.insert(name);
         }
     }
