@@ -175,8 +175,8 @@ mod tests {
         for part in ["rest.hold", "rest.patience", "rest.cache_bytes: every answer would be made anew"] {
             assert!(message.contains(part), "{part} is missing in:\n{message}");
         }
-        let message = with("{answer_bytes: 67108864}").unwrap_err();
-        assert!(message.contains("rest.answer_bytes: has to be more than rest.cache_bytes"), "{message}");
+        let message = with("{answer_bytes: 134217727}").unwrap_err();
+        assert!(message.contains("rest.answer_bytes: has to be twice rest.cache_bytes"), "{message}");
     }
 
     #[test]

@@ -15,8 +15,8 @@ impl Checker<'_> {
         }
         let cache_bytes = number(&raw.cache_bytes, CACHE_BYTES);
         let answer_bytes = number(&raw.answer_bytes, cache_bytes.saturating_mul(4));
-        if let Some(bytes) = raw.answer_bytes.as_ref().filter(|bytes| bytes.value <= cache_bytes) {
-            self.fault(bytes, "rest.answer_bytes", "has to be more than rest.cache_bytes, which is a part of it");
+        if let Some(bytes) = raw.answer_bytes.as_ref().filter(|bytes| bytes.value / 2 < cache_bytes) {
+            self.fault(bytes, "rest.answer_bytes", "has to be twice rest.cache_bytes, which is a part of it");
         }
         raw.enabled.then_some(RestOptions { patience, hold, cache_bytes: cache_bytes as u64, answer_bytes })
     }

@@ -32,6 +32,8 @@ impl WholeBody {
     /// To be called where a runtime runs.
     pub fn new(bytes: Bytes, patience: Duration) -> Self {
         let long = bytes.len() > PIECE;
+        // A short one is what a stream may pin anyway, and takes no room of what others share.
+        let bytes = if long { bytes } else { Bytes::copy_from_slice(&bytes) };
         let rest = Arc::new(Mutex::new(Rest { bytes, given_up: false }));
         let watch = long.then(|| tokio::spawn(watch(Arc::downgrade(&rest), patience)));
         Self { rest, watch }
