@@ -88,12 +88,16 @@ impl AdsConnector {
     async fn keep_open(&self, link: Link) {
         let mut backoff = Backoff::default();
         let mut variant = link.variant.unwrap_or(Variant::Delta);
-        let (mut refused_other, mut spoken) = (false, self.server.variant);
+        let (mut refused_other, mut spoken, mut refusals) = (false, self.server.variant, 0);
         loop {
             let began = tokio::time::Instant::now();
             let end = self.open_once(&link, variant).await;
             if end.answered {
                 spoken.get_or_insert(variant);
+            }
+            refusals = if !end.answered && is_unspoken(&end.status) { refusals + 1 } else { 0 };
+            if refusals >= REFUSALS {
+                spoken = self.server.variant; // it has become another server, it seems
             }
             if end.answered || began.elapsed() > LONG {
                 backoff.reset();
@@ -283,6 +287,8 @@ const KEEPALIVE: Duration = Duration::from_secs(300);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 const WINDOW: u32 = 1 << 20;
 const HEALTH_PATH: &str = "/grpc.health.v1.Health/Check";
+/// A server that has answered in a variant may say so often in a row that it does not speak it before that is believed.
+const REFUSALS: u32 = 5;
 /// How tonic begins to speak of an answer without a gRPC status.
 const NO_GRPC: &str = "grpc-status header missing";
 /// A stream that stood for so long was no failed attempt, whatever was said on it: the longest wait between attempts.
