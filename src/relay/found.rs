@@ -12,7 +12,8 @@ pub struct Found {
     /// The hash of the sharing key.
     pub view: String,
     pub asked_as: &'static str,
-    /// here, gone (known not to exist), or error (something is wrong with it, and nothing else is known).
+    /// here, gone (known not to exist), expired (its time was over, and nobody has said more), or error (something is wrong with it,
+    /// and nothing else is known).
     pub state: &'static str,
     /// What delta clients see as its version.
     pub version: Option<String>,
@@ -45,6 +46,7 @@ impl Owner {
             asked_as,
             state: match &entry.presence {
                 Presence::Here(_) => "here",
+                Presence::Gone(_) if entry.outlived => "expired",
                 Presence::Gone(_) => "gone",
                 Presence::Unknown => "error",
             },

@@ -99,7 +99,7 @@ impl OfViews {
     fn register(registry: &mut Registry) -> Self {
         Self {
             sessions: Labelled::register(registry, "sessions", "Discovery streams of clients that are open"),
-            waiting: Labelled::register(registry, "sessions_waiting", "Streams of clients that are told nothing of a type until all of it is known"),
+            waiting: Labelled::register(registry, "sessions_waiting", "Streams of clients that wait, for as long as it takes, because not all of a type is known"),
             guessing: Labelled::register(registry, "sessions_guessing", "Streams of clients that ask for more absent names than limits.absent_names"),
             resources: Labelled::register(registry, "resources", "Resources of control planes that are held"),
             active: Labelled::register(registry, "ladder_active", "1 for the server whose word counts, 0 for the others of the ladder"),

@@ -27,7 +27,10 @@ impl Subscription {
         self.add_owed(kind, view, may, &mut round);
         self.add_of_star(kind, view, may, whole, &mut round);
         let star = view.state.shelf(kind, Class::Star).filter(|_| self.star.is_some());
-        round.draft.version = star.map_or(self.sum, |shelf| self.sum.plus(Self::star_version(kind, shelf, view)));
+        // For a client that may not have everything it costs a look at all there is.
+        if self.empty_answer_due || !round.draft.is_empty() || !round.longer_lives.is_empty() {
+            round.draft.version = star.map_or(self.sum, |shelf| self.sum.plus(Self::star_version(kind, shelf, view)));
+        }
         self.add_longer_lives(kind, view, &mut round);
         let empty_answer_due = std::mem::take(&mut self.empty_answer_due);
         if !round.draft.is_empty() || empty_answer_due {

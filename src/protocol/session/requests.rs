@@ -102,7 +102,9 @@ impl Session {
         let legacy = has_legacy_wildcard(&kind, &self.client);
         let first = !self.subscriptions.contains_key(&kind);
         let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Subscription::new(url));
-        self.refused_names += list.refused.keys().filter(|name| !subscription.refused.contains_key(*name)).count();
+        // A list is said again with each answer: what is more than before is new.
+        self.refused_names += list.refused.len().saturating_sub(subscription.refused_before);
+        subscription.refused_before = list.refused.len();
         subscription.refused.retain(|name, _| list.refused.contains_key(name));
         subscription.refuse(&mut list, &self.client);
         subscription.spellings = std::mem::take(&mut list.spellings);

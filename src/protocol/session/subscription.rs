@@ -43,6 +43,8 @@ pub(super) struct Subscription {
     pub sum: SetVersion,
     /// What is wrong with the client's own questions; none once it was told.
     pub refused: BTreeMap<Name, Option<Arc<NamedError>>>,
+    /// How many names of the last SotW list could not be asked for.
+    pub refused_before: usize,
     /// What this client calls names that it spells in a way of its own (NAME-16).
     pub spellings: BTreeMap<Name, Arc<str>>,
     /// An answer is owed that says nothing (DELTA-36).
@@ -157,6 +159,7 @@ impl Subscription {
             sent: None,
             sum: SetVersion::EMPTY,
             refused: BTreeMap::new(),
+            refused_before: 0,
             spellings: BTreeMap::new(),
             empty_answer_due: false,
             answers: Answers::default(),

@@ -41,7 +41,8 @@ pub(super) enum Reading {
 impl Known {
     /// Reads it unless it is as it was, and says what came of it.
     pub fn read(&mut self, path: &Path, stamp: Stamp, parser: &Parser, most: u64) -> Reading {
-        if self.missing.take().is_some() {
+        let back = self.missing.take().is_some();
+        if back {
             // It was made anew in its place, and is in no other way whole than one that is written in place.
             (self.stamp, self.read) = (Some(stamp), None);
         }
@@ -66,7 +67,8 @@ impl Known {
         let hash = xxh3_128(&bytes);
         if self.bytes == Some(hash) {
             (self.stamp, self.read) = (Some(stamp), Some(now));
-            return Reading::Same;
+            // What it has may be waiting for another file that had it, too.
+            return if back && self.new.is_some() { Reading::Changed } else { Reading::Same };
         }
         let read = parser.read(path, &bytes);
         // Half of a file may make sense. What is being written in place and lacks something is looked at once more in a moment.
