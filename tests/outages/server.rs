@@ -66,6 +66,9 @@ impl Server {
         let stated = request.initial_resource_versions.keys();
         let missing = on.iter().chain(stated).filter(|name| *name != "*" && !exists(name));
         let missing: BTreeSet<String> = missing.cloned().collect();
+        if here.is_empty() && missing.is_empty() && !asks_star {
+            return None; // as real ones do: nothing is new to whoever states what it holds
+        }
         Some(Response::Delta(DeltaDiscoveryResponse {
             resources: here,
             removed_resources: missing.into_iter().collect(),
