@@ -53,12 +53,14 @@ impl Client {
                 return Event::Lost { reason: "the stream is not opened again".into(), turns: false, hopeless: true };
             };
             match report.event {
-                LinkEvent::Opened { variant, requests } => {
+                LinkEvent::Opened { variant, requests, .. } => {
                     self.unsent = Some(self.picture.open(variant));
                     self.requests = Some(requests);
                     return Event::Open(variant);
                 }
-                LinkEvent::SignOfLife
+                LinkEvent::Life
+                | LinkEvent::Receiving
+                | LinkEvent::Unchanged { .. }
                 | LinkEvent::Trouble { .. }
                 | LinkEvent::Whole { .. }
                 | LinkEvent::Outage { .. } => {}

@@ -51,7 +51,7 @@ impl HubConnector {
     /// None once nobody listens any more.
     async fn open_once(&self, link: &Link) -> Option<Ended> {
         let (sender, mut requests) = mpsc::channel(16);
-        report(link, LinkEvent::Opened { variant: Variant::Delta, requests: sender }).await?;
+        report(link, LinkEvent::Opened { variant: Variant::Delta, requests: sender, life: Arc::default() }).await?;
         let first = requests.recv().await?;
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let sitting = match self.hub.seat(&first, Visit { variant: Variant::Delta, only: None, peer }).await {

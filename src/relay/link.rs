@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::proto::{Request, Response};
@@ -38,10 +38,18 @@ pub enum LinkEvent {
     Opened {
         variant: Variant,
         requests: mpsc::Sender<Request>,
+        /// Notified, the edge asks the server on the connection of this stream whether it is there.
+        life: Arc<Notify>,
     },
-    /// The server is there, whether or not it has anything to say.
-    SignOfLife,
+    /// The server has answered a call that was begun after the edge was last notified, on the connection of this stream.
+    Life,
+    /// A message has begun to come in, and is not complete.
+    Receiving,
     Response(Box<Response>),
+    /// A poll for one type was answered with nothing new.
+    Unchanged {
+        type_url: String,
+    },
     /// A question about one type was not answered, and will be asked again.
     Trouble {
         type_url: String,

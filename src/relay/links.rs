@@ -1,9 +1,10 @@
 //! The upstream streams of one unit as the edge carries them: which are open, and the requests on their way out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures_util::future::select_all;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 use super::link::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
@@ -29,6 +30,8 @@ pub(super) struct OpenLink {
     task: JoinHandle<()>,
     /// While the stream is up: where its requests go, and which opening it is.
     pub up: Option<(mpsc::Sender<Request>, Epoch)>,
+    /// Notified, the edge asks the server whether it is there.
+    pub life: Option<Arc<Notify>>,
     /// A request that found no room, so that none after it may be taken.
     pub waiting: Option<Request>,
     pub last_error: Option<String>,
@@ -57,7 +60,12 @@ impl Links {
             LinkEvent::Opened { .. } => totals.opened += 1,
             LinkEvent::Response(_) => totals.responses += 1,
             LinkEvent::Ended { .. } => totals.ended += 1,
-            LinkEvent::SignOfLife | LinkEvent::Trouble { .. } | LinkEvent::Whole { .. } | LinkEvent::Outage { .. } => {}
+            LinkEvent::Life
+            | LinkEvent::Receiving
+            | LinkEvent::Unchanged { .. }
+            | LinkEvent::Trouble { .. }
+            | LinkEvent::Whole { .. }
+            | LinkEvent::Outage { .. } => {}
         }
     }
 
@@ -90,7 +98,8 @@ impl Links {
                 let connector = &connectors[stream.server];
                 let variant: Option<Variant> = connector.variant();
                 let task = connector.start(Link { id: LinkId { stream, serial }, variant, reports });
-                let link = OpenLink { serial, task, up: None, waiting: None, last_error: None, responses: 0 };
+                let link =
+                    OpenLink { serial, task, up: None, life: None, waiting: None, last_error: None, responses: 0 };
                 self.open.insert(stream, link);
             }
         }

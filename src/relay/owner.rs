@@ -154,16 +154,19 @@ impl Owner {
         let Some(link) = self.links.reporting(report.id) else { return };
         let Some(stream) = self.sources.stream(id) else { return };
         let batches = match report.event {
-            LinkEvent::Opened { variant, requests } => {
+            LinkEvent::Opened { variant, requests, life } => {
                 stream.speak(variant);
                 link.up = self.sources.opened(id).map(|epoch| (requests, epoch));
+                life.notify_one();
+                link.life = Some(life);
                 tracing::info!(key = %self.key, server, stream = id.at, ?variant, "upstream stream is up");
                 Vec::new()
             }
-            LinkEvent::SignOfLife => {
+            LinkEvent::Life | LinkEvent::Unchanged { .. } => {
                 link.up.iter().for_each(|(_, epoch)| stream.on_sign_of_life(*epoch));
                 Vec::new()
             }
+            LinkEvent::Receiving => Vec::new(),
             LinkEvent::Trouble { type_url } => {
                 link.up.iter().for_each(|(_, epoch)| stream.on_trouble(*epoch, &type_url));
                 Vec::new()

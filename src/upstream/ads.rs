@@ -24,7 +24,7 @@ use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::Backoff;
-use crate::relay::{Connector, Link, LinkEvent, LinkReport};
+use crate::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
 
 /// Opens streams to one control plane, over a connection of their own each: a peer's limit on streams is then never reached.
 #[derive(Debug, Clone)]
@@ -174,13 +174,14 @@ where
         return End { answered: false, status: Status::unavailable(chain(&error)) };
     }
     let (sender, receiver) = mpsc::channel(16);
-    let opened = LinkEvent::Opened { variant, requests: sender };
+    let life = Arc::new(Notify::new());
+    let opened = LinkEvent::Opened { variant, requests: sender, life: life.clone() };
     // Told before the server has said anything: many servers send no headers until they have a first request.
     if link.reports.send(LinkReport { id: link.id, event: opened }).await.is_err() {
         return gone();
     }
-    let alive = LinkReport { id: link.id, event: LinkEvent::SignOfLife };
-    let probe = probe(grpc.clone(), metadata.clone(), link.reports.clone(), alive);
+    let alive = (link.id, link.reports.clone());
+    let probe = probe(grpc.clone(), metadata.clone(), alive, life);
     let requests = ReceiverStream::new(receiver).filter_map(wire.inner);
     let mut call = Call::new(requests);
     *call.metadata_mut() = metadata;
@@ -193,26 +194,31 @@ where
 }
 
 /// Many servers send nothing at all before they have something to say, and one that hangs sends nothing either. What tells
-/// them apart is any answer to any question, here for its health: "no such method" will do.
+/// them apart is the answer to a call: of a method that does not exist, on a path that gateways route as they route ADS.
 async fn probe(
     mut grpc: Grpc<Channel>,
     metadata: MetadataMap,
-    reports: mpsc::Sender<LinkReport>,
-    alive: LinkReport,
+    (id, reports): (LinkId, mpsc::Sender<LinkReport>),
+    life: Arc<Notify>,
 ) -> Infallible {
-    tokio::time::sleep(SILENCE).await;
-    if grpc.ready().await.is_ok() {
-        let codec: ProstCodec<(), ()> = ProstCodec::default();
-        let mut call = Call::new(());
-        *call.metadata_mut() = metadata;
-        let answer = grpc.unary(call, PathAndQuery::from_static(HEALTH_PATH), codec).await;
-        // A status without a source is one that the server gave, unless it is what a proxy says in its place.
-        let own = |status: Status| status.source().is_none() && status.code() != Code::Unavailable;
-        if answer.is_ok() || answer.is_err_and(own) {
-            let _ = reports.send(alive).await; // the owner may be gone
+    loop {
+        life.notified().await;
+        if grpc.ready().await.is_ok() {
+            let codec: ProstCodec<(), ()> = ProstCodec::default();
+            let mut call = Call::new(());
+            *call.metadata_mut() = metadata.clone();
+            let answer = grpc.unary(call, PathAndQuery::from_static(LIFE_PATH), codec).await;
+            // A status without a source is one that the server gave, unless it is what a proxy says in its place.
+            let own = |status: Status| {
+                status.source().is_none()
+                    && status.code() != Code::Unavailable
+                    && !status.message().starts_with(NO_GRPC)
+            };
+            if answer.is_ok() || answer.is_err_and(own) {
+                let _ = reports.send(LinkReport { id, event: LinkEvent::Life }).await; // the owner may be gone
+            }
         }
     }
-    std::future::pending().await
 }
 
 async fn listen<R>(
@@ -225,9 +231,6 @@ async fn listen<R>(
         Err(status) => return End { answered: false, status },
     };
     let gone = || End { answered: true, status: Status::cancelled("the owner is gone") };
-    if link.reports.send(LinkReport { id: link.id, event: LinkEvent::SignOfLife }).await.is_err() {
-        return gone();
-    }
     let mut answered = false;
     loop {
         match responses.message().await {
@@ -286,12 +289,10 @@ const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService
 const KEEPALIVE: Duration = Duration::from_secs(300);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 const WINDOW: u32 = 1 << 20;
-const HEALTH_PATH: &str = "/grpc.health.v1.Health/Check";
+const LIFE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/WeirIsAnyoneThere";
 /// A server that has answered in a variant may say so often in a row that it does not speak it before that is believed.
 const REFUSALS: u32 = 5;
 /// How tonic begins to speak of an answer without a gRPC status.
 const NO_GRPC: &str = "grpc-status header missing";
 /// A stream that stood for so long was no failed attempt, whatever was said on it: the longest wait between attempts.
 const LONG: Duration = Duration::from_secs(120);
-/// A server that has said nothing for so long is asked whether it is there.
-const SILENCE: Duration = Duration::from_secs(3);

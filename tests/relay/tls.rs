@@ -172,7 +172,9 @@ impl Opened {
                 }
                 LinkEvent::Response(_) => panic!("an answer"),
                 LinkEvent::Opened { .. }
-                | LinkEvent::SignOfLife
+                | LinkEvent::Life
+                | LinkEvent::Receiving
+                | LinkEvent::Unchanged { .. }
                 | LinkEvent::Trouble { .. }
                 | LinkEvent::Whole { .. }
                 | LinkEvent::Outage { .. } => {}

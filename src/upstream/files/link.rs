@@ -56,7 +56,7 @@ impl FilesConnector {
     /// Until the files are out of reach.
     async fn serve(&self, link: &Link, loaded: &mut watch::Receiver<Loaded>, snapshot: Arc<Snapshot>) -> Option<()> {
         let (sender, mut requests) = mpsc::channel(16);
-        report(link, LinkEvent::Opened { variant: Variant::Delta, requests: sender }).await?;
+        report(link, LinkEvent::Opened { variant: Variant::Delta, requests: sender, life: Arc::default() }).await?;
         let mut server = Server::new(self.table.clone(), snapshot, self.alone);
         loop {
             // What has come meanwhile is heard first: the answer to an older question may not be needed any more.

@@ -124,7 +124,8 @@ impl RestConnector {
     async fn poll(&self, link: &Link) -> Result<(String, bool, Option<Question>), Gone> {
         let report = async |event| link.reports.send(LinkReport { id: link.id, event }).await.map_err(|_| Gone);
         let (sender, mut requests) = mpsc::channel(16);
-        report(LinkEvent::Opened { variant: Variant::Sotw, requests: sender }).await?;
+        let life = Arc::default(); // polls say it by themselves
+        report(LinkEvent::Opened { variant: Variant::Sotw, requests: sender, life }).await?;
         let mut topics = Topics::new(Pace { refresh: self.server.refresh_delay, failures: FAILURES });
         let (mut wires, mut polls) = (HashMap::new(), JoinSet::new());
         let mut answered = false;
@@ -154,7 +155,7 @@ impl RestConnector {
                     answered = true;
                     let mortal = news.as_ref().is_some_and(|read| read.mortal);
                     let number = topics.answered(&question, mortal, Instant::now(), random());
-                    report(self.event(news, number)).await?;
+                    report(self.event(news, number, question.url)).await?;
                 }
                 Err(failure) => {
                     let server = self.server.name();
@@ -188,8 +189,8 @@ impl RestConnector {
         (taken == Taken::Later).then_some(url)
     }
 
-    fn event(&self, news: Option<Read>, number: u64) -> LinkEvent {
-        let Some(Read { mut response, spoiled, .. }) = news else { return LinkEvent::SignOfLife };
+    fn event(&self, news: Option<Read>, number: u64, type_url: String) -> LinkEvent {
+        let Some(Read { mut response, spoiled, .. }) = news else { return LinkEvent::Unchanged { type_url } };
         if let Some(first) = spoiled.first() {
             let (server, kind) = (self.server.name(), &response.type_url);
             tracing::warn!(
