@@ -14,7 +14,7 @@ use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, Reply, Variant};
-use weir::protocol::unit::{Class, Fact, SessionId};
+use weir::protocol::unit::{Class, Fact, SessionId, Word};
 
 const CLUSTERS: [&str; 8] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"];
 const ROUTES: [&str; 3] = ["r0", "r1", "r2"];
@@ -209,7 +209,12 @@ impl World {
             }
         }
         for name in before.0.keys().filter(|name| !self.clusters.contains_key(*name)) {
-            facts.push(Fact::Gone { kind: clusters.clone(), class: Class::Star, key: (*name).into() });
+            facts.push(Fact::Gone {
+                kind: clusters.clone(),
+                class: Class::Star,
+                key: (*name).into(),
+                word: Word::Said,
+            });
         }
         for (name, target) in self.routes.clone() {
             if before.1.get(name) != Some(&target) {

@@ -74,9 +74,9 @@ struct Peer {
 impl World {
     fn new(seed: u64, faults: Faults) -> Self {
         let table = Arc::new(TypeTable::new());
-        // This control plane may be slow to answer for a name.
-        let resource_timer = Duration::from_secs(10_000);
-        let limits = Arc::new(Limits { faults, linger: Duration::from_secs(2), resource_timer, ..Limits::default() });
+        // This control plane may be slow to answer for a name, and says in the end what there is not.
+        let (linger, second_silence) = (Duration::from_secs(2), Duration::from_secs(10_000));
+        let limits = Arc::new(Limits { faults, linger, second_silence, ..Limits::default() });
         let mut plan = Plan::single(Variant::Delta, Default::default());
         plan.authorities.insert("x".into(), AuthorityPlan { servers: vec![0], rule: Rule::default() });
         Self {
@@ -115,9 +115,9 @@ impl World {
             let elapsed = [50, 200, 1_000, 6_000][self.below(4)];
             self.pass(elapsed)?;
         }
-        for _ in 0..60 {
+        for _ in 0..150 {
             self.answer(true);
-            self.pass(1_000)?;
+            self.pass(5_000)?; // in all longer than a stream that was opened anew often waits to be so once more
         }
         self.judge_peace()
     }
@@ -219,8 +219,15 @@ impl World {
     }
 
     fn settle(&mut self) {
-        for batch in self.sources.on_time(&self.unit, self.now) {
-            self.unit.apply_from(batch.source, batch.facts, self.now);
+        self.judge();
+        if let (Some((epoch, _)), Some(stream)) = (&self.up, self.sources.stream(STREAM))
+            && stream.take_life_question()
+        {
+            stream.on_life(*epoch); // the server is there
+            self.judge();
+        }
+        if !self.sources.take_reopened().is_empty() {
+            self.up = None;
         }
         self.unit.on_time(self.now);
         for change in self.unit.take_upstream_changes() {
@@ -234,6 +241,12 @@ impl World {
         }
         if self.sources.stream(STREAM).is_none() {
             self.up = None; // nothing is wanted any more, and the relay has hung up
+        }
+    }
+
+    fn judge(&mut self) {
+        for batch in self.sources.on_time(&self.unit, self.now) {
+            self.unit.apply_from(batch.source, batch.facts, self.now);
         }
     }
 
@@ -256,7 +269,6 @@ impl World {
         let Some(stream) = self.sources.stream(STREAM) else { return };
         if self.up.is_none() {
             let epoch = stream.opened();
-            stream.on_sign_of_life(epoch);
             (self.up, self.unanswered) = (Some((epoch, BTreeSet::new())), BTreeSet::new());
         }
         while let Some(Request::Delta(request)) =
@@ -347,7 +359,9 @@ impl World {
         let state = self.unit.state().clone();
         let peer = self.clients.get_mut(&id).unwrap();
         loop {
-            match peer.session.poll(&state, &mut self.leases, self.now) {
+            let step = peer.session.poll(&state, &mut self.leases, self.now);
+            self.unit.seek(peer.session.take_claims());
+            match step {
                 Step::Reply(reply) => {
                     for resource in &reply.resources {
                         let name = resource.name.to_string();

@@ -245,8 +245,7 @@ fn made_up_types(rounds: usize, in_reach: bool) -> (i64, u64) {
         unit.publish();
         for (id, stream) in sources.streams() {
             if in_reach && opened.insert(id) {
-                let epoch = stream.opened();
-                stream.on_sign_of_life(epoch);
+                stream.opened();
             }
             while stream.next_request(now).is_some() {}
             stream.written(now);

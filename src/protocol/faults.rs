@@ -21,6 +21,12 @@ pub enum Fault {
     ShrinkByIgnorance,
     /// I3: what a client says it holds is judged against a cold set.
     JudgeStatedWhileCold,
+    /// I3: a server's silence takes away what a client holds.
+    SilenceIsAbsence,
+    /// UP-25: what comes and cannot be read is taken for gone.
+    BadEntryIsAbsent,
+    /// Clients without state wait for more than the first response.
+    HeldIsKeptBack,
     /// I3, XLAT-19: a name that was dropped upstream is still served from memory.
     ServeForgottenNames,
     /// I3, UP-24: a name that was only just asked for is deleted by its absence from an older answer.
@@ -65,6 +71,8 @@ pub enum Fault {
     NeverReturn,
     /// FB-28: an unanswered name is told absent while no server is in reach.
     AbsentWhileDown,
+    /// An owner panics when a client asks for the name `panic`.
+    OwnerPanics,
 }
 
 impl Fault {

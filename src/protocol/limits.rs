@@ -18,12 +18,16 @@ pub struct Limits {
     pub routing_hold: Duration,
     /// How long routes wait for clusters that are not all known: more than any timer that may make them known.
     pub clusters_patience: Duration,
-    /// Quiet time after which an initial set without an end mark is taken as whole, for clients that hold nothing.
+    /// Quiet time after which a set that comes in pieces is given to clients that hold nothing.
     pub settle_fresh: Duration,
-    /// The same for clients that hold something, which an incomplete answer would make them delete.
+    /// Quiet time after which a set may be at its end, so that what somebody holds beyond it is asked for once more.
     pub settle_stated: Duration,
-    /// The longest that pieces of an initial set may put that judgement off.
-    pub settle_cap: Duration,
+    /// How long a server that is there has to be silent, asked a second time, about what somebody holds.
+    pub second_silence: Duration,
+    /// Versions of a `*` set that are remembered, so that a client that comes back with one is known to hold nothing else.
+    pub past_versions: usize,
+    /// Names per type that somebody holds, nothing is known of, and the server is asked for.
+    pub sought_names: usize,
     /// Removed names that a `*` shelf remembers; a session further behind starts over.
     pub tombstones: usize,
     /// Bytes of removed bodies kept for replies that must still hold the union.
@@ -70,7 +74,9 @@ impl Default for Limits {
             clusters_patience: Duration::from_secs(20),
             settle_fresh: Duration::from_millis(500),
             settle_stated: Duration::from_secs(5),
-            settle_cap: Duration::from_secs(15),
+            second_silence: Duration::from_secs(120),
+            past_versions: 32,
+            sought_names: 100_000,
             tombstones: 4096,
             tombstone_bytes: 16 << 20,
             tombstone_age: Duration::from_secs(60),

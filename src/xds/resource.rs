@@ -92,6 +92,11 @@ impl Resource {
         self.body.hash
     }
 
+    /// Whether a client could not tell the two apart.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.name, self.full, self.ttl) == (&other.name, other.full, other.ttl)
+    }
+
     pub fn with_ttl(&self, ttl: Option<Duration>) -> Self {
         Self { ttl, ..self.clone() }
     }

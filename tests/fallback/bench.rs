@@ -1,6 +1,6 @@
 //! Several servers in front of one unit, and time, driven by hand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,9 @@ pub struct Bench {
     pub table: Arc<TypeTable>,
     pub now: Moment,
     pub up: BTreeMap<StreamId, Epoch>,
+    /// Servers that answer no call.
+    pub mute: BTreeSet<usize>,
+    again: BTreeSet<StreamId>,
 }
 
 pub fn plan(servers: usize, variant: Variant, rule: Rule) -> Plan {
@@ -50,6 +53,8 @@ impl Bench {
             table,
             now: Moment::START,
             up: BTreeMap::new(),
+            mute: BTreeSet::new(),
+            again: BTreeSet::new(),
         }
     }
 
@@ -66,9 +71,11 @@ impl Bench {
     }
 
     pub fn settle(&mut self) {
-        for batch in self.sources.on_time(&self.unit, self.now) {
-            self.unit.apply_from(batch.source, batch.facts, self.now);
+        self.judge();
+        if self.answer_calls() {
+            self.judge();
         }
+        self.again.extend(self.sources.take_reopened());
         self.unit.on_time(self.now);
         for change in self.unit.take_upstream_changes() {
             self.sources.want(change, &self.unit, self.now);
@@ -80,6 +87,31 @@ impl Bench {
         self.up.retain(|id, _| there.contains(id) && !closed.contains(&id.server));
     }
 
+    fn judge(&mut self) {
+        for batch in self.sources.on_time(&self.unit, self.now) {
+            self.unit.apply_from(batch.source, batch.facts, self.now);
+        }
+    }
+
+    /// Servers that are there answer when they are asked whether they are.
+    fn answer_calls(&mut self) -> bool {
+        let mut any = false;
+        for (id, stream) in self.sources.streams() {
+            if let Some(epoch) = self.up.get(&id).filter(|_| !self.mute.contains(&id.server))
+                && stream.take_life_question()
+            {
+                stream.on_life(*epoch);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Servers whose streams are opened anew, to ask once more, since the last call.
+    pub fn asked_again(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.again).into_iter().map(|id| id.server).collect()
+    }
+
     pub fn later(&mut self, duration: Duration) {
         self.now = self.now + duration;
         self.settle();
@@ -89,7 +121,6 @@ impl Bench {
     pub fn open(&mut self, server: usize) -> Vec<String> {
         for (id, stream) in self.sources.streams().filter(|(id, _)| id.server == server) {
             let epoch = stream.opened();
-            stream.on_sign_of_life(epoch);
             self.up.insert(id, epoch);
         }
         self.asked(server)
@@ -159,7 +190,8 @@ pub fn text_of(request: &Request) -> String {
             format!("[{}] v{}", request.resource_names.join(","), request.version_info)
         }
         Request::Delta(request) => {
-            let versions: Vec<_> = request.initial_resource_versions.keys().cloned().collect();
+            let versions: Vec<_> =
+                request.initial_resource_versions.iter().map(|(name, version)| format!("{name}:{version}")).collect();
             let (on, off) = (request.resource_names_subscribe.join(","), request.resource_names_unsubscribe.join(","));
             format!("+[{on}] -[{off}] {{{}}}", versions.join(","))
         }

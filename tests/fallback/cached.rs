@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use weir::protocol::upstream::{InitialSet, ServerRules};
 
 const GLOB: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/*";
 const MEMBER: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/a";
@@ -17,10 +18,14 @@ fn trouble(url: &str, name: &str) -> Response {
 }
 
 /// Two servers for everything, for the authority `x` too.
-fn both(rule: Rule) -> Bench {
+fn plan_of_both(rule: Rule) -> Plan {
     let mut both = plan(2, Variant::Delta, rule);
     both.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule });
-    Bench::new(both)
+    both
+}
+
+fn both(rule: Rule) -> Bench {
+    Bench::new(plan_of_both(rule))
 }
 
 #[test]
@@ -190,31 +195,42 @@ fn up_40_a_set_is_not_asked_for_again_when_something_in_it_outlives_its_time() {
 }
 
 #[test]
-fn fb_6_a_set_that_was_cut_off_or_could_not_be_read_is_not_cached() {
+fn fb_6_a_set_that_clients_without_state_are_given_is_cached_and_one_that_was_cut_off_before_is_not() {
     for (url, wanted, name) in [(LDS, "*", "c"), (EDS, GLOB, MEMBER)] {
-        let flaw = format!("{name}-flaw");
-        for (more, seconds) in [(&[][..], 2), (&[(flaw.as_str(), "1"), (flaw.as_str(), "2")], 60), (&[], 5)] {
-            let mut bench = both(Rule::Uncached);
+        let bad = format!("{name}-bad");
+        let with_bad = [(name, "1"), (bad.as_str(), "1"), (bad.as_str(), "2")];
+        for (sent, pieces, millis) in [
+            (&with_bad[..1], true, 499),
+            (&with_bad[..1], true, 500),
+            (&with_bad[..1], false, 0),
+            (&with_bad, false, 0), // it is there, and of its own name alone (FB-5)
+        ] {
+            let mut both = plan_of_both(Rule::Uncached);
+            let initial_set = if pieces { InitialSet::Pieces } else { InitialSet::Auto };
+            both.servers.iter_mut().for_each(|server| {
+                server.rules = ServerRules { initial_set, ..ServerRules::default() }.into();
+            });
+            let mut bench = Bench::new(both);
             bench.want(url, wanted, true);
             bench.open(0);
-            bench.say(0, delta(url, &[&[(name, "1")], more].concat(), &[]));
-            bench.later(Duration::from_secs(seconds));
+            bench.say(0, delta(url, sent, &[]));
+            bench.later(Duration::from_millis(millis));
             bench.end(0, true);
             bench.end(0, false);
             let standing = |bench: &Bench| bench.sources.ladders().next().unwrap().standing;
-            if seconds == 5 {
-                assert_eq!(standing(&bench), Standing::Held(0), "{wanted}: it was quiet for long enough");
+            if millis != 499 {
+                assert_eq!(standing(&bench), Standing::Held(0), "{wanted}, pieces {pieces}");
                 continue;
             }
-            assert_eq!(standing(&bench), Standing::Trying(1), "{wanted} after {seconds} s");
+            assert_eq!(standing(&bench), Standing::Trying(1), "{wanted}: there may have been more");
             bench.open(1);
             bench.say(1, delta(url, &[(name, "9")], &[]));
-            bench.later(Duration::from_secs(5));
+            bench.later(Duration::from_millis(500));
             bench.end(1, false);
             bench.open(0);
             bench.say(0, delta(url, &[(name, "1")], &[]));
             bench.end(0, false);
-            assert_eq!(standing(&bench), Standing::Held(0), "{wanted} after {seconds} s: the other had all of it");
+            assert_eq!(standing(&bench), Standing::Held(0), "{wanted}: what has ended once stays ended");
         }
     }
 }

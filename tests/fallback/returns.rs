@@ -1,4 +1,4 @@
-//! Servers that return, or end, in the middle of something: what is in doubt then, and what is not (spec sections 6, 7 and 11).
+//! Servers that return, or end, in the middle of something: what is known then, and what is not (spec sections 6, 7 and 11).
 
 use std::time::Duration;
 
@@ -46,7 +46,6 @@ fn stated(bench: &mut Bench, server: usize) -> Vec<String> {
     let now = bench.now;
     for (id, stream) in bench.sources.streams().filter(|(id, _)| id.server == server) {
         let epoch = stream.opened();
-        stream.on_sign_of_life(epoch);
         bench.up.insert(id, epoch);
         while let Some(Request::Delta(request)) = stream.next_request(now) {
             stated.extend(request.initial_resource_versions.iter().map(|(name, version)| format!("{name}:{version}")));
@@ -74,7 +73,7 @@ fn trouble(bench: &Bench, url: &str, name: &str) -> Option<i32> {
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
-fn xlat_12_and_row_12_a_set_that_a_server_was_left_in_the_middle_of_is_not_whole() {
+fn xlat_12_and_row_12_a_set_that_a_server_was_left_in_the_middle_of_has_not_ended() {
     let [glob, a, b] = ["*", "a", "b"].map(|id| format!("{FOLDER}/{id}"));
     let mut bench = fallen_back(&[(LDS, "*"), (CDS, "*"), (EDS, &glob)]);
     bench.say(1, delta(LDS, &[("a", "1")], &[]));
@@ -84,26 +83,28 @@ fn xlat_12_and_row_12_a_set_that_a_server_was_left_in_the_middle_of_is_not_whole
     assert_eq!(bench.standing(), Standing::Active(0));
     bench.later(LONG);
     for (url, glob) in [(LDS, None), (EDS, Some(&*glob))] {
-        assert_ne!(fill(&bench, url, glob), Fill::Whole, "{url}: there may have been more");
+        assert_eq!(fill(&bench, url, glob), Fill::Begun, "{url}: there may have been more");
     }
-    assert_eq!(fill(&bench, CDS, None), Fill::Whole, "which the other has begun with");
+    assert_eq!(fill(&bench, CDS, None), Fill::Settled, "which the other has begun with");
+    assert_eq!(bench.asked_again(), [0], "for what the other gave and it has not said");
+    bench.open(0);
     bench.say(0, delta(LDS, &[("a", "1"), ("b", "1")], &[]));
     bench.say(0, delta(EDS, &[(&a, "1"), (&b, "1")], &[]));
     bench.later(LONG);
-    assert_eq!((fill(&bench, LDS, None), fill(&bench, EDS, Some(&glob))), (Fill::Whole, Fill::Whole));
+    assert_eq!((fill(&bench, LDS, None), fill(&bench, EDS, Some(&glob))), (Fill::Settled, Fill::Settled));
 }
 
 #[test]
-fn xlat_12_a_set_that_is_gone_on_with_in_the_answer_that_leaves_the_other_becomes_whole() {
+fn xlat_12_a_set_that_is_gone_on_with_in_the_answer_that_leaves_the_other_settles_from_there() {
     let mut bench = fallen_back(&[(LDS, "*")]);
     bench.say(1, delta(LDS, &[("a", "1")], &[]));
     bench.open(0);
-    bench.later(Duration::from_secs(4));
+    bench.later(Duration::from_millis(400));
     bench.say(0, delta(LDS, &[("a", "1")], &[]));
-    bench.later(Duration::from_secs(4));
-    assert_ne!(fill(&bench, LDS, None), Fill::Whole, "its time runs from the new server's first piece");
-    bench.later(Duration::from_secs(1));
-    assert_eq!(fill(&bench, LDS, None), Fill::Whole);
+    bench.later(Duration::from_millis(400));
+    assert_eq!(fill(&bench, LDS, None), Fill::Begun, "its time runs from the new server's first piece");
+    bench.later(Duration::from_millis(100));
+    assert_eq!(fill(&bench, LDS, None), Fill::Settled);
 }
 
 #[test]
@@ -132,9 +133,13 @@ fn up_25_and_xlat_16_what_a_server_that_returns_has_and_cannot_be_read_is_not_go
             let mut bench = fallen_back(&[(url, wanted)]);
             bench.say(1, delta(url, &[(c, "1"), (d, "1"), (e, "1")], &[]));
             bench.open(0);
-            bench.say(0, answer);
+            bench.say(0, answer.clone());
             assert!(bench.sources.ladders().all(|ladder| ladder.standing == Standing::Active(0)));
             bench.later(LONG);
+            assert_eq!((held(&bench, class, url, e).as_str(), bench.asked_again()), ("1", vec![0]));
+            assert_eq!(stated(&mut bench, 0), [format!("{d}:1"), format!("{e}:weir-unknown")], "and not {c}");
+            bench.say(0, answer);
+            bench.later(2 * LONG);
             assert_eq!(held(&bench, class, url, c), "1", "{url}: it is there, and its value not known");
             assert_eq!(held(&bench, class, url, e), gone, "{url}: which only the other had");
         }
@@ -150,15 +155,16 @@ fn up_25_what_a_later_full_set_lacks_is_not_there_though_it_could_not_be_read_be
     bench.say(1, sotw(CDS, "1", &[("x", "1"), ("y", "1")]));
     bench.open(0);
     bench.say(0, sotw(CDS, "1", &[("x", "2"), ("x", "3")]));
-    assert_eq!(bench.standing(), Standing::Active(1), "nothing of use");
-    bench.say(0, sotw(CDS, "2", &[("a", "2"), ("y", "2"), ("y", "3")]));
+    assert_eq!(bench.standing(), Standing::Active(0), "a full answer, be it of nothing that can be read (FB-9)");
+    let held = |bench: &Bench| ["a", "x", "y"].map(|name| bench.held(CDS, Class::Star, name));
+    assert_eq!(held(&bench), ["unknown", "1", "gone"], "x keeps its last good value, and y is not there");
+    bench.say(0, sotw(CDS, "2", &[("a", "2")]));
     bench.later(LONG);
-    let held = ["a", "x", "y"].map(|name| bench.held(CDS, Class::Star, name));
-    assert_eq!((bench.standing(), held), (Standing::Active(0), ["2", "gone", "1"].map(String::from)));
+    assert_eq!(held(&bench), ["2", "gone", "gone"]);
 }
 
 #[test]
-fn up_25_and_i10_with_more_refused_than_is_remembered_nothing_is_in_doubt() {
+fn up_25_and_i10_with_more_refused_than_is_remembered_nothing_goes_by_silence() {
     let limit = Limits::default().refused_names;
     let names: Vec<_> = (0..=limit).map(|number| format!("b{number:06}")).chain(["c".to_owned()]).collect();
     let bad = names.iter().flat_map(|name| [(name.as_str(), "2"), (name.as_str(), "3")]);
@@ -168,6 +174,7 @@ fn up_25_and_i10_with_more_refused_than_is_remembered_nothing_is_in_doubt() {
     bench.say(0, delta(CDS, &bad.chain([("d", "1")]).collect::<Vec<_>>(), &[]));
     assert_eq!(bench.standing(), Standing::Active(0));
     bench.later(LONG);
+    assert_eq!(bench.asked_again(), [0; 0]);
     assert_eq!(bench.held(CDS, Class::Star, "c"), "1", "it was one of those");
 }
 
@@ -176,16 +183,21 @@ fn up_16_a_server_that_returns_and_never_stops_talking_is_believed_all_the_same(
     let mut bench = fallen_back(&[(CDS, "*")]);
     bench.say(1, delta(CDS, &[("a", "1"), ("x", "1")], &[]));
     bench.open(0);
-    for second in 0..15 {
-        assert_eq!(bench.held(CDS, Class::Star, "x"), "1", "{second}");
+    let (mut second, mut asked_at) = (0, None);
+    while bench.held(CDS, Class::Star, "x") == "1" && second < 1000 {
         bench.say(0, delta(CDS, &[("a", if second % 2 == 0 { "2" } else { "3" })], &[]));
         bench.later(Duration::from_secs(1));
+        second += 1;
+        if bench.asked_again() == [0] {
+            asked_at.get_or_insert(second);
+            bench.open(0);
+        }
     }
-    assert_eq!(bench.held(CDS, Class::Star, "x"), "gone");
+    assert_eq!((asked_at, second, bench.held(CDS, Class::Star, "x").as_str()), (Some(5), 5 + 120, "gone"));
 }
 
 #[test]
-fn xlat_12_and_up_14_a_set_that_was_cut_off_is_said_again_and_so_becomes_whole() {
+fn xlat_12_and_up_14_a_set_that_was_cut_off_is_said_again_and_so_comes_to_its_end() {
     let [glob, a, by_name] = ["*", "a", "deep/o"].map(|id| format!("{FOLDER}/{id}"));
     let mut bench = Bench::new(two(Variant::Delta));
     [(CDS, "*"), (LDS, "*"), (EDS, &glob), (EDS, &by_name)].iter().for_each(|(url, name)| bench.want(url, name, true));
@@ -195,7 +207,7 @@ fn xlat_12_and_up_14_a_set_that_was_cut_off_is_said_again_and_so_becomes_whole()
     bench.say(0, delta(CDS, &[("c", "1")], &[]));
     bench.say(0, delta(EDS, &[(&a, "1"), (&by_name, "1")], &[]));
     bench.end(0, true);
-    assert_eq!(fill(&bench, CDS, None), Fill::Cold);
+    assert_eq!(fill(&bench, CDS, None), Fill::Begun);
     let again = |versions: [&str; 4]| {
         let [c, l, a_version, named] = versions;
         let mut all = [format!("c:{c}"), format!("l:{l}"), format!("{a}:{a_version}"), format!("{by_name}:{named}")];
@@ -204,13 +216,13 @@ fn xlat_12_and_up_14_a_set_that_was_cut_off_is_said_again_and_so_becomes_whole()
     };
     assert_eq!(
         stated(&mut bench, 0),
-        again(["", "1", "", "1"]),
-        "what is whole, and what is no set, is stated as it is"
+        again(["weir-unknown", "1", "weir-unknown", "1"]),
+        "what has ended, and what is no set, is stated as it is"
     );
     bench.say(0, delta(CDS, &[("c", "1")], &[]));
     bench.say(0, delta(EDS, &[(&a, "1")], &[]));
     bench.later(LONG);
-    assert_eq!((fill(&bench, CDS, None), fill(&bench, EDS, Some(&glob))), (Fill::Whole, Fill::Whole));
+    assert_eq!((fill(&bench, CDS, None), fill(&bench, EDS, Some(&glob))), (Fill::Settled, Fill::Settled));
     bench.end(0, true);
     assert_eq!(stated(&mut bench, 0), again(["1", "1", "1", "1"]));
 }
@@ -287,7 +299,7 @@ fn up_37_a_timer_that_ran_out_before_a_servers_word_counted_is_told_when_it_does
 }
 
 #[test]
-fn up_24_a_name_that_is_wanted_beside_its_collection_does_not_stay_in_doubt_for_ever() {
+fn up_24_a_name_that_is_wanted_beside_its_collection_goes_by_a_full_set_that_lacks_it() {
     let folder = "xdstp://x/envoy.config.cluster.v3.Cluster/f";
     let [glob, name] = ["*", "c"].map(|id| format!("{folder}/{id}"));
     let mut two = two(Variant::Sotw);
@@ -303,6 +315,9 @@ fn up_24_a_name_that_is_wanted_beside_its_collection_does_not_stay_in_doubt_for_
     bench.say(1, sotw(CDS, "2", &[("old", "2")]));
     assert_eq!(bench.held(CDS, Class::Named, &name), "1", "the answer may be older than the question");
     bench.later(Duration::from_secs(16));
+    assert_eq!((bench.held(CDS, Class::Named, &name).as_str(), bench.asked_again()), ("1", vec![1]));
+    bench.open(1);
+    bench.say(1, sotw(CDS, "2", &[("old", "2")]));
     assert_eq!(bench.held(CDS, Class::Named, &name), "gone", "in SotW nothing is ever said of the collection");
 }
 

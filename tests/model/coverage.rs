@@ -45,10 +45,13 @@ pub enum Event {
     DeltaUpstream,
     SecondUpstreamStream,
     GateHeld,
+    Claimed,
+    OpenedAgain,
+    AskedTwice,
 }
 
 impl Event {
-    const LAST: Self = Self::GateHeld;
+    const LAST: Self = Self::AskedTwice;
 }
 
 #[derive(Debug, Default)]

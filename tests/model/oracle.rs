@@ -205,6 +205,11 @@ impl Judge {
         self.warming.retain(|name, _| view.named.get(&(Kind::Endpoints, name.clone())) != Some(&None));
     }
 
+    /// A change of routing is kept back from here on, if it was not before.
+    pub fn on_kept_back(&mut self, now: Moment) {
+        self.warm_since.get_or_insert(now);
+    }
+
     pub fn on_answer(&mut self, kind: Kind, nonce: u64) {
         if kind == Kind::Cluster {
             self.warming.retain(|_, sent| *sent > nonce);
@@ -227,7 +232,7 @@ impl Judge {
     }
 
     /// What the client is to see under a name: what upstream said to the name, or else to `*` if it asked for that too.
-    pub fn visible(&self, view: &View, kind: Kind, name: &str, now: Moment) -> Seen {
+    pub fn visible(&self, view: &View, kind: Kind, name: &str, _now: Moment) -> Seen {
         let Some(wants) = self.wants.get(&kind) else { return Seen::Unknown };
         let by_name = wants.names.contains(name).then(|| view.named.get(&(kind, name.to_owned())));
         if let Some(Some(Some(content))) = by_name {
@@ -237,12 +242,11 @@ impl Judge {
         if let Some(content) = star.and_then(|star| star.set.get(name)) {
             return Seen::Here(content.clone());
         }
-        let stated = self.may_lose(kind);
         match by_name {
             Some(Some(_)) => Seen::Gone,
             Some(None) => Seen::Unknown,
             None if star.is_some_and(|star| star.gone.contains_key(name)) => Seen::Gone,
-            None if wants.star && view.whole(kind, stated, now) => Seen::Gone,
+            None if wants.star && view.whole(kind) => Seen::Gone,
             None => Seen::Unknown,
         }
     }
@@ -286,8 +290,7 @@ impl Judge {
             self.single_resources(kind, reply, log, view, now, coverage)?;
         }
         if kind == Kind::Route {
-            let whole = view.is_known_whole(Kind::Cluster, self.may_lose(Kind::Cluster), now)
-                && self.has_all_clusters(view, now);
+            let whole = view.whole(Kind::Cluster) && self.has_all_clusters(view, now);
             for resource in &reply.resources {
                 self.early_routes.remove(resource.name.as_str());
                 self.early_routes.extend((!whole).then(|| resource.name.to_string()));
@@ -373,8 +376,7 @@ impl Judge {
                 self.star_unanswered.insert(kind);
             }
             ensure(!empty || unanswered, || "an empty reply that nobody asked for".into())?;
-            let stated = self.may_lose(kind);
-            ensure(!empty || view.whole(kind, stated, now), || "an empty reply before all is known".into())?;
+            ensure(!empty || view.has_begun(kind), || "an empty reply before anything is known".into())?;
         } else {
             coverage.note(Event::SotwReply);
             ensure(!reply.resources.is_empty(), || "an empty reply of a partial type".into())?;
@@ -419,8 +421,16 @@ impl Judge {
         coverage: &mut Coverage,
     ) -> Result<(), String> {
         let wants = self.wants[&kind].clone();
-        let stated = self.may_lose(kind);
-        ensure(!wants.star || view.whole(kind, stated, now), || "a full set before it is whole".into())?;
+        ensure(!wants.star || view.has_begun(kind), || "a full set before anything is known".into())?;
+        if wants.star && !view.whole(kind) {
+            // What the client came with is there, or went by upstream's word: nothing is dropped for being unknown.
+            for (_, name) in self.came_holding.keys().filter(|(of, _)| *of == kind && self.may_lose(kind)) {
+                let here = reply.resources.iter().any(|resource| resource.name.as_str() == name);
+                let told = self.told.contains_key(&(kind, name.clone()));
+                let gone = self.visible(view, kind, name, now) == Seen::Gone;
+                ensure(here || told || gone, || format!("a set without {name}, which the client holds"))?;
+            }
+        }
         let mut set = Vec::new();
         let mut rest: BTreeMap<_, _> =
             reply.resources.iter().map(|resource| (resource.name.to_string(), resource)).collect();

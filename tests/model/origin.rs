@@ -31,8 +31,9 @@ pub struct Sent {
     pub star: bool,
     pub set: Vec<Content>,
     pub gone: Vec<String>,
-    /// It is the complete set of a full-state type.
+    /// It is the complete set of a full-state type, and no older than what was asked for these names.
     pub complete: bool,
+    pub asked: BTreeSet<String>,
     /// A delta server's initial set ends here; nothing on the wire says so.
     pub last_piece: bool,
 }
@@ -55,6 +56,8 @@ struct Topic {
     /// What the server believes the other side has.
     sent: BTreeMap<String, Content>,
     told_absent: BTreeSet<String>,
+    /// Names in the first request of the stream, and those that were given on it since.
+    known: BTreeSet<String>,
 }
 
 impl Server {
@@ -111,6 +114,9 @@ impl Server {
         let shrunk = topic.names.difference(&names).next().is_some();
         topic.sent.retain(|name, _| star || names.contains(name));
         (topic.star, topic.names) = (star, names);
+        if first {
+            topic.known.clone_from(&topic.names);
+        }
         let visible = topic.visible(kind, truth);
         if kind.full_state() {
             if (joined || !added.is_empty() || shrunk) && (topic.star || !topic.names.is_empty()) {
@@ -197,9 +203,9 @@ impl Server {
             removed_resources: gone.clone(),
             ..Default::default()
         };
-        let star = topic.star;
+        let (star, asked) = (topic.star, BTreeSet::new());
         let response = Response::Delta(response);
-        self.out.push_back(Sent { response, kind, star, set, gone, complete: false, last_piece });
+        self.out.push_back(Sent { response, kind, star, set, gone, complete: false, asked, last_piece });
     }
 
     fn send_full(&mut self, kind: Kind, visible: Set, epoch: u64) {
@@ -215,7 +221,9 @@ impl Server {
         for content in &set {
             topic.sent.insert(content.name.clone(), content.clone());
         }
-        let star = topic.star;
+        topic.known.extend(set.iter().map(|content| content.name.clone()));
+        topic.known.retain(|name| topic.names.contains(name));
+        let (star, asked) = (topic.star, topic.known.clone());
         let response = Response::Sotw(DiscoveryResponse {
             version_info: format!("{epoch}.{}", self.nonce),
             resources: set.iter().map(Content::sotw).collect(),
@@ -223,7 +231,7 @@ impl Server {
             nonce: format!("n{}", self.nonce),
             ..Default::default()
         });
-        self.out.push_back(Sent { response, kind, star, set, gone: Vec::new(), complete, last_piece: false });
+        self.out.push_back(Sent { response, kind, star, set, gone: Vec::new(), complete, asked, last_piece: false });
     }
 }
 

@@ -21,7 +21,11 @@ impl World {
             if self.run_until_still()? {
                 continue;
             }
-            let Some(deadline) = self.next_deadline()? else { return self.check_rest() };
+            let deadline = self.next_deadline()?;
+            if self.units.iter().any(|rig| rig.sought) {
+                continue; // to look for a deadline is to ask, too
+            }
+            let Some(deadline) = deadline else { return self.check_rest() };
             let by = if deadline > self.now { deadline - self.now } else { Duration::from_micros(1) };
             self.advance(by)?;
         }
@@ -31,6 +35,7 @@ impl World {
     fn run_until_still(&mut self) -> Result<bool, String> {
         let mut any = false;
         for key in 0..KEYS {
+            any |= std::mem::take(&mut self.units[usize::from(key)].sought);
             self.settle(key, true)?;
             any |= self.connect_upstream(key);
             self.settle(key, true)?;

@@ -30,6 +30,8 @@ pub struct UnitRig {
     /// What stands before a shut gate: upstream has said it, and the relay does not go by it yet.
     pub gated: BTreeMap<Kind, Vec<Entry>>,
     pub responses_since_publication: usize,
+    /// A client holds what nobody knows of, and the streams have not been asked to judge since.
+    pub sought: bool,
 }
 
 /// One upstream stream.
@@ -42,6 +44,7 @@ pub struct Link {
     /// What was on its way as the stream ended.
     pub late: Vec<(Epoch, Sent)>,
     pub wanted_stars: Vec<Kind>,
+    pub asked_kinds: Vec<Kind>,
 }
 
 impl UnitRig {
@@ -58,6 +61,7 @@ impl UnitRig {
             forgotten: Vec::new(),
             gated: BTreeMap::new(),
             responses_since_publication: 0,
+            sought: false,
         }
     }
 
@@ -97,7 +101,9 @@ pub fn note_asked(link: &mut Link, request: &Request, now: Moment) {
         Request::Delta(request) => (&request.type_url, &request.resource_names_subscribe),
     };
     let kind = Kind::ALL.into_iter().find(|kind| kind.url() == *url).unwrap();
-    let star = names.iter().any(|name| name == "*") || (names.is_empty() && kind.full_state());
+    let first = !link.asked_kinds.contains(&kind);
+    link.asked_kinds.extend(first.then_some(kind));
+    let star = names.iter().any(|name| name == "*") || (names.is_empty() && kind.full_state() && first);
     if star && !link.wanted_stars.contains(&kind) {
         link.wanted_stars.push(kind);
     }

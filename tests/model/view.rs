@@ -3,7 +3,6 @@
 //! It shares no code with the model; where it repeats a waiting time, it does so in its own numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use weir::protocol::moment::Moment;
 
@@ -26,10 +25,15 @@ pub enum Entry {
         kind: Kind,
         name: String,
     },
+    /// Asked twice, upstream has said by its silence that there is no such thing under `*`.
+    NotThere {
+        kind: Kind,
+        name: String,
+        at: Moment,
+    },
     /// A stream with these `*` subscriptions ended.
     Ended {
         stars: Vec<Kind>,
-        at: Moment,
     },
 }
 
@@ -46,12 +50,8 @@ pub struct View {
 pub struct StarView {
     pub set: Set,
     pub gone: BTreeMap<String, Moment>,
+    /// All there is has come on this opening.
     whole: bool,
-    /// It was quiet once, for as long as a client without state waits.
-    quiet_once: bool,
-    /// It was whole on the wire, in one response.
-    complete: bool,
-    filling: Option<(Moment, Moment)>,
 }
 
 impl View {
@@ -74,11 +74,14 @@ impl View {
                 }
             }
             Entry::TimedOut { kind, name } => drop(self.named.insert((*kind, name.clone()), None)),
-            Entry::Ended { stars, at } => {
+            Entry::NotThere { kind, name, at } => {
+                let star = self.stars.entry(*kind).or_default();
+                star.set.remove(name);
+                star.gone.insert(name.clone(), *at);
+            }
+            Entry::Ended { stars } => {
                 for (_, star) in self.stars.iter_mut().filter(|(kind, _)| stars.contains(kind)) {
-                    star.whole |= star.is_settled(*at);
-                    star.quiet_once |= star.is_quiet(*at);
-                    star.filling = None;
+                    star.whole = false; // more may be there than before
                 }
             }
         }
@@ -92,7 +95,7 @@ impl View {
         if sent.complete {
             star.gone.extend(star.set.keys().map(|name| (name.clone(), at)));
             star.set.clear();
-            (star.whole, star.complete) = (true, true);
+            star.whole = true;
         }
         for content in &sent.set {
             star.gone.remove(&content.name);
@@ -103,11 +106,6 @@ impl View {
                 star.gone.insert(name.clone(), at);
             }
         }
-        let settled = star.is_settled(at);
-        star.quiet_once |= star.is_quiet(at);
-        (star.whole, star.complete) = (star.whole || settled, star.complete || settled);
-        let since = star.filling.map_or(at, |(since, _)| since);
-        star.filling = Some((since, at));
         star.whole |= sent.last_piece;
     }
 
@@ -116,8 +114,8 @@ impl View {
         let mut news: Vec<(String, Option<Content>)> = Vec::new();
         if sent.complete {
             let present = |name: &String| sent.set.iter().any(|content| content.name == *name);
-            let held = self.named.iter().filter(|((kind, name), _)| *kind == sent.kind && !present(name));
-            news.extend(held.map(|((_, name), _)| (name.clone(), None)));
+            let known = sent.asked.iter().filter(|name| !present(name));
+            news.extend(known.map(|name| (name.clone(), None)));
         }
         news.extend(sent.set.iter().map(|content| (content.name.clone(), Some(content.clone()))));
         news.extend(sent.gone.iter().map(|name| (name.clone(), None)));
@@ -127,21 +125,13 @@ impl View {
         }
     }
 
-    pub fn whole(&self, kind: Kind, stated: bool, now: Moment) -> bool {
-        let quiet = if stated { QUIET_STATED } else { QUIET_FRESH };
-        self.stars.get(&kind).is_some_and(|star| {
-            star.whole
-                || (!stated && star.quiet_once)
-                || star.filling.is_some_and(|(since, last)| (last + quiet).min(since + QUIET_CAP) <= now)
-        })
+    /// Whether all there is has come, as somebody knows who sees which piece is the last.
+    pub fn whole(&self, kind: Kind) -> bool {
+        self.stars.get(&kind).is_some_and(|star| star.whole)
     }
 
-    /// Whether somebody who cannot see which piece is the last knows that it is whole.
-    pub fn is_known_whole(&self, kind: Kind, stated: bool, now: Moment) -> bool {
-        self.stars.get(&kind).is_some_and(|star| {
-            let quiet = !stated && (star.quiet_once || star.is_quiet(now));
-            star.complete || quiet || star.is_settled(now)
-        })
+    pub fn has_begun(&self, kind: Kind) -> bool {
+        self.stars.contains_key(&kind)
     }
 
     /// Whether a route that upstream gave names a cluster that upstream does not give to `*`.
@@ -164,17 +154,3 @@ impl View {
         })
     }
 }
-
-impl StarView {
-    fn is_quiet(&self, now: Moment) -> bool {
-        self.filling.is_some_and(|(since, last)| (last + QUIET_FRESH).min(since + QUIET_CAP) <= now)
-    }
-
-    fn is_settled(&self, now: Moment) -> bool {
-        self.filling.is_some_and(|(since, last)| (last + QUIET_STATED).min(since + QUIET_CAP) <= now)
-    }
-}
-
-const QUIET_FRESH: Duration = Duration::from_millis(500);
-const QUIET_STATED: Duration = Duration::from_secs(5);
-const QUIET_CAP: Duration = Duration::from_secs(15);

@@ -13,7 +13,8 @@ use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::{Answer, Client, End, Identity, Session, Step, Variant};
-use weir::protocol::unit::{Class, Fact, SessionId, Wanted};
+use weir::protocol::unit::{Class, Fact, SessionId, Wanted, Word};
+use weir::protocol::upstream::Standpoint;
 use weir::xds::{BodyStore, KeyField, KeyRule, SharingKey};
 
 use crate::client::{Pretend, Profile, Reaction, Return};
@@ -47,7 +48,8 @@ pub struct World {
 
 impl World {
     pub fn new(upstream: Variant, faults: Faults, change: impl FnOnce(&mut Limits)) -> Self {
-        let mut limits = Limits { faults, ..Limits::default() };
+        // Nothing in these histories is slower than this.
+        let mut limits = Limits { faults, second_silence: Duration::from_secs(7200), ..Limits::default() };
         change(&mut limits);
         let limits = Arc::new(limits);
         let rule = match faults.has(Fault::KeyWithoutMetadata) {
@@ -219,7 +221,7 @@ impl World {
         link.late = link.server.out.drain(..).map(|sent| (epoch, sent)).collect();
         let stars = std::mem::take(&mut link.wanted_stars);
         *link = Link { late: std::mem::take(&mut link.late), ..Link::default() };
-        rig.log.push(Entry::Ended { stars, at: now });
+        rig.log.push(Entry::Ended { stars });
         let facts = rig.upstream.streams()[at].ended(epoch);
         rig.unit.apply(facts, now);
     }
@@ -242,7 +244,6 @@ impl World {
                 any = true;
                 let late = std::mem::take(&mut rig.links[at].late);
                 let epoch = stream.opened();
-                stream.on_sign_of_life(epoch);
                 rig.links[at] = Link { open: Some(epoch), late, ..Link::default() };
                 self.coverage.note_if(at == 1, Event::SecondUpstreamStream);
                 let sotw = stream.variant() == Variant::Sotw;
@@ -316,8 +317,53 @@ impl World {
             rig.upstream.want(change, false);
         }
         self.send_requests(key);
+        self.let_judge(key)?;
+        self.send_requests(key);
         if publish {
             self.publish(key);
+        }
+        Ok(())
+    }
+
+    /// Lets the streams judge what silence means, and carries their questions: a call is answered where the stream is open, and
+    /// one that is to be opened anew ends.
+    fn let_judge(&mut self, key: u8) -> Result<(), String> {
+        let now = self.now;
+        for at in 0..self.units[usize::from(key)].links.len() {
+            for _ in 0..2 {
+                let rig = &mut self.units[usize::from(key)];
+                let (link, standpoint) = (&mut rig.links[at], Standpoint::of_the_only_one(&rig.unit));
+                let Some(epoch) = link.open else { break };
+                let facts = rig.upstream.streams()[at].on_time(&standpoint, now);
+                for fact in &facts {
+                    let Fact::Gone { kind, class, key: name, word } = fact else { continue };
+                    let (kind, name) = (Kind::of(kind), name.to_string());
+                    let asked_at = link.asked_at.get(&(kind, name.clone()));
+                    let waited = asked_at.is_some_and(|asked_at| now - *asked_at >= Duration::from_secs(15));
+                    ensure(waited || *word == Word::Said, || format!("{name} was held absent before its time"))?;
+                    self.coverage.note(Event::ResourceTimerFired);
+                    self.coverage.note_if(*word == Word::Said, Event::AskedTwice);
+                    let timed_out = match class {
+                        Class::Named => Entry::TimedOut { kind, name },
+                        Class::Star => Entry::NotThere { kind, name, at: now },
+                    };
+                    match rig.gated.get_mut(&kind) {
+                        Some(gated) => gated.push(timed_out),
+                        None => rig.log.push(timed_out),
+                    }
+                }
+                rig.unit.apply(facts, now);
+                let stream = &mut rig.upstream.streams()[at];
+                if stream.take_life_question() {
+                    stream.on_life(epoch);
+                }
+            }
+            if self.units[usize::from(key)].upstream.streams().get_mut(at).is_some_and(|stream| stream.take_again(now))
+            {
+                self.coverage.note(Event::OpenedAgain);
+                self.kill_upstream(key, at);
+                self.connect_upstream(key);
+            }
         }
         Ok(())
     }
@@ -361,24 +407,6 @@ impl World {
         let now = self.now;
         for key in 0..KEYS {
             let rig = &mut self.units[usize::from(key)];
-            for at in 0..rig.links.len() {
-                for fact in rig.upstream.streams()[at].on_time(now) {
-                    let Fact::Gone { kind, class: Class::Named, key: name } = &fact else {
-                        return Err("time made something else than absence".into());
-                    };
-                    let (kind, name) = (Kind::of(kind), name.to_string());
-                    let asked_at = rig.links[at].asked_at.get(&(kind, name.clone()));
-                    let waited = asked_at.is_some_and(|asked_at| now - *asked_at >= Duration::from_secs(15));
-                    ensure(waited, || format!("{name} was held absent before its time"))?;
-                    self.coverage.note(Event::ResourceTimerFired);
-                    let timed_out = Entry::TimedOut { kind, name };
-                    match rig.gated.get_mut(&kind) {
-                        Some(gated) => gated.push(timed_out),
-                        None => rig.log.push(timed_out),
-                    }
-                    rig.unit.apply(vec![fact], now);
-                }
-            }
             rig.unit.on_time(now);
             let expired = rig.forgotten.len();
             self.settle(key, true)?;
@@ -501,7 +529,17 @@ impl World {
         let before = rig.leases.count();
         let working_on = client.session.working_on();
         client.judge.on_poll(rig.view(&state), !client.session.holds_routing());
-        match client.session.poll(&state, &mut rig.leases, self.now) {
+        let step = client.session.poll(&state, &mut rig.leases, self.now);
+        let claims = client.session.take_claims();
+        self.coverage.note_if(!claims.is_empty(), Event::Claimed);
+        if !claims.is_empty() {
+            if self.trace {
+                println!("client {at} claims {claims:?}");
+            }
+            rig.unit.seek(claims);
+            rig.sought = true;
+        }
+        match step {
             Step::Reply(reply) => {
                 let limit = self.limits.leased_states;
                 let joined = working_on.is_none() && reply.mark < state.mark && before >= limit;
@@ -533,7 +571,10 @@ impl World {
                 Ok(Pulled::Reply)
             }
             Step::Idle(deadline) => {
-                self.coverage.note_if(client.session.holds_routing(), Event::RoutingHeld);
+                if client.session.holds_routing() {
+                    self.coverage.note(Event::RoutingHeld);
+                    client.judge.on_kept_back(self.now);
+                }
                 Ok(Pulled::Nothing(deadline))
             }
             Step::End(end) => {

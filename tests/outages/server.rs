@@ -1,9 +1,12 @@
-//! A control plane of the simulation: it speaks delta, and may be out of order in several ways.
+//! A control plane of the simulation: it speaks delta, in one of the habits that real ones have, and may be out of order in several
+//! ways.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use weir::proto::Response;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
+use weir::protocol::moment::Moment;
 
 /// How a server takes connections at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,38 +14,87 @@ pub enum Health {
     Fine,
     /// Connections fail.
     Refuses,
-    /// Connections are made, and nothing comes.
+    /// Connections are made, and nothing comes; calls are not answered either.
     Hangs,
+    /// The same, and streams that were there are not ended.
+    HalfOpen,
+    /// Calls are answered, and nothing else is.
+    Mute,
     /// Streams end before the first response.
     Rejects,
     /// Streams end after the first response.
     AnswersOnce,
 }
 
+impl Health {
+    pub fn answers_calls(self) -> bool {
+        !matches!(self, Self::Hangs | Self::HalfOpen)
+    }
+
+    pub fn speaks(self) -> bool {
+        self.answers_calls() && self != Self::Mute
+    }
+}
+
+/// What a server makes of what it is told that the relay holds, and how it sends what it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Habit {
+    /// It sends everything again, whatever it is told.
+    pub all_again: bool,
+    /// It says that there is no such thing of what it is told by name and does not have.
+    pub answers_foreign: bool,
+    /// To whoever holds everything under `*` it sends an empty response, and otherwise nothing.
+    pub says_nothing_is_new: bool,
+    /// Its versions are of one replica, and each stream may reach another.
+    pub replicas: bool,
+    /// Sets come one resource at a time, so far apart.
+    pub pieces: Option<Duration>,
+}
+
 #[derive(Debug)]
 pub struct Server {
     pub health: Health,
+    pub habit: Habit,
     /// By type and name: one letter of content. What is missing does not exist here.
     pub content: BTreeMap<(&'static str, &'static str), char>,
+    /// Sent without a body for now.
+    pub broken: BTreeSet<&'static str>,
+    pub streams: u64,
 }
 
-/// What one stream has asked for.
+/// What one stream has asked for, and what is on its way to it.
 #[derive(Debug, Default)]
 pub struct Subscriptions {
     of: BTreeMap<String, (bool, BTreeSet<String>)>,
+    replica: u64,
+    out: VecDeque<(Moment, Response)>,
 }
 
 impl Subscriptions {
     pub fn has(&self, url: &str, name: &str) -> bool {
-        self.of.get(url).is_some_and(|(_, names)| names.contains(name))
+        self.of.get(url).is_some_and(|(star, names)| *star || names.contains(name))
+    }
+
+    /// The next response that has come by now.
+    pub fn next(&mut self, now: Moment) -> Option<Response> {
+        let due = self.out.front().is_some_and(|(at, _)| *at <= now);
+        due.then(|| self.out.pop_front()).flatten().map(|(_, response)| response)
     }
 }
 
 impl Server {
-    /// The answer to a request, if it asks for anything.
-    pub fn answer(&self, request: &DeltaDiscoveryRequest, subscriptions: &mut Subscriptions) -> Option<Response> {
-        let first = !subscriptions.of.contains_key(&request.type_url);
-        let (star, names) = subscriptions.of.entry(request.type_url.clone()).or_default();
+    pub fn accept(&mut self) -> Subscriptions {
+        self.streams += 1;
+        let replica = if self.habit.replicas { self.streams } else { 0 };
+        Subscriptions { replica, ..Subscriptions::default() }
+    }
+
+    /// Reads a request, and puts what there is to say to it on its way.
+    pub fn hear(&self, request: &DeltaDiscoveryRequest, to: &mut Subscriptions, now: Moment) {
+        let url = &request.type_url;
+        let first = !to.of.contains_key(url);
+        let replica = to.replica;
+        let (star, names) = to.of.entry(url.clone()).or_default();
         let on = &request.resource_names_subscribe;
         let empty = on.is_empty() && request.resource_names_unsubscribe.is_empty();
         let asks_star = on.iter().any(|name| name == "*") || (first && empty);
@@ -50,31 +102,83 @@ impl Server {
         names.extend(on.iter().filter(|name| *name != "*").cloned());
         request.resource_names_unsubscribe.iter().for_each(|name| drop(names.take(name)));
         if on.is_empty() && !asks_star {
-            return None;
+            return;
         }
-        let of_type = self.content.iter().filter(|((url, _), _)| *url == request.type_url);
+        let of_type = self.content.iter().filter(|((of, _), _)| of == url);
         let wanted = of_type.filter(|((_, name), _)| asks_star || on.iter().any(|asked| asked == name));
-        let resource = |((url, name), content): (&(&str, &str), &char)| Resource {
-            version: content.to_string(),
-            ..super::world::resource(url, name, *content)
+        let stated = &request.initial_resource_versions;
+        let held = |resource: &Resource| {
+            !self.habit.all_again && stated.get(&resource.name).is_some_and(|version| *version == resource.version)
         };
-        // What the relay states to hold is not sent again.
-        let held =
-            |resource: &Resource| request.initial_resource_versions.get(&resource.name) == Some(&resource.version);
-        let here: Vec<Resource> = wanted.map(resource).filter(|resource| !held(resource)).collect();
-        let exists = |name: &&String| self.content.keys().any(|(url, known)| *url == request.type_url && known == name);
-        let stated = request.initial_resource_versions.keys();
-        let missing = on.iter().chain(stated).filter(|name| *name != "*" && !exists(name));
-        let missing: BTreeSet<String> = missing.cloned().collect();
-        if here.is_empty() && missing.is_empty() && !asks_star {
-            return None; // as real ones do: nothing is new to whoever states what it holds
+        let resources: Vec<_> = wanted
+            .map(|((url, name), content)| self.resource(url, name, *content, replica))
+            .filter(|of| !held(of))
+            .collect();
+        let exists = |name: &String| self.content.keys().any(|(of, known)| of == url && known == name);
+        // Its own versions have a dot.
+        let known = |version: &str| self.habit.answers_foreign || version.contains('.');
+        let told = stated.iter().filter(|(_, version)| known(version)).map(|(name, _)| name);
+        let asked = on.iter().filter(|_| self.habit.answers_foreign);
+        let missing = asked.chain(told).filter(|name| *name != "*" && !exists(name));
+        let removed: BTreeSet<String> = missing.cloned().collect();
+        self.send(url, resources, removed, asks_star && self.habit.says_nothing_is_new, to, now);
+    }
+
+    /// Something has changed that the stream has asked for.
+    pub fn push(&self, url: &'static str, name: &'static str, to: &mut Subscriptions, now: Moment) {
+        if !to.has(url, name) {
+            return;
         }
-        Some(Response::Delta(DeltaDiscoveryResponse {
-            resources: here,
-            removed_resources: missing.into_iter().collect(),
-            type_url: request.type_url.clone(),
-            nonce: "n".into(),
-            ..Default::default()
-        }))
+        let replica = to.replica;
+        match self.content.get(&(url, name)) {
+            Some(content) => {
+                let resource = self.resource(url, name, *content, replica);
+                self.send(url, vec![resource], BTreeSet::new(), false, to, now);
+            }
+            None => self.send(url, Vec::new(), [name.to_owned()].into(), false, to, now),
+        }
+    }
+
+    fn resource(&self, url: &str, name: &str, content: char, replica: u64) -> Resource {
+        let mut resource =
+            Resource { version: format!("{content}.{replica}"), ..super::world::resource(url, name, content) };
+        if self.broken.contains(name) {
+            resource.resource = None;
+        }
+        resource
+    }
+
+    fn send(
+        &self,
+        url: &str,
+        resources: Vec<Resource>,
+        removed: BTreeSet<String>,
+        even_if_empty: bool,
+        to: &mut Subscriptions,
+        now: Moment,
+    ) {
+        let response = |resources, removed_resources| {
+            Response::Delta(DeltaDiscoveryResponse {
+                resources,
+                removed_resources,
+                type_url: url.into(),
+                nonce: "n".into(),
+                ..Default::default()
+            })
+        };
+        let mut at = now.max(to.out.back().map_or(now, |(at, _)| *at));
+        // What was said before of a name that is gone is overtaken by nothing.
+        let gone: Vec<_> = removed.into_iter().collect();
+        if let Some(pause) = self.habit.pieces.filter(|_| resources.len() > 1) {
+            for resource in resources {
+                to.out.push_back((at, response(vec![resource], Vec::new())));
+                at = at + pause;
+            }
+            if !gone.is_empty() {
+                to.out.push_back((at, response(Vec::new(), gone)));
+            }
+        } else if !resources.is_empty() || !gone.is_empty() || even_if_empty {
+            to.out.push_back((at, response(resources, gone)));
+        }
     }
 }

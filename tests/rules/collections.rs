@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir::proto::Request;
 use weir::proto::discovery::DeltaDiscoveryRequest;
 use weir::protocol::session::{Client, End, Session, Step, Variant};
-use weir::protocol::unit::{Class, Fact, Part, SessionId, Wanted};
+use weir::protocol::unit::{Class, Fact, Fill, SessionId, Wanted, Word};
 
 use super::support::{Bench, LDS};
 use weir::protocol::limits::Limits;
@@ -28,11 +28,15 @@ fn member(bench: &mut Bench, name: &str, content: &str) {
 }
 
 fn gone(bench: &mut Bench, name: &str) {
-    bench.apply(vec![Fact::Gone { kind: bench.kind(LDS), class: Class::Named, key: name.into() }]);
+    bench.apply(vec![Fact::Gone { kind: bench.kind(LDS), class: Class::Named, key: name.into(), word: Word::Said }]);
 }
 
 fn piece(bench: &mut Bench) {
-    bench.apply(vec![Fact::Piece { kind: bench.kind(LDS), of: Wanted::Name(GLOB.into()), part: Part::More }]);
+    fill(bench, Fill::Begun);
+}
+
+fn fill(bench: &mut Bench, fill: Fill) {
+    bench.apply(vec![Fact::Filled { kind: bench.kind(LDS), of: Wanted::Name(GLOB.into()), fill }]);
 }
 
 fn come_with(bench: &mut Bench, id: SessionId, on: &[&str], versions: &[(&str, String)]) {
@@ -115,7 +119,7 @@ fn coll_16_a_member_that_goes_is_removed_by_its_own_name() {
     let early = client(&mut bench);
     bench.delta(early, LDS, &[GLOB], &[]);
     assert_eq!(bench.said(early), [""; 0], "there may be more of it on the way");
-    bench.later(5_000);
+    fill(&mut bench, Fill::Settled);
     assert_eq!(bench.said(early), [format!("L  -{GLOB}")]);
     let late = client(&mut bench);
     bench.delta(late, LDS, &[GLOB], &[]);
@@ -189,7 +193,11 @@ fn coll_19_who_comes_back_is_sent_what_differs_and_told_what_is_gone() {
     come_with(&mut bench, id, &[GLOB], &[(A, a.clone()), (B, "another".into()), (&c, b)]);
     assert_eq!(bench.said(id), [format!("L {B}")], "one is the same, one is not, of the third nobody knows yet");
     bench.later(5_000);
-    assert_eq!(bench.said(id), [format!("L  -{c}")], "all of it is known by now");
+    fill(&mut bench, Fill::Settled);
+    assert_eq!(bench.said(id), [""; 0], "that it is quiet says nothing of what somebody holds");
+    assert_eq!(bench.sought(), std::slice::from_ref(&c), "it is asked for");
+    gone(&mut bench, &c);
+    assert_eq!(bench.said(id), [format!("L  -{c}")], "now it is known");
     bench.delta(keeper, LDS, &[], &[GLOB]);
     bench.delta(id, LDS, &[], &[GLOB]);
     bench.later(60_000);
@@ -211,8 +219,7 @@ fn coll_20_a_set_that_was_cut_off_is_not_judged() {
     come_with(&mut bench, id, &[GLOB], &[(&c, "v".into())]);
     bench.later(60_000);
     assert_eq!(bench.said(id), [format!("L {A},{B}")], "what is there, and no removal");
-    piece(&mut bench);
-    bench.later(5_000);
+    fill(&mut bench, Fill::Whole);
     assert_eq!(bench.said(id), [format!("L  -{c}")]);
 }
 

@@ -5,7 +5,7 @@ use weir::proto::Request;
 use weir::proto::discovery::DiscoveryRequest;
 use weir::proto::node::Node;
 use weir::protocol::session::{Answer, Client, Variant};
-use weir::protocol::unit::Fact;
+use weir::protocol::unit::{Class, Fact, Word};
 
 use super::support::{Bench, CDS, EDS, LDS, refusal};
 use super::warm;
@@ -204,7 +204,7 @@ fn sotw_25_and_sotw_55_what_does_not_exist_is_silence_in_a_partial_type() {
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, EDS, &["a", "missing"], "");
     assert_eq!(bench.said(client), ["C a"], "ORD-10: what is there is not kept back");
-    let gone = Fact::Gone { kind: bench.kind(EDS), class: weir::protocol::unit::Class::Named, key: "missing".into() };
+    let gone = Fact::Gone { kind: bench.kind(EDS), class: Class::Named, key: "missing".into(), word: Word::Said };
     bench.apply(vec![gone]);
     assert_eq!(bench.said(client), [""; 0]);
     bench.later(600);

@@ -2,8 +2,10 @@
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir::protocol::faults::{Fault, Faults};
+use weir::protocol::limits::Limits;
 use weir::protocol::session::{End, Step, Variant};
-use weir::protocol::unit::{Class, Fact, Part, Wanted};
+use weir::protocol::unit::{Class, Fact, Fill, Wanted};
 use weir::xds::Authority;
 
 use super::support::{Bench, CDS, EDS, LDS, refusal};
@@ -99,14 +101,24 @@ fn xlat_12_a_set_that_comes_in_pieces_is_told_when_it_has_been_quiet() {
     bench.sotw(client, CDS, &[], "");
     for name in ["a", "b", "c"] {
         bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, name, "1"));
-        bench.apply(vec![Fact::Piece { kind: bench.kind(CDS), of: Wanted::Star, part: Part::More }]);
+        bench.apply(vec![Fact::Filled { kind: bench.kind(CDS), of: Wanted::Star, fill: Fill::Coming }]);
         bench.later(100);
         assert_eq!(bench.said(client), [""; 0]);
     }
-    bench.later(399);
-    assert_eq!(bench.said(client), [""; 0], "500 ms from the last piece, not from the first");
-    bench.later(1);
+    bench.apply(vec![Fact::Filled { kind: bench.kind(CDS), of: Wanted::Star, fill: Fill::Settled }]);
     assert_eq!(bench.said(client), ["C a,b,c"]);
+}
+
+#[test]
+fn xlat_12_a_client_without_state_is_given_the_first_response_at_once_and_a_fault_that_keeps_it_back_is_noticed() {
+    for faults in [Faults::NONE, Faults::planted(Fault::HeldIsKeptBack)] {
+        let mut bench = Bench::with(Limits { faults, ..Limits::default() });
+        let client = bench.client(Variant::Sotw);
+        bench.sotw(client, CDS, &[], "");
+        bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, "a", "1"));
+        bench.apply(vec![Fact::Filled { kind: bench.kind(CDS), of: Wanted::Star, fill: Fill::Begun }]);
+        assert_eq!(bench.said(client).is_empty(), faults.has(Fault::HeldIsKeptBack));
+    }
 }
 
 #[test]
@@ -116,14 +128,14 @@ fn xlat_12_a_set_that_was_cut_off_is_not_whole_by_waiting() {
     bench.sotw(client, CDS, &[], "");
     let piece = |bench: &mut Bench, name: &str| {
         bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, name, "1"));
-        bench.apply(vec![Fact::Piece { kind: bench.kind(CDS), of: Wanted::Star, part: Part::More }]);
+        bench.apply(vec![Fact::Filled { kind: bench.kind(CDS), of: Wanted::Star, fill: Fill::Coming }]);
     };
     piece(&mut bench, "a");
     bench.apply(vec![Fact::Interrupted { kind: bench.kind(CDS), of: Wanted::Star }]);
     bench.later(100_000);
     assert_eq!(bench.said(client), [""; 0], "the rest was on its way");
     piece(&mut bench, "b");
-    bench.later(500);
+    bench.apply(vec![Fact::Filled { kind: bench.kind(CDS), of: Wanted::Star, fill: Fill::Settled }]);
     assert_eq!(bench.said(client), ["C a,b"]);
 }
 

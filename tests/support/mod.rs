@@ -10,7 +10,9 @@ use weir::proto::{Any, Request};
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::{Client, Fetched, Reply, Session, Step, Variant};
-use weir::protocol::unit::{Class, Fact, InterestChange, Kept, Leases, NamedError, SessionId, Unit, Wanted};
+use weir::protocol::unit::{
+    Claim, Claimed, Class, Fact, InterestChange, Kept, Leases, NamedError, SessionId, Unit, Wanted, Word,
+};
 use weir::xds::{BodyStore, Resource, Type, TypeTable};
 
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -28,6 +30,7 @@ pub struct Bench {
     pub table: Arc<TypeTable>,
     limits: Arc<Limits>,
     store: BodyStore,
+    claims: Vec<Claim>,
 }
 
 impl Bench {
@@ -49,6 +52,7 @@ impl Bench {
             table,
             limits,
             store: BodyStore::default(),
+            claims: Vec::new(),
         }
     }
 
@@ -98,7 +102,7 @@ impl Bench {
     }
 
     pub fn remove(&mut self, url: &str, name: &str) {
-        let gone = |class| Fact::Gone { kind: self.kind(url), class, key: name.into() };
+        let gone = |class| Fact::Gone { kind: self.kind(url), class, key: name.into(), word: Word::Said };
         let facts = [Class::Star, Class::Named].map(gone).into();
         self.apply(facts);
     }
@@ -186,7 +190,16 @@ impl Bench {
     pub fn step(&mut self, id: SessionId) -> Step {
         let state = self.unit.state().clone();
         let session = self.sessions.get_mut(&id).unwrap();
-        session.poll(&state, &mut self.leases, self.now)
+        let step = session.poll(&state, &mut self.leases, self.now);
+        let claims = session.take_claims();
+        self.claims.extend(claims.clone());
+        self.unit.seek(claims);
+        step
+    }
+
+    /// What sessions hold and nobody knows of, since the last call.
+    pub fn sought(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.claims).iter().map(claim_text).collect()
     }
 
     pub fn poll(&mut self, id: SessionId) -> Option<Reply> {
@@ -226,6 +239,13 @@ impl Bench {
             format!("{}{name}", if change.on { '+' } else { '-' })
         };
         self.unit.take_upstream_changes().into_iter().map(change).collect()
+    }
+}
+
+fn claim_text(claim: &Claim) -> String {
+    match &claim.of {
+        Claimed::Name(_, name) => name.to_string(),
+        Claimed::Set => "*".into(),
     }
 }
 

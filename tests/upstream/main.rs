@@ -1,8 +1,11 @@
 //! Rules of the relay as a client (spec section 6), on the pure model: requests out, responses in, facts out.
 
 mod collections;
+mod evidence;
+mod refusals;
 mod requests;
 mod responses;
+mod sets;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -17,8 +20,8 @@ use weir::proto::discovery::{
 use weir::proto::{Any, Request, Response};
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
-use weir::protocol::unit::{Fact, InterestChange, Kept, Part, Wanted};
-use weir::protocol::upstream::{Epoch, ServerRules, Upstream};
+use weir::protocol::unit::{Claim, Claimed, Class, Fact, InterestChange, Kept, SessionId, Unit, Wanted, Word};
+use weir::protocol::upstream::{Epoch, ServerRules, Standpoint, Upstream};
 use weir::xds::{BodyStore, TypeTable};
 
 struct Bench {
@@ -27,6 +30,10 @@ struct Bench {
     store: BodyStore,
     now: Moment,
     epochs: Vec<Epoch>,
+    /// What is here by the facts so far.
+    unit: Unit,
+    /// The server answers no call.
+    mute: bool,
 }
 
 impl Bench {
@@ -38,24 +45,52 @@ impl Bench {
         let table = Arc::new(TypeTable::new());
         let upstream =
             Upstream::new(variant, Bytes::from_static(b"node"), Arc::new(rules), table.clone(), Arc::default());
-        Self { upstream, table, store: BodyStore::default(), now: Moment::START, epochs: Vec::new() }
+        let unit = Unit::new(table.clone(), Arc::default());
+        let (store, now, epochs) = (BodyStore::default(), Moment::START, Vec::new());
+        Self { upstream, table, store, now, epochs, unit, mute: false }
     }
 
     fn want(&mut self, url: &str, name: &str, on: bool) {
         let wanted = if name == "*" { Wanted::Star } else { Wanted::Name(name.into()) };
-        self.upstream.want(InterestChange { kind: self.table.resolve(url), wanted, on }, false);
+        let change = InterestChange { kind: self.table.resolve(url), wanted, on };
+        self.unit.change_interest(SessionId(1), change.clone(), self.now);
+        self.upstream.want(change, false);
+    }
+
+    /// A client came that holds this, and nothing is known of it.
+    fn claim(&mut self, url: &str, class: Class, name: &str) {
+        let claim = Claim { kind: self.table.resolve(url), of: Claimed::Name(class, name.into()) };
+        self.unit.seek(vec![claim]);
     }
 
     fn open(&mut self) {
         self.epochs = self.upstream.streams().iter_mut().map(|stream| stream.opened()).collect();
-        for (stream, epoch) in self.upstream.streams().iter_mut().zip(&self.epochs) {
-            stream.on_sign_of_life(*epoch);
-        }
     }
 
-    fn end(&mut self, at: usize) -> Vec<Fact> {
+    fn end(&mut self, at: usize) -> Vec<String> {
         let epoch = self.epochs[at];
-        self.upstream.streams()[at].ended(epoch)
+        let facts = self.upstream.streams()[at].ended(epoch);
+        self.apply(facts)
+    }
+
+    /// The stream is lost and opened anew, with what it is told first.
+    fn reopen(&mut self) -> Vec<String> {
+        self.end(0);
+        self.open();
+        self.requests(0)
+    }
+
+    /// Whether the first stream is to be opened anew now, to ask once more.
+    fn asks_again(&mut self) -> bool {
+        let now = self.now;
+        self.upstream.streams()[0].take_again(now)
+    }
+
+    /// Takes over what was said, and gives it as text.
+    fn apply(&mut self, facts: Vec<Fact>) -> Vec<String> {
+        let texts = facts.iter().map(fact_text).collect();
+        self.unit.apply(facts, self.now);
+        texts
     }
 
     /// Requests of one stream, each as `type [names]`, in delta `type +[on] -[off] {versions}`, with ACKs and NACKs told apart.
@@ -72,13 +107,32 @@ impl Bench {
     fn respond(&mut self, at: usize, response: Response) -> Vec<String> {
         let epoch = self.epochs[at];
         let facts = self.upstream.streams()[at].on_response(epoch, response, &mut self.store, self.now);
-        facts.iter().map(fact_text).collect()
+        self.apply(facts)
     }
 
+    fn judge(&mut self) -> Vec<String> {
+        let at = Standpoint::of_the_only_one(&self.unit);
+        let facts = self.upstream.streams().iter_mut().flat_map(|stream| stream.on_time(&at, self.now)).collect();
+        self.apply(facts)
+    }
+
+    /// The server answers a call that it was asked before, if it was asked one.
+    fn answers_call(&mut self) {
+        let epoch = self.epochs[0];
+        self.upstream.streams()[0].on_life(epoch);
+    }
+
+    /// Lets time pass. A server that is there answers the calls that are begun at the end of it.
     fn later(&mut self, duration: Duration) -> Vec<String> {
         self.now = self.now + duration;
-        let facts = self.upstream.streams().iter_mut().flat_map(|stream| stream.on_time(self.now));
-        facts.map(|fact| fact_text(&fact)).collect()
+        let mut facts = self.judge();
+        for (stream, epoch) in self.upstream.streams().iter_mut().zip(&self.epochs) {
+            if !self.mute && stream.take_life_question() {
+                stream.on_life(*epoch);
+            }
+        }
+        facts.extend(self.judge());
+        facts
     }
 }
 
@@ -106,7 +160,8 @@ fn text_of(request: &Request) -> String {
 fn fact_text(fact: &Fact) -> String {
     match fact {
         Fact::Set { class, key, .. } => format!("{class:?} {key} set"),
-        Fact::Gone { class, key, .. } => format!("{class:?} {key} gone"),
+        Fact::Gone { class, key, word: Word::Said, .. } => format!("{class:?} {key} gone"),
+        Fact::Gone { class, key, word: Word::Silence, .. } => format!("{class:?} {key} unanswered"),
         Fact::Whole { resources, kept, .. } => {
             let names: BTreeSet<_> = resources.iter().map(|resource| resource.name.to_string()).collect();
             match kept {
@@ -115,16 +170,10 @@ fn fact_text(fact: &Fact) -> String {
                 Kept::Everything => format!("whole {names:?} and all that was there"),
             }
         }
-        Fact::Piece { of, part, .. } => {
-            let piece = match part {
-                Part::More => "piece",
-                Part::Flawed => "flawed piece",
-                Part::Last => "last piece",
-            };
-            match of {
-                Wanted::Star => piece.into(),
-                Wanted::Name(glob) => format!("{piece} of {glob}"),
-            }
+        Fact::Filled { of: Wanted::Star, fill, .. } => format!("{fill:?}"),
+        Fact::Filled { of: Wanted::Name(glob), fill, .. } => format!("{fill:?} of {glob}"),
+        Fact::Unread { names, .. } => {
+            format!("unread {:?}", names.iter().map(ToString::to_string).collect::<Vec<_>>())
         }
         Fact::Interrupted { of: Wanted::Star, .. } => "interrupted".into(),
         Fact::Interrupted { of: Wanted::Name(glob), .. } => format!("interrupted {glob}"),
@@ -133,9 +182,15 @@ fn fact_text(fact: &Fact) -> String {
     }
 }
 
+/// A resource, and as `name~content` the same name with another body.
 fn any(url: &str, name: &str) -> Any {
+    let (name, content) = name.split_once('~').unwrap_or((name, ""));
     let mut value = vec![0x0a, u8::try_from(name.len()).unwrap()];
     value.extend(name.bytes());
+    if !content.is_empty() {
+        value.extend([0xc2, 0x3e, u8::try_from(content.len()).unwrap()]);
+        value.extend(content.bytes());
+    }
     Any { type_url: url.into(), value: value.into() }
 }
 
@@ -152,7 +207,7 @@ fn sotw(url: &str, names: &[&str], version: &str) -> Response {
 fn delta(url: &str, names: &[&str], removed: &[&str], version: &str) -> Response {
     let wrapper = |name: &&str| Resource {
         version: version.into(),
-        name: name.to_string(),
+        name: name.split('~').next().unwrap().to_owned(),
         resource: Some(any(url, name)),
         ..Default::default()
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir::proto::discovery::{DiscoveryResponse, Resource, ResourceError, ResourceName, Status};
 use weir::proto::{Any, Response};
 use weir::protocol::session::Variant;
-use weir::protocol::upstream::{ServerRules, Silence};
+use weir::protocol::upstream::{INCOMPLETE_MARKER, InitialSet, ServerRules, Silence};
 
 use super::support::{CDS, EDS, LDS};
 use super::{Bench, WINDOW, any, asked, delta, error, sotw, wrapped};
@@ -18,7 +18,7 @@ fn up_19_up_20_and_up_23_each_response_is_answered_and_the_good_part_of_a_bad_on
     bench.requests(0);
     bench.respond(0, sotw(CDS, &["a", "b"], "1"));
     assert_eq!(bench.requests(0), ["C [] v1 n1!"]);
-    let facts = bench.respond(0, sotw(CDS, &["a", "b", "b"], "2"));
+    let facts = bench.respond(0, sotw(CDS, &["a", "b", "b~2"], "2"));
     assert_eq!(facts, ["whole {\"a\"} and {\"b\"}"], "b is named twice, and keeps its value");
     assert_eq!(bench.requests(0), ["C [] v1 n2! NACK"]);
     assert_eq!(bench.respond(0, sotw(CDS, &["a"], "3")), ["whole {\"a\"}"]);
@@ -55,14 +55,14 @@ fn up_24_a_name_never_received_is_not_deleted_by_an_older_answer() {
 fn xlat_16_what_cannot_be_read_and_a_passing_trouble_are_no_absence() {
     let mut bench = asked(Variant::Delta, EDS, &["a", "b"], ServerRules::default());
     bench.respond(0, delta(EDS, &["a"], &[], "1"));
-    assert_eq!(bench.respond(0, delta(EDS, &["a", "a", "b", "b"], &[], "2")), [""; 0], "both are named twice");
+    assert_eq!(bench.respond(0, delta(EDS, &["a", "a~2", "b", "b~2"], &[], "2")), [""; 0], "both are named twice");
     assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
     let mut bench = asked(Variant::Sotw, LDS, &["a", "b"], ServerRules::default());
     bench.respond(0, sotw(LDS, &["a", "b"], "1"));
-    assert_eq!(bench.respond(0, sotw(LDS, &["a", "a", "b"], "2")), ["Named b set"]);
+    assert_eq!(bench.respond(0, sotw(LDS, &["a", "a~2", "b"], "2")), ["Named b set"]);
     let mut bench = asked(Variant::Sotw, LDS, &["*"], ServerRules::default());
     bench.respond(0, sotw(LDS, &["a", "b"], "1"));
-    assert_eq!(bench.respond(0, sotw(LDS, &["a", "a"], "2")), ["whole {} and {\"a\"}"], "b is not there, and a is");
+    assert_eq!(bench.respond(0, sotw(LDS, &["a", "a~2"], "2")), ["whole {} and {\"a\"}"], "b is not there, and a is");
     for code in [14, 13, 2] {
         let mut bench = asked(Variant::Delta, EDS, &["a"], ServerRules::default());
         let Response::Delta(mut response) = delta(EDS, &[], &[], "1") else { unreachable!() };
@@ -85,7 +85,7 @@ fn up_35_up_36_and_up_37_silence_means_something_only_once_the_request_is_writte
     bench.open();
     bench.requests(0);
     assert_eq!(bench.later(Duration::from_secs(14)), [""; 0]);
-    assert_eq!(bench.later(Duration::from_secs(1)), ["Named a gone"]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Named a unanswered"]);
     bench.want(EDS, "b", true);
     bench.later(WINDOW);
     bench.requests(0);
@@ -94,25 +94,47 @@ fn up_35_up_36_and_up_37_silence_means_something_only_once_the_request_is_writte
 }
 
 #[test]
-fn up_36_a_connection_over_which_nothing_was_heard_starts_no_timer() {
+fn up_36_silence_means_something_of_a_server_that_answers_a_call_begun_after_it() {
     let mut bench = Bench::new(Variant::Sotw);
     bench.want(EDS, "a", true);
-    bench.epochs = bench.upstream.streams().iter_mut().map(|stream| stream.opened()).collect();
+    bench.open();
+    bench.mute = true;
     assert_eq!(bench.requests(0), ["C [a] v n with node"]);
     assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "it may hang");
     let epoch = bench.epochs[0];
-    bench.upstream.streams()[0].on_sign_of_life(epoch);
-    bench.requests(0);
+    bench.upstream.streams()[0].on_life(epoch);
+    assert_eq!(bench.later(Duration::ZERO), ["Named a unanswered"]);
+    let mut bench = asked(Variant::Sotw, EDS, &["a"], ServerRules::default());
     assert_eq!(bench.later(Duration::from_secs(14)), [""; 0]);
-    assert_eq!(bench.later(Duration::from_secs(1)), ["Named a gone"]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Named a unanswered"]);
 }
 
 #[test]
-fn up_25_an_entry_that_cannot_be_read_keeps_its_own_value_and_no_others() {
-    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerRules::default());
-    bench.respond(0, sotw(CDS, &["a", "b", "c"], "1"));
-    assert_eq!(bench.respond(0, sotw(CDS, &["a", "b", "b"], "2")), ["whole {\"a\"} and {\"b\"}"], "c is gone");
-    assert_eq!(bench.respond(0, sotw(CDS, &["a", "d", "d"], "3")), ["Star a set", "flawed piece"], "d was never held");
+fn up_36_what_was_on_its_way_and_a_call_begun_before_prove_nothing() {
+    let mut bench = asked(Variant::Sotw, EDS, &["a", "b"], ServerRules::default());
+    bench.mute = true;
+    bench.later(Duration::from_secs(10));
+    assert_eq!(bench.respond(0, sotw(EDS, &["b"], "1")), ["Named b set"]);
+    assert_eq!(bench.later(Duration::from_secs(5)), [""; 0], "a response says nothing of what is not in it");
+    let epoch = bench.epochs[0];
+    bench.want(EDS, "c", true);
+    bench.later(WINDOW);
+    bench.requests(0);
+    bench.later(Duration::from_secs(15));
+    bench.upstream.streams()[0].on_life(epoch);
+    assert_eq!(bench.later(Duration::ZERO), ["Named a unanswered"], "asked after a's time, and before c's was over");
+    bench.upstream.streams()[0].on_life(epoch);
+    assert_eq!(bench.later(Duration::ZERO), ["Named c unanswered"]);
+}
+
+#[test]
+fn up_36_a_message_that_is_half_there_is_no_silence() {
+    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerRules::default());
+    let epoch = bench.epochs[0];
+    bench.upstream.streams()[0].on_receiving(epoch);
+    assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
+    bench.respond(0, delta(EDS, &[], &["b"], "1"));
+    assert_eq!(bench.later(Duration::ZERO), ["Named a unanswered"]);
 }
 
 #[test]
@@ -126,17 +148,6 @@ fn a_message_of_an_earlier_opening_is_nothing() {
     let facts = bench.upstream.streams()[0].on_response(old, sotw(CDS, &["a"], "1"), &mut bench.store, bench.now);
     assert!(facts.is_empty());
     assert_eq!(bench.requests(0), ["C [] v n with node"], "nothing to answer");
-}
-
-#[test]
-fn up_25_a_set_with_something_refused_is_not_whole_for_those_who_hold_something() {
-    let mut bench = Bench::new(Variant::Delta);
-    bench.want(CDS, "*", true);
-    bench.open();
-    bench.requests(0);
-    assert_eq!(bench.respond(0, delta(CDS, &["a", "b", "b"], &[], "1")), ["Star a set", "flawed piece"]);
-    assert_eq!(bench.respond(0, delta(CDS, &["c"], &[], "2")), ["Star c set", "flawed piece"], "b is still unknown");
-    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "3")), ["Star b set", "piece"]);
 }
 
 #[test]
@@ -210,7 +221,7 @@ fn up_36_a_type_that_is_asked_for_apart_is_silent_only_while_its_own_questions_a
     bench.requests(0);
     bench.respond(0, sotw(CDS, &["x"], "1"));
     bench.requests(0);
-    assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0], "an answer about clusters says nothing of endpoints");
+    assert_eq!(bench.later(Duration::from_secs(3600)), ["Settled"], "clusters, which says nothing of endpoints");
     assert_eq!(bench.respond(0, sotw(EDS, &["a"], "1")), ["Named a set"]);
     bench.requests(0);
     assert_eq!(bench.later(Duration::from_secs(10)), [""; 0]);
@@ -219,23 +230,26 @@ fn up_36_a_type_that_is_asked_for_apart_is_silent_only_while_its_own_questions_a
     assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
     assert_eq!(bench.respond(0, sotw(EDS, &["a"], "1")), ["Named a set"]);
     bench.requests(0);
-    assert_eq!(bench.later(Duration::from_secs(14)), [""; 0], "it starts over");
-    assert_eq!(bench.later(Duration::from_secs(1)), ["Named b gone"]);
+    assert_eq!(bench.later(Duration::from_secs(15)), [""; 0], "it starts over, and ends with an answer");
+    assert_eq!(bench.respond(0, sotw(EDS, &["a"], "1")), ["Named a set"]);
+    assert_eq!(bench.later(Duration::ZERO), ["Named b gone"], "which was one to all that is asked");
 }
 
 #[test]
 fn fs_4_an_answer_to_everything_is_whole_where_the_source_says_so_and_reports_nothing_amiss() {
-    let rules = ServerRules { whole_at_once: true, ..ServerRules::default() };
+    let (initial_set, silence) = (InitialSet::OneResponse, Silence::Nothing);
+    let rules = ServerRules { initial_set, silence, ..ServerRules::default() };
     let mut bench = asked(Variant::Delta, CDS, &["*"], rules.clone());
-    let whole = "last piece";
+    let whole = "Whole";
     assert_eq!(bench.respond(0, delta(CDS, &["x"], &[], "1")), ["Star x set", whole]);
     assert_eq!(bench.respond(0, delta(CDS, &["y"], &["x"], "2")), ["Star y set", "Star x gone", whole]);
     let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
     let Response::Delta(mut amiss) = delta(CDS, &["x"], &[], "1") else { unreachable!() };
-    amiss.resource_errors = error(14);
-    assert_eq!(bench.respond(0, Response::Delta(amiss)), ["Star x set", "flawed piece"]);
-    assert_eq!(bench.respond(0, delta(CDS, &["y"], &[], "2")), ["Star y set", "flawed piece"], "it is amiss still");
-    assert_eq!(bench.respond(0, delta(CDS, &[], &["a"], "3")), ["Star a gone", whole], "what was amiss is gone");
+    let marker = ResourceName { name: INCOMPLETE_MARKER.into(), ..Default::default() };
+    let of = Status { code: 14, ..Default::default() };
+    amiss.resource_errors = vec![ResourceError { resource_name: Some(marker), error_detail: Some(of) }];
+    assert_eq!(bench.respond(0, Response::Delta(amiss)), ["Star x set", "Coming"]);
+    assert_eq!(bench.respond(0, delta(CDS, &[], &[INCOMPLETE_MARKER], "3")).last().unwrap(), whole, "it is no more");
 }
 
 #[test]
@@ -375,30 +389,4 @@ fn delta_22_an_alias_that_leads_elsewhere_now_is_not_gone() {
     assert_eq!(bench.respond(0, led_to("r/two", &["r/one"])), ["Named r/alias set"]);
     assert_eq!(bench.respond(0, delta(vhds, &[], &["r/one"], "3")), [""; 0]);
     assert_eq!(bench.respond(0, delta(vhds, &[], &["r/two"], "4")), ["Named r/alias gone"]);
-}
-
-#[test]
-fn up_25_what_could_not_be_read_on_one_stream_is_no_flaw_of_the_next() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
-    assert_eq!(bench.respond(0, delta(CDS, &["a", "x", "x", ""], &[], "1")), ["Star a set", "flawed piece"]);
-    bench.end(0);
-    bench.open();
-    bench.requests(0);
-    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "2")), ["Star b set", "piece"], "nobody speaks of x any more");
-}
-
-#[test]
-fn up_25_and_i10_of_ever_new_names_that_cannot_be_read_only_so_many_are_remembered() {
-    let limit = weir::protocol::limits::Limits::default().refused_names;
-    for (bad, piece) in [(limit, "piece"), (limit + 1, "flawed piece")] {
-        let names: Vec<_> = (0..bad).map(|number| format!("x{number}")).collect();
-        let names: Vec<_> = names.iter().map(String::as_str).collect();
-        let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
-        assert_eq!(bench.respond(0, delta(CDS, &[&*names, &*names].concat(), &[], "1")), ["flawed piece"]);
-        let facts = bench.respond(0, delta(CDS, &names, &[], "2"));
-        assert_eq!(facts.last().map(String::as_str), Some(piece), "what was not remembered may be missing still");
-        bench.end(0);
-        bench.open();
-        assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "3")), ["Star b set", "piece"]);
-    }
 }

@@ -8,6 +8,7 @@ mod snapshot;
 mod told;
 mod topic;
 
+use crate::protocol::upstream::INCOMPLETE_MARKER;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -105,13 +106,11 @@ impl Server {
 /// As long as a `*` set is not whole, something of it is reported to be amiss, which ends when that is removed: with that
 /// the protocol has a word for the end of a set after all.
 fn more_to_come() -> ResourceError {
-    let resource_name = Some(ResourceName { name: REST.into(), ..ResourceName::default() });
+    let resource_name = Some(ResourceName { name: INCOMPLETE_MARKER.into(), ..ResourceName::default() });
     let message = "not all of the set is known".into();
     ResourceError { resource_name, error_detail: Some(Status { code: UNAVAILABLE, message, details: Vec::new() }) }
 }
 
-/// Stands for whatever of a `*` set was not told yet. No resource has this name.
-const REST: &str = "weir.rest";
 const UNAVAILABLE: i32 = 14;
 
 #[cfg(test)]

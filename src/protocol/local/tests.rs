@@ -129,7 +129,7 @@ fn fs_4_everything_of_a_type_is_told_as_a_whole_and_later_only_what_differs() {
     let mut bench = Bench::new(true);
     bench.hold(&[(CDS, "a", "1"), (CDS, "b", "1"), (RDS, "r", "1")], true);
     bench.ask(CDS, &[], &[]);
-    assert_eq!(bench.said(), ["C +a +b ...", "C -weir.rest"]);
+    assert_eq!(bench.said(), ["C +a +b ...", "C -weir.incomplete"]);
     bench.hold(&[(CDS, "a", "2"), (CDS, "c", "1"), (RDS, "r", "2")], true);
     assert_eq!(bench.said(), ["C +a +c", "C -b"]);
     bench.hold(&[(CDS, "a", "2"), (CDS, "c", "1"), (RDS, "r", "3")], true);
@@ -141,7 +141,7 @@ fn a_type_of_which_there_is_nothing_is_known_to_be_empty_at_once() {
     let mut bench = Bench::new(true);
     bench.hold(&[(RDS, "r", "1")], true);
     bench.ask(CDS, &["*"], &[]);
-    assert_eq!(bench.said(), ["C -weir.rest"]);
+    assert_eq!(bench.said(), ["C -weir.incomplete"]);
     bench.hold(&[], true);
     assert_eq!(bench.said(), [""; 0]);
 }
@@ -184,7 +184,7 @@ fn nothing_is_absent_until_everything_has_been_read_once() {
     bench.ask(RDS, &["r"], &[]);
     assert_eq!(bench.said(), ["C +a ..."]);
     bench.hold(&[(CDS, "b", "1")], true);
-    assert_eq!(bench.said(), ["C +b ...", "R -r", "C -a -weir.rest"]);
+    assert_eq!(bench.said(), ["C +b ...", "R -r", "C -a -weir.incomplete"]);
     bench.hold(&[], false);
     assert_eq!(bench.said(), ["C -b"], "what was complete once is not in doubt for a file that comes later");
 }
@@ -209,7 +209,7 @@ fn who_comes_back_is_told_the_difference_and_what_is_gone() {
     bench.hold(&[(CDS, "a", "1"), (CDS, "c", "1")], true);
     bench.reconnect();
     bench.state(CDS, &[]);
-    assert_eq!(bench.said(), ["C +c ...", "C -b -weir.rest"]);
+    assert_eq!(bench.said(), ["C +c ...", "C -b -weir.incomplete"]);
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_large_set_goes_out_in_pieces_and_ends_once() {
     bench.ask(CDS, &["*"], &[]);
     let said = bench.said();
     assert_eq!((said.len(), bench.held.len()), (6, 5_000));
-    assert!(said[..5].iter().all(|said| said.ends_with("...")) && said[5] == "C -weir.rest");
+    assert!(said[..5].iter().all(|said| said.ends_with("...")) && said[5] == "C -weir.incomplete");
     let (one, mut rest) = (bench.snapshot.set(&kind).items().clone(), items("x"));
     let big = ["c00001", "c00002"].map(|name| item(&kind, name, &[7; 1 << 20], |_| {}));
     rest.get_mut(&kind).unwrap().extend(big);

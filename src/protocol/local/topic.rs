@@ -5,11 +5,11 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::REST;
 use super::snapshot::Set;
 use super::told::{Tellings, Told};
 use crate::proto::discovery::{DeltaDiscoveryRequest, Resource};
 use crate::protocol::moment::Moment;
+use crate::protocol::upstream::INCOMPLETE_MARKER;
 use crate::xds::{Name, WILDCARD};
 
 #[derive(Debug)]
@@ -235,7 +235,7 @@ impl Topic {
         }
         if self.missing.is_empty() && !self.is_whole() {
             self.whole = true;
-            removed.push(REST.into());
+            removed.push(INCOMPLETE_MARKER.into());
         }
         (!removed.is_empty()).then_some(removed)
     }

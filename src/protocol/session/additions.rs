@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::client::Variant;
 use super::reply::{Draft, Warms};
-use super::subscription::{Owed, Subscription};
+use super::subscription::{Owed, Star, Subscription};
 use super::{Attempt, May, View};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{Class, Entry, Known, NamedError, Presence, Seq};
+use crate::protocol::unit::{Class, Entry, Fill, Known, NamedError, Presence, Seq};
 use crate::xds::{EmptyFirst, Name, Resource, SetVersion, Type};
 
 impl Subscription {
@@ -22,7 +22,7 @@ impl Subscription {
         };
         let may = if unanswered.is_some() { may.min(May::FirstAnswers) } else { may };
         let mut round = Round::default();
-        let whole = self.star_is_whole(kind, view);
+        let whole = self.may_take_all(kind, view);
         self.add_refused(&mut round.draft);
         self.add_owed(kind, view, may, &mut round);
         self.add_of_star(kind, view, may, whole, &mut round);
@@ -41,15 +41,22 @@ impl Subscription {
         if round.kept_back {
             return Attempt::Blocked(unanswered);
         }
-        if let Some(at) = self.members_judged_at(kind, view) {
-            return Attempt::Unknown(at);
+        if self.doubts_members(kind, view) {
+            return Attempt::Unknown;
         }
         // More of a set may come, and what points at it had better come later. Not so with virtual hosts: where these are given
         // on demand alone, nobody ever answers the wildcard.
-        if self.star.is_some() && !whole && kind.info().empty_first != EmptyFirst::UnderRoutes {
-            return Attempt::Unknown(self.star_whole_at(kind, view));
+        if self.more_is_to_come(kind, view) && kind.info().empty_first != EmptyFirst::UnderRoutes {
+            return Attempt::Unknown;
         }
         Attempt::Nothing
+    }
+
+    /// Whether a set is still coming in: to a client that holds some of it, more than the first response may matter.
+    fn more_is_to_come(&self, kind: &Type, view: &View) -> bool {
+        let stated = |star: &Star| star.stated.is_some();
+        let enough = |star| if stated(star) { Fill::Settled } else { Fill::Begun };
+        self.star.as_ref().is_some_and(|star| self.star_fill(kind, view) < enough(star))
     }
 
     fn add_owed(&mut self, kind: &Type, view: &View, may: May, round: &mut Round) {
@@ -93,6 +100,7 @@ impl Subscription {
                     return Some(owed);
                 }
                 self.tell_error(name, trouble, round);
+                self.claim_unknown(kind, name, view);
                 // An error is no answer: the name is still owed one, and until then nothing more is to be said of it.
                 let owed = match view.state.error(kind, name) {
                     Some(_) => Owed { asked: true, changed: owed.after(mark).and_then(|owed| owed.changed), ..owed },
@@ -173,6 +181,24 @@ impl Subscription {
             }
         }
         owed.after(mark)
+    }
+
+    /// The client holds something under a name, or may, and what is known of it does not do for an answer.
+    fn claim_unknown(&mut self, kind: &Type, name: &Name, view: &View) {
+        let held = self.names.get(name).map(|told| told.may_hold() && !told.member);
+        let class = match held {
+            Some(true) => Class::Named,
+            Some(false) => return,
+            None => Class::Star, // it was told by name, and `*` may have it
+        };
+        let Some(shelf) = view.state.shelf(kind, class) else { return };
+        let is_due = match class {
+            Class::Star => shelf.fill == Fill::Settled,
+            Class::Named => matches!(shelf.get(name).map(|entry| &entry.presence), Some(Presence::Gone(_))),
+        };
+        if is_due {
+            self.claim(class, name, shelf.opening());
+        }
     }
 
     fn tell_error(&mut self, name: &Name, error: Option<(Seq, Arc<NamedError>)>, round: &mut Round) {

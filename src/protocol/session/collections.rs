@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use super::View;
 use super::subscription::{Owed, Subscription, Told};
 use crate::protocol::faults::Fault;
-use crate::protocol::moment::Moment;
 use crate::protocol::unit::{Class, Fill, Seq, State};
 use crate::xds::{ContentHash, Name, SetVersion, Type};
 
@@ -104,32 +103,51 @@ impl Subscription {
         let of_this_state =
             self.owed.get(name).is_none_or(|owed| owed.changed.is_none() || owed.changed_by(view.state.mark));
         let hasty = view.limits.faults.has(Fault::JudgeStatedWhileCold);
-        let judged = || hasty || !told.came_with || self.whole_at(kind, name, view).is_some_and(|at| at <= view.now);
+        let judged = || hasty || !told.came_with || self.collection_fill(kind, name, view) == Some(Fill::Whole);
         told.member && of_this_state && judged()
     }
 
-    /// Collections of which the client has been told everything.
-    pub(super) fn told_whole<'a>(&'a self, kind: &'a Type, state: &'a State) -> impl Iterator<Item = &'a Name> {
+    /// How much is known of collections of which the client has been told all that is.
+    pub(super) fn told_fills<'a>(&'a self, kind: &'a Type, state: &'a State) -> impl Iterator<Item = (&'a Name, Fill)> {
         let shelf = state.shelf(kind, Class::Named);
-        let whole = move |glob: &&Name| shelf.and_then(|shelf| shelf.fill_of(glob)) == Some(Fill::Whole);
-        self.globs.iter().filter(whole).filter(|glob| glob.members_in(&self.owed).next().is_none())
+        let fill = move |glob: &Name| shelf.and_then(|shelf| shelf.fill_of(glob)).filter(|fill| *fill >= Fill::Settled);
+        let filled = self.globs.iter().filter_map(move |glob| Some((glob, fill(glob)?)));
+        filled.filter(|(glob, _)| glob.members_in(&self.owed).all(|(name, _)| self.is_claimed(name)))
     }
 
-    /// When it can be said what the client still holds of collections and is not there, if it holds such things.
-    pub(super) fn members_judged_at(&self, kind: &Type, view: &View) -> Option<Option<Moment>> {
-        let in_doubt = |(name, owed): &(&Name, &Owed)| {
-            let told = self.names.get(*name).filter(|told| told.member && told.came_with);
+    /// What nobody knows of is no part of what there is to tell.
+    fn is_claimed(&self, name: &Name) -> bool {
+        self.claimed.contains_key(&(Class::Named, name.clone()))
+    }
+
+    /// Whether the client came holding members of collections of which nobody knows whether they are there.
+    pub(super) fn doubts_members(&self, kind: &Type, view: &View) -> bool {
+        if self.globs.is_empty() {
+            return false; // as nearly always
+        }
+        let in_doubt = |(name, owed): (&Name, &Owed)| {
+            let told = self.names.get(name).filter(|told| told.member && told.came_with);
             owed.changed_by(view.state.mark) && told.is_some() && self.known(kind, name, view).is_unknown()
         };
-        let mut doubtful =
-            self.owed.iter().filter(in_doubt).map(|(name, _)| self.whole_at(kind, name, view)).peekable();
-        doubtful.peek()?;
-        Some(doubtful.flatten().min())
+        self.owed.iter().any(in_doubt)
     }
 
-    fn whole_at(&self, kind: &Type, member: &Name, view: &View) -> Option<Moment> {
-        let fill = view.state.shelf(kind, Class::Named)?.fill_of(self.collection(member)?)?;
-        fill.whole_at(true, view.limits)
+    /// What this client holds of collections and nobody knows of: it is asked for.
+    pub(super) fn claim_members(&mut self, kind: &Type, view: &View) {
+        if self.globs.is_empty() {
+            return;
+        }
+        let Some(shelf) = view.state.shelf(kind, Class::Named) else { return };
+        let held =
+            self.owed.keys().filter(|name| self.names.get(*name).is_some_and(|told| told.member && told.came_with));
+        let settled = |name: &&Name| self.collection_fill(kind, name, view) == Some(Fill::Settled);
+        let unknown = |name: &&Name| self.known(kind, name, view).is_unknown();
+        let names: Vec<_> = held.filter(settled).filter(unknown).cloned().collect();
+        names.iter().for_each(|name| self.claim(Class::Named, name, shelf.opening()));
+    }
+
+    fn collection_fill(&self, kind: &Type, member: &Name, view: &View) -> Option<Fill> {
+        view.state.shelf(kind, Class::Named)?.fill_of(self.collection(member)?)
     }
 
     /// Forgets a name and what was owed of it.

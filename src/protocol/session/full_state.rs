@@ -11,7 +11,7 @@ use super::reply::{Draft, Warms};
 use super::subscription::{Owed, Subscription};
 use super::{Attempt, May, View};
 use crate::protocol::faults::Fault;
-use crate::protocol::unit::{Class, Entry, Known, Presence, Seq};
+use crate::protocol::unit::{Class, Entry, Fill, Known, Presence, Seq};
 use crate::xds::{Name, Resource, SetVersion, Type};
 
 impl Subscription {
@@ -20,8 +20,8 @@ impl Subscription {
         if !asked && !self.any_addition(kind, view) {
             return Attempt::Nothing;
         }
-        if let Some(unknown) = self.not_whole(kind, view) {
-            return unknown;
+        if self.would_delete_unknown(kind, view) {
+            return Attempt::Unknown;
         }
         // Before the set is made: it may turn out to be no news, but making it is what costs.
         if let Some(blocked) = self.blocked(view, may, asked) {
@@ -40,15 +40,15 @@ impl Subscription {
         let pure = self.star.is_some() && self.names.is_empty() && self.refused.is_empty();
         let shelf = view.state.shelf(kind, Class::Star);
         let equal = || shelf.is_some_and(|shelf| Self::star_version(kind, shelf, view).to_string() == version);
-        pure && self.speaks_full_sets(kind, view) && self.star_is_whole(kind, view) && equal()
+        pure && self.speaks_full_sets(kind, view) && self.star_fill(kind, view) >= Fill::Begun && equal()
     }
 
     pub(super) fn full_set_reduced(&mut self, kind: &Type, view: &View) -> Attempt {
         if !self.any_removal(kind, view) {
             return Attempt::Nothing;
         }
-        if let Some(unknown) = self.not_whole(kind, view) {
-            return unknown;
+        if self.would_delete_unknown(kind, view) {
+            return Attempt::Unknown;
         }
         if let Some(blocked) = self.blocked(view, May::Anything, false) {
             return blocked;
@@ -130,15 +130,12 @@ impl Subscription {
 
     /// A set that is not known to be whole is not sent: what it lacks would be deleted (I3, SOTW-7). A client without state
     /// is given the names that are there (ORD-10), and one with state waits, for however long.
-    fn not_whole(&self, kind: &Type, view: &View) -> Option<Attempt> {
-        if self.star.is_some() {
-            match self.star_whole_at(kind, view) {
-                Some(at) if at <= view.now => {}
-                later => return Some(Attempt::Unknown(later)),
-            }
+    fn would_delete_unknown(&self, kind: &Type, view: &View) -> bool {
+        if self.star.is_some() && !self.may_take_all(kind, view) {
+            return true;
         }
         if view.limits.faults.has(Fault::ShrinkByIgnorance) {
-            return None;
+            return false;
         }
         let unknown = |name| matches!(self.known(kind, name, view), Known::Unknown);
         let had_of_star = |name| {
@@ -146,9 +143,17 @@ impl Subscription {
             let progress = self.star.as_ref().and_then(|star| star.progress.as_ref());
             entry.zip(progress).is_some_and(|(entry, progress)| progress.may_hold(entry))
         };
-        let would_delete =
-            self.names.iter().any(|(name, told)| unknown(name) && (told.may_hold() || had_of_star(name)));
-        would_delete.then_some(Attempt::Unknown(None))
+        self.names.iter().any(|(name, told)| unknown(name) && (told.may_hold() || had_of_star(name)))
+    }
+
+    /// What this client asked for by name, may hold, and is known to be gone in no way that does for it.
+    pub(super) fn claim_owed(&mut self, kind: &Type, view: &View) {
+        let Some(shelf) = view.state.shelf(kind, Class::Named) else { return };
+        let gone = |name: &Name| matches!(shelf.get(name).map(|entry| &entry.presence), Some(Presence::Gone(_)));
+        let held = |name: &Name| self.names.get(name).is_some_and(|told| told.may_hold());
+        let unknown = |name: &&Name| held(name) && gone(name) && self.known(kind, name, view).is_unknown();
+        let names: Vec<_> = self.owed.keys().filter(unknown).cloned().collect();
+        names.iter().for_each(|name| self.claim(Class::Named, name, shelf.opening()));
     }
 
     fn blocked(&self, view: &View, may: May, asked: bool) -> Option<Attempt> {
@@ -165,7 +170,9 @@ impl Subscription {
         if !asked {
             return self.sent == Some(draft.version);
         }
-        self.sent.is_none() && self.came_with.as_ref().is_some_and(|version| *version == draft.version.to_string())
+        !self.asks_once
+            && self.sent.is_none()
+            && self.came_with.as_ref().is_some_and(|version| *version == draft.version.to_string())
     }
 
     fn compose(&self, kind: &Type, view: &View, union: bool) -> Draft {
@@ -218,7 +225,7 @@ impl Subscription {
         let mark = view.state.mark;
         self.sent = Some(draft.version);
         self.complete_due = false;
-        self.came_with = None;
+        (self.came_with, self.stated) = (None, false); // from here on it holds what it was given
         if let Some(star) = &mut self.star {
             (star.added, star.refreshed) = (mark, mark);
             star.told_additions(mark);

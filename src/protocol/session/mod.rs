@@ -26,7 +26,7 @@ mod reply;
 mod requests;
 mod subscription;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 pub use answers::{Answer, Verdict};
@@ -42,7 +42,7 @@ use self::subscription::Subscription;
 use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::{Moment, sooner};
-use super::unit::{Class, Fill, InterestChange, Lease, Leases, Mark, Seq, State, Wanted};
+use super::unit::{Claim, Class, Fill, InterestChange, Lease, Leases, Mark, Seq, State, Wanted};
 use crate::proto::Request;
 use crate::xds::{Authority, Name, References, Role, Type, TypeTable};
 
@@ -64,6 +64,7 @@ pub struct Session {
     /// Requests for types that are not served on this stream: left unanswered, and counted.
     unserved: usize,
     interest: Vec<InterestChange>,
+    claims: Vec<Claim>,
     end: Option<End>,
     authorities: Authorities,
     /// Names that cannot be asked for, since that was last taken.
@@ -103,6 +104,8 @@ pub enum End {
     OtherKey,
     /// No server can be reached, nothing this client wants is held, and it may have a server of its own to turn to (XLAT-36).
     Unserved,
+    /// Nobody runs the view any more; coming back, the client gets a new one.
+    ViewFailed,
     Bad(BadRequest),
 }
 
@@ -149,8 +152,8 @@ enum Attempt {
     Ready(Box<Draft>),
     /// There is something to send, and it must wait, at the latest until then.
     Blocked(Option<Moment>),
-    /// There may be something to send once more is known, at the latest then.
-    Unknown(Option<Moment>),
+    /// There may be something to send once more is known.
+    Unknown,
 }
 
 impl Session {
@@ -167,6 +170,7 @@ impl Session {
             last_nonce: 0,
             unserved: 0,
             interest: Vec::new(),
+            claims: Vec::new(),
             end: None,
             authorities: Authorities::default(),
             refused_names: 0,
@@ -228,6 +232,31 @@ impl Session {
         changes
     }
 
+    /// What the client holds and nobody knows of, since the last call: the unit has it asked for.
+    pub fn take_claims(&mut self) -> Vec<Claim> {
+        std::mem::take(&mut self.claims)
+    }
+
+    /// Takes claims back that found nobody to take them.
+    pub fn return_claims(&mut self, claims: Vec<Claim>) {
+        self.claims.extend(claims);
+    }
+
+    fn note_claims(&mut self, state: &State, now: Moment) {
+        let view = View { state, client: &self.client, limits: &self.limits, now };
+        for (kind, subscription) in &mut self.subscriptions {
+            if subscription.stated {
+                subscription.claim_of_star(kind, &view);
+            }
+            subscription.claim_members(kind, &view);
+            if subscription.speaks_full_sets(kind, &view) {
+                subscription.claim_owed(kind, &view);
+            }
+            let claims = subscription.claims.drain(..);
+            self.claims.extend(claims.map(|of| Claim { kind: kind.clone(), of }));
+        }
+    }
+
     /// The unit has counted what was taken at one time, and its marks for it have been delivered.
     pub fn on_counted(&mut self) {
         self.uncounted = self.uncounted.saturating_sub(1);
@@ -269,6 +298,7 @@ impl Session {
                 Err(deadline) => {
                     self.lease = None;
                     if state.mark == newest.mark {
+                        self.note_claims(&state, now);
                         return Step::Idle(deadline);
                     }
                 }
@@ -280,18 +310,19 @@ impl Session {
     /// at last takes what there is, as long as that takes nothing away from the client.
     pub fn fetch(&mut self, newest: &Arc<State>, leases: &mut Leases, now: Moment, at_last: bool) -> Fetched {
         for subscription in self.subscriptions.values_mut() {
-            subscription.came_with = None; // whoever asks once is answered in full, whatever it holds
+            subscription.asks_once = true; // it is answered in full, whatever it holds
         }
         let view = View { state: newest, client: &self.client, limits: &self.limits, now };
-        let awaited: Vec<_> = self.subscriptions.iter().filter_map(|(kind, of)| of.awaits(kind, &view)).collect();
-        if !awaited.is_empty() && !at_last {
-            return Fetched::Waiting(awaited.into_iter().flatten().min());
+        let awaits = self.subscriptions.iter().any(|(kind, of)| of.awaits(kind, &view));
+        if awaits && !at_last {
+            self.note_claims(newest, now);
+            return Fetched::Waiting(None);
         }
         match self.poll(newest, leases, now) {
             Step::Reply(reply) => Fetched::Reply(reply),
             Step::End(end) => Fetched::End(end),
             Step::Idle(_) => {
-                let known = awaited.is_empty() && self.subscriptions.values().all(|of| of.parked.is_empty());
+                let known = !awaits && self.subscriptions.values().all(|of| of.parked.is_empty());
                 // All is known, and there is nothing. Of a full-state type that would have been said as a set.
                 match self.subscriptions.keys().next().filter(|kind| known && !kind.info().full_state).cloned() {
                     Some(kind) => Fetched::Reply(self.finish(&kind, Draft::default(), newest, now).into()),
@@ -302,10 +333,10 @@ impl Session {
         }
     }
 
-    /// Collections of which the client has been told everything that there is, by the end of this state.
-    pub fn told_whole(&self, state: &State) -> BTreeSet<(Type, Name)> {
+    /// How much is known of collections of which the client has been told everything that there is, by the end of this state.
+    pub fn told_fills(&self, state: &State) -> BTreeMap<(Type, Name), Fill> {
         let of = |(kind, of): (&Type, &Subscription)| {
-            of.told_whole(kind, state).map(|glob| (kind.clone(), glob.clone())).collect::<Vec<_>>()
+            of.told_fills(kind, state).map(|(glob, fill)| ((kind.clone(), glob.clone()), fill)).collect::<Vec<_>>()
         };
         self.subscriptions.iter().flat_map(of).collect()
     }
@@ -453,14 +484,13 @@ impl Session {
                     routing_held |= may == May::FirstAnswers;
                     routing_waits |= may == May::Nothing && clusters_unknown;
                 }
-                Attempt::Unknown(until) => {
-                    self.waits |= until.is_none();
+                Attempt::Unknown => {
+                    self.waits = true;
                     // A change of routing that cannot be told yet may be what makes the removals harmless.
                     blocked |= routing;
                     // Routes wait for clusters that this client is about to be told of, but not for ever.
                     let patience = self.clusters_awaited.unwrap_or(now) + self.limits.clusters_patience;
                     let waits = kind.is(Role::Clusters) && now < patience;
-                    deadline = sooner(deadline, until);
                     deadline = sooner(deadline, waits.then_some(patience));
                     clusters_unknown |= waits;
                     clusters_wait |= waits;
@@ -477,17 +507,16 @@ impl Session {
         let view = View { state, client: &self.client, limits: &self.limits, now };
         let mut by_rank: Vec<_> = self.subscriptions.iter_mut().collect();
         by_rank.sort_by_key(|(kind, _)| kind.info().removal_rank);
-        let mut deadline = None;
         for (kind, subscription) in by_rank {
             match subscription.removal(kind, &view) {
                 Attempt::Nothing => {}
                 Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None),
                 // What this type still holds may lean on what the next one would remove.
-                Attempt::Blocked(until) => return (None, sooner(deadline, until)),
-                Attempt::Unknown(until) => deadline = sooner(deadline, until),
+                Attempt::Blocked(until) => return (None, until),
+                Attempt::Unknown => {}
             }
         }
-        (None, deadline)
+        (None, None)
     }
 
     fn finish(&mut self, kind: &Type, draft: Draft, state: &State, now: Moment) -> Reply {

@@ -7,8 +7,7 @@ use super::reply::Draft;
 use super::subscription::{Owed, Subscription};
 use super::{Attempt, View};
 use crate::protocol::faults::Fault;
-use crate::protocol::moment::Moment;
-use crate::protocol::unit::{Class, Known, Presence};
+use crate::protocol::unit::{Class, Fill, Known, Presence};
 use crate::xds::{Name, SetVersion, Type};
 
 impl Subscription {
@@ -23,16 +22,13 @@ impl Subscription {
         let mut said = HashSet::new();
         self.remove_owed(kind, view, &mut draft, &mut said);
         self.remove_of_star(kind, view, &mut draft, &mut said);
-        let judged_at = self.judge_stated(kind, view, &mut draft, &said);
+        let unjudged = self.judge_stated(kind, view, &mut draft, &said);
         let empty_answer = self.owes_empty_answer(kind, view);
         if !draft.is_empty() || empty_answer {
             self.sent = Some(SetVersion::EMPTY); // delta has no version of a set; this says that the client holds something
             return Attempt::Ready(draft.into());
         }
-        match judged_at {
-            Some(later) if later > view.now => Attempt::Unknown(Some(later)),
-            _ => Attempt::Nothing,
-        }
+        if unjudged { Attempt::Unknown } else { Attempt::Nothing }
     }
 
     fn remove_owed(&mut self, kind: &Type, view: &View, draft: &mut Draft, said: &mut HashSet<Name>) {
@@ -102,39 +98,60 @@ impl Subscription {
         }
     }
 
-    /// What the client said it holds and is not there is removed, once it is sure that all is known (DELTA-13, DELTA-16).
-    /// Otherwise: when it will be.
-    fn judge_stated(&mut self, kind: &Type, view: &View, draft: &mut Draft, said: &HashSet<Name>) -> Option<Moment> {
-        let whole_at = self.star_whole_at(kind, view);
-        let sure = whole_at.is_some_and(|at| at <= view.now) || view.limits.faults.has(Fault::JudgeStatedWhileCold);
-        let star = self.star.as_mut()?;
-        let waiting = star.stated.is_some() || star.first;
-        if !sure || draft.bytes >= view.limits.reply_bytes {
-            return whole_at.filter(|_| waiting);
+    /// What the client said it holds is removed if it is known to be gone: by a word on the present opening, or by the known end of
+    /// all there is (DELTA-13, DELTA-16). Whether something of it is not known.
+    fn judge_stated(&mut self, kind: &Type, view: &View, draft: &mut Draft, said: &HashSet<Name>) -> bool {
+        let fill = self.star_fill(kind, view);
+        let hasty = view.limits.faults.has(Fault::JudgeStatedWhileCold);
+        let whole = fill == Fill::Whole || hasty;
+        let Some(star) = &mut self.star else { return false };
+        let Some(mut stated) = star.stated.take() else { return false };
+        let shelf = view.state.shelf(kind, Class::Star);
+        let nothing_new = stated.judged_at == Some((view.state.mark, fill));
+        if !hasty && (fill < Fill::Settled || shelf.is_none() || nothing_new) || draft.bytes >= view.limits.reply_bytes
+        {
+            star.stated = Some(stated);
+            return true;
         }
-        let mut stated = star.stated.take()?;
-        star.told_additions(view.state.mark);
-        let mut vanished: Vec<_> = stated.versions.keys().filter(|name| !stated.outdated.contains(*name)).collect();
-        vanished.sort_unstable();
-        let mut judged = Vec::new();
-        for name in vanished {
+        let mut unjudged: Vec<_> = stated.versions.keys().filter(|name| !stated.outdated.contains(*name)).collect();
+        unjudged.sort_unstable();
+        let (mut judged, mut left) = (Vec::new(), false);
+        for name in unjudged {
             if draft.bytes >= view.limits.reply_bytes {
-                stated.outdated.extend(judged); // the rest comes with the next piece (DELTA-48)
-                star.stated = Some(stated);
-                return None;
+                left = true; // the rest comes with the next piece (DELTA-48)
+                break;
             }
-            judged.push(name.clone());
-            let here = matches!(view.state.known(kind, Class::Star, name), Known::Here(_));
-            if !here && !self.names.contains_key(name) && !said.contains(name) {
-                draft.add_removed(name.clone(), None);
+            let entry = shelf.and_then(|shelf| shelf.get(name));
+            let here = entry.is_some_and(|entry| matches!(entry.presence, Presence::Here(_)));
+            let gone = shelf.zip(entry).is_some_and(|(shelf, entry)| shelf.is_evidently_gone(entry));
+            if self.names.contains_key(name) || here && whole {
+                judged.push(name.clone());
+            } else if !here && (whole || gone) {
+                judged.push(name.clone());
+                if !said.contains(name) {
+                    draft.add_removed(name.clone(), None);
+                }
+            } else {
+                left |= !here;
             }
         }
-        None
+        let over = !left || whole && judged.len() + stated.outdated.len() >= stated.versions.len();
+        stated.outdated.extend(judged);
+        if over {
+            star.told_additions(view.state.mark);
+            self.stated = false;
+            return false;
+        }
+        if draft.bytes < view.limits.reply_bytes {
+            stated.judged_at = Some((view.state.mark, fill));
+        }
+        star.stated = Some(stated);
+        true
     }
 
     /// The first answer to `*` is given even if there is nothing to say: the client's start waits for it (DELTA-21).
     fn owes_empty_answer(&mut self, kind: &Type, view: &View) -> bool {
-        if !self.star.as_ref().is_some_and(|star| star.first) || !self.star_is_whole(kind, view) {
+        if !self.star.as_ref().is_some_and(|star| star.first) || self.star_fill(kind, view) < Fill::Begun {
             return false;
         }
         if let Some(star) = &mut self.star {

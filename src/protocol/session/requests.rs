@@ -185,6 +185,7 @@ impl Session {
             versions: Arc::new(versions),
             outdated: BTreeSet::new(),
             send_all: false,
+            judged_at: None,
         });
         changes.set_star(subscription, star, stated);
         for name in &off.names {

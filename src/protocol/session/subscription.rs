@@ -13,7 +13,7 @@ use super::progress::Progress;
 use super::{Attempt, May, View};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{Class, Entry, Known, NamedError, Presence, Seq, Shelf};
+use crate::protocol::unit::{Absence, Claimed, Class, Entry, Fill, Known, NamedError, Presence, Seq, Shelf};
 use crate::xds::{Name, Resource, SetVersion, Type};
 
 #[derive(Debug)]
@@ -49,6 +49,11 @@ pub(super) struct Subscription {
     pub spellings: BTreeMap<Name, Arc<str>>,
     /// An answer is owed that says nothing (DELTA-36).
     pub empty_answer_due: bool,
+    /// Names of which it was said that the client may hold them, and the opening on which it was.
+    pub claimed: BTreeMap<(Class, Name), Seq>,
+    pub claims: Vec<Claimed>,
+    /// It asks once, and is answered whatever it holds.
+    pub asks_once: bool,
     pub answers: Answers,
 }
 
@@ -66,6 +71,8 @@ pub(super) struct Star {
     pub refreshed: Seq,
     /// Virtual hosts: only those of the route configurations that the client asked for.
     pub under: Option<BTreeSet<Name>>,
+    /// The opening on which it was said what the client holds and nobody knows of.
+    pub claimed_on: Option<Seq>,
 }
 
 /// `initial_resource_versions`, kept only while the set is not whole.
@@ -76,6 +83,8 @@ pub(super) struct Stated {
     pub outdated: BTreeSet<Name>,
     /// It asked again, and is sent what it said it holds too. What is gone is still to be told.
     pub send_all: bool,
+    /// The state that it was last judged by, which had nothing more to say of it.
+    pub judged_at: Option<(Seq, Fill)>,
 }
 
 /// What the client was told of a name it asked for.
@@ -111,7 +120,15 @@ pub(super) struct Owed {
 
 impl Star {
     pub fn new(stated: Option<Stated>) -> Self {
-        Self { added: Seq::ZERO, progress: None, first: true, stated, refreshed: Seq::ZERO, under: None }
+        Self {
+            added: Seq::ZERO,
+            progress: None,
+            first: true,
+            stated,
+            refreshed: Seq::ZERO,
+            under: None,
+            claimed_on: None,
+        }
     }
 
     /// Whether this wildcard is about a resource at all. What stands before the last `/` names the route configuration
@@ -162,6 +179,9 @@ impl Subscription {
             refused_before: 0,
             spellings: BTreeMap::new(),
             empty_answer_due: false,
+            claimed: BTreeMap::new(),
+            claims: Vec::new(),
+            asks_once: false,
             answers: Answers::default(),
         }
     }
@@ -177,6 +197,9 @@ impl Subscription {
 
     pub fn on_mark(&mut self, name: &Name, seq: Seq, forget_earlier: bool) {
         self.take_in(name);
+        if !self.claimed.is_empty() {
+            self.claimed.remove(&(Class::Named, name.clone())); // what is known of it now may not do for this client
+        }
         if self.names.contains_key(name) {
             self.unpark(name);
             let owed = self.owed.entry(name.clone()).or_default();
@@ -219,8 +242,10 @@ impl Subscription {
             (Some(progress), _) if progress.removals() >= horizon => true,
             (Some(_), Variant::Delta) => view.limits.faults.has(Fault::IgnoreHorizon),
             (Some(progress), Variant::Sotw) => {
+                // What it holds went by evidence, or of a set that was forgotten, may be there still and not be known.
+                self.stated |= progress.removals() < view.state.forgotten();
                 progress.told_removals_to(horizon);
-                (self.missed_removals, self.stated) = (true, true); // what it holds may not be here any more
+                self.missed_removals = true;
                 true
             }
         }
@@ -245,6 +270,7 @@ impl Subscription {
         }
         let named = self.names.get(name).map(|told| match view.state.known(kind, Class::Named, name) {
             Known::Unknown if self.is_no_member(kind, name, *told, view) => Known::Gone(None),
+            Known::Gone(_) if !self.takes_for_gone(kind, name, *told, view) => Known::Unknown,
             known => known,
         });
         if let Some(Known::Here(_)) = named {
@@ -260,25 +286,85 @@ impl Subscription {
         }
     }
 
-    /// Whether something that was asked for is not known, and until when that may be so.
-    pub fn awaits(&self, kind: &Type, view: &View) -> Option<Option<Moment>> {
+    /// Whether something that was asked for is not known.
+    pub fn awaits(&self, kind: &Type, view: &View) -> bool {
         let unknown = self.names.keys().any(|name| self.known(kind, name, view).is_unknown());
-        let cold = self.star.is_some() && !self.star_is_whole(kind, view);
-        (unknown || cold).then(|| self.star_whole_at(kind, view).filter(|_| cold))
+        unknown || self.star.is_some() && !self.may_take_all(kind, view)
     }
 
+    /// Whether the end of what there is under `*` is known, so that what is not there does not exist.
     pub fn star_is_whole(&self, kind: &Type, view: &View) -> bool {
-        self.star_whole_at(kind, view).is_some_and(|at| at <= view.now)
+        self.star_fill(kind, view) == Fill::Whole
     }
 
-    /// When this client may take what is held for all there is.
-    pub fn star_whole_at(&self, kind: &Type, view: &View) -> Option<Moment> {
-        let fill = view.state.shelf(kind, Class::Star)?.fill;
-        if view.limits.faults.has(Fault::TakePartForWhole) {
-            return Some(Moment::START);
+    pub fn star_fill(&self, kind: &Type, view: &View) -> Fill {
+        view.state.shelf(kind, Class::Star).map_or(Fill::Cold, |shelf| shelf.fill)
+    }
+
+    /// Whether this client may take what is here for all there is. It must not be made to drop what it holds and nobody knows of:
+    /// who came with nothing, or with a version of what was here, holds no such thing.
+    pub fn may_take_all(&self, kind: &Type, view: &View) -> bool {
+        let Some(shelf) = view.state.shelf(kind, Class::Star) else { return false };
+        let part_for_whole = view.limits.faults.has(Fault::TakePartForWhole);
+        if part_for_whole || !self.stated || self.holds_a_past_version(shelf, view) {
+            let enough = if view.limits.faults.has(Fault::HeldIsKeptBack) { Fill::Settled } else { Fill::Begun };
+            return shelf.fill >= enough || part_for_whole;
         }
-        // What it had from us is held still, so only what it came with could be missing.
-        fill.whole_at(self.stated, view.limits)
+        shelf.fill == Fill::Whole && shelf.is_readable()
+    }
+
+    fn holds_a_past_version(&self, shelf: &Shelf, view: &View) -> bool {
+        let known = |version: &String| shelf.had_version(version);
+        view.client.variant == Variant::Sotw && self.came_with.as_ref().is_some_and(known)
+    }
+
+    /// Whether it is said of a name that it does not exist, in a way that does for this client: who came with it has to be told
+    /// so on the present opening, and who holds it at all not by silence.
+    fn takes_for_gone(&self, kind: &Type, name: &Name, told: Told, view: &View) -> bool {
+        let Some(shelf) = view.state.shelf(kind, Class::Named) else { return false };
+        let Some(entry) = shelf.get(name) else { return false };
+        match entry.absence {
+            _ if view.limits.faults.has(Fault::JudgeStatedWhileCold) => true,
+            _ if told.came_with => shelf.is_evidently_gone(entry),
+            Absence::Silence => !told.may_hold() || view.limits.faults.has(Fault::SilenceIsAbsence),
+            Absence::Said | Absence::Expired => true,
+        }
+    }
+
+    /// The client holds this, as far as can be told, and what is known of it does not do for an answer.
+    pub fn claim(&mut self, class: Class, name: &Name, opening: Seq) {
+        if self.claimed.insert((class, name.clone()), opening) != Some(opening) {
+            self.claims.push(Claimed::Name(class, name.clone()));
+        }
+    }
+
+    /// What this client holds of `*` and nobody knows of, once on each opening: it is asked for.
+    pub fn claim_of_star(&mut self, kind: &Type, view: &View) {
+        let Some(shelf) = view.state.shelf(kind, Class::Star).filter(|shelf| shelf.fill == Fill::Settled) else {
+            return;
+        };
+        if self.may_take_all(kind, view) && self.star.as_ref().is_none_or(|star| star.stated.is_none()) {
+            return;
+        }
+        let Some(star) = &mut self.star else { return };
+        if star.claimed_on.replace(shelf.opening()) == Some(shelf.opening()) {
+            return;
+        }
+        match (&star.stated, view.client.variant) {
+            (Some(stated), _) => {
+                let unknown = |name: &&Name| {
+                    !stated.outdated.contains(*name)
+                        && !self.names.contains_key(*name)
+                        && shelf.get(name).is_none_or(|entry| {
+                            !matches!(entry.presence, Presence::Here(_)) && !shelf.is_evidently_gone(entry)
+                        })
+                };
+                let names = stated.versions.keys().filter(unknown).cloned();
+                self.claims.extend(names.map(|name| Claimed::Name(Class::Star, name)));
+            }
+            (None, Variant::Sotw) if self.stated && kind.info().full_state => self.claims.push(Claimed::Set),
+            (None, _) => {}
+        }
     }
 
     /// What a resource is worth in this client's versions: SotW clients that cannot read wrappers see the body alone.

@@ -18,8 +18,8 @@ use super::ladder::{Ladder, Move, Moves, Standing, Surroundings};
 use super::limits::Limits;
 use super::moment::{Moment, sooner};
 use super::session::Variant;
-use super::unit::{Class, Fact, InterestChange, Part, Source, Unit, Wanted};
-use super::upstream::{Epoch, Stream, Upstream};
+use super::unit::{Class, Fact, Fill, InterestChange, Source, Unit, Wanted, Word};
+use super::upstream::{Epoch, Standpoint, Stream, Upstream};
 use crate::proto::Response;
 use crate::xds::{Authority, BodyStore, Name, Type, TypeTable};
 
@@ -49,6 +49,8 @@ pub struct Sources {
     missed: BTreeSet<Authority>,
     /// Servers that were let go of since that was last asked, opened anew since or not.
     closed: BTreeSet<usize>,
+    /// Streams that were given up to be opened anew.
+    reopened: BTreeSet<StreamId>,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
 }
@@ -96,8 +98,8 @@ pub struct LadderSummary<'a> {
 impl Sources {
     pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         let servers = plan.servers.iter().map(|_| Server::default()).collect();
-        let (ladders, dropped, missed, closed) = Default::default();
-        Self { plan, node, servers, ladders, dropped, missed, closed, table, limits }
+        let (ladders, dropped, missed, closed, reopened) = Default::default();
+        Self { plan, node, servers, ladders, dropped, missed, closed, reopened, table, limits }
     }
 
     /// What other views have found of the servers, for those that this one has not tried yet (FB-20, row 22).
@@ -206,17 +208,23 @@ impl Sources {
         if !newly.is_empty() {
             facts.splice(..0, cut_off(unit, &newly));
             let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
-            facts.extend(streams.flat_map(|stream| stream.findings()).collect::<Vec<_>>());
+            for stream in streams {
+                stream.look_anew();
+                facts.extend(stream.findings());
+            }
         }
         self.counting(id.server, facts)
     }
 
-    /// A source that is no server says that all of a collection has been told.
-    pub fn on_whole(&mut self, id: StreamId, epoch: Epoch, url: &str, glob: Name) -> Vec<Batch> {
+    /// A source that is no server says how much of a collection has been told.
+    pub fn on_filled(&mut self, id: StreamId, epoch: Epoch, url: &str, glob: Name, fill: Fill) -> Vec<Batch> {
         let kind = self.table.resolve(url);
         let current = self.stream(id).is_some_and(|stream| stream.is_current(epoch));
-        let fact = Fact::Piece { kind, of: Wanted::Name(glob), part: Part::Last };
-        self.counting(id.server, current.then_some(fact).into_iter().collect())
+        let of = Wanted::Name(glob);
+        // What it knew to be all may have grown since.
+        let less = (fill < Fill::Whole).then(|| Fact::Interrupted { kind: kind.clone(), of: of.clone() });
+        let facts = less.into_iter().chain([Fact::Filled { kind, of, fill }]);
+        self.counting(id.server, facts.filter(|_| current).collect())
     }
 
     /// A source that stands for several servers says of which authorities none is in reach.
@@ -245,21 +253,7 @@ impl Sources {
     ) -> Vec<Batch> {
         let was_well = epoch
             .is_some_and(|epoch| self.stream(id).is_some_and(|stream| stream.is_current(epoch) && stream.is_well(now)));
-        let facts = match (self.stream(id), epoch) {
-            (Some(stream), Some(epoch)) => {
-                let facts = stream.ended(epoch);
-                for fact in &facts {
-                    if let Fact::Interrupted { kind, of } = fact
-                        && !unit.is_whole(kind, of)
-                    {
-                        stream.say_again(kind, of);
-                    }
-                }
-                facts
-            }
-            _ => Vec::new(),
-        };
-        let batches = self.counting(id.server, facts);
+        let batches = epoch.map(|epoch| self.interrupt(id, epoch, unit)).unwrap_or_default();
         let server = &mut self.servers[id.server];
         server.without.clear();
         let had_answered = server.finding == Some(Finding::Answered);
@@ -272,12 +266,26 @@ impl Sources {
             let finding = if epoch.is_some() { Finding::Refused } else { Finding::Unreachable };
             self.servers[id.server].finding = Some(finding);
             let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
-            streams.for_each(Stream::doubt_versions);
+            streams.for_each(Stream::say_something_again);
             for (authority, rung) in self.users(id.server) {
                 self.step(&authority, unit, |ladder, around| ladder.on_unreachable(rung, around, now));
             }
         }
         batches
+    }
+
+    /// A stream is over. Sets that were not all there are said again from the beginning.
+    fn interrupt(&mut self, id: StreamId, epoch: Epoch, unit: &Unit) -> Vec<Batch> {
+        let Some(stream) = self.stream(id) else { return Vec::new() };
+        let facts = stream.ended(epoch);
+        for fact in &facts {
+            if let Fact::Interrupted { kind, of } = fact
+                && unit.fill_of(kind, of) < Fill::Settled
+            {
+                stream.say_again(kind, of);
+            }
+        }
+        self.counting(id.server, facts)
     }
 
     pub fn on_time(&mut self, unit: &Unit, now: Moment) -> Vec<Batch> {
@@ -289,17 +297,41 @@ impl Sources {
         if self.limits.faults.has(Fault::AbsentWhileDown) && !self.down().is_empty() {
             let uncached = unit.wanted().filter(|(_, wanted, cached)| !cached && *wanted != Wanted::Star);
             let gone = |(kind, wanted, _): (&Type, Wanted, bool)| match wanted {
-                Wanted::Name(key) => Some(Fact::Gone { kind: kind.clone(), class: Class::Named, key }),
+                Wanted::Name(key) => {
+                    Some(Fact::Gone { kind: kind.clone(), class: Class::Named, key, word: Word::Said })
+                }
                 Wanted::Star => None,
             };
             batches.push(Batch { source: Source::default(), facts: uncached.filter_map(gone).collect() });
         }
         for server in 0..self.servers.len() {
-            let streams = self.servers[server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
-            let facts = streams.flat_map(|stream| stream.on_time(now)).collect();
+            let facts = self.let_judge(server, unit, now);
             batches.extend(self.counting(server, facts));
+            let streams = self.streams().filter(|(id, _)| id.server == server);
+            let again = streams.filter_map(|(id, stream)| stream.take_again(now).then(|| (id, stream.epoch())));
+            for (id, epoch) in again.collect::<Vec<_>>() {
+                self.reopened.insert(id);
+                batches.extend(self.interrupt(id, epoch, unit));
+            }
         }
         batches
+    }
+
+    /// Lets the streams of one server judge what its silence means.
+    fn let_judge(&mut self, server: usize, unit: &Unit, now: Moment) -> Vec<Fact> {
+        let Some(mut upstream) = self.servers[server].upstream.take() else { return Vec::new() };
+        let facts = {
+            let speaks = |wanted: &Wanted| self.speaks(server, &authority_of(wanted));
+            let at = Standpoint { unit, speaks: &speaks };
+            upstream.streams().iter_mut().flat_map(|stream| stream.on_time(&at, now)).collect()
+        };
+        self.servers[server].upstream = Some(upstream);
+        facts
+    }
+
+    /// Streams that are to be opened anew, since they were given up to ask once more.
+    pub fn take_reopened(&mut self) -> BTreeSet<StreamId> {
+        std::mem::take(&mut self.reopened)
     }
 
     /// The next time at which something happens by itself, leaving out streams that cannot take requests now.
@@ -353,18 +385,36 @@ impl Sources {
             }
             self.step(&authority, unit, |ladder, _| ladder.on_answer(rung, usable, now).1);
             if self.ladder(&authority).active() == Some(rung) && before != Some(rung) {
-                self.doubt(server, &authority, unit, now);
+                self.say_again_above(rung, &authority);
                 newly.insert(authority);
             }
         }
         newly
     }
 
-    /// What other servers gave of the sets of an authority and this one does not say in time is not its own.
-    fn doubt(&mut self, server: usize, authority: &Authority, unit: &Unit, now: Moment) {
-        let Some(upstream) = &mut self.servers[server].upstream else { return };
-        let counts = |wanted: &Wanted| authority_of(wanted) == *authority;
-        upstream.streams().iter_mut().for_each(|stream| stream.doubt(unit, now, counts));
+    /// Another server gives the resources of an authority now: those above it say theirs again when they are back.
+    fn say_again_above(&mut self, rung: usize, authority: &Authority) {
+        let Some(above) = self.plan.authority(authority).and_then(|plan| plan.servers.get(..rung)) else { return };
+        let theirs = |wanted: &Wanted| authority_of(wanted) == *authority;
+        for server in above {
+            let streams = self.servers[*server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
+            streams.for_each(|stream| stream.say_again_all(theirs));
+        }
+    }
+
+    /// As whom a server speaks of an authority, if its word counts for that.
+    fn speaks(&self, server: usize, authority: &Authority) -> Option<Source> {
+        let plan = self.plan.authority(authority)?;
+        let heard = self.heard(authority);
+        let all =
+            self.limits.faults.has(Fault::TakeWordsOfAll).then(|| plan.servers.iter().position(|of| *of == server));
+        let counts = heard.filter(|(_, at)| *at == server).map(|(rung, _)| rung);
+        let rank = counts.or(all.flatten())?;
+        Some(Source {
+            server: u16::try_from(server).unwrap_or(u16::MAX),
+            rank: u8::try_from(rank).unwrap_or(u8::MAX),
+            holds_missing: self.plan.holds_missing,
+        })
     }
 
     /// The server whose word counts for an authority, and its rung. One that has answered for another authority on the same streams
@@ -388,17 +438,7 @@ impl Sources {
                 (_, Some((Class::Named, key))) => Authority::of(key),
                 _ => Authority::Top,
             };
-            let Some(plan) = self.plan.authority(&authority) else { continue };
-            let heard = self.heard(&authority);
-            let all =
-                self.limits.faults.has(Fault::TakeWordsOfAll).then(|| plan.servers.iter().position(|of| *of == server));
-            let counts = heard.filter(|(_, at)| *at == server).map(|(rung, _)| rung);
-            let Some(rank) = counts.or(all.flatten()) else { continue };
-            let source = Source {
-                server: u16::try_from(server).unwrap_or(u16::MAX),
-                rank: u8::try_from(rank).unwrap_or(u8::MAX),
-                holds_missing: self.plan.holds_missing,
-            };
+            let Some(source) = self.speaks(server, &authority) else { continue };
             batches.entry(authority).or_insert(Batch { source, facts: Vec::new() }).facts.push(fact);
         }
         batches.into_values().collect()
@@ -477,15 +517,15 @@ impl Sources {
     }
 }
 
-/// What a server that is left may have been in the middle of: its rest will not come, and who serves now has all of its own to
-/// say first (XLAT-12).
+/// What a server that is left may have been in the middle of, and has said to be gone: its rest will not come, and who serves now has
+/// all of its own to say first (XLAT-12).
 fn cut_off(unit: &Unit, of: &BTreeSet<Authority>) -> Vec<Fact> {
-    let is_set = |wanted: &Wanted| match wanted {
+    let is_told = |kind: &Type, wanted: &Wanted| match wanted {
         Wanted::Star => true,
-        Wanted::Name(name) => name.is_glob(),
+        Wanted::Name(name) => name.is_glob() || unit.is_gone(kind, name),
     };
-    let sets = unit.wanted().filter(|(_, wanted, _)| is_set(wanted) && of.contains(&authority_of(wanted)));
-    sets.map(|(kind, of, _)| Fact::Interrupted { kind: kind.clone(), of }).collect()
+    let told = unit.wanted().filter(|(kind, wanted, _)| of.contains(&authority_of(wanted)) && is_told(kind, wanted));
+    told.map(|(kind, of, _)| Fact::Interrupted { kind: kind.clone(), of }).collect()
 }
 
 struct Around<'a> {

@@ -7,16 +7,12 @@ use std::ops::Bound::{Included, Unbounded};
 
 use rpds::{HashTrieMapSync, RedBlackTreeSetSync};
 
-use super::shelf::Fill;
-use crate::protocol::limits::Limits;
-use crate::protocol::moment::Moment;
+use super::fact::Fill;
 use crate::xds::Name;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Collections {
     followed: HashTrieMapSync<Name, Collection>,
-    /// Those that are coming in, and settle with time.
-    coming_in: RedBlackTreeSetSync<Name>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -58,7 +54,6 @@ impl Collections {
 
     pub fn end(&mut self, glob: &Name) -> Option<Collection> {
         let ended = self.followed.get(glob).cloned();
-        self.coming_in.remove_mut(glob);
         self.followed.remove_mut(glob);
         ended
     }
@@ -78,39 +73,17 @@ impl Collections {
     }
 
     /// More or less of a collection is known now. Whether that makes a difference.
-    pub fn fill(&mut self, glob: &Name, change: impl FnOnce(&mut Fill)) -> bool {
+    pub fn fill(&mut self, glob: &Name, change: impl FnOnce(Fill) -> Fill) -> bool {
         let Some(collection) = self.followed.get_mut(glob) else { return false };
         let before = collection.fill;
-        change(&mut collection.fill);
-        match collection.fill {
-            Fill::Filling { .. } => self.coming_in.insert_mut(glob.clone()),
-            Fill::Cold | Fill::Halted | Fill::Whole => drop(self.coming_in.remove_mut(glob)),
-        }
-        self.followed.get(glob).is_some_and(|collection| collection.fill != before)
+        collection.fill = change(before);
+        collection.fill != before
     }
 
     pub fn set_lapsed(&mut self, glob: &Name, lapsed: bool) {
         if let Some(collection) = self.followed.get_mut(glob) {
             collection.lapsed = lapsed;
         }
-    }
-
-    pub fn next_deadline(&self, limits: &Limits) -> Option<Moment> {
-        self.coming_in().filter_map(|(_, fill)| fill.settles_at(limits)).min()
-    }
-
-    /// Those of which everything is known from now on.
-    pub fn settle(&mut self, now: Moment, limits: &Limits) -> Vec<Name> {
-        let ripe = |(_, fill): &(&Name, Fill)| fill.settles_at(limits).is_some_and(|at| at <= now);
-        let settled: Vec<_> = self.coming_in().filter(ripe).map(|(glob, _)| glob.clone()).collect();
-        for glob in &settled {
-            self.fill(glob, |fill| *fill = Fill::Whole);
-        }
-        settled
-    }
-
-    fn coming_in(&self) -> impl Iterator<Item = (&Name, Fill)> {
-        self.coming_in.iter().filter_map(|glob| Some((glob, self.followed.get(glob)?.fill)))
     }
 }
 

@@ -13,29 +13,59 @@ use crate::xds::{Name, Resource, Type};
 pub enum Fact {
     /// `key` is the name under which the resource is wanted: its own, or one of its aliases.
     Set { kind: Type, class: Class, key: Name, resource: Arc<Resource> },
-    /// Evidence that a name has no resource (XLAT-15).
-    Gone { kind: Type, class: Class, key: Name },
+    /// A name has no resource (XLAT-15), by the server's word or by its silence.
+    Gone { kind: Type, class: Class, key: Name, word: Word },
     /// The complete `*` set of a type: what is held and not among these is gone, but for what is kept.
     Whole { kind: Type, resources: Vec<Arc<Resource>>, kept: Kept },
     /// What is held under this name has so much time from now on, or no end (UP-40).
     Refresh { kind: Type, class: Class, key: Name, ttl: Option<Duration> },
     /// Something is wrong with a name that was asked for; what is held of it stays, and so does its absence.
     Error { kind: Type, key: Name, error: Arc<NamedError> },
-    /// Part of a set, `*` or a glob, whose end is not marked on the wire (XLAT-12).
-    Piece { kind: Type, of: Wanted, part: Part },
-    /// The source went away in the middle of that.
+    /// So much is known of a set, `*` or a glob.
+    Filled { kind: Type, of: Wanted, fill: Fill },
+    /// The source went away, or another has taken its place.
     Interrupted { kind: Type, of: Wanted },
+    /// These came, cannot be read, and nothing is held of them; none of the others of that set is so.
+    Unread { kind: Type, of: Wanted, names: BTreeSet<Name> },
 }
 
-/// Which part of a set has come.
+/// By what it is known that there is no such resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// There may be more behind it.
-    More,
-    /// Something of the set was refused, and what is missing of it is not gone by that (UP-25).
-    Flawed,
-    /// There is no more, which only a source can say that is no server.
-    Last,
+pub enum Word {
+    /// The server has said so.
+    Said,
+    /// It was asked and is there, and says nothing: enough for those who do not hold it.
+    Silence,
+}
+
+/// How much of a set is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Fill {
+    #[default]
+    Cold,
+    /// Something has come, of a server that is known to send its sets in pieces.
+    Coming,
+    /// The first response has come.
+    Begun,
+    /// It was quiet after that for a moment, or its end was known once.
+    Settled,
+    /// The server whose word counts has come to its end since it was last opened: what is not there does not exist.
+    Whole,
+}
+
+impl Fill {
+    /// What is known once more was said. That a server sends in pieces may turn out late.
+    pub(super) fn raised(self, to: Self) -> Self {
+        if (self, to) == (Self::Begun, Self::Coming) { to } else { self.max(to) }
+    }
+
+    /// What is known once the server is another, or opened anew: what has ended once stays ended, and may have grown since.
+    pub(super) fn interrupted(self) -> Self {
+        match self {
+            Self::Settled | Self::Whole => Self::Settled,
+            earlier => earlier,
+        }
+    }
 }
 
 /// Who says something: a server by its place in the plan, and its rank in the list of the authority.
@@ -60,13 +90,15 @@ impl Fact {
     pub fn subject(&self) -> (&Type, Option<(Class, &Name)>) {
         match self {
             Self::Set { kind, class, key, .. }
-            | Self::Gone { kind, class, key }
+            | Self::Gone { kind, class, key, .. }
             | Self::Refresh { kind, class, key, .. } => (kind, Some((*class, key))),
             Self::Error { kind, key, .. } => (kind, Some((Class::Named, key))),
-            Self::Piece { kind, of, .. } | Self::Interrupted { kind, of } => match of {
-                Wanted::Name(glob) => (kind, Some((Class::Named, glob))),
-                Wanted::Star => (kind, None),
-            },
+            Self::Filled { kind, of, .. } | Self::Interrupted { kind, of } | Self::Unread { kind, of, .. } => {
+                match of {
+                    Wanted::Name(glob) => (kind, Some((Class::Named, glob))),
+                    Wanted::Star => (kind, None),
+                }
+            }
             Self::Whole { kind, .. } => (kind, None),
         }
     }

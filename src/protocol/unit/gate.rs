@@ -22,6 +22,10 @@ struct Overlay {
 }
 
 impl Gate {
+    pub fn is_shut(&self, kind: &Type) -> bool {
+        self.shut.contains_key(kind)
+    }
+
     pub fn shut(&mut self, kind: Type) {
         self.shut.entry(kind).or_default();
     }
@@ -60,13 +64,13 @@ impl Gate {
         let Some(overlay) = self.shut.get_mut(kind) else { return Some(fact) };
         match (key, fact) {
             // More time for what is held, and news of trouble, change no content: they are not kept back.
-            (_, fact @ (Fact::Refresh { .. } | Fact::Error { .. })) => return Some(fact),
+            (_, fact @ (Fact::Refresh { .. } | Fact::Error { .. } | Fact::Unread { .. })) => return Some(fact),
             (_, fact @ Fact::Interrupted { .. }) => {
                 overlay.fill = None; // a set that was cut off does not become whole by being let out
                 return Some(fact);
             }
             // Of a collection there is no end to keep: its pieces say how much is known, and its members are kept one by one.
-            (Some(_), fact @ Fact::Piece { .. }) => return Some(fact),
+            (Some(_), fact @ Fact::Filled { .. }) => return Some(fact),
             (Some(key), fact) => drop(overlay.latest.insert(key, fact)),
             (None, fact @ Fact::Whole { .. }) => {
                 overlay.latest.retain(|(class, _), _| *class != Class::Star);

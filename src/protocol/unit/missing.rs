@@ -1,35 +1,36 @@
 //! What is wanted and the cache cannot serve, and whether that is a reason to turn to another server (FB-4 to FB-6).
 
 use super::collections::Collection;
+use super::fact::Fill;
 use super::interest::Wanted;
-use super::shelf::{Entry, Fill};
+use super::shelf::{Absence, Entry};
 use super::state::Class;
 use super::{Presence, Unit};
 use crate::xds::{Name, Type};
 
 impl Unit {
-    /// Whether a value, absence, or trouble is known, or of `*` and globs, all of the set. What has outlived its time is
-    /// neither a value nor known not to exist, and a set that it was in not complete.
+    /// Whether a value, absence, or trouble is known, or of `*` and globs, the set as far as clients that hold
+    /// nothing are given it. What has outlived its time is neither a value nor known not to exist, and a set that it was in not complete.
     pub fn is_cached(&self, kind: &Type, wanted: &Wanted) -> bool {
         let shelf = |class| self.shelves.get(&(kind.clone(), class));
         match wanted {
-            Wanted::Star => shelf(Class::Star).is_some_and(|shelf| shelf.fill == Fill::Whole && !shelf.lapsed),
+            Wanted::Star => shelf(Class::Star).is_some_and(|shelf| shelf.fill >= Fill::Begun && !shelf.lapsed),
             Wanted::Name(name) => shelf(Class::Named).is_some_and(|shelf| {
-                let known = |entry: &Entry| !entry.outlived || entry.error.is_some();
-                let whole = |of: &Collection| of.fill == Fill::Whole && !of.lapsed;
+                let known = |entry: &Entry| entry.absence != Absence::Expired || entry.error.is_some();
+                let whole = |of: &Collection| of.fill >= Fill::Begun && !of.lapsed;
                 shelf.get(name).is_some_and(known) || shelf.collection(name).is_some_and(whole)
             }),
         }
     }
 
-    /// Whether all of a set is known.
-    pub fn is_whole(&self, kind: &Type, of: &Wanted) -> bool {
+    /// How much is known of a set.
+    pub fn fill_of(&self, kind: &Type, of: &Wanted) -> Fill {
         let shelf = |class| self.shelves.get(&(kind.clone(), class));
         let fill = match of {
             Wanted::Star => shelf(Class::Star).map(|shelf| shelf.fill),
             Wanted::Name(glob) => shelf(Class::Named).and_then(|shelf| shelf.fill_of(glob)),
         };
-        fill == Some(Fill::Whole)
+        fill.unwrap_or_default()
     }
 
     /// Whether this is wanted, not cached, and by who waits for it a reason to turn to another server. Nobody may wait for it any
@@ -48,10 +49,16 @@ impl Unit {
         self.interest.all().any(|(kind, wanted)| of(&wanted) && self.is_missing(kind, &wanted))
     }
 
+    /// Returns all that is missing, in no order.
+    pub fn missing(&self) -> impl Iterator<Item = (&Type, Wanted)> {
+        self.interest.all().filter(|(kind, wanted)| self.is_missing(kind, wanted))
+    }
+
     /// Counts a name for those who want it, by whether it is known now that there is none.
     pub(super) fn note_absence(&mut self, kind: &Type, name: &Name) {
         let entry = self.shelves.get(&(kind.clone(), Class::Named)).and_then(|shelf| shelf.get(name));
-        let absent = entry.is_some_and(|entry| matches!(entry.presence, Presence::Gone(_)) && !entry.outlived);
+        let absent =
+            entry.is_some_and(|entry| matches!(entry.presence, Presence::Gone(_)) && entry.absence != Absence::Expired);
         self.interest.note_absence(kind, name, absent && !name.is_glob());
     }
 }

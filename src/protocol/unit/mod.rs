@@ -8,6 +8,7 @@
 mod collections;
 mod fact;
 mod gate;
+mod holders;
 mod interest;
 mod leases;
 mod lives;
@@ -18,13 +19,15 @@ mod state;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use fact::{Fact, Kept, Part, Source};
+pub use fact::{Fact, Fill, Kept, Source, Word};
 pub use gate::Gate;
+pub use holders::{Claim, Claimed};
 pub use interest::{InterestChange, SessionId, Wanted};
 pub use leases::{Lease, Leases};
-pub use shelf::{Entry, Fill, Presence, Shelf};
+pub use shelf::{Absence, Entry, Presence, Shelf};
 pub use state::{Class, Known, NamedError, Seq, State};
 
+use self::holders::Sought;
 use self::interest::Interest;
 use self::shelf::Taken;
 use super::faults::Fault;
@@ -59,6 +62,7 @@ pub struct Unit {
     dirty: bool,
     /// Who says what is being applied.
     source: Source,
+    sought: Sought,
     /// Upstream answers a name that is asked for once more (UP-17).
     repeats: bool,
     /// Authorities of which no server is in reach.
@@ -80,6 +84,7 @@ impl Unit {
             changed_stars: BTreeSet::new(),
             dirty: false,
             source: Source::default(),
+            sought: Sought::default(),
             repeats: false,
             down: Arc::default(),
             table,
@@ -149,6 +154,9 @@ impl Unit {
     /// Publishes what has been applied since the last time, once, and says whom it concerns.
     pub fn publish(&mut self) -> Wakes {
         for kind in std::mem::take(&mut self.changed_stars) {
+            if let Some(shelf) = self.shelves.get_mut(&(kind.clone(), Class::Star)) {
+                shelf.note_version(&self.limits);
+            }
             for session in self.interest.of_star(&kind) {
                 self.wakes.entry(session).or_default();
             }
@@ -223,7 +231,7 @@ impl Unit {
         sooner(shelves.min(), self.interest.next_deadline())
     }
 
-    /// Lets time do its work: interest that lingered long enough ends, old tombstones and settled sets are dealt with.
+    /// Lets time do its work: interest that lingered long enough ends, and old tombstones are dealt with.
     pub fn on_time(&mut self, now: Moment) {
         for (kind, wanted) in self.interest.expire(now) {
             self.forget(&kind, &wanted);
@@ -236,23 +244,8 @@ impl Unit {
         for (kind, class, name) in self.shelves.iter().flat_map(expired).collect::<Vec<_>>() {
             self.outlive(&kind, class, name, now);
         }
-        let mut empty = Vec::new();
-        for ((kind, _), shelf) in &mut self.shelves {
-            let fill = shelf.fill;
+        for shelf in self.shelves.values_mut() {
             self.dirty |= shelf.on_time(now, &self.limits);
-            if shelf.fill != fill {
-                self.changed_stars.insert(kind.clone());
-            }
-            let settled = shelf.collections.settle(now, &self.limits);
-            self.dirty |= !settled.is_empty();
-            for session in settled.iter().flat_map(|glob| self.interest.of_name(kind, glob)) {
-                self.wakes.entry(session).or_default(); // it may wait for that
-            }
-            let without_members = |glob: &Name| shelf.collection(glob).is_some_and(|of| of.is_empty() && !of.lapsed);
-            empty.extend(settled.into_iter().filter(without_members).map(|glob| (kind.clone(), glob)));
-        }
-        for (kind, glob) in empty {
-            self.remove_one(&kind, Class::Named, &glob, now);
         }
     }
 
@@ -267,7 +260,7 @@ impl Unit {
         }
         match fact {
             Fact::Set { kind, class, key, resource } => self.set(&kind, class, key, resource, now),
-            Fact::Gone { kind, class, key } => self.remove(&kind, class, &key, now),
+            Fact::Gone { kind, class, key, word } => self.remove(&kind, class, &key, word, now),
             Fact::Whole { kind, resources, kept } => self.replace(&kind, resources, &kept, now),
             Fact::Refresh { kind, class, key, ttl } => {
                 if class == Class::Star {
@@ -283,22 +276,29 @@ impl Unit {
                     self.changed(&kind, Class::Named, key, seq);
                 }
             }
-            Fact::Piece { kind, of, part } => {
+            Fact::Filled { kind, of, fill } => {
                 self.heard(&kind, &of);
-                let limits = self.limits.clone();
-                self.fill(&kind, &of, |fill| match part {
-                    Part::Last => *fill = Fill::Whole,
-                    Part::More | Part::Flawed => fill.piece(part == Part::Flawed, now, &limits),
-                });
+                self.fill(&kind, &of, |known| known.raised(fill));
+                if let Wanted::Name(glob) = of
+                    && fill >= Fill::Settled
+                {
+                    self.conclude_empty(&kind, &glob, now);
+                }
             }
-            Fact::Interrupted { kind, of } => {
-                let limits = self.limits.clone();
-                self.fill(&kind, &of, |fill| fill.interrupted(now, &limits));
+            Fact::Interrupted { kind, of } => self.interrupt(&kind, &of),
+            Fact::Unread { kind, of, names } => {
+                let shelf = self.shelf(&kind, Class::Star);
+                names.iter().for_each(|name| shelf.interrupt_one(name));
+                if of == Wanted::Star && shelf.set_unread(names) {
+                    self.dirty = true;
+                    self.changed_stars.insert(kind);
+                }
             }
         }
     }
 
     fn set(&mut self, kind: &Type, class: Class, key: Name, resource: Arc<Resource>, now: Moment) {
+        self.sought.found(kind, class, &key);
         let leaks =
             self.limits.faults.has(Fault::StarAnswersNames) && self.interest.of_name(kind, &key).next().is_some();
         if leaks && class == Class::Star {
@@ -330,20 +330,43 @@ impl Unit {
         }
     }
 
-    fn remove(&mut self, kind: &Type, class: Class, key: &Name, now: Moment) {
+    fn remove(&mut self, kind: &Type, class: Class, key: &Name, word: Word, now: Moment) {
         if class == Class::Named && key.is_glob() {
             self.empty_collection(kind, key, now);
             return;
         }
-        self.remove_one(kind, class, key, now);
+        self.remove_one(kind, class, key, word, now);
         // A collection of which all is known and whose last member upstream has taken away is empty by that.
         if class == Class::Named
             && let Some(glob) = self.interest.collection(kind, key)
         {
             let of = self.shelf(kind, class).collection(&glob);
-            if of.is_some_and(|of| of.is_empty() && of.fill == Fill::Whole) {
-                self.remove_one(kind, class, &glob, now);
+            if of.is_some_and(|of| of.is_empty() && of.fill >= Fill::Settled) {
+                self.remove_one(kind, class, &glob, Word::Said, now);
             }
+        }
+    }
+
+    /// All that was said of a collection is known, and nothing is in it.
+    fn conclude_empty(&mut self, kind: &Type, glob: &Name, now: Moment) {
+        let of = self.shelf(kind, Class::Named).collection(glob);
+        if of.is_some_and(|of| of.is_empty() && !of.lapsed) {
+            self.remove_one(kind, Class::Named, glob, Word::Said, now);
+        }
+    }
+
+    /// Whose word counts is another from here on, or begins anew: a set may have grown, and what it took away be there again.
+    fn interrupt(&mut self, kind: &Type, of: &Wanted) {
+        self.fill(kind, of, Fill::interrupted);
+        let seq = self.seq;
+        self.dirty = true; // what is published says what is evident
+        match of {
+            Wanted::Star => {
+                let shelf = self.shelf(kind, Class::Star);
+                shelf.interrupt(seq);
+                shelf.set_unread(BTreeSet::new()); // it comes again, if it is there still
+            }
+            Wanted::Name(name) => self.shelf(kind, Class::Named).interrupt_one(name),
         }
     }
 
@@ -353,18 +376,19 @@ impl Unit {
             shelf.collection(glob).into_iter().flat_map(|of| of.members().cloned()).collect()
         };
         for member in members(self.shelf(kind, Class::Named)) {
-            self.remove_one(kind, Class::Named, &member, now);
+            self.remove_one(kind, Class::Named, &member, Word::Said, now);
         }
         if members(self.shelf(kind, Class::Named)).is_empty() {
-            self.remove_one(kind, Class::Named, glob, now);
+            self.remove_one(kind, Class::Named, glob, Word::Said, now);
         }
         self.heard(kind, &Wanted::Name(glob.clone()));
-        self.fill(kind, &Wanted::Name(glob.clone()), |fill| *fill = Fill::Whole);
+        self.fill(kind, &Wanted::Name(glob.clone()), |_| Fill::Whole);
     }
 
-    fn remove_one(&mut self, kind: &Type, class: Class, key: &Name, now: Moment) {
+    fn remove_one(&mut self, kind: &Type, class: Class, key: &Name, word: Word, now: Moment) {
         let (seq, source) = (self.seq.next(), self.source);
         let limits = self.limits.clone();
+        let sought = word == Word::Said && self.sought.found(kind, class, key);
         let member_only = class == Class::Named && !self.interest.has_name(kind, key);
         let shelf = self.shelf(kind, class);
         // Of trouble and absence nobody is the owner: the word of a lower server does for those.
@@ -373,7 +397,7 @@ impl Unit {
         if shelf.get(key).is_some_and(higher) {
             return;
         }
-        if member_only {
+        if member_only && !sought {
             // Nobody asked for it by itself. Those who were told of it as a member know it, and need no tombstone.
             if shelf.get(key).is_some() {
                 shelf.forget(key);
@@ -381,10 +405,10 @@ impl Unit {
             }
             return;
         }
-        // A `*` shelf has no use for the absence of what it never held; a name is remembered as absent (XLAT-18).
+        // A `*` shelf has no use for the absence of what nobody holds; a name is remembered as absent (XLAT-18).
         let changed = match class {
-            Class::Star => shelf.remove(key, seq, now),
-            Class::Named => shelf.mark_absent(key, seq, now),
+            Class::Star if !sought => shelf.remove(key, seq, now),
+            Class::Star | Class::Named => shelf.mark_absent(key, word, seq, now),
         };
         if changed {
             shelf.trim(now, &limits, class);
@@ -398,7 +422,7 @@ impl Unit {
     /// (UP-17), or another server's to say (FB-4).
     fn outlive(&mut self, kind: &Type, class: Class, name: Name, now: Moment) {
         let glob = self.interest.collection(kind, &name).filter(|_| class == Class::Named);
-        self.remove_one(kind, class, &name, now);
+        self.remove_one(kind, class, &name, Word::Said, now);
         self.shelf(kind, class).note_outlived(&name, glob.as_ref());
         let wanted = match class {
             Class::Star => Some(Wanted::Star),
@@ -433,10 +457,10 @@ impl Unit {
             self.set(kind, Class::Star, resource.name.clone(), resource, now);
         }
         for name in vanished {
-            self.remove(kind, Class::Star, &name, now);
+            self.remove(kind, Class::Star, &name, Word::Said, now);
         }
         self.heard(kind, &Wanted::Star);
-        self.fill(kind, &Wanted::Star, |fill| *fill = Fill::Whole);
+        self.fill(kind, &Wanted::Star, |_| Fill::Whole);
     }
 
     fn held_by_name(&self, kind: &Type, name: &Name) -> bool {
@@ -445,13 +469,16 @@ impl Unit {
     }
 
     /// More or less of a set is known now.
-    fn fill(&mut self, kind: &Type, of: &Wanted, change: impl FnOnce(&mut Fill)) {
+    fn fill(&mut self, kind: &Type, of: &Wanted, change: impl FnOnce(Fill) -> Fill) {
         match of {
             Wanted::Star => {
                 let fill = &mut self.shelf(kind, Class::Star).fill;
                 let before = *fill;
-                change(fill);
+                *fill = change(before);
                 if *fill != before {
+                    if *fill == Fill::Whole {
+                        self.sought.found_all(kind);
+                    }
                     self.dirty = true;
                     self.changed_stars.insert(kind.clone());
                 }
@@ -497,11 +524,13 @@ impl Unit {
         }
         self.dirty = true;
         self.gate.forget(kind, wanted);
+        self.sought.forget(kind, wanted);
         match wanted {
             Wanted::Name(name) => {
                 let ended = self.shelf(kind, Class::Named).collections.end(name);
-                let members =
-                    ended.iter().flat_map(|of| of.members()).filter(|name| !self.interest.has_name(kind, name));
+                let gone = ended.iter().flat_map(|_| self.gone_of(kind, name));
+                let here = ended.iter().flat_map(|of| of.members());
+                let members = here.chain(gone).filter(|name| !self.interest.has_name(kind, name));
                 let is_member = self.interest.collection(kind, name).is_some() && self.held_by_name(kind, name);
                 let alone = Some(name).filter(|_| !is_member);
                 let forgotten: Vec<_> = members.chain(alone).cloned().collect();
@@ -518,6 +547,13 @@ impl Unit {
                 self.forgotten = self.seq;
             }
         }
+    }
+
+    /// What is known to be gone of a collection, since somebody held it.
+    fn gone_of<'a>(&'a self, kind: &Type, glob: &'a Name) -> impl Iterator<Item = &'a Name> {
+        let shelf = self.shelves.get(&(kind.clone(), Class::Named));
+        let gone = shelf.into_iter().flat_map(|shelf| shelf.removals(Seq::ZERO)).map(|(name, _)| name);
+        gone.filter(move |name| name.collection().as_ref() == Some(glob))
     }
 
     fn shelf(&mut self, kind: &Type, class: Class) -> &mut Shelf {

@@ -4,14 +4,15 @@
 //! and a published state stays as it was.
 //! Always: a name that is here or gone stands in exactly one of the two journals, at the number its entry has.
 
+use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rpds::{HashTrieMapSync, QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 
-use super::Source;
 use super::collections::{Collection, Collections};
+use super::fact::{Fill, Source, Word};
 use super::lives::Lives;
 use super::state::{Class, NamedError, Seq};
 use crate::protocol::limits::Limits;
@@ -43,8 +44,19 @@ pub struct Entry {
     /// Who gave it, and since when that is so; or since when it is gone or in error.
     pub source: Source,
     pub since: Moment,
-    /// It is gone because its time was over, and nobody has said that there is none (XLAT-15).
-    pub outlived: bool,
+    /// Why it is gone, if it is, and since when that was last said on the present opening.
+    pub absence: Absence,
+    said: Seq,
+}
+
+/// By what it is known that something is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absence {
+    Said,
+    /// A server that is there was silent about it. Whoever holds it is not told so by that.
+    Silence,
+    /// Its time was over, and nobody has said that there is none (XLAT-15).
+    Expired,
 }
 
 /// What taking a resource over came to.
@@ -54,26 +66,6 @@ pub(super) enum Taken {
     /// It lives longer than before, or its end is called off. Only clients that run TTLs by themselves need to know.
     Refreshed,
     Changed,
-}
-
-/// How much of a `*` set is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Fill {
-    #[default]
-    Cold,
-    /// Pieces have come, and nothing on the wire will mark the last (XLAT-12).
-    ///
-    /// In a flawed one a piece had something that could not be read: what is missing is then not known to be gone.
-    Filling {
-        since: Moment,
-        last: Moment,
-        flawed: bool,
-        /// It has been quiet once for long enough for clients that hold nothing.
-        quiet: bool,
-    },
-    /// The source went away before it was quiet for long, but after it was quiet at all.
-    Halted,
-    Whole,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -94,6 +86,12 @@ pub struct Shelf {
     in_folders: RedBlackTreeSetSync<Name>,
     /// Removals up to here are forgotten.
     horizon: Seq,
+    /// What is gone since then went by a word on the present opening: evidence also for whoever came since.
+    evident_from: Seq,
+    /// Versions that it had, the last one last, of bodies and of all: whoever comes with one holds nothing that is not here.
+    past: Arc<Vec<(SetVersion, SetVersion)>>,
+    /// What has come under these names cannot be read, and nothing is held of it.
+    unread: Arc<BTreeSet<Name>>,
     /// Tombstones that still have a body, oldest first.
     bodies: QueueSync<BodyOf>,
     body_bytes: usize,
@@ -105,48 +103,6 @@ struct BodyOf {
     seq: Seq,
     at: Moment,
     bytes: usize,
-}
-
-impl Fill {
-    /// When the set counts as whole for a client that holds something, or nothing.
-    pub fn whole_at(self, client_has_state: bool, limits: &Limits) -> Option<Moment> {
-        match self {
-            Self::Cold => None,
-            Self::Whole => Some(Moment::START),
-            Self::Halted | Self::Filling { quiet: true, .. } if !client_has_state => Some(Moment::START),
-            Self::Halted => None,
-            Self::Filling { flawed: true, .. } if client_has_state => None,
-            Self::Filling { since, last, .. } => {
-                let quiet = if client_has_state { limits.settle_stated } else { limits.settle_fresh };
-                Some((last + quiet).min(since + limits.settle_cap))
-            }
-        }
-    }
-
-    /// When a set that is coming in counts as whole for everybody.
-    pub(super) fn settles_at(self, limits: &Limits) -> Option<Moment> {
-        self.whole_at(true, limits).filter(|_| matches!(self, Self::Filling { .. }))
-    }
-
-    pub(super) fn piece(&mut self, flawed: bool, now: Moment, limits: &Limits) {
-        let quiet = self.was_quiet(now, limits);
-        *self = match *self {
-            Self::Cold | Self::Halted => Self::Filling { since: now, last: now, flawed, quiet },
-            Self::Filling { since, .. } => Self::Filling { since, last: now, flawed, quiet },
-            Self::Whole => Self::Whole,
-        };
-    }
-
-    /// A set cut off in the middle does not become whole by waiting.
-    pub(super) fn interrupted(&mut self, now: Moment, limits: &Limits) {
-        if matches!(self, Self::Filling { .. }) {
-            *self = if self.was_quiet(now, limits) { Self::Halted } else { Self::Cold };
-        }
-    }
-
-    fn was_quiet(self, now: Moment, limits: &Limits) -> bool {
-        self.whole_at(false, limits).is_some_and(|at| at <= now)
-    }
 }
 
 impl Shelf {
@@ -207,6 +163,61 @@ impl Shelf {
 
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.collections.is_empty()
+    }
+
+    /// Whether a client with this version holds nothing but what is here, or went by evidence.
+    pub fn had_version(&self, version: &str) -> bool {
+        let known = |(bodies, all): &(SetVersion, SetVersion)| {
+            [bodies, all].into_iter().any(|known| known.to_string() == version)
+        };
+        known(&(self.content, self.full)) || self.past.iter().rev().any(known)
+    }
+
+    /// Remembers what is published under its version.
+    pub(super) fn note_version(&mut self, limits: &Limits) {
+        let version = (self.content, self.full);
+        if self.past.last() != Some(&version) {
+            let past = Arc::make_mut(&mut self.past);
+            past.retain(|known| *known != version);
+            past.push(version);
+            past.drain(..past.len().saturating_sub(limits.past_versions));
+        }
+    }
+
+    /// Whether nothing is kept back for want of being readable.
+    pub fn is_readable(&self) -> bool {
+        self.unread.is_empty()
+    }
+
+    pub(super) fn set_unread(&mut self, names: BTreeSet<Name>) -> bool {
+        let changed = *self.unread != names;
+        if changed {
+            self.unread = Arc::new(names);
+        }
+        changed
+    }
+
+    /// The server is another from here on, or opened anew: what was taken away before is no evidence for who comes later.
+    pub(super) fn interrupt(&mut self, at: Seq) {
+        self.evident_from = at;
+    }
+
+    /// Changes with each opening.
+    pub fn opening(&self) -> Seq {
+        self.evident_from
+    }
+
+    /// The same for one name.
+    pub(super) fn interrupt_one(&mut self, name: &Name) {
+        if let Some(entry) = self.entries.get(name).filter(|entry| entry.said != Seq::ZERO).cloned() {
+            self.entries.insert_mut(name.clone(), Entry { said: Seq::ZERO, ..entry });
+        }
+    }
+
+    /// Whether it is known, also for a client that came holding it, that this is gone.
+    pub fn is_evidently_gone(&self, entry: &Entry) -> bool {
+        let said = matches!(entry.presence, Presence::Gone(_)) && entry.absence == Absence::Said;
+        said && entry.said > self.evident_from || entry.absence == Absence::Expired
     }
 
     /// How much is known of a collection, if it is followed.
@@ -290,7 +301,8 @@ impl Shelf {
                 refreshed: seq,
                 source,
                 since: now,
-                outlived: false,
+                absence: Absence::Said,
+                said: Seq::ZERO,
             },
         );
         Taken::Changed
@@ -348,7 +360,8 @@ impl Shelf {
             refreshed: Seq::ZERO,
             source: Source::default(),
             since: now,
-            outlived: false,
+            absence: Absence::Said,
+            said: Seq::ZERO,
         });
         if entry.error.as_ref().is_some_and(|(_, known)| *known == error) {
             return false;
@@ -371,29 +384,44 @@ impl Shelf {
     }
 
     /// Like [`Self::remove`], and a name that was never here is remembered as absent too.
-    pub(super) fn mark_absent(&mut self, name: &Name, seq: Seq, now: Moment) -> bool {
-        match self.entries.get(name).map(|entry| &entry.presence) {
-            Some(Presence::Here(_)) => return self.remove(name, seq, now),
-            Some(Presence::Gone(_)) => {
-                self.set_outlived(name, false); // now it is said
-                return false;
+    pub(super) fn mark_absent(&mut self, name: &Name, word: Word, seq: Seq, now: Moment) -> bool {
+        match self.entries.get(name).map(|entry| (entry, &entry.presence)) {
+            // Those who have been told of it hold it, and what nobody has said is no evidence for them.
+            Some((_, Presence::Here(_))) if word == Word::Silence => return false,
+            Some((_, Presence::Here(_))) => return self.remove(name, seq, now),
+            Some((entry, Presence::Gone(_))) => {
+                let expired = entry.absence == Absence::Expired;
+                if word == Word::Silence {
+                    if expired {
+                        self.set_absence(name, Absence::Silence);
+                    }
+                    return false;
+                }
+                // It was gone, and now it is so also for who has come since, or holds it still.
+                let news = !self.is_evidently_gone(entry);
+                let entry = Entry { absence: Absence::Said, said: seq, ..entry.clone() };
+                self.entries.insert_mut(name.clone(), entry);
+                return news;
             }
-            Some(Presence::Unknown) | None => {}
+            Some((_, Presence::Unknown)) | None => {}
         }
         self.bury(name, seq, Lives::beginning(seq), None, now);
+        if word == Word::Silence {
+            self.set_absence(name, Absence::Silence);
+        }
         true
     }
 
     /// What was just removed was not taken away by upstream: its time was over.
     pub(super) fn note_outlived(&mut self, name: &Name, glob: Option<&Name>) {
         self.lapsed = true;
-        self.set_outlived(name, true);
+        self.set_absence(name, Absence::Expired);
         glob.into_iter().for_each(|glob| self.collections.set_lapsed(glob, true));
     }
 
-    fn set_outlived(&mut self, name: &Name, outlived: bool) {
-        if let Some(entry) = self.entries.get(name).filter(|entry| entry.outlived != outlived).cloned() {
-            self.entries.insert_mut(name.clone(), Entry { outlived, ..entry });
+    fn set_absence(&mut self, name: &Name, absence: Absence) {
+        if let Some(entry) = self.entries.get(name).filter(|entry| entry.absence != absence).cloned() {
+            self.entries.insert_mut(name.clone(), Entry { absence, ..entry });
         }
     }
 
@@ -405,20 +433,15 @@ impl Shelf {
 
     pub(super) fn next_deadline(&self, limits: &Limits) -> Option<Moment> {
         let tombstone = self.bodies.peek().map(|oldest| oldest.at + limits.tombstone_age);
-        let settled = sooner(self.fill.settles_at(limits), self.collections.next_deadline(limits));
         let death = self.deaths.first().map(|((at, _), ())| *at);
-        sooner(death, sooner(tombstone, settled))
+        sooner(death, tombstone)
     }
 
     /// Whether a published state would look different now.
     pub(super) fn on_time(&mut self, now: Moment, limits: &Limits) -> bool {
         let bodies = self.bodies.len();
         self.drop_bodies(|oldest, _| now - oldest.at >= limits.tombstone_age);
-        let settled = self.fill.settles_at(limits).is_some_and(|at| at <= now);
-        if settled {
-            self.fill = Fill::Whole;
-        }
-        settled || self.bodies.len() != bodies
+        self.bodies.len() != bodies
     }
 
     /// Bounds what is kept of the dead. Absent names of a named shelf stay: they are bounded by the interest in them.
@@ -461,7 +484,8 @@ impl Shelf {
             refreshed: Seq::ZERO,
             source: Source::default(),
             since: now,
-            outlived: false,
+            absence: Absence::Said,
+            said: seq,
         };
         self.entries.insert_mut(name.clone(), entry);
     }

@@ -93,6 +93,10 @@ impl State {
         self.shelf(kind, Class::Star).map_or(self.forgotten, Shelf::horizon)
     }
 
+    pub fn forgotten(&self) -> Seq {
+        self.forgotten
+    }
+
     /// What was last reported wrong with a name, and since which change.
     pub fn error(&self, kind: &Type, name: &Name) -> Option<(Seq, &Arc<NamedError>)> {
         let entry = self.shelf(kind, Class::Named)?.get(name)?;

@@ -1,47 +1,120 @@
-//! Waiting times between attempts, as data (UP-33).
+//! Waiting times between attempts, as data (UP-33, UP-34).
 
 use std::time::Duration;
 
-/// Starts at 1 s and grows by 1.6 to 120 s, each time 20 % more or less.
+/// How waits grow. Invariants: `initial` is not zero and at most `max`, `factor` is 1 at least, and `jitter` is between 0 and 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BackoffTimes {
+    pub initial: Duration,
+    pub factor: f64,
+    pub max: Duration,
+    /// The part of a wait by which it may be longer or shorter.
+    pub jitter: f64,
+    /// How long a stream has to last, with a response on it, for the next wait to be the initial one again.
+    pub reset_after: Duration,
+}
+
+/// Its numbers are checked where they are read, so none of them differs from itself.
+impl Eq for BackoffTimes {}
+
+impl Default for BackoffTimes {
+    fn default() -> Self {
+        Self {
+            initial: Duration::from_secs(1),
+            factor: 1.6,
+            max: Duration::from_secs(120),
+            jitter: 0.2,
+            reset_after: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The waits of one stream, which grow until it has lasted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Backoff {
+    times: BackoffTimes,
     failures: u32,
+    /// A short stream with a response on it has reset the waits, which happens once between two that lasted.
+    spared: bool,
 }
 
 impl Backoff {
+    pub fn new(times: BackoffTimes) -> Self {
+        Self { times, ..Self::default() }
+    }
+
     /// How long to wait before the next attempt. `random` is between 0 and 1.
     pub fn next(&mut self, random: f64) -> Duration {
-        let exponent = self.failures.min(LONGEST_AFTER);
+        let BackoffTimes { initial, factor, max, jitter, .. } = self.times;
+        let exponent = i32::try_from(self.failures).unwrap_or(i32::MAX);
         self.failures = self.failures.saturating_add(1);
-        let seconds = (FIRST * FACTOR.powi(exponent as i32)).min(CAP);
-        Duration::from_secs_f64(seconds * (1.0 + JITTER * (2.0 * random.clamp(0.0, 1.0) - 1.0)))
+        let seconds = (initial.as_secs_f64() * factor.powi(exponent)).min(max.as_secs_f64());
+        let jittered = seconds * (1.0 + jitter * (2.0 * random.clamp(0.0, 1.0) - 1.0));
+        Duration::try_from_secs_f64(jittered).unwrap_or(max)
     }
 
-    /// A response came. A connection, or a stream without one, is no reason to hope (UP-33, UP-34).
+    /// A stream has ended, or could not be opened. A server that answers and ends each stream at once is not tried at the initial
+    /// pace for ever: after the first time only a stream that lasts resets the waits. One that outlasts the longest wait was no
+    /// failed attempt, whatever was said on it.
+    pub fn ended(&mut self, answered: bool, lived: Duration) {
+        let BackoffTimes { max, reset_after, .. } = self.times;
+        if answered && lived >= reset_after || lived >= max.max(reset_after) {
+            self.reset();
+        } else if answered && !self.spared {
+            self.failures = 0;
+            self.spared = true;
+        }
+    }
+
     pub fn reset(&mut self) {
         self.failures = 0;
+        self.spared = false;
     }
 }
-
-const FIRST: f64 = 1.0;
-const FACTOR: f64 = 1.6;
-const CAP: f64 = 120.0;
-const JITTER: f64 = 0.2;
-/// By then the cap is reached; further powers would only run out of range.
-const LONGEST_AFTER: u32 = 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SHORT: Duration = Duration::from_secs(29);
+    const LASTING: Duration = Duration::from_secs(30);
+
+    /// Without jitter.
+    fn wait(backoff: &mut Backoff) -> f64 {
+        backoff.next(0.5).as_secs_f64()
+    }
+
     #[test]
-    fn up_33_waits_grow_to_the_cap_and_start_over_after_a_response() {
+    fn up_33_waits_grow_to_the_cap_and_start_over_after_a_stream_that_lasted() {
         let mut backoff = Backoff::default();
-        let waits: Vec<_> = (0..40).map(|_| backoff.next(0.5).as_secs_f64()).collect();
+        let waits: Vec<_> = (0..40).map(|_| wait(&mut backoff)).collect();
         assert!((waits[0] - 1.0).abs() < 1e-9 && (waits[1] - 1.6).abs() < 1e-9);
         assert!(waits.is_sorted() && waits[39] == 120.0);
-        backoff.reset();
-        assert_eq!(backoff.next(0.5), Duration::from_secs(1));
+        backoff.ended(false, LASTING);
+        assert_eq!(wait(&mut backoff), 120.0, "a stream without a response is no reason to hope");
+        backoff.ended(true, LASTING);
+        assert_eq!(wait(&mut backoff), 1.0);
+        backoff.next(0.5);
+        backoff.ended(false, Duration::from_secs(120));
+        assert_eq!(wait(&mut backoff), 1.0, "it has outlasted the longest wait");
+    }
+
+    #[test]
+    fn up_34_a_stream_that_answered_is_retried_soon_the_first_time_and_one_that_goes_on_dying_less_and_less() {
+        let mut backoff = Backoff::default();
+        while wait(&mut backoff) < 120.0 {}
+        let mut waits = Vec::new();
+        for _ in 0..15 {
+            backoff.ended(true, SHORT);
+            waits.push(wait(&mut backoff));
+        }
+        assert_eq!((waits[0], waits[1], waits[14]), (1.0, 1.6, 120.0));
+        assert!(waits.is_sorted());
+        backoff.ended(true, LASTING);
+        assert_eq!(wait(&mut backoff), 1.0);
+        backoff.next(0.5);
+        backoff.ended(true, SHORT);
+        assert_eq!(wait(&mut backoff), 1.0, "the first time since one has lasted");
     }
 
     #[test]
@@ -50,5 +123,21 @@ mod tests {
             let wait = Backoff::default().next(random).as_secs_f64();
             assert!((0.8..=1.2).contains(&wait), "{wait}");
         }
+    }
+
+    #[test]
+    fn waits_are_those_that_were_configured_however_large() {
+        let times = BackoffTimes {
+            initial: Duration::from_millis(10),
+            factor: 1e300,
+            max: Duration::MAX,
+            jitter: 1.0,
+            ..BackoffTimes::default()
+        };
+        let mut backoff = Backoff::new(times);
+        assert_eq!(backoff.next(0.5), Duration::from_millis(10));
+        assert!((0..5).all(|_| backoff.next(1.0) > Duration::from_secs(1 << 40)));
+        let mut even = Backoff::new(BackoffTimes { factor: 1.0, ..BackoffTimes::default() });
+        assert!((0..100).all(|_| wait(&mut even) == 1.0));
     }
 }

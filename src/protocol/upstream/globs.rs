@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::protocol::moment::Moment;
 use crate::xds::Name;
 
 #[derive(Debug, Default)]
@@ -12,8 +11,8 @@ pub(super) struct Globs(BTreeMap<Name, Standing>);
 struct Standing {
     /// It was said that this server cannot be asked for it.
     refused: bool,
-    /// Since when the server has been speaking of it, on this opening.
-    begun: Option<Moment>,
+    /// The server has spoken of it, on this opening.
+    begun: bool,
 }
 
 impl Globs {
@@ -48,14 +47,14 @@ impl Globs {
         self.0.get_key_value(&name.collection()?).map(|(glob, _)| glob)
     }
 
-    pub fn begin(&mut self, glob: &Name, now: Moment) {
-        if let Some(standing) = self.0.get_mut(glob) {
-            standing.begun.get_or_insert(now);
-        }
+    /// The server speaks of it. Whether for the first time.
+    pub fn begin(&mut self, glob: &Name) -> bool {
+        self.0.get_mut(glob).is_some_and(|standing| !std::mem::replace(&mut standing.begun, true))
     }
 
-    pub fn begun(&self, glob: &Name) -> Option<Moment> {
-        self.0.get(glob)?.begun
+    /// Those that the server has spoken of.
+    pub fn begun(&self) -> impl Iterator<Item = &Name> {
+        self.0.iter().filter(|(_, standing)| standing.begun).map(|(name, _)| name)
     }
 
     /// Those that it was said of that this server cannot be asked for them.

@@ -4,10 +4,14 @@
 //! to [`unit`](super::unit). Always: each response is answered once; `*` and names of one type never share a stream (XLAT-13);
 //! nothing learnt from one server is told to another.
 
+mod again;
+mod asked;
 mod backoff;
-mod doubt;
 mod globs;
+mod heard;
+mod life;
 mod refused;
+mod request;
 mod response;
 mod rules;
 mod stream;
@@ -16,15 +20,34 @@ mod topic;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use backoff::Backoff;
-pub use rules::{ServerRules, Silence};
-pub use stream::{Epoch, Stream, TopicSummary};
+pub use backoff::{Backoff, BackoffTimes};
+pub use refused::{News, Refusal};
+pub use rules::{INCOMPLETE_MARKER, InitialSet, ServerRules, Silence};
+pub use stream::{Epoch, RefusedNews, Stream, TopicSummary};
 
 use super::faults::Fault;
 use super::limits::Limits;
 use super::session::Variant;
-use super::unit::{Class, InterestChange, Wanted};
+use super::unit::{Class, InterestChange, Source, Unit, Wanted};
 use crate::xds::{Type, TypeTable};
+
+/// What a stream has to know of its view to judge what the server's silence means.
+pub struct Standpoint<'a> {
+    pub unit: &'a Unit,
+    /// As whom the server speaks of something, if its word counts for that.
+    pub speaks: &'a dyn Fn(&Wanted) -> Option<Source>,
+}
+
+impl<'a> Standpoint<'a> {
+    /// Where there is one server, whose word counts for everything.
+    pub fn of_the_only_one(unit: &'a Unit) -> Self {
+        Self { unit, speaks: &|_| Some(Source::default()) }
+    }
+
+    fn speaks_of(&self, wanted: &Wanted) -> Option<Source> {
+        (self.speaks)(wanted)
+    }
+}
 
 /// Everything one unit asks of one server: one stream, and a second only while `*` and names of a type are both wanted.
 #[derive(Debug)]

@@ -1,51 +1,178 @@
 //! What came from a server and could not be used: it is there, and nobody knows what it is (UP-25).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use crate::protocol::unit::Wanted;
+use super::rules::INCOMPLETE_MARKER;
 use crate::xds::Name;
 
 #[derive(Debug, Default)]
 pub(super) struct Refused {
-    names: BTreeSet<Name>,
-    /// Something of the last response had no name.
-    pub unnamed: bool,
+    names: BTreeMap<Name, Refusal>,
+    /// Why something of the last response could not be told by name, so that what is missing may be that.
+    pub unnamed: Option<Arc<str>>,
     /// There were more than are remembered, and which is not known.
     more: bool,
+    /// Those of before the last new beginning: what comes again as it was is no news.
+    before: BTreeMap<Name, Refusal>,
+    unnamed_before: Option<Arc<str>>,
+    news: News,
+    /// Those of which nothing is held, as last told.
+    unread: BTreeSet<Name>,
 }
 
-impl Refused {
-    pub fn insert(&mut self, name: &Name, limit: usize) {
-        if self.names.len() < limit {
-            self.names.insert(name.clone());
+/// The version of what is refused, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub version: String,
+    pub reason: Arc<str>,
+}
+
+/// What was refused and is not reported yet.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// Without a name where none could be told.
+    pub entries: Vec<(Option<Name>, Refusal)>,
+    /// There were so many more.
+    pub more: usize,
+}
+
+impl News {
+    fn push(&mut self, name: Option<Name>, refusal: Refusal, limit: usize) {
+        if self.entries.len() < limit {
+            self.entries.push((name, refusal));
         } else {
-            self.more |= !self.names.contains(name);
+            self.more += 1;
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.more == 0
+    }
+}
+
+impl Refused {
+    pub fn insert(&mut self, name: &Name, refusal: Refusal, limit: usize) {
+        if self.names.get(name) == Some(&refusal) {
+            return;
+        }
+        if self.before.remove(name).as_ref() != Some(&refusal) {
+            self.news.push(Some(name.clone()), refusal.clone(), limit);
+        }
+        if self.names.len() < limit || self.names.contains_key(name) {
+            self.names.insert(name.clone(), refusal);
+        } else {
+            self.more = true;
+        }
+    }
+
+    /// Something came that cannot be told by name.
+    pub fn insert_unnamed(&mut self, refusal: Refusal, limit: usize) {
+        if self.unnamed_before.as_ref() != Some(&refusal.reason) {
+            self.unnamed_before = Some(refusal.reason.clone());
+            self.news.push(None, refusal.clone(), limit);
+        }
+        self.unnamed = Some(refusal.reason);
+    }
+
+    /// It was read, or is gone. Refused again, it is news.
     pub fn remove(&mut self, name: &Name) {
         self.names.remove(name);
+        self.before.remove(name);
     }
 
-    pub fn retain(&mut self, keep: impl FnMut(&Name) -> bool) {
-        self.names.retain(keep);
+    pub fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
+        self.names.retain(|name, _| keep(name));
     }
 
-    pub fn clear(&mut self) {
-        *self = Self::default();
+    /// The server says all of it again on a new stream, or nothing of it is wanted any more.
+    pub fn disconnect(&mut self) {
+        let names = std::mem::take(&mut self.names);
+        let before = if names.is_empty() { std::mem::take(&mut self.before) } else { names };
+        let (news, unnamed_before) = (std::mem::take(&mut self.news), self.unnamed_before.take());
+        *self = Self { news, before, unnamed_before, ..Self::default() };
+    }
+
+    /// The server has nothing under other names than these.
+    pub fn keep_only(&mut self, sent: impl Fn(&Name) -> bool) {
+        self.retain(sent);
+        (self.unnamed, self.more) = (None, false);
     }
 
     /// Whether the server may have something under this name that is not known.
     pub fn may_be(&self, name: &Name) -> bool {
-        self.more || self.names.contains(name)
+        self.more || self.names.contains_key(name)
     }
 
-    /// Whether something of a set is not known.
-    pub fn any_of(&self, set: &Wanted) -> bool {
-        let within = |name: &Name| match set {
-            Wanted::Star => true,
-            Wanted::Name(glob) => name.collection().as_ref() == Some(glob),
-        };
-        self.unnamed || self.more || self.names.iter().any(within)
+    pub fn names(&self) -> impl Iterator<Item = (&Name, &Refusal)> {
+        self.names.iter()
+    }
+
+    /// Those of which nothing is held, if they are others than before.
+    pub fn take_unread(&mut self, is_held: impl Fn(&Name) -> bool) -> Option<BTreeSet<Name>> {
+        if self.names.is_empty() && self.unread.is_empty() && !self.more {
+            return None;
+        }
+        let mut unread: BTreeSet<_> = self.names.keys().filter(|name| !is_held(name)).cloned().collect();
+        unread.extend(self.more.then(|| Name::from(INCOMPLETE_MARKER)));
+        (unread != self.unread).then(|| {
+            self.unread.clone_from(&unread);
+            unread
+        })
+    }
+
+    /// Those of which nothing is held.
+    pub fn unread(&self) -> &BTreeSet<Name> {
+        &self.unread
+    }
+
+    /// What was refused since the last call, each version of a name once.
+    pub fn take_news(&mut self) -> News {
+        std::mem::take(&mut self.news)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: usize = 2;
+
+    fn refusal(version: &str) -> Refusal {
+        Refusal { version: version.into(), reason: "no body".into() }
+    }
+
+    fn names(news: &News) -> Vec<&str> {
+        news.entries.iter().map(|(name, _)| name.as_ref().map_or("-", Name::as_str)).collect()
+    }
+
+    #[test]
+    fn each_version_of_a_name_is_news_once_over_reconnects_and_repeated_sets() {
+        let mut refused = Refused::default();
+        let name = Name::from("a");
+        refused.insert(&name, refusal("1"), LIMIT);
+        refused.insert_unnamed(refusal(""), LIMIT);
+        assert_eq!(names(&refused.take_news()), ["a", "-"]);
+        for _ in 0..2 {
+            refused.disconnect(); // the stream ended, and the server says its whole set again
+            refused.disconnect();
+            refused.insert(&name, refusal("1"), LIMIT);
+            refused.insert_unnamed(refusal(""), LIMIT);
+            assert!(refused.take_news().is_empty());
+        }
+        refused.insert(&name, refusal("2"), LIMIT);
+        assert_eq!(names(&refused.take_news()), ["a"], "another version");
+        refused.remove(&name);
+        refused.insert(&name, refusal("2"), LIMIT);
+        assert_eq!(names(&refused.take_news()), ["a"], "it was good in between");
+    }
+
+    #[test]
+    fn what_is_refused_beyond_the_limit_is_counted() {
+        let mut refused = Refused::default();
+        ["a", "b", "c", "d"].iter().for_each(|name| refused.insert(&Name::from(*name), refusal("1"), LIMIT));
+        let news = refused.take_news();
+        assert_eq!((names(&news), news.more), (vec!["a", "b"], 2));
+        assert!(refused.may_be(&Name::from("z")), "nobody remembers which");
     }
 }

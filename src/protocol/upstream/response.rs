@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::rules::ServerRules;
-use super::topic::{Standing, Topic};
+use super::asked::Question;
+use super::refused::Refusal;
+use super::rules::{INCOMPLETE_MARKER, InitialSet, ServerRules, Silence};
+use super::topic::Topic;
 use crate::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::{Limits, cut};
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{Class, Fact, Kept, NamedError, Part, Wanted};
+use crate::protocol::unit::{Class, Fact, Kept, NamedError, Wanted, Word};
 use crate::xds::{BodyStore, Malformed, Name, Resource, Type};
 
 /// What is at hand while one response is read.
@@ -44,53 +46,61 @@ impl Topic {
         }
         let reported = read.take_errors(response.resource_errors, limits);
         let refusal = read.text(limits);
+        let version = response.version_info;
         if refusal.is_none() {
-            self.accepted = response.version_info;
+            self.accepted.clone_from(&version);
         }
-        self.owe(response.nonce, refusal, limits);
+        self.wire.owe(response.nonce, self.accepted.clone(), refusal, limits);
         if !self.is_wanted() {
             return Vec::new();
         }
         let full = kind.info().full_state;
-        let said = said_of(&reported);
-        let sent = read.good.keys().chain(read.alive.keys()).chain(&read.spoiled);
-        self.confirm(sent.cloned(), reader.now, limits);
+        let said = self.said_of(&reported, reader.rules);
+        self.hear(&read, reader);
         let mut facts = self.error_facts(reported, reader);
         // Nothing but heartbeats says that some things live on, and nothing of the rest.
         let heartbeats_alone = read.good.is_empty() && !read.alive.is_empty();
         if self.class == Class::Star && full && !heartbeats_alone {
-            self.refused.clear(); // what is not in this set is not there
+            self.refused.keep_only(|name| read.spoiled.contains_key(name)); // what is not in this set is not there
         }
-        self.note_refused(&read, &said, limits);
-        // What could not be read and is held is kept; of what never could be, nobody knows what is missing (UP-25).
-        let gap = read.unnamed_refused || !read.spoiled.iter().all(|name| self.versions.contains_key(name));
-        if self.class == Class::Star {
-            if full && read.alive.is_empty() {
-                self.versions.retain(|name, _| read.spoiled.contains(name));
-            }
-            self.versions.extend(read.good.keys().map(|name| (name.clone(), String::new())));
+        self.note_refused(&read, &said, &version, limits);
+        // Of what could not even be told by name, nobody knows what is missing (UP-25).
+        let gap = read.unnamed.is_some();
+        let unread = self.refused.take_unread(|name| self.versions.contains_key(name));
+        let unreadable: BTreeSet<Name> =
+            read.spoiled.keys().filter(|name| !said.contains_key(*name)).cloned().collect();
+        if self.class == Class::Star && full && read.alive.is_empty() && !gap {
+            self.versions.retain(|name, _| read.spoiled.contains_key(name));
+            self.unsaid.clear();
+            self.again.conclude_all();
         }
+        let (names, star) = (&self.names, self.class == Class::Star);
+        let wanted = read.good.values().filter(|resource| {
+            star || [&resource.name].into_iter().chain(resource.aliases()).any(|key| names.contains(key))
+        });
+        self.versions.extend(wanted.map(|resource| (resource.name.clone(), String::new())));
         facts.extend(self.refresh_facts(&read, kind));
         match self.class {
             _ if heartbeats_alone => {}
             Class::Star if full && !gap => {
                 let kept = match reader.rules.hold_deletions {
                     true => Kept::Everything,
-                    false => Kept::These(read.alive.into_keys().chain(read.spoiled).collect()),
+                    false => Kept::These(read.alive.into_keys().chain(read.spoiled.into_keys()).collect()),
                 };
                 facts.push(Fact::Whole { kind: kind.clone(), resources: read.good.into_values().collect(), kept });
             }
             Class::Star => {
                 facts.extend(self.star_facts(kind, read.good));
-                facts.push(self.piece(kind, Wanted::Star, reader.rules));
+                facts.push(self.filled_by(kind, Wanted::Star, false, reader.rules));
             }
             Class::Named => {
-                let complete = full && !read.unnamed_refused && !reader.rules.hold_deletions;
+                let complete = full && !gap && !reader.rules.hold_deletions;
                 let absent = if complete { self.absent_from(&read, limits) } else { Vec::new() };
-                facts.extend(self.named_facts(kind, read.good, reader.now));
-                facts.extend(absent.into_iter().map(|key| self.absence(kind, key, reader.now)));
+                facts.extend(self.named_facts(kind, read.good));
+                facts.extend(absent.into_iter().map(|key| self.absence(kind, key)));
             }
         }
+        facts.extend(self.unread_facts(kind, &unreadable, unread));
         facts
     }
 
@@ -98,6 +108,10 @@ impl Topic {
         let (kind, limits) = (reader.kind, reader.limits);
         let mut read = Read::default();
         let (mut versions, mut unresolved) = (BTreeMap::new(), Vec::new());
+        let empty = response.resources.is_empty()
+            && response.removed_resources.is_empty()
+            && response.removed_resource_names.is_empty()
+            && response.resource_errors.is_empty();
         for (index, wrapper) in response.resources.into_iter().enumerate() {
             let version = wrapper.version.clone();
             if let Some(name) = self.heartbeat_of(&wrapper, kind) {
@@ -109,8 +123,11 @@ impl Topic {
                 unresolved.extend(wrapper.aliases.iter().map(|alias| Name::of_peer(alias)));
                 continue;
             }
-            if let Some(name) = read.take(Resource::from_wrapper(index, wrapper, kind, reader.store)) {
-                versions.insert(name, version);
+            let resource = Resource::from_wrapper(index, wrapper, kind, reader.store);
+            let refused = resource.as_ref().err().and_then(Malformed::name).cloned();
+            match read.take(resource) {
+                Some(name) => drop(versions.insert(name, version)),
+                None => drop(refused.map(|name| versions.insert(name, version))),
             }
         }
         if limits.faults.has(Fault::VersionsFromUpstream) {
@@ -123,17 +140,26 @@ impl Topic {
                 removed.insert(name);
             }
         }
+        if limits.faults.has(Fault::BadEntryIsAbsent) {
+            removed.extend(read.spoiled.keys().cloned());
+        }
         let reported = read.take_errors(response.resource_errors, limits);
-        self.owe(response.nonce, read.text(limits), limits);
+        self.wire.owe(response.nonce, self.accepted.clone(), read.text(limits), limits);
         if !self.is_wanted() {
             return Vec::new();
         }
-        let sent = read.good.keys().chain(read.alive.keys()).chain(&read.spoiled);
-        self.confirm(sent.cloned(), reader.now, limits);
-        let said = said_of(&reported);
+        let said = self.said_of(&reported, reader.rules);
+        let first = self.heard.is_to_begin();
+        let told =
+            |(name, version): (&Name, &String)| self.versions.get(name) == Some(version) && !self.unsaid.contains(name);
+        self.heard.repeats |= first && versions.iter().any(told);
+        self.hear(&read, reader);
         let mut facts = self.error_facts(reported, reader);
         facts.extend(self.refresh_facts(&read, kind));
-        self.note_refused(&read, &said, limits);
+        for name in read.spoiled.keys() {
+            self.note_refused_one(name, &said, versions.get(name).map_or("", |version| version), &read, limits);
+        }
+        self.note_read(&read, "", limits);
         self.misnamed += read.good.values().filter(|resource| resource.misnamed).count() as u64;
         for name in &removed {
             self.refused.remove(name);
@@ -151,16 +177,30 @@ impl Topic {
         }
         let sets = match self.class {
             Class::Star => BTreeSet::from([Wanted::Star]),
-            Class::Named => self.sets_of(read.good.keys().chain(&read.spoiled)),
+            Class::Named => self.sets_of(read.good.keys().chain(read.spoiled.keys())),
         };
+        for set in &sets {
+            if let Wanted::Name(glob) = set {
+                self.globs.begin(glob);
+            }
+        }
+        let unread = self.refused.take_unread(|name| self.versions.contains_key(name));
+        let unreadable: BTreeSet<Name> =
+            read.spoiled.keys().filter(|name| !said.contains_key(*name)).cloned().collect();
+        // The first response to `*` is all there is where the server sends sets so, or if there is nothing to add.
+        let speaks_of_all = first || reader.rules.silence == Silence::Nothing;
+        let at_once = reader.rules.initial_set == InitialSet::OneResponse && speaks_of_all;
+        let ends = !read.incomplete && read.unnamed.is_none() && (at_once || first && empty);
+        self.heard.whole |= ends && self.class == Class::Star;
         match self.class {
             Class::Star => facts.extend(self.star_facts(kind, read.good)),
-            Class::Named => facts.extend(self.named_facts(kind, read.good, reader.now)),
+            Class::Named => facts.extend(self.named_facts(kind, read.good)),
         }
         let removed = self.removed_keys(removed, unresolved);
         let deleted = removed.into_iter().filter(|(_, held)| !(*held && reader.rules.hold_deletions));
-        facts.extend(deleted.map(|(key, _)| self.absence(kind, key, reader.now)).collect::<Vec<_>>());
-        facts.extend(sets.into_iter().map(|of| self.piece(kind, of, reader.rules))); // complete with its removals
+        facts.extend(deleted.map(|(key, _)| self.absence(kind, key)).collect::<Vec<_>>());
+        facts.extend(sets.into_iter().map(|of| self.filled_by(kind, of, ends, reader.rules))); // complete with its removals
+        facts.extend(self.unread_facts(kind, &unreadable, unread));
         facts
     }
 
@@ -174,52 +214,118 @@ impl Topic {
         for name in removed {
             let member = self.is_member_alone(&name) && self.versions.contains_key(&name);
             self.forget(&name);
-            let held = member || self.names.get(&name) == Some(&Standing::Held);
+            let held = member || self.holds_by_name(&name);
             keys.insert(name, held);
         }
         keys.extend(unresolved.into_iter().map(|alias| (alias, false)));
-        keys.retain(|key, _| self.names.contains_key(key) || self.globs.of(key).is_some());
+        keys.retain(|key, _| self.names.contains(key) || self.globs.of(key).is_some());
         keys.into_iter().collect()
     }
 
     /// Evidence that a name has no resource, after which the server has nothing more to say of it.
-    fn absence(&mut self, kind: &Type, key: Name, now: Moment) -> Fact {
+    fn absence(&mut self, kind: &Type, key: Name) -> Fact {
         self.forget(&key);
         self.troubles.remove(&key);
-        self.answered(&key, Standing::Absent);
+        self.refused.remove(&key);
+        self.again.answered(&key);
+        if self.names.contains(&key) {
+            self.asked.settle(key.clone(), Question::Absent);
+        }
         if self.globs.has(&key) {
-            self.globs.begin(&key, now);
+            self.globs.begin(&key);
             self.forget_members(&key);
         }
-        Fact::Gone { kind: kind.clone(), class: self.class, key }
+        Fact::Gone { kind: kind.clone(), class: self.class, key, word: Word::Said }
+    }
+
+    /// A response says something for the first time, or nothing that is new.
+    fn hear(&mut self, read: &Read, reader: &Reader) {
+        let stated = |name: &&Name| self.versions.contains_key(*name) && !self.unsaid.contains(*name);
+        if self.heard.is_to_begin() && read.good.keys().any(|name| stated(&name)) {
+            self.heard.going_through = self.versions.keys().filter(stated).cloned().collect();
+        }
+        // What was asked for in the midst of things says nothing of how far the server has come with the rest.
+        let late = |name: &Name| matches!(self.asked.get(name), Some(Question::Waiting { first: false, .. }));
+        let is_new = |name: &Name| {
+            let unsaid = !self.versions.contains_key(name) && !late(name) || self.unsaid.contains(name);
+            unsaid || self.again.names.contains(name) || self.heard.going_through.contains(name)
+        };
+        let new = read.good.values().filter(|resource| is_new(&resource.name));
+        let bytes = new.clone().map(|resource| resource.body.bytes().len()).sum();
+        let any = new.clone().next().is_some() || read.spoiled.keys().any(is_new);
+        let held = read.names().any(|name| self.unsaid.contains(name) || self.again.names.contains(name));
+        if self.heard.hear(any, held, bytes, reader.now) {
+            self.habit.note_piece();
+        }
+        for name in read.names() {
+            self.unsaid.remove(name);
+            self.again.answered(name);
+            self.heard.going_through.remove(name);
+        }
+    }
+
+    /// What came and cannot be read is there, whatever was said of it before.
+    fn unread_facts(&self, kind: &Type, spoiled: &BTreeSet<Name>, unread: Option<BTreeSet<Name>>) -> Vec<Fact> {
+        match self.class {
+            Class::Star => {
+                let unread = unread.map(|names| Fact::Unread { kind: kind.clone(), of: Wanted::Star, names });
+                unread.into_iter().collect()
+            }
+            Class::Named => {
+                let was_absent = |name: &&Name| self.asked.get(name) == Some(Question::Absent);
+                let doubtful = spoiled.iter().filter(was_absent).filter(|name| !self.globs.has(name));
+                let of = doubtful.cloned().map(Wanted::Name);
+                of.map(|of| Fact::Interrupted { kind: kind.clone(), of }).collect()
+            }
+        }
     }
 
     fn wants(&self, resource: &Resource) -> bool {
         let keys = || [&resource.name].into_iter().chain(resource.aliases());
-        let by_name = keys().any(|key| self.names.contains_key(key));
+        let by_name = keys().any(|key| self.names.contains(key));
         self.class == Class::Star || by_name || self.globs.of(&resource.name).is_some()
     }
 
     fn holds(&self, name: &Name) -> bool {
-        self.versions.contains_key(name) || self.names.get(name) == Some(&Standing::Held)
+        self.versions.contains_key(name) || self.holds_by_name(name)
     }
 
     /// What could not be used is there all the same: no timer calls it absent (UP-38), and no set is whole without it.
-    fn note_refused(&mut self, read: &Read, said: &BTreeMap<Name, bool>, limits: &Limits) {
+    fn note_refused(&mut self, read: &Read, said: &BTreeMap<Name, bool>, version: &str, limits: &Limits) {
+        for name in read.spoiled.keys() {
+            self.note_refused_one(name, said, version, read, limits);
+        }
+        self.refused.unnamed = None; // of a type without full sets, nothing is concluded from what is missing
+        self.note_read(read, version, limits);
+    }
+
+    fn note_read(&mut self, read: &Read, version: &str, limits: &Limits) {
         for name in read.good.keys() {
             self.refused.remove(name);
         }
-        for name in &read.spoiled {
-            let unreadable = !said.contains_key(name);
-            if unreadable && self.names.get(name).is_some_and(|standing| *standing != Standing::Absent) {
-                self.answered(name, Standing::Held);
-            }
-            let in_a_set = self.class == Class::Star || self.globs.of(name).is_some();
-            if in_a_set && said.get(name) != Some(&true) {
-                self.refused.insert(name, limits.refused_names);
-            }
+        if let Some(reason) = read.unnamed.clone() {
+            self.refused.insert_unnamed(Refusal { version: version.to_owned(), reason }, limits.refused_names);
         }
-        self.refused.unnamed = read.unnamed_refused;
+    }
+
+    fn note_refused_one(
+        &mut self,
+        name: &Name,
+        said: &BTreeMap<Name, bool>,
+        version: &str,
+        read: &Read,
+        limits: &Limits,
+    ) {
+        let unreadable = !said.contains_key(name);
+        if unreadable && self.names.contains(name) && self.asked.get(name) != Some(Question::Absent) {
+            self.asked.given(name);
+        }
+        let in_a_set = self.class == Class::Star || self.globs.of(name).is_some();
+        let has_none = said.get(name) == Some(&true);
+        if in_a_set && !has_none || unreadable && self.names.contains(name) {
+            let reason = read.spoiled.get(name).cloned().unwrap_or_default();
+            self.refused.insert(name, Refusal { version: version.to_owned(), reason }, limits.refused_names);
+        }
     }
 
     /// What the server reports of single names (UP-44): that there is none, that it is not allowed, or a passing trouble. Only
@@ -227,27 +333,51 @@ impl Topic {
     fn error_facts(&mut self, reported: Vec<(Name, NamedError)>, reader: &Reader) -> Vec<Fact> {
         let mut facts = Vec::new();
         for (key, error) in reported {
-            let standing = self.names.get(&key).copied();
-            // Of members only those that are held: of others there might be ever new ones.
-            let held_member = self.is_member_alone(&key) && self.versions.contains_key(&key);
-            if standing.is_none() && !held_member {
+            if self.class == Class::Star {
+                let kept = reader.rules.hold_deletions && self.versions.contains_key(&key);
+                if self.says_there_is_none(&error, reader.rules) && !kept {
+                    facts.push(self.absence(reader.kind, key));
+                }
                 continue;
             }
-            let held = standing == Some(Standing::Held) || held_member;
+            let by_name = self.names.contains(&key);
+            // Of members only those that are held: of others there might be ever new ones.
+            let held_member = self.is_member_alone(&key) && self.versions.contains_key(&key);
+            if !by_name && !held_member {
+                continue;
+            }
+            let held = self.holds_by_name(&key) || held_member;
             let gives_up = error.code == NOT_FOUND || !held || reader.rules.fail_on_data_errors;
             if error.is_about_data() && gives_up && !(held && reader.rules.hold_deletions) {
-                facts.push(self.absence(reader.kind, key.clone(), reader.now));
+                facts.push(self.absence(reader.kind, key.clone()));
             } else {
                 // A passing trouble says that somebody is there, and nothing of whether there is such a thing.
-                self.answered(&key, if held { Standing::Held } else { Standing::Asked { until: None } });
+                match held {
+                    true => self.asked.given(&key),
+                    false => self.asked.ask(key.clone()),
+                }
             }
             let error = Arc::new(error);
-            if standing.is_some() {
+            if by_name {
                 self.troubles.insert(key.clone(), error.clone());
             }
             facts.push(Fact::Error { kind: reader.kind.clone(), key, error });
         }
         facts
+    }
+
+    /// The names that the server reports errors of, with whether there is nothing under them, or nothing for us: no set lacks those.
+    fn said_of(&self, reported: &[(Name, NamedError)], rules: &ServerRules) -> BTreeMap<Name, bool> {
+        reported.iter().map(|(name, error)| (name.clone(), self.says_there_is_none(error, rules))).collect()
+    }
+
+    /// What others have of a set, or clients hold, is not known here: only a name that was asked for can be one of which nothing is
+    /// held that is not allowed.
+    fn says_there_is_none(&self, error: &NamedError, rules: &ServerRules) -> bool {
+        match self.class {
+            Class::Star => error.code == NOT_FOUND || error.is_about_data() && rules.fail_on_data_errors,
+            Class::Named => error.is_about_data(),
+        }
     }
 
     /// A wrapper without a body at the version that is held: it goes on, and nothing else happens.
@@ -269,16 +399,10 @@ impl Topic {
         good.into_iter().map(set).collect()
     }
 
-    /// More of a set has come, of which nobody says when it is all there.
-    pub(super) fn piece(&self, kind: &Type, of: Wanted, rules: &ServerRules) -> Fact {
-        let untold = rules.says_whole && of != Wanted::Star;
-        let flawed = untold || self.refused.any_of(&of);
-        let part = match (flawed, rules.whole_at_once && of == Wanted::Star) {
-            (true, _) => Part::Flawed,
-            (false, true) => Part::Last,
-            (false, false) => Part::More,
-        };
-        Fact::Piece { kind: kind.clone(), of, part }
+    /// So much is known of a set by this response.
+    fn filled_by(&self, kind: &Type, of: Wanted, ends: bool, rules: &ServerRules) -> Fact {
+        let fill = self.fill_by(rules, &of, ends);
+        Fact::Filled { kind: kind.clone(), of, fill }
     }
 
     /// The collections that a response says something of.
@@ -288,18 +412,21 @@ impl Topic {
 
     /// A resource counts for each name it was asked for under: its own and its aliases (DELTA-22). Unasked ones are tolerated
     /// and not kept (UP-27).
-    fn named_facts(&mut self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>, now: Moment) -> Vec<Fact> {
+    fn named_facts(&mut self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>) -> Vec<Fact> {
         let mut facts = Vec::new();
         for resource in good.into_values() {
             let keys = [&resource.name].into_iter().chain(resource.aliases());
-            let mut wanted: BTreeSet<Name> = keys.filter(|key| self.names.contains_key(*key)).cloned().collect();
+            let mut wanted: BTreeSet<Name> = keys.filter(|key| self.names.contains(*key)).cloned().collect();
             if let Some(glob) = self.globs.of(&resource.name).cloned() {
-                self.answered(&glob, Standing::Held);
-                self.globs.begin(&glob, now);
+                self.asked.given(&glob);
+                if self.globs.begin(&glob) {
+                    self.heard.unsettle(); // it may be that all of it was known before
+                }
                 wanted.insert(resource.name.clone());
             }
             for key in wanted {
-                self.answered(&key, Standing::Held);
+                self.asked.given(&key);
+                self.again.answered(&key);
                 self.troubles.remove(&key);
                 if key != resource.name {
                     self.aliases.insert(key.clone(), resource.name.clone());
@@ -311,25 +438,19 @@ impl Topic {
         facts
     }
 
-    /// Of a full-state type what was held and is not in the answer is deleted. What was never received from this server is not:
-    /// the answer may be older than the question (UP-24).
+    /// Of a full-state type what is not in the answer does not exist, if the answer can know of the question (UP-24): the name
+    /// stood in the first request on this opening, was given since, or was asked for long enough before.
     fn absent_from(&self, read: &Read, limits: &Limits) -> Vec<Name> {
         let present = |name: &Name| read.good.contains_key(name) || read.alive.contains_key(name);
-        let absent = |name: &Name| !present(name) && !read.spoiled.contains(name);
+        let absent = |name: &Name| !present(name) && !read.spoiled.contains_key(name);
         let any = limits.faults.has(Fault::AbsenceDeletesTheUnanswered);
-        let held = |standing: &Standing| any || *standing == Standing::Held;
-        self.names
-            .iter()
-            .filter(|(name, standing)| held(standing) && absent(name) && !self.globs.has(name))
-            .filter(|(name, _)| !self.doubt.contains(name))
-            .map(|(name, _)| name.clone())
-            .collect()
+        let known = |name: &Name| match self.asked.get(name) {
+            None | Some(Question::Silent | Question::Waiting { first: true, .. }) => true,
+            Some(Question::Waiting { first: false, .. }) => any,
+            Some(Question::Absent) => false, // as it was said
+        };
+        self.names.iter().filter(|name| known(name) && absent(name) && !self.globs.has(name)).cloned().collect()
     }
-}
-
-/// The names that the server reports errors of, with whether there is nothing under them, or nothing for us: no set lacks those.
-fn said_of(reported: &[(Name, NamedError)]) -> BTreeMap<Name, bool> {
-    reported.iter().map(|(name, error)| (name.clone(), error.is_about_data())).collect()
 }
 
 fn ttl_of(wrapper: &discovery::Resource) -> Option<Duration> {
@@ -345,20 +466,32 @@ struct Read {
     good: BTreeMap<Name, Arc<Resource>>,
     /// Heartbeats: what lives on as it is, and for how long.
     alive: BTreeMap<Name, Option<Duration>>,
-    /// Present, and not usable: their previous value stays.
-    spoiled: BTreeSet<Name>,
-    unnamed_refused: bool,
+    /// Present, and not usable, with the reason: their previous value stays.
+    spoiled: BTreeMap<Name, Arc<str>>,
+    /// Why something that cannot be told by name is not.
+    unnamed: Option<Arc<str>>,
+    /// A source within the process says that this is not all.
+    incomplete: bool,
     faults: Vec<Malformed>,
 }
 
 impl Read {
+    /// Whatever it says something of by name.
+    fn names(&self) -> impl Iterator<Item = &Name> {
+        self.good.keys().chain(self.alive.keys()).chain(self.spoiled.keys())
+    }
+
     fn take(&mut self, resource: Result<Resource, Malformed>) -> Option<Name> {
         match resource {
-            Ok(resource) if self.good.contains_key(&resource.name) || self.spoiled.contains(&resource.name) => {
+            // The same twice is one, and worth a NACK (UP-22); two that differ say nothing that can be believed.
+            Ok(resource) if self.good.get(&resource.name).is_some_and(|known| known.is_same(&resource)) => {
+                self.faults.push(Malformed::Duplicate { name: resource.name });
+                None
+            }
+            Ok(resource) if self.good.contains_key(&resource.name) || self.spoiled.contains_key(&resource.name) => {
                 let name = resource.name;
                 self.good.remove(&name);
-                self.spoiled.insert(name.clone());
-                self.faults.push(Malformed::Duplicate { name });
+                self.spoil(Malformed::Duplicate { name });
                 None
             }
             Ok(resource) => {
@@ -367,23 +500,27 @@ impl Read {
                 Some(name)
             }
             Err(malformed) => {
-                match malformed.name() {
-                    Some(name) => drop(self.spoiled.insert(name.clone())),
-                    None => self.unnamed_refused = true,
-                }
-                self.faults.push(malformed);
+                self.spoil(malformed);
                 None
             }
         }
     }
 
+    fn spoil(&mut self, malformed: Malformed) {
+        let reason: Arc<str> = malformed.to_string().into();
+        match malformed.name() {
+            Some(name) => drop(self.spoiled.insert(name.clone(), reason)),
+            None => self.unnamed = Some(reason),
+        }
+        self.faults.push(malformed);
+    }
+
     /// A name both sent and removed says nothing that can be believed.
     fn refuse_if_sent(&mut self, name: &Name) -> bool {
-        if self.good.remove(name).is_none() && !self.spoiled.contains(name) {
+        if self.good.remove(name).is_none() && !self.spoiled.contains_key(name) {
             return false;
         }
-        self.spoiled.insert(name.clone());
-        self.faults.push(Malformed::SentAndRemoved { name: name.clone() });
+        self.spoil(Malformed::SentAndRemoved { name: name.clone() });
         true
     }
 
@@ -394,13 +531,17 @@ impl Read {
             let name = Name::of_peer(&error.resource_name.map(|name| name.name).unwrap_or_default());
             let detail = error.error_detail.unwrap_or_default();
             let code = detail.code;
+            if name.as_str() == INCOMPLETE_MARKER {
+                self.incomplete = true;
+                continue;
+            }
             if name.as_str().is_empty() || code == OK {
                 let why = if code == OK { "that all is well" } else { "of nothing" };
                 self.faults.push(Malformed::Error { name, why });
                 continue;
             }
             if !self.refuse_if_sent(&name) {
-                self.spoiled.insert(name.clone());
+                self.spoiled.insert(name.clone(), Arc::from("reported by the server"));
                 reported.push((name, NamedError { code, message: cut(&detail.message, limits.error_bytes) }));
             }
         }

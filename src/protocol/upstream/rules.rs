@@ -15,13 +15,24 @@ pub struct ServerRules {
     pub silence: Silence,
     /// What it reports as not allowed is given up, although it is held (A88, `fail_on_data_errors`).
     pub fail_on_data_errors: bool,
-    /// An answer to `*` holds all that there is, unless it says that something is amiss. No protocol has that; a source that is
-    /// no server may (FS-4).
-    pub whole_at_once: bool,
+    /// Whether the first answer to `*` holds all that there is.
+    pub initial_set: InitialSet,
     /// It says by itself when all of a collection has been told, and until then nobody knows.
     pub says_whole: bool,
     /// Each type is asked for apart, so that an answer for one says nothing of what silence about another means (REST).
     pub by_type: bool,
+}
+
+/// How a delta server sends a `*` set to whoever has nothing of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum InitialSet {
+    /// Nobody knows. The first response is given to clients that hold nothing, unless this server was seen to cut its sets.
+    #[default]
+    Auto,
+    /// In one response (FS-4): what is not in it does not exist.
+    OneResponse,
+    /// In as many as it likes.
+    Pieces,
 }
 
 /// What it means that a server says nothing of a name for long.
@@ -45,9 +56,12 @@ impl Default for ServerRules {
             hold_deletions: false,
             silence: Silence::Absence,
             fail_on_data_errors: false,
-            whole_at_once: false,
+            initial_set: InitialSet::Auto,
             says_whole: false,
             by_type: false,
         }
     }
 }
+
+/// Stands for whatever of a `*` set was not told yet by a source within the process. No resource has this name.
+pub const INCOMPLETE_MARKER: &str = "weir.incomplete";

@@ -1,82 +1,79 @@
-//! One type on one upstream stream: what is wanted, what the server has been told of it, and which answers it is owed.
+//! One type on one upstream stream: what is wanted, what the server has given of it, and what may be concluded from what it has
+//! said and not said.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::doubt::{Begun, Doubt};
+use super::Standpoint;
+use super::again::{Again, Question as SecondQuestion};
+use super::asked::{Asked, Question};
 use super::globs::Globs;
+use super::heard::{Habit, Heard};
+use super::life::{Life, Silence};
 use super::refused::Refused;
-use super::rules::{ServerRules, Silence};
-use crate::proto::Request;
-use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
+use super::request::Wire;
+use super::rules::{self, InitialSet, ServerRules};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, sooner};
 use crate::protocol::session::Variant;
-use crate::protocol::unit::{Class, Fact, Kept, NamedError, Wanted};
-use crate::xds::{Name, Type, WILDCARD};
+use crate::protocol::unit::{Class, Entry, Fact, Fill, Kept, NamedError, Presence, Source, Unit, Wanted, Word};
+use crate::xds::{Name, Type};
 
 #[derive(Debug)]
 pub(super) struct Topic {
     pub class: Class,
     pub star: bool,
-    pub names: BTreeMap<Name, Standing>,
+    pub names: BTreeSet<Name>,
     /// Those of them that stand for a whole collection.
     pub globs: Globs,
     /// Names and versions as this server gave them (UP-12), told back to it on a new stream.
     pub versions: BTreeMap<Name, String>,
+    /// Those of them that it has to say again on this opening, or are not confirmed: it was told nothing of them.
+    pub unsaid: BTreeSet<Name>,
     /// Those of them that have an end. They are not stated on a new stream: what may have died is to be sent again.
     pub mortal: BTreeSet<Name>,
     /// What was asked for by an alias, with the name that the server has for it (DELTA-22).
     pub aliases: BTreeMap<Name, Name>,
-    /// What the server has not sent again since a stream on which it was told nothing of it (UP-16), or since it was asked for
-    /// what another had given.
-    pub doubt: Doubt,
     pub misnamed: u64,
     /// The last SotW version that was taken.
     pub accepted: String,
-    pub nonce: String,
-    pub owed: VecDeque<Owed>,
-    /// A question about this type has been answered on this opening, and the last one was.
-    pub alive: bool,
+    /// Wanted names that the server has not given on this opening.
+    pub asked: Asked,
+    pub heard: Heard,
+    pub habit: Habit,
+    pub again: Again,
     pub refused: Refused,
     /// What the server has reported last of wanted names on this opening, and nothing of them since.
     pub troubles: BTreeMap<Name, Arc<NamedError>>,
-    timers: BTreeSet<(Moment, Name)>,
-    /// The first request of the type is out on this stream.
-    opened: bool,
-    /// The server was told a name on this stream, `*` included, so that an empty list means nothing (SOTW-38).
-    named: bool,
-    star_told: bool,
-    /// Changes the server has not been told. A name in both was dropped and is wanted again: it is told twice.
-    subscribe: BTreeSet<Name>,
-    unsubscribe: BTreeSet<Name>,
-    star_dropped: bool,
-    /// A change is not told yet.
-    changed: bool,
-    /// No change is told before: those in between are merged (UP-5).
-    next_at: Moment,
-    /// Wanted names that went out while the server's silence said nothing.
-    handed_out: BTreeSet<Name>,
+    pub wire: Wire,
+    /// When the first request of this opening was written.
+    written: Option<Moment>,
+    /// Where each type is polled for by itself: what its polls prove.
+    polled: Life,
+    /// Up to here time has done its work.
+    looked: Moment,
 }
 
-/// How far a wanted name has got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// Not answered; its timer runs once the request is written.
-    Asked { until: Option<Moment> },
-    /// The server has given it, or something under its name that could not be used.
-    Held,
-    /// The server has said that there is none, or nothing for so long that there is none.
-    Absent,
+/// What is at hand while time is let do its work.
+pub(super) struct Turn<'a> {
+    pub kind: &'a Type,
+    pub at: &'a Standpoint<'a>,
+    pub rules: &'a ServerRules,
+    pub limits: &'a Limits,
+    pub life: &'a mut Life,
+    /// A message is coming in, so that the server is not silent.
+    pub receiving: bool,
+    pub others: Others,
+    pub now: Moment,
 }
 
-/// An ACK, or a NACK with its text.
-#[derive(Debug)]
-pub(super) struct Owed {
-    pub nonce: String,
-    /// SotW: the version in use once that response was read.
-    pub version: String,
-    pub error: Option<String>,
+/// What the types of one stream mean to one another: they come one after the other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Others {
+    /// None is taken to be at its end before this.
+    pub come_in_until: Moment,
+    /// When something of any of them was last said for the first time.
+    pub news: Option<Moment>,
 }
 
 impl Topic {
@@ -88,29 +85,24 @@ impl Topic {
         Self {
             class,
             star: false,
-            names: BTreeMap::new(),
+            names: BTreeSet::new(),
             globs: Globs::default(),
             versions: BTreeMap::new(),
+            unsaid: BTreeSet::new(),
             mortal: BTreeSet::new(),
             aliases: BTreeMap::new(),
-            doubt: Doubt::default(),
             misnamed: 0,
             accepted: String::new(),
-            nonce: String::new(),
-            owed: VecDeque::new(),
-            alive: false,
+            asked: Asked::default(),
+            heard: Heard::default(),
+            habit: Habit::default(),
+            again: Again::default(),
             refused: Refused::default(),
             troubles: BTreeMap::new(),
-            timers: BTreeSet::new(),
-            opened: false,
-            named: false,
-            star_told: false,
-            subscribe: BTreeSet::new(),
-            unsubscribe: BTreeSet::new(),
-            star_dropped: false,
-            changed: false,
-            next_at: Moment::START,
-            handed_out: BTreeSet::new(),
+            wire: Wire::default(),
+            written: None,
+            polled: Life::default(),
+            looked: Moment::START,
         }
     }
 
@@ -121,257 +113,383 @@ impl Topic {
     /// Whether the server has something to say that it has not said.
     pub fn waits(&self) -> bool {
         let of_star = self.star && self.versions.is_empty() && self.accepted.is_empty();
-        of_star || self.names.values().any(|standing| matches!(standing, Standing::Asked { .. }))
+        of_star || self.asked.is_any_waiting()
     }
 
     /// Whether nothing of it is wanted, and the server was told so and has had time for its last words.
     pub fn is_over(&self, now: Moment, limits: &Limits) -> bool {
-        let told = !self.changed && self.owed.is_empty() && now >= self.next_at + limits.resource_timer;
-        !self.is_wanted() && (told || !self.opened)
+        let told = self.wire.owes_nothing() && now >= self.wire.last_told() + limits.resource_timer;
+        !self.is_wanted() && (told || !self.wire.opened)
     }
 
+    /// What is held of another server is in the first request like everything; later it is a question like any other.
     pub fn want(&mut self, wanted: Wanted, on: bool, held: bool) {
         if self.star && on && wanted == Wanted::Star {
             return; // what there is to say of a set comes by itself
         }
-        self.changed = true;
+        self.wire.changed = true;
         match (wanted, on) {
             (Wanted::Star, true) => {
                 self.star = true;
+                self.heard = Heard::again(self.wire.opened);
                 self.forget_versions(); // an answer to the last words of an earlier `*` may have come since
             }
             (Wanted::Star, false) => {
                 self.star = false;
-                self.star_dropped = self.star_told;
+                self.wire.star_dropped = self.wire.star_told;
                 self.forget_versions();
             }
             (Wanted::Name(name), true) => {
                 // What came with a collection is there: silence about it, once it is asked for by itself, says nothing.
-                let held = held || (self.versions.contains_key(&name) && self.globs.of(&name).is_some());
-                self.subscribe.insert(name.clone());
+                let given = self.versions.contains_key(&name) && self.globs.of(&name).is_some();
+                let held = given || held && !self.wire.opened;
+                self.wire.subscribe.insert(name.clone());
                 self.globs.insert(&name);
-                match self.names.get(&name).copied() {
-                    // Once more: it stays held, and the server is not told so, lest it leaves it out.
-                    Some(Standing::Held) => self.forget(&name),
-                    standing => {
-                        if let Some(Standing::Asked { until: Some(until) }) = standing {
-                            self.timers.remove(&(until, name.clone()));
-                        }
-                        self.names.insert(name, if held { Standing::Held } else { Standing::Asked { until: None } });
-                    }
+                if self.holds_by_name(&name) {
+                    self.forget(&name); // once more: it stays held, and the server is not told so, lest it leaves it out
+                } else if self.names.insert(name.clone()) && held {
+                    self.asked.given(&name);
+                } else {
+                    self.asked.ask(name);
                 }
             }
             (Wanted::Name(name), false) => {
-                if let Some(Standing::Asked { until: Some(until) }) = self.names.remove(&name) {
-                    self.timers.remove(&(until, name.clone()));
-                }
+                self.names.remove(&name);
+                self.asked.forget(&name);
+                self.again.answered(&name);
                 if self.globs.remove(&name) {
                     self.forget_members(&name);
                     self.refused.retain(|refused| refused.collection().as_ref() != Some(&name));
+                    self.again.retain(|member| member.collection().as_ref() != Some(&name));
                 }
                 if self.globs.of(&name).is_none() {
                     self.forget(&name);
                 }
-                self.handed_out.remove(&name);
                 self.troubles.remove(&name);
                 if let Some(canonical) = self.aliases.remove(&name)
-                    && !self.names.contains_key(&canonical)
+                    && !self.names.contains(&canonical)
                     && !self.aliases.values().any(|other| *other == canonical)
                 {
                     self.forget(&canonical);
                 }
-                if !self.subscribe.remove(&name) {
-                    self.unsubscribe.insert(name);
+                if !self.wire.subscribe.remove(&name) {
+                    self.wire.unsubscribe.insert(name);
                 }
             }
         }
     }
 
-    /// Another server gave this, and an answer to less may be under way: a full answer without it is no word of it yet.
-    pub fn doubt_full_answers(&mut self, name: Name) {
-        if self.opened {
-            self.doubt.pause(); // all that is in doubt has its time from the next word on
-            self.doubt.insert(name);
-        }
+    /// A name that is wanted by itself and was not left unanswered.
+    pub fn holds_by_name(&self, name: &Name) -> bool {
+        self.names.contains(name) && self.asked.get(name).is_none()
     }
 
     /// The server knows nothing of us any more; what it once gave stays, with its versions.
-    pub fn disconnect(&mut self, rules: &ServerRules) {
-        if !rules.initial_versions {
-            let in_a_set = |name: &&Name| self.class == Class::Star || self.is_member_alone(name);
-            let unsaid: Vec<_> = self.versions.keys().filter(in_a_set).cloned().collect();
-            self.doubt.clear();
-            self.doubt.extend(unsaid);
+    pub fn disconnect(&mut self, variant: Variant, rules: &ServerRules) {
+        if self.heard.was_at_once() {
+            self.habit.note_whole_opening();
         }
-        self.doubt.retain(|name| !self.names.contains_key(name)); // all are asked for at once now
+        if variant == Variant::Sotw || !rules.initial_versions {
+            self.unsaid = self.versions.keys().cloned().collect();
+        }
         self.globs.disconnect();
-        self.on_trouble();
-        self.refused.clear(); // it comes again, if it is there still
+        self.refused.disconnect(); // it comes again, if it is there still
         self.troubles.clear();
-        self.owed.clear();
-        self.handed_out.clear();
-        self.subscribe.clear();
-        self.unsubscribe.clear();
-        self.nonce.clear();
-        (self.opened, self.named, self.star_told, self.star_dropped) = (false, false, false, false);
-        self.changed = false;
-        // It is asked again, and what it said before an outage is no news when it is back.
-        for standing in self.names.values_mut().filter(|standing| **standing == Standing::Absent) {
-            *standing = Standing::Asked { until: None };
+        self.wire.disconnect();
+        self.asked.disconnect();
+        self.again.disconnect();
+        if !self.again.is_empty() && self.class == Class::Star {
+            self.accepted.clear(); // told of it, the server would have no more reason to speak than before
         }
+        self.heard = Heard::default();
+        (self.written, self.polled) = (None, Life::default());
     }
 
-    /// Timers run only while the server can answer (UP-35). Those that ran start over when it does.
+    /// A poll for the type was answered, be it with nothing new.
+    pub fn on_poll(&mut self, now: Moment) {
+        self.polled.answered_at(now);
+    }
+
+    /// A poll for the type was not answered.
     pub fn on_trouble(&mut self) {
-        self.alive = false;
-        self.doubt.pause();
-        self.timers.clear();
-        for (name, standing) in &mut self.names {
-            if let Standing::Asked { until } = standing
-                && until.take().is_some()
-            {
-                self.handed_out.insert(name.clone());
-            }
-        }
+        self.polled = Life::default();
+        self.asked.pause();
+    }
+
+    pub fn is_polled(&self) -> bool {
+        self.polled.is_proven()
     }
 
     /// Nothing is held of it any more.
     pub fn forget(&mut self, name: &Name) {
         self.versions.remove(name);
         self.mortal.remove(name);
-        self.doubt.remove(name);
+        self.unsaid.remove(name);
     }
 
     /// Nothing is held of a collection any more but what is wanted by itself.
     pub fn forget_members(&mut self, glob: &Name) {
         let members = glob.members_in(&self.versions).map(|(member, _)| member);
-        let alone: Vec<_> = members.filter(|member| !self.names.contains_key(*member)).cloned().collect();
+        let alone: Vec<_> = members.filter(|member| !self.names.contains(*member)).cloned().collect();
         alone.iter().for_each(|member| self.forget(member));
     }
 
     fn forget_versions(&mut self) {
         self.versions.clear();
         self.mortal.clear();
-        self.doubt.clear();
+        self.unsaid.clear();
         self.accepted.clear();
-        self.refused.clear();
+        self.refused.disconnect();
+        self.again = Again::default();
     }
 
-    /// The server speaks another variant from here on. It is still told what is held, under a version that is nobody's: what
-    /// is there it sends again, and what is gone it has to say.
-    pub fn blank_versions(&mut self) {
-        self.versions.values_mut().for_each(String::clear);
-        self.accepted.clear();
+    /// The server is to say again what it has of these: it speaks another variant from here on, or was cut off in the middle of a
+    /// set, or others have given something else meanwhile. On a new stream it is told their names, under versions that are nobody's.
+    pub fn say_again(&mut self, which: impl Fn(&Name) -> bool) {
+        self.unsaid.extend(self.versions.keys().filter(|name| which(name)).cloned());
+        if self.class == Class::Star {
+            self.accepted.clear();
+        }
     }
 
-    /// The same for a set that was cut off: stated as it is, a server that has all of it out would have nothing to say, and nobody
-    /// would learn that it is whole.
-    pub fn blank_set(&mut self, of: &Wanted) {
-        match of {
-            Wanted::Star => self.blank_versions(),
-            Wanted::Name(glob) => {
-                let members = self.versions.iter_mut().filter(|(name, _)| name.collection().as_ref() == Some(glob));
-                members.for_each(|(_, version)| version.clear());
-            }
+    pub fn say_something_again(&mut self) {
+        let first = self.versions.keys().find(|name| !self.mortal.contains(*name));
+        self.unsaid.extend(first.cloned());
+        if self.class == Class::Star {
+            self.accepted.clear();
         }
     }
 
     /// Whether a name is wanted as a member of a collection, and not by itself.
     pub fn is_member_alone(&self, name: &Name) -> bool {
-        !self.names.contains_key(name) && self.globs.of(name).is_some()
-    }
-
-    /// Owes an answer to a response. A server that reads none of them is owed no more than so many.
-    pub fn owe(&mut self, nonce: String, error: Option<String>, limits: &Limits) {
-        if self.owed.len() >= limits.owed_answers {
-            self.owed.pop_front();
-        }
-        self.owed.push_back(Owed { nonce, version: self.accepted.clone(), error });
-    }
-
-    /// The name has been answered: no timer will call it absent.
-    pub fn answered(&mut self, name: &Name, standing_now: Standing) {
-        if let Some(standing) = self.names.get_mut(name)
-            && let Standing::Asked { until } = std::mem::replace(standing, standing_now)
-            && let Some(until) = until
-        {
-            self.timers.remove(&(until, name.clone()));
-        }
+        !self.names.contains(name) && self.globs.of(name).is_some()
     }
 
     pub fn written(&mut self, now: Moment, rules: &ServerRules, limits: &Limits) {
-        let asked = std::mem::take(&mut self.handed_out);
-        let end = match rules.silence {
-            Silence::Absence => now + limits.resource_timer,
-            Silence::Trouble => now + limits.resource_timer * 2,
-            Silence::Nothing => return,
+        if self.wire.opened {
+            self.written.get_or_insert(now);
+            self.again.written(now);
+        }
+        let lasting = match rules.silence {
+            rules::Silence::Absence => limits.resource_timer,
+            rules::Silence::Trouble => limits.resource_timer * 2,
+            rules::Silence::Nothing => return,
         };
         // How much there is in a collection only the server can say (COLL-20).
-        for name in asked.into_iter().filter(|name| !self.globs.has(name)) {
-            if let Some(Standing::Asked { until: until @ None }) = self.names.get_mut(&name) {
-                *until = Some(end);
-                self.timers.insert((end, name));
-            }
-        }
+        let globs = &self.globs;
+        self.asked.written(now, lasting, |name| !globs.has(name));
     }
 
-    pub fn next_deadline(&self) -> Option<Moment> {
-        let request = match (self.opened, self.owed.is_empty()) {
-            (true, true) if self.changed => Some(self.next_at),
-            _ => None, // those go at once
-        };
-        sooner(self.doubt.until(), sooner(request, self.timers.first().map(|(until, _)| *until)))
+    pub fn next_deadline(&self, others: Others, limits: &Limits) -> Option<Moment> {
+        let later = |at: &Moment| *at > self.looked;
+        let second = self.again.ends_at(self.heard.growth(), others.news, limits);
+        let first = self.silent_at(others.come_in_until, limits).filter(|_| !self.again.has_looked());
+        let settles = self.heard.settles_at(limits).filter(|_| self.has_sets());
+        let silence = [second, first, settles].into_iter().flatten().filter(later).min();
+        sooner(silence, sooner(self.wire.next_deadline(), self.asked.next_deadline(self.looked)))
     }
 
-    /// The server has begun to answer, and has said nothing of some of these. What it has said and could not be read is there.
-    pub fn doubt<'a>(&mut self, held: impl Iterator<Item = &'a Name>, now: Moment, limits: &Limits) {
-        let said = |name: &Name| self.versions.contains_key(name) || self.refused.may_be(name);
-        let unsaid: Vec<_> = held.filter(|name| !said(name) && !self.names.contains_key(*name)).cloned().collect();
-        // What it has not begun to say anything of is not in doubt before it has.
-        if self.alive && !unsaid.is_empty() {
-            self.doubt.restart(now, limits);
-        }
-        self.doubt.extend(unsaid);
+    /// Until when the type is coming in, if it is.
+    pub fn comes_in_until(&self, limits: &Limits) -> Option<Moment> {
+        self.heard.news().filter(|_| self.has_sets()).map(|news| news + limits.settle_stated)
     }
 
-    /// The server has begun to say again what it has; what it has not said some time after its last word is gone.
-    pub fn confirm(&mut self, sent: impl Iterator<Item = Name>, now: Moment, limits: &Limits) {
-        self.doubt.heard(sent, |name| self.names.contains_key(name), now, limits);
+    fn has_sets(&self) -> bool {
+        self.star || self.globs.len() > 0
     }
 
-    pub fn expire(&mut self, kind: &Type, now: Moment, rules: &ServerRules, limits: &Limits) -> Vec<Fact> {
+    /// Whether what the server has of a name is known on this opening: it was sent, or confirmed, or came and could not be read.
+    fn is_said(&self, name: &Name) -> bool {
+        let own = self.aliases.get(name).unwrap_or(name);
+        let given = self.versions.contains_key(own) && !self.unsaid.contains(own);
+        given || self.refused.may_be(name) || self.troubles.contains_key(name)
+    }
+
+    /// Lets time do its work: what a silence means, where somebody was there who could have spoken.
+    pub fn on_time(&mut self, turn: &mut Turn) -> Vec<Fact> {
+        self.looked = turn.now;
         let mut facts = Vec::new();
-        let alone = |name: &Name| !self.names.contains_key(name);
-        let begun = |name: &Name| Some(Begun(self.globs.begun(self.globs.of(name).filter(|_| alone(name))?)));
-        let unsaid = self.doubt.end(begun, now, limits);
-        let unclear = self.refused.unnamed || rules.hold_deletions;
-        for name in unsaid.into_iter().filter(|_| !unclear) {
-            self.forget(&name);
-            self.answered(&name, Standing::Absent);
-            facts.push(Fact::Gone { kind: kind.clone(), class: self.class, key: name });
+        if !turn.receiving && self.heard.settle(turn.now, turn.limits) && !turn.rules.says_whole {
+            facts.extend(self.filled(turn.kind, Fill::Settled));
         }
-        while self.timers.first().is_some_and(|(until, _)| *until <= now) {
-            let Some((until, name)) = self.timers.pop_first() else { break };
-            if self.names.get(&name) != Some(&(Standing::Asked { until: Some(until) })) {
-                continue;
-            }
-            let kind = kind.clone();
-            facts.push(match rules.silence {
-                Silence::Trouble | Silence::Nothing => {
+        self.expire(turn, &mut facts);
+        self.conclude_polls(turn, &mut facts);
+        self.conclude_end(turn, &mut facts);
+        self.conclude_second_silence(turn, &mut facts);
+        facts
+    }
+
+    /// What is known of each set that the server has spoken of.
+    fn filled(&self, kind: &Type, fill: Fill) -> Vec<Fact> {
+        let star = self.star.then_some(Wanted::Star);
+        let globs = self.globs.begun().cloned().map(Wanted::Name);
+        let of = star.into_iter().chain(globs);
+        of.map(|of| Fact::Filled { kind: kind.clone(), of, fill }).collect()
+    }
+
+    /// Names that the server was asked for and said nothing of, for the time that it has (XLAT-15).
+    fn expire(&mut self, turn: &mut Turn, facts: &mut Vec<Fact>) {
+        let life = if turn.rules.by_type { &mut self.polled } else { &mut *turn.life };
+        let (now, receiving) = (turn.now, turn.receiving);
+        let mut judge = |end| if receiving { Silence::Unproven } else { life.judge(end, now) };
+        while let Some(name) = self.asked.next_silent(now, &mut judge) {
+            self.again.look_anew(); // somebody may hold it
+            let kind = turn.kind.clone();
+            facts.push(match turn.rules.silence {
+                rules::Silence::Trouble | rules::Silence::Nothing => {
                     let error = NamedError { code: UNAVAILABLE, message: "the control plane does not answer".into() };
-                    self.names.insert(name.clone(), Standing::Asked { until: None });
+                    self.asked.ask(name.clone());
                     let error = Arc::new(error);
                     self.troubles.insert(name.clone(), error.clone());
                     Fact::Error { kind, key: name, error }
                 }
-                Silence::Absence => {
+                rules::Silence::Absence => {
                     self.troubles.remove(&name);
-                    self.names.insert(name.clone(), Standing::Absent);
-                    Fact::Gone { kind, class: Class::Named, key: name }
+                    // A poll is answered in full each time: what it leaves out it does not have.
+                    let word = if turn.rules.by_type { Word::Said } else { Word::Silence };
+                    Fact::Gone { kind, class: Class::Named, key: name, word }
                 }
             });
         }
-        facts
+    }
+
+    /// Where a type is polled for, each answer is one to all that is asked: what others gave and it lacks is gone.
+    fn conclude_polls(&mut self, turn: &Turn, facts: &mut Vec<Fact>) {
+        let end = self.silent_at(turn.others.come_in_until, turn.limits).filter(|_| turn.rules.by_type);
+        let Some(end) = end.filter(|_| !self.again.has_looked()) else { return };
+        if self.polled.judge(end, turn.now) == Silence::Proven {
+            self.again.looked(turn.at.unit.sought_generation());
+            self.all_gone(self.unsaid_here(turn), turn.kind, facts);
+        }
+    }
+
+    /// Where the end of `*` is known: what is here and was not said is gone.
+    fn conclude_end(&mut self, turn: &Turn, facts: &mut Vec<Fact>) {
+        if !self.heard.whole || self.heard.concluded || turn.at.unit.is_gated(turn.kind) {
+            return;
+        }
+        self.heard.concluded = true;
+        let mut gone = self.unsaid_here(turn);
+        gone.append(&mut self.again.conclude_all());
+        self.all_gone(gone, turn.kind, facts);
+        facts.extend(self.filled(turn.kind, Fill::Whole));
+    }
+
+    /// Asked a second time, and silent for as long as it may take: what was asked for is not there.
+    fn conclude_second_silence(&mut self, turn: &mut Turn, facts: &mut Vec<Fact>) {
+        let Some(end) = self.again.ends_at(self.heard.growth(), turn.others.news, turn.limits) else { return };
+        if turn.receiving || self.refused.unnamed.is_some() || turn.life.judge(end, turn.now) != Silence::Proven {
+            return;
+        }
+        let SecondQuestion { names, set } = self.again.conclude();
+        self.all_gone(names, turn.kind, facts);
+        if set {
+            facts.extend(self.filled(turn.kind, Fill::Whole));
+        }
+    }
+
+    fn all_gone(&mut self, names: BTreeSet<Name>, kind: &Type, facts: &mut Vec<Fact>) {
+        for name in names {
+            self.forget(&name);
+            if self.names.contains(&name) {
+                self.asked.settle(name.clone(), Question::Absent);
+            }
+            facts.push(Fact::Gone { kind: kind.clone(), class: self.class, key: name, word: Word::Said });
+        }
+    }
+
+    /// When a server that is silent has had time to say what it has.
+    fn silent_at(&self, not_before: Moment, limits: &Limits) -> Option<Moment> {
+        let asked = self.written? + limits.resource_timer;
+        let quiet = self.heard.quiet_at(limits).map(|quiet| quiet.max(not_before));
+        Some(match (self.class, quiet) {
+            (Class::Star, Some(quiet)) => quiet,
+            (_, quiet) => quiet.map_or(asked, |quiet| quiet.max(asked)),
+        })
+    }
+
+    /// Finds what the server is to be asked a second time, on a new opening.
+    pub fn question(&mut self, turn: &mut Turn) {
+        let generation = turn.at.unit.sought_generation();
+        let Some(end) = self.silent_at(turn.others.come_in_until, turn.limits) else { return };
+        if !self.again.is_to_look(generation) || turn.now < end {
+            return;
+        }
+        let nobody_says = turn.rules.silence == rules::Silence::Nothing && !turn.rules.says_whole;
+        if nobody_says || turn.rules.by_type || turn.receiving || !self.is_wanted() || turn.at.unit.is_gated(turn.kind)
+        {
+            return;
+        }
+        let question = self.again.without_asked(self.unanswered(turn));
+        if question.is_empty() {
+            self.again.looked(generation);
+        } else if turn.rules.says_whole || turn.life.judge(end, turn.now) == Silence::Proven {
+            // What says by itself how much it has said is within the process.
+            self.again.looked(generation);
+            self.again.ask_next(question);
+        }
+    }
+
+    /// What somebody holds and the server has not answered for.
+    fn unanswered(&self, turn: &Turn) -> SecondQuestion {
+        let unit = turn.at.unit;
+        let asked = |name: &Name| {
+            let wanted = self.star || self.names.contains(name) || self.globs.of(name).is_some();
+            wanted && !self.asked.is_waiting(name) && turn.at.speaks_of(&self.wanted(name)).is_some()
+        };
+        let sought = unit.sought(turn.kind, self.class).filter(|name| asked(name) && !self.is_said(name));
+        let mut names: BTreeSet<_> = sought.cloned().collect();
+        names.extend(self.unsaid_here(turn));
+        names.extend(self.unsaid_elsewhere(unit, turn.kind).filter(|name| asked(name)).cloned());
+        // A server that goes by what it is told has nothing to say where all is told, and says so in the end.
+        let asked = self.again.set && (self.heard.repeats || !self.heard.has_spoken() || self.again.has_asked_enough());
+        let speaks = || turn.at.speaks_of(&Wanted::Star).is_some();
+        let set = self.star && !self.heard.whole && !asked && unit.seeks_set(turn.kind) && speaks();
+        SecondQuestion { names, set }
+    }
+
+    /// What this server gave and has not said on this opening, and others have taken away meanwhile. It may have confirmed it by not
+    /// sending it, before that.
+    fn unsaid_elsewhere<'a>(&'a self, unit: &'a Unit, kind: &'a Type) -> impl Iterator<Item = &'a Name> {
+        let gone = |name: &Name| {
+            unit.entry(kind, self.class, name).is_none_or(|entry| !matches!(entry.presence, Presence::Here(_)))
+        };
+        self.unsaid.iter().filter(move |name| gone(name) && !self.is_said(name))
+    }
+
+    /// What is here that this server has not said on this opening, and that may go by that.
+    fn unsaid_here(&self, turn: &Turn) -> BTreeSet<Name> {
+        if turn.rules.hold_deletions {
+            return BTreeSet::new();
+        }
+        let goes = |name: &Name, entry: &Entry| {
+            let own = self.star || self.names.contains(name) || self.globs.of(name).is_some();
+            let speaks = |source: Source| !(source.holds_missing && entry.source.rank < source.rank);
+            own && !self.is_said(name)
+                && !self.asked.is_waiting(name)
+                && turn.at.speaks_of(&self.wanted(name)).is_some_and(speaks)
+        };
+        let here = turn.at.unit.here(turn.kind, self.class);
+        here.filter(|(name, entry)| goes(name, entry)).map(|(name, _)| name.clone()).collect()
+    }
+
+    fn wanted(&self, name: &Name) -> Wanted {
+        match self.class {
+            Class::Star => Wanted::Star,
+            Class::Named => Wanted::Name(name.clone()),
+        }
+    }
+
+    /// How much is known of a set by a response, in which the server says or does not that this is all.
+    pub fn fill_by(&self, rules: &ServerRules, of: &Wanted, ends: bool) -> Fill {
+        let star = *of == Wanted::Star;
+        match rules.initial_set {
+            _ if ends && star => Fill::Whole,
+            _ if rules.says_whole && !star => Fill::Coming,
+            InitialSet::Pieces => self.heard.fill(self.habit, true),
+            InitialSet::OneResponse if star => Fill::Coming, // it says that there is more
+            InitialSet::Auto | InitialSet::OneResponse => self.heard.fill(self.habit, false),
+        }
     }
 
     /// Globs that this server cannot be asked for in the variant that it speaks (COLL-23).
@@ -381,154 +499,26 @@ impl Topic {
         refused.map(|key| Fact::Error { kind: kind.clone(), key, error: error.clone() }).collect()
     }
 
-    pub fn next_request(
-        &mut self,
-        kind: &Type,
-        variant: Variant,
-        now: Moment,
-        rules: &ServerRules,
-        limits: &Limits,
-    ) -> Option<Request> {
-        let ripe = self.changed && now >= self.next_at;
-        let askable = variant == Variant::Delta || self.star || self.names.len() > self.globs.len();
-        let first = !self.opened && self.is_wanted() && askable;
-        if !first && !ripe && self.owed.is_empty() {
-            return None;
-        }
-        if !(self.opened || askable && self.is_wanted()) {
-            self.changed = false; // wanted and dropped again before a word was said
-            return None;
-        }
-        let told = self.changed;
-        let request = match variant {
-            Variant::Sotw => Request::Sotw(self.sotw_request(kind, first, rules)),
-            Variant::Delta => Request::Delta(self.delta_request(kind, first, rules)),
-        };
-        if told && !self.changed {
-            self.next_at = now + limits.interest_window;
-        }
-        Some(request)
-    }
-
-    fn sotw_request(&mut self, kind: &Type, first: bool, rules: &ServerRules) -> DiscoveryRequest {
-        let owed = self.owed.pop_front();
-        if let Some(owed) = &owed {
-            self.nonce.clone_from(&owed.nonce);
-        }
-        // Where a response need not hold everything, a server could take the version for "has all of it" (UP-13).
-        let unsafe_to_state = first && !(self.class == Class::Star && kind.info().full_state);
-        let version = owed.as_ref().map_or(&self.accepted, |owed| &owed.version);
-        let mut request = DiscoveryRequest {
-            version_info: if unsafe_to_state { String::new() } else { version.clone() },
-            type_url: url_of(kind),
-            response_nonce: self.nonce.clone(),
-            error_detail: owed.and_then(|owed| owed.error).map(refusal),
-            ..DiscoveryRequest::default()
-        };
-        if self.class == Class::Star {
-            request.resource_names = self.star_list(kind, first);
-        } else {
-            request.resource_names = self.name_list(first, rules);
-        }
-        self.opened = true;
-        request
-    }
-
-    /// `*` alone goes in the form that every server knows (UP-7), and is left by way of its explicit name: to a server that
-    /// was never told a name an empty list still means everything (UP-8).
-    fn star_list(&mut self, kind: &Type, first: bool) -> Vec<String> {
-        let legacy_form = kind.info().empty_first.is_wildcard() && !self.named;
-        if self.star_dropped && !self.named {
-            self.named = true;
-            return vec![WILDCARD.into()];
-        }
-        if std::mem::take(&mut self.star_dropped) {
-            self.star_told = false;
-            if !self.star {
-                self.changed = false;
-            }
-            return Vec::new();
-        }
-        self.changed = false;
-        if !self.star {
-            return Vec::new();
-        }
-        self.star_told = true;
-        if legacy_form && (first || !self.named) {
-            return Vec::new();
-        }
-        self.named = true;
-        vec![WILDCARD.into()]
-    }
-
-    fn name_list(&mut self, first: bool, rules: &ServerRules) -> Vec<String> {
-        if first {
-            self.subscribe = self.names.keys().cloned().collect();
-        }
-        let twice = !first && self.subscribe.iter().any(|name| self.unsubscribe.contains(name));
-        self.unsubscribe.clear();
-        let subscribed = |name: &&Name| !self.globs.has(name) && (!twice || !self.subscribe.contains(*name));
-        let mut list: Vec<_> = self.names.keys().filter(subscribed).map(|name| name.as_str().to_owned()).collect();
-        if list.is_empty() && !rules.empty_list {
-            list.push(NOTHING.into());
-        }
-        if !twice {
-            self.handed_out.extend(std::mem::take(&mut self.subscribe));
-            self.changed = false;
-        }
-        self.named = true;
-        list
-    }
-
-    fn delta_request(&mut self, kind: &Type, first: bool, rules: &ServerRules) -> DeltaDiscoveryRequest {
-        let owed = self.owed.pop_front();
-        let (nonce, error) = owed.map(|owed| (owed.nonce, owed.error)).unwrap_or_default();
-        let mut request = DeltaDiscoveryRequest {
-            type_url: url_of(kind),
-            response_nonce: nonce,
-            error_detail: error.map(refusal),
-            ..DeltaDiscoveryRequest::default()
-        };
-        let text = |name: &Name| name.as_str().to_owned();
-        if first {
-            let states = |name: &Name| rules.initial_versions && !self.mortal.contains(name);
-            let stated = self.versions.iter().filter(|(name, _)| states(name));
-            request.initial_resource_versions = stated.map(|(name, version)| (text(name), version.clone())).collect();
-            self.subscribe = self.names.keys().cloned().collect();
-            self.unsubscribe.clear();
-        }
-        let ripe = first || self.changed;
-        let twice =
-            self.subscribe.iter().any(|name| self.unsubscribe.contains(name)) || (self.star_dropped && self.star);
-        if ripe {
-            request.resource_names_unsubscribe = self.unsubscribe.iter().map(text).collect();
-            self.unsubscribe.clear();
-            if std::mem::take(&mut self.star_dropped) {
-                self.star_told = false;
-                request.resource_names_unsubscribe.push(WILDCARD.into());
-            }
-            if !twice {
-                request.resource_names_subscribe = self.subscribe.iter().map(text).collect();
-                self.handed_out.extend(std::mem::take(&mut self.subscribe));
-                if self.star && !std::mem::replace(&mut self.star_told, true) {
-                    let legacy_form = kind.info().empty_first.is_wildcard() && first;
-                    request.resource_names_subscribe.extend((!legacy_form).then(|| WILDCARD.to_owned()));
-                }
-                self.changed = false;
-            }
-        }
-        self.opened = true;
-        request
-    }
-
     /// What was found of names on this opening: that there is none, or that something is wrong with one.
     pub fn findings(&self, kind: &Type) -> Vec<Fact> {
-        let absent = self.names.iter().filter(|(_, standing)| **standing == Standing::Absent);
-        let gone = |(key, _): (&Name, _)| Fact::Gone { kind: kind.clone(), class: Class::Named, key: key.clone() };
+        let word = |question| match question {
+            Question::Absent => Some(Word::Said),
+            Question::Silent => Some(Word::Silence),
+            Question::Waiting { .. } => None,
+        };
+        let gone = |(key, question): (&Name, Question)| {
+            Some(Fact::Gone { kind: kind.clone(), class: Class::Named, key: key.clone(), word: word(question)? })
+        };
         let error = |key: &Name, error| Fact::Error { kind: kind.clone(), key: key.clone(), error };
         let troubles = self.troubles.iter().map(|(key, of)| error(key, of.clone()));
         let refused = self.globs.refused().map(|glob| error(glob, Arc::new(unspeakable())));
-        absent.map(gone).chain(troubles).chain(refused).collect()
+        let unread = (!self.refused.unread().is_empty()).then(|| Fact::Unread {
+            kind: kind.clone(),
+            of: Wanted::Star,
+            names: self.refused.unread().clone(),
+        });
+        let unread = unread.filter(|_| self.class == Class::Star);
+        self.asked.iter().filter_map(gone).chain(troubles).chain(refused).chain(unread).collect()
     }
 
     pub fn drop_everything(&mut self, kind: &Type) -> Vec<Fact> {
@@ -536,8 +526,9 @@ impl Topic {
         match self.class {
             Class::Star => vec![Fact::Whole { kind, resources: Vec::new(), kept: Kept::nothing() }],
             Class::Named => {
-                let gone = |key: &Name| Fact::Gone { kind: kind.clone(), class: Class::Named, key: key.clone() };
-                self.names.keys().map(gone).collect()
+                let class = Class::Named;
+                let gone = |key: &Name| Fact::Gone { kind: kind.clone(), class, key: key.clone(), word: Word::Said };
+                self.names.iter().map(gone).collect()
             }
         }
     }
@@ -552,16 +543,5 @@ fn unspeakable() -> NamedError {
     NamedError { code: UNIMPLEMENTED, message }
 }
 
-fn refusal(message: String) -> Status {
-    Status { code: INVALID_ARGUMENT, message, details: Vec::new() }
-}
-
-fn url_of(kind: &Type) -> String {
-    format!("type.googleapis.com/{}", kind.name())
-}
-
-/// A name that no resource has, for servers that take an empty list for everything (UP-9).
-const NOTHING: &str = "weir.nothing";
-const INVALID_ARGUMENT: i32 = 3;
 const UNIMPLEMENTED: i32 = 12;
 const UNAVAILABLE: i32 = 14;

@@ -1,0 +1,146 @@
+//! What clients hold and nobody knows of, and what is held here of whom: what a server has to be asked for once more before its
+//! silence takes anything away.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::interest::Wanted;
+use super::shelf::{Entry, Presence};
+use super::state::Class;
+use super::{Fill, Unit};
+use crate::xds::{Name, Type};
+
+/// Something that a client holds, as far as can be told, and that is not known here.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Claim {
+    pub kind: Type,
+    pub of: Claimed,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Claimed {
+    /// Under a name, as a member of `*` or by itself.
+    Name(Class, Name),
+    /// A version of all there is, which does not say of what.
+    Set,
+}
+
+/// What somebody holds of types, until it is found or known not to exist.
+#[derive(Debug, Default)]
+pub(super) struct Sought {
+    names: BTreeMap<(Type, Class), BTreeSet<Name>>,
+    sets: BTreeSet<Type>,
+    /// Grows with each thing that is sought.
+    generation: u64,
+}
+
+impl Sought {
+    fn insert(&mut self, claim: Claim, limit: usize) {
+        let new = match claim.of {
+            Claimed::Set => self.sets.insert(claim.kind),
+            Claimed::Name(class, name) => {
+                let names = self.names.entry((claim.kind, class)).or_default();
+                names.len() < limit && names.insert(name)
+            }
+        };
+        self.generation += u64::from(new);
+    }
+
+    /// Something is known of a name. Whether it was sought.
+    pub fn found(&mut self, kind: &Type, class: Class, name: &Name) -> bool {
+        if self.names.is_empty() {
+            return false; // as nearly always
+        }
+        let key = (kind.clone(), class);
+        let Some(names) = self.names.get_mut(&key) else { return false };
+        let sought = names.remove(name);
+        if names.is_empty() {
+            self.names.remove(&key);
+        }
+        sought
+    }
+
+    /// All of a `*` set is known.
+    pub fn found_all(&mut self, kind: &Type) {
+        self.sets.remove(kind);
+        self.names.remove(&(kind.clone(), Class::Star));
+    }
+
+    pub fn forget(&mut self, kind: &Type, wanted: &Wanted) {
+        match wanted {
+            Wanted::Star => {
+                self.sets.remove(kind);
+                self.names.remove(&(kind.clone(), Class::Star));
+            }
+            Wanted::Name(name) => {
+                self.found(kind, Class::Named, name);
+                if name.is_glob()
+                    && let Some(names) = self.names.get_mut(&(kind.clone(), Class::Named))
+                {
+                    names.retain(|member| member.collection().as_ref() != Some(name));
+                }
+            }
+        }
+    }
+}
+
+impl Unit {
+    /// Clients hold these, or may: whoever could say more of them is asked.
+    pub fn seek(&mut self, claims: Vec<Claim>) {
+        for claim in claims {
+            let unknown = match &claim.of {
+                Claimed::Set => {
+                    self.interest.has_star(&claim.kind) && self.fill_of(&claim.kind, &Wanted::Star) != Fill::Whole
+                }
+                Claimed::Name(class, name) => {
+                    let wanted = match class {
+                        Class::Star => self.interest.has_star(&claim.kind),
+                        Class::Named => self.interest.covers(&claim.kind, name),
+                    };
+                    let shelf = self.shelves.get(&(claim.kind.clone(), *class));
+                    let known =
+                        shelf.and_then(|shelf| Some((shelf, shelf.get(name)?))).is_some_and(|(shelf, entry)| {
+                            matches!(entry.presence, Presence::Here(_)) || shelf.is_evidently_gone(entry)
+                        });
+                    wanted && !known
+                }
+            };
+            if unknown {
+                self.sought.insert(claim, self.limits.sought_names);
+            }
+        }
+    }
+
+    /// Another number once more is sought.
+    pub fn sought_generation(&self) -> u64 {
+        self.sought.generation
+    }
+
+    pub fn sought(&self, kind: &Type, class: Class) -> impl Iterator<Item = &Name> {
+        self.sought.names.get(&(kind.clone(), class)).into_iter().flatten()
+    }
+
+    /// Whether somebody holds a set of which nobody knows what is in it.
+    pub fn seeks_set(&self, kind: &Type) -> bool {
+        self.sought.sets.contains(kind)
+    }
+
+    /// What is here of a type, with whose it is.
+    pub fn here(&self, kind: &Type, class: Class) -> impl Iterator<Item = (&Name, &Entry)> {
+        let shelf = self.shelves.get(&(kind.clone(), class));
+        shelf.into_iter().flat_map(|shelf| shelf.here().filter_map(|name| Some((name, shelf.get(name)?))))
+    }
+
+    pub fn entry(&self, kind: &Type, class: Class, name: &Name) -> Option<&Entry> {
+        self.shelves.get(&(kind.clone(), class))?.get(name)
+    }
+
+    /// Whether a name is known to be gone.
+    pub fn is_gone(&self, kind: &Type, name: &Name) -> bool {
+        self.entry(kind, Class::Named, name).is_some_and(|entry| matches!(entry.presence, Presence::Gone(_)))
+    }
+
+    /// What has arrived of a type is kept back, so that what is here says nothing of what has been said.
+    pub fn is_gated(&self, kind: &Type) -> bool {
+        self.gate.is_shut(kind)
+    }
+}

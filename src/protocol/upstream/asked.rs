@@ -1,0 +1,130 @@
+//! Names that one server was asked for and has not given on this opening. Of the others nothing is kept here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::life::Silence;
+use crate::protocol::moment::Moment;
+use crate::xds::Name;
+
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    open: BTreeMap<Name, Question>,
+    timers: BTreeSet<(Moment, Name)>,
+    /// Those in requests that are made and not written.
+    handed_out: BTreeSet<Name>,
+}
+
+/// How far a name has got that the server has not given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Question {
+    /// Its timer runs once the request is written.
+    Waiting {
+        until: Option<Moment>,
+        /// It stood in the first request for the type on this opening, so that no answer is older than the question (UP-24).
+        first: bool,
+    },
+    /// The server is there and was silent for the time that it has.
+    Silent,
+    /// The server has said that there is none.
+    Absent,
+}
+
+impl Asked {
+    pub fn get(&self, name: &Name) -> Option<Question> {
+        self.open.get(name).copied()
+    }
+
+    pub fn is_waiting(&self, name: &Name) -> bool {
+        matches!(self.open.get(name), Some(Question::Waiting { .. }))
+    }
+
+    pub fn is_any_waiting(&self) -> bool {
+        self.open.values().any(|question| matches!(question, Question::Waiting { .. }))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Name, Question)> {
+        self.open.iter().map(|(name, question)| (name, *question))
+    }
+
+    pub fn ask(&mut self, name: Name) {
+        self.stop_timer(&name);
+        self.open.insert(name, Question::Waiting { until: None, first: false });
+    }
+
+    /// The server has given it, or something under its name that counts as present.
+    pub fn given(&mut self, name: &Name) {
+        self.stop_timer(name);
+        self.open.remove(name);
+    }
+
+    pub fn forget(&mut self, name: &Name) {
+        self.given(name);
+        self.handed_out.remove(name);
+    }
+
+    pub fn settle(&mut self, name: Name, question: Question) {
+        self.stop_timer(&name);
+        self.open.insert(name, question);
+    }
+
+    pub fn hand_out(&mut self, names: impl IntoIterator<Item = Name>, in_first_request: bool) {
+        for name in names {
+            if let Some(Question::Waiting { first, .. }) = self.open.get_mut(&name) {
+                *first |= in_first_request;
+            }
+            self.handed_out.insert(name);
+        }
+    }
+
+    pub fn written(&mut self, now: Moment, lasting: Duration, has_timer: impl Fn(&Name) -> bool) {
+        for name in std::mem::take(&mut self.handed_out).into_iter().filter(has_timer) {
+            if let Some(Question::Waiting { until: until @ None, .. }) = self.open.get_mut(&name) {
+                *until = Some(now + lasting);
+                self.timers.insert((now + lasting, name));
+            }
+        }
+    }
+
+    /// The server cannot answer now: timers that ran start over when it can (UP-35).
+    pub fn pause(&mut self) {
+        self.timers.clear();
+        for (name, question) in &mut self.open {
+            if let Question::Waiting { until, .. } = question
+                && until.take().is_some()
+            {
+                self.handed_out.insert(name.clone());
+            }
+        }
+    }
+
+    /// The server knows of no question any more, and is asked again; what it said of names before is no news when it is back.
+    pub fn disconnect(&mut self) {
+        self.timers.clear();
+        self.handed_out.clear();
+        self.open.values_mut().for_each(|question| *question = Question::Waiting { until: None, first: false });
+    }
+
+    /// When the next timer runs out of those that have not by a moment.
+    pub fn next_deadline(&self, after: Moment) -> Option<Moment> {
+        let later = (after + Duration::from_micros(1), Name::from(""));
+        self.timers.range(later..).next().map(|(until, _)| *until)
+    }
+
+    /// The next name that a server which is there has left unanswered for the time that it has. It is silent about it from here on.
+    pub fn next_silent(&mut self, now: Moment, mut judge: impl FnMut(Moment) -> Silence) -> Option<Name> {
+        let (until, _) = self.timers.first().filter(|(until, _)| *until <= now)?;
+        if judge(*until) != Silence::Proven {
+            return None;
+        }
+        let (_, name) = self.timers.pop_first()?;
+        self.open.insert(name.clone(), Question::Silent);
+        Some(name)
+    }
+
+    fn stop_timer(&mut self, name: &Name) {
+        if let Some(Question::Waiting { until: Some(until), .. }) = self.open.get(name) {
+            self.timers.remove(&(*until, name.clone()));
+        }
+    }
+}

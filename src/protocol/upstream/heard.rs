@@ -1,0 +1,138 @@
+//! How far a server has come with its sets of one type on this opening: `*`, or collections.
+//!
+//! In delta nothing on the wire marks the end of a set (XLAT-12). That it is quiet says when to ask again, and never that
+//! something is gone.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::Moment;
+use crate::protocol::unit::Fill;
+use crate::xds::Name;
+
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    /// When the server last said something for the first time, be it with its first word.
+    news: Option<Moment>,
+    /// When it last said something for the first time that somebody may hold.
+    growth: Option<Moment>,
+    /// When its first word came.
+    first: Option<Moment>,
+    /// The most bytes of a response that brought something for the first time.
+    largest: usize,
+    /// It was said that the sets were quiet for a moment since then; and that they were at all.
+    settled: bool,
+    calmed: bool,
+    /// An answer to an earlier question for the same may come on this opening.
+    asked_before: bool,
+    /// Something was sent that was stated under its own version: the server does not go by what it is told.
+    pub repeats: bool,
+    /// What was stated and the server says again all the same: it is still going through that.
+    pub going_through: BTreeSet<Name>,
+    /// It came in pieces.
+    in_pieces: bool,
+    /// What was said is all there is, and so is what was not said since gone.
+    pub whole: bool,
+    /// What is gone by that was told.
+    pub concluded: bool,
+}
+
+/// Whether a server sends its sets in pieces, as far as it was seen to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Habit {
+    cuts: bool,
+    /// Openings in a row on which everything came in the first response.
+    at_once: u8,
+}
+
+impl Heard {
+    /// What is asked for once more on one opening is not known to be answered by the next response.
+    pub fn again(asked_before: bool) -> Self {
+        Self { asked_before, ..Self::default() }
+    }
+
+    /// Whether the next response is the answer to the first request of the type.
+    pub fn is_to_begin(&self) -> bool {
+        self.news.is_none() && !self.asked_before
+    }
+
+    pub fn has_spoken(&self) -> bool {
+        self.news.is_some()
+    }
+
+    pub fn news(&self) -> Option<Moment> {
+        self.news
+    }
+
+    pub fn growth(&self) -> Option<Moment> {
+        self.growth
+    }
+
+    /// When a server that says nothing more may be at its end. One that comes up with something new all the time, be it with a
+    /// pause now and then, is not waited for without end.
+    pub fn quiet_at(&self, limits: &Limits) -> Option<Moment> {
+        let quiet = self.news? + limits.settle_stated;
+        let longest = self.first.filter(|_| self.calmed).map(|first| first + COMES_IN);
+        Some(longest.map_or(quiet, |longest| quiet.min(longest)))
+    }
+
+    /// A response has come; `bytes` of it were said for the first time, and some of that is held. Whether it shows that this server
+    /// sends pieces.
+    pub fn hear(&mut self, new: bool, held: bool, bytes: usize, now: Moment) -> bool {
+        self.growth = if held { Some(now) } else { self.growth };
+        self.first.get_or_insert(now);
+        if self.news.is_some() && !new {
+            return false;
+        }
+        let is_piece = self.news.is_some() && !self.calmed && bytes > 0 && 2 * bytes >= self.largest;
+        self.in_pieces |= is_piece;
+        (self.news, self.settled) = (Some(now), false);
+        self.largest = self.largest.max(bytes);
+        is_piece
+    }
+
+    /// Whether the first response was all that came, for a while.
+    pub fn was_at_once(&self) -> bool {
+        self.calmed && !self.in_pieces
+    }
+
+    /// Another set has begun.
+    pub fn unsettle(&mut self) {
+        self.settled = false;
+    }
+
+    /// When a set that comes in pieces is given to clients that hold nothing.
+    pub fn settles_at(&self, limits: &Limits) -> Option<Moment> {
+        self.news.filter(|_| !self.settled).map(|news| news + limits.settle_fresh)
+    }
+
+    /// Whether it was quiet for a moment, for the first time.
+    pub fn settle(&mut self, now: Moment, limits: &Limits) -> bool {
+        let settled = self.settles_at(limits).is_some_and(|at| at <= now);
+        self.settled |= settled;
+        self.calmed |= settled;
+        settled
+    }
+
+    /// How much is known by a response that is not known to be the last.
+    pub fn fill(&self, habit: Habit, in_pieces: bool) -> Fill {
+        if in_pieces || habit.cuts { Fill::Coming } else { Fill::Begun }
+    }
+}
+
+impl Habit {
+    pub fn note_piece(&mut self) {
+        *self = Self { cuts: true, at_once: 0 };
+    }
+
+    /// An opening has ended on which the first response was all there was.
+    pub fn note_whole_opening(&mut self) {
+        self.at_once = self.at_once.saturating_add(1);
+        self.cuts &= self.at_once < FORGOTTEN_AFTER;
+    }
+}
+
+const FORGOTTEN_AFTER: u8 = 3;
+/// For so long after the first word it is taken to come in.
+pub(super) const COMES_IN: Duration = Duration::from_secs(30);

@@ -1,0 +1,91 @@
+//! What the silence of a server comes to. A clock alone proves nothing: somebody has to be there who could have spoken.
+
+use crate::protocol::moment::Moment;
+
+/// Signs of life of the server behind one stream, each the answer to a call on the same connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Life {
+    /// When the call that is under way was asked for.
+    asked: Option<Moment>,
+    /// When the last one that was answered was asked for.
+    proven: Option<Moment>,
+    /// The edge has not been told of the one that is asked for.
+    untold: bool,
+}
+
+/// How far a silence has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Silence {
+    /// It may mean something from then on.
+    UntilThen(Moment),
+    /// Something is on its way, or nobody knows whether the server is there.
+    Unproven,
+    /// The server has been silent for so long, and was there after that.
+    Proven,
+}
+
+impl Life {
+    /// Judges a silence that has lasted for long enough at `end`, and asks whether the server is there if that is all that is
+    /// missing.
+    pub fn judge(&mut self, end: Moment, now: Moment) -> Silence {
+        if now < end {
+            return Silence::UntilThen(end);
+        }
+        if self.proven.is_some_and(|begun| begun >= end) {
+            return Silence::Proven;
+        }
+        if self.asked.is_none() {
+            (self.asked, self.untold) = (Some(now), true);
+        }
+        Silence::Unproven
+    }
+
+    /// The server has answered the call that was asked for.
+    pub fn answered(&mut self) {
+        self.proven = self.asked.take().or(self.proven);
+        self.untold = false;
+    }
+
+    /// Something was answered that was asked after all that is in question now: a poll.
+    pub fn answered_at(&mut self, now: Moment) {
+        (self.asked, self.untold, self.proven) = (None, false, Some(now));
+    }
+
+    /// A call is under way.
+    pub fn is_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    pub fn is_proven(&self) -> bool {
+        self.proven.is_some()
+    }
+
+    /// Whether a call is to be made that was not asked for before.
+    pub fn take_question(&mut self) -> bool {
+        std::mem::take(&mut self.untold)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn up_36_only_an_answer_to_a_call_that_was_begun_after_the_silence_proves_it() {
+        let at = |seconds| Moment::START + Duration::from_secs(seconds);
+        let mut life = Life::default();
+        assert_eq!(life.judge(at(1), at(0)), Silence::UntilThen(at(1)));
+        assert!(!life.take_question(), "nothing is asked before its time");
+        assert_eq!(life.judge(at(1), at(1)), Silence::Unproven);
+        assert!(life.take_question() && !life.take_question(), "once");
+        assert_eq!(life.judge(at(3), at(5)), Silence::Unproven);
+        life.answered();
+        assert_eq!(life.judge(at(1), at(5)), Silence::Proven);
+        assert_eq!(life.judge(at(3), at(5)), Silence::Unproven, "that call was begun before");
+        assert!(life.take_question());
+        life.answered();
+        assert_eq!(life.judge(at(3), at(5)), Silence::Proven);
+    }
+}

@@ -1,0 +1,235 @@
+//! What a server is told of one type: requests in either variant, and what they leave to be told.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::rules::ServerRules;
+use super::topic::Topic;
+use crate::proto::Request;
+use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::Moment;
+use crate::protocol::session::Variant;
+use crate::protocol::unit::Class;
+use crate::xds::{Name, Type, WILDCARD};
+
+/// What the server has been told on this opening, and what it has not.
+#[derive(Debug, Default)]
+pub(super) struct Wire {
+    pub nonce: String,
+    owed: VecDeque<Owed>,
+    /// The first request of the type is out on this stream.
+    pub opened: bool,
+    /// The server was told a name on this stream, `*` included, so that an empty list means nothing (SOTW-38).
+    named: bool,
+    pub star_told: bool,
+    /// Changes the server has not been told. A name in both was dropped and is wanted again: it is told twice.
+    pub subscribe: BTreeSet<Name>,
+    pub unsubscribe: BTreeSet<Name>,
+    pub star_dropped: bool,
+    /// A change is not told yet.
+    pub changed: bool,
+    /// No change is told before: those in between are merged (UP-5).
+    next_at: Moment,
+}
+
+/// An ACK, or a NACK with its text.
+#[derive(Debug)]
+struct Owed {
+    nonce: String,
+    /// SotW: the version in use once that response was read.
+    version: String,
+    error: Option<String>,
+}
+
+impl Wire {
+    /// Owes an answer to a response. A server that reads none of them is owed no more than so many.
+    pub fn owe(&mut self, nonce: String, version: String, error: Option<String>, limits: &Limits) {
+        if self.owed.len() >= limits.owed_answers {
+            self.owed.pop_front();
+        }
+        self.owed.push_back(Owed { nonce, version, error });
+    }
+
+    pub fn owes_nothing(&self) -> bool {
+        !self.changed && self.owed.is_empty()
+    }
+
+    /// When what is not told yet may be, if it does not go at once.
+    pub fn next_deadline(&self) -> Option<Moment> {
+        (self.opened && self.owed.is_empty() && self.changed).then_some(self.next_at)
+    }
+
+    pub fn last_told(&self) -> Moment {
+        self.next_at
+    }
+
+    /// The server knows nothing of us any more. Questions of another opening are not answered on the next.
+    pub fn disconnect(&mut self) {
+        *self = Self { next_at: self.next_at, ..Self::default() };
+    }
+}
+
+impl Topic {
+    pub fn next_request(
+        &mut self,
+        kind: &Type,
+        variant: Variant,
+        now: Moment,
+        rules: &ServerRules,
+        limits: &Limits,
+    ) -> Option<Request> {
+        let ripe = self.wire.changed && now >= self.wire.next_at;
+        let askable = variant == Variant::Delta || self.star || self.names.len() > self.globs.len();
+        let first = !self.wire.opened && self.is_wanted() && askable;
+        if !first && !ripe && self.wire.owed.is_empty() {
+            return None;
+        }
+        if !(self.wire.opened || askable && self.is_wanted()) {
+            self.wire.changed = false; // wanted and dropped again before a word was said
+            return None;
+        }
+        let told = self.wire.changed;
+        let request = match variant {
+            Variant::Sotw => Request::Sotw(self.sotw_request(kind, first, rules)),
+            Variant::Delta => Request::Delta(self.delta_request(kind, first, rules)),
+        };
+        if told && !self.wire.changed {
+            self.wire.next_at = now + limits.interest_window;
+        }
+        Some(request)
+    }
+
+    fn sotw_request(&mut self, kind: &Type, first: bool, rules: &ServerRules) -> DiscoveryRequest {
+        let owed = self.wire.owed.pop_front();
+        if let Some(owed) = &owed {
+            self.wire.nonce.clone_from(&owed.nonce);
+        }
+        // Where a response need not hold everything, a server could take the version for "has all of it" (UP-13).
+        let unsafe_to_state = first && !(self.class == Class::Star && kind.info().full_state);
+        let version = owed.as_ref().map_or(&self.accepted, |owed| &owed.version);
+        let mut request = DiscoveryRequest {
+            version_info: if unsafe_to_state { String::new() } else { version.clone() },
+            type_url: url_of(kind),
+            response_nonce: self.wire.nonce.clone(),
+            error_detail: owed.and_then(|owed| owed.error).map(refusal),
+            ..DiscoveryRequest::default()
+        };
+        if self.class == Class::Star {
+            request.resource_names = self.star_list(kind, first);
+        } else {
+            request.resource_names = self.name_list(first, rules);
+        }
+        self.wire.opened = true;
+        request
+    }
+
+    /// `*` alone goes in the form that every server knows (UP-7), and is left by way of its explicit name: to a server that
+    /// was never told a name an empty list still means everything (UP-8).
+    fn star_list(&mut self, kind: &Type, first: bool) -> Vec<String> {
+        let legacy_form = kind.info().empty_first.is_wildcard() && !self.wire.named;
+        if self.wire.star_dropped && !self.wire.named {
+            self.wire.named = true;
+            return vec![WILDCARD.into()];
+        }
+        if std::mem::take(&mut self.wire.star_dropped) {
+            self.wire.star_told = false;
+            if !self.star {
+                self.wire.changed = false;
+            }
+            return Vec::new();
+        }
+        self.wire.changed = false;
+        if !self.star {
+            return Vec::new();
+        }
+        self.wire.star_told = true;
+        if legacy_form && (first || !self.wire.named) {
+            return Vec::new();
+        }
+        self.wire.named = true;
+        vec![WILDCARD.into()]
+    }
+
+    fn name_list(&mut self, first: bool, rules: &ServerRules) -> Vec<String> {
+        if first {
+            self.wire.subscribe = self.names.clone();
+        }
+        let twice = !first && self.wire.subscribe.iter().any(|name| self.wire.unsubscribe.contains(name));
+        self.wire.unsubscribe.clear();
+        let subscribed = |name: &&Name| !self.globs.has(name) && (!twice || !self.wire.subscribe.contains(*name));
+        let mut list: Vec<_> = self.names.iter().filter(subscribed).map(|name| name.as_str().to_owned()).collect();
+        if list.is_empty() && !rules.empty_list {
+            list.push(NOTHING.into());
+        }
+        if !twice {
+            self.asked.hand_out(std::mem::take(&mut self.wire.subscribe), first);
+            self.wire.changed = false;
+        }
+        self.wire.named = true;
+        list
+    }
+
+    fn delta_request(&mut self, kind: &Type, first: bool, rules: &ServerRules) -> DeltaDiscoveryRequest {
+        let owed = self.wire.owed.pop_front();
+        let (nonce, error) = owed.map(|owed| (owed.nonce, owed.error)).unwrap_or_default();
+        let mut request = DeltaDiscoveryRequest {
+            type_url: url_of(kind),
+            response_nonce: nonce,
+            error_detail: error.map(refusal),
+            ..DeltaDiscoveryRequest::default()
+        };
+        let text = |name: &Name| name.as_str().to_owned();
+        if first {
+            request.initial_resource_versions = self.stated(rules);
+            self.wire.subscribe = self.names.clone();
+            self.wire.unsubscribe.clear();
+        }
+        let ripe = first || self.wire.changed;
+        let twice = self.wire.subscribe.iter().any(|name| self.wire.unsubscribe.contains(name))
+            || (self.wire.star_dropped && self.star);
+        if ripe {
+            request.resource_names_unsubscribe = self.wire.unsubscribe.iter().map(text).collect();
+            self.wire.unsubscribe.clear();
+            if std::mem::take(&mut self.wire.star_dropped) {
+                self.wire.star_told = false;
+                request.resource_names_unsubscribe.push(WILDCARD.into());
+            }
+            if !twice {
+                request.resource_names_subscribe = self.wire.subscribe.iter().map(text).collect();
+                self.asked.hand_out(std::mem::take(&mut self.wire.subscribe), first);
+                if self.star && !std::mem::replace(&mut self.wire.star_told, true) {
+                    let legacy_form = kind.info().empty_first.is_wildcard() && first;
+                    request.resource_names_subscribe.extend((!legacy_form).then(|| WILDCARD.to_owned()));
+                }
+                self.wire.changed = false;
+            }
+        }
+        self.wire.opened = true;
+        request
+    }
+
+    /// What is held, as the server knows it, and what somebody else holds, under a version that is nobody's.
+    fn stated(&self, rules: &ServerRules) -> BTreeMap<String, String> {
+        if !rules.initial_versions {
+            return BTreeMap::new();
+        }
+        let unknown = self.again.names.iter().map(|name| (name.to_string(), UNKNOWN.to_owned()));
+        let held = self.versions.iter().filter(|(name, _)| !self.mortal.contains(*name));
+        let version = |name| if self.unsaid.contains(name) { UNKNOWN } else { &self.versions[name] };
+        unknown.chain(held.map(|(name, _)| (name.to_string(), version(name).to_owned()))).collect()
+    }
+}
+
+fn refusal(message: String) -> Status {
+    Status { code: INVALID_ARGUMENT, message, details: Vec::new() }
+}
+
+fn url_of(kind: &Type) -> String {
+    format!("type.googleapis.com/{}", kind.name())
+}
+
+/// A name that no resource has, for servers that take an empty list for everything (UP-9).
+const NOTHING: &str = "weir.nothing";
+const INVALID_ARGUMENT: i32 = 3;
+/// A version that no server gives. An empty one makes some servers say nothing.
+const UNKNOWN: &str = "weir-unknown";

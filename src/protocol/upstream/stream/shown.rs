@@ -1,0 +1,61 @@
+//! What a stream shows of itself: for reports, logs and metrics.
+
+use std::sync::Arc;
+
+use super::Stream;
+use crate::protocol::upstream::refused::{News, Refusal};
+use crate::xds::{Name, Type};
+
+/// One type on a stream, for reports.
+#[derive(Debug)]
+pub struct TopicSummary<'a> {
+    pub kind: &'a Type,
+    pub wildcard: bool,
+    pub names: usize,
+    /// Resources whose body goes by another name than they came under (TYPE-10).
+    pub misnamed: u64,
+    /// What the server is asked for a second time: names, and a set as one.
+    pub asked_again: usize,
+    /// Names that it is known to have something under that cannot be used.
+    pub refused: usize,
+    /// Why something of its last response could not be told by name.
+    pub unnamed: Option<&'a Arc<str>>,
+}
+
+/// What was refused of one type and is not reported yet.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RefusedNews {
+    pub kind: Type,
+    pub news: News,
+}
+
+impl Stream {
+    pub fn topics(&self) -> impl Iterator<Item = TopicSummary<'_>> {
+        self.topics.iter().map(|(kind, topic)| TopicSummary {
+            kind,
+            wildcard: topic.star,
+            names: topic.names.len(),
+            misnamed: topic.misnamed,
+            asked_again: topic.again.names.len() + usize::from(topic.again.set),
+            refused: topic.refused.names().count(),
+            unnamed: topic.refused.unnamed.as_ref(),
+        })
+    }
+
+    /// What stands refused of a type, by name.
+    pub fn refused(&self, kind: &Type) -> impl Iterator<Item = (&Name, &Refusal)> {
+        self.topics.get(kind).into_iter().flat_map(|topic| topic.refused.names())
+    }
+
+    /// Returns what was refused since the last call, each version of a name once.
+    pub fn take_refused(&mut self) -> Vec<RefusedNews> {
+        let news = self.topics.iter_mut().map(|(kind, topic)| (kind, topic.refused.take_news()));
+        let any = news.filter(|(_, news)| !news.is_empty());
+        any.map(|(kind, news)| RefusedNews { kind: kind.clone(), news }).collect()
+    }
+
+    /// Whether the server has answered the last call that asked on this opening if it is there; `None` if there was none.
+    pub fn has_answered_call(&self) -> Option<bool> {
+        if self.life.is_asked() { Some(false) } else { self.life.is_proven().then_some(true) }
+    }
+}

@@ -1,0 +1,365 @@
+//! What may be concluded from what a server has said, and from what it has not: by its word, by full sets, by silence, and by
+//! silence a second time where somebody holds the thing (spec sections 6.3 and 7.2).
+
+use std::time::Duration;
+
+use weir::proto::Response;
+use weir::protocol::session::Variant;
+use weir::protocol::unit::{Claim, Claimed, Class};
+use weir::protocol::upstream::{ServerRules, Silence};
+
+use super::support::{CDS, EDS, LDS};
+use super::{Bench, WINDOW, asked, delta, sotw};
+
+const TIMER: Duration = Duration::from_secs(15);
+const QUIET: Duration = Duration::from_secs(5);
+const SECOND: Duration = Duration::from_secs(120);
+
+/// A client holds a name, of which this server has said nothing for the time that it has.
+fn silent_about(variant: Variant, name: &str) -> Bench {
+    let mut bench = asked(variant, EDS, &[name], ServerRules::default());
+    bench.claim(EDS, Class::Named, name);
+    assert_eq!(bench.later(TIMER), [format!("Named {name} unanswered")], "enough for those who do not hold it");
+    assert!(bench.asks_again());
+    bench
+}
+
+/// A client holds a member of a set, which has come to its end without it as far as can be told.
+fn quiet_about(name: &str) -> Bench {
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    bench.respond(0, delta(CDS, &["x"], &[], "1"));
+    bench.claim(CDS, Class::Star, name);
+    assert_eq!(bench.later(QUIET), ["Settled"], "which takes nothing away");
+    assert!(bench.asks_again());
+    bench
+}
+
+#[test]
+fn xlat_15_what_a_client_holds_is_asked_for_again_under_a_version_that_is_nobodys() {
+    let mut bench = silent_about(Variant::Delta, "a");
+    assert_eq!(bench.reopen(), ["C +[a] -[] {a:weir-unknown} n with node"]);
+    assert_eq!(bench.respond(0, delta(EDS, &["a"], &[], "1")), ["Named a set"], "it is there");
+    assert_eq!(bench.later(SECOND), [""; 0]);
+    assert!(!bench.asks_again());
+
+    let mut bench = silent_about(Variant::Delta, "a");
+    bench.reopen();
+    assert_eq!(bench.respond(0, delta(EDS, &[], &["a"], "1")), ["Named a gone"], "it says that there is none");
+    assert_eq!(bench.later(SECOND), [""; 0]);
+    assert!(!bench.asks_again());
+
+    let mut bench = silent_about(Variant::Delta, "a");
+    bench.reopen();
+    assert_eq!(bench.later(SECOND - Duration::from_secs(1)), ["Named a unanswered"]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Named a gone"], "it was silent a second time");
+    assert_eq!(bench.later(SECOND), [""; 0]);
+    assert!(!bench.asks_again(), "more is not to be had");
+}
+
+#[test]
+fn xlat_12_what_a_client_holds_of_a_set_is_asked_for_again_under_a_version_that_is_nobodys() {
+    let mut bench = quiet_about("b");
+    assert_eq!(bench.reopen(), ["C +[] -[] {b:weir-unknown,x:1} n with node"]);
+    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "2")), ["Star b set", "Begun"]);
+    assert_eq!(bench.later(SECOND), ["Settled"], "x was confirmed by not being sent");
+    assert!(!bench.asks_again());
+
+    let mut bench = quiet_about("b");
+    bench.reopen();
+    assert_eq!(bench.respond(0, delta(CDS, &[], &["b"], "2")), ["Star b gone", "Begun"]);
+
+    let mut bench = quiet_about("b");
+    bench.reopen();
+    assert_eq!(bench.later(SECOND - Duration::from_secs(1)), [""; 0]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Star b gone"]);
+}
+
+#[test]
+fn xlat_15_what_nobody_holds_is_not_asked_for_again() {
+    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerRules::default());
+    bench.want(LDS, "*", true);
+    bench.requests(0);
+    bench.respond(0, delta(LDS, &["l"], &[], "1"));
+    assert_eq!(bench.later(SECOND), ["Settled", "Named a unanswered"]);
+    assert!(!bench.asks_again());
+}
+
+#[test]
+fn xlat_15_in_sotw_to_ask_again_is_to_open_anew_and_a_second_silence_says_the_same() {
+    let mut bench = silent_about(Variant::Sotw, "a");
+    assert_eq!(bench.reopen(), ["C [a] v n with node"]);
+    assert_eq!(bench.later(SECOND), ["Named a unanswered", "Named a gone"]);
+    let mut bench = silent_about(Variant::Sotw, "a");
+    bench.reopen();
+    assert_eq!(bench.respond(0, sotw(EDS, &["a"], "1")), ["Named a set"]);
+    assert_eq!(bench.later(SECOND), [""; 0]);
+}
+
+#[test]
+fn sotw_4_a_server_that_is_silent_since_it_was_told_its_version_is_asked_without() {
+    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerRules::default());
+    bench.respond(0, sotw(CDS, &["a"], "7"));
+    assert_eq!(bench.reopen(), ["C [] v7 n with node"]);
+    assert_eq!(bench.later(SECOND), [""; 0], "it has nothing to say that is new");
+    assert!(bench.asks_again(), "and yet it has not said that it has a still");
+    assert_eq!(bench.reopen(), ["C [] v n with node"], "or else it has no reason to speak now either");
+    assert_eq!(bench.respond(0, sotw(CDS, &["a"], "7")), ["whole {\"a\"}"]);
+    assert_eq!(bench.later(SECOND), ["Settled"]);
+    assert!(!bench.asks_again());
+}
+
+#[test]
+fn up_36_what_was_asked_again_is_concluded_of_a_server_that_answers_a_call_begun_after_it() {
+    for mut bench in [silent_about(Variant::Delta, "a"), quiet_about("a")] {
+        bench.reopen();
+        bench.mute = true;
+        assert_eq!(bench.later(SECOND - Duration::from_secs(1)), [""; 0]);
+        bench.answers_call(); // of its first silence on this opening, if of any
+        bench.later(Duration::from_secs(1));
+        let gone = |facts: &[String]| facts.iter().any(|fact| fact.ends_with("a gone"));
+        assert!(!gone(&bench.later(Duration::from_secs(3600))), "that was begun too early, and no other was answered");
+        bench.answers_call();
+        assert!(gone(&bench.later(Duration::ZERO)));
+    }
+}
+
+#[test]
+fn up_36_what_is_held_is_not_asked_again_of_a_server_that_answers_no_call() {
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    bench.respond(0, delta(CDS, &["x"], &[], "1"));
+    bench.claim(CDS, Class::Star, "b");
+    bench.mute = true;
+    bench.later(Duration::from_secs(3600));
+    assert!(!bench.asks_again(), "it may hang");
+    bench.answers_call();
+    bench.later(Duration::ZERO);
+    assert!(bench.asks_again());
+}
+
+#[test]
+fn up_36_while_a_message_is_coming_in_nothing_settles_and_nothing_goes() {
+    let mut bench = quiet_about("b");
+    bench.reopen();
+    bench.respond(0, delta(CDS, &["y"], &[], "2"));
+    let epoch = bench.epochs[0];
+    bench.upstream.streams()[0].on_receiving(epoch);
+    assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
+    bench.claim(CDS, Class::Star, "c");
+    bench.later(Duration::from_secs(3600));
+    assert!(!bench.asks_again());
+    bench.respond(0, delta(CDS, &["b"], &[], "3"));
+    assert_eq!(bench.later(QUIET), ["Settled"], "it was b that was coming in");
+    assert!(bench.asks_again(), "and c is to be asked for");
+}
+
+#[test]
+fn xlat_12_growth_postpones_what_is_asked_again_and_what_is_concluded() {
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    bench.claim(CDS, Class::Star, "z");
+    for name in ["a", "b", "c", "d"] {
+        bench.respond(0, delta(CDS, &[name], &[], "1"));
+        bench.later(QUIET - Duration::from_secs(1));
+        assert!(!bench.asks_again(), "{name}: there is more of it");
+    }
+    bench.later(Duration::from_secs(1));
+    assert!(bench.asks_again());
+
+    let mut bench = quiet_about("b");
+    bench.claim(CDS, Class::Star, "c");
+    bench.later(Duration::ZERO);
+    bench.reopen();
+    bench.later(SECOND - Duration::from_secs(1));
+    bench.respond(0, delta(CDS, &["b"], &[], "1"));
+    assert_eq!(bench.later(SECOND - Duration::from_secs(1)), ["Settled"], "it was not silent about all of it");
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Star c gone"]);
+}
+
+#[test]
+fn xlat_12_names_that_nobody_held_are_news_and_postpone_nothing_for_ever() {
+    let mut bench = quiet_about("b");
+    bench.reopen();
+    let mut gone = None;
+    for second in (0..3000).step_by(3) {
+        let name = format!("new-{second}");
+        bench.respond(0, delta(CDS, &[&name], &[], "1"));
+        let facts = bench.later(Duration::from_secs(3));
+        if facts.contains(&"Star b gone".to_owned()) {
+            gone.get_or_insert(second + 3);
+        }
+    }
+    assert_eq!(gone, Some(11 * 120));
+
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    bench.claim(CDS, Class::Star, "b");
+    let mut asked_at = None;
+    for second in (0..600).step_by(3) {
+        let name = format!("new-{second}");
+        bench.respond(0, delta(CDS, &[&name], &[], "1"));
+        bench.later(Duration::from_secs(3));
+        if bench.asks_again() {
+            asked_at.get_or_insert(second + 3);
+        }
+    }
+    assert_eq!(asked_at, Some(30));
+}
+
+#[test]
+fn xlat_12_types_come_one_after_another_and_none_is_at_its_end_before_the_others_for_a_while() {
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    bench.want(LDS, "*", true);
+    bench.requests(0);
+    bench.claim(CDS, Class::Star, "b");
+    bench.respond(0, delta(CDS, &["a"], &[], "1"));
+    let mut asked_at = None;
+    for second in (0..60).step_by(4) {
+        let name = format!("l{second}");
+        bench.respond(0, delta(LDS, &[&name], &[], "1"));
+        bench.later(Duration::from_secs(4));
+        if bench.asks_again() {
+            asked_at.get_or_insert(second + 4);
+        }
+    }
+    assert_eq!(asked_at, Some(32), "not while listeners come in, and thirty seconds after the first word all the same");
+}
+
+#[test]
+fn xlat_15_a_stream_is_opened_anew_ever_more_rarely_for_those_who_make_up_names() {
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    bench.respond(0, delta(CDS, &["x"], &[], "1"));
+    let mut asked_at = Vec::new();
+    for second in 0..1500_u64 {
+        bench.claim(CDS, Class::Star, &format!("made-up-{second}"));
+        bench.later(Duration::from_secs(1));
+        if bench.asks_again() {
+            asked_at.push(second + 1);
+            bench.reopen();
+            bench.respond(0, delta(CDS, &["x"], &[], "1"));
+        }
+    }
+    let pauses: Vec<_> = asked_at.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(pauses, [15, 30, 60, 120, 240, 240, 240, 240, 240], "{asked_at:?}");
+    bench.later(Duration::from_secs(3600));
+    assert!(bench.asks_again());
+    bench.reopen();
+    bench.claim(CDS, Class::Star, "one more");
+    bench.later(TIMER);
+    assert!(bench.asks_again(), "after a calm time it begins anew");
+}
+
+#[test]
+fn xlat_15_a_question_that_was_answered_before_it_could_be_asked_again_is_not_asked() {
+    let mut bench = quiet_about("b");
+    bench.reopen();
+    bench.claim(CDS, Class::Star, "c");
+    bench.respond(0, delta(CDS, &["b"], &[], "1"));
+    bench.later(TIMER - Duration::from_secs(1));
+    assert!(!bench.asks_again(), "the last time is not long ago");
+    bench.respond(0, delta(CDS, &["c"], &[], "1"));
+    bench.later(Duration::from_secs(3600));
+    assert!(!bench.asks_again());
+
+    let mut bench = silent_about(Variant::Delta, "a");
+    bench.reopen();
+    bench.want(EDS, "b", true);
+    bench.claim(EDS, Class::Named, "b");
+    bench.later(WINDOW);
+    bench.requests(0);
+    bench.respond(0, delta(EDS, &["a"], &[], "1"));
+    bench.later(TIMER - WINDOW);
+    bench.want(EDS, "b", false);
+    bench.later(Duration::from_secs(3600));
+    assert!(!bench.asks_again(), "nobody wants it any more");
+}
+
+#[test]
+fn up_35_a_question_that_a_lost_stream_left_open_is_asked_again_with_a_time_of_its_own() {
+    let mut bench = quiet_about("b");
+    for _ in 0..5 {
+        assert_eq!(bench.reopen(), ["C +[] -[] {b:weir-unknown,x:1} n with node"]);
+        assert_eq!(bench.later(SECOND - Duration::from_secs(1)), [""; 0], "silence on a stream that was lost is none");
+    }
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Star b gone"]);
+    assert_eq!(bench.reopen(), ["C +[] -[] {x:1} n with node"]);
+}
+
+#[test]
+fn xlat_16_a_source_whose_silence_is_nothing_is_not_asked_again_and_nothing_goes() {
+    let rules = ServerRules { silence: Silence::Nothing, ..ServerRules::default() };
+    let mut bench = asked(Variant::Delta, CDS, &["*"], rules.clone());
+    bench.respond(0, delta(CDS, &["x"], &[], "1"));
+    bench.claim(CDS, Class::Star, "b");
+    assert_eq!(bench.later(Duration::from_secs(3600)), ["Settled"]);
+    assert!(!bench.asks_again());
+    let mut bench = asked(Variant::Delta, EDS, &["a"], rules);
+    bench.claim(EDS, Class::Named, "a");
+    assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
+    assert!(!bench.asks_again());
+}
+
+#[test]
+fn up_24_a_full_set_knows_of_names_in_the_first_request_of_names_it_gave_and_of_those_long_asked_for() {
+    let mut bench = asked(Variant::Sotw, LDS, &["a", "b"], ServerRules::default());
+    let first = bench.respond(0, sotw(LDS, &["a"], "1"));
+    assert_eq!(first, ["Named a set", "Named b gone"], "it answers that request or a later one");
+    bench.want(LDS, "c", true);
+    bench.later(WINDOW);
+    bench.requests(0);
+    assert_eq!(bench.respond(0, sotw(LDS, &["a"], "2")), ["Named a set"], "of c it may not have read yet");
+    bench.mute = true;
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
+    assert_eq!(bench.respond(0, sotw(LDS, &["a"], "3")), ["Named a set"], "time alone proves nothing");
+    bench.mute = false;
+    bench.answers_call();
+    assert_eq!(bench.later(Duration::ZERO), ["Named c unanswered"]);
+    assert_eq!(bench.respond(0, sotw(LDS, &["a"], "4")), ["Named a set", "Named c gone"]);
+    assert_eq!(bench.respond(0, sotw(LDS, &[], "5")), ["Named a gone"], "what it gave itself");
+    bench.reopen();
+    assert_eq!(bench.respond(0, sotw(LDS, &["c"], "6")), ["Named c set", "Named a gone", "Named b gone"]);
+}
+
+#[test]
+fn up_38_heartbeats_alone_are_no_set() {
+    let mut bench = asked(Variant::Sotw, LDS, &["a", "b"], ServerRules::default());
+    bench.respond(0, sotw(LDS, &["a", "b"], "1"));
+    let Response::Sotw(mut beat) = sotw(LDS, &[], "1") else { unreachable!() };
+    let ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+    let wrapper = weir::proto::discovery::Resource { name: "a".into(), ttl, ..Default::default() };
+    let value = prost::Message::encode_to_vec(&wrapper).into();
+    let type_url = "type.googleapis.com/envoy.service.discovery.v3.Resource".into();
+    beat.resources = vec![weir::proto::Any { type_url, value }];
+    assert_eq!(bench.respond(0, Response::Sotw(beat)), ["Named a lives for Some(60s)"], "b is not gone by that");
+}
+
+#[test]
+fn sotw_7_who_holds_all_of_a_set_that_nobody_knows_is_answered_by_a_second_silence() {
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    bench.respond(0, delta(CDS, &["x"], &[], "1"));
+    let kind = bench.table.resolve(CDS);
+    bench.unit.seek(vec![Claim { kind, of: Claimed::Set }]);
+    assert_eq!(bench.later(QUIET), ["Settled"]);
+    assert!(bench.asks_again());
+    bench.reopen();
+    assert_eq!(bench.later(SECOND - Duration::from_secs(1)), [""; 0]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Whole"], "there was nothing to add");
+    bench.later(SECOND);
+    assert!(!bench.asks_again());
+}
+
+#[test]
+fn rest_12_a_poll_that_was_begun_after_asking_is_an_answer_to_all_that_is_asked() {
+    let rules = ServerRules { by_type: true, ..ServerRules::default() };
+    let mut bench = asked(Variant::Sotw, EDS, &["a", "b"], rules);
+    bench.respond(0, sotw(EDS, &["a", "b"], "1"));
+    bench.requests(0);
+    bench.reopen();
+    bench.respond(0, sotw(EDS, &["a"], "2"));
+    bench.requests(0);
+    assert_eq!(bench.later(TIMER), [""; 0]);
+    let epoch = bench.epochs[0];
+    let now = bench.now;
+    bench.upstream.streams()[0].on_unchanged(epoch, CDS, now);
+    assert_eq!(bench.later(Duration::ZERO), [""; 0], "a poll of another type");
+    bench.upstream.streams()[0].on_unchanged(epoch, EDS, now);
+    assert_eq!(bench.later(Duration::ZERO), ["Named b gone"], "what it left out it does not have");
+    assert!(!bench.asks_again(), "there is nobody to be asked on another stream");
+}

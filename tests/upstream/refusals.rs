@@ -1,0 +1,188 @@
+//! Entries that cannot be used: what they keep from being told, and what they leave alone (spec section 6.4).
+
+use std::time::Duration;
+
+use weir::proto::Response;
+use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse};
+use weir::protocol::limits::Limits;
+use weir::protocol::session::Variant;
+use weir::protocol::unit::Class;
+use weir::protocol::upstream::ServerRules;
+
+use super::support::{CDS, EDS};
+use super::{Bench, asked, delta, error, sotw};
+
+/// How many clusters stand refused.
+fn refused(bench: &mut Bench) -> usize {
+    let kind = bench.table.resolve(CDS);
+    bench.upstream.streams()[0].refused(&kind).count()
+}
+
+/// What was refused since the last call, each as `name version`.
+fn news(bench: &mut Bench) -> Vec<String> {
+    let refused = bench.upstream.streams()[0].take_refused();
+    let entries = refused.into_iter().flat_map(|of| of.news.entries);
+    let name = |name: Option<weir::xds::Name>| name.map_or_else(|| "(no name)".into(), |name| name.to_string());
+    entries.map(|(of, refusal)| format!("{} {}", name(of), refusal.version)).collect()
+}
+
+#[test]
+fn up_22_the_same_entry_twice_is_one_and_refused_and_two_that_differ_are_one_that_cannot_be_read() {
+    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerRules::default());
+    assert_eq!(bench.respond(0, sotw(CDS, &["a", "b", "b"], "1")), ["whole {\"a\", \"b\"}"]);
+    assert_eq!(bench.requests(0), ["C [] v n1! NACK"]);
+    assert_eq!(bench.respond(0, sotw(CDS, &["a", "b", "b~2"], "2")), ["whole {\"a\"} and {\"b\"}"]);
+    assert_eq!(bench.requests(0), ["C [] v n2! NACK"]);
+    let mut bench = asked(Variant::Delta, EDS, &["a", "b"], ServerRules::default());
+    assert_eq!(bench.respond(0, delta(EDS, &["a", "b", "b"], &[], "1")), ["Named a set", "Named b set"]);
+    assert_eq!(bench.requests(0), ["C +[] -[] {} n1! NACK"]);
+}
+
+#[test]
+fn up_25_an_entry_that_cannot_be_read_keeps_its_own_value_and_no_others() {
+    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerRules::default());
+    bench.respond(0, sotw(CDS, &["a", "b", "c"], "1"));
+    assert_eq!(bench.respond(0, sotw(CDS, &["a", "b", "b~2"], "2")), ["whole {\"a\"} and {\"b\"}"], "c is gone");
+    let never_held = bench.respond(0, sotw(CDS, &["a", "b", "d", "d~2"], "3"));
+    assert_eq!(never_held, ["whole {\"a\", \"b\"} and {\"d\"}", "unread [\"d\"]"]);
+    assert_eq!(bench.respond(0, sotw(CDS, &["a"], "4")), ["whole {\"a\"}", "unread []"], "it is not there any more");
+}
+
+#[test]
+fn up_25_what_cannot_be_read_and_was_never_held_is_reported_until_it_can_or_is_gone() {
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    let first = bench.respond(0, delta(CDS, &["a", "b", "b~2", "c", "c~2"], &[], "1"));
+    assert_eq!(first, ["Star a set", "Begun", "unread [\"b\", \"c\"]"]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Settled"]);
+    assert_eq!(bench.respond(0, delta(CDS, &["d"], &[], "2")), ["Star d set", "Begun"], "b and c are still unknown");
+    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "3")), ["Star b set", "Begun", "unread [\"c\"]"]);
+    assert_eq!(bench.respond(0, delta(CDS, &[], &["c"], "4")), ["Star c gone", "Begun", "unread []"]);
+    assert_eq!(bench.respond(0, delta(CDS, &["b", "b~2"], &[], "5")), ["Begun"], "of b there is a last good value");
+}
+
+#[test]
+fn up_25_what_could_not_be_read_on_one_stream_is_unknown_on_the_next_until_it_comes_again() {
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    let bad = || delta(CDS, &["x", "x~2"], &[], "1");
+    assert_eq!(bench.respond(0, bad()), ["Begun", "unread [\"x\"]"]);
+    bench.reopen();
+    let facts = bench.respond(0, delta(CDS, &["b"], &[], "2"));
+    assert_eq!(facts, ["Star b set", "Begun"], "nobody speaks of x any more");
+    bench.reopen();
+    assert_eq!(bench.respond(0, bad()).last().unwrap(), "unread [\"x\"]");
+}
+
+#[test]
+fn up_24_an_entry_without_a_name_suspends_what_a_full_set_lacks_until_the_next() {
+    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerRules::default());
+    bench.respond(0, sotw(CDS, &["a", "b"], "1"));
+    assert_eq!(bench.respond(0, sotw(CDS, &["a", ""], "2")), ["Star a set", "Begun"], "b may be the one");
+    assert_eq!(bench.respond(0, sotw(CDS, &["a"], "3")), ["whole {\"a\"}"]);
+    let mut bench = asked(Variant::Sotw, CDS, &["a", "b"], ServerRules::default());
+    bench.respond(0, sotw(CDS, &["a", "b"], "1"));
+    assert_eq!(bench.respond(0, sotw(CDS, &["a", ""], "2")), ["Named a set"]);
+    assert_eq!(bench.respond(0, sotw(CDS, &["a"], "3")), ["Named a set", "Named b gone"]);
+}
+
+#[test]
+fn up_24_an_entry_without_a_name_suspends_a_second_silence_until_the_next_opening() {
+    let rules = ServerRules { initial_versions: false, ..ServerRules::default() };
+    let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
+    bench.respond(0, delta(CDS, &["a", "b"], &[], "1"));
+    bench.reopen();
+    bench.respond(0, delta(CDS, &["a"], &[], "1"));
+    bench.later(Duration::from_secs(60));
+    assert!(bench.asks_again());
+    bench.reopen();
+    bench.respond(0, delta(CDS, &["a", ""], &[], "1"));
+    assert_eq!(bench.later(Duration::from_secs(3600)), ["Settled"], "b may be the one");
+    bench.reopen();
+    bench.respond(0, delta(CDS, &["a"], &[], "1"));
+    assert_eq!(bench.later(Duration::from_secs(120)), ["Settled", "Star b gone"]);
+}
+
+#[test]
+fn up_25_and_i10_of_ever_new_names_that_cannot_be_read_only_so_many_are_remembered() {
+    let limit = Limits::default().refused_names;
+    for (bad, unread) in [(limit, "unread []"), (limit + 1, "unread [\"weir.incomplete\"]")] {
+        let names: Vec<_> = (0..bad).map(|number| format!("x{number:04}")).collect();
+        let others: Vec<_> = names.iter().map(|name| format!("{name}~2")).collect();
+        let both: Vec<_> = names.iter().chain(&others).map(String::as_str).collect();
+        let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+        assert_eq!(bench.respond(0, delta(CDS, &both, &[], "1")).len(), 2);
+        assert_eq!(news(&mut bench).len(), limit);
+        // The last of them stays as it is.
+        let names: Vec<_> = names[..limit].iter().map(String::as_str).collect();
+        let facts = bench.respond(0, delta(CDS, &names, &[], "2"));
+        assert_eq!(facts.last().unwrap(), unread, "what was not remembered may be missing still");
+        bench.reopen();
+        let facts = bench.respond(0, delta(CDS, &["b"], &[], "3"));
+        assert_eq!(facts, ["Star b set", "Coming"]);
+    }
+}
+
+#[test]
+fn up_25_each_version_of_a_name_that_is_refused_is_news_once() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = asked(variant, CDS, &["*"], ServerRules::default());
+        let bad = |version| match variant {
+            Variant::Sotw => sotw(CDS, &["a", "b", "b~2"], version),
+            Variant::Delta => delta(CDS, &["a", "b", "b~2"], &[], version),
+        };
+        bench.respond(0, bad("1"));
+        assert_eq!(news(&mut bench), ["b 1"], "{variant:?}");
+        bench.respond(0, bad("1"));
+        assert_eq!(news(&mut bench), [""; 0], "{variant:?}: as some servers do when they are refused");
+        bench.respond(0, bad("2"));
+        assert_eq!(news(&mut bench), ["b 2"], "{variant:?}");
+        assert_eq!(refused(&mut bench), 1, "{variant:?}");
+        let good = match variant {
+            Variant::Sotw => sotw(CDS, &["a", "b"], "3"),
+            Variant::Delta => delta(CDS, &["b"], &[], "3"),
+        };
+        bench.respond(0, good);
+        assert_eq!(refused(&mut bench), 0, "{variant:?}");
+    }
+}
+
+/// The server reports something of one name beside what it sends.
+fn reporting(response: Response, code: i32) -> Response {
+    let errors = error(code);
+    match response {
+        Response::Sotw(response) => Response::Sotw(DiscoveryResponse { resource_errors: errors, ..response }),
+        Response::Delta(response) => Response::Delta(DeltaDiscoveryResponse { resource_errors: errors, ..response }),
+    }
+}
+
+#[test]
+fn up_44_and_up_45_what_is_reported_of_a_name_of_a_set_says_absent_only_where_it_means_that() {
+    for (code, fail_on_data_errors, gone) in [(5, false, true), (14, false, false), (7, false, false), (7, true, true)]
+    {
+        for variant in [Variant::Sotw, Variant::Delta] {
+            let rules = ServerRules { fail_on_data_errors, ..ServerRules::default() };
+            let mut bench = asked(variant, CDS, &["*"], rules);
+            let answer = |names: &[&str]| match variant {
+                Variant::Sotw => sotw(CDS, names, "1"),
+                Variant::Delta => delta(CDS, names, &[], "1"),
+            };
+            bench.respond(0, answer(&["a", "b"]));
+            let facts = bench.respond(0, reporting(answer(&["b"]), code));
+            assert_eq!(facts.contains(&"Star a gone".to_owned()), gone, "{variant:?} {code}: {facts:?}");
+            let held = bench.unit.here(&bench.table.resolve(CDS), Class::Star).count();
+            assert_eq!(held, if gone { 1 } else { 2 }, "{variant:?} {code}");
+        }
+    }
+}
+
+#[test]
+fn up_25_a_name_of_a_set_that_is_reported_in_trouble_is_there_and_unknown() {
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    bench.claim(CDS, Class::Star, "a");
+    assert_eq!(
+        bench.respond(0, reporting(delta(CDS, &["b"], &[], "1"), 14)),
+        ["Star b set", "Begun", "unread [\"a\"]"]
+    );
+    assert_eq!(bench.later(Duration::from_secs(3600)), ["Settled"]);
+    assert!(!bench.asks_again(), "it has spoken of it");
+    assert_eq!(bench.respond(0, reporting(delta(CDS, &[], &[], "2"), 5)), ["Star a gone", "Begun", "unread []"]);
+}
