@@ -21,6 +21,12 @@ pub fn report(config: &Config) -> String {
     if plan.servers.len() > 1 {
         out.push_str(&patience(plan));
     }
+    if !config.warnings.is_empty() {
+        out.push_str("\nwarnings\n");
+    }
+    for warning in &config.warnings {
+        let _ = writeln!(out, "  {warning}");
+    }
     out
 }
 
@@ -117,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_ladder_is_shown_with_credentials_features_and_its_rule_in_words() {
+    fn each_ladder_is_shown_with_credentials_features_and_its_rule_in_words_and_then_what_may_not_be_meant() {
         let config = Config::parse(
             Path::new("etc/relay.yaml"),
             "listen: [{address: '127.0.0.1:0'}]
@@ -131,6 +137,7 @@ upstream:
     some: {servers: [{files: [a, b.yaml]}]}
     told: {servers: [{rest: 'http://four', refresh_delay: 2s}]}
   fallback: {hold_down: 1m, on_missing: tell}
+limits: {resource_timer: 5s}
 ",
         )
         .unwrap();
@@ -166,6 +173,9 @@ xdstp://told/
 
 after a return it is not left again for 1m
 what the next server has not, and the one before had, is told as gone
+
+warnings
+  etc/relay.yaml:12: limits.resource_timer: below 15s, names that a control plane is slow to send may count as absent
 "
         );
         assert_eq!(report(&config), expected);

@@ -62,7 +62,7 @@ impl Client {
                 | LinkEvent::Receiving
                 | LinkEvent::Unchanged { .. }
                 | LinkEvent::Trouble { .. }
-                | LinkEvent::Whole { .. }
+                | LinkEvent::Filled { .. }
                 | LinkEvent::Outage { .. } => {}
                 LinkEvent::Response(response) => {
                     self.heard = true;

@@ -12,8 +12,9 @@ use super::{Config, Fault};
 use crate::downstream::{self, DrainTimes};
 use crate::protocol::limits::Limits;
 use crate::protocol::loads::LoadLimits;
+use crate::protocol::upstream::BackoffTimes;
 use crate::relay::{LoadsMode, ViewsOptions};
-use crate::xds::{Access, AccessRule, EmptyFirst, KeyField, KeyRule, NamePattern, Network, TypeInfo, TypeTable};
+use crate::xds::{Access, AccessRule, KeyField, KeyRule, NamePattern, Network, TypeTable};
 
 pub(super) struct Checker<'a> {
     /// The file, which other files are named from.
@@ -21,6 +22,8 @@ pub(super) struct Checker<'a> {
     /// Variables of the environment.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
     pub faults: Vec<Fault>,
+    /// What the relay can start with, and an operator should know of.
+    pub warnings: Vec<Fault>,
 }
 
 impl Checker<'_> {
@@ -34,13 +37,15 @@ impl Checker<'_> {
         let admin = raw.admin.as_ref().map(|admin| self.address(&admin.address, "admin.address"));
         let message_bytes = number(&raw.limits.message_bytes, MESSAGE_BYTES);
         let file_bytes = number(&raw.limits.file_bytes, FILE_BYTES) as u64;
-        let upstream = self.upstream(&raw.upstream, SourceLimits { message_bytes, file_bytes });
+        let upstream =
+            self.upstream(&raw.upstream, SourceLimits { message_bytes, file_bytes, backoff: BackoffTimes::default() });
         let transcoder = self.transcoder(&raw.upstream.value.descriptors);
         let rule = self.key_rule(&raw.views);
         let limits = self.limits(raw);
         let table = self.types(raw);
         let access = self.access(&raw.access, &table);
         let drain = DrainTimes {
+            delay: self.duration(&raw.drain.delay, "drain.delay").unwrap_or_default(),
             grace: self.duration(&raw.drain.grace, "drain.grace").unwrap_or(GRACE),
             spread: self.duration(&raw.drain.spread, "drain.spread").unwrap_or(SPREAD),
         };
@@ -87,6 +92,7 @@ impl Checker<'_> {
             drain,
             loads,
             rest,
+            warnings: Vec::new(),
         })
     }
 
@@ -119,15 +125,23 @@ impl Checker<'_> {
                 self.fault(limit, at, "nothing would get through");
             }
         }
+        let resource_timer = self.duration(&limits.resource_timer, "limits.resource_timer");
+        if let (Some(timer), Some(text)) = (resource_timer, &limits.resource_timer)
+            && timer < SHORTEST_TIMER
+        {
+            let reason = "below 15s, names that a control plane is slow to send may count as absent";
+            self.warn(text, "limits.resource_timer", reason);
+        }
         Limits {
             types: number(&limits.types_per_stream, defaults.types),
             names: number(&limits.names_per_type, defaults.names),
             absent_names: number(&limits.absent_names, defaults.absent_names),
             linger: self.duration(&limits.linger, "limits.linger").unwrap_or(defaults.linger),
             reply_bytes: number(&limits.reply_bytes, defaults.reply_bytes),
-            resource_timer: self
-                .duration(&limits.resource_timer, "limits.resource_timer")
-                .unwrap_or(defaults.resource_timer),
+            resource_timer: resource_timer.unwrap_or(defaults.resource_timer),
+            second_silence: self
+                .duration(&limits.second_silence, "limits.second_silence")
+                .unwrap_or(defaults.second_silence),
             fetch_patience: self
                 .duration(&limits.fetch_patience, "limits.fetch_patience")
                 .unwrap_or(defaults.fetch_patience),
@@ -154,40 +168,6 @@ impl Checker<'_> {
                 LoadsMode::Aggregate(LoadLimits { outage, bytes, total_bytes })
             }
             raw::LoadsMode::Off => LoadsMode::Off,
-        }
-    }
-
-    fn types(&mut self, raw: &raw::Root) -> TypeTable {
-        let known = TypeTable::new();
-        let mut added: Vec<TypeInfo> = Vec::new();
-        for (at, entry) in raw.types.iter().enumerate() {
-            let name = entry.name.value.rsplit('/').next().unwrap_or_default();
-            if name.is_empty() {
-                self.fault(&entry.name, &format!("types[{at}].name"), "a message name is needed");
-            }
-            if added.iter().any(|info| &*info.name == name) {
-                self.fault(&entry.name, &format!("types[{at}].name"), &format!("{name} is there twice"));
-            }
-            let mut info = known.resolve(name).info().clone();
-            if let Some(after) = &entry.after {
-                let before = known.resolve(&after.value);
-                if !known.knows(before.name()) {
-                    self.fault(after, &format!("types[{at}].after"), &format!("{:?} is no built-in type", after.value));
-                }
-                let before = before.info();
-                (info.rank, info.addition_rank, info.removal_rank) =
-                    (before.rank, before.addition_rank, before.removal_rank);
-            }
-            info.name_field = (entry.name_field != 0).then_some(entry.name_field);
-            info.full_state = entry.full_state;
-            let wildcard = entry.empty_first_is_wildcard;
-            info.empty_first = if wildcard { EmptyFirst::Everything } else { EmptyFirst::Nothing };
-            added.push(info);
-        }
-        let table = TypeTable::with(added).with_v2(raw.clients.v2);
-        match raw.clients.virtual_hosts {
-            raw::VirtualHosts::OfRoutes => table,
-            raw::VirtualHosts::ByName => table.with_virtual_hosts_by_name(),
         }
     }
 
@@ -239,8 +219,18 @@ impl Checker<'_> {
     }
 
     pub fn fault<T>(&mut self, place: &Spanned<T>, at: &str, reason: &str) {
+        let fault = self.fault_at(place, at, reason);
+        self.faults.push(fault);
+    }
+
+    pub fn warn<T>(&mut self, place: &Spanned<T>, at: &str, reason: &str) {
+        let warning = self.fault_at(place, at, reason);
+        self.warnings.push(warning);
+    }
+
+    fn fault_at<T>(&self, place: &Spanned<T>, at: &str, reason: &str) -> Fault {
         let line = Some(place.referenced).filter(|place| *place != Location::UNKNOWN).map(|place| place.line());
-        self.faults.push(Fault { path: self.path.into(), line, at: at.into(), reason: reason.into() });
+        Fault { path: self.path.into(), line, at: at.into(), reason: reason.into() }
     }
 }
 
@@ -256,5 +246,7 @@ const VIEWS_IDLE: Duration = Duration::from_secs(600);
 const LOADS_OUTAGE: Duration = Duration::from_secs(300);
 const LOADS_BYTES: usize = 64 << 20;
 const LOADS_TOTAL_BYTES: usize = 256 << 20;
+/// What clients wait for themselves; a relay that is faster answers for upstream what upstream never said (XLAT-17).
+const SHORTEST_TIMER: Duration = Duration::from_secs(15);
 const GRACE: Duration = Duration::from_secs(10);
 const SPREAD: Duration = Duration::from_secs(5);

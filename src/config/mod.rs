@@ -6,9 +6,11 @@
 
 mod bootstrap;
 mod check;
+mod connection;
 mod json;
 mod raw;
 mod rest;
+mod types;
 mod upstream;
 
 pub(crate) use check::MESSAGE_BYTES;
@@ -42,6 +44,8 @@ pub struct Config {
     pub loads: LoadsMode,
     /// None where polls are not served.
     pub rest: Option<RestOptions>,
+    /// What is allowed and may not be meant.
+    pub warnings: Vec<Fault>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +63,7 @@ pub enum ConfigError {
     Faults(Vec<Fault>),
 }
 
-/// One thing that is wrong, and where.
+/// One thing that is wrong or doubtful, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     pub path: PathBuf,
@@ -83,22 +87,13 @@ impl Config {
     fn parse_in(path: &Path, text: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let raw = serde_saphyr::from_str(text)
             .map_err(|error| ConfigError::Syntax { path: path.into(), text: error.to_string() })?;
-        let mut checker = check::Checker { path, environment, faults: Vec::new() };
+        let mut checker = check::Checker { path, environment, faults: Vec::new(), warnings: Vec::new() };
         let config = checker.root(&raw);
-        let faults = checker.faults;
-        if let Some(config) = config.as_ref().filter(|config| config.views.limits.resource_timer < SHORTEST_TIMER) {
-            let timer = config.views.limits.resource_timer;
-            tracing::warn!(
-                ?timer,
-                "limits.resource_timer is below 15 s: names that are slow to come may be called absent"
-            );
-        }
-        config.filter(|_| faults.is_empty()).ok_or(ConfigError::Faults(faults))
+        let check::Checker { faults, warnings, .. } = checker;
+        let config = config.filter(|_| faults.is_empty()).ok_or(ConfigError::Faults(faults))?;
+        Ok(Self { warnings, ..config })
     }
 }
-
-/// What clients wait for themselves; a relay that is faster answers for upstream what upstream never said (XLAT-17).
-const SHORTEST_TIMER: Duration = Duration::from_secs(15);
 
 fn listed(faults: &[Fault]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
@@ -187,6 +182,29 @@ mod tests {
         for part in places.into_iter().chain([":2: upstream.servers[0].connect_timeout", ":3: views.key[1]"]) {
             assert!(message.contains(part), "{part} is missing in:\n{message}");
         }
+    }
+
+    #[test]
+    fn xlat_17_a_resource_timer_that_is_shorter_than_the_clients_is_a_warning() {
+        let warnings = |timer: &str| {
+            let text = "listen: [{address: '[::]:1'}]\nupstream: {servers: [{uri: 'http://cp:1'}]}\nlimits:\n";
+            let config = parse(&format!("{text}  resource_timer: {timer}\n")).unwrap();
+            config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(warnings("15s"), [""; 0]);
+        let short = warnings("14s");
+        assert!(short.len() == 1 && short[0].starts_with("relay.yaml:4: limits.resource_timer: "), "{short:?}");
+    }
+
+    #[test]
+    fn draining_begins_at_once_unless_there_is_a_delay() {
+        let with = |drain: &str| {
+            let text = "listen: [{address: '[::]:1'}]\nupstream: {servers: [{uri: 'http://cp:1'}]}\n";
+            parse(&format!("{text}{drain}")).map(|config| config.drain.delay)
+        };
+        assert_eq!(with(""), Ok(Duration::ZERO));
+        assert_eq!(with("drain: {delay: 5s}"), Ok(Duration::from_secs(5)));
+        assert!(with("drain: {delay: soon}").unwrap_err().starts_with("relay.yaml:3: drain.delay: "));
     }
 
     #[test]

@@ -7,6 +7,8 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
+use super::connection::{RawBackoff, RawPings};
+
 pub(super) type Text = Spanned<String>;
 
 #[derive(Debug, Deserialize)]
@@ -54,6 +56,7 @@ pub(super) struct Upstream {
     pub descriptors: Vec<Text>,
     #[serde(default)]
     pub fallback: Fallback,
+    pub backoff: Option<RawBackoff>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -82,6 +85,16 @@ pub(super) enum OnMissing {
     Tell,
 }
 
+/// How a server sends a set to a client that has nothing of it.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum InitialSet {
+    #[default]
+    Auto,
+    OneResponse,
+    Pieces,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Server {
@@ -94,10 +107,15 @@ pub(super) struct Server {
     pub token_file: Option<Text>,
     pub protocol: Option<Protocol>,
     pub connect_timeout: Option<Text>,
+    pub life: Option<Spanned<RawPings>>,
+    pub keepalive: Option<Spanned<RawPings>>,
+    pub backoff: Option<RawBackoff>,
     #[serde(default)]
     pub node_in_every_request: bool,
     #[serde(default = "yes")]
     pub initial_versions: bool,
+    #[serde(default)]
+    pub initial_set: InitialSet,
     #[serde(default = "yes")]
     pub empty_list: bool,
     #[serde(default)]
@@ -186,12 +204,9 @@ pub(super) enum VirtualHosts {
 #[serde(deny_unknown_fields)]
 pub(super) struct TypeEntry {
     pub name: Text,
-    #[serde(default = "first_field")]
-    pub name_field: u32,
-    #[serde(default)]
-    pub full_state: bool,
-    #[serde(default)]
-    pub empty_first_is_wildcard: bool,
+    pub name_field: Option<Spanned<u32>>,
+    pub full_state: Option<Spanned<bool>>,
+    pub empty_first_is_wildcard: Option<Spanned<bool>>,
     pub after: Option<Text>,
 }
 
@@ -215,6 +230,7 @@ pub(super) struct Limits {
     pub linger: Option<Text>,
     pub reply_bytes: Option<Spanned<usize>>,
     pub resource_timer: Option<Text>,
+    pub second_silence: Option<Text>,
     pub fetch_patience: Option<Text>,
     pub file_bytes: Option<Spanned<usize>>,
 }
@@ -222,6 +238,7 @@ pub(super) struct Limits {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Drain {
+    pub delay: Option<Text>,
     pub grace: Option<Text>,
     pub spread: Option<Text>,
 }
@@ -268,8 +285,4 @@ impl Default for Clients {
 
 fn yes() -> bool {
     true
-}
-
-fn first_field() -> u32 {
-    1
 }

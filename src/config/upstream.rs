@@ -16,10 +16,11 @@ use super::check::Checker;
 use super::raw::{self, OnMissing, Text};
 use crate::protocol::ladder::{Patience, Rule};
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::{ServerRules, Silence};
+use crate::protocol::upstream::{BackoffTimes, InitialSet, ServerRules, Silence};
 use crate::transcode::Transcoder;
 use crate::upstream::{
-    AdsServer, FilesOptions, FilesServer, Lists, OwnCertificate, Plan, RestServer, SourcePlan, TlsFiles,
+    AdsServer, FilesOptions, FilesServer, Keepalive, LifeTimes, Lists, OwnCertificate, Plan, RestServer, SourcePlan,
+    TlsFiles,
 };
 
 /// A server that is spoken to without TLS and of which nothing else is said.
@@ -32,6 +33,9 @@ pub(crate) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
         rules: ServerRules::default(),
         features: BTreeSet::new(),
         connect_timeout: CONNECT_TIMEOUT,
+        life: LifeTimes::default(),
+        keepalive: Keepalive::default(),
+        backoff: BackoffTimes::default(),
         message_bytes,
     }
 }
@@ -67,11 +71,15 @@ pub(super) fn rule(reachability_only: bool) -> Rule {
 pub(super) struct SourceLimits {
     pub message_bytes: usize,
     pub file_bytes: u64,
+    /// Where nothing else is said of a server.
+    pub backoff: BackoffTimes,
 }
 
 impl Checker<'_> {
     pub fn upstream(&mut self, raw: &Spanned<raw::Upstream>, limits: SourceLimits) -> Option<Plan> {
         let upstream = &raw.value;
+        let backoff = self.backoff(upstream.backoff.as_ref(), limits.backoff, "upstream.backoff");
+        let limits = SourceLimits { backoff, ..limits };
         let patience = Patience {
             minimum: self.duration(&upstream.fallback.minimum, "upstream.fallback.minimum").unwrap_or_default(),
             hold_down: self.duration(&upstream.fallback.hold_down, "upstream.fallback.hold_down").unwrap_or_default(),
@@ -84,8 +92,10 @@ impl Checker<'_> {
                 self.fault(asked, "upstream.bootstrap_from_environment", reason);
                 return None;
             }
-            (Some(file), None) if alone => self.bootstrap(file, limits.message_bytes)?,
-            (None, Some(asked)) if alone => self.bootstrap_of_environment(asked, limits.message_bytes)?,
+            (Some(file), None) if alone => with_backoff(self.bootstrap(file, limits.message_bytes)?, backoff),
+            (None, Some(asked)) if alone => {
+                with_backoff(self.bootstrap_of_environment(asked, limits.message_bytes)?, backoff)
+            }
             (Some(file), None) => {
                 self.fault(file, "upstream.bootstrap", REPLACES);
                 return None;
@@ -218,11 +228,9 @@ impl Checker<'_> {
         }
         match (&raw.uri, &raw.files, &raw.rest) {
             (Some(uri), None, None) => {
-                self.server(raw, uri, &format!("{at}.uri"), at, limits.message_bytes).map(Box::new).map(SourcePlan::Ads)
+                self.server(raw, uri, &format!("{at}.uri"), at, limits).map(Box::new).map(SourcePlan::Ads)
             }
-            (None, None, Some(uri)) => {
-                self.polled(raw, uri, at, limits.message_bytes).map(Box::new).map(SourcePlan::Rest)
-            }
+            (None, None, Some(uri)) => self.polled(raw, uri, at, limits).map(Box::new).map(SourcePlan::Rest),
             (None, Some(files), None) => {
                 if raw.has_ways_of_a_server() {
                     self.fault(
@@ -257,10 +265,14 @@ impl Checker<'_> {
     }
 
     /// A server that is polled. It may be said of it what may be said of others, but for what is about streams.
-    fn polled(&mut self, raw: &raw::Server, text: &Text, at: &str, message_bytes: usize) -> Option<RestServer> {
-        if raw.protocol.is_some() || raw.node_in_every_request || !raw.initial_versions || !raw.empty_list {
-            let reason = "protocol, node_in_every_request, initial_versions and empty_list are about streams, and there are none";
+    fn polled(&mut self, raw: &raw::Server, text: &Text, at: &str, limits: SourceLimits) -> Option<RestServer> {
+        let sets = raw.initial_set != raw::InitialSet::Auto;
+        if raw.protocol.is_some() || raw.node_in_every_request || !raw.initial_versions || !raw.empty_list || sets {
+            let reason = "protocol, node_in_every_request, initial_versions, initial_set and empty_list are for gRPC streams only";
             self.fault(text, &format!("{at}.rest"), reason);
+        }
+        if let Some(pings) = raw.life.as_ref().or(raw.keepalive.as_ref()) {
+            self.fault(pings, at, "life and keepalive are about gRPC connections; a server that is polled has none");
         }
         let refresh_delay = self.duration(&raw.refresh_delay, &format!("{at}.refresh_delay")).unwrap_or(REFRESH_DELAY);
         let request_timeout = self.duration(&raw.request_timeout, &format!("{at}.request_timeout"));
@@ -273,7 +285,7 @@ impl Checker<'_> {
                 self.fault(text, &format!("{at}.{key}"), "it has to be 10 ms at least");
             }
         }
-        let at = self.server(raw, text, &format!("{at}.rest"), at, message_bytes)?;
+        let at = self.server(raw, text, &format!("{at}.rest"), at, limits)?;
         let connect_timeout = if raw.connect_timeout.is_some() { at.connect_timeout } else { request_timeout };
         Some(RestServer { at: AdsServer { connect_timeout, ..at }, refresh_delay, request_timeout })
     }
@@ -284,7 +296,7 @@ impl Checker<'_> {
         text: &Text,
         key: &str,
         at: &str,
-        message_bytes: usize,
+        limits: SourceLimits,
     ) -> Option<AdsServer> {
         let uri = self.uri(text, key);
         let encrypted = uri.as_ref().is_some_and(|uri| uri.scheme_str() == Some("https"));
@@ -303,6 +315,10 @@ impl Checker<'_> {
             );
         }
         let timeout = self.duration(&raw.connect_timeout, &format!("{at}.connect_timeout"));
+        let life = self.life(raw.life.as_ref().map(|life| &life.value), &format!("{at}.life"));
+        let keepalive = raw.keepalive.as_ref().map(|keepalive| &keepalive.value);
+        let keepalive = self.keepalive(keepalive, &format!("{at}.keepalive"));
+        let backoff = self.backoff(raw.backoff.as_ref(), limits.backoff, &format!("{at}.backoff"));
         let variant = raw.protocol.map(|protocol| match protocol {
             raw::Protocol::Delta => Variant::Delta,
             raw::Protocol::Sotw => Variant::Sotw,
@@ -318,12 +334,15 @@ impl Checker<'_> {
                 hold_deletions: raw.hold_deletions,
                 silence: if raw.resource_timer_is_transient_error { Silence::Trouble } else { Silence::Absence },
                 fail_on_data_errors: raw.fail_on_data_errors,
-                whole_at_once: false,
+                initial_set: raw.initial_set.into(),
                 says_whole: false,
                 by_type: false,
             },
             connect_timeout: timeout.unwrap_or(CONNECT_TIMEOUT),
-            ..plain_server(uri?, message_bytes)
+            life,
+            keepalive,
+            backoff,
+            ..plain_server(uri?, limits.message_bytes)
         })
     }
 
@@ -368,6 +387,27 @@ impl Checker<'_> {
     }
 }
 
+/// A bootstrap file says nothing of waits.
+fn with_backoff(mut lists: Lists, backoff: BackoffTimes) -> Lists {
+    let authorities = lists.authorities.values_mut().flat_map(|(servers, _)| servers);
+    for source in lists.top.iter_mut().chain(authorities) {
+        if let SourcePlan::Ads(server) = source {
+            server.backoff = backoff;
+        }
+    }
+    lists
+}
+
+impl From<raw::InitialSet> for InitialSet {
+    fn from(raw: raw::InitialSet) -> Self {
+        match raw {
+            raw::InitialSet::Auto => Self::Auto,
+            raw::InitialSet::OneResponse => Self::OneResponse,
+            raw::InitialSet::Pieces => Self::Pieces,
+        }
+    }
+}
+
 impl raw::Server {
     /// Whether anything is said of how a server is to be spoken to.
     fn has_ways_of_a_server(&self) -> bool {
@@ -376,6 +416,10 @@ impl raw::Server {
         given
             || changed
             || self.connect_timeout.is_some()
+            || self.life.is_some()
+            || self.keepalive.is_some()
+            || self.backoff.is_some()
+            || self.initial_set != raw::InitialSet::Auto
             || self.resource_timer_is_transient_error
             || self.fail_on_data_errors
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -22,12 +22,41 @@ use super::AdsServer;
 use super::server::TlsFiles;
 use super::tls::FilesError;
 
-/// Makes the connections of a channel.
-#[derive(Debug, Clone)]
+/// Makes the one connection of a channel. A second one would be another server's, behind a balancer, and what is heard on it would
+/// say nothing of the streams on the first.
+#[derive(Debug)]
 pub(super) struct Dial {
-    pub server: Arc<AdsServer>,
-    /// Told of the first that is read of a connection, or that nothing can be.
-    pub heard: Arc<Notify>,
+    server: Arc<AdsServer>,
+    heard: Arc<FirstWords>,
+    is_used: bool,
+}
+
+impl Dial {
+    pub fn new(server: Arc<AdsServer>, heard: Arc<FirstWords>) -> Self {
+        Self { server, heard, is_used: false }
+    }
+}
+
+/// What was read first of a connection, if there was anything.
+#[derive(Debug, Default)]
+pub(super) struct FirstWords {
+    read: Notify,
+    /// Why nothing can be read.
+    failure: Mutex<Option<String>>,
+}
+
+impl FirstWords {
+    /// Until something was read. Fails when nothing can be any more.
+    pub async fn wait(&self) -> Result<(), String> {
+        self.read.notified().await;
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.take().map_or(Ok(()), Err)
+    }
+
+    fn tell(&self, failure: Option<String>) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        self.read.notify_one();
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +75,8 @@ pub(super) enum DialError {
     Files(#[from] FilesError),
     #[error("{}", refusals.join("; "))]
     Refused { refusals: Vec<String> },
+    #[error("the connection is lost, or takes no more calls")]
+    Used,
     #[error("no connection to {server} within {}", humantime::format_duration(*limit))]
     Late { server: String, limit: Duration },
 }
@@ -67,7 +98,11 @@ impl Service<Uri> for Dial {
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let (server, heard) = (self.server.clone(), self.heard.clone());
+        let is_used = std::mem::replace(&mut self.is_used, true);
         Box::pin(async move {
+            if is_used {
+                return Err(DialError::Used);
+            }
             let socket = dial(&server, b"h2").await?;
             Ok(TokioIo::new(Box::new(Listening { socket, heard: Some(heard) }) as Box<dyn Socket>))
         })
@@ -91,9 +126,11 @@ async fn connect(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Socket>, Dia
     };
     let addresses = tokio::net::lookup_host((host, port)).await;
     let addresses = addresses.map_err(|source| DialError::Resolve { host: host.into(), source })?;
-    first_of(addresses.collect(), tls).await.map_err(|refusals| match refusals.is_empty() {
-        true => DialError::NoAddress { host: host.into() },
-        false => DialError::Refused { refusals },
+    first_of(addresses.collect(), tls, server.first_words_timeout()).await.map_err(|refusals| {
+        match refusals.is_empty() {
+            true => DialError::NoAddress { host: host.into() },
+            false => DialError::Refused { refusals },
+        }
     })
 }
 
@@ -101,13 +138,14 @@ async fn connect(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Socket>, Dia
 async fn first_of(
     addresses: Vec<SocketAddr>,
     tls: Option<(TlsFiles, Arc<ClientConfig>)>,
+    limit: Duration,
 ) -> Result<Box<dyn Socket>, Vec<String>> {
     let mut left = addresses.into_iter();
     let mut attempts = JoinSet::new(); // those still under way end with it
     let mut refusals = Vec::new();
     loop {
         if let Some(address) = left.next() {
-            attempts.spawn(attempt(address, tls.clone()));
+            attempts.spawn(attempt(address, tls.clone(), limit));
         }
         tokio::select! {
             attempted = attempts.join_next() => match attempted {
@@ -121,15 +159,35 @@ async fn first_of(
     }
 }
 
-async fn attempt(address: SocketAddr, tls: Option<(TlsFiles, Arc<ClientConfig>)>) -> Result<Box<dyn Socket>, String> {
+/// The limit is for a server that has taken the connection to answer the first words of TLS.
+async fn attempt(
+    address: SocketAddr,
+    tls: Option<(TlsFiles, Arc<ClientConfig>)>,
+    limit: Duration,
+) -> Result<Box<dyn Socket>, String> {
     let tcp = TcpStream::connect(address).await.map_err(|error| format!("{address}: {error}"))?;
-    tcp.set_nodelay(true).map_err(|error| format!("{address}: {error}"))?;
+    tcp.set_nodelay(true).and_then(|()| give_up_dead_peers(&tcp)).map_err(|error| format!("{address}: {error}"))?;
     let Some((files, config)) = tls else { return Ok(Box::new(tcp)) };
-    let encrypted = TlsConnector::from(config).connect(files.server_name.clone(), tcp).await;
-    match encrypted {
-        Ok(stream) => Ok(Box::new(Encrypted { stream, address, files })),
-        Err(error) => Err(format!("{address}: {}", files.explain(&error))),
+    let encrypted = TlsConnector::from(config).connect(files.server_name.clone(), tcp);
+    match tokio::time::timeout(limit, encrypted).await {
+        Ok(Ok(stream)) => Ok(Box::new(Encrypted { stream, address, files })),
+        Ok(Err(error)) => Err(format!("{address}: {}", files.explain(&error))),
+        Err(_) => {
+            let limit = humantime::format_duration(limit);
+            Err(format!("{address}: took the connection and said nothing of TLS within {limit}"))
+        }
     }
+}
+
+/// A peer that acknowledges nothing for so long is dead: without this the kernel would send again for a quarter of an hour.
+#[cfg(target_os = "linux")]
+fn give_up_dead_peers(tcp: &TcpStream) -> io::Result<()> {
+    socket2::SockRef::from(tcp).set_tcp_user_timeout(Some(UNACKNOWLEDGED))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn give_up_dead_peers(_: &TcpStream) -> io::Result<()> {
+    Ok(())
 }
 
 /// A server may refuse the relay's certificate when the handshake is over for the relay. What is read then is explained here,
@@ -167,15 +225,19 @@ impl AsyncWrite for Encrypted {
 /// that until HTTP/2's own first words have come (FB-32).
 struct Listening {
     socket: Box<dyn Socket>,
-    heard: Option<Arc<Notify>>,
+    heard: Option<Arc<FirstWords>>,
 }
 
 impl AsyncRead for Listening {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
+        let (this, before) = (self.get_mut(), buffer.filled().len());
         let read = ready!(Pin::new(&mut this.socket).poll_read(cx, buffer));
         if let Some(heard) = this.heard.take() {
-            heard.notify_one();
+            heard.tell(match &read {
+                Ok(()) if buffer.filled().len() > before => None,
+                Ok(()) => Some("it closed the connection without a word".into()),
+                Err(error) => Some(error.to_string()),
+            });
         }
         Poll::Ready(read)
     }
@@ -197,3 +259,5 @@ impl AsyncWrite for Listening {
 
 /// How long an address has for itself (RFC 8305).
 const HEAD_START: Duration = Duration::from_millis(250);
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(20);

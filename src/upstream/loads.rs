@@ -51,7 +51,8 @@ async fn listen_to_nothing(mut link: LoadLink) -> Result<(), Status> {
 
 async fn carry(server: AdsConnector, link: LoadLink) -> Result<(), Status> {
     let LoadLink { first, reports, answers } = link;
-    let (mut grpc, metadata) = server.connect().await?;
+    let (channel, metadata) = server.connect().await?;
+    let mut grpc = server.limited(channel);
     grpc.ready().await.map_err(|error| Status::unavailable(chain(&error)))?;
     let reports = tokio_stream::once(first).chain(ReceiverStream::new(reports));
     let mut call = Call::new(reports);

@@ -15,4 +15,4 @@ pub use files::{FilesConnector, FilesOptions, FilesReport, FilesSource, Parser};
 pub use loads::LoadsConnector;
 pub use plan::{AuthorityPlan, FilesServer, Lists, Plan, SourcePlan};
 pub use rest::{RestConnector, RestServer};
-pub use server::{AdsServer, OwnCertificate, TlsFiles};
+pub use server::{AdsServer, Keepalive, LifeTimes, OwnCertificate, TlsFiles};

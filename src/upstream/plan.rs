@@ -6,7 +6,7 @@ use super::{AdsServer, FilesOptions, RestServer};
 use crate::protocol::ladder::{Patience, Rule};
 use crate::protocol::session::Variant;
 use crate::protocol::sources;
-use crate::protocol::upstream::{ServerRules, Silence};
+use crate::protocol::upstream::{InitialSet, ServerRules, Silence};
 
 /// Every server once, and the lists that name them by their place here.
 #[derive(Debug, Clone)]
@@ -151,7 +151,8 @@ impl FilesServer {
     /// They say by themselves what there is not, if they may say so at all.
     fn rules(&self) -> ServerRules {
         let hold_deletions = !self.alone;
-        ServerRules { whole_at_once: true, silence: Silence::Nothing, hold_deletions, ..ServerRules::default() }
+        let initial_set = InitialSet::OneResponse;
+        ServerRules { initial_set, silence: Silence::Nothing, hold_deletions, ..ServerRules::default() }
     }
 }
 

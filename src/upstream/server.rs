@@ -8,7 +8,7 @@ use http::Uri;
 use rustls::pki_types::ServerName;
 
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::ServerRules;
+use crate::protocol::upstream::{BackoffTimes, ServerRules};
 
 /// Two that are equal are one server, with one connection (BOOT-9).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,39 @@ pub struct AdsServer {
     /// Features that it is said to have and that change nothing here, but tell it from others (BOOT-10).
     pub features: BTreeSet<&'static str>,
     pub connect_timeout: Duration,
+    pub life: LifeTimes,
+    pub keepalive: Keepalive,
+    pub backoff: BackoffTimes,
     pub message_bytes: usize,
+}
+
+/// When the server is asked whether it is there, by a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LifeTimes {
+    /// How long nothing has to be heard before it is asked; without it, it is only asked on demand.
+    pub interval: Option<Duration>,
+    /// How long a call may take.
+    pub timeout: Duration,
+}
+
+impl Default for LifeTimes {
+    fn default() -> Self {
+        Self { interval: Some(Duration::from_secs(10)), timeout: Duration::from_secs(5) }
+    }
+}
+
+/// HTTP/2's own pings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keepalive {
+    pub interval: Option<Duration>,
+    pub timeout: Duration,
+}
+
+/// What gRPC clients do, and no more often (TRN-17).
+impl Default for Keepalive {
+    fn default() -> Self {
+        Self { interval: Some(Duration::from_secs(300)), timeout: Duration::from_secs(20) }
+    }
 }
 
 /// Where the certificates for a server are. They are read anew for each connection (BOOT-8).
@@ -46,8 +78,16 @@ pub struct OwnCertificate {
 }
 
 impl AdsServer {
+    /// How long a server that has taken a connection may take for its first words on it: a kernel takes connections for a program
+    /// that hangs (FB-32).
+    pub(super) fn first_words_timeout(&self) -> Duration {
+        self.connect_timeout.min(FIRST_WORDS)
+    }
+
     /// The URI without the slash that the type puts behind it.
     pub fn name(&self) -> String {
         self.uri.to_string().trim_end_matches('/').into()
     }
 }
+
+const FIRST_WORDS: Duration = Duration::from_secs(5);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::Config;
+use crate::protocol::upstream::InitialSet;
 
 fn parse_at(path: &Path, upstream: &str) -> Result<Plan, String> {
     let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream:\n  {upstream}\n");
@@ -75,7 +76,7 @@ fn fs_6_files_are_alone_where_nobody_else_is_asked_and_one_source_wherever_they_
     let only = parse("files: ./resources").unwrap();
     assert!(only.top == [0] && only.servers[0].is_alone());
     let rules = only.for_views().servers[0].rules.clone();
-    assert!(rules.whole_at_once && rules.silence == Silence::Nothing && !rules.hold_deletions);
+    assert!(rules.initial_set == InitialSet::OneResponse && rules.silence == Silence::Nothing && !rules.hold_deletions);
     assert!(plan.for_views().servers[1].rules.hold_deletions);
 }
 
@@ -206,4 +207,50 @@ fn a_bootstrap_file_takes_the_place_of_servers_and_its_faults_stand_beside_the_o
         assert!(message.contains(part), "{part} is missing in:\n{message}");
     }
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn up_33_connections_go_by_what_is_said_of_the_server_or_of_all_or_by_the_defaults() {
+    let plan = parse(
+        "servers:
+    - {uri: 'http://one:1'}
+    - uri: 'http://two:1'
+      life: {interval: 0s, timeout: 2s}
+      keepalive: {interval: 10m}
+      backoff: {factor: 2, max: 10s}
+    - {rest: 'http://three:1', backoff: {initial: 4s}}
+  backoff: {initial: 2s, jitter: 0}",
+    )
+    .unwrap();
+    let [one, two] = [0, 1].map(|at| plan.servers[at].ads().unwrap());
+    let seconds = Duration::from_secs;
+    assert_eq!((one.life, one.keepalive), (LifeTimes::default(), Keepalive::default()));
+    assert_eq!(one.backoff, BackoffTimes { initial: seconds(2), jitter: 0.0, ..BackoffTimes::default() });
+    assert_eq!(two.life, LifeTimes { interval: None, timeout: seconds(2) });
+    assert_eq!(two.keepalive, Keepalive { interval: Some(seconds(600)), ..Keepalive::default() });
+    assert_eq!(two.backoff, BackoffTimes { factor: 2.0, max: seconds(10), ..one.backoff });
+    let SourcePlan::Rest(three) = &plan.servers[2] else { panic!("{plan:?}") };
+    assert_eq!(three.at.backoff, BackoffTimes { initial: seconds(4), ..one.backoff });
+    let message = parse(
+        "servers:
+    - {uri: 'http://one:1', life: {interval: 1ms, timeout: 0s}, keepalive: {interval: soon}}
+    - {uri: 'http://two:1', backoff: {initial: 3m, factor: 0.5, jitter: .nan}}
+    - {files: a, life: {}}
+    - {rest: 'http://three:1', keepalive: {}}
+  backoff: {max: 1ms, initial: 0s}",
+    )
+    .unwrap_err();
+    for part in [
+        "etc/relay.yaml:4: upstream.servers[0].life.interval: expected 10ms or more, or 0s for never",
+        "etc/relay.yaml:4: upstream.servers[0].life.timeout: expected 10ms or more",
+        "etc/relay.yaml:4: upstream.servers[0].keepalive.interval: \"soon\" is no duration",
+        "etc/relay.yaml:5: upstream.servers[1].backoff.max: invalid max 2m: expected at least the initial wait, 3m",
+        "etc/relay.yaml:5: upstream.servers[1].backoff.factor: invalid factor 0.5: expected a number from 1 to 100",
+        "etc/relay.yaml:5: upstream.servers[1].backoff.jitter: invalid jitter NaN",
+        "etc/relay.yaml:6: upstream.servers[2].files: nothing else can be said of files",
+        "etc/relay.yaml:7: upstream.servers[3]: life and keepalive are about gRPC connections",
+        "etc/relay.yaml:8: upstream.backoff.initial: expected 10ms or more",
+    ] {
+        assert!(message.contains(part), "{part} is missing in:\n{message}");
+    }
 }

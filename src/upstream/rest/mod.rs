@@ -84,7 +84,7 @@ struct Gone;
 
 impl RestConnector {
     async fn keep_asking(&self, link: Link) {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new(self.server.at.backoff);
         let mut probe = None;
         loop {
             let reason = match self.reach(probe.as_ref()).await {

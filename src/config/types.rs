@@ -1,0 +1,165 @@
+//! Entries of `types`: types that are not built in, and built-in ones that an operator changes.
+
+use super::check::Checker;
+use super::raw;
+use crate::xds::{EmptyFirst, TypeInfo, TypeTable};
+
+impl Checker<'_> {
+    pub fn types(&mut self, raw: &raw::Root) -> TypeTable {
+        let known = TypeTable::new();
+        let mut added: Vec<TypeInfo> = Vec::new();
+        for (at, entry) in raw.types.iter().enumerate() {
+            let place = format!("types[{at}]");
+            let info = self.type_entry(entry, &place, &known);
+            if info.name.is_empty() {
+                self.fault(&entry.name, &format!("{place}.name"), "a message name is needed");
+            }
+            if added.iter().any(|other| other.name == info.name) {
+                self.fault(&entry.name, &format!("{place}.name"), &format!("{} is there twice", info.name));
+            }
+            added.push(info);
+        }
+        let table = TypeTable::with(added).with_v2(raw.clients.v2);
+        match raw.clients.virtual_hosts {
+            raw::VirtualHosts::OfRoutes => table,
+            raw::VirtualHosts::ByName => table.with_virtual_hosts_by_name(),
+        }
+    }
+
+    /// Returns the built-in type of that name, or else an opaque one, with what the entry mentions changed (TYPE-7).
+    fn type_entry(&mut self, entry: &raw::TypeEntry, place: &str, known: &TypeTable) -> TypeInfo {
+        let base = known.resolve(&entry.name.value);
+        self.warn_of_less(entry, place, known);
+        let mut info = base.info().clone();
+        if let Some(after) = &entry.after {
+            let before = known.resolve(&after.value);
+            if !known.knows(before.name()) {
+                self.fault(after, &format!("{place}.after"), &format!("{:?} is not a built-in type", after.value));
+            }
+            let before = before.info();
+            (info.rank, info.addition_rank, info.removal_rank) =
+                (before.rank, before.addition_rank, before.removal_rank);
+        }
+        if let Some(field) = &entry.name_field {
+            info.name_field = (field.value != 0).then_some(field.value);
+        }
+        if let Some(full_state) = &entry.full_state {
+            info.full_state = full_state.value;
+        }
+        match entry.empty_first_is_wildcard.as_ref().map(|given| given.value) {
+            // Virtual hosts have a wildcard of their own kind, and keep it.
+            Some(true) if !info.empty_first.is_wildcard() => info.empty_first = EmptyFirst::Everything,
+            Some(false) => info.empty_first = EmptyFirst::Nothing,
+            _ => {}
+        }
+        info
+    }
+
+    /// Warns where a built-in type loses something that its clients and servers count on.
+    fn warn_of_less(&mut self, entry: &raw::TypeEntry, place: &str, known: &TypeTable) {
+        let base = known.resolve(&entry.name.value);
+        if !known.knows(base.name()) {
+            return;
+        }
+        let (name, info) = (base.name(), base.info());
+        if let Some(given) = entry.full_state.as_ref().filter(|given| info.full_state && !given.value) {
+            let reason = format!("{name} is a full-state type; with false, a SotW response removes nothing any more");
+            self.warn(given, &format!("{place}.full_state"), &reason);
+        }
+        let has_wildcard = info.empty_first.is_wildcard();
+        if let Some(given) = entry.empty_first_is_wildcard.as_ref().filter(|given| has_wildcard && !given.value) {
+            let reason = format!(
+                "an empty first request for {name} is a wildcard; with false, clients that send one get no response to it"
+            );
+            self.warn(given, &format!("{place}.empty_first_is_wildcard"), &reason);
+        }
+        let named = info.name_field.unwrap_or_default();
+        if let Some(given) = entry.name_field.as_ref().filter(|given| given.value != named) {
+            let reason = match named {
+                0 => format!("{name} has no field for its name; names are read from field {} instead", given.value),
+                _ => format!("{name} has its name in field {named}; with another, names are missing or wrong"),
+            };
+            self.warn(given, &format!("{place}.name_field"), &reason);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::xds::Role;
+
+    fn parse(types: &str) -> Config {
+        let text = format!(
+            "listen: [{{address: '[::]:1'}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\ntypes:\n{types}\n"
+        );
+        Config::parse(Path::new("relay.yaml"), &text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn warnings(config: &Config) -> Vec<String> {
+        config.warnings.iter().map(ToString::to_string).collect()
+    }
+
+    const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
+    const LISTENER: &str = "envoy.config.listener.v3.Listener";
+    const VIRTUAL_HOST: &str = "envoy.config.route.v3.VirtualHost";
+
+    #[test]
+    fn type_7_an_entry_for_a_built_in_type_keeps_what_it_does_not_mention() {
+        let config = parse(&format!("- {{name: type.googleapis.com/{CLUSTER}, after: {LISTENER}}}"));
+        let (table, built_in) = (&config.views.table, TypeTable::new());
+        let (changed, listener) = (table.resolve(CLUSTER), built_in.resolve(LISTENER));
+        let info = changed.info();
+        assert!(info.full_state && info.role == Role::Clusters && info.name_field == Some(1));
+        assert_eq!(
+            (info.empty_first, info.references),
+            (EmptyFirst::Everything, built_in.resolve(CLUSTER).info().references)
+        );
+        assert_eq!((info.rank, info.removal_rank), (listener.info().rank, listener.info().removal_rank));
+        assert_eq!(warnings(&config), [""; 0]);
+    }
+
+    #[test]
+    fn type_7_each_key_of_an_entry_changes_one_thing() {
+        let virtual_hosts = |more: &str| {
+            let config = parse(&format!("- {{name: {VIRTUAL_HOST}{more}}}"));
+            let kind = config.views.table.resolve(VIRTUAL_HOST);
+            (kind.info().empty_first, kind.info().delta_only, kind.info().name_field)
+        };
+        assert_eq!(virtual_hosts(""), (EmptyFirst::UnderRoutes, true, None));
+        assert_eq!(virtual_hosts(", empty_first_is_wildcard: true"), (EmptyFirst::UnderRoutes, true, None));
+        assert_eq!(virtual_hosts(", empty_first_is_wildcard: false"), (EmptyFirst::Nothing, true, None));
+        assert_eq!(virtual_hosts(", name_field: 2"), (EmptyFirst::UnderRoutes, true, Some(2)));
+        let config = parse("- {name: own.Type, full_state: true}\n- {name: own.Other, name_field: 0}");
+        let [own, other] = ["own.Type", "own.Other"].map(|name| config.views.table.resolve(name));
+        assert!(own.info().full_state && own.info().name_field == Some(1));
+        assert_eq!((own.info().empty_first, other.info().name_field), (EmptyFirst::Nothing, None));
+        assert_eq!(warnings(&config), [""; 0], "nothing is expected of types that are not built in");
+    }
+
+    #[test]
+    fn type_7_taking_something_from_a_built_in_type_is_a_warning_with_its_place() {
+        let config = parse(&format!(
+            "- {{name: {LISTENER}, full_state: true, empty_first_is_wildcard: true, name_field: 1}}
+- name: {CLUSTER}
+  full_state: false
+  empty_first_is_wildcard: false
+  name_field: 2"
+        ));
+        let info = config.views.table.resolve(CLUSTER).info().clone();
+        assert_eq!((info.full_state, info.empty_first, info.name_field), (false, EmptyFirst::Nothing, Some(2)));
+        let warnings = warnings(&config);
+        let places = [
+            "relay.yaml:6: types[1].full_state: ",
+            "relay.yaml:7: types[1].empty_first_is_wildcard: ",
+            "relay.yaml:8: types[1].name_field: ",
+        ];
+        assert_eq!(warnings.len(), places.len(), "{warnings:?}");
+        for (warning, place) in warnings.iter().zip(places) {
+            assert!(warning.starts_with(place) && warning.contains(CLUSTER), "{place} is missing in {warning}");
+        }
+    }
+}

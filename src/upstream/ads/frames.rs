@@ -1,0 +1,249 @@
+//! What comes in on a stream before it is a message: when something was last heard, and whether a message is half-received.
+//!
+//! It is seen in the body of the response, of which the decoder behind it shows whole messages alone.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::transport::{Channel, Error};
+
+/// What is known of the response of one stream while it comes in.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    heard: Mutex<Instant>,
+    answered: AtomicBool,
+    /// A message has begun and is not complete, and nobody was told of it yet.
+    begun: AtomicBool,
+    changed: Notify,
+}
+
+impl Incoming {
+    pub fn new() -> Self {
+        let heard = Mutex::new(Instant::now());
+        Self { heard, answered: AtomicBool::new(false), begun: AtomicBool::new(false), changed: Notify::new() }
+    }
+
+    /// When the server last said something, be it a part of a message.
+    pub fn heard(&self) -> Instant {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn hear(&self) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// A response came. Returns whether it is the first.
+    pub fn answer(&self) -> bool {
+        !self.answered.swap(true, Ordering::Relaxed)
+    }
+
+    /// Until a message has begun to come in that is still incomplete; once for each message. May be given up anywhere.
+    pub async fn receiving(&self) {
+        loop {
+            self.changed.notified().await;
+            if self.begun.swap(false, Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+
+    fn take(&self, progress: Progress) {
+        self.hear();
+        match progress {
+            Progress::Begun => {
+                self.begun.store(true, Ordering::Relaxed);
+                self.changed.notify_one();
+            }
+            // What was begun is complete, told or not.
+            Progress::Complete => self.begun.store(false, Ordering::Relaxed),
+            Progress::More => {}
+        }
+    }
+}
+
+/// A channel whose responses are watched.
+#[derive(Clone)]
+pub(super) struct Watched {
+    pub channel: Channel,
+    pub incoming: Arc<Incoming>,
+}
+
+impl Service<http::Request<Body>> for Watched {
+    type Response = http::Response<WatchedBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.channel.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let (response, incoming) = (self.channel.call(request), self.incoming.clone());
+        Box::pin(
+            async move { Ok(response.await?.map(|body| WatchedBody { body, frames: Frames::default(), incoming })) },
+        )
+    }
+}
+
+pub(super) struct WatchedBody {
+    body: Body,
+    frames: Frames,
+    incoming: Arc<Incoming>,
+}
+
+impl http_body::Body for WatchedBody {
+    type Data = Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let this = self.get_mut();
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            this.incoming.take(this.frames.read(data));
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// How far the last message in a chunk of bytes has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// It has begun in this chunk, by the five bytes that say how long it is, and goes on behind it.
+    Begun,
+    /// Nothing is incomplete but perhaps those five bytes.
+    Complete,
+    /// One that has begun before is still incomplete.
+    More,
+}
+
+/// Counts the bytes of messages, each of which has five before it: a flag, and its length.
+#[derive(Debug, Default)]
+struct Frames {
+    prefix: [u8; PREFIX],
+    prefix_read: usize,
+    /// Bytes of the message that are still to come, once its prefix is read.
+    missing: usize,
+}
+
+impl Frames {
+    fn read(&mut self, mut chunk: &[u8]) -> Progress {
+        let mut progress = if self.is_inside() { Progress::More } else { Progress::Complete };
+        while !chunk.is_empty() {
+            if self.prefix_read < PREFIX {
+                let taken = chunk.len().min(PREFIX - self.prefix_read);
+                self.prefix[self.prefix_read..][..taken].copy_from_slice(&chunk[..taken]);
+                self.prefix_read += taken;
+                chunk = &chunk[taken..];
+                if self.prefix_read == PREFIX {
+                    let [_, length @ ..] = self.prefix;
+                    self.missing = u32::from_be_bytes(length) as usize;
+                    progress = Progress::Begun;
+                }
+            } else {
+                let taken = chunk.len().min(self.missing);
+                self.missing -= taken;
+                chunk = &chunk[taken..];
+            }
+            if self.prefix_read == PREFIX && self.missing == 0 {
+                self.prefix_read = 0;
+                progress = Progress::Complete;
+            }
+        }
+        progress
+    }
+
+    fn is_inside(&self) -> bool {
+        self.prefix_read == PREFIX
+    }
+}
+
+const PREFIX: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(length: usize) -> Vec<u8> {
+        let prefix = u32::try_from(length).unwrap().to_be_bytes();
+        [&[0][..], &prefix, &vec![0xff; length]].concat()
+    }
+
+    /// The stream in chunks that end at these places.
+    fn read(stream: &[u8], ends: &[usize]) -> Vec<Progress> {
+        let mut frames = Frames::default();
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        starts
+            .zip(ends.iter().copied().chain([stream.len()]))
+            .map(|(from, to)| frames.read(&stream[from..to]))
+            .collect()
+    }
+
+    #[test]
+    fn a_message_that_is_split_anywhere_begins_once_with_its_prefix_and_is_complete_in_the_end() {
+        use Progress::*;
+        let stream = message(3);
+        for end in 1..stream.len() {
+            let expected = if end < PREFIX { [Complete, Complete] } else { [Begun, Complete] };
+            assert_eq!(read(&stream, &[end]), expected, "split at {end}");
+            for second in end + 1..stream.len() {
+                let expected = match (end < PREFIX, second < PREFIX) {
+                    (true, true) => [Complete, Complete, Complete],
+                    (true, false) => [Complete, Begun, Complete],
+                    (false, _) => [Begun, More, Complete],
+                };
+                assert_eq!(read(&stream, &[end, second]), expected, "split at {end} and {second}");
+            }
+        }
+        let bytes: Vec<_> = (1..stream.len()).collect();
+        assert_eq!(read(&stream, &bytes), [Complete, Complete, Complete, Complete, Begun, More, More, Complete]);
+    }
+
+    #[test]
+    fn what_counts_of_a_chunk_is_its_last_message() {
+        use Progress::*;
+        let two = [message(2), message(4)].concat();
+        assert_eq!(read(&two, &[]), [Complete]);
+        assert_eq!(read(&two, &[6, 9]), [Begun, Complete, Complete], "four bytes of the second prefix are none");
+        assert_eq!(read(&two, &[6, 13]), [Begun, Begun, Complete], "the end of one and the beginning of the next");
+        assert_eq!(read(&[message(0), message(0), message(1)].concat(), &[10, 15]), [Complete, Begun, Complete]);
+        assert_eq!(Frames::default().read(&[]), Complete);
+    }
+
+    #[tokio::test]
+    async fn nobody_is_told_of_a_message_that_is_complete_by_then_nor_twice_of_one() {
+        use futures_util::FutureExt;
+        let incoming = Incoming::new();
+        let told = || incoming.receiving().now_or_never().is_some();
+        incoming.take(Progress::Begun);
+        assert!(told() && !told());
+        incoming.take(Progress::More);
+        assert!(!told());
+        incoming.take(Progress::Begun);
+        incoming.take(Progress::Complete);
+        assert!(!told());
+        incoming.take(Progress::Begun);
+        assert!(told(), "the permit of the one before stands in nobody's way");
+    }
+}

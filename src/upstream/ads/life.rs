@@ -1,0 +1,241 @@
+//! Whether a server is still there. Many send nothing at all before they have something to say, and one that hangs sends nothing
+//! either. What tells them apart is the answer to a call that was begun after the silence, on the same connection.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::header::{CONTENT_TYPE, TE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body_util::{BodyExt, Full};
+use tokio::sync::{MutexGuard, Notify, mpsc};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::metadata::MetadataMap;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use super::super::server::LifeTimes;
+use super::chain;
+use super::frames::Incoming;
+use super::shared::{Doubts, Shared};
+use crate::relay::{LinkEvent, LinkId, LinkReport};
+
+/// Asks on the connection of one stream.
+pub(super) struct Life<'a> {
+    pub server: String,
+    pub times: LifeTimes,
+    pub shared: &'a Shared,
+    pub channel: Channel,
+    pub metadata: MetadataMap,
+    pub incoming: Arc<Incoming>,
+    /// Notified, the owner of the stream wants an answer to a call that begins from then on.
+    pub asked: Arc<Notify>,
+    pub id: LinkId,
+    pub reports: mpsc::Sender<LinkReport>,
+}
+
+/// What came of a call.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    /// A gRPC status of whoever serves discovery.
+    Own,
+    /// Somebody before the server does not route the call to it, which says nothing of the server.
+    Unrouted(StatusCode),
+    /// None in time, or a reason why there can be none: somebody before the server does not reach it, for one.
+    Missing(Option<String>),
+}
+
+/// Calls in a row without an answer.
+#[derive(Default)]
+struct Missed {
+    count: u32,
+    since: Option<Instant>,
+}
+
+impl Life<'_> {
+    /// Runs for as long as the server answers. Returns why the connection is to be closed.
+    pub async fn watch(mut self) -> Status {
+        let mut doubts = self.shared.doubts();
+        let mut duty = None;
+        // The owner's wish that has no answer yet, and when the next call may begin at the earliest.
+        let (mut owed, mut missed) = (false, Missed::default());
+        let (mut last, mut earliest) = (Instant::now(), Instant::now());
+        loop {
+            if !owed && missed.count == 0 {
+                tokio::select! {
+                    () = self.asked.notified() => owed = true,
+                    () = self.idle(last, &mut duty) => {}
+                    () = self.doubted(&mut doubts) => {}
+                }
+            }
+            sleep_until(earliest).await;
+            owed |= self.asked.notified().now_or_never().is_some(); // the call begins after it
+            let began = Instant::now();
+            last = began;
+            let answer = self.call(&mut doubts).await;
+            if answer != Answer::Own {
+                earliest = began + self.times.timeout;
+            }
+            match answer {
+                Answer::Own => {
+                    missed = Missed::default();
+                    self.incoming.hear();
+                    // A wish that came meanwhile is not answered by this call, and stands for the one before as well.
+                    if owed && self.asked.notified().now_or_never().is_none() {
+                        owed = false;
+                        let _ = self.reports.send(LinkReport { id: self.id, event: LinkEvent::Life }).await; // it may be gone
+                    }
+                }
+                Answer::Unrouted(status) => {
+                    if self.shared.is_first_unrouted() {
+                        let (server, status) = (&self.server, status.as_u16());
+                        tracing::warn!(
+                            server,
+                            status,
+                            path = LIFE_PATH,
+                            "calls are not routed to the server; a hung server cannot be told from a silent one"
+                        );
+                    }
+                    missed = Missed::default();
+                }
+                Answer::Missing(reason) => {
+                    self.shared.count_unanswered();
+                    self.shared.doubt(Some(&mut doubts));
+                    if self.incoming.heard() > began {
+                        missed = Missed::default(); // it was busy with what it has to say
+                        continue;
+                    }
+                    let since = *missed.since.get_or_insert(began);
+                    missed.count += 1;
+                    if missed.count == LIMIT {
+                        let limit = humantime::format_duration(self.times.timeout);
+                        let reason = reason.map_or(format!(" within {limit} each"), |reason| format!(": {reason}"));
+                        let reason = format!("no answer to two calls{reason}");
+                        let (server, elapsed) = (&self.server, humantime::format_duration(in_millis(since.elapsed())));
+                        tracing::warn!(server, %elapsed, reason, "server does not answer; closing connection");
+                        return Status::unavailable(reason);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Until nothing was heard for so long, nor asked since `last`, while it is this stream's turn to ask.
+    async fn idle<'s>(&self, last: Instant, duty: &mut Option<MutexGuard<'s, ()>>)
+    where
+        Self: 's,
+    {
+        let Some(interval) = self.times.interval else { return std::future::pending().await };
+        if duty.is_none() {
+            *duty = Some(self.shared.duty().await);
+        }
+        loop {
+            let due = self.incoming.heard().max(last) + interval;
+            if due <= Instant::now() {
+                return;
+            }
+            sleep_until(due).await;
+        }
+    }
+
+    /// Until others are in doubt. Who is not to ask of its own accord does not by that either.
+    async fn doubted(&self, doubts: &mut Doubts) {
+        match self.times.interval {
+            Some(_) => doubts.next().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn call(&mut self, doubts: &mut Doubts) -> Answer {
+        let (limit, shared) = (self.times.timeout, self.shared);
+        let mut call = pin!(timeout(limit, ask(&mut self.channel, self.metadata.clone())));
+        let answer = tokio::select! {
+            answer = &mut call => answer,
+            () = sleep(limit / 2) => {
+                // The others need as long as this one, and a server that hangs is to be found by all of them in time.
+                shared.doubt(Some(doubts));
+                call.await
+            }
+        };
+        answer.unwrap_or(Answer::Missing(None))
+    }
+}
+
+/// Calls a method that does not exist, on a path that gateways route as they route discovery.
+async fn ask(channel: &mut Channel, metadata: MetadataMap) -> Answer {
+    let missing = |error: &tonic::transport::Error| Answer::Missing(Some(chain(error)));
+    if let Err(error) = poll_fn(|cx| channel.poll_ready(cx)).await {
+        return missing(&error);
+    }
+    let mut request = http::Request::new(Body::new(Full::new(Bytes::from_static(&EMPTY_MESSAGE))));
+    *request.method_mut() = http::Method::POST;
+    *request.version_mut() = http::Version::HTTP_2;
+    *request.uri_mut() = http::Uri::from_static(LIFE_PATH);
+    *request.headers_mut() = metadata.into_headers();
+    request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    let (head, mut body) = match channel.call(request).await {
+        Ok(response) => response.into_parts(),
+        Err(error) => return missing(&error),
+    };
+    let mut status = grpc_status(&head.headers);
+    while status.is_none() {
+        match body.frame().await {
+            Some(Ok(frame)) => status = frame.trailers_ref().and_then(grpc_status),
+            Some(Err(error)) => return Answer::Missing(Some(chain(&error))),
+            None => break,
+        }
+    }
+    judge(head.status, status)
+}
+
+fn grpc_status(headers: &HeaderMap) -> Option<Code> {
+    headers.get(Status::GRPC_STATUS).map(|status| Code::from_bytes(status.as_bytes()))
+}
+
+/// What to make of an answer with this status of HTTP, and this one of gRPC.
+fn judge(http: StatusCode, grpc: Option<Code>) -> Answer {
+    match grpc {
+        Some(Code::Unavailable) => Answer::Missing(Some("the server is unavailable".into())),
+        Some(_) => Answer::Own,
+        // Of whoever stands before the server and does not reach it.
+        None if http.is_server_error() => Answer::Missing(Some(format!("HTTP status {}", http.as_u16()))),
+        None => Answer::Unrouted(http),
+    }
+}
+
+/// Without the digits that nobody reads.
+fn in_millis(elapsed: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
+}
+
+const LIFE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/WeirIsAnyoneThere";
+/// Not compressed, and no byte long.
+const EMPTY_MESSAGE: [u8; 5] = [0; 5];
+/// So many calls in a row without an answer are the end of a connection.
+const LIMIT: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn up_36_a_status_of_the_server_is_an_answer_and_what_stands_before_it_gives_none() {
+        for code in [0, 2, 5, 7, 12, 13, 16, 4711] {
+            assert_eq!(judge(StatusCode::OK, Some(Code::from_i32(code))), Answer::Own, "{code}");
+        }
+        assert!(matches!(judge(StatusCode::OK, Some(Code::Unavailable)), Answer::Missing(_)));
+        for http in [200, 401, 403, 404, 405] {
+            let http = StatusCode::from_u16(http).unwrap();
+            assert_eq!(judge(http, None), Answer::Unrouted(http));
+        }
+        for http in [500, 502, 503, 504] {
+            assert!(matches!(judge(StatusCode::from_u16(http).unwrap(), None), Answer::Missing(_)), "{http}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Upstream ADS streams over gRPC, each kept open by a task of its own.
+
+mod frames;
+mod life;
+mod shared;
+mod stream;
+
+use std::error::Error;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tonic::client::Grpc;
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use self::shared::{Shared, Stage, Waited};
+use super::dial::{Dial, FirstWords};
+use super::{AdsServer, token};
+use crate::protocol::session::Variant;
+use crate::protocol::upstream::Backoff;
+use crate::relay::{Connector, Link, LinkEvent, LinkReport};
+
+/// Opens streams to one control plane, over a connection of their own each: a peer's limit on streams is then never reached.
+#[derive(Debug, Clone)]
+pub struct AdsConnector {
+    server: Arc<AdsServer>,
+    endpoint: Endpoint,
+    /// Between all streams to the server.
+    shared: Arc<Shared>,
+}
+
+impl AdsConnector {
+    pub fn new(server: AdsServer) -> Self {
+        let mut endpoint = Endpoint::from(server.uri.clone())
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW);
+        if let Some(interval) = server.keepalive.interval {
+            endpoint = endpoint
+                .http2_keep_alive_interval(interval)
+                .keep_alive_timeout(server.keepalive.timeout)
+                .keep_alive_while_idle(true);
+        }
+        let shared = Arc::new(Shared::new(server.life));
+        Self { server: Arc::new(server), endpoint, shared }
+    }
+
+    /// A connection to the server, and what goes along with each stream. It is this one connection: once that is lost, calls fail.
+    pub(super) async fn connect(&self) -> Result<(Channel, MetadataMap), Status> {
+        // Never over plain text, whatever the configuration says.
+        let tokens = if self.server.tls.is_some() { self.server.tokens.as_slice() } else { &[] };
+        let metadata = token::metadata(tokens).await.map_err(|error| Status::new(error.code(), chain(&error)))?;
+        let heard = Arc::new(FirstWords::default());
+        let dial = Dial::new(self.server.clone(), heard.clone());
+        let channel = self.endpoint.connect_with_connector(dial).await;
+        let channel = channel.map_err(|error| Status::unavailable(chain(&error)))?;
+        let limit = self.server.first_words_timeout();
+        let heard = tokio::time::timeout(limit, heard.wait()).await.unwrap_or_else(|_| {
+            let limit = humantime::format_duration(limit);
+            Err(format!("it took the connection and said nothing on it within {limit}"))
+        });
+        heard.map_err(|reason| Status::unavailable(format!("{}: {reason}", self.server.name())))?;
+        self.shared.reached();
+        Ok((channel, metadata))
+    }
+
+    /// With the limits that hold for the server's messages.
+    pub(super) fn limited<T>(&self, channel: T) -> Grpc<T> {
+        let limit = self.server.message_bytes;
+        Grpc::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
+    }
+}
+
+impl Connector for AdsConnector {
+    fn start(&self, link: Link) -> JoinHandle<()> {
+        let this = self.clone();
+        tokio::spawn(async move { this.keep_open(link).await })
+    }
+
+    fn describe(&self) -> String {
+        self.server.name()
+    }
+
+    fn variant(&self) -> Option<Variant> {
+        self.server.variant
+    }
+
+    fn unanswered_calls(&self) -> Option<u64> {
+        Some(self.shared.unanswered_calls())
+    }
+}
+
+impl AdsConnector {
+    async fn keep_open(&self, link: Link) {
+        let mut variant = link.variant.unwrap_or(Variant::Delta);
+        let (mut refused_other, mut spoken, mut refusals) = (false, self.server.variant, 0);
+        let mut retry = Retry::new(self);
+        loop {
+            let before = self.shared.signs();
+            let end = self.open_once(&link, variant).await;
+            let answered = end.is_answered();
+            if answered {
+                spoken.get_or_insert(variant);
+            }
+            refusals = if !answered && is_unspoken(&end.status) { refusals + 1 } else { 0 };
+            if refusals >= REFUSALS {
+                spoken = self.server.variant; // it has become another server, it seems
+            }
+            let unspoken = !answered && is_unspoken(&end.status) && spoken.is_none();
+            // A server that lacks one variant is there. One that lacks both is of no use (FB-32).
+            let there = answered || unspoken && !refused_other;
+            refused_other = unspoken;
+            let said = format!("{:?}: {}", end.status.code(), end.status.message());
+            let reason = with_causes(said, &end.status);
+            let ended = LinkReport { id: link.id, event: LinkEvent::Ended { reason, answered: there } };
+            if link.reports.send(ended).await.is_err() {
+                return; // the owner is gone
+            }
+            if unspoken {
+                variant = other(variant);
+            }
+            self.shared.ended(end.stage);
+            retry.ended(end.stage, end.lived);
+            retry.wait(before).await;
+        }
+    }
+}
+
+/// When a stream is tried again.
+struct Retry<'a> {
+    shared: &'a Shared,
+    backoff: Backoff,
+    stage: Stage,
+    /// A wait can be cut short by what others have found. Where that was in vain, it cannot for so long, and for longer each time.
+    least: Duration,
+    in_vain: Backoff,
+    waited: Waited,
+}
+
+impl<'a> Retry<'a> {
+    fn new(connector: &'a AdsConnector) -> Self {
+        let backoff = Backoff::new(connector.server.backoff);
+        let (stage, least, waited) = (Stage::Unreached, Duration::ZERO, Waited::Out);
+        Self { shared: &connector.shared, backoff, stage, least, in_vain: backoff, waited }
+    }
+
+    fn ended(&mut self, stage: Stage, lived: Duration) {
+        self.stage = stage;
+        self.backoff.ended(stage == Stage::Answered, lived);
+        if stage == Stage::Answered {
+            self.least = Duration::ZERO;
+            self.in_vain.reset();
+        } else if self.waited == Waited::Woken {
+            self.least = self.in_vain.next(random());
+        }
+    }
+
+    async fn wait(&mut self, before: shared::Signs) {
+        let wait = self.backoff.next(random());
+        self.waited = self.shared.wait(self.stage, before, wait, self.least).await;
+    }
+}
+
+/// Whether a server says that it does not speak the variant. An HTTP answer that is none of gRPC is taken for the same code, and
+/// says nothing of the server: something before it had no way to it.
+fn is_unspoken(status: &Status) -> bool {
+    status.code() == Code::Unimplemented && !status.message().starts_with(NO_GRPC)
+}
+
+fn other(variant: Variant) -> Variant {
+    match variant {
+        Variant::Sotw => Variant::Delta,
+        Variant::Delta => Variant::Sotw,
+    }
+}
+
+/// Between 0 and 1. Jitter needs no better source than the seeds that hash maps get.
+pub(super) fn random() -> f64 {
+    RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64
+}
+
+/// An error with everything that caused it.
+pub(super) fn chain(error: &dyn Error) -> String {
+    with_causes(error.to_string(), error)
+}
+
+/// Some errors repeat their cause in their own words, which is not said twice.
+fn with_causes(mut text: String, error: &dyn Error) -> String {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let said = cause.to_string();
+        if !text.ends_with(&said) {
+            text = format!("{text}: {said}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+const WINDOW: u32 = 1 << 20;
+/// A server that has answered in a variant may say so often in a row that it does not speak it before that is believed.
+const REFUSALS: u32 = 5;
+/// How tonic begins to speak of an answer without a gRPC status.
+const NO_GRPC: &str = "grpc-status header missing";

@@ -1,0 +1,81 @@
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn shared(timeout: Duration) -> Arc<Shared> {
+    Arc::new(Shared::new(LifeTimes { interval: None, timeout }))
+}
+
+/// How a wait that would last for an hour goes on, which has had a second and a half for it.
+async fn waits(shared: &Arc<Shared>, stage: Stage, least: Duration, what: impl FnOnce(&Shared)) -> Option<Waited> {
+    let (before, waiting) = (shared.signs(), shared.clone());
+    shared.ended(stage);
+    let waiting = tokio::spawn(async move { waiting.wait(stage, before, LONG, least).await });
+    tokio::task::yield_now().await;
+    what(shared);
+    tokio::time::timeout(WAKE_SPREAD.mul_f64(1.5), waiting).await.ok().map(|waited| waited.unwrap())
+}
+
+#[tokio::test]
+async fn fb_20_a_connection_wakes_those_who_had_none_and_a_response_those_who_had_none() {
+    use Stage::*;
+    let nothing = Duration::ZERO;
+    let [one, two, three, four, five, six] = std::array::from_fn(|_| shared(LONG));
+    let woken = Some(Waited::Woken);
+    let outcomes = tokio::join!(
+        waits(&one, Unreached, nothing, Shared::reached),
+        waits(&two, Rejected, nothing, Shared::answered),
+        waits(&three, Rejected, nothing, Shared::reached),
+        waits(&four, Answered, nothing, |shared| {
+            shared.ended(Rejected);
+            shared.answered();
+        }),
+        waits(&five, Unreached, LONG, Shared::reached),
+        waits(&six, Unreached, nothing, |_| {}),
+    );
+    assert_eq!(outcomes, (woken, woken, None, None, None, None));
+    assert_eq!(one.wait(Unreached, one.signs(), nothing, LONG).await, Waited::Out);
+    assert_eq!(one.waiting.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn what_was_found_during_the_attempt_counts_and_what_goes_well_anyway_is_no_news() {
+    let shared = shared(LONG);
+    let before = shared.signs();
+    shared.reached();
+    assert_eq!(shared.signs(), before, "nobody had failed");
+    shared.ended(Stage::Unreached);
+    shared.reached();
+    assert_eq!(shared.wait(Stage::Unreached, before, LONG, Duration::ZERO).await, Waited::Woken);
+}
+
+#[tokio::test]
+async fn a_doubt_reaches_all_others_and_is_not_repeated_before_they_had_time() {
+    let shared = shared(LONG);
+    let (mut own, mut other) = (shared.doubts(), shared.doubts());
+    shared.doubt(Some(&mut own));
+    shared.ended(Stage::Unreached);
+    assert_eq!(*shared.doubts.borrow(), 1);
+    other.next().await;
+    assert!(own.next().now_or_never().is_none(), "it asks already");
+
+    let impatient = self::shared(Duration::ZERO);
+    let mut other = impatient.doubts();
+    impatient.doubt(None);
+    impatient.ended(Stage::Unreached);
+    assert_eq!(*impatient.doubts.borrow(), 2, "a connection that could not be made is a doubt");
+    other.next().await;
+}
+
+#[tokio::test]
+async fn one_stream_at_a_time_has_the_duty_and_the_next_when_it_is_gone() {
+    let shared = shared(LONG);
+    let duty = shared.duty().await;
+    assert!(shared.duty().now_or_never().is_none());
+    drop(duty);
+    assert!(shared.duty().now_or_never().is_some());
+}

@@ -1,0 +1,160 @@
+//! One opening of a stream: requests out, responses in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::metadata::MetadataMap;
+use tonic::transport::Channel;
+use tonic::{Request as Call, Response as Answer, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::frames::{Incoming, Watched};
+use super::life::Life;
+use super::shared::Stage;
+use super::{AdsConnector, chain};
+use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use crate::proto::{Request, Response};
+use crate::protocol::session::Variant;
+use crate::relay::{Link, LinkEvent, LinkReport};
+
+/// How one opening of a stream came to its end.
+pub(super) struct End {
+    pub stage: Stage,
+    pub status: Status,
+    /// How long it was up.
+    pub lived: Duration,
+}
+
+impl End {
+    pub fn unreached(status: Status) -> Self {
+        Self { stage: Stage::Unreached, status, lived: Duration::ZERO }
+    }
+
+    pub fn is_answered(&self) -> bool {
+        self.stage == Stage::Answered
+    }
+}
+
+/// What differs between the variants on the wire.
+struct Wire<Q, R> {
+    path: &'static str,
+    inner: fn(Request) -> Option<Q>,
+    wrap: fn(R) -> Response,
+}
+
+fn sotw_request(request: Request) -> Option<DiscoveryRequest> {
+    match request {
+        Request::Sotw(request) => Some(request),
+        Request::Delta(_) => None,
+    }
+}
+
+fn delta_request(request: Request) -> Option<DeltaDiscoveryRequest> {
+    match request {
+        Request::Delta(request) => Some(request),
+        Request::Sotw(_) => None,
+    }
+}
+
+impl AdsConnector {
+    pub(super) async fn open_once(&self, link: &Link, variant: Variant) -> End {
+        let (channel, metadata) = match self.connect().await {
+            Ok(connected) => connected,
+            Err(status) => return End::unreached(status),
+        };
+        match variant {
+            Variant::Sotw => {
+                let wire = Wire { path: SOTW_PATH, inner: sotw_request, wrap: Response::Sotw };
+                self.run(channel, link, variant, metadata, wire).await
+            }
+            Variant::Delta => {
+                let wire = Wire { path: DELTA_PATH, inner: delta_request, wrap: Response::Delta };
+                self.run(channel, link, variant, metadata, wire).await
+            }
+        }
+    }
+
+    async fn run<Q, R>(
+        &self,
+        channel: Channel,
+        link: &Link,
+        variant: Variant,
+        metadata: MetadataMap,
+        wire: Wire<Q, R>,
+    ) -> End
+    where
+        Q: prost::Message + Default + 'static,
+        R: prost::Message + Default + 'static,
+    {
+        let (incoming, opened) = (Arc::new(Incoming::new()), Instant::now());
+        let mut grpc = self.limited(Watched { channel: channel.clone(), incoming: incoming.clone() });
+        if let Err(error) = grpc.ready().await {
+            return End::unreached(Status::unavailable(chain(&error)));
+        }
+        let (sender, receiver) = mpsc::channel(16);
+        let asked = Arc::new(Notify::new());
+        let event = LinkEvent::Opened { variant, requests: sender, life: asked.clone() };
+        let (id, reports) = (link.id, link.reports.clone());
+        // Told before the server has said anything: many servers send no headers until they have a first request.
+        let told = reports.send(LinkReport { id, event }).await;
+        let mut call = Call::new(ReceiverStream::new(receiver).filter_map(wire.inner));
+        *call.metadata_mut() = metadata.clone();
+        let codec: ProstCodec<Q, R> = ProstCodec::default();
+        let call = grpc.streaming(call, PathAndQuery::from_static(wire.path), codec);
+        let (server, times, shared) = (self.server.name(), self.server.life, &*self.shared);
+        let life = Life { server, times, shared, channel, metadata, incoming: incoming.clone(), asked, id, reports };
+        let status = match told {
+            Err(_) => gone(),
+            Ok(()) => tokio::select! {
+                status = self.listen(call, link, wire.wrap, &incoming) => status,
+                status = life.watch() => status,
+            },
+        };
+        let stage = if incoming.has_answered() { Stage::Answered } else { Stage::Rejected };
+        End { stage, status, lived: opened.elapsed() }
+    }
+
+    async fn listen<R>(
+        &self,
+        call: impl Future<Output = Result<Answer<Streaming<R>>, Status>>,
+        link: &Link,
+        wrap: fn(R) -> Response,
+        incoming: &Incoming,
+    ) -> Status {
+        let mut responses = match call.await {
+            Ok(call) => call.into_inner(),
+            Err(status) => return status,
+        };
+        loop {
+            let event = tokio::select! {
+                biased; // a message that is there is not on its way any more
+                message = responses.message() => match message {
+                    Ok(Some(response)) => {
+                        if incoming.answer() {
+                            self.shared.answered();
+                        }
+                        LinkEvent::Response(Box::new(wrap(response)))
+                    }
+                    Ok(None) => return Status::ok("the server ended the stream"),
+                    Err(status) => return status,
+                },
+                () = incoming.receiving() => LinkEvent::Receiving,
+            };
+            if link.reports.send(LinkReport { id: link.id, event }).await.is_err() {
+                return gone();
+            }
+        }
+    }
+}
+
+fn gone() -> Status {
+    Status::cancelled("the owner is gone")
+}
+
+const SOTW_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";

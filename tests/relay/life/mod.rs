@@ -1,0 +1,353 @@
+//! Whether a control plane is there, as the edge finds out over real connections: servers that hang, what stands before them, and
+//! what the streams of several views tell one another.
+
+mod server;
+
+use std::sync::Arc;
+
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use weir::protocol::sources::StreamId;
+use weir::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
+use weir::upstream::AdsConnector;
+
+use self::server::{Answers, Server};
+use super::client::PATIENCE;
+use super::failover::relay_over;
+use super::scripts::{self, Way, any_address};
+use super::*;
+
+const TIMEOUT: Duration = Duration::from_millis(200);
+const NEVER: &str = "life: {interval: 0s, timeout: 200ms}";
+const OFTEN: &str = "life: {interval: 100ms, timeout: 200ms}";
+
+/// Through the configuration, as an operator would.
+fn connector(address: SocketAddr, more: &str) -> AdsConnector {
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://{address}', protocol: delta, {more}}}]}}\n"
+    );
+    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+    AdsConnector::new(config.upstream.servers[0].ads().unwrap().clone())
+}
+
+/// The stream of one view.
+struct View {
+    task: JoinHandle<()>,
+    reports: mpsc::Receiver<LinkReport>,
+    life: Arc<Notify>,
+    /// Kept, or the edge would see that nobody asks any more.
+    requests: Option<mpsc::Sender<Request>>,
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl View {
+    fn of(connector: &AdsConnector) -> Self {
+        let (sender, reports) = mpsc::channel(64);
+        let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
+        let task = connector.start(Link { id, variant: Some(Variant::Delta), reports: sender });
+        Self { task, reports, life: Arc::default(), requests: None }
+    }
+
+    /// A view whose stream is up, and the server's side of it.
+    async fn up(connector: &AdsConnector, server: &mut Server) -> (Self, server::Stream) {
+        let mut view = Self::of(connector);
+        view.opened().await;
+        let stream = server.stream().await;
+        (view, stream)
+    }
+
+    async fn event(&mut self) -> LinkEvent {
+        tokio::time::timeout(PATIENCE, self.reports.recv()).await.expect("nothing is reported").unwrap().event
+    }
+
+    async fn opened(&mut self) {
+        match self.event().await {
+            LinkEvent::Opened { life, requests, .. } => (self.life, self.requests) = (life, Some(requests)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn ended(&mut self) -> (String, bool) {
+        match self.event().await {
+            LinkEvent::Ended { reason, answered } => (reason, answered),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn answered(&mut self) {
+        let event = self.event().await;
+        assert!(matches!(event, LinkEvent::Response(_)), "{event:?}");
+    }
+
+    async fn is_alive(&mut self) {
+        let event = self.event().await;
+        assert!(matches!(event, LinkEvent::Life), "{event:?}");
+    }
+
+    async fn says_nothing(&mut self, time: Duration) {
+        if let Ok(report) = tokio::time::timeout(time, self.reports.recv()).await {
+            panic!("{report:?}");
+        }
+    }
+}
+
+fn response(name: &str) -> bytes::Bytes {
+    of_type(CDS, name)
+}
+
+fn of_type(url: &str, name: &str) -> bytes::Bytes {
+    let resource = Some(Any { type_url: url.into(), ..cluster(name, "1") });
+    let resources = vec![Resource { name: name.into(), version: "1".into(), resource, ..Default::default() }];
+    let response = DeltaDiscoveryResponse { type_url: url.into(), nonce: "1".into(), resources, ..Default::default() };
+    plane::encoded(&Response::Delta(response))
+}
+
+#[tokio::test]
+async fn up_36_any_status_of_the_server_is_an_answer_that_is_told_to_who_has_asked() {
+    for status in [12, 16, 7, 13, 0] {
+        let mut server = Server::start(Answers::Status(status)).await;
+        let (mut view, _stream) = View::up(&connector(server.address, NEVER), &mut server).await;
+        assert_eq!(server.calls(), 0, "nobody has asked");
+        for calls in 1..=2 {
+            view.life.notify_one();
+            view.is_alive().await;
+            assert_eq!(server.calls(), calls);
+        }
+    }
+}
+
+#[tokio::test]
+async fn up_36_a_plain_404_of_a_gateway_is_neither_life_nor_death_and_the_question_stays_open() {
+    let mut server = Server::start(Answers::Http(404)).await;
+    let connector = connector(server.address, OFTEN);
+    let (mut view, _stream) = View::up(&connector, &mut server).await;
+    view.life.notify_one();
+    until("it is asked again and again", async || server.calls() >= 4).await;
+    view.says_nothing(Duration::from_millis(1)).await;
+    assert_eq!(connector.unanswered_calls(), Some(0));
+    server.answer(Answers::Status(12));
+    view.is_alive().await;
+}
+
+#[tokio::test]
+async fn fb_2_two_calls_that_nobody_answers_for_the_server_end_the_stream() {
+    let refusals = [(Answers::Status(14), "the server is unavailable"), (Answers::Http(503), "HTTP status 503")];
+    for (answers, reason) in refusals {
+        let mut server = Server::start(answers).await;
+        let connector = connector(server.address, NEVER);
+        let (mut view, stream) = View::up(&connector, &mut server).await;
+        let asked = Instant::now();
+        view.life.notify_one();
+        let expected = format!("Unavailable: no answer to two calls: {reason}");
+        assert_eq!(view.ended().await, (expected.clone(), false));
+        assert!(asked.elapsed() >= TIMEOUT, "the server has time between the two");
+        assert_eq!((server.calls(), connector.unanswered_calls()), (2, Some(2)));
+        drop(stream);
+
+        view.opened().await;
+        let stream = server.stream().await;
+        stream.send(response("a"));
+        view.answered().await;
+        view.life.notify_one();
+        assert_eq!(view.ended().await, (expected, true), "a response came on it");
+    }
+}
+
+#[tokio::test]
+async fn fb_32_a_server_that_hangs_after_an_answer_is_found_by_all_views_when_one_is_in_doubt() {
+    for finds_out_by_connecting in [false, true] {
+        let mut server = Server::start(Answers::Status(12)).await;
+        let connector = connector(server.address, "life: {interval: 1h, timeout: 200ms}, connect_timeout: 200ms");
+        let mut views = Vec::new();
+        for _ in 0..3 {
+            let (mut view, stream) = View::up(&connector, &mut server).await;
+            stream.send(response("a"));
+            view.answered().await;
+            views.push((view, stream));
+        }
+        server.hang();
+        let _newcomer = finds_out_by_connecting.then(|| View::of(&connector));
+        if !finds_out_by_connecting {
+            views[0].0.life.notify_one();
+        }
+        for (view, _) in &mut views {
+            assert_eq!(view.ended().await, ("Unavailable: no answer to two calls within 200ms each".into(), true));
+            let (reason, answered) = view.ended().await;
+            assert!(reason.contains("took the connection and said nothing on it within 200ms"), "{reason}");
+            assert!(!answered);
+        }
+    }
+}
+
+#[tokio::test]
+async fn fb_32_a_server_that_hangs_at_accept_has_five_seconds_for_its_first_words() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let start = Instant::now();
+    let mut plain = View::of(&connector(address, "connect_timeout: 20s"));
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'https://{address}', connect_timeout: 20s}}]}}\n"
+    );
+    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+    let mut encrypted = View::of(&AdsConnector::new(config.upstream.servers[0].ads().unwrap().clone()));
+    for (view, words) in [(&mut plain, "said nothing on it within 5s"), (&mut encrypted, "nothing of TLS within 5s")] {
+        let (reason, answered) = view.ended().await;
+        assert!(reason.contains(words) && !answered, "{reason}");
+        let elapsed = start.elapsed().as_secs();
+        assert!((5..10).contains(&elapsed), "{elapsed}");
+    }
+}
+
+#[tokio::test]
+async fn up_36_a_call_on_another_connection_says_nothing_of_this_one() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let (mut view, stream) = View::up(&connector(server.address, NEVER), &mut server).await;
+    server.leave();
+    stream.send(response("a"));
+    view.answered().await; // behind the server's word that it takes no more calls on this connection
+    view.life.notify_one();
+    let (reason, answered) = view.ended().await;
+    assert!(reason.contains("the connection is lost, or takes no more calls") && answered, "{reason}");
+    assert_eq!(server.calls(), 0);
+    view.opened().await;
+    assert_ne!(server.stream().await.connection, stream.connection);
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_with_what_it_says_is_not_left() {
+    let mut server = Server::start(Answers::Held).await;
+    let connector = connector(server.address, OFTEN);
+    let (mut view, stream) = View::up(&connector, &mut server).await;
+    let bytes = response(&"a".repeat(40));
+    stream.send(bytes.slice(..5));
+    assert!(matches!(view.event().await, LinkEvent::Receiving));
+    view.life.notify_one();
+    let mut rest = bytes.slice(5..);
+    while connector.unanswered_calls() < Some(4) && rest.len() > 1 {
+        stream.send(rest.split_to(1));
+        view.says_nothing(TIMEOUT / 4).await;
+    }
+    assert!(connector.unanswered_calls() >= Some(4), "there was not enough to say");
+    let (reason, answered) = view.ended().await;
+    assert!(reason.contains("no answer to two calls within 200ms each") && !answered, "{reason}");
+}
+
+#[tokio::test]
+async fn up_36_a_question_during_a_call_is_answered_by_the_next_one() {
+    let mut server = Server::start(Answers::Held).await;
+    let (mut view, _stream) =
+        View::up(&connector(server.address, "life: {interval: 0s, timeout: 20s}"), &mut server).await;
+    view.life.notify_one();
+    until("the first call", async || server.calls() == 1).await;
+    view.life.notify_one();
+    server.release();
+    until("the second call", async || server.calls() == 2).await;
+    view.says_nothing(TIMEOUT).await;
+    server.release();
+    view.is_alive().await;
+    view.says_nothing(TIMEOUT).await;
+    assert_eq!(server.calls(), 2);
+}
+
+#[tokio::test]
+async fn a_message_that_comes_in_pieces_is_told_of_once_before_it_is_there() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let (mut view, stream) = View::up(&connector(server.address, NEVER), &mut server).await;
+    let bytes = response("a");
+    stream.send(bytes.clone());
+    view.answered().await;
+    stream.send(bytes.slice(..3));
+    view.says_nothing(TIMEOUT).await;
+    stream.send(bytes.slice(3..9));
+    assert!(matches!(view.event().await, LinkEvent::Receiving));
+    stream.send(bytes.slice(9..12));
+    view.says_nothing(TIMEOUT).await;
+    stream.send([&bytes[12..], &bytes[..7]].concat()); // its end, and the beginning of another one
+    view.answered().await;
+    assert!(matches!(view.event().await, LinkEvent::Receiving));
+    stream.send(bytes.slice(7..));
+    view.answered().await;
+}
+
+#[tokio::test]
+async fn the_turn_to_ask_goes_to_another_stream_when_one_ends() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let connector = connector(server.address, OFTEN);
+    let (one, of_one) = View::up(&connector, &mut server).await;
+    until("the first asks", async || server.calls() > 1).await;
+    let (_two, of_two) = View::up(&connector, &mut server).await;
+    let calls = server.calls();
+    until("it goes on", async || server.calls() > calls + 3).await;
+    assert_eq!(server.asked(), [of_one.connection].into());
+    drop(one);
+    until("the second asks", async || server.asked().contains(&of_two.connection)).await;
+}
+
+#[tokio::test]
+async fn up_34_a_server_that_answers_and_dies_is_tried_less_and_less() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let backoff = "backoff: {initial: 50ms, factor: 2, max: 10s, jitter: 0}";
+    let mut view = View::of(&connector(server.address, backoff));
+    let mut ends = Vec::new();
+    for _ in 0..6 {
+        view.opened().await;
+        ends.push(Instant::now());
+        let stream = server.stream().await;
+        stream.send(response("a"));
+        view.answered().await;
+        drop(stream);
+        assert!(view.ended().await.1);
+    }
+    let pauses: Vec<_> = ends.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
+    for (pause, least) in pauses.iter().zip([50, 100, 200, 400, 800]) {
+        assert!(*pause >= least, "{pauses:?}");
+    }
+    assert!(pauses[0] < 400, "the first time it is tried again soon: {pauses:?}");
+}
+
+#[tokio::test]
+async fn fb_20_when_one_view_gets_through_the_others_come_at_once() {
+    let address = any_address().await;
+    let connector = connector(address, "backoff: {initial: 10ms, factor: 100, max: 1h}");
+    let mut views = [View::of(&connector), View::of(&connector), View::of(&connector)];
+    for view in &mut views {
+        for _ in 0..3 {
+            assert!(!view.ended().await.1); // after which each waits for a minute and more
+        }
+    }
+    let _server = Server::start_at(address, Answers::Status(12)).await;
+    views[0].says_nothing(Duration::from_millis(100)).await;
+    let mut newcomer = View::of(&connector);
+    newcomer.opened().await;
+    for view in &mut views {
+        view.opened().await;
+    }
+}
+
+#[tokio::test]
+async fn fb_32_a_view_turns_from_a_server_that_hangs_to_the_next_and_the_metrics_show_it() {
+    let mut hung = Server::start(Answers::Status(12)).await;
+    let second = scripts::Server::start(Way::Gives("2")).await;
+    let (first, next) = (hung.address, second.address);
+    let times = "protocol: delta, life: {interval: 300ms, timeout: 200ms}, connect_timeout: 200ms";
+    let relay =
+        relay_over(&format!("{{servers: [{{uri: 'http://{first}', {times}}}, {{uri: 'http://{next}'}}]}}")).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(EDS, &["held"], Some("web"));
+    let stream = hung.stream().await;
+    stream.send(of_type(EDS, "held"));
+    assert_eq!(client.told().await.set, ["held"]);
+    hung.hang();
+    client.ask(EDS, &["new"], None);
+    assert_eq!(client.told().await.set, ["held", "new"], "all that is asked for, of the second");
+    let metrics = get(relay.admin, "/metrics").await;
+    let name = format!("weir_upstream_life_calls_unanswered_total{{server=\"http://{first}\"}} ");
+    let line = metrics.lines().find_map(|line| line.strip_prefix(&name)).unwrap_or_else(|| panic!("{metrics}"));
+    assert!(line.parse::<u64>().unwrap() >= 2, "{line}");
+}

@@ -1,0 +1,209 @@
+//! A server that can hang at any moment, and answers calls that ask whether it is there in the way it is told to.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request as Call, Response as Reply};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use crate::client::PATIENCE;
+
+#[derive(Clone, Copy)]
+pub enum Answers {
+    Status(u16),
+    /// Of something that does not speak gRPC.
+    Http(u16),
+    /// Each call waits until it is released.
+    Held,
+}
+
+pub struct Server {
+    pub address: SocketAddr,
+    pub streams: mpsc::UnboundedReceiver<Stream>,
+    script: Arc<Script>,
+    task: JoinHandle<()>,
+}
+
+struct Script {
+    answers: Mutex<Answers>,
+    released: Semaphore,
+    calls: AtomicUsize,
+    /// The connections that calls came on.
+    asked: Mutex<BTreeSet<usize>>,
+    hangs: watch::Sender<bool>,
+    leaves: Notify,
+    accepted: mpsc::UnboundedSender<Stream>,
+}
+
+/// A stream of discovery. It ends when this is dropped.
+pub struct Stream {
+    pub connection: usize,
+    responses: mpsc::UnboundedSender<Bytes>,
+    _requests: Incoming,
+}
+
+impl Stream {
+    pub fn send(&self, bytes: impl Into<Bytes>) {
+        let _ = self.responses.send(bytes.into()); // the relay may be gone
+    }
+}
+
+impl Server {
+    pub async fn start(answers: Answers) -> Self {
+        Self::start_at("127.0.0.1:0".parse().unwrap(), answers).await
+    }
+
+    pub async fn start_at(address: SocketAddr, answers: Answers) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (accepted, streams) = mpsc::unbounded_channel();
+        let script = Arc::new(Script {
+            answers: Mutex::new(answers),
+            released: Semaphore::new(0),
+            calls: AtomicUsize::new(0),
+            asked: Mutex::default(),
+            hangs: watch::Sender::new(false),
+            leaves: Notify::new(),
+            accepted,
+        });
+        let task = tokio::spawn(accept(listener, script.clone()));
+        Self { address, streams, script, task }
+    }
+
+    pub async fn stream(&mut self) -> Stream {
+        tokio::time::timeout(PATIENCE, self.streams.recv()).await.expect("no stream comes").unwrap()
+    }
+
+    pub fn answer(&self, answers: Answers) {
+        *self.script.answers.lock().unwrap() = answers;
+    }
+
+    /// Lets one call that is held have its answer.
+    pub fn release(&self) {
+        self.script.released.add_permits(1);
+    }
+
+    pub fn calls(&self) -> usize {
+        self.script.calls.load(Ordering::Relaxed)
+    }
+
+    pub fn asked(&self) -> BTreeSet<usize> {
+        self.script.asked.lock().unwrap().clone()
+    }
+
+    /// As a process that is stopped: the kernel goes on to take connections and bytes.
+    pub fn hang(&self) {
+        self.script.hangs.send_replace(true);
+    }
+
+    /// Takes no more calls on the connections that are open, and goes on with those that it has.
+    pub fn leave(&self) {
+        self.script.leaves.notify_waiters();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, script: Arc<Script>) {
+    let mut connections = JoinSet::new();
+    let mut hangs = script.hangs.subscribe();
+    for number in 0.. {
+        let socket = tokio::select! {
+            socket = listener.accept() => socket.unwrap().0,
+            _ = hangs.wait_for(|hangs| *hangs) => break,
+        };
+        connections.spawn(serve(socket, number, script.clone()));
+    }
+    std::future::pending::<()>().await; // the listener stays
+}
+
+async fn serve(socket: TcpStream, number: usize, script: Arc<Script>) {
+    let io = Stoppable { socket, hangs: script.hangs.subscribe() };
+    let of_calls = script.clone();
+    let service = service_fn(move |call| reply(call, number, of_calls.clone()));
+    let connection = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(io), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = script.leaves.notified() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+type Body = BoxBody<Bytes, Infallible>;
+
+async fn reply(call: Call<Incoming>, connection: usize, script: Arc<Script>) -> Result<Reply<Body>, Infallible> {
+    let grpc = Reply::builder().header("content-type", "application/grpc");
+    if call.uri().path().ends_with("AggregatedResources") {
+        let (responses, out) = mpsc::unbounded_channel();
+        script.accepted.send(Stream { connection, responses, _requests: call.into_body() }).ok();
+        let out = UnboundedReceiverStream::new(out).map(|bytes| Ok(Frame::data(bytes)));
+        return Ok(grpc.body(StreamBody::new(out).boxed()).unwrap());
+    }
+    script.calls.fetch_add(1, Ordering::Relaxed);
+    script.asked.lock().unwrap().insert(connection);
+    let answers = *script.answers.lock().unwrap();
+    let reply = match answers {
+        Answers::Status(status) => grpc.header("grpc-status", status),
+        Answers::Http(status) => Reply::builder().status(status),
+        Answers::Held => {
+            script.released.acquire().await.unwrap().forget();
+            grpc.header("grpc-status", 12)
+        }
+    };
+    Ok(reply.body(Empty::new().boxed()).unwrap())
+}
+
+/// Reads and writes nothing any more once its server hangs.
+struct Stoppable {
+    socket: TcpStream,
+    hangs: watch::Receiver<bool>,
+}
+
+impl Stoppable {
+    fn poll<T>(&mut self, poll: impl FnOnce(Pin<&mut TcpStream>) -> Poll<T>) -> Poll<T> {
+        if *self.hangs.borrow() { Poll::Pending } else { poll(Pin::new(&mut self.socket)) }
+    }
+}
+
+impl AsyncRead for Stoppable {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.poll(|socket| socket.poll_read(cx, buffer))
+    }
+}
+
+impl AsyncWrite for Stoppable {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll(|socket| socket.poll_write(cx, bytes))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll(|socket| socket.poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll(|socket| socket.poll_shutdown(cx))
+    }
+}
