@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::admin::{self, Shown};
 use crate::config::Config;
-use crate::downstream::{Downstream, Drain, DrainSwitch, Rest};
+use crate::downstream::{self, Downstream, Drain, DrainSwitch, Rest};
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, ViewsOptions};
 use crate::telemetry;
 use crate::transcode::{Descriptors, Transcoder};
@@ -45,10 +45,10 @@ impl App {
         let loads = Arc::new(Loads::new(config.loads, views.clone(), Arc::new(LoadsConnector::new(takers))));
         let mut listeners = Vec::new();
         for address in config.listen {
-            listeners.push(bind(address).await?);
+            listeners.push(bind(address)?);
         }
         let admin = match config.admin {
-            Some(address) => Some(bind(address).await?),
+            Some(address) => Some(bind(address)?),
             None => None,
         };
         let (switch, drain) = Drain::new(config.drain);
@@ -69,13 +69,19 @@ impl App {
         self.admin.as_ref()?.local_addr().ok()
     }
 
-    /// Serves until the future is dropped, or until `stop` comes and clients have been sent away in good order.
+    /// Serves until the future is dropped, or until `stop` comes and the relay has drained: it is not ready at once, closes its
+    /// listeners after the configured delay, and ends client streams then.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
         let mut serving = JoinSet::new();
         for listener in self.listeners {
             serving.spawn(self.downstream.clone().serve(listener));
         }
         let mut beside = JoinSet::new();
+        let readiness = self.views.readiness().clone();
+        beside.spawn({
+            let readiness = readiness.clone();
+            async move { readiness.log_changes().await }
+        });
         let (views, idle) = (self.views.clone(), self.views_idle);
         beside.spawn(async move { views.retire_idle(idle).await });
         if let Some(listener) = self.admin {
@@ -84,6 +90,14 @@ impl App {
             beside.spawn(admin::serve(listener, shown));
         }
         stop.await;
+        readiness.drain();
+        let delay = self.drain.delay();
+        if !delay.is_zero() {
+            let delay_text = humantime::format_duration(delay);
+            tracing::info!(delay = %delay_text, "serving clients until the drain delay is over");
+            tokio::time::sleep(delay).await;
+        }
+        tracing::info!("closing listeners and ending client streams");
         self.switch.begin();
         let ended = async { while serving.join_next().await.is_some() {} };
         if tokio::time::timeout(self.drain.longest() + LAST_BYTES, ended).await.is_err() {
@@ -149,6 +163,6 @@ impl Openers {
 /// For what is still on its way to clients when their streams have ended.
 const LAST_BYTES: Duration = Duration::from_secs(2);
 
-async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    downstream::listen(address).with_context(|| format!("cannot listen on {address}"))
 }

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use weir::app::App;
 use weir::cli::{get::Get, show, tell, watch::Watch};
-use weir::config::Config;
+use weir::config::{Config, Fault};
 use weir::demo::{Demo, Places};
 
 /// Relays xDS from a control plane to a fleet.
@@ -82,11 +82,22 @@ async fn with_config(path: &Path, task: Option<Task>) -> ExitCode {
     ended(match task {
         Some(Task::Check) => show(&weir::cli::check::report(&config)).context("cannot write"),
         Some(Task::Key { nodes }) => show_keys(&config, nodes),
-        _ => match App::bind(config).await {
+        _ => match start(config).await {
             Ok(app) => run(app, "", Some(path)).await,
             Err(error) => Err(error),
         },
     })
+}
+
+async fn start(config: Config) -> anyhow::Result<App> {
+    log_warnings(&config);
+    App::bind(config).await
+}
+
+fn log_warnings(config: &Config) {
+    for Fault { path, line, at, reason } in &config.warnings {
+        tracing::warn!(path = %path.display(), line, at, reason, "configuration warning");
+    }
 }
 
 fn ended(done: anyhow::Result<()>) -> ExitCode {
@@ -121,7 +132,8 @@ fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
 /// nothing else. What there is to say before that is whether it would start (BOOT-26).
 fn look_at(path: &Path) {
     match Config::from_file(path) {
-        Ok(_) => {
+        Ok(config) => {
+            log_warnings(&config);
             tracing::warn!(path = %path.display(), "SIGHUP: the configuration can be read; a restart takes it over")
         }
         Err(error) => {
@@ -147,7 +159,7 @@ async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<
     }
     let stop = async {
         terminate.recv().await;
-        tracing::info!("SIGTERM: nobody new is taken on, and clients are sent away once they were answered");
+        tracing::info!("SIGTERM received; draining");
     };
     let looks = async {
         let (Some(path), Some(hang_up)) = (config, &mut hang_up) else { return std::future::pending().await };

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -16,7 +17,9 @@ struct Program {
 
 impl Program {
     fn start(configuration: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("weir-program-{}", std::process::id()));
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("weir-program-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("relay.yaml"), configuration).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -102,5 +105,23 @@ fn boot_26_sighup_says_whether_the_relay_could_start_and_changes_nothing() {
     program.says("would not start with this configuration");
     assert!(program.child.try_wait().unwrap().is_none(), "it has ended");
     program.signal("-TERM");
+    assert!(program.child.wait().unwrap().success());
+}
+
+#[test]
+fn the_log_has_the_warnings_of_the_configuration_and_each_step_of_draining() {
+    let configuration = "listen: [{address: '127.0.0.1:0'}]
+upstream: {servers: [{uri: 'http://127.0.0.1:1'}]}
+drain: {delay: 10ms}
+types:
+- {name: envoy.config.cluster.v3.Cluster, full_state: false}
+";
+    let mut program = Program::start(configuration);
+    program.says("configuration warning");
+    program.says("clients connect here");
+    program.signal("-TERM");
+    program.says("SIGTERM received; draining");
+    program.says("serving clients until the drain delay is over delay=10ms");
+    program.says("closing listeners and ending client streams");
     assert!(program.child.wait().unwrap().success());
 }

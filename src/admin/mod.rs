@@ -16,7 +16,7 @@ use percent_encoding::percent_decode_str;
 use tokio::net::TcpListener;
 
 use crate::downstream::Rest;
-use crate::relay::Views;
+use crate::relay::{Readiness, Views};
 use crate::upstream::FilesSource;
 
 /// What there is to be seen.
@@ -66,6 +66,7 @@ async fn answer(request: Request<Incoming>, shown: &Shown) -> Response<Full<Byte
     let Shown { views, files, rest, metrics } = shown;
     match request.uri().path() {
         "/healthz" => text(StatusCode::OK, "ok\n"),
+        "/ready" => ready(request.uri().query().unwrap_or_default(), views.readiness()),
         "/clients" => json(&views.report().await.into_iter().flat_map(|(_, seats)| seats).collect::<Vec<_>>()),
         "/upstreams" => json(&views.report().await.into_iter().map(|(unit, _)| unit).collect::<Vec<_>>()),
         "/sources" => json(&files.iter().map(FilesSource::report).collect::<Vec<_>>()),
@@ -74,10 +75,26 @@ async fn answer(request: Request<Incoming>, shown: &Shown) -> Response<Full<Byte
         "/metrics" => response(StatusCode::OK, OPENMETRICS, metrics().await.into()),
         _ => text(
             StatusCode::NOT_FOUND,
-            "there are /healthz, /clients, /upstreams, /resources, /sources, /rest and /metrics\n",
+            "there are /healthz, /ready, /clients, /upstreams, /resources, /sources, /rest and /metrics\n",
         ),
     }
 }
+
+/// Returns 503 with a reason on each line while the relay is not ready.
+fn ready(query: &str, readiness: &Readiness) -> Response<Full<Bytes>> {
+    let strict = query.split('&').any(|pair| matches!(pair, "strict" | "strict=true" | "strict=1"));
+    let (reasons, count) = readiness.reasons(strict, MAX_REASONS);
+    if count == 0 {
+        return text(StatusCode::OK, "ready\n");
+    }
+    let mut lines: Vec<_> = reasons.iter().map(ToString::to_string).collect();
+    if count > reasons.len() {
+        lines.push(format!("and {} more", count - reasons.len()));
+    }
+    text(StatusCode::SERVICE_UNAVAILABLE, &format!("{}\n", lines.join("\n")))
+}
+
+const MAX_REASONS: usize = 100;
 
 /// What the views know of one resource.
 async fn resources(query: &str, views: &Views) -> Response<Full<Bytes>> {

@@ -131,7 +131,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (near, peer) = listener.accept().await.unwrap();
-        let (switch, drain) = Drain::new(DrainTimes { grace: Duration::ZERO, spread: Duration::ZERO });
+        let (switch, drain) =
+            Drain::new(DrainTimes { delay: Duration::ZERO, grace: Duration::ZERO, spread: Duration::ZERO });
         let serving = tokio::spawn(async move {
             let _switch = switch;
             let answer = move |_| {

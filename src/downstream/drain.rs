@@ -9,6 +9,8 @@ use tokio::time::Instant;
 /// How long draining takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrainTimes {
+    /// For so long the relay is not ready and serves all the same, so that balancers learn of it before clients do.
+    pub delay: Duration,
     /// A stream without any answer yet is kept for so long.
     pub grace: Duration,
     /// Streams are ended spread over this time, so that their clients do not all come back at once.
@@ -53,7 +55,12 @@ impl Drain {
         self.times.spread.mul_f64(random)
     }
 
-    /// By when everything should be over.
+    /// From when the relay is not ready to when this begins.
+    pub fn delay(&self) -> Duration {
+        self.times.delay
+    }
+
+    /// From the beginning to when everything should be over.
     pub fn longest(&self) -> Duration {
         self.times.grace + self.times.spread
     }

@@ -1,4 +1,6 @@
-//! `grpc.health.v1`: whether the relay serves, by service. While it drains it says that it does not.
+//! `grpc.health.v1`: the relay's readiness, by service.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
@@ -7,6 +9,7 @@ use tokio::sync::mpsc;
 use super::drain::Drain;
 use super::frames::Frames;
 use super::slot::Status;
+use crate::relay::Readiness;
 use crate::xds::service_names;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,32 +45,72 @@ impl Inquiry {
     }
 }
 
-/// Answers into `out`, and says how the call ends. Watching ends with the relay or with whoever watches.
-pub(super) async fn answer(
-    inquiry: Inquiry,
-    mut frames: Frames,
-    v2: bool,
-    mut drain: Drain,
-    out: mpsc::Sender<Bytes>,
-) -> Status {
-    let request = match frames.next().await.map(|message| message.map(Request::decode)) {
-        Ok(Some(Ok(request))) => request,
-        Ok(_) => return Status::invalid("no request that can be read"),
-        Err(status) => return status,
-    };
-    let known = request.service.is_empty() || service_names(v2).any(|name| name == request.service);
-    // There is room for both words that a watcher may be told.
-    let say = |status| drop(out.try_send(Response { status }.encode_to_vec().into()));
-    match (inquiry, known) {
-        (Inquiry::Check, false) => return Status::not_found("no such service"),
-        (Inquiry::Watch, false) => say(SERVICE_UNKNOWN),
-        (_, true) => say(if drain.has_begun() { NOT_SERVING } else { SERVING }),
+/// What a call is answered from.
+pub(super) struct Health {
+    pub readiness: Arc<Readiness>,
+    pub drain: Drain,
+    /// The services of v2 are served too.
+    pub v2: bool,
+}
+
+impl Health {
+    /// Answers into `out`, and returns how the call ends. Watching ends with the relay or with whoever watches.
+    pub async fn answer(mut self, inquiry: Inquiry, mut frames: Frames, out: mpsc::Sender<Bytes>) -> Status {
+        let request = match frames.next().await.map(|message| message.map(Request::decode)) {
+            Ok(Some(Ok(request))) => request,
+            Ok(_) => return Status::invalid("no request that can be read"),
+            Err(status) => return status,
+        };
+        let known = request.service.is_empty() || service_names(self.v2).any(|name| name == request.service);
+        match (inquiry, known) {
+            (Inquiry::Check, false) => return Status::not_found("no such service"),
+            (Inquiry::Check, true) => drop(out.send(status(self.readiness.is_ready())).await),
+            (Inquiry::Watch, false) => {
+                let _ = out.send(message(SERVICE_UNKNOWN)).await; // nobody may be there to hear it
+                tokio::select! {
+                    () = self.drain.begins() => {}
+                    () = out.closed() => {}
+                }
+            }
+            (Inquiry::Watch, true) => self.watch(&out).await,
+        }
+        Status::ok()
     }
-    if inquiry == Inquiry::Watch {
-        tokio::select! {
-            () = drain.begins() => if known { say(NOT_SERVING) },
-            () = out.closed() => {}
+
+    /// Sends the readiness and each change of it. A watcher that is slow to read is sent the newest.
+    async fn watch(&mut self, out: &mpsc::Sender<Bytes>) {
+        let mut sent = None;
+        loop {
+            let ready = self.readiness.is_ready();
+            if sent != Some(ready) {
+                tokio::select! {
+                    biased;
+                    room = out.reserve() => match room {
+                        Ok(room) => room.send(status(ready)),
+                        Err(_) => return,
+                    },
+                    () = self.drain.begins() => return,
+                }
+                sent = Some(ready);
+            }
+            tokio::select! {
+                () = self.readiness.changed_from(ready) => {}
+                () = self.drain.begins() => {
+                    if ready {
+                        let _ = out.try_send(status(false)); // a watcher that did not read so far learns it by the end
+                    }
+                    return;
+                }
+                () = out.closed() => return,
+            }
         }
     }
-    Status::ok()
+}
+
+fn status(ready: bool) -> Bytes {
+    message(if ready { SERVING } else { NOT_SERVING })
+}
+
+fn message(status: i32) -> Bytes {
+    Response { status }.encode_to_vec().into()
 }

@@ -7,6 +7,7 @@ mod encode;
 mod first_word;
 mod frames;
 mod health;
+mod listen;
 mod loads;
 mod rest;
 mod server;
@@ -17,5 +18,6 @@ mod whole;
 
 pub use drain::{Drain, DrainSwitch, DrainTimes};
 pub use frames::Budget;
+pub use listen::listen;
 pub use rest::{Rest, RestOptions, RestReport};
 pub use server::{Downstream, Options};

@@ -19,7 +19,7 @@ use super::body::{Piece, SessionBody, trailers};
 use super::connection::{self, Patience};
 use super::drain::Drain;
 use super::frames::{Budget, Frames, framed};
-use super::health::{self, Inquiry};
+use super::health::{Health, Inquiry};
 use super::loads::{self, LoadsCall};
 use super::rest::{Poll as RestPoll, Rest};
 use super::slot::{Slot, Status};
@@ -141,9 +141,10 @@ impl Downstream {
     fn health(&self, inquiry: Inquiry, frames: Frames) -> Response<AnyBody> {
         let (out, messages) = mpsc::channel(2);
         let (status, end) = oneshot::channel();
-        let (v2, drain) = (self.v2, self.drain.clone());
+        let (readiness, drain) = (self.views.readiness().clone(), self.drain.clone());
+        let health = Health { readiness, drain, v2: self.v2 };
         tokio::spawn(async move {
-            let _ = status.send(health::answer(inquiry, frames, v2, drain, out).await); // nobody may be there to hear it
+            let _ = status.send(health.answer(inquiry, frames, out).await); // nobody may be there to hear it
         });
         grpc_response(AnyBody::Messages(messages, Some(end)))
     }

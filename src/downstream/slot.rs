@@ -115,6 +115,9 @@ impl From<End> for Status {
             End::Unserved => {
                 Self::unavailable("no control plane can be reached, and nothing that was asked for is held")
             }
+            End::ViewFailed => {
+                Self::unavailable("internal error in the view of this client; reconnect to start a new one")
+            }
             End::Bad(bad @ (BadRequest::TooManyTypes(_) | BadRequest::TooManyNames(_))) => {
                 Self::exhausted(bad.to_string())
             }

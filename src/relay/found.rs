@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::owner::Owner;
-use crate::protocol::unit::{Class, Entry, Presence};
+use crate::protocol::unit::{Absence, Class, Entry, Presence};
 use crate::xds::{Name, Type};
 
 /// What a view knows of a name, as `*` or as the name itself brought it.
@@ -46,7 +46,7 @@ impl Owner {
             asked_as,
             state: match &entry.presence {
                 Presence::Here(_) => "here",
-                Presence::Gone(_) if entry.outlived => "expired",
+                Presence::Gone(_) if entry.absence == Absence::Expired => "expired",
                 Presence::Gone(_) => "gone",
                 Presence::Unknown => "error",
             },

@@ -3,7 +3,7 @@
 //!
 //! The hub is views like the clients' own, with a single key for everybody. To a view it is one more server.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::task::Poll;
@@ -21,7 +21,7 @@ use crate::proto::discovery::{
 };
 use crate::proto::{Any, Response};
 use crate::protocol::session::{Reply, Step, Variant};
-use crate::protocol::unit::NamedError;
+use crate::protocol::unit::{Fill, NamedError};
 use crate::xds::{Authority, Name, Resource, Type};
 
 /// Opens streams to the hub.
@@ -99,8 +99,8 @@ enum Said {
 /// What the hub has said beside its replies.
 #[derive(Default)]
 struct Told {
-    /// Collections that are whole.
-    whole: BTreeSet<(Type, Name)>,
+    /// How much of collections it has said.
+    filled: BTreeMap<(Type, Name), Fill>,
     /// Authorities of which no server is in reach.
     outages: Arc<BTreeSet<Authority>>,
 }
@@ -117,12 +117,13 @@ async fn next(seat: &Seat, told: &mut Told) -> Said {
                 }
                 Step::End(end) => return Poll::Ready(Said::End(format!("{end:?}"))),
                 Step::Idle(until) => {
-                    let whole = seat.told_whole();
-                    told.whole.retain(|glob| whole.contains(glob));
-                    if let Some((kind, glob)) = whole.difference(&told.whole).next().cloned() {
+                    let filled = seat.told_fills();
+                    told.filled.retain(|glob, _| filled.contains_key(glob));
+                    let news = filled.into_iter().find(|(glob, fill)| told.filled.get(glob) != Some(fill));
+                    if let Some(((kind, glob), fill)) = news {
                         let type_url = kind.name().to_owned();
-                        told.whole.insert((kind, glob.clone()));
-                        return Poll::Ready(Said::Event(LinkEvent::Whole { type_url, glob }));
+                        told.filled.insert((kind, glob.clone()), fill);
+                        return Poll::Ready(Said::Event(LinkEvent::Filled { type_url, glob, fill }));
                     }
                     let outages = seat.outages();
                     if outages != told.outages {

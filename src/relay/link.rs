@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
 use crate::protocol::sources::StreamId;
+use crate::protocol::unit::Fill;
 use crate::xds::{Authority, Name};
 
 /// Which of the unit's streams it is, and which of those that were opened for it.
@@ -54,10 +55,11 @@ pub enum LinkEvent {
     Trouble {
         type_url: String,
     },
-    /// All of a collection has been said, which only a source can tell that is no server.
-    Whole {
+    /// So much of a collection has been said, which only a source can tell that is no server.
+    Filled {
         type_url: String,
         glob: Name,
+        fill: Fill,
     },
     /// Authorities of which nobody is in reach, which only a source can tell that stands for several servers.
     Outage {
@@ -78,6 +80,11 @@ pub trait Connector: Send + Sync {
     fn describe(&self) -> String;
 
     fn variant(&self) -> Option<Variant>;
+
+    /// Calls that asked whether the server is there and that it did not answer, if it is asked such things.
+    fn unanswered_calls(&self) -> Option<u64> {
+        None
+    }
 }
 
 pub type SharedConnector = Arc<dyn Connector>;

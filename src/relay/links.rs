@@ -64,7 +64,7 @@ impl Links {
             | LinkEvent::Receiving
             | LinkEvent::Unchanged { .. }
             | LinkEvent::Trouble { .. }
-            | LinkEvent::Whole { .. }
+            | LinkEvent::Filled { .. }
             | LinkEvent::Outage { .. } => {}
         }
     }
@@ -90,7 +90,9 @@ impl Links {
     pub fn follow(&mut self, sources: &mut Sources, connectors: &[SharedConnector]) {
         let closed = sources.take_closed();
         let wanted: Vec<_> = sources.streams().map(|(id, _)| id).collect();
-        self.open.retain(|id, _| wanted.contains(id) && !closed.contains(&id.server));
+        let reopened = sources.take_reopened();
+        let stays = |id: &StreamId| wanted.contains(id) && !closed.contains(&id.server) && !reopened.contains(id);
+        self.open.retain(|id, _| stays(id));
         for stream in wanted {
             if !self.open.contains_key(&stream) {
                 self.serial += 1;
@@ -108,6 +110,9 @@ impl Links {
     pub fn send(&mut self, sources: &mut Sources, now: Moment) {
         for (id, stream) in sources.streams() {
             let Some(link) = self.open.get_mut(&id) else { continue };
+            if stream.take_life_question() {
+                link.life.iter().for_each(|life| life.notify_one());
+            }
             let Some((requests, _)) = &link.up else { continue };
             while let Some(request) = link.waiting.take().or_else(|| {
                 let next = stream.next_request(now);

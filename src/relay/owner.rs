@@ -10,23 +10,29 @@ use tokio::time::Instant;
 use super::clock::Clock;
 use super::found::Found;
 use super::health::Findings;
+use super::incidents::Incidents;
 use super::link::{LinkEvent, LinkReport, SharedConnector};
 use super::links::Links;
 use super::measures::UnitMeasures;
+use super::member::Member;
 use super::published::Published;
+use super::readiness::ViewReadiness;
 use super::report::{UnitReport, reason_of};
-use super::seat::{Seat, SeatReport};
+use super::seat::SeatReport;
+use crate::protocol::faults::Faults;
 use crate::protocol::ladder::Standing;
 use crate::protocol::moment::{Moment, sooner};
 use crate::protocol::sources::{Batch, Sources};
-use crate::protocol::unit::{Fact, InterestChange, SessionId, Unit};
+use crate::protocol::unit::{Claim, Fact, InterestChange, SessionId, Unit};
 use crate::protocol::upstream::Stream;
-use crate::xds::{Authority, BodyStore, Name, Type};
+use crate::xds::{Authority, BodyStore, Name, Type, TypeTable};
 
 /// What sessions and reporters say to an owner.
 pub(super) enum Command {
-    Join(Arc<Seat>),
+    Join(Member),
     Interest(SessionId, Vec<InterestChange>),
+    /// What a client holds and nobody knows of.
+    Seek(Vec<Claim>),
     Leave(SessionId, Vec<InterestChange>),
     Report(oneshot::Sender<(UnitReport, Vec<SeatReport>)>),
     Measure(oneshot::Sender<UnitMeasures>),
@@ -42,10 +48,13 @@ pub(super) struct Owner {
     /// By their place in the plan.
     pub connectors: Arc<[SharedConnector]>,
     pub findings: Findings,
+    pub incidents: Arc<Incidents>,
+    pub readiness: ViewReadiness,
     /// How the ladders stood when that was last told.
     pub standings: BTreeMap<Authority, Standing>,
     pub published: Arc<Published>,
     pub store: Arc<Mutex<BodyStore>>,
+    pub table: Arc<TypeTable>,
     pub clock: Clock,
     pub commands: mpsc::Receiver<Command>,
     /// Since when nobody is here and nothing is wanted, for whoever retires idle views.
@@ -54,10 +63,12 @@ pub(super) struct Owner {
     pub active: Arc<AtomicUsize>,
     /// Says that it has become another.
     pub moves: Arc<watch::Sender<()>>,
-    pub seats: HashMap<SessionId, Arc<Seat>>,
+    /// Dropped after the commands: a session that is dropped sees that nobody takes any.
+    pub seats: HashMap<SessionId, Member>,
     pub links: Links,
     /// Sessions whose interest was counted since the last publication.
     pub counted: Vec<SessionId>,
+    pub faults: Faults,
 }
 
 enum Happening {
@@ -120,8 +131,9 @@ impl Owner {
     fn obey(&mut self, command: Command) {
         let now = self.clock.now();
         match command {
-            Command::Join(seat) => drop(self.seats.insert(seat.id, seat)),
+            Command::Join(member) => drop(self.seats.insert(member.id, member)),
             Command::Interest(session, changes) => {
+                self.panic_if_planted(&changes);
                 changes.iter().for_each(|change| self.unit.change_interest(session, change.clone(), now));
                 self.counted.push(session);
                 self.sources.on_asked(&changes, &self.unit);
@@ -130,6 +142,7 @@ impl Owner {
                 changes.into_iter().for_each(|change| self.unit.change_interest(session, change, now));
                 self.seats.remove(&session);
             }
+            Command::Seek(claims) => self.unit.seek(claims),
             Command::Report(to) => {
                 let report = self.report();
                 let seats = self.seats.values().map(|seat| seat.report()).collect();
@@ -157,22 +170,28 @@ impl Owner {
             LinkEvent::Opened { variant, requests, life } => {
                 stream.speak(variant);
                 link.up = self.sources.opened(id).map(|epoch| (requests, epoch));
-                life.notify_one();
                 link.life = Some(life);
                 tracing::info!(key = %self.key, server, stream = id.at, ?variant, "upstream stream is up");
                 Vec::new()
             }
-            LinkEvent::Life | LinkEvent::Unchanged { .. } => {
-                link.up.iter().for_each(|(_, epoch)| stream.on_sign_of_life(*epoch));
+            LinkEvent::Life => {
+                link.up.iter().for_each(|(_, epoch)| stream.on_life(*epoch));
                 Vec::new()
             }
-            LinkEvent::Receiving => Vec::new(),
+            LinkEvent::Receiving => {
+                link.up.iter().for_each(|(_, epoch)| stream.on_receiving(*epoch));
+                Vec::new()
+            }
+            LinkEvent::Unchanged { type_url } => {
+                link.up.iter().for_each(|(_, epoch)| stream.on_unchanged(*epoch, &type_url, now));
+                Vec::new()
+            }
             LinkEvent::Trouble { type_url } => {
                 link.up.iter().for_each(|(_, epoch)| stream.on_trouble(*epoch, &type_url));
                 Vec::new()
             }
-            LinkEvent::Whole { type_url, glob } => match link.up {
-                Some((_, epoch)) => self.sources.on_whole(id, epoch, &type_url, glob),
+            LinkEvent::Filled { type_url, glob, fill } => match link.up {
+                Some((_, epoch)) => self.sources.on_filled(id, epoch, &type_url, glob, fill),
                 None => Vec::new(),
             },
             LinkEvent::Outage { authorities } => {
@@ -187,6 +206,8 @@ impl Owner {
                 let before = misnamed(stream);
                 let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
                 let batches = self.sources.on_response(id, epoch, *response, &mut store, &self.unit, now);
+                drop(store);
+                self.note_rejected(id);
                 let more = self.sources.stream(id).map_or(0, |stream| misnamed(stream) - before);
                 if more > 0 {
                     tracing::warn!(key = %self.key, server, more, "resources whose body goes by another name than they came under");
@@ -230,7 +251,9 @@ impl Owner {
         self.sources.rest(&self.unit, now);
         self.findings.replace(self.sources.findings());
         self.note_moves();
-        self.unit.on_source(self.sources.down(), self.sources.repeats());
+        let down = self.sources.down();
+        self.report_readiness(&down);
+        self.unit.on_source(down, self.sources.repeats());
         self.links.follow(&mut self.sources, &self.connectors);
         self.links.send(&mut self.sources, now);
         let wakes = self.unit.publish();

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::links::Links;
+use super::missing::{Missing, MissingReport};
 use super::owner::Owner;
+use super::rejected::RejectedReport;
 use crate::protocol::ladder::Standing;
 use crate::protocol::session::Variant;
 use crate::protocol::sources::{LadderSummary, StreamId};
-use crate::protocol::upstream::Stream;
+use crate::protocol::unit::{Fill, Unit, Wanted};
+use crate::protocol::upstream::{Stream, TopicSummary};
 use crate::xds::Authority;
 
 #[derive(Debug, Serialize)]
@@ -33,6 +36,9 @@ pub struct AuthorityReport {
     pub seconds: u64,
     /// Why a server further up does not serve: what last went wrong with the one before.
     pub because: Option<String>,
+    /// What clients wait for that is not cached, in part, and how much of that there is. It lets the ladder move on.
+    pub missing: Vec<MissingReport>,
+    pub missing_count: usize,
     /// Moves to the next server, and back to one further up.
     pub moves_down: u64,
     pub moves_up: u64,
@@ -45,6 +51,8 @@ pub struct StreamReport {
     pub variant: &'static str,
     pub responses: u64,
     pub last_error: Option<String>,
+    /// Whether the server answered the last call that asked whether it is there: answered or pending, null without one.
+    pub life_call: Option<&'static str>,
     pub types: Vec<TopicReport>,
 }
 
@@ -55,8 +63,15 @@ pub struct TopicReport {
     pub wildcard: bool,
     pub names: usize,
     pub held: usize,
+    /// How much of the wildcard set is known: unknown, arriving, first_response, settled or complete.
+    pub known: Option<&'static str>,
+    /// Names that the server is asked for a second time, since clients hold them and it did not mention them.
+    pub asked_again: usize,
     /// Resources whose body goes by another name than they came under.
     pub misnamed: u64,
+    /// What the server sent and cannot be used, up to a number, and how much of that there is.
+    pub rejected: Vec<RejectedReport>,
+    pub rejected_count: usize,
 }
 
 pub(super) fn standing_of(standing: Standing) -> &'static str {
@@ -66,6 +81,16 @@ pub(super) fn standing_of(standing: Standing) -> &'static str {
         Standing::Active(_) => "active",
         Standing::Held(_) => "held",
         Standing::Down => "down",
+    }
+}
+
+fn known_of(fill: Fill) -> &'static str {
+    match fill {
+        Fill::Cold => "unknown",
+        Fill::Coming => "arriving",
+        Fill::Begun => "first_response",
+        Fill::Settled => "settled",
+        Fill::Whole => "complete",
     }
 }
 
@@ -80,11 +105,30 @@ pub(super) fn reason_of(ladder: &LadderSummary<'_>, links: &Links) -> Option<Str
     links.last_error(*ladder.servers.get(rung?)?).map(str::to_owned)
 }
 
+impl TopicReport {
+    fn new(topic: &TopicSummary, stream: &Stream, unit: &Unit) -> Self {
+        let (rejected, rejected_count) = RejectedReport::of_type(stream, topic);
+        Self {
+            kind: topic.kind.name().to_owned(),
+            wildcard: topic.wildcard,
+            names: topic.names,
+            held: unit.held(topic.kind, topic.wildcard),
+            known: topic.wildcard.then(|| known_of(unit.fill_of(topic.kind, &Wanted::Star))),
+            asked_again: topic.asked_again,
+            misnamed: topic.misnamed,
+            rejected,
+            rejected_count,
+        }
+    }
+}
+
 impl Owner {
     pub(super) fn report(&mut self) -> UnitReport {
         let now = self.clock.now();
         let named = |server: usize| self.connectors[server].describe();
         let links = &self.links;
+        let missing = Missing::by_authority(&self.unit);
+        let missing = |authority: &Authority| missing.get(authority);
         let authorities = self.sources.ladders().map(|ladder| AuthorityReport {
             authority: match ladder.authority {
                 Authority::Top => String::new(),
@@ -92,6 +136,8 @@ impl Owner {
             },
             standing: standing_of(ladder.standing),
             because: reason_of(&ladder, links),
+            missing: missing(ladder.authority).map(Missing::shown).unwrap_or_default(),
+            missing_count: missing(ladder.authority).map_or(0, |missing| missing.count),
             server: ladder.server.map(named),
             seconds: (now - ladder.since).as_secs(),
             moves_down: ladder.moves.down,
@@ -101,20 +147,15 @@ impl Owner {
         let (unit, links, connectors) = (&self.unit, &self.links, &self.connectors);
         let of_stream = |(id, stream): (StreamId, &mut Stream)| {
             let link = links.get(id);
-            let held = |topic: crate::protocol::upstream::TopicSummary| TopicReport {
-                kind: topic.kind.name().to_owned(),
-                wildcard: topic.wildcard,
-                names: topic.names,
-                misnamed: topic.misnamed,
-                held: unit.held(topic.kind, topic.wildcard),
-            };
+            let of_type = |topic: TopicSummary| TopicReport::new(&topic, stream, unit);
             StreamReport {
                 server: connectors[id.server].describe(),
                 up: link.is_some_and(|link| link.up.is_some()),
                 variant: if stream.variant() == Variant::Sotw { "sotw" } else { "delta" },
                 responses: link.map_or(0, |link| link.responses),
                 last_error: link.and_then(|link| link.last_error.clone()),
-                types: stream.topics().map(held).collect(),
+                life_call: stream.has_answered_call().map(|answered| if answered { "answered" } else { "pending" }),
+                types: stream.topics().map(of_type).collect(),
             }
         };
         let streams = self.sources.streams().map(of_stream).collect();

@@ -1,7 +1,9 @@
 //! Where one downstream session sits: shared by the task that reads its requests, the body that writes its replies, and the
 //! owner of its unit.
 
-use std::collections::BTreeSet;
+mod report;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,17 +11,18 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
-use serde::Serialize;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
+pub use self::report::SeatReport;
 use super::clock::Clock;
 use super::owner::Command;
 use super::published::Published;
 use super::tally::Tally;
 use crate::proto::Request;
-use crate::protocol::session::{Answer, Fetched, Session, Step, Variant};
-use crate::protocol::unit::{Mark, SessionId};
+use crate::protocol::session::{Answer, End, Fetched, Session, Step, Variant};
+use crate::protocol::unit::{Fill, Mark, SessionId};
 use crate::xds::{Authority, Name, Type};
 
 pub struct Seat {
@@ -52,31 +55,6 @@ impl Drop for Sitting {
             runtime.spawn(async move { seat.leave().await });
         }
     }
-}
-
-/// One session in a report.
-#[derive(Debug, Serialize)]
-pub struct SeatReport {
-    pub session: u64,
-    pub peer: String,
-    pub node: String,
-    pub key: String,
-    pub variant: &'static str,
-    /// Requests for types that are not served here, left unanswered.
-    pub unserved: usize,
-    pub types: Vec<TypeReport>,
-}
-
-#[derive(Debug, Serialize)]
-pub struct TypeReport {
-    #[serde(rename = "type")]
-    pub kind: String,
-    pub wildcard: bool,
-    pub names: usize,
-    pub owed: usize,
-    /// The text of the latest refusal, and whether nothing was accepted since.
-    pub refused: Option<String>,
-    pub refusing: bool,
 }
 
 /// Who a session is and where it belongs.
@@ -117,7 +95,7 @@ impl Seat {
     pub async fn take(&self, request: Request) {
         // Room at the owner first. From there on nothing waits, so a stream that ends in the middle loses no change of
         // interest: one that was taken and never sent would be wanted upstream for ever.
-        let Ok(room) = self.owner.reserve().await else { return }; // no owner: the relay is stopping
+        let Ok(room) = self.owner.reserve().await else { return }; // no owner: the next poll ends it
         let kind = request.type_url().to_owned();
         let mut session = self.lock();
         let answer = session.on_request(request, self.clock.now());
@@ -139,10 +117,26 @@ impl Seat {
     /// The next thing to say. Whoever asks is woken when it may be worth asking again.
     pub fn poll(&self, waker: &std::task::Waker) -> Step {
         self.waker.register(waker);
+        if self.owner.is_closed() {
+            return Step::End(End::ViewFailed);
+        }
         let mut session = self.lock();
         let step = self.published.read(|state, leases| session.poll(state, leases, self.clock.now()));
         self.count_waiting(session.waits());
+        self.pass_claims(&mut session);
         step
+    }
+
+    /// Has the owner ask for what the client holds and nobody knows of. Without room now, it is tried again at once: the owner is at work.
+    fn pass_claims(&self, session: &mut Session) {
+        let claims = session.take_claims();
+        if claims.is_empty() {
+            return;
+        }
+        if let Err(TrySendError::Full(Command::Seek(claims))) = self.owner.try_send(Command::Seek(claims)) {
+            session.return_claims(claims);
+            self.waker.wake();
+        }
     }
 
     /// Whether there is nothing that a client at this version of everything would have to be told.
@@ -151,10 +145,10 @@ impl Seat {
         self.published.read(|state, _| session.is_current(state, version, self.clock.now()))
     }
 
-    /// Collections of which everything has been said.
-    pub(super) fn told_whole(&self) -> BTreeSet<(Type, Name)> {
+    /// How much of collections has been said, of those of which all has that there is so far.
+    pub(super) fn told_fills(&self) -> BTreeMap<(Type, Name), Fill> {
         let session = self.lock();
-        self.published.read(|state, _| session.told_whole(state))
+        self.published.read(|state, _| session.told_fills(state))
     }
 
     /// Authorities of which no server is in reach.
@@ -169,10 +163,15 @@ impl Seat {
         std::future::poll_fn(|cx| {
             loop {
                 self.waker.register(cx.waker());
+                if self.owner.is_closed() {
+                    return Poll::Ready(Fetched::End(End::ViewFailed));
+                }
                 let at_last = Instant::now() >= last;
                 let now = self.clock.now();
                 let mut session = self.lock();
-                match self.published.read(|state, leases| session.fetch(state, leases, now, at_last)) {
+                let fetched = self.published.read(|state, leases| session.fetch(state, leases, now, at_last));
+                self.pass_claims(&mut session);
+                match fetched {
                     Fetched::Waiting(until) => {
                         let until = until.map_or(last, |until| self.clock.instant(until).min(last));
                         sleep.as_mut().reset(until);
@@ -250,27 +249,6 @@ impl Seat {
 
     pub(super) fn wake(&self) {
         self.waker.wake();
-    }
-
-    pub fn report(&self) -> SeatReport {
-        let session = self.lock();
-        let of_type = |summary: crate::protocol::session::Summary| TypeReport {
-            kind: summary.kind.name().to_owned(),
-            wildcard: summary.wildcard,
-            names: summary.names,
-            owed: summary.owed,
-            refusing: summary.refusing,
-            refused: summary.refused.map(|verdict| verdict.message.clone()),
-        };
-        SeatReport {
-            session: self.id.0,
-            peer: self.peer.clone(),
-            node: self.node_id.clone(),
-            key: self.key.clone(),
-            variant: if self.variant == Variant::Sotw { "sotw" } else { "delta" },
-            unserved: session.unserved(),
-            types: session.summaries().map(of_type).collect(),
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Session> {

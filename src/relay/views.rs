@@ -1,29 +1,37 @@
 //! Which unit a client belongs to: one for each sharing key, made when the first client of the key comes.
 
+mod handles;
+mod options;
+mod refused;
+mod reports;
+
 use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use self::handles::{Entrance, UnitHandle, retire};
+pub use self::options::{ViewsOptions, Visit};
+pub use self::refused::Refused;
 use super::clock::Clock;
-use super::found::Found;
 use super::health::{Findings, Health};
+use super::incidents::Incidents;
 use super::link::SharedConnector;
 use super::links::Links;
-use super::measures::UnitMeasures;
+use super::member::{Member, Stay};
 use super::owner::{Command, Owner};
 use super::published::Published;
-use super::report::UnitReport;
-use super::seat::{Place, Seat, SeatReport};
+use super::readiness::Readiness;
+use super::seat::{Place, Seat};
 use super::tally::Tally;
 use crate::proto::Request;
 use crate::protocol::limits::Limits;
-use crate::protocol::session::{Authorities, Client, Identity, Session, Variant};
+use crate::protocol::session::{Authorities, Client, Identity, Session};
 use crate::protocol::sources::{Plan, Sources};
 use crate::protocol::unit::{Class, SessionId, Shelf, Unit};
 use crate::xds::{Access, BodyStore, KeyRule, Name, SharingKey, TypeTable};
@@ -41,6 +49,8 @@ pub struct Views {
     hub: Option<Arc<Views>>,
     is_hub: bool,
     health: Arc<Health>,
+    readiness: Arc<Readiness>,
+    incidents: Arc<Incidents>,
     /// Changes whenever another server has come to serve some view.
     moves: Arc<watch::Sender<()>>,
     store: Arc<Mutex<BodyStore>>,
@@ -50,65 +60,6 @@ pub struct Views {
     next_session: AtomicU64,
     /// Guards the map alone.
     units: Mutex<HashMap<SharingKey, UnitHandle>>,
-}
-
-#[derive(Clone)]
-struct UnitHandle {
-    published: Arc<Published>,
-    commands: mpsc::Sender<Command>,
-    idle_since: Arc<Mutex<Option<Instant>>>,
-    /// The server for `*` and old-style names, by its place in the plan.
-    active: Arc<AtomicUsize>,
-}
-
-/// Why a stream is not taken on.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    #[error("the first request of a stream must carry a node")]
-    NoNode,
-    #[error("the node cannot be read")]
-    BadNode,
-    #[error("there are {0} views already, which is the limit")]
-    TooManyViews(usize),
-    #[error("the relay is stopping")]
-    Stopping,
-}
-
-impl Refused {
-    /// Short words for each, in the order of their places.
-    pub const REASONS: [&str; 4] = ["no_node", "bad_node", "too_many_views", "stopping"];
-
-    pub(super) fn place(&self) -> usize {
-        match self {
-            Self::NoNode => 0,
-            Self::BadNode => 1,
-            Self::TooManyViews(_) => 2,
-            Self::Stopping => 3,
-        }
-    }
-}
-
-/// How clients are told apart and served.
-#[derive(Debug, Clone)]
-pub struct ViewsOptions {
-    pub rule: KeyRule,
-    /// A client without a node counts as one whose node is empty; otherwise it is refused (TRN-12).
-    pub serve_without_node: bool,
-    /// Views at one time.
-    pub most: usize,
-    pub table: TypeTable,
-    pub access: Access,
-    pub limits: Limits,
-    pub plan: Plan,
-}
-
-/// Who comes, and for what.
-#[derive(Debug, Clone)]
-pub struct Visit {
-    pub variant: Variant,
-    /// The type of a stream that has only one.
-    pub only: Option<&'static str>,
-    pub peer: SocketAddr,
 }
 
 impl Views {
@@ -125,6 +76,8 @@ impl Views {
             limits: Arc::new(limits),
             authorities: Arc::new(plan.authorities.keys().cloned().collect()),
             health: Arc::new(Health::of(plan.servers.len())),
+            readiness: Arc::default(),
+            incidents: Arc::default(),
             moves: Arc::new(watch::Sender::new(())),
             plan: Arc::new(plan),
             connectors: connectors.into(),
@@ -145,7 +98,13 @@ impl Views {
 
     /// What these views share: bodies that both hold are kept once, and it is shown with them.
     pub fn around(self, hub: Arc<Self>) -> Self {
-        Self { store: hub.store.clone(), hub: Some(hub), ..self }
+        let (store, readiness, incidents) = (hub.store.clone(), hub.readiness.clone(), hub.incidents.clone());
+        Self { store, readiness, incidents, hub: Some(hub), ..self }
+    }
+
+    /// By server: the calls that asked whether it is there, and that it did not answer.
+    pub fn unanswered_calls(&self) -> impl Iterator<Item = (String, u64)> {
+        self.connectors.iter().filter_map(|connector| Some((connector.describe(), connector.unanswered_calls()?)))
     }
 
     /// Takes a client on by its first request.
@@ -160,18 +119,29 @@ impl Views {
     }
 
     async fn try_seat(&self, first: &Request, visit: Visit) -> Result<Arc<Seat>, Refused> {
-        let Visit { variant, only, peer } = visit;
-        let identity = self.identify(first.node())?;
+        for _ in 0..JOINS {
+            let identity = self.identify(first.node())?;
+            let entrance = self.enter(identity.key())?;
+            if let Some(seat) = self.join(entrance, identity, first, &visit).await {
+                return Ok(seat);
+            }
+        }
+        Err(Refused::Stopping)
+    }
+
+    /// None if the view's owner is not there any more.
+    async fn join(&self, into: Entrance, identity: Identity, first: &Request, visit: &Visit) -> Option<Arc<Seat>> {
+        let Visit { variant, only, peer } = *visit;
+        let Entrance { published, commands, stay } = into;
         let node = first.node().map_or(&[][..], |node| node);
-        let unit = self.unit(identity.key())?;
         let place = Place {
             id: SessionId(self.next_session.fetch_add(1, Ordering::Relaxed)),
             variant,
             node_id: Client::node_id(node),
             key: identity.key().to_string(),
             peer: peer.to_string(),
-            published: unit.published,
-            owner: unit.commands.clone(),
+            published,
+            owner: commands.clone(),
             clock: self.clock,
             tally: self.tally.clone(),
         };
@@ -181,8 +151,9 @@ impl Views {
         let session = Session::new(client, self.table.clone(), self.limits.clone());
         let session = session.identified(identity).among(self.authorities.clone());
         let seat = Seat::new(place, session);
-        unit.commands.send(Command::Join(seat.clone())).await.map_err(|_| Refused::Stopping)?;
-        Ok(seat)
+        commands.send(Command::Join(Member::new(seat.clone(), stay))).await.ok()?;
+        // An owner that ends from here on finds the command, and by dropping it tells the session.
+        (!commands.is_closed()).then_some(seat)
     }
 
     /// Who a client is by the node that it sent, if it sent one.
@@ -194,10 +165,11 @@ impl Views {
 
     /// Names of the clusters that the clients of a key were given and that this peer may have.
     pub(super) fn clusters(&self, key: &SharingKey, peer: IpAddr) -> Vec<String> {
-        let unit = self.units.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
-        let Some(unit) = unit else { return Vec::new() };
+        let units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(published) = units.get(key).map(|unit| unit.published.clone()) else { return Vec::new() };
+        drop(units);
         let (kind, clearance) = (self.table.resolve(CLUSTER), self.access.clearance(peer));
-        let names: BTreeSet<_> = unit.published.read(|state, _| {
+        let names: BTreeSet<_> = published.read(|state, _| {
             let shelves = [Class::Star, Class::Named].into_iter().filter_map(|class| state.shelf(&kind, class));
             shelves.flat_map(Shelf::here).filter(|name| clearance.allows(&kind, name)).cloned().collect()
         });
@@ -209,58 +181,27 @@ impl Views {
         self.most
     }
 
-    /// What every unit and every session holds, those of the hub last.
-    pub async fn report(&self) -> Vec<(UnitReport, Vec<SeatReport>)> {
-        let mut reports = Vec::new();
-        for unit in self.all_units() {
-            let (to, from) = oneshot::channel();
-            if unit.commands.send(Command::Report(to)).await.is_ok() {
-                reports.extend(from.await);
-            }
-        }
-        reports
+    /// Whether new clients should come here, also for the hub.
+    pub fn readiness(&self) -> &Arc<Readiness> {
+        &self.readiness
     }
 
-    /// What each view knows of a resource, of those that know anything of it.
-    pub async fn look(&self, type_url: &str, name: &str) -> Vec<Found> {
-        let (kind, name) = (self.table.resolve(type_url), Name::of_peer(name));
-        let mut found = Vec::new();
-        for unit in self.all_units() {
-            let (to, from) = oneshot::channel();
-            if unit.commands.send(Command::Look(kind.clone(), name.clone(), to)).await.is_ok() {
-                found.extend(from.await.into_iter().flatten());
-            }
-        }
-        found
-    }
-
-    /// What there is to measure of each view.
-    pub async fn measures(&self) -> Vec<UnitMeasures> {
-        let mut measures = Vec::new();
-        for unit in self.all_units() {
-            let (to, from) = oneshot::channel();
-            if unit.commands.send(Command::Measure(to)).await.is_ok() {
-                measures.extend(from.await);
-            }
-        }
-        measures
-    }
-
-    fn all_units(&self) -> Vec<UnitHandle> {
-        let mut units: Vec<_> = self.units.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-        units.extend(self.hub.iter().flat_map(|hub| hub.all_units()));
-        units
+    /// What went wrong in views, also in the hub's.
+    pub fn incidents(&self) -> &Incidents {
+        &self.incidents
     }
 
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    fn unit(&self, key: &SharingKey) -> Result<UnitHandle, Refused> {
+    /// Looks up the view of a key, or starts it. It is kept for whoever has what this returns.
+    fn enter(&self, key: &SharingKey) -> Result<Entrance, Refused> {
         let mut units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(unit) = units.get(key) {
-            return Ok(unit.clone());
+        if let Some(unit) = units.get(key).filter(|unit| unit.is_running()) {
+            return Ok(unit.enter());
         }
+        units.remove(key); // it has panicked
         if units.len() >= self.most {
             retire(&mut units, Duration::ZERO);
         }
@@ -269,8 +210,9 @@ impl Views {
         }
         let unit = self.start_unit(key);
         tracing::info!(%key, views = units.len() + 1, "first client of a view");
-        units.insert(key.clone(), unit.clone());
-        Ok(unit)
+        let entrance = unit.enter();
+        units.insert(key.clone(), unit);
+        Ok(entrance)
     }
 
     /// The server that serves a key's `*` and old-style names, or the first choice where none does (FB-19).
@@ -307,16 +249,20 @@ impl Views {
         let (sender, commands) = mpsc::channel(1024);
         let active = Arc::new(AtomicUsize::new(self.plan.top.servers.first().copied().unwrap_or_default()));
         let idle_since: Arc<Mutex<Option<Instant>>> = Arc::default();
+        let name = if self.is_hub { "shared".into() } else { key.to_string() };
         let owner = Owner {
-            key: if self.is_hub { "shared".into() } else { key.to_string() },
+            readiness: self.readiness.view(&name),
+            key: name,
             made_from: key.parts(&self.rule).into_iter().map(|(field, value)| (field.to_string(), value)).collect(),
             unit: Unit::new(table.clone(), limits.clone()),
-            sources: Sources::new(self.plan.clone(), key.upstream_node(), table, limits),
+            sources: Sources::new(self.plan.clone(), key.upstream_node(), table.clone(), limits),
             connectors: self.connectors.clone(),
             findings: Findings::none(self.health.clone()),
             standings: Default::default(),
             published: published.clone(),
             store: self.store.clone(),
+            incidents: self.incidents.clone(),
+            table,
             clock: self.clock,
             commands,
             idle_since: idle_since.clone(),
@@ -325,23 +271,17 @@ impl Views {
             seats: HashMap::new(),
             links: Links::none(),
             counted: Vec::new(),
+            faults: self.limits.faults,
         };
-        tokio::spawn(owner.run());
-        UnitHandle { published, commands: sender, idle_since, active }
+        tokio::spawn(owner.run_supervised());
+        UnitHandle { published, commands: sender, idle_since, active, stay: Stay::default() }
     }
 }
 
-/// An owner ends when nobody can say anything to it any more: a client that is just coming keeps its view alive.
-fn retire(units: &mut HashMap<SharingKey, UnitHandle>, after: Duration) {
-    units.retain(|key, unit| {
-        let since = *unit.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
-        let retired = since.is_some_and(|since| since.elapsed() >= after);
-        if retired {
-            tracing::info!(%key, "view retired");
-        }
-        !retired
-    });
-}
-
+/// How often a stream is taken to a new view when the one of its key has just panicked.
+const JOINS: usize = 3;
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 const LOOKS_EVERY: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests;

@@ -14,13 +14,16 @@ use prometheus_client::registry::Registry;
 
 use self::labels::{Labelled, Labels};
 use crate::admin::Exposition;
-use crate::relay::{LadderMeasures, Loads, ServerMeasures, Tally, UnitMeasures, Views};
+use crate::relay::{Incidents, LadderMeasures, Loads, ServerMeasures, Tally, UnitMeasures, Views};
 
 /// Everything of one relay at one moment.
 struct Picture<'a> {
     views: &'a [UnitMeasures],
     tally: &'a Tally,
+    incidents: &'a Incidents,
     load_bytes: usize,
+    /// Calls without an answer, by server.
+    unanswered: Vec<(String, u64)>,
 }
 
 /// What the admin address serves as its metrics.
@@ -29,7 +32,9 @@ pub fn exposition(views: Arc<Views>, loads: Arc<Loads>) -> Exposition {
         let (views, loads) = (views.clone(), loads.clone());
         Box::pin(async move {
             let measures = views.measures().await;
-            text(&Picture { views: &measures, tally: views.tally(), load_bytes: loads.kept() })
+            let (load_bytes, unanswered) = (loads.kept(), views.unanswered_calls().collect());
+            let (tally, incidents) = (views.tally(), views.incidents());
+            text(&Picture { views: &measures, tally, incidents, load_bytes, unanswered })
         })
     })
 }
@@ -71,6 +76,19 @@ fn of_process(registry: &mut Registry, picture: &Picture<'_>) {
     let lost: Counter = Counter::default();
     lost.inc_by(picture.tally.load_reports_lost());
     registry.register("load_reports_lost", "Load reports that were dropped, in whole or in part", lost);
+    let help = "Calls that asked the server whether it is there, and that it did not answer";
+    let unanswered = Labelled::<Counter>::register(registry, "upstream_life_calls_unanswered", help);
+    for (server, count) in &picture.unanswered {
+        unanswered.at(&[("server", server)]).inc_by(*count);
+    }
+    let help = "Resources of the server that the relay rejected, each version of a name once";
+    let rejected = Labelled::<Counter>::register(registry, "upstream_resources_rejected", help);
+    for ((server, kind), count) in picture.incidents.rejected_resources() {
+        rejected.at(&[("server", &server), ("type", &kind)]).inc_by(count);
+    }
+    let panics: Counter = Counter::default();
+    panics.inc_by(picture.incidents.view_panics());
+    registry.register("view_panics", "Views that ended by a panic, which is a bug", panics);
     let kept: Gauge = Gauge::default();
     kept.set(whole(picture.load_bytes));
     registry.register("load_bytes", "About how many bytes of load reports are kept for control planes", kept);

@@ -5,6 +5,8 @@ use crate::protocol::ladder::Moves;
 use crate::relay::Totals;
 use crate::xds::TypeTable;
 
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
 fn view() -> UnitMeasures {
     let ladder = LadderMeasures {
         authority: "x".into(),
@@ -28,9 +30,19 @@ fn view() -> UnitMeasures {
 }
 
 fn written(views: &[UnitMeasures]) -> String {
-    let tally = Tally::new(Arc::new(TypeTable::new()));
+    let table = Arc::new(TypeTable::new());
+    let (tally, incidents) = (Tally::new(table.clone()), Incidents::default());
     tally.nack(None);
-    text(&Picture { views, tally: &tally, load_bytes: 11 })
+    incidents.rejected("http://two", &table.resolve(CDS), &table, 2);
+    incidents.rejected("http://two", &table.resolve("made.Up"), &table, 1);
+    incidents.rejected("http://two", &table.resolve("also.made.Up"), &table, 1);
+    text(&Picture {
+        views,
+        tally: &tally,
+        incidents: &incidents,
+        load_bytes: 11,
+        unanswered: vec![("http://two".into(), 8)],
+    })
 }
 
 #[test]
@@ -50,7 +62,11 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
         "weir_sessions_guessing{view=\"abc\"} 1",
         "weir_names_refused_total 0",
         "weir_client_nacks_total{type=\"other\"} 1",
+        "weir_upstream_resources_rejected_total{server=\"http://two\",type=\"envoy.config.cluster.v3.Cluster\"} 2",
+        "weir_upstream_resources_rejected_total{server=\"http://two\",type=\"other\"} 2",
+        "weir_view_panics_total 0",
         "weir_load_bytes 11",
+        "weir_upstream_life_calls_unanswered_total{server=\"http://two\"} 8",
     ] {
         assert!(text.lines().any(|written| written == line), "{line} is missing in:\n{text}");
     }

@@ -154,7 +154,7 @@ impl Client {
         tokio::time::timeout(PATIENCE, self.next_forever()).await.expect("nothing came")
     }
 
-    async fn next_forever(&mut self) -> Result<Option<Told>, Status> {
+    pub async fn next_forever(&mut self) -> Result<Option<Told>, Status> {
         let sorted = |mut names: Vec<String>| {
             names.sort();
             names

@@ -29,7 +29,7 @@ async fn relay(plane: &Plane, rest: &str) -> Relay {
 }
 
 /// A cluster as it would be, whose `alt_stat_name` says which of its contents it is.
-fn cluster(name: &str, content: &str) -> Any {
+pub(super) fn cluster(name: &str, content: &str) -> Any {
     any("envoy.config.cluster.v3.Cluster", json!({"name": name, "altStatName": content}))
 }
 

@@ -172,12 +172,15 @@ async fn serve(mut stream: Stream, mut ways: watch::Receiver<Way>, seen: Arc<Mut
         seen.open += 1;
         seen.asked.clear();
     }
-    let mut nonce = 0;
+    let (mut nonce, mut stated) = (0, BTreeSet::new());
     loop {
         let way = ways.borrow_and_update().clone();
         let (url, fresh) = tokio::select! {
             request = stream.requests.recv() => match request {
-                Some(request) => (request.type_url().to_owned(), names_of(&request)),
+                Some(request) => {
+                    stated.extend(stated_in(&request));
+                    (request.type_url().to_owned(), names_of(&request))
+                }
                 None => break,
             },
             changed = ways.changed() => {
@@ -190,7 +193,7 @@ async fn serve(mut stream: Stream, mut ways: watch::Receiver<Way>, seen: Arc<Mut
                 }
                 for (url, names) in &asked {
                     nonce += 1;
-                    answer(&stream, &way, url, names, nonce);
+                    answer(&stream, &way, url, names, &BTreeSet::new(), nonce);
                 }
                 continue;
             }
@@ -205,11 +208,14 @@ async fn serve(mut stream: Stream, mut ways: watch::Receiver<Way>, seen: Arc<Mut
         match &way {
             Way::EndsUnheard => break,
             Way::EndsAfterOne(content) => {
-                answer(&stream, &Way::GivesOnly(content), &url, &fresh, nonce);
+                answer(&stream, &Way::GivesOnly(content), &url, &fresh, &stated, nonce);
                 tokio::time::sleep(Duration::from_millis(20)).await; // the end must not overtake the response
                 break;
             }
-            way => answer(&stream, way, &url, if stream.variant == Variant::Sotw { known } else { &fresh }, nonce),
+            way => {
+                let names = if stream.variant == Variant::Sotw { &*known } else { &fresh };
+                answer(&stream, way, &url, names, &std::mem::take(&mut stated), nonce);
+            }
         }
     }
     seen.lock().unwrap().open -= 1;
@@ -231,7 +237,16 @@ fn names_of(request: &Request) -> Option<BTreeSet<String>> {
     }
 }
 
-fn answer(stream: &Stream, way: &Way, url: &str, names: &BTreeSet<String>, nonce: usize) {
+/// What a client says that it holds.
+fn stated_in(request: &Request) -> Vec<String> {
+    match request {
+        Request::Sotw(_) => Vec::new(),
+        Request::Delta(request) => request.initial_resource_versions.keys().cloned().collect(),
+    }
+}
+
+/// What is stated of everything and not there is said to be gone, as go-control-plane does.
+fn answer(stream: &Stream, way: &Way, url: &str, names: &BTreeSet<String>, stated: &BTreeSet<String>, nonce: usize) {
     let content: Vec<(String, &str)> = match way {
         Way::Gives(content) => names.iter().filter(|name| *name != "*").map(|name| (name.clone(), *content)).collect(),
         Way::GivesOnly(content) => {
@@ -261,7 +276,16 @@ fn answer(stream: &Stream, way: &Way, url: &str, names: &BTreeSet<String>, nonce
                 ..Default::default()
             });
             let resources = wrapped.collect();
-            Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() })
+            let there = |name: &String| content.iter().any(|(known, _)| known == name);
+            let gives_only = matches!(way, Way::GivesOnly(_)) && names.contains("*");
+            let removed_resources = stated.iter().filter(|name| gives_only && !there(name)).cloned().collect();
+            Response::Delta(DeltaDiscoveryResponse {
+                type_url,
+                nonce,
+                resources,
+                removed_resources,
+                ..Default::default()
+            })
         }
     });
 }

@@ -1,4 +1,4 @@
-//! The services beside ADS: streams of one type, single fetches, health, v2; and how a relay goes away.
+//! The services beside ADS: streams of one type, single fetches, v2; and how a relay goes away.
 
 use tokio::sync::oneshot;
 use tonic::client::Grpc;
@@ -44,7 +44,7 @@ async fn give_a(mut plane: Plane) {
     }
 }
 
-async fn fetch(relay: &Relay, path: &str, request: DiscoveryRequest) -> Result<DiscoveryResponse, Status> {
+pub(super) async fn fetch(relay: &Relay, path: &str, request: DiscoveryRequest) -> Result<DiscoveryResponse, Status> {
     let channel = Endpoint::from_shared(format!("http://{}", relay.address)).unwrap().connect().await.unwrap();
     let mut grpc = Grpc::new(channel);
     grpc.ready().await.unwrap();
@@ -287,36 +287,6 @@ async fn trn_19_whoever_was_taken_on_is_answered_before_the_relay_goes() {
         assert_eq!(client.told().await.set, ["a"], "nobody is sent away without an answer");
         assert_eq!(client.ended().await, Code::Unavailable);
     }
-}
-
-#[tokio::test]
-async fn health_is_told_by_service_and_changes_when_the_relay_goes() {
-    let plane = Plane::start(&BOTH).await;
-    let config = config(plane.address, "", "drain: {grace: 1s, spread: 10ms}\n");
-    let (stop, stopped) = oneshot::channel::<()>();
-    let relay = run(App::bind(config).await.unwrap(), async move { drop(stopped.await) });
-    let channel = Endpoint::from_shared(format!("http://{}", relay.address)).unwrap().connect().await.unwrap();
-    let mut grpc = Grpc::new(channel);
-    // The messages of health have a string and a number as their first fields, as these two of discovery have.
-    let request = |service: &str| {
-        Call::new(weir::proto::discovery::ResourceLocator { name: service.into(), ..Default::default() })
-    };
-    type Answer = weir::proto::discovery::Status;
-    let codec = || ProstCodec::<weir::proto::discovery::ResourceLocator, Answer>::default();
-    let path = |method: &str| PathAndQuery::from_maybe_shared(format!("/grpc.health.v1.Health/{method}")).unwrap();
-    let ads = "envoy.service.discovery.v3.AggregatedDiscoveryService";
-    for (service, code) in [("", Ok(1)), (ads, Ok(1)), ("nobody", Err(Code::NotFound))] {
-        grpc.ready().await.unwrap();
-        let answer = grpc.unary(request(service), path("Check"), codec()).await;
-        let answer = answer.map(|answer| answer.into_inner().code).map_err(|status| status.code());
-        assert_eq!(answer, code, "{service}");
-    }
-    grpc.ready().await.unwrap();
-    let mut watched = grpc.server_streaming(request(ads), path("Watch"), codec()).await.unwrap().into_inner();
-    assert_eq!(watched.message().await.unwrap().unwrap().code, 1);
-    stop.send(()).unwrap();
-    assert_eq!(watched.message().await.unwrap().unwrap().code, 2, "not serving");
-    assert_eq!(watched.message().await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -176,7 +176,7 @@ impl Opened {
                 | LinkEvent::Receiving
                 | LinkEvent::Unchanged { .. }
                 | LinkEvent::Trouble { .. }
-                | LinkEvent::Whole { .. }
+                | LinkEvent::Filled { .. }
                 | LinkEvent::Outage { .. } => {}
             }
         }

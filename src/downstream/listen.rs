@@ -1,0 +1,76 @@
+//! Opens the sockets that clients connect to.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpSocket};
+
+/// Listens with a queue long enough for a fleet that connects at once.
+///
+/// Otherwise as `TcpListener::bind`, whose queue of 128 makes the kernel drop connection attempts: each is repeated a second later,
+/// and later still after that.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Connections that wait to be accepted. The kernel lowers this to `net.core.somaxconn`, which is 4096 on Linux; a higher value here
+/// lets operators raise that without another setting.
+const BACKLOG: u32 = 65_535;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::net::TcpStream;
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    /// As many as the kernel lets wait and this process may open, and never more than shows the point.
+    fn crowd() -> usize {
+        let number = |text: &str| text.trim().parse::<usize>().unwrap_or(usize::MAX);
+        let queue = std::fs::read_to_string("/proc/sys/net/core/somaxconn").map_or(128, |text| number(&text));
+        let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
+        let files = files.map_or(1024, number);
+        2_000.min(queue).min(files.saturating_sub(FILES_OF_OTHER_TESTS))
+    }
+
+    const FILES_OF_OTHER_TESTS: usize = 400;
+
+    async fn connect_all(address: &str) {
+        let listener = match listen(address.parse().unwrap()) {
+            Ok(listener) => listener,
+            Err(error) if address.contains("::1") => {
+                println!("no IPv6 here: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let address = listener.local_addr().unwrap();
+        let mut clients = JoinSet::new();
+        for _ in 0..crowd() {
+            clients.spawn(TcpStream::connect(address));
+        }
+        // An attempt that the kernel dropped is repeated in vain for as long as nobody accepts.
+        let connected = tokio::time::timeout(Duration::from_secs(20), clients.join_all()).await;
+        let connected = connected.expect("some clients are not connected before anybody accepts");
+        assert!(connected.iter().all(Result::is_ok), "of {address}");
+    }
+
+    #[tokio::test]
+    async fn a_fleet_connects_at_once_before_anybody_accepts() {
+        connect_all("127.0.0.1:0").await;
+        connect_all("[::1]:0").await;
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_in_use_is_an_error_and_not_a_second_listener() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let again = listen(listener.local_addr().unwrap());
+        assert_eq!(again.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+}

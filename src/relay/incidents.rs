@@ -1,0 +1,37 @@
+//! What went wrong in views, counted over the life of the process: a view that is gone takes none of it along.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::xds::{Type, TypeTable};
+
+/// One for the process, shared by its views and what they share.
+#[derive(Debug, Default)]
+pub struct Incidents {
+    /// By server and type. Types that are in no table count as one, since peers make them up.
+    rejected: Mutex<BTreeMap<(String, String), u64>>,
+    panics: AtomicU64,
+}
+
+impl Incidents {
+    pub(crate) fn rejected(&self, server: &str, kind: &Type, table: &TypeTable, count: usize) {
+        let kind = if table.knows(kind.name()) { kind.name() } else { "other" };
+        let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
+        *rejected.entry((server.to_owned(), kind.to_owned())).or_default() += count as u64;
+    }
+
+    pub(super) fn view_panicked(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how many views ended by a panic.
+    pub fn view_panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many resources of servers were rejected, each version of a name once, by server and type.
+    pub fn rejected_resources(&self) -> BTreeMap<(String, String), u64> {
+        self.rejected.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

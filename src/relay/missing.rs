@@ -1,0 +1,61 @@
+//! What is wanted and not cached, by authority: why a ladder moved, or would move.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::protocol::unit::{Unit, Wanted};
+use crate::xds::{Authority, Type, WILDCARD};
+
+/// Something that clients want and the cache cannot serve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MissingReport {
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `*` for the whole set.
+    pub name: String,
+}
+
+/// Of one authority: the first few in order, and how many there are.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    first: BTreeSet<(Type, Wanted)>,
+    pub count: usize,
+}
+
+impl Missing {
+    /// Looks at all that is wanted, once.
+    pub fn by_authority(unit: &Unit) -> BTreeMap<Authority, Self> {
+        let mut missing: BTreeMap<Authority, Self> = BTreeMap::new();
+        for (kind, wanted) in unit.missing() {
+            let authority = match &wanted {
+                Wanted::Star => Authority::Top,
+                Wanted::Name(name) => Authority::of(name),
+            };
+            missing.entry(authority).or_default().note(kind, wanted);
+        }
+        missing
+    }
+
+    fn note(&mut self, kind: &Type, wanted: Wanted) {
+        self.count += 1;
+        self.first.insert((kind.clone(), wanted));
+        if self.first.len() > MAX_SHOWN {
+            self.first.pop_last();
+        }
+    }
+
+    pub fn shown(&self) -> Vec<MissingReport> {
+        let shown = |(kind, wanted): &(Type, Wanted)| MissingReport {
+            kind: kind.name().to_owned(),
+            name: match wanted {
+                Wanted::Star => WILDCARD.to_owned(),
+                Wanted::Name(name) => name.to_string(),
+            },
+        };
+        self.first.iter().map(shown).collect()
+    }
+}
+
+/// Of one authority in `/upstreams`.
+const MAX_SHOWN: usize = 10;

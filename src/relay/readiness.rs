@@ -1,0 +1,209 @@
+//! Whether new clients should be sent to this relay: what probes and `grpc.health.v1` are told.
+//!
+//! Readiness is about the start and the end of the process. A relay that has just started has an empty cache, so that new clients
+//! are better served by one that has been running. It is ready
+//!
+//! - while no ladder is awake: a relay gets clients only if it is ready, and asks a control plane only for its clients;
+//! - while no ladder has waited for its first response for longer than two seconds: with a control plane that is there, the
+//!   first client of a relay does not make it flap;
+//! - for good, until it drains, once the ladders that were awake at the first response of all have had one too, went back to sleep, or
+//!   a minute has passed. Ladders that wake later do not count, lest one tenant or authority that no server answers for
+//!   takes a relay from all others.
+//!
+//! A ladder that has had its first response has had it for as long as its view lives: an outage takes no relay out of a balancer.
+//! Strict readiness also looks at outages. Nothing here decides what is served: a relay that is not ready serves what it has.
+
+mod state;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use self::state::{Phase, Report, Reports, State};
+use super::owner::Owner;
+use super::report::{reason_of, standing_of};
+use crate::protocol::ladder::Standing;
+use crate::xds::Authority;
+
+/// One for the process, shared by its views and by whoever reports it.
+#[derive(Debug, Default)]
+pub struct Readiness {
+    /// Guards itself alone; nothing is awaited while it is held.
+    state: Mutex<State>,
+    changes: watch::Sender<()>,
+    next_view: AtomicU64,
+}
+
+/// Why a relay is not ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotReady {
+    Draining,
+    NoResponseYet(LadderPlace),
+    /// Only for strict readiness.
+    NoServerReachable(LadderPlace),
+}
+
+/// Which ladder, and how it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LadderPlace {
+    /// A sharing key.
+    pub view: Arc<str>,
+    pub authority: Authority,
+    pub state: &'static str,
+    pub error: Option<String>,
+}
+
+/// One view's part, which goes when the view goes.
+#[derive(Debug)]
+pub(super) struct ViewReadiness {
+    readiness: Arc<Readiness>,
+    number: u64,
+    key: Arc<str>,
+    answered: BTreeSet<Authority>,
+    reported: Reports,
+}
+
+impl Readiness {
+    /// Without state that outlived an earlier process. A view that starts with such state has its ladders in `answered` from the
+    /// beginning: it can serve before a control plane has.
+    pub(super) fn view(self: &Arc<Self>, key: &str) -> ViewReadiness {
+        let number = self.next_view.fetch_add(1, Ordering::Relaxed);
+        let (answered, reported) = Default::default();
+        ViewReadiness { readiness: self.clone(), number, key: key.into(), answered, reported }
+    }
+
+    /// From now on the relay is not ready.
+    pub fn drain(&self) {
+        self.state().draining = true;
+        self.changes.send_replace(());
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.state().is_ready(Instant::now())
+    }
+
+    /// Returns why the relay is not ready: at most `limit` reasons, and how many there are. Strict readiness also minds ladders that
+    /// are down.
+    pub fn reasons(&self, strict: bool, limit: usize) -> (Vec<NotReady>, usize) {
+        self.state().reasons(strict, limit, Instant::now())
+    }
+
+    /// Returns when the relay's readiness is another than this.
+    pub async fn changed_from(&self, ready: bool) {
+        let mut changes = self.changes.subscribe();
+        loop {
+            let next = {
+                let (mut state, now) = (self.state(), Instant::now());
+                if state.is_ready(now) != ready {
+                    return;
+                }
+                state.next_deadline(now)
+            };
+            let deadline = async {
+                match next {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = changes.changed() => {} // the sender is here as long as this borrows it
+                () = deadline => {}
+            }
+        }
+    }
+
+    /// Logs each change until the relay drains.
+    pub async fn log_changes(&self) {
+        let mut ready = true;
+        loop {
+            self.changed_from(ready).await;
+            ready = !ready;
+            match self.reasons(false, 1) {
+                (first, _) if first.first() == Some(&NotReady::Draining) => return,
+                (first, reasons) if !ready => {
+                    let reason = first.first().map(ToString::to_string);
+                    tracing::warn!(reasons, reason, "relay not ready");
+                }
+                _ => tracing::info!("relay ready"),
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ViewReadiness {
+    fn update(&mut self, responded: bool, reports: Reports) {
+        if !responded && reports == self.reported {
+            return;
+        }
+        self.reported.clone_from(&reports);
+        let now = Instant::now();
+        let mut state = self.readiness.state();
+        let may_matter = state.phase != Phase::Started;
+        state.replace(self.number, &self.key, reports, now);
+        if responded {
+            state.on_response(now);
+        }
+        drop(state);
+        if may_matter {
+            self.readiness.changes.send_replace(());
+        }
+    }
+}
+
+impl Drop for ViewReadiness {
+    fn drop(&mut self) {
+        self.update(false, Reports::new());
+    }
+}
+
+impl Owner {
+    /// Reports how the ladders stand, where that has changed.
+    pub(super) fn report_readiness(&mut self, down: &BTreeSet<Authority>) {
+        let (mut responded, mut reports) = (false, Reports::new());
+        for ladder in self.sources.ladders() {
+            let authority = ladder.authority;
+            if matches!(ladder.standing, Standing::Active(_)) && !self.readiness.answered.contains(authority) {
+                self.readiness.answered.insert(authority.clone());
+                responded = true;
+            }
+            let (answered, down) = (self.readiness.answered.contains(authority), down.contains(authority));
+            if ladder.standing != Standing::Idle && (!answered || down) {
+                let (state, error) = (standing_of(ladder.standing), reason_of(&ladder, &self.links));
+                reports.insert(authority.clone(), Report { answered, down, state, error });
+            }
+        }
+        self.readiness.update(responded, reports);
+    }
+}
+
+impl fmt::Display for NotReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Draining => write!(f, "draining"),
+            Self::NoResponseYet(place) => write!(f, "no response from a server yet: {place}"),
+            Self::NoServerReachable(place) => write!(f, "no server reachable: {place}"),
+        }
+    }
+}
+
+impl fmt::Display for LadderPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let authority = match &self.authority {
+            Authority::Top => "",
+            Authority::Named(name) => name,
+        };
+        write!(f, "view={} authority={authority:?} state={}", self.view, self.state)?;
+        self.error.iter().try_for_each(|error| write!(f, " error={error:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

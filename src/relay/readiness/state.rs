@@ -1,0 +1,130 @@
+//! What readiness goes by, and how it follows from that. `now` is an argument.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{LadderPlace, NotReady};
+use crate::xds::Authority;
+
+/// How long a ladder may wait for its first response before the relay is not ready.
+const FIRST_RESPONSE: Duration = Duration::from_secs(2);
+/// How long after the first response of all the others may keep the relay from being ready.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub draining: bool,
+    pub phase: Phase,
+    /// By the numbers of the views.
+    pub views: BTreeMap<u64, View>,
+    /// What keeps the relay from being ready, or will if it waits for too long: ladders by since when they wait. Nothing once the
+    /// relay has started.
+    pub awaited: BTreeSet<(Instant, u64, Authority)>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// No server has sent a response.
+    #[default]
+    Silent,
+    /// The first response came then.
+    Answered(Instant),
+    Started,
+}
+
+#[derive(Debug)]
+pub(super) struct View {
+    key: Arc<str>,
+    reports: Reports,
+    /// Its part of what is awaited.
+    awaited: BTreeMap<Authority, Instant>,
+}
+
+/// A view's ladders that wait for their first response or are down.
+pub(super) type Reports = BTreeMap<Authority, Report>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Report {
+    pub answered: bool,
+    pub down: bool,
+    pub state: &'static str,
+    pub error: Option<String>,
+}
+
+impl State {
+    /// Takes what a view reports in place of what it reported before.
+    pub fn replace(&mut self, number: u64, key: &Arc<str>, reports: Reports, now: Instant) {
+        let mut before = self.views.remove(&number).map(|view| view.awaited).unwrap_or_default();
+        let mut awaited = BTreeMap::new();
+        for (authority, _) in reports.iter().filter(|(_, report)| !report.answered) {
+            let since = before.remove(authority).or_else(|| {
+                let counts = self.phase == Phase::Silent;
+                counts.then(|| self.awaited.insert((now, number, authority.clone()))).map(|_| now)
+            });
+            awaited.extend(since.map(|since| (authority.clone(), since)));
+        }
+        for (authority, since) in before {
+            self.awaited.remove(&(since, number, authority));
+        }
+        if !reports.is_empty() {
+            self.views.insert(number, View { key: key.clone(), reports, awaited });
+        }
+    }
+
+    pub fn on_response(&mut self, now: Instant) {
+        if self.phase == Phase::Silent {
+            self.phase = Phase::Answered(now);
+        }
+    }
+
+    pub fn is_ready(&mut self, now: Instant) -> bool {
+        self.end_start(now);
+        !self.draining && self.awaited.first().is_none_or(|(since, ..)| now < *since + FIRST_RESPONSE)
+    }
+
+    pub fn reasons(&mut self, strict: bool, limit: usize, now: Instant) -> (Vec<NotReady>, usize) {
+        self.end_start(now);
+        let ladders =
+            self.views.values().flat_map(|view| view.reports.iter().map(move |(of, report)| (view, of, report)));
+        let ladders = ladders.filter_map(|(view, authority, report)| {
+            let since = view.awaited.get(authority).filter(|_| self.phase != Phase::Started);
+            let overdue = since.is_some_and(|since| *since + FIRST_RESPONSE <= now);
+            let place = || LadderPlace {
+                view: view.key.clone(),
+                authority: authority.clone(),
+                state: report.state,
+                error: report.error.clone(),
+            };
+            match overdue {
+                true => Some(NotReady::NoResponseYet(place())),
+                false => (strict && report.down).then(|| NotReady::NoServerReachable(place())),
+            }
+        });
+        let mut reasons = self.draining.then_some(NotReady::Draining).into_iter().chain(ladders);
+        let first: Vec<_> = reasons.by_ref().take(limit).collect();
+        let count = first.len() + reasons.count();
+        (first, count)
+    }
+
+    fn end_start(&mut self, now: Instant) {
+        if let Phase::Answered(at) = self.phase
+            && (self.awaited.is_empty() || at + START_LIMIT <= now)
+        {
+            self.phase = Phase::Started;
+            self.awaited.clear();
+        }
+    }
+
+    /// When readiness may change by itself.
+    pub fn next_deadline(&self, now: Instant) -> Option<Instant> {
+        let limit = match self.phase {
+            Phase::Answered(at) => Some(at + START_LIMIT),
+            Phase::Silent | Phase::Started => None,
+        };
+        let overdue = self.awaited.first().map(|(since, ..)| *since + FIRST_RESPONSE);
+        limit.into_iter().chain(overdue).filter(|at| *at > now).min()
+    }
+}

@@ -1,0 +1,61 @@
+//! Resources of servers that the relay cannot use: each is logged and counted once, and shown for as long as it stands.
+
+use serde::Serialize;
+
+use super::owner::Owner;
+use crate::protocol::sources::StreamId;
+use crate::protocol::upstream::{Stream, TopicSummary};
+
+/// A resource that a server sent and the relay cannot use. What was held before under its name stays.
+#[derive(Debug, Serialize)]
+pub struct RejectedReport {
+    /// None where the name could not be read.
+    pub name: Option<String>,
+    pub version: Option<String>,
+    pub reason: String,
+}
+
+impl RejectedReport {
+    /// Returns those that stand of one type, at most so many, and how many there are.
+    pub fn of_type(stream: &Stream, topic: &TopicSummary) -> (Vec<Self>, usize) {
+        let unnamed = topic.unnamed.map(|reason| Self { name: None, version: None, reason: reason.to_string() });
+        let count = topic.refused + usize::from(unnamed.is_some());
+        let named = stream.refused(topic.kind).map(|(name, refusal)| Self {
+            name: Some(name.to_string()),
+            version: Some(refusal.version.clone()).filter(|version| !version.is_empty()),
+            reason: refusal.reason.to_string(),
+        });
+        (unnamed.into_iter().chain(named).take(MAX_SHOWN).collect(), count)
+    }
+}
+
+impl Owner {
+    /// Logs and counts what was rejected of the last response.
+    pub(super) fn note_rejected(&mut self, id: StreamId) {
+        let Some(stream) = self.sources.stream(id) else { return };
+        let rejected = stream.take_refused();
+        if rejected.is_empty() {
+            return;
+        }
+        let (view, server) = (self.key.as_str(), self.connectors[id.server].describe());
+        for of_type in rejected {
+            let (type_url, news) = (of_type.kind.name(), of_type.news);
+            let count = news.entries.len() + news.more;
+            self.incidents.rejected(&server, &of_type.kind, &self.table, count);
+            for (name, refusal) in news.entries.iter().take(MAX_LOGGED) {
+                let name = name.as_ref().map(tracing::field::display);
+                let (version, reason) = (&refusal.version, &*refusal.reason);
+                tracing::warn!(view, server, type_url, name, version, reason, "resource rejected");
+            }
+            if count > MAX_LOGGED {
+                let count = count - MAX_LOGGED;
+                tracing::warn!(view, server, type_url, count, "more resources rejected");
+            }
+        }
+    }
+}
+
+/// Of one type in `/upstreams`.
+const MAX_SHOWN: usize = 20;
+/// Of one type in one response.
+const MAX_LOGGED: usize = 20;

@@ -1,0 +1,45 @@
+//! An owner that panics takes its own view down, and nothing else: its clients are ended, and come back to a new view.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
+
+use super::owner::Owner;
+use crate::protocol::faults::Fault;
+use crate::protocol::unit::{InterestChange, Wanted};
+
+impl Owner {
+    /// Runs until nobody can say anything to it any more. What it shares with others is left as it was before the panic: each of their
+    /// locks is held for one change that is made at once.
+    pub async fn run_supervised(self) {
+        let (view, incidents) = (self.key.clone(), self.incidents.clone());
+        let mut run = Box::pin(self.run());
+        let end = std::future::poll_fn(|cx| {
+            let polled = catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(cx)));
+            polled.map_or_else(|panic| Poll::Ready(Err(panic)), |poll| poll.map(Ok))
+        });
+        if let Err(panic) = end.await {
+            incidents.view_panicked();
+            let error = text_of(&*panic);
+            tracing::error!(
+                view,
+                error,
+                "view panicked; its client streams are ended, and its next client starts a new one"
+            );
+        }
+    }
+
+    /// For tests of what follows.
+    pub(super) fn panic_if_planted(&self, changes: &[InterestChange]) {
+        let asks = || changes.iter().any(|change| change.wanted == Wanted::Name(PLANTED.into()));
+        assert!(!self.faults.has(Fault::OwnerPanics) || !asks(), "planted by a test");
+    }
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+}
+
+/// Whoever asks for this name makes its owner panic, with the fault planted.
+const PLANTED: &str = "panic";

@@ -1,0 +1,60 @@
+//! The views that there are, by sharing key, and when they are let go of.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::relay::member::Stay;
+use crate::relay::owner::Command;
+use crate::relay::published::Published;
+use crate::xds::SharingKey;
+
+pub(super) struct UnitHandle {
+    pub published: Arc<Published>,
+    pub commands: mpsc::Sender<Command>,
+    pub idle_since: Arc<Mutex<Option<Instant>>>,
+    /// The server for `*` and old-style names, by its place in the plan.
+    pub active: Arc<AtomicUsize>,
+    pub stay: Stay,
+}
+
+/// What a session needs to join a view, which stays until the session has left it or never joined.
+pub(super) struct Entrance {
+    pub published: Arc<Published>,
+    pub commands: mpsc::Sender<Command>,
+    pub stay: Stay,
+}
+
+impl UnitHandle {
+    pub fn enter(&self) -> Entrance {
+        let (published, commands) = (self.published.clone(), self.commands.clone());
+        Entrance { published, commands, stay: self.stay.clone() }
+    }
+
+    /// Whether its owner is there: one that panicked is not.
+    pub fn is_running(&self) -> bool {
+        !self.commands.is_closed()
+    }
+
+    /// Nobody was there and nothing was wanted for so long, and nobody has looked it up to join it. Whoever looks one up does
+    /// so under the same lock, so that nobody can join a view that is not in the map.
+    fn is_idle(&self, after: Duration) -> bool {
+        let since = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
+        self.stay.is_last() && since.is_some_and(|since| since.elapsed() >= after)
+    }
+}
+
+/// An owner ends when nobody can say anything to it any more.
+pub(super) fn retire(units: &mut HashMap<SharingKey, UnitHandle>, after: Duration) {
+    units.retain(|key, unit| {
+        let retired = unit.is_idle(after);
+        if retired {
+            tracing::info!(%key, "view retired");
+        }
+        unit.is_running() && !retired
+    });
+}

@@ -1,0 +1,31 @@
+//! How clients are told apart and served, and who comes.
+
+use std::net::SocketAddr;
+
+use crate::protocol::limits::Limits;
+use crate::protocol::session::Variant;
+use crate::protocol::sources::Plan;
+use crate::xds::{Access, KeyRule, TypeTable};
+
+/// How clients are told apart and served.
+#[derive(Debug, Clone)]
+pub struct ViewsOptions {
+    pub rule: KeyRule,
+    /// A client without a node counts as one whose node is empty; otherwise it is refused (TRN-12).
+    pub serve_without_node: bool,
+    /// Views at one time.
+    pub most: usize,
+    pub table: TypeTable,
+    pub access: Access,
+    pub limits: Limits,
+    pub plan: Plan,
+}
+
+/// Who comes, and for what.
+#[derive(Debug, Clone)]
+pub struct Visit {
+    pub variant: Variant,
+    /// The type of a stream that has only one.
+    pub only: Option<&'static str>,
+    pub peer: SocketAddr,
+}

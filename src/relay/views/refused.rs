@@ -1,0 +1,27 @@
+//! Why a stream is not taken on.
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("the first request of a stream must carry a node")]
+    NoNode,
+    #[error("the node cannot be read")]
+    BadNode,
+    #[error("there are {0} views already, which is the limit")]
+    TooManyViews(usize),
+    #[error("the relay is stopping")]
+    Stopping,
+}
+
+impl Refused {
+    /// Short words for each, in the order of their places.
+    pub const REASONS: [&str; 4] = ["no_node", "bad_node", "too_many_views", "stopping"];
+
+    pub(in crate::relay) fn place(&self) -> usize {
+        match self {
+            Self::NoNode => 0,
+            Self::BadNode => 1,
+            Self::TooManyViews(_) => 2,
+            Self::Stopping => 3,
+        }
+    }
+}

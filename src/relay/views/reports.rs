@@ -1,0 +1,60 @@
+//! What all views say of themselves, those of the hub last.
+
+use std::sync::PoisonError;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::Views;
+use crate::relay::found::Found;
+use crate::relay::measures::UnitMeasures;
+use crate::relay::owner::Command;
+use crate::relay::report::UnitReport;
+use crate::relay::seat::SeatReport;
+use crate::xds::Name;
+
+impl Views {
+    /// What every unit and every session holds.
+    pub async fn report(&self) -> Vec<(UnitReport, Vec<SeatReport>)> {
+        let mut reports = Vec::new();
+        for owner in self.owners() {
+            let (to, from) = oneshot::channel();
+            if owner.send(Command::Report(to)).await.is_ok() {
+                reports.extend(from.await);
+            }
+        }
+        reports
+    }
+
+    /// What each view knows of a resource, of those that know anything of it.
+    pub async fn look(&self, type_url: &str, name: &str) -> Vec<Found> {
+        let (kind, name) = (self.table.resolve(type_url), Name::of_peer(name));
+        let mut found = Vec::new();
+        for owner in self.owners() {
+            let (to, from) = oneshot::channel();
+            if owner.send(Command::Look(kind.clone(), name.clone(), to)).await.is_ok() {
+                found.extend(from.await.into_iter().flatten());
+            }
+        }
+        found
+    }
+
+    /// What there is to measure of each view.
+    pub async fn measures(&self) -> Vec<UnitMeasures> {
+        let mut measures = Vec::new();
+        for owner in self.owners() {
+            let (to, from) = oneshot::channel();
+            if owner.send(Command::Measure(to)).await.is_ok() {
+                measures.extend(from.await);
+            }
+        }
+        measures
+    }
+
+    fn owners(&self) -> Vec<mpsc::Sender<Command>> {
+        let units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owners: Vec<_> = units.values().map(|unit| unit.commands.clone()).collect();
+        drop(units);
+        owners.extend(self.hub.iter().flat_map(|hub| hub.owners()));
+        owners
+    }
+}

@@ -1,0 +1,84 @@
+use std::net::Ipv4Addr;
+
+use prost::Message;
+
+use super::*;
+use crate::proto::discovery::DeltaDiscoveryRequest;
+use crate::proto::node::Node;
+use crate::protocol::session::Variant;
+use crate::protocol::upstream::ServerRules;
+
+fn views() -> Views {
+    let options = ViewsOptions {
+        rule: KeyRule::default(),
+        serve_without_node: false,
+        most: 1,
+        table: TypeTable::new(),
+        access: Access::default(),
+        limits: Limits::default(),
+        plan: Plan::single(Variant::Delta, ServerRules::default()),
+    };
+    Views::new(options, Vec::new()) // nothing is asked for, so nobody is connected to
+}
+
+fn first_request() -> Request {
+    let node = Node { id: "one".into(), cluster: "web".into(), ..Node::default() };
+    Request::Delta(DeltaDiscoveryRequest { node: Some(node.encode_to_vec().into()), ..Default::default() })
+}
+
+fn visit() -> Visit {
+    Visit { variant: Variant::Delta, only: None, peer: (Ipv4Addr::LOCALHOST, 1).into() }
+}
+
+impl Views {
+    /// How many sessions each view has.
+    async fn sessions(&self) -> Vec<usize> {
+        self.report().await.iter().map(|(unit, _)| unit.sessions).collect()
+    }
+
+    /// Waits until the owner of the only view has found nobody there.
+    async fn has_become_idle(&self) {
+        let is_idle = || {
+            let units = self.units.lock().unwrap();
+            units.values().all(|unit| unit.idle_since.lock().unwrap().is_some())
+        };
+        while !is_idle() {
+            self.report().await;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn retire(&self) {
+        retire(&mut self.units.lock().unwrap(), Duration::ZERO);
+    }
+}
+
+#[tokio::test]
+async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_client_has_joined_it() {
+    let (views, first) = (views(), first_request());
+    let identity = views.identify(first.node()).unwrap();
+    let entrance = views.enter(identity.key()).unwrap();
+    views.has_become_idle().await;
+    views.retire();
+    let seat = views.join(entrance, identity, &first, &visit()).await.unwrap();
+    assert_eq!(views.sessions().await, [1], "the view is still in the map");
+    let other = views.seat(&first, visit()).await.unwrap();
+    assert_eq!(views.sessions().await, [2], "both are in the same");
+
+    seat.leave().await;
+    other.leave().await;
+    views.has_become_idle().await;
+    views.retire();
+    assert_eq!(views.sessions().await, [0; 0], "nobody uses it");
+}
+
+#[tokio::test]
+async fn key_19_a_view_makes_room_when_its_first_client_goes_before_it_has_joined() {
+    let (views, first) = (views(), first_request());
+    let identity = views.identify(first.node()).unwrap();
+    let entrance = views.enter(identity.key()).unwrap();
+    views.has_become_idle().await;
+    drop(entrance);
+    views.retire();
+    assert_eq!(views.sessions().await, [0; 0]);
+}

@@ -1,0 +1,111 @@
+//! Silence says nothing without a sign of life on the same connection: not that of a network, of a server that hangs, or of one
+//! whose gateway answers in its place.
+
+use std::convert::Infallible;
+
+use http::{Request as Call, Response as Reply, StatusCode};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use tokio::net::TcpListener;
+
+use super::evidence::{relay_with_limits, servers};
+use super::holder::{Holder, Wish};
+use super::partition::Partition;
+use super::pieces::Pieces;
+use super::scripts::{Server, Way};
+use super::*;
+
+const TIMER: Duration = Duration::from_millis(300);
+/// What silence would have told by then it would have told long ago.
+const LONG_AFTER: Duration = Duration::from_millis(1500);
+/// How soon a server that hangs is out of reach, by the defaults.
+const HUNG: Duration = Duration::from_secs(30);
+
+const A: Wish = Wish { url: EDS, names: &["a"], cluster: "web" };
+const B: Wish = Wish { names: &["b"], ..A };
+
+#[tokio::test]
+async fn up_36_i3_nothing_is_absent_behind_a_partition_and_what_the_server_removes_goes_when_it_heals() {
+    let plane = Pieces::start(&["a".to_owned()]).await;
+    plane.reaches_all();
+    let network = Partition::before(plane.address).await;
+    let relay = relay_with_limits(&servers(&[network.address], ""), "", |limits| limits.resource_timer = TIMER).await;
+    let first = Holder::new(relay.address, Variant::Delta, A).await;
+    first.until("the server is there", |record| record.holds.contains("a")).await;
+
+    network.cut();
+    let stated = Holder::of(relay.address, Variant::Delta, B, &["b".to_owned()]).await;
+    let asked = Holder::new(relay.address, Variant::Delta, B).await;
+    tokio::time::sleep(LONG_AFTER).await;
+    [&first, &stated, &asked].into_iter().for_each(Holder::has_lost_nothing);
+
+    network.heal();
+    stated.until("the server says that there is none", |record| record.lost == ["b"]).await;
+    asked.until("the same", |record| record.absent.contains("b")).await;
+    first.has_lost_nothing();
+}
+
+/// With `life: {interval, timeout}` of a server this needs no half minute.
+#[tokio::test]
+#[ignore = "needs the evidence model, and takes half a minute"]
+async fn fb_32_up_36_a_server_that_hangs_is_left_for_the_next_and_nothing_of_it_is_absent() {
+    let (one, two) = (Server::start(Way::Gives("1")).await, Server::start(Way::Gives("1")).await);
+    let hangs = Partition::before(one.address).await;
+    let relay = relay_with_limits(&servers(&[hangs.address, two.address], ""), "", |_| {}).await;
+    let views = ["web", "db"];
+    let mut known = Vec::new();
+    for cluster in views {
+        let client = Holder::new(relay.address, Variant::Delta, Wish { cluster, ..A }).await;
+        client.until("the first serves", |record| record.holds.contains("a")).await;
+        known.push(client);
+    }
+
+    hangs.cut();
+    let mut new = Vec::new();
+    for cluster in views {
+        new.push(Holder::new(relay.address, Variant::Delta, Wish { cluster, ..B }).await);
+    }
+    let start = tokio::time::Instant::now();
+    for client in &new {
+        let left = HUNG.saturating_sub(start.elapsed());
+        client.within(left, "the second has it", |record| record.responses > 0).await;
+        client.has_lost_nothing();
+        assert!(client.record().holds.contains("b"));
+    }
+    for client in &known {
+        client.has_lost_nothing();
+        assert_eq!(client.record().responses, 1, "what is held is not told again");
+    }
+}
+
+/// A gateway before a control plane that hangs: calls of discovery wait, and all others are unknown to it.
+async fn a_gateway_that_knows_discovery_alone(listener: TcpListener) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        let service = hyper::service::service_fn(|call: Call<Incoming>| async move {
+            if call.uri().path().ends_with("AggregatedResources") {
+                std::future::pending::<()>().await;
+            }
+            let unknown = Reply::builder().status(StatusCode::NOT_FOUND).header("content-type", "text/plain");
+            Ok::<_, Infallible>(unknown.body(Empty::<bytes::Bytes>::new()).unwrap())
+        });
+        connections.spawn(async move {
+            let builder = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
+            let _ = builder.serve_connection(hyper_util::rt::TokioIo::new(socket), service).await;
+        });
+    }
+}
+
+#[tokio::test]
+async fn up_36_what_a_gateway_says_by_plain_http_is_no_sign_of_life_of_the_server_behind_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gateway = listener.local_addr().unwrap();
+    let serving = tokio::spawn(a_gateway_that_knows_discovery_alone(listener));
+    let relay = relay_with_limits(&servers(&[gateway], ""), "", |limits| limits.resource_timer = TIMER).await;
+    let asked = Holder::new(relay.address, Variant::Delta, A).await;
+    let stated = Holder::of(relay.address, Variant::Delta, A, &["a".to_owned()]).await;
+    tokio::time::sleep(LONG_AFTER).await;
+    [&asked, &stated].into_iter().for_each(Holder::has_lost_nothing);
+    serving.abort();
+}

@@ -1,0 +1,139 @@
+//! A client like an Envoy that has lost its stream: it comes with something in its hands, says so, takes whatever it is told, and
+//! what it loses by that is on record.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir::protocol::session::Variant;
+
+use crate::client::{Client, PATIENCE, node};
+use crate::{CDS, LDS};
+
+pub struct Holder {
+    record: Arc<Mutex<Record>>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug, Default, Clone)]
+pub struct Record {
+    pub holds: BTreeSet<String>,
+    /// What it was told of, and how often it was told anything.
+    pub heard: BTreeSet<String>,
+    pub responses: usize,
+    /// In SotW, of the last response.
+    pub version: String,
+    /// What it was made to delete, in the order in which that happened, and what it was told does not exist.
+    pub lost: Vec<String>,
+    pub absent: BTreeSet<String>,
+}
+
+/// What a client wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish {
+    pub url: &'static str,
+    /// None is everything.
+    pub names: &'static [&'static str],
+    pub cluster: &'static str,
+}
+
+pub const ALL_CLUSTERS: Wish = Wish { url: CDS, names: &[], cluster: "web" };
+
+/// A version that nobody here has given out.
+pub const UNKNOWN: &str = "of another life";
+
+impl Holder {
+    /// Holds nothing yet.
+    pub async fn new(relay: SocketAddr, variant: Variant, wish: Wish) -> Self {
+        Self::with(relay, variant, wish, &[], "").await
+    }
+
+    /// Holds these, in versions that nobody knows. In SotW there is no way to say their names.
+    pub async fn of(relay: SocketAddr, variant: Variant, wish: Wish, holds: &[String]) -> Self {
+        Self::with(relay, variant, wish, holds, UNKNOWN).await
+    }
+
+    pub async fn with(relay: SocketAddr, variant: Variant, wish: Wish, holds: &[String], version: &str) -> Self {
+        let client = Client::connect(relay, variant).await;
+        ask(&client, wish, holds, version);
+        let holds = holds.iter().cloned().collect();
+        let record = Arc::new(Mutex::new(Record { holds, ..Record::default() }));
+        Self { record: record.clone(), task: tokio::spawn(listen(client, wish, record)) }
+    }
+
+    pub fn record(&self) -> Record {
+        self.record.lock().unwrap().clone()
+    }
+
+    pub async fn until(&self, what: &str, holds: impl Fn(&Record) -> bool) {
+        self.within(PATIENCE, what, holds).await;
+    }
+
+    pub async fn within(&self, patience: Duration, what: &str, holds: impl Fn(&Record) -> bool) {
+        let looking = async {
+            while !holds(&self.record()) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let late = tokio::time::timeout(patience, looking).await.is_err();
+        assert!(!late, "not within {patience:?}: {what}: {:?}", self.record());
+    }
+
+    pub fn has_lost_nothing(&self) {
+        let Record { lost, absent, responses, .. } = self.record();
+        assert!(lost.is_empty(), "{} were deleted, in {responses} responses: {lost:?}", lost.len());
+        assert!(absent.is_empty(), "said not to exist: {absent:?}");
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn ask(client: &Client, wish: Wish, holds: &[String], version: &str) {
+    let (node, type_url) = (node(wish.cluster), wish.url.to_owned());
+    let names = wish.names.iter().map(ToString::to_string).collect();
+    match client {
+        Client::Sotw(requests, _) => {
+            let version_info = version.to_owned();
+            let request =
+                DiscoveryRequest { node, type_url, resource_names: names, version_info, ..Default::default() };
+            requests.send(request).unwrap();
+        }
+        Client::Delta(requests, _) => {
+            let request = DeltaDiscoveryRequest {
+                node,
+                type_url,
+                resource_names_subscribe: names,
+                initial_resource_versions: holds.iter().map(|name| (name.clone(), version.to_owned())).collect(),
+                ..Default::default()
+            };
+            requests.send(request).unwrap();
+        }
+    }
+}
+
+async fn listen(mut client: Client, wish: Wish, record: Arc<Mutex<Record>>) {
+    let full_state = matches!((&client, wish.url), (Client::Sotw(..), CDS | LDS));
+    while let Ok(Some(told)) = client.next_forever().await {
+        client.ack(wish.url, wish.names, &told);
+        let mut record = record.lock().unwrap();
+        let set: BTreeSet<_> = told.set.into_iter().collect();
+        let lost: Vec<_> = match full_state {
+            true => record.holds.difference(&set).cloned().collect(),
+            false => told.removed.iter().filter(|name| record.holds.contains(*name)).cloned().collect(),
+        };
+        record.holds.retain(|name| !lost.contains(name));
+        record.absent.extend(told.removed.into_iter().filter(|name| !lost.contains(name)));
+        record.lost.extend(lost);
+        record.heard.extend(set.iter().cloned());
+        record.holds.extend(set);
+        record.responses += 1;
+        record.version = told.version;
+    }
+}

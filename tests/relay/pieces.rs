@@ -1,0 +1,284 @@
+//! A control plane that comes by its resources slowly, and tells the truth about them: it says each in a response of its own as
+//! soon as it has it, what differs from what it is told is held, and that something does not exist once it has all there is.
+//!
+//! How far it is the test decides, not a clock. It speaks delta, since sets come in pieces there alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
+use weir::proto::{Any, Request, Response};
+use weir::protocol::session::Variant;
+
+use crate::cluster;
+use crate::plane::{Plane, Stream, encoded};
+
+pub struct Pieces {
+    pub address: SocketAddr,
+    world: watch::Sender<World>,
+    seen: Arc<Mutex<Seen>>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+/// What there is, in the order in which the server comes by it, with contents that are versions too.
+#[derive(Debug, Clone, Default)]
+struct World {
+    has: Vec<(String, String)>,
+    reach: Reach,
+}
+
+/// How far the server is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Reach {
+    pieces: usize,
+    /// It is in the middle of the next one: a part of that message is out.
+    into_next: bool,
+}
+
+/// What the relay did.
+#[derive(Debug, Default, Clone)]
+pub struct Seen {
+    pub opened: usize,
+    pub open: usize,
+    /// The reasons of its refusals.
+    pub nacks: Vec<String>,
+}
+
+impl Pieces {
+    /// Has resources of these names, and comes by none of them before it is told to.
+    pub async fn start(names: &[String]) -> Self {
+        Self::start_at("127.0.0.1:0".parse().unwrap(), names).await
+    }
+
+    pub async fn start_at(address: SocketAddr, names: &[String]) -> Self {
+        let mut plane = Plane::start_at(address, &[Variant::Delta]).await;
+        let has = names.iter().map(|name| (name.clone(), "1".to_owned())).collect();
+        let (world, worlds) = watch::channel(World { has, reach: Reach::default() });
+        let (stop, mut stopped) = oneshot::channel();
+        let (seen, address) = (Arc::new(Mutex::new(Seen::default())), plane.address);
+        let log = seen.clone();
+        let task = tokio::spawn(async move {
+            let mut streams = JoinSet::new();
+            loop {
+                tokio::select! {
+                    stream = plane.streams.recv() => {
+                        streams.spawn(Conversation::over(stream.unwrap(), log.clone()).hold(worlds.clone()));
+                    }
+                    _ = &mut stopped => break,
+                }
+            }
+            plane.kill().await;
+        });
+        Self { address, world, seen, stop, task }
+    }
+
+    /// It has the first so many of its resources, and says them at once.
+    pub fn reaches(&self, pieces: usize) {
+        self.world.send_modify(|world| world.reach = Reach { pieces, into_next: false });
+    }
+
+    /// It has the first so many, and has begun to say the next one.
+    pub fn reaches_into(&self, pieces: usize) {
+        self.world.send_modify(|world| world.reach = Reach { pieces, into_next: true });
+    }
+
+    pub fn reaches_all(&self) {
+        self.world.send_modify(|world| world.reach = Reach { pieces: world.has.len(), into_next: false });
+    }
+
+    /// It has a resource with other content from now on.
+    pub fn changes(&self, name: &str, content: &str) {
+        let change = |(_, held): &mut (String, String)| *held = content.to_owned();
+        self.world.send_modify(|world| world.has.iter_mut().filter(|(known, _)| known == name).for_each(change));
+    }
+
+    /// It has all its resources but this one, which does not exist any more.
+    pub fn removes(&self, name: &str) {
+        self.world.send_modify(|world| {
+            world.has.retain(|(known, _)| known != name);
+            world.reach = Reach { pieces: world.has.len(), into_next: false };
+        });
+    }
+
+    pub fn seen(&self) -> Seen {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// Closes the listener and every connection.
+    pub async fn kill(self) -> SocketAddr {
+        drop(self.stop);
+        self.task.await.unwrap();
+        self.address
+    }
+}
+
+impl World {
+    fn is_known(&self, name: &str) -> bool {
+        self.has.iter().any(|(known, _)| known == name)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.reach.pieces >= self.has.len()
+    }
+}
+
+/// One stream: what was asked for on it, and what was said.
+struct Conversation {
+    stream: Stream,
+    topics: BTreeMap<String, Topic>,
+    nonce: usize,
+    /// The rest of a message of which a part is out, and which piece that is.
+    rest: Option<(usize, Bytes)>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Default)]
+struct Topic {
+    star: bool,
+    names: BTreeSet<String>,
+    /// What the other side holds, by what it stated or was told.
+    held: BTreeMap<String, String>,
+    /// What it was told does not exist.
+    absent: BTreeSet<String>,
+}
+
+impl Conversation {
+    fn over(stream: Stream, seen: Arc<Mutex<Seen>>) -> Self {
+        Self { stream, topics: BTreeMap::new(), nonce: 0, rest: None, seen }
+    }
+
+    async fn hold(mut self, mut worlds: watch::Receiver<World>) {
+        self.count(|seen| (seen.opened, seen.open) = (seen.opened + 1, seen.open + 1));
+        loop {
+            tokio::select! {
+                request = self.stream.requests.recv() => match request {
+                    Some(Request::Delta(request)) => self.take(request),
+                    _ => break,
+                },
+                changed = worlds.changed() => if changed.is_err() { break },
+            }
+            let world = worlds.borrow_and_update().clone();
+            self.say(&world);
+        }
+        self.count(|seen| seen.open -= 1);
+    }
+
+    fn count(&self, note: impl FnOnce(&mut Seen)) {
+        note(&mut self.seen.lock().unwrap());
+    }
+
+    fn take(&mut self, request: DeltaDiscoveryRequest) {
+        if let Some(reason) = &request.error_detail {
+            self.count(|seen| seen.nacks.push(reason.message.clone()));
+        }
+        let (on, off) = (request.resource_names_subscribe, request.resource_names_unsubscribe);
+        let first = !self.topics.contains_key(&request.type_url);
+        let topic = self.topics.entry(request.type_url).or_default();
+        topic.star |= on.iter().any(|name| name == "*") || (first && on.is_empty());
+        topic.star &= !off.iter().any(|name| name == "*");
+        for name in on.iter().filter(|name| *name != "*") {
+            topic.names.insert(name.clone());
+            topic.held.remove(name); // asked for is said, whatever was said before
+            topic.absent.remove(name);
+        }
+        topic.names.retain(|name| !off.contains(name));
+        topic.held.extend(request.initial_resource_versions);
+    }
+
+    /// All that is due, a message for each resource.
+    fn say(&mut self, world: &World) {
+        if self.rest.as_ref().is_some_and(|(at, _)| *at >= world.reach.pieces) {
+            return; // nothing can be said in the middle of a message
+        }
+        self.rest.take().into_iter().for_each(|(_, rest)| self.send(rest));
+        let mut topics = std::mem::take(&mut self.topics);
+        for (url, topic) in &mut topics {
+            self.say_of(url, topic, world);
+            if self.rest.is_some() {
+                break;
+            }
+        }
+        self.topics = topics;
+    }
+
+    fn say_of(&mut self, url: &str, topic: &mut Topic, world: &World) {
+        let begun = world.reach.into_next.then_some(world.reach.pieces);
+        let reached = world.reach.pieces + usize::from(begun.is_some());
+        for (at, (name, content)) in world.has.iter().enumerate().take(reached) {
+            if !topic.lacks(name, content) {
+                continue;
+            }
+            topic.held.insert(name.clone(), content.clone());
+            topic.absent.remove(name);
+            let message = self.message(url, Some((name, content)), Vec::new());
+            match Some(at) == begun {
+                true => self.begin(at, &message),
+                false => self.send(message),
+            }
+        }
+        let gone = if world.is_complete() { topic.take_gone(world) } else { Vec::new() };
+        if !gone.is_empty() {
+            let message = self.message(url, None, gone);
+            self.send(message);
+        }
+    }
+
+    fn message(&mut self, url: &str, resource: Option<(&String, &String)>, gone: Vec<String>) -> Bytes {
+        self.nonce += 1;
+        let wrap = |(name, content): (&String, &String)| Resource {
+            name: name.clone(),
+            version: content.clone(),
+            resource: Some(Any { type_url: url.to_owned(), ..cluster(name, content) }),
+            ..Default::default()
+        };
+        encoded(&Response::Delta(DeltaDiscoveryResponse {
+            type_url: url.to_owned(),
+            nonce: self.nonce.to_string(),
+            resources: resource.into_iter().map(wrap).collect(),
+            removed_resources: gone,
+            ..Default::default()
+        }))
+    }
+
+    fn send(&self, bytes: Bytes) {
+        let _ = self.stream.responses.send(bytes); // the relay may be gone
+    }
+
+    /// The first half: what says how long the message is, and a part of it.
+    fn begin(&mut self, at: usize, message: &Bytes) {
+        let half = message.len() / 2;
+        assert!(half > PREFIX, "a part of the message itself is out");
+        self.send(message.slice(..half));
+        self.rest = Some((at, message.slice(half..)));
+    }
+}
+
+/// Bytes in front of each message in gRPC.
+const PREFIX: usize = 5;
+
+impl Topic {
+    fn wants(&self, name: &str) -> bool {
+        self.star || self.names.contains(name)
+    }
+
+    fn lacks(&self, name: &str, content: &str) -> bool {
+        self.wants(name) && self.held.get(name).is_none_or(|held| held != content)
+    }
+
+    /// What was asked for or is held and does not exist, once.
+    fn take_gone(&mut self, world: &World) -> Vec<String> {
+        let named = self.names.iter().chain(self.held.keys().filter(|name| self.wants(name)));
+        let gone: BTreeSet<_> = named.filter(|name| !world.is_known(name)).cloned().collect();
+        let gone: Vec<_> = gone.difference(&self.absent).cloned().collect();
+        for name in &gone {
+            self.held.remove(name);
+            self.absent.insert(name.clone());
+        }
+        gone
+    }
+}

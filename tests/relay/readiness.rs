@@ -1,0 +1,156 @@
+//! Whether clients should be sent to a relay: at its admin address, and by `grpc.health.v1`.
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request as Call, Streaming};
+use tonic_prost::ProstCodec;
+use weir::proto::discovery::{ResourceLocator, Status};
+
+use super::client::PATIENCE;
+use super::*;
+
+const ADS: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+const SERVING: i32 = 1;
+const NOT_SERVING: i32 = 2;
+const SERVICE_UNKNOWN: i32 = 3;
+
+/// A client of health. Its messages have a string and a number as their first fields, as these two of discovery have.
+struct Health(Grpc<Channel>);
+
+struct Watched(Streaming<Status>);
+
+impl Health {
+    async fn of(relay: &Relay) -> Self {
+        let channel = Endpoint::from_shared(format!("http://{}", relay.address)).unwrap().connect().await.unwrap();
+        Self(Grpc::new(channel))
+    }
+
+    async fn call(&mut self, service: &str, method: &str) -> (Call<ResourceLocator>, PathAndQuery) {
+        self.0.ready().await.unwrap();
+        let path = PathAndQuery::from_maybe_shared(format!("/grpc.health.v1.Health/{method}")).unwrap();
+        (Call::new(ResourceLocator { name: service.into(), ..Default::default() }), path)
+    }
+
+    async fn check(&mut self, service: &str) -> Result<i32, Code> {
+        let (call, path) = self.call(service, "Check").await;
+        let answer = self.0.unary(call, path, ProstCodec::<_, Status>::default()).await;
+        answer.map(|answer| answer.into_inner().code).map_err(|status| status.code())
+    }
+
+    async fn watch(&mut self, service: &str) -> Watched {
+        let (call, path) = self.call(service, "Watch").await;
+        Watched(self.0.server_streaming(call, path, ProstCodec::default()).await.unwrap().into_inner())
+    }
+}
+
+impl Watched {
+    /// The next status, or None at the end.
+    async fn next(&mut self) -> Option<i32> {
+        let message = tokio::time::timeout(PATIENCE, self.0.message()).await.expect("nothing came");
+        message.unwrap().map(|status| status.code)
+    }
+}
+
+/// Waits for this status and a body with this in it.
+async fn probed(relay: &Relay, path: &str, status: u16, part: &str) {
+    let as_expected = async || {
+        let (now, body) = probe(relay.admin, path).await;
+        now == status && body.contains(part)
+    };
+    until(&format!("{path}: {status} {part}"), as_expected).await;
+}
+
+#[tokio::test]
+async fn a_relay_is_ready_once_its_first_ladders_have_had_a_response_and_stays_so_in_an_outage() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    assert_eq!(probe(relay.admin, "/ready").await, (200, "ready\n".to_owned()), "nobody can come otherwise");
+    let mut health = Health::of(&relay).await;
+    let (mut all, mut ads) = (health.watch("").await, health.watch(ADS).await);
+    assert_eq!((all.next().await, ads.next().await), (Some(SERVING), Some(SERVING)));
+
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    assert_eq!((all.next().await, ads.next().await), (Some(NOT_SERVING), Some(NOT_SERVING)));
+    assert_eq!((health.check("").await, health.check(ADS).await), (Ok(NOT_SERVING), Ok(NOT_SERVING)));
+    probed(&relay, "/ready", 503, "no response from a server yet: view=").await;
+    assert_eq!(probe(relay.admin, "/healthz").await.0, 200);
+
+    let mut other = Client::connect(relay.address, Variant::Delta).await;
+    other.ask(CDS, &[], Some("web"));
+    say(&stream, "1", &[], &TWO, &[]);
+    assert_eq!(client.told().await.set, ["a", "b"]);
+    assert_eq!(other.told().await.set, ["a", "b"], "readiness keeps nobody out");
+    assert_eq!((all.next().await, ads.next().await), (Some(SERVING), Some(SERVING)));
+    assert_eq!(health.check(ADS).await, Ok(SERVING));
+    probed(&relay, "/ready", 200, "ready").await;
+    probed(&relay, "/ready?strict", 200, "ready").await;
+
+    let address = plane.kill().await;
+    drop(stream);
+    probed(&relay, "/ready?strict", 503, "no server reachable: view=").await;
+    assert_eq!(probe(relay.admin, "/ready").await.0, 200);
+    assert_eq!(health.check("").await, Ok(SERVING));
+    let mut plane = Plane::start_at(address, &BOTH).await;
+    say(&plane.stream().await, "1", &[], &TWO, &[]);
+    probed(&relay, "/ready?strict", 200, "ready").await;
+}
+
+#[tokio::test]
+async fn health_is_told_of_services_that_are_served() {
+    let plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut health = Health::of(&relay).await;
+    assert_eq!((health.check("").await, health.check(ADS).await), (Ok(SERVING), Ok(SERVING)));
+    assert_eq!(health.check("envoy.service.cluster.v3.ClusterDiscoveryService").await, Ok(SERVING));
+    assert_eq!(health.check("nobody").await, Err(Code::NotFound));
+    assert_eq!(health.watch("nobody").await.next().await, Some(SERVICE_UNKNOWN));
+}
+
+#[tokio::test]
+async fn trn_19_a_relay_that_drains_is_not_ready_at_once_and_serves_until_the_delay_is_over() {
+    const DELAY: Duration = Duration::from_secs(4);
+    let mut plane = Plane::start(&BOTH).await;
+    let drain = "views: {key: [cluster]}\ndrain: {delay: 4s, grace: 1s, spread: 10ms}\n";
+    let (stop, stopped) = oneshot::channel::<()>();
+    let app = App::bind(config(plane.address, "", drain)).await.unwrap();
+    let mut relay = run(app, async move { drop(stopped.await) });
+    let mut early = Client::connect(relay.address, Variant::Delta).await;
+    early.ask(CDS, &[], Some("web"));
+    say(&plane.stream().await, "1", &[], &TWO, &[]);
+    assert_eq!(early.told().await.set, ["a", "b"]);
+    let mut health = Health::of(&relay).await;
+    let (mut known, mut unknown) = (health.watch(ADS).await, health.watch("nobody").await);
+    assert_eq!((known.next().await, unknown.next().await), (Some(SERVING), Some(SERVICE_UNKNOWN)));
+
+    let start = Instant::now();
+    stop.send(()).unwrap();
+    assert_eq!(known.next().await, Some(NOT_SERVING));
+    assert_eq!(probe(relay.admin, "/ready").await, (503, "draining\n".to_owned()));
+    assert_eq!(probe(relay.admin, "/healthz").await.0, 200);
+    let mut late = Client::connect(relay.address, Variant::Delta).await;
+    late.ask(CDS, &[], Some("web"));
+    assert_eq!(late.told().await.set, ["a", "b"], "accepted and served");
+
+    assert_eq!((early.ended().await, late.ended().await), (Code::Unavailable, Code::Unavailable));
+    assert!(start.elapsed() >= DELAY, "they were sent away after {:?}", start.elapsed());
+    assert!(Client::try_connect(relay.address, Variant::Delta).await.is_none());
+    assert_eq!((known.next().await, unknown.next().await), (None, None));
+    tokio::time::timeout(PATIENCE, &mut relay.task).await.expect("the relay has not ended").unwrap();
+}
+
+#[tokio::test]
+async fn health_is_not_serving_and_ends_where_there_is_no_delay() {
+    let plane = Plane::start(&BOTH).await;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let app = App::bind(config(plane.address, "", "drain: {grace: 1s, spread: 10ms}\n")).await.unwrap();
+    let relay = run(app, async move { drop(stopped.await) });
+    let mut watched = Health::of(&relay).await.watch(ADS).await;
+    assert_eq!(watched.next().await, Some(SERVING));
+    stop.send(()).unwrap();
+    assert_eq!((watched.next().await, watched.next().await), (Some(NOT_SERVING), None));
+}

@@ -1,0 +1,179 @@
+//! What an operator sees of trouble: at `/upstreams`, and in the metrics.
+
+use serde_json::Value;
+
+use super::evidence::{relay_with_limits, servers};
+use super::*;
+
+/// Waits until `/upstreams` shows this of its first view.
+async fn upstreams(relay: &Relay, what: &str, holds: impl Fn(&Value) -> bool) {
+    let shown = async || {
+        let report: Value = serde_json::from_str(&get(relay.admin, "/upstreams").await).unwrap();
+        report.get(0).is_some_and(&holds)
+    };
+    until(what, shown).await;
+}
+
+async fn metric(relay: &Relay, line: &str) {
+    until(line, async || get(relay.admin, "/metrics").await.lines().any(|written| written == line)).await;
+}
+
+fn entry(name: &str, version: &str, body: bool) -> Resource {
+    let resource = body.then(|| cluster(name, version));
+    Resource { name: name.into(), version: version.into(), resource, ..Default::default() }
+}
+
+fn say_entries(stream: &Stream, nonce: &str, resources: Vec<Resource>) {
+    let (type_url, nonce) = (CDS.into(), nonce.into());
+    stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
+}
+
+#[tokio::test]
+async fn up_22_up_25_rejected_entries_are_shown_with_name_version_and_reason_and_counted_once() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let address = plane.address;
+    let relay = relay(address, protocol_of(Variant::Delta)).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    let said = || vec![entry("a", "1", true), entry("flaw", "7", false), entry("", "1", true)];
+    say_entries(&stream, "1", said());
+    assert_eq!(client.told().await.set, ["a"]);
+    let shown = |report: &Value| {
+        let of_type = &report["streams"][0]["types"][0];
+        let named = |at: usize| &of_type["rejected"][at];
+        of_type["rejected_count"] == 2
+            && named(0)["name"].is_null()
+            && named(0)["reason"].as_str().is_some_and(|reason| reason.contains("no name"))
+            && (&named(1)["name"], &named(1)["version"]) == (&"flaw".into(), &"7".into())
+            && named(1)["reason"].as_str().is_some_and(|reason| reason.contains("no body"))
+    };
+    upstreams(&relay, "what was rejected, and why", shown).await;
+    let counted = |count: usize| {
+        let labels = format!("server=\"http://{address}\",type=\"envoy.config.cluster.v3.Cluster\"");
+        format!("weir_upstream_resources_rejected_total{{{labels}}} {count}")
+    };
+    metric(&relay, &counted(2)).await;
+
+    // The same again, also on another stream, is no news. Another version is, and a good one ends it.
+    say_entries(&stream, "2", said());
+    drop((plane.kill().await, stream));
+    let mut plane = Plane::start_at(address, &[Variant::Delta]).await;
+    let stream = plane.stream().await;
+    say_entries(&stream, "1", said());
+    upstreams(&relay, "it is rejected still", shown).await;
+    metric(&relay, &counted(2)).await;
+    say_entries(&stream, "2", vec![entry("flaw", "8", false)]);
+    metric(&relay, &counted(3)).await;
+    say_entries(&stream, "3", vec![entry("flaw", "9", true)]);
+    assert_eq!(client.told().await.set, ["flaw"]);
+    upstreams(&relay, "one less", |report| report["streams"][0]["types"][0]["rejected_count"] == 1).await;
+    metric(&relay, &counted(3)).await;
+}
+
+#[tokio::test]
+async fn a_great_many_rejected_entries_are_shown_in_part_with_their_count() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = relay(plane.address, protocol_of(Variant::Delta)).await;
+    let client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say_entries(&stream, "1", (0..500).map(|number| entry(&format!("flaw-{number:03}"), "1", false)).collect());
+    let shown = |report: &Value| {
+        let of_type = &report["streams"][0]["types"][0];
+        of_type["rejected_count"] == 500 && of_type["rejected"].as_array().is_some_and(|shown| shown.len() == 20)
+    };
+    upstreams(&relay, "some, and how many", shown).await;
+}
+
+#[tokio::test]
+async fn fb_4_what_is_missing_is_shown_beside_the_ladder_and_goes_when_it_has_come() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = relay(plane.address, protocol_of(Variant::Delta)).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let names: Vec<_> = (0..30).map(|number| format!("e{number:02}")).collect();
+    client.ask(EDS, &names.iter().map(String::as_str).collect::<Vec<_>>(), None);
+    let stream = plane.stream().await;
+    let missing = |report: &Value, count: usize| report["authorities"][0]["missing_count"] == count;
+    let all = |report: &Value| {
+        let shown = &report["authorities"][0]["missing"];
+        missing(report, 31)
+            && shown.as_array().is_some_and(|shown| shown.len() == 10)
+            && (&shown[0]["type"], &shown[0]["name"]) == (&"envoy.config.cluster.v3.Cluster".into(), &"*".into())
+            && shown[1]["name"] == "e00"
+    };
+    upstreams(&relay, "everything is missing", all).await;
+    let cold = |report: &Value| report["streams"][0]["types"][0]["known"] == "unknown";
+    upstreams(&relay, "nothing is known of the set", cold).await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    client.told().await;
+    upstreams(&relay, "the set is there", |report| missing(report, 30)).await;
+    let begun = |report: &Value| {
+        let types = &report["streams"][0]["types"];
+        matches!(types[0]["known"].as_str(), Some("first_response" | "settled")) && types[1]["known"].is_null()
+    };
+    upstreams(&relay, "the first response has come", begun).await;
+}
+
+#[tokio::test]
+async fn up_36_names_that_are_asked_a_second_time_and_the_answered_call_are_shown() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let quick = |limits: &mut weir::protocol::limits::Limits| {
+        limits.settle_fresh = Duration::from_millis(20);
+        limits.settle_stated = Duration::from_millis(50);
+        limits.second_silence = Duration::from_secs(3_600);
+    };
+    let relay = relay_with_limits(&servers(&[plane.address], ""), "", quick).await;
+    let client = Client::connect(relay.address, Variant::Delta).await;
+    let Client::Delta(requests, _) = &client else { unreachable!() };
+    let stated = ["a", "b", "gone"].map(|name| (name.to_owned(), "v".to_owned())).into();
+    let (node, type_url) = (client::node("web"), CDS.into());
+    let request = DeltaDiscoveryRequest { node, type_url, initial_resource_versions: stated, ..Default::default() };
+    requests.send(request).unwrap();
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    let again = plane.stream().await;
+    let asked = |report: &Value| report["streams"][0]["types"][0]["asked_again"] == 1;
+    upstreams(&relay, "the one that was not mentioned", asked).await;
+    drop(again);
+}
+
+#[tokio::test]
+async fn an_owner_that_panics_ends_the_clients_of_its_view_alone_and_the_next_gets_a_new_one() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = relay_with(plane.address, protocol_of(Variant::Delta), Faults::planted(Fault::OwnerPanics)).await;
+    let mut streams = Vec::new();
+    let mut clients = Vec::new();
+    for cluster in ["db", "web"] {
+        let mut client = Client::connect(relay.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some(cluster));
+        let stream = plane.stream().await;
+        say(&stream, "1", &TWO, &TWO, &[]);
+        client.told().await;
+        streams.push(stream);
+        clients.push(client);
+    }
+    let (mut web, mut db) = (clients.pop().unwrap(), clients.pop().unwrap());
+    let mut sotw = Client::connect(relay.address, Variant::Sotw).await;
+    sotw.ask(CDS, &[], Some("web"));
+    sotw.told().await;
+    let mut culprit = Client::connect(relay.address, Variant::Delta).await;
+    culprit.ask(EDS, &["panic"], Some("web"));
+    for client in [&mut web, &mut sotw, &mut culprit] {
+        assert_eq!(client.ended().await, Code::Unavailable);
+    }
+    metric(&relay, "weir_view_panics_total 1").await;
+    metric(&relay, "weir_views 1").await;
+
+    let mut back = Client::connect(relay.address, Variant::Delta).await;
+    back.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    assert_eq!(back.told().await.set, ["a", "b"]);
+    say(&stream, "2", &[], &[("a", "2")], &[]);
+    assert_eq!(back.told().await.set, ["a"]);
+    say(&streams[0], "2", &[], &[("b", "2")], &[]);
+    assert_eq!(db.told().await.set, ["b"], "the other view has gone on, on the stream that it had");
+    assert!(plane.streams.try_recv().is_err(), "one new stream, for the new view");
+}

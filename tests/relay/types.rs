@@ -1,0 +1,29 @@
+//! Types as the configuration has them.
+
+use super::*;
+
+#[tokio::test]
+async fn type_7_a_built_in_type_that_is_only_moved_in_the_order_is_answered_and_stays_full_state() {
+    each_translation(async |up, down| {
+        let mut plane = Plane::start(&BOTH).await;
+        let types = "views: {key: [cluster]}\ntypes:\n- name: envoy.config.cluster.v3.Cluster\n  \
+                     after: envoy.config.endpoint.v3.ClusterLoadAssignment\n";
+        let config = config(plane.address, protocol_of(up), types);
+        let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+        let mut client = Client::connect(relay.address, down).await;
+        client.ask(CDS, &[], Some("web")); // the legacy wildcard
+        let mut stream = plane.stream().await;
+        stream.request().await;
+        say(&stream, "1", &TWO, &TWO, &[]);
+        let told = client.told().await;
+        assert_eq!(told.set, ["a", "b"]);
+        client.ack(CDS, &[], &told);
+        say(&stream, "2", &[("a", "1")], &[], &["b"]);
+        let told = client.told().await;
+        match down {
+            Variant::Sotw => assert_eq!(told.set, ["a"], "a set without it is its removal"),
+            Variant::Delta => assert_eq!(told.removed, ["b"]),
+        }
+    })
+    .await;
+}
