@@ -3,12 +3,14 @@ and state of the world, and a gRPC client. Not one request may fail through chan
 configuration that is refused, and the loss of the control plane, whether or not there is a second one. And what a newcomer meets."""
 
 import argparse
+import os
 import sys
 import time
 import traceback
 
 import changes
 import every_type
+import evidence
 import failover
 import federation
 import first_minute
@@ -19,6 +21,11 @@ import on_demand
 import polling
 import refusals
 from resources import Source
+
+# Scenarios that the program does not pass yet, by the word in their names and what they wait for. They run all the same where the
+# environment has this variable.
+AWAITED = {"evidence": "the evidence model"}
+AWAITED_TOO = "WEIR_INTEROP_AWAITED"
 
 SOURCES = [Source(aggregated, delta) for aggregated in [True, False] for delta in [True, False]]
 
@@ -41,6 +48,13 @@ def scenarios():
         yield f"gRPC by xds:///, upstream {upstream}", grpc_by_xds.run, (upstream,)
         yield f"failover, gRPC, upstream {upstream}", failover.run_grpc, (upstream,)
         yield f"federation, gRPC, upstream {upstream}", federation.run, (upstream,)
+    for source in SOURCES:
+        if source.aggregated:
+            yield f"evidence, relay restarted, {source}", evidence.run_restart, (source,)
+            yield f"evidence, slow primary, {source}", evidence.run_return, (source,)
+        if source.delta:
+            yield f"evidence, stopped control plane, {source}", evidence.run_stopped, (source,)
+    yield "evidence, stopped control plane, gRPC", evidence.run_stopped_grpc, ()
     for mode in ["pass_through", "aggregate"]:
         yield f"loads, gRPC, {mode}", loads.run, ("delta", mode)
 
@@ -52,11 +66,16 @@ def main():
     parser.add_argument("--log", default="weir=debug", help="what the relay logs, shown if a scenario fails")
     parser.add_argument("only", nargs="?", default="", help="only scenarios that have this in their names")
     options = parser.parse_args()
-    passed = failed = 0
+    passed = failed = skipped = 0
     for name, run, arguments in scenarios():
         if options.only not in name:
             continue
         print(name, flush=True)
+        needs = AWAITED.get(name.split(",")[0])
+        if needs and AWAITED_TOO not in os.environ:
+            print(f"  skipped: it needs {needs}; {AWAITED_TOO}=1 runs it", flush=True)
+            skipped += 1
+            continue
         start = time.monotonic()
         try:
             run(options, *arguments)
@@ -65,8 +84,8 @@ def main():
             traceback.print_exc()
             failed += 1
         print(f"  {time.monotonic() - start:.1f} s", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(1 if failed or not passed else 0)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    sys.exit(1 if failed or not (passed or skipped) else 0)
 
 
 main()

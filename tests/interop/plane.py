@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 from concurrent import futures
 from dataclasses import dataclass
 
@@ -67,9 +68,10 @@ class Subscription:
 
 
 class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
-    def __init__(self, port=0, has=()):
+    def __init__(self, port=0, has=(), slowly=None):
         self.lock = threading.Lock()
         self.entries = {}  # (type, name) -> entry
+        self.to_come = []  # what is there, and is not said yet
         self.streams = []
         self.version = 0
         self.nacks = []
@@ -80,6 +82,8 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
         self.loads = LoadPlane()
         lrs_pb2_grpc.add_LoadReportingServiceServicer_to_server(self.loads, self.server)
         self.port = self.server.add_insecure_port(f"127.0.0.1:{port}")
+        if slowly:
+            self.comes_by_slowly(*slowly)
         self.server.start()
 
     def stop(self):
@@ -87,9 +91,24 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
             stream["out"].put(None)
         self.server.stop(None).wait()
 
-    def back(self, *changes):
+    def back(self, *changes, slowly=None):
         """The same control plane at the same address, after it was stopped, with all that it had and these changes."""
-        return Plane(self.port, [*self.entries.values(), *changes])
+        return Plane(self.port, [*self.entries.values(), *changes], slowly)
+
+    def comes_by_slowly(self, kind, gap):
+        """Like one that is only starting itself: from now on it says resources of this type one by one, so many seconds apart, and
+        of none before that it does not exist. In the state of the world it says nothing of the type before it has all."""
+        with self.lock:
+            self.to_come = [key for key in self.entries if key[0] == kind]
+        threading.Thread(target=self.come_by, args=[gap], daemon=True).start()
+
+    def come_by(self, gap):
+        while self.to_come:
+            time.sleep(gap)
+            with self.lock:
+                kind, _ = key = self.to_come.pop(0)
+                for stream in self.streams:
+                    stream["push"](kind, self.entries[key], False)
 
     def apply(self, *changes):
         """Each change is a message, an entry, or a (type, name) to delete. They go out one after another, without any wait."""
@@ -105,14 +124,19 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
                 for stream in self.streams:
                     stream["push"](kind, entry, gone)
 
-    def visible(self, kind, subscription):
+    def existing(self, kind, subscription):
         return [entry for (of, _), entry in self.entries.items() if of == kind and entry.answers(subscription)]
+
+    def visible(self, kind, subscription):
+        return [entry for entry in self.existing(kind, subscription) if (kind, entry.name) not in self.to_come]
 
     def StreamAggregatedResources(self, requests, context):
         subscriptions = {}
 
         def send(kind, names=None):
             full = kind in FULL_STATE
+            if full and any(of == kind for of, _ in self.to_come):
+                return
             chosen = [entry for entry in self.visible(kind, subscriptions[kind])
                       if full or names is None or entry.name in names]
             if chosen or full:
@@ -164,8 +188,10 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
                 return
             found = self.visible(kind, subscription)
             news = [entry.wrapped() for entry in found if star or not on.isdisjoint(entry.goes_by())]
-            known = {name for entry in found for name in entry.goes_by()}
+            known = {name for entry in self.existing(kind, subscription) for name in entry.goes_by()}
             unknown, lost = on - known - {"*"}, set(request.initial_resource_versions) - known
+            if not news and not unknown | lost and any(of == kind for of, _ in self.to_come):
+                return  # an empty response would say that there is nothing
             if kind == HOSTS:
                 send(kind, news + [unresolved(name) for name in sorted(unknown)], sorted(lost - unknown))
             else:

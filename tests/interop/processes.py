@@ -39,7 +39,7 @@ class Processes:
         self.folder, self.running = pathlib.Path(folder), []
 
     def start(self, name, *command, **options):
-        log = open(self.folder / f"{name}.log", "wb")
+        log = open(self.folder / f"{name}.log", "ab")
         process = subprocess.Popen(command, **{"stdout": log, "stderr": log, **options})
         self.running.append(process)
         return process
@@ -78,8 +78,17 @@ upstream: {{servers: {servers(planes)}, authorities: {{{others}}}}}
 views: {{key: [cluster]}}
 {more}
 """)
-        processes.start("weir", program, "--config", str(config), "--log", log, env={**os.environ, "NO_COLOR": "1"})
+        self.processes, self.command = processes, [program, "--config", str(config), "--log", log]
+        self.start()
+
+    def start(self):
+        self.process = self.processes.start("weir", *self.command, env={**os.environ, "NO_COLOR": "1"})
         wait_for("the relay is up", lambda: get(self.admin, "/healthz").good)
+
+    def kill(self):
+        """Without any time to say good-bye."""
+        self.process.kill()
+        self.process.wait()
 
     def refused(self):
         """What clients refuse and have accepted nothing for since, by type URL."""

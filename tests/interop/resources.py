@@ -104,9 +104,9 @@ def endpoints(name, port):
             lb_endpoints=[endpoint_components_pb2.LbEndpoint(endpoint=endpoint)])])
 
 
-def route_to(cluster_name, runtime_key=None):
+def route_to(cluster_name, runtime_key=None, prefix="/"):
     """All paths to one cluster; with a key, only the percentage of requests that the runtime has under it, or none."""
-    match = route_components_pb2.RouteMatch(prefix="/")
+    match = route_components_pb2.RouteMatch(prefix=prefix)
     if runtime_key:
         fraction = base_pb2.RuntimeFractionalPercent(default_value=percent_pb2.FractionalPercent(), runtime_key=runtime_key)
         match.runtime_fraction.CopyFrom(fraction)

@@ -14,7 +14,8 @@ class World:
         self.options, self.source = options, source
         self.folder = tempfile.TemporaryDirectory()
         self.processes = Processes(self.folder.name)
-        self.planes, self.authorities = [Plane() for _ in range(planes)], {name: Plane() for name in authorities}
+        self.planes = [Plane() for _ in range(planes)] if isinstance(planes, int) else planes
+        self.authorities = {name: Plane() for name in authorities}
         self.traffics, self.relay = [], None
         for plane in self.planes:
             plane.apply(runtime("runtime"))  # an Envoy does not start without it
@@ -23,7 +24,7 @@ class World:
     @contextlib.contextmanager
     def open(cls, options, source, upstream="delta", planes=1, authorities=(), more=""):
         """With a relay in it that speaks this variant to the control planes, of which it prefers the first, and each authority
-        has one of its own; `more` is for its configuration. Nothing is left of it in the end."""
+        has one of its own; `planes` are so many or these, `more` is for its configuration. Nothing is left of it in the end."""
         world = cls(options, source, planes, authorities)
         try:
             world.relay = Relay(world.processes, options.weir, world.planes, upstream, options.log, world.authorities, more)
@@ -39,10 +40,10 @@ class World:
         """The one that the relay prefers."""
         return self.planes[0]
 
-    def bring_back(self, *changes):
+    def bring_back(self, *changes, slowly=None):
         """The preferred control plane was stopped, and is there again, with these changes."""
         self.check()
-        self.planes[0] = self.plane.back(*changes)
+        self.planes[0] = self.plane.back(*changes, slowly=slowly)
 
     def envoy(self, name):
         return Envoy(self.processes, self.options.envoy, name, self.source, self.relay)
