@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
+use prost::Message;
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
@@ -18,12 +19,14 @@ use weir::config::Config;
 use weir::proto::discovery::DiscoveryRequest;
 use weir::proto::node::Node;
 use weir_loadtest::content::Item;
-use weir_loadtest::wire::{Opening, Plane, Variant, fetch};
+use weir_loadtest::wire::{Client, Opening, Plane, Told, Variant, fetch};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const SERVICE: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
 const FETCH: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
 const PATIENCE: Duration = Duration::from_secs(60);
+/// So many of a crowd connect at one time, which is less than any queue of a listener.
+const CONNECTING: usize = 64;
 /// The size of a set.
 const SET: usize = 1024;
 
@@ -73,35 +76,54 @@ fn set() -> Item {
     bare.with(ALTERNATIVE_NAME, "x".repeat(room).as_bytes())
 }
 
-/// Connects, asks, and returns once the whole set is there.
-async fn sync(address: SocketAddr, asks: Asks, cluster: &str) {
-    let node = Node { id: "first".into(), cluster: cluster.into(), ..Node::default() };
-    let variant = match asks {
-        Asks::OnAStream(variant) => variant,
-        Asks::ByPoll | Asks::ByFetch => Variant::Sotw,
-    };
-    let path = match asks {
-        Asks::OnAStream(Variant::Sotw) => format!("{SERVICE}StreamAggregatedResources"),
-        Asks::OnAStream(Variant::Delta) => format!("{SERVICE}DeltaAggregatedResources"),
-        Asks::ByPoll => return poll(address, cluster).await,
-        Asks::ByFetch => FETCH.to_owned(),
-    };
-    let opening =
-        Opening { target: format!("http://{address}"), path, variant, node: None, window: None, patience: PATIENCE };
-    let told = if asks == Asks::ByFetch {
-        let request = DiscoveryRequest { node: Some(encoded(&node)), type_url: CDS.into(), ..Default::default() };
-        fetch(&opening, request).await.unwrap().unwrap()
-    } else {
-        let mut client = Opening { node: Some(node), ..opening }.connect().await.unwrap();
-        client.want(CDS, &[]);
-        client.told(CDS).await.unwrap()
-    };
-    let bytes: usize = told.entries.iter().filter_map(|entry| Some(entry.any.as_ref()?.value.len())).sum();
-    assert_eq!(bytes, SET);
+/// Connects, asks, and returns once the whole set is there. Fails if the connection does, as some may where very many come at once.
+async fn sync(address: SocketAddr, asks: Asks, cluster: &str) -> anyhow::Result<()> {
+    match asks {
+        Asks::OnAStream(variant) => ask(&mut connect(address, variant, cluster).await?).await,
+        Asks::ByFetch => {
+            let request = DiscoveryRequest {
+                node: Some(node(cluster).encode_to_vec().into()),
+                type_url: CDS.into(),
+                ..Default::default()
+            };
+            check(&fetch(&opening(address, Variant::Sotw, FETCH.to_owned()), request).await??);
+            Ok(())
+        }
+        Asks::ByPoll => {
+            poll(address, cluster).await;
+            Ok(())
+        }
+    }
 }
 
-fn encoded(node: &Node) -> Bytes {
-    prost::Message::encode_to_vec(node).into()
+/// Opens a stream, on which nothing is asked yet.
+async fn connect(address: SocketAddr, variant: Variant, cluster: &str) -> anyhow::Result<Client> {
+    let method = match variant {
+        Variant::Sotw => "StreamAggregatedResources",
+        Variant::Delta => "DeltaAggregatedResources",
+    };
+    let opening = opening(address, variant, format!("{SERVICE}{method}"));
+    Opening { node: Some(node(cluster)), ..opening }.connect().await
+}
+
+async fn ask(client: &mut Client) -> anyhow::Result<()> {
+    client.want(CDS, &[]);
+    check(&client.told(CDS).await?);
+    Ok(())
+}
+
+fn opening(address: SocketAddr, variant: Variant, path: String) -> Opening {
+    Opening { target: format!("http://{address}"), path, variant, node: None, window: None, patience: PATIENCE }
+}
+
+fn node(cluster: &str) -> Node {
+    Node { id: "first".into(), cluster: cluster.into(), ..Node::default() }
+}
+
+/// The whole set, and nothing else.
+fn check(told: &Told) {
+    let bytes: usize = told.entries.iter().filter_map(|entry| Some(entry.any.as_ref()?.value.len())).sum();
+    assert_eq!(bytes, SET);
 }
 
 /// Polls again at once for as long as there is nothing yet.
@@ -139,9 +161,9 @@ async fn one_by_one(times: usize) {
         let (mut through, mut direct) = (Vec::new(), Vec::new());
         for cluster in views.by_ref().take(times) {
             if let Asks::OnAStream(_) = asks {
-                direct.push(timed(sync(plane.address, asks, &cluster)).await);
+                direct.push(timed(async { sync(plane.address, asks, &cluster).await.unwrap() }).await);
             }
-            through.push(timed(sync(relay.address, asks, &cluster)).await);
+            through.push(timed(async { sync(relay.address, asks, &cluster).await.unwrap() }).await);
         }
         println!("{asks:?}: through the relay {}, directly {}", spread(through), spread(direct));
     }
@@ -150,27 +172,63 @@ async fn one_by_one(times: usize) {
 /// So many clients of one view at the same moment, the relay and the control plane new.
 async fn all_at_once(clients: usize, rounds: usize) {
     for variant in [Variant::Delta, Variant::Sotw] {
-        let asks = Asks::OnAStream(variant);
-        let (mut through, mut direct) = (Vec::new(), Vec::new());
+        let (mut connecting, mut through, mut direct) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..rounds {
             let plane = plane().await;
             plane.world("web").set(&[set()]);
-            direct.push(timed(crowd(plane.address, asks, clients)).await);
+            direct.push(crowd(plane.address, variant, clients).await);
+            through.push(crowd(Relay::over(&plane).await.address, variant, clients).await);
             let relay = Relay::over(&plane).await;
-            through.push(timed(crowd(relay.address, asks, clients)).await);
+            connecting.push(timed(newcomers(relay.address, variant, clients)).await);
         }
         println!(
-            "{clients} clients, {asks:?}: all through the relay after {through:.0?} ms, directly after {direct:.0?} ms"
+            "{clients} clients, {variant}, connected: through the relay {through:.0?} ms, directly {direct:.0?} ms; \
+             connecting too: through the relay {connecting:.0?} ms"
         );
     }
 }
 
-async fn crowd(address: SocketAddr, asks: Asks, clients: usize) {
+/// From the moment at which all ask until all have been answered, in milliseconds.
+async fn crowd(address: SocketAddr, variant: Variant, clients: usize) -> f64 {
+    let (mut connecting, mut connected) = (JoinSet::new(), Vec::new());
+    for number in 0..clients {
+        if number >= CONNECTING {
+            connected.extend(connecting.join_next().await.transpose().unwrap());
+        }
+        connecting.spawn(async move { connect(address, variant, "web").await.unwrap() });
+    }
+    connected.extend(connecting.join_all().await);
+    assert_eq!(connected.len(), clients);
+    timed(async {
+        let mut waiting = JoinSet::new();
+        for mut client in connected {
+            waiting.spawn(async move {
+                ask(&mut client).await.unwrap();
+                client // so that none goes before all have their set
+            });
+        }
+        waiting.join_all().await;
+    })
+    .await
+}
+
+/// Who is not connected tries again at once.
+async fn newcomers(address: SocketAddr, variant: Variant, clients: usize) {
     let mut waiting = JoinSet::new();
     for _ in 0..clients {
-        waiting.spawn(sync(address, asks, "web"));
+        waiting.spawn(async move {
+            let mut failures = 0;
+            while let Err(error) = sync(address, Asks::OnAStream(variant), "web").await {
+                failures += 1;
+                assert!(failures < 100, "{error:#}");
+            }
+            failures
+        });
     }
-    waiting.join_all().await;
+    let failures: usize = waiting.join_all().await.into_iter().sum();
+    if failures > 0 {
+        println!("{failures} connections failed");
+    }
 }
 
 /// In milliseconds.
@@ -192,7 +250,7 @@ fn spread(mut times: Vec<f64>) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_measurement_of_first_sets_works() {
     one_by_one(1).await;
-    all_at_once(20, 1).await;
+    all_at_once(100, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
