@@ -117,7 +117,20 @@ async fn fb_4_what_is_missing_is_shown_beside_the_ladder_and_goes_when_it_has_co
 }
 
 #[tokio::test]
-async fn up_36_names_that_are_asked_a_second_time_and_the_answered_call_are_shown() {
+async fn up_36_a_stream_shows_whether_its_silent_server_answered_the_call() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let timer = Duration::from_millis(300);
+    let relay = relay_with_limits(&servers(&[plane.address], ""), "", |limits| limits.resource_timer = timer).await;
+    let client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let _silent = plane.stream().await;
+    let shows = |call: Value| move |report: &Value| report["streams"][0]["life_call"] == call;
+    upstreams(&relay, "nothing was asked yet", shows(Value::Null)).await;
+    upstreams(&relay, "it is there", shows("answered".into())).await;
+}
+
+#[tokio::test]
+async fn names_that_are_asked_a_second_time_are_counted() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let quick = |limits: &mut weir::protocol::limits::Limits| {
         limits.settle_fresh = Duration::from_millis(20);
