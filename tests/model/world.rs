@@ -354,7 +354,9 @@ impl World {
                 }
                 rig.unit.apply(facts, now);
                 let stream = &mut rig.upstream.streams()[at];
-                if stream.take_life_question() {
+                // What the server has sent before it answers the call is read before the answer.
+                let is_all_read = link.server.out.is_empty();
+                if is_all_read && stream.take_life_question() {
                     stream.on_life(epoch);
                 }
             }

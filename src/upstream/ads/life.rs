@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::{BodyExt, Full};
-use tokio::sync::{MutexGuard, Notify, mpsc};
+use tokio::sync::{MutexGuard, Notify};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tonic::body::Body;
 use tonic::codegen::Service;
@@ -23,7 +23,6 @@ use super::super::server::LifeTimes;
 use super::chain;
 use super::frames::Incoming;
 use super::shared::{Doubts, Shared};
-use crate::relay::{LinkEvent, LinkId, LinkReport};
 
 /// Asks on the connection of one stream.
 pub(super) struct Life<'a> {
@@ -35,8 +34,8 @@ pub(super) struct Life<'a> {
     pub incoming: Arc<Incoming>,
     /// Notified, the owner of the stream wants an answer to a call that begins from then on.
     pub asked: Arc<Notify>,
-    pub id: LinkId,
-    pub reports: mpsc::Sender<LinkReport>,
+    /// To be notified when that is there. What came in before it has to be told before it.
+    pub answered: &'a Notify,
 }
 
 /// What came of a call.
@@ -88,7 +87,7 @@ impl Life<'_> {
                     // A wish that came meanwhile is not answered by this call, and stands for the one before as well.
                     if owed && self.asked.notified().now_or_never().is_none() {
                         owed = false;
-                        let _ = self.reports.send(LinkReport { id: self.id, event: LinkEvent::Life }).await; // it may be gone
+                        self.answered.notify_one();
                     }
                 }
                 Answer::Unrouted(status) => {

@@ -1,5 +1,6 @@
 //! One opening of a stream: requests out, responses in.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,11 +108,13 @@ impl AdsConnector {
         let codec: ProstCodec<Q, R> = ProstCodec::default();
         let call = grpc.streaming(call, PathAndQuery::from_static(wire.path), codec);
         let (server, times, shared) = (self.server.name(), self.server.life, &*self.shared);
-        let life = Life { server, times, shared, channel, metadata, incoming: incoming.clone(), asked, id, reports };
+        let alive = Notify::new();
+        let life =
+            Life { server, times, shared, channel, metadata, incoming: incoming.clone(), asked, answered: &alive };
         let status = match told {
             Err(_) => gone(),
             Ok(()) => tokio::select! {
-                status = self.listen(call, link, wire.wrap, &incoming) => status,
+                status = self.listen(call, link, wire.wrap, &incoming, &alive) => status,
                 status = life.watch() => status,
             },
         };
@@ -125,14 +128,25 @@ impl AdsConnector {
         link: &Link,
         wrap: fn(R) -> Response,
         incoming: &Incoming,
+        alive: &Notify,
     ) -> Status {
-        let mut responses = match call.await {
+        let tell = async |event| link.reports.send(LinkReport { id: link.id, event }).await.map_err(|_| gone());
+        let mut call = pin!(call);
+        let call = loop {
+            // Some servers send nothing, not even headers, before they have something to say.
+            tokio::select! {
+                biased;
+                call = &mut call => break call,
+                () = alive.notified() => if let Err(status) = tell(LinkEvent::Life).await { return status },
+            }
+        };
+        let mut responses = match call {
             Ok(call) => call.into_inner(),
             Err(status) => return status,
         };
         loop {
             let event = tokio::select! {
-                biased; // a message that is there is not on its way any more
+                biased; // a message that is there is not on its way any more, and came before the answer to a call
                 message = responses.message() => match message {
                     Ok(Some(response)) => {
                         if incoming.answer() {
@@ -144,9 +158,10 @@ impl AdsConnector {
                     Err(status) => return status,
                 },
                 () = incoming.receiving() => LinkEvent::Receiving,
+                () = alive.notified() => LinkEvent::Life,
             };
-            if link.reports.send(LinkReport { id: link.id, event }).await.is_err() {
-                return gone();
+            if let Err(status) = tell(event).await {
+                return status;
             }
         }
     }

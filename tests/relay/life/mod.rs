@@ -48,7 +48,7 @@ impl Drop for View {
 
 impl View {
     fn of(connector: &AdsConnector) -> Self {
-        let (sender, reports) = mpsc::channel(64);
+        let (sender, reports) = mpsc::channel(4);
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
         let task = connector.start(Link { id, variant: Some(Variant::Delta), reports: sender });
         Self { task, reports, life: Arc::default(), requests: None }
@@ -253,6 +253,20 @@ async fn up_36_a_question_during_a_call_is_answered_by_the_next_one() {
     view.is_alive().await;
     view.says_nothing(TIMEOUT).await;
     assert_eq!(server.calls(), 2);
+}
+
+#[tokio::test]
+async fn up_36_what_came_before_the_answer_to_a_call_is_told_before_it_however_slowly_it_is_taken() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let (mut view, stream) = View::up(&connector(server.address, NEVER), &mut server).await;
+    (0..12).for_each(|_| stream.send(response("a")));
+    view.life.notify_one();
+    until("the call", async || server.calls() == 1).await;
+    tokio::time::sleep(TIMEOUT / 2).await; // the answer comes while nobody takes what was said before it
+    for _ in 0..12 {
+        view.answered().await;
+    }
+    view.is_alive().await;
 }
 
 #[tokio::test]
