@@ -16,7 +16,7 @@ use super::rules::{self, InitialSet, ServerRules};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, sooner};
 use crate::protocol::session::Variant;
-use crate::protocol::unit::{Class, Entry, Fact, Fill, Kept, NamedError, Source, Wanted, Word};
+use crate::protocol::unit::{Class, Entry, Fact, Fill, Kept, NamedError, Presence, Source, Unit, Wanted, Word};
 use crate::xds::{Name, Type};
 
 #[derive(Debug)]
@@ -440,11 +440,21 @@ impl Topic {
         let sought = unit.sought(turn.kind, self.class).filter(|name| asked(name) && !self.is_said(name));
         let mut names: BTreeSet<_> = sought.cloned().collect();
         names.extend(self.unsaid_here(turn));
+        names.extend(self.unsaid_elsewhere(unit, turn.kind).filter(|name| asked(name)).cloned());
         // A server that goes by what it is told has nothing to say where all is told, and says so in the end.
         let asked = self.again.set && (self.heard.repeats || !self.heard.has_spoken() || self.again.has_asked_enough());
         let speaks = || turn.at.speaks_of(&Wanted::Star).is_some();
         let set = self.star && !self.heard.whole && !asked && unit.seeks_set(turn.kind) && speaks();
         SecondQuestion { names, set }
+    }
+
+    /// What this server gave and has not said on this opening, and others have taken away meanwhile. It may have confirmed it by not
+    /// sending it, before that.
+    fn unsaid_elsewhere<'a>(&'a self, unit: &'a Unit, kind: &'a Type) -> impl Iterator<Item = &'a Name> {
+        let gone = |name: &Name| {
+            unit.entry(kind, self.class, name).is_none_or(|entry| !matches!(entry.presence, Presence::Here(_)))
+        };
+        self.unsaid.iter().filter(move |name| gone(name) && !self.is_said(name))
     }
 
     /// What is here that this server has not said on this opening, and that may go by that.
