@@ -478,6 +478,10 @@ impl Judge {
             .cloned()
             .collect();
         absent.into_iter().for_each(|key| drop(self.told.insert(key, None)));
+        if self.wants[&kind].star {
+            let held = |name: &String| set.iter().any(|content| content.name == *name);
+            self.came_holding.retain(|(of, name), _| *of != kind || held(name));
+        }
         self.asked.retain(|(of, name)| {
             let unknown = name.as_ref().is_some_and(|name| !view.named.contains_key(&(kind, name.clone())));
             *of != kind || unknown

@@ -274,7 +274,14 @@ impl World {
                     None => rig.log.push(said),
                 }
                 rig.responses_since_publication += 1;
+                let said = self.trace.then(|| {
+                    let names: Vec<_> = sent.set.iter().map(|content| &content.name).collect();
+                    format!("unit {key}: the server says {:?} {names:?} -{:?}", sent.kind, sent.gone)
+                });
                 let facts = rig.upstream.streams()[at].on_response(epoch, sent.response, &mut self.store, self.now);
+                if let Some(said) = said {
+                    println!("{said}: {facts:?}");
+                }
                 rig.unit.apply(facts, now);
                 ensure(link.server.nacked == 0, || "a good response was refused".into())?;
             }

@@ -30,6 +30,8 @@ pub(super) struct Heard {
     pub repeats: bool,
     /// What was stated and the server says again all the same: it is still going through that.
     pub going_through: BTreeSet<Name>,
+    /// It has begun with that on this opening.
+    pub has_gone_through: bool,
     /// It came in pieces.
     in_pieces: bool,
     /// What was said is all there is, and so is what was not said since gone.

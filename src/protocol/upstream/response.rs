@@ -56,7 +56,7 @@ impl Topic {
         }
         let full = kind.info().full_state;
         let said = self.said_of(&reported, reader.rules);
-        self.hear(&read, reader);
+        self.hear(&read, false, reader);
         let mut facts = self.error_facts(reported, reader);
         // Nothing but heartbeats says that some things live on, and nothing of the rest.
         let heartbeats_alone = read.good.is_empty() && !read.alive.is_empty();
@@ -152,8 +152,9 @@ impl Topic {
         let first = self.heard.is_to_begin();
         let told =
             |(name, version): (&Name, &String)| self.versions.get(name) == Some(version) && !self.unsaid.contains(name);
-        self.heard.repeats |= first && versions.iter().any(told);
-        self.hear(&read, reader);
+        let repeats = versions.iter().any(told);
+        self.heard.repeats |= first && repeats;
+        self.hear(&read, repeats, reader);
         let mut facts = self.error_facts(reported, reader);
         facts.extend(self.refresh_facts(&read, kind));
         for name in read.spoiled.keys() {
@@ -238,10 +239,13 @@ impl Topic {
         Fact::Gone { kind: kind.clone(), class: self.class, key, word: Word::Said }
     }
 
-    /// A response says something for the first time, or nothing that is new.
-    fn hear(&mut self, read: &Read, reader: &Reader) {
+    /// A response says something for the first time, or nothing that is new. A server that `repeats` what it was told is held goes
+    /// through all of that.
+    fn hear(&mut self, read: &Read, repeats: bool, reader: &Reader) {
         let stated = |name: &&Name| self.versions.contains_key(*name) && !self.unsaid.contains(*name);
-        if self.heard.is_to_begin() && read.good.keys().any(|name| stated(&name)) {
+        let begins = self.heard.is_to_begin() && read.good.keys().any(|name| stated(&name));
+        if (begins || repeats) && !self.heard.has_gone_through {
+            self.heard.has_gone_through = true;
             self.heard.going_through = self.versions.keys().filter(stated).cloned().collect();
         }
         // What was asked for in the midst of things says nothing of how far the server has come with the rest.

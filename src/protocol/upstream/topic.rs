@@ -193,6 +193,7 @@ impl Topic {
             self.unsaid = self.versions.keys().cloned().collect();
         }
         self.globs.disconnect();
+        self.ask_for_refused();
         self.refused.disconnect(); // it comes again, if it is there still
         self.troubles.clear();
         self.wire.disconnect();
@@ -203,6 +204,19 @@ impl Topic {
         }
         self.heard = Heard::default();
         (self.written, self.polled) = (None, Life::default());
+    }
+
+    /// What came on this opening and could not be read was given, and nothing is held of it: it is a question on the next.
+    fn ask_for_refused(&mut self) {
+        let unheld = |name: &&Name| !self.versions.contains_key(self.own_name(name)) && !self.globs.has(name);
+        let refused = |name: &&Name| self.refused.may_be(name) && self.asked.get(name).is_none();
+        let questions: Vec<_> = self.names.iter().filter(refused).filter(unheld).cloned().collect();
+        questions.into_iter().for_each(|name| self.asked.ask(name));
+    }
+
+    /// The name that the server has for what is asked for.
+    fn own_name<'a>(&'a self, name: &'a Name) -> &'a Name {
+        self.aliases.get(name).unwrap_or(name)
     }
 
     /// A poll for the type was answered, be it with nothing new.
@@ -300,7 +314,7 @@ impl Topic {
 
     /// Whether what the server has of a name is known on this opening: it was sent, or confirmed, or came and could not be read.
     fn is_said(&self, name: &Name) -> bool {
-        let own = self.aliases.get(name).unwrap_or(name);
+        let own = self.own_name(name);
         let given = self.versions.contains_key(own) && !self.unsaid.contains(own);
         given || self.refused.may_be(name) || self.troubles.contains_key(name)
     }
