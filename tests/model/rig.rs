@@ -1,6 +1,6 @@
 //! One unit of the relay with its upstream streams, and the log by which it is judged.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use weir::proto::Request;
@@ -41,6 +41,9 @@ pub struct Link {
     pub requests: VecDeque<Request>,
     pub server: Server,
     pub asked_at: BTreeMap<(Kind, String), Moment>,
+    /// SotW: the names of the last request, and since when others are not among them any more.
+    pub listed: BTreeMap<Kind, BTreeSet<String>>,
+    pub left_at: BTreeMap<(Kind, String), Moment>,
     /// What was on its way as the stream ended.
     pub late: Vec<(Epoch, Sent)>,
     pub wanted_stars: Vec<Kind>,
@@ -106,6 +109,12 @@ pub fn note_asked(link: &mut Link, request: &Request, now: Moment) {
     let star = names.iter().any(|name| name == "*") || (names.is_empty() && kind.full_state() && first);
     if star && !link.wanted_stars.contains(&kind) {
         link.wanted_stars.push(kind);
+    }
+    if let Request::Sotw(_) = request {
+        let now_listed: BTreeSet<_> = names.iter().cloned().collect();
+        let before = link.listed.insert(kind, now_listed).unwrap_or_default();
+        let left = before.into_iter().filter(|name| !names.contains(name));
+        link.left_at.extend(left.map(|name| ((kind, name), now)));
     }
     for name in names.iter().filter(|name| *name != "*") {
         link.asked_at.entry((kind, name.clone())).or_insert(now);

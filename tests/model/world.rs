@@ -262,8 +262,13 @@ impl World {
         let rig = &mut self.units[usize::from(key)];
         for (at, link) in rig.links.iter_mut().enumerate() {
             for _ in 0..how_many {
-                let (Some(epoch), Some(sent)) = (link.open, link.server.out.pop_front()) else { break };
+                let (Some(epoch), Some(mut sent)) = (link.open, link.server.out.pop_front()) else { break };
                 any = true;
+                // It may be an answer to a time in which the name was not asked for.
+                sent.asked.retain(|name| {
+                    let left = link.left_at.get(&(sent.kind, name.clone()));
+                    left.is_none_or(|left| now - *left >= Duration::from_secs(15))
+                });
                 self.coverage.note_if(self.pieces && sent.star && !sent.last_piece, Event::InitialSetInPieces);
                 for content in &sent.set {
                     link.asked_at.remove(&(content.kind, content.name.clone()));

@@ -52,6 +52,32 @@ fn up_24_a_name_never_received_is_not_deleted_by_an_older_answer() {
 }
 
 #[test]
+fn up_24_an_answer_to_the_time_between_two_questions_for_a_name_deletes_nothing_and_is_asked_about() {
+    for (later, deleted) in [(WINDOW, false), (Duration::from_secs(15), true)] {
+        let mut bench = asked(Variant::Sotw, CDS, &["a", "b"], ServerRules::default());
+        bench.respond(0, sotw(CDS, &["a", "b"], "1"));
+        for on in [false, true] {
+            bench.want(CDS, "a", on);
+            bench.later(WINDOW);
+            bench.requests(0);
+        }
+        bench.later(later);
+        assert_eq!(bench.respond(0, sotw(CDS, &["a", "b"], "2")), ["Named a set", "Named b set"]);
+        let facts = bench.respond(0, sotw(CDS, &["b"], "3"));
+        assert_eq!(facts.contains(&"Named a gone".to_owned()), deleted, "after {later:?}: {facts:?}");
+    }
+}
+
+#[test]
+fn up_25_what_could_not_be_read_is_a_question_on_the_next_stream() {
+    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerRules::default());
+    bench.respond(0, delta(EDS, &["a", "a~2"], &[], "1"));
+    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "it is there");
+    bench.reopen();
+    assert_eq!(bench.later(Duration::from_secs(60)), ["Named a unanswered"]);
+}
+
+#[test]
 fn xlat_16_what_cannot_be_read_and_a_passing_trouble_are_no_absence() {
     let mut bench = asked(Variant::Delta, EDS, &["a", "b"], ServerRules::default());
     bench.respond(0, delta(EDS, &["a"], &[], "1"));

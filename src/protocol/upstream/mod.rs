@@ -9,6 +9,7 @@ mod asked;
 mod backoff;
 mod globs;
 mod heard;
+mod left;
 mod life;
 mod refused;
 mod request;

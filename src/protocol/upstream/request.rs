@@ -22,6 +22,8 @@ pub(super) struct Wire {
     /// The server was told a name on this stream, `*` included, so that an empty list means nothing (SOTW-38).
     named: bool,
     pub star_told: bool,
+    /// The server was told on this opening what is held.
+    pub stated: bool,
     /// Changes the server has not been told. A name in both was dropped and is wanted again: it is told twice.
     pub subscribe: BTreeSet<Name>,
     pub unsubscribe: BTreeSet<Name>,
@@ -155,7 +157,10 @@ impl Topic {
             self.wire.subscribe = self.names.clone();
         }
         let twice = !first && self.wire.subscribe.iter().any(|name| self.wire.unsubscribe.contains(name));
-        self.wire.unsubscribe.clear();
+        let left = std::mem::take(&mut self.wire.unsubscribe);
+        if !first {
+            self.left.leave(left);
+        }
         let subscribed = |name: &&Name| !self.globs.has(name) && (!twice || !self.wire.subscribe.contains(*name));
         let mut list: Vec<_> = self.names.iter().filter(subscribed).map(|name| name.as_str().to_owned()).collect();
         if list.is_empty() && !rules.empty_list {
@@ -181,6 +186,7 @@ impl Topic {
         let text = |name: &Name| name.as_str().to_owned();
         if first {
             request.initial_resource_versions = self.stated(rules);
+            self.wire.stated = !request.initial_resource_versions.is_empty();
             self.wire.subscribe = self.names.clone();
             self.wire.unsubscribe.clear();
         }

@@ -96,6 +96,7 @@ impl Topic {
             Class::Named => {
                 let complete = full && !gap && !reader.rules.hold_deletions;
                 let absent = if complete { self.absent_from(&read, limits) } else { Vec::new() };
+                let absent = self.without_recent(absent, reader.now);
                 facts.extend(self.named_facts(kind, read.good));
                 facts.extend(absent.into_iter().map(|key| self.absence(kind, key)));
             }
@@ -152,8 +153,8 @@ impl Topic {
         let first = self.heard.is_to_begin();
         let told =
             |(name, version): (&Name, &String)| self.versions.get(name) == Some(version) && !self.unsaid.contains(name);
-        let repeats = versions.iter().any(told);
-        self.heard.repeats |= first && repeats;
+        let repeats = self.wire.stated && versions.iter().any(told);
+        self.heard.repeats |= first && repeats; // it does not go by that
         self.hear(&read, repeats, reader);
         let mut facts = self.error_facts(reported, reader);
         facts.extend(self.refresh_facts(&read, kind));
@@ -454,6 +455,19 @@ impl Topic {
             Some(Question::Absent) => false, // as it was said
         };
         self.names.iter().filter(|name| known(name) && absent(name) && !self.globs.has(name)).cloned().collect()
+    }
+}
+
+impl Topic {
+    /// Of what was asked for, left and asked for again a moment ago, an older answer may lack what there is: the server is to say
+    /// that again.
+    fn without_recent(&mut self, mut absent: Vec<Name>, now: Moment) -> Vec<Name> {
+        let recent: Vec<_> = absent.extract_if(.., |name| self.left.is_recent(name, now)).collect();
+        if !recent.is_empty() {
+            self.again.look_anew();
+        }
+        self.unsaid.extend(recent.into_iter().filter(|name| self.versions.contains_key(name)));
+        absent
     }
 }
 

@@ -9,6 +9,7 @@ use super::again::{Again, Question as SecondQuestion};
 use super::asked::{Asked, Question};
 use super::globs::Globs;
 use super::heard::{Habit, Heard};
+use super::left::Left;
 use super::life::{Life, Silence};
 use super::refused::Refused;
 use super::request::Wire;
@@ -39,6 +40,7 @@ pub(super) struct Topic {
     pub accepted: String,
     /// Wanted names that the server has not given on this opening.
     pub asked: Asked,
+    pub left: Left,
     pub heard: Heard,
     pub habit: Habit,
     pub again: Again,
@@ -94,6 +96,7 @@ impl Topic {
             misnamed: 0,
             accepted: String::new(),
             asked: Asked::default(),
+            left: Left::default(),
             heard: Heard::default(),
             habit: Habit::default(),
             again: Again::default(),
@@ -198,6 +201,7 @@ impl Topic {
         self.troubles.clear();
         self.wire.disconnect();
         self.asked.disconnect();
+        self.left = Left::default();
         self.again.disconnect();
         if !self.again.is_empty() && self.class == Class::Star {
             self.accepted.clear(); // told of it, the server would have no more reason to speak than before
@@ -283,6 +287,7 @@ impl Topic {
         if self.wire.opened {
             self.written.get_or_insert(now);
             self.again.written(now);
+            self.left.written(now, limits.resource_timer);
         }
         let lasting = match rules.silence {
             rules::Silence::Absence => limits.resource_timer,

@@ -1,0 +1,40 @@
+//! Names that were asked for no more on this opening, a short while ago. Asked for again, one may come by an answer to the question
+//! before, and be left out of an answer to the time between: that says nothing of whether it exists.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use crate::protocol::moment::Moment;
+use crate::xds::Name;
+
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// In a request that is made and not written.
+    leaving: BTreeSet<Name>,
+    /// Until when an answer to the time in which they were not asked for may come.
+    until: BTreeMap<Name, Moment>,
+    told: VecDeque<(Moment, Name)>,
+}
+
+impl Left {
+    pub fn leave(&mut self, mut names: BTreeSet<Name>) {
+        self.leaving.append(&mut names);
+    }
+
+    /// Requests were written, which are answered before `lasting` is over.
+    pub fn written(&mut self, now: Moment, lasting: Duration) {
+        while let Some((at, name)) = self.told.pop_front_if(|(until, _)| *until <= now) {
+            if self.until.get(&name) == Some(&at) {
+                self.until.remove(&name);
+            }
+        }
+        for name in std::mem::take(&mut self.leaving) {
+            self.until.insert(name.clone(), now + lasting);
+            self.told.push_back((now + lasting, name));
+        }
+    }
+
+    pub fn is_recent(&self, name: &Name, now: Moment) -> bool {
+        self.leaving.contains(name) || self.until.get(name).is_some_and(|until| now < *until)
+    }
+}
