@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use support::{Bench, CDS, EDS};
+use weir::proto::discovery::{DeltaDiscoveryResponse, Resource};
+use weir::proto::{Any, Response};
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{Plan, Sources};
 use weir::protocol::unit::{InterestChange, SessionId, Unit, Wanted};
-use weir::xds::TypeTable;
+use weir::xds::{BodyStore, TypeTable};
 
 struct Counting;
 
@@ -289,5 +291,69 @@ fn types_that_somebody_makes_up_and_leaves_again_leave_nothing_behind() {
         println!("in reach {in_reach}: {few_bytes} bytes and {} allocations, then {many_bytes} and {}", few.1, many.1);
         assert!(many_bytes <= few_bytes + 20_000, "{few_bytes} grew to {many_bytes}");
         assert!(many.1 <= few.1 + 30, "{} grew to {}", few.1, many.1);
+    }
+}
+
+/// The bytes that a view keeps for each of so many names that another view has as well: on its shelves, and of what its server was
+/// asked and has said. `versions` is how many different versions the server gives.
+fn bytes_of_a_name(url: &str, wanted: &str, count: usize, versions: usize) -> (i64, i64) {
+    let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(Limits::default()));
+    let mut store = BodyStore::default();
+    let names: Vec<_> = (0..count).map(name).collect();
+    let mut view = |names: &[String]| {
+        let mut unit = Unit::new(table.clone(), limits.clone());
+        let plan = Plan::single(Variant::Delta, Default::default());
+        let mut sources = Sources::new(plan.into(), Bytes::from_static(b"node"), table.clone(), limits.clone());
+        let kind = table.resolve(url);
+        let all = match wanted {
+            "*" => vec![Wanted::Star],
+            _ => names.iter().map(|name| Wanted::Name(name.as_str().into())).collect(),
+        };
+        for wanted in all {
+            let change = InterestChange { kind: kind.clone(), wanted, on: true };
+            unit.change_interest(SessionId(0), change, Moment::START);
+        }
+        let before = live_bytes();
+        unit.take_upstream_changes().into_iter().for_each(|change| sources.want(change, &unit, Moment::START));
+        let (id, epoch) = sources.streams().map(|(id, stream)| (id, stream.opened())).next().unwrap();
+        while sources.stream(id).unwrap().next_request(Moment::START).is_some() {}
+        sources.stream(id).unwrap().written(Moment::START);
+        let resource = |(at, name): (usize, &String)| Resource {
+            name: name.clone(),
+            version: format!("2026-11-20T00:00:00Z/{:04}", at % versions),
+            resource: Some(Any { type_url: url.into(), value: Bytes::from_static(b"one") }),
+            ..Default::default()
+        };
+        let response = DeltaDiscoveryResponse {
+            resources: names.iter().enumerate().map(resource).collect(),
+            type_url: url.into(),
+            nonce: "1".into(),
+            ..Default::default()
+        };
+        let response = Response::Delta(response);
+        let batches = sources.on_response(id, epoch, response, &mut store, &unit, Moment::START);
+        batches.into_iter().for_each(|batch| unit.apply_from(batch.source, batch.facts, Moment::START));
+        unit.publish();
+        let all = live_bytes() - before;
+        let before = live_bytes();
+        drop(sources);
+        let of_stream = before - live_bytes();
+        (unit, all - of_stream, of_stream)
+    };
+    let first = view(&names);
+    let second = view(&names);
+    drop(first.0);
+    let each = |bytes: i64| bytes / count as i64;
+    (each(second.1), each(second.2))
+}
+
+#[test]
+fn a_name_costs_each_view_little_beside_its_body() {
+    for (url, wanted) in [(CDS, "*"), (EDS, "each")] {
+        for versions in [1, 10_000] {
+            let (shelf, stream) = bytes_of_a_name(url, wanted, 10_000, versions);
+            println!("{wanted} of {versions} versions: {shelf} bytes a name on the shelf, {stream} for its stream");
+            assert!(shelf < 500 && stream < 160, "{wanted}: {shelf} and {stream} bytes");
+        }
     }
 }

@@ -157,7 +157,7 @@ mod tests {
         let names: Vec<_> = config.upstream.servers.iter().map(SourcePlan::name).collect();
         assert_eq!(names, ["http://127.0.0.1:18011 (REST)", "http://127.0.0.1:18010"]);
         let rest = config.rest.unwrap();
-        assert_eq!((rest.hold.as_millis(), rest.patience.as_millis()), (0, 500));
+        assert_eq!((rest.hold.as_millis(), rest.patience.as_millis()), (0, 800));
         assert_eq!((rest.cache_bytes, rest.answer_bytes), (64 << 20, 256 << 20));
         let with = |rest: &str| {
             parse(&format!(

@@ -22,6 +22,7 @@ impl Checker<'_> {
     }
 }
 
-/// Half of what an Envoy waits unless it is told otherwise (REST-6).
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Less than what an Envoy waits unless it is told otherwise (REST-6), and more than a set takes to settle after its first response, so
+/// that the first poll of a view is answered.
+const PATIENCE: Duration = Duration::from_millis(800);
 const CACHE_BYTES: usize = 64 << 20;
