@@ -19,6 +19,7 @@ pub use access::{Access, AccessRule, Clearance, NamePattern, Network};
 pub use authority::Authority;
 pub use key::{KeyField, KeyRule, NodeError, RELAY_MARKER, SharingKey};
 pub use name::{Name, WILDCARD};
+pub use references::LeadsTo;
 pub use resource::{Body, Malformed, Resource};
 pub(crate) use resource::{own_name, wrapper_name};
 pub use rest_paths::RestPath;

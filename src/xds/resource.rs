@@ -1,6 +1,6 @@
 //! One named resource: an opaque body, byte for byte as upstream sent it, and what travels beside it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use prost::Message;
 
 use super::metadata;
 use super::name::Name;
-use super::references::referred;
+use super::references::{self, LeadsTo, referred};
 use super::store::BodyStore;
 use super::types::{Type, WRAPPER_TYPE};
 use super::version::ContentHash;
@@ -16,16 +16,39 @@ use super::wire;
 use crate::proto::{Any, discovery};
 
 /// The bytes of a resource and the hash of type and bytes.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Body {
     hash: ContentHash,
     bytes: Bytes,
+    /// Looked for when first asked, not while others wait for the store.
+    leads_to: OnceLock<Option<Box<LeadsTo>>>,
 }
+
+impl PartialEq for Body {
+    fn eq(&self, other: &Self) -> bool {
+        (self.hash, &self.bytes) == (other.hash, &other.bytes)
+    }
+}
+
+impl Eq for Body {}
 
 impl Body {
     /// Copies: a slice of a receive buffer would keep the whole buffer alive for as long as the resource lives.
     pub(super) fn copied(hash: ContentHash, bytes: &[u8]) -> Self {
-        Self { hash, bytes: Bytes::copy_from_slice(bytes) }
+        Self { hash, bytes: Bytes::copy_from_slice(bytes), leads_to: OnceLock::new() }
+    }
+
+    /// What it leads to, as a body of this type, which is the only one that it is of.
+    pub fn leads_to(&self, kind: &Type) -> Option<&LeadsTo> {
+        if !references::may_lead(kind) {
+            return None;
+        }
+        self.leads_to.get_or_init(|| references::leads_to(kind, &self.bytes)).as_deref()
+    }
+
+    /// The clusters among that, sorted.
+    pub fn clusters(&self, kind: &Type) -> &[Name] {
+        self.leads_to(kind).map_or(&[], |found| &found.clusters)
     }
 
     pub fn bytes(&self) -> &Bytes {

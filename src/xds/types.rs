@@ -182,6 +182,10 @@ impl TypeTable {
         self.by_name.get(name).cloned().unwrap_or_else(|| Type(Arc::new(opaque(name))))
     }
 
+    pub fn clusters(&self) -> Type {
+        self.resolve(CLUSTERS)
+    }
+
     pub fn knows(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }

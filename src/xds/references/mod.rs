@@ -1,5 +1,9 @@
 //! The names that one resource holds of another (spec 2.5), found by a bounded scan of its encoded body.
 
+mod clusters;
+
+pub use clusters::{LeadsTo, leads_to, may_lead};
+
 use super::name::Name;
 use super::types::References;
 use super::wire;
