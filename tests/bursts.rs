@@ -272,7 +272,8 @@ fn an_order_that_is_broken_on_purpose_does_not_get_through() {
 fn run(bursts: usize, faults: Faults) {
     let mut random = Random(4711);
     // Clients that never catch up would else, after two seconds of waiting in total, be given a route without its endpoints.
-    let limits = Limits { faults, routing_hold: Duration::from_secs(3600), ..Limits::default() };
+    let (routing_hold, reference_hold) = (Duration::from_secs(3600), Duration::ZERO);
+    let limits = Limits { faults, routing_hold, reference_hold, ..Limits::default() };
     let (mut bench, mut world) = (Bench::with(limits), World::default());
     let mut readers: Vec<_> =
         [(Variant::Sotw, false), (Variant::Delta, false), (Variant::Sotw, true), (Variant::Delta, true)]

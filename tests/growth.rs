@@ -209,7 +209,8 @@ fn a_stalled_client_costs_after_a_thousand_updates_what_it_cost_after_a_hundred(
 #[test]
 fn what_is_kept_of_the_dead_is_bounded_by_number_and_by_bytes() {
     for (tombstones, tombstone_bytes) in [(50, 1 << 30), (1 << 30, 5_000)] {
-        let mut bench = Bench::with(Limits { tombstones, tombstone_bytes, ..Limits::default() });
+        let mut bench =
+            Bench::with(Limits { tombstones, tombstone_bytes, reference_hold: Duration::ZERO, ..Limits::default() });
         let watcher = bench.client(Variant::Sotw);
         bench.sotw(watcher, CDS, &["*"], "");
         bench.whole(CDS, &[]);

@@ -71,11 +71,12 @@ async fn answer(request: Request<Incoming>, shown: &Shown) -> Response<Full<Byte
         "/upstreams" => json(&views.report().await.into_iter().map(|(unit, _)| unit).collect::<Vec<_>>()),
         "/sources" => json(&files.iter().map(FilesSource::report).collect::<Vec<_>>()),
         "/resources" => resources(request.uri().query().unwrap_or_default(), views).await,
+        "/dangling" => json(&views.dangling().await),
         "/rest" => json(&rest.as_ref().map(|rest| rest.report())),
         "/metrics" => response(StatusCode::OK, OPENMETRICS, metrics().await.into()),
         _ => text(
             StatusCode::NOT_FOUND,
-            "there are /healthz, /ready, /clients, /upstreams, /resources, /sources, /rest and /metrics\n",
+            "there are /healthz, /ready, /clients, /upstreams, /resources, /dangling, /sources, /rest and /metrics\n",
         ),
     }
 }

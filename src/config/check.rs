@@ -139,6 +139,9 @@ impl Checker<'_> {
             linger: self.duration(&limits.linger, "limits.linger").unwrap_or(defaults.linger),
             reply_bytes: number(&limits.reply_bytes, defaults.reply_bytes),
             resource_timer: resource_timer.unwrap_or(defaults.resource_timer),
+            reference_hold: self
+                .duration(&limits.reference_hold, "limits.reference_hold")
+                .unwrap_or(defaults.reference_hold),
             second_silence: self
                 .duration(&limits.second_silence, "limits.second_silence")
                 .unwrap_or(defaults.second_silence),

@@ -231,6 +231,7 @@ pub(super) struct Limits {
     pub reply_bytes: Option<Spanned<usize>>,
     pub resource_timer: Option<Text>,
     pub second_silence: Option<Text>,
+    pub reference_hold: Option<Text>,
     pub fetch_patience: Option<Text>,
     pub file_bytes: Option<Spanned<usize>>,
 }

@@ -49,6 +49,12 @@ pub enum Fault {
     NoForcedEndpoints,
     /// A route goes out while its cluster still waits for endpoints.
     NoRoutingHold,
+    /// The ACK of a new cluster ends the wait for its endpoints, though they are on their way.
+    HoldEndsWithAck,
+    /// A cluster goes though something leads to it.
+    RemoveUnderReference,
+    /// A change of routing does not wait for clusters that are on their way.
+    RoutingGoesAhead,
     /// I8: the first of several clients to leave a name ends it for the others.
     LeavingEndsItForAll,
     /// I9: the sharing key leaves out what upstream goes by.

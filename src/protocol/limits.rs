@@ -16,6 +16,9 @@ pub struct Limits {
     pub forced_endpoints_after: Duration,
     /// How long, in total, a change of routing waits for the endpoints of clusters just sent.
     pub routing_hold: Duration,
+    /// How long a cluster that upstream took away stays at most while something leads to it. Zero: not at all, and no routing waits
+    /// for clusters either.
+    pub reference_hold: Duration,
     /// How long routes wait for clusters that are not all known: more than any timer that may make them known.
     pub clusters_patience: Duration,
     /// Quiet time after which a set that comes in pieces is given to clients that hold nothing.
@@ -71,6 +74,7 @@ impl Default for Limits {
             ack_patience: Duration::from_millis(500),
             forced_endpoints_after: Duration::from_millis(100),
             routing_hold: Duration::from_secs(2),
+            reference_hold: Duration::from_secs(5),
             clusters_patience: Duration::from_secs(20),
             settle_fresh: Duration::from_millis(500),
             settle_stated: Duration::from_secs(5),

@@ -21,6 +21,20 @@ pub struct UnitMeasures {
     pub held: usize,
     pub ladders: Vec<LadderMeasures>,
     pub servers: Vec<ServerMeasures>,
+    /// Clusters that routing leads to and that are not there.
+    pub dangling: usize,
+    pub disorder: Disorder,
+}
+
+/// What could not be kept in order.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Disorder {
+    /// Clusters that went while routing led to them.
+    pub removals: u64,
+    /// Clusters that a change of routing leads to and that did not come.
+    pub waits: u64,
+    /// Bodies that were too large to see where they lead.
+    pub too_large: u64,
 }
 
 #[derive(Debug, Default)]
@@ -78,7 +92,8 @@ impl Owner {
         let held = types.iter().map(|(kind, star)| self.unit.held(kind, *star)).sum();
         let waiting = self.published.waiting.load(Ordering::Relaxed);
         let (key, sessions, guessing) = (self.key.clone(), self.seats.len(), self.unit.guessing());
-        UnitMeasures { key, sessions, waiting, guessing, held, ladders, servers }
+        let (dangling, disorder) = (self.unit.dangling().count(), self.disorder);
+        UnitMeasures { key, sessions, waiting, guessing, held, ladders, servers, dangling, disorder }
     }
 }
 

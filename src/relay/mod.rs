@@ -3,6 +3,7 @@
 //! An owner never waits for a client. It applies what sources say and what sessions want, publishes, and wakes whom it concerns.
 
 mod clock;
+mod dangling;
 mod found;
 mod health;
 mod hub;
@@ -29,7 +30,7 @@ pub use hub::HubConnector;
 pub use incidents::Incidents;
 pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 pub use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};
-pub use measures::{LadderMeasures, ServerMeasures, Totals, UnitMeasures};
+pub use measures::{Disorder, LadderMeasures, ServerMeasures, Totals, UnitMeasures};
 pub use readiness::{LadderPlace, NotReady, Readiness};
 pub use report::UnitReport;
 pub use seat::{Seat, SeatReport, Sitting};

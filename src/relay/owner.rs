@@ -8,12 +8,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::clock::Clock;
+use super::dangling::DanglingClusters;
 use super::found::Found;
 use super::health::Findings;
 use super::incidents::Incidents;
 use super::link::{LinkEvent, LinkReport, SharedConnector};
 use super::links::Links;
-use super::measures::UnitMeasures;
+use super::measures::{Disorder, UnitMeasures};
 use super::member::Member;
 use super::published::Published;
 use super::readiness::ViewReadiness;
@@ -33,10 +34,13 @@ pub(super) enum Command {
     Interest(SessionId, Vec<InterestChange>),
     /// What a client holds and nobody knows of.
     Seek(Vec<Claim>),
+    /// Whether a client stays with routing that it had, since it refused what came after.
+    Refuses(SessionId, bool),
     Leave(SessionId, Vec<InterestChange>),
     Report(oneshot::Sender<(UnitReport, Vec<SeatReport>)>),
     Measure(oneshot::Sender<UnitMeasures>),
     Look(Type, Name, oneshot::Sender<Vec<Found>>),
+    Dangling(oneshot::Sender<DanglingClusters>),
 }
 
 pub(super) struct Owner {
@@ -52,6 +56,8 @@ pub(super) struct Owner {
     pub readiness: ViewReadiness,
     /// How the ladders stood when that was last told.
     pub standings: BTreeMap<Authority, Standing>,
+    /// What could not be kept in order.
+    pub disorder: Disorder,
     pub published: Arc<Published>,
     pub store: Arc<Mutex<BodyStore>>,
     pub table: Arc<TypeTable>,
@@ -138,7 +144,9 @@ impl Owner {
                 self.counted.push(session);
                 self.sources.on_asked(&changes, &self.unit);
             }
+            Command::Refuses(session, refuses) => self.unit.note_refusing(session, refuses),
             Command::Leave(session, changes) => {
+                self.unit.note_refusing(session, false);
                 changes.into_iter().for_each(|change| self.unit.change_interest(session, change, now));
                 self.seats.remove(&session);
             }
@@ -153,6 +161,9 @@ impl Owner {
             }
             Command::Measure(to) => {
                 let _ = to.send(self.measures());
+            }
+            Command::Dangling(to) => {
+                let _ = to.send(self.dangling());
             }
         }
     }
@@ -243,7 +254,11 @@ impl Owner {
         let now = self.clock.now();
         let batches = self.sources.on_time(&self.unit, now);
         self.apply(batches, now);
+        if self.unit.awaits_routing() {
+            self.unit.note_unsteady(self.sources.unsteady(), now);
+        }
         self.unit.on_time(now);
+        self.note_dangled();
         self.sources.on_hearsay(|server| self.findings.health().is_unreachable(server));
         for change in self.unit.take_upstream_changes() {
             self.sources.want(change, &self.unit, now);
@@ -273,6 +288,26 @@ impl Owner {
         }
     }
 
+    /// Says what led nowhere, whatever the relay could do.
+    fn note_dangled(&mut self) {
+        let dangled = self.unit.take_dangled();
+        if dangled.removals > 0 {
+            let clusters = names(&dangled.removed);
+            tracing::warn!(key = %self.key, count = dangled.removals, clusters, "clusters are removed while routing leads to them");
+        }
+        if dangled.waits > 0 {
+            let clusters = names(&dangled.awaited);
+            tracing::info!(key = %self.key, count = dangled.waits, clusters, "routing leads to clusters that do not exist");
+        }
+        self.disorder.removals += dangled.removals;
+        if dangled.too_large > 0 {
+            let count = dangled.too_large;
+            tracing::warn!(key = %self.key, count, "resources are too large to see which clusters they lead to");
+        }
+        self.disorder.waits += dangled.waits;
+        self.disorder.too_large += dangled.too_large;
+    }
+
     /// Says which server serves, where that has changed.
     fn note_moves(&mut self) {
         for ladder in self.sources.ladders() {
@@ -290,6 +325,11 @@ impl Owner {
             }
         }
     }
+}
+
+/// So many of a log line's names as there is room for.
+fn names(names: &[Name]) -> String {
+    names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
 }
 
 fn misnamed(stream: &Stream) -> u64 {

@@ -100,6 +100,7 @@ impl Seat {
         let mut session = self.lock();
         let answer = session.on_request(request, self.clock.now());
         let interest = session.take_interest();
+        let refuses = if interest.is_empty() { session.take_refusal() } else { None };
         self.tally.names_refused(session.take_refused_names());
         if let Some(Answer::Nack { nonce, stale }) = answer {
             let refused = session.verdicts().find(|(_, verdict)| verdict.nonce == nonce);
@@ -110,6 +111,8 @@ impl Seat {
         drop(session);
         if !interest.is_empty() {
             room.send(Command::Interest(self.id, interest));
+        } else if let Some(refuses) = refuses {
+            room.send(Command::Refuses(self.id, refuses));
         }
         self.waker.wake();
     }

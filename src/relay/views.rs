@@ -259,6 +259,7 @@ impl Views {
             connectors: self.connectors.clone(),
             findings: Findings::none(self.health.clone()),
             standings: Default::default(),
+            disorder: Default::default(),
             published: published.clone(),
             store: self.store.clone(),
             incidents: self.incidents.clone(),

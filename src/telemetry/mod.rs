@@ -110,6 +110,10 @@ struct OfViews {
     ended: Labelled<Counter>,
     responses: Labelled<Counter>,
     nacks: Labelled<Counter>,
+    dangling: Labelled<Gauge>,
+    removed_in_use: Labelled<Counter>,
+    routed_nowhere: Labelled<Counter>,
+    too_large: Labelled<Counter>,
 }
 
 impl OfViews {
@@ -129,6 +133,10 @@ impl OfViews {
             opened: Labelled::register(registry, "upstream_opened", "Times that a stream to the server came up"),
             ended: Labelled::register(registry, "upstream_ended", "Times that a stream to the server ended or could not be opened"),
             responses: Labelled::register(registry, "upstream_responses", "Responses of the server"),
+            dangling: Labelled::register(registry, "clusters_missing", "Clusters that routing leads to and that do not exist"),
+            removed_in_use: Labelled::register(registry, "clusters_removed_in_use", "Clusters that were removed while routing led to them, after limits.reference_hold"),
+            routed_nowhere: Labelled::register(registry, "clusters_awaited_in_vain", "Clusters that a change of routing leads to and that did not come in time"),
+            too_large: Labelled::register(registry, "resources_too_large_to_order", "Times that a resource came which is too large to see which clusters it leads to"),
             nacks: Labelled::register(registry, "upstream_nacks", "Responses of the server that the relay refused, in whole or in part"),
         }
     }
@@ -139,6 +147,10 @@ impl OfViews {
         self.waiting.at(of_view).set(whole(view.waiting));
         self.guessing.at(of_view).set(whole(view.guessing));
         self.resources.at(of_view).set(whole(view.held));
+        self.dangling.at(of_view).set(whole(view.dangling));
+        self.removed_in_use.at(of_view).inc_by(view.disorder.removals);
+        self.routed_nowhere.at(of_view).inc_by(view.disorder.waits);
+        self.too_large.at(of_view).inc_by(view.disorder.too_large);
         view.ladders.iter().for_each(|ladder| self.add_ladder(&view.key, ladder));
         view.servers.iter().for_each(|server| self.add_server(&view.key, server));
     }

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::protocol::ladder::Moves;
-use crate::relay::Totals;
+use crate::relay::{Disorder, Totals};
 use crate::xds::TypeTable;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -26,6 +26,8 @@ fn view() -> UnitMeasures {
         held: 6,
         ladders: vec![ladder],
         servers: vec![server],
+        dangling: 3,
+        disorder: Disorder { removals: 4, waits: 5, too_large: 6 },
     }
 }
 
@@ -60,6 +62,10 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
         "weir_sessions{view=\"abc\"} 4",
         "weir_sessions_waiting{view=\"abc\"} 2",
         "weir_sessions_guessing{view=\"abc\"} 1",
+        "weir_clusters_missing{view=\"abc\"} 3",
+        "weir_clusters_removed_in_use_total{view=\"abc\"} 4",
+        "weir_clusters_awaited_in_vain_total{view=\"abc\"} 5",
+        "weir_resources_too_large_to_order_total{view=\"abc\"} 6",
         "weir_names_refused_total 0",
         "weir_client_nacks_total{type=\"other\"} 1",
         "weir_upstream_resources_rejected_total{server=\"http://two\",type=\"envoy.config.cluster.v3.Cluster\"} 2",

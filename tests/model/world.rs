@@ -49,7 +49,10 @@ pub struct World {
 impl World {
     pub fn new(upstream: Variant, faults: Faults, change: impl FnOnce(&mut Limits)) -> Self {
         // Nothing in these histories is slower than this.
-        let mut limits = Limits { faults, second_silence: Duration::from_secs(7200), ..Limits::default() };
+        let second_silence = Duration::from_secs(7200);
+        // What waits for other things is looked at in `tests/order.rs`.
+        let reference_hold = Duration::ZERO;
+        let mut limits = Limits { faults, second_silence, reference_hold, ..Limits::default() };
         change(&mut limits);
         let limits = Arc::new(limits);
         let rule = match faults.has(Fault::KeyWithoutMetadata) {

@@ -38,6 +38,7 @@ mod silence;
 mod tls;
 mod types;
 mod variants;
+mod void;
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -338,7 +338,8 @@ async fn a_thousand_pollers_of_one_new_version_share_one_answer() {
     assert_eq!(report(&relay).await["transcoded"], 1);
     let many: Vec<_> = (0..3_000).map(|number| format!("cluster-{number}")).collect();
     let content = "x".repeat(300); // about a megabyte, which takes its time
-    let clusters: Vec<_> = many.iter().map(|name| (name.as_str(), content.as_str())).collect();
+    let mut clusters: Vec<_> = many.iter().map(|name| (name.as_str(), content.as_str())).collect();
+    clusters.extend([("a", "1"), ("b", "1")]); // what goes, goes a moment later, and is another version
     let mut pollers = Vec::new();
     for _ in 0..1_000 {
         pollers.push(Poller::connect(relay.address).await);

@@ -95,14 +95,44 @@ fn the_hold_keeps_a_route_until_the_client_is_warm_or_should_be_or_two_seconds_a
 
     let (mut bench, client) = prepare();
     let ack = DeltaDiscoveryRequest { type_url: CDS.into(), response_nonce: "4".into(), ..Default::default() };
-    bench.request(client, Request::Delta(ack));
+    bench.request(client, Request::Delta(ack.clone()));
+    bench.later(499);
+    assert_eq!(bench.said(client), [""; 0], "it may ask for the endpoints still");
+    bench.later(1);
     assert_eq!(bench.said(client), ["R a"]);
+
+    let (mut bench, client) = prepare();
+    bench.request(client, Request::Delta(ack));
+    bench.delta(client, EDS, &["new"], &[]);
+    bench.later(1_000);
+    assert_eq!(bench.said(client), [""; 0], "they are on their way");
+    bench.set(EDS, &[("new", "1")]);
+    assert_eq!(bench.said(client), ["C new", "R a"]);
 
     let (mut bench, client) = prepare();
     bench.later(1_999);
     assert_eq!(bench.said(client), [""; 0]);
     bench.later(1);
     assert_eq!(bench.said(client), ["R a"]);
+}
+
+#[test]
+fn ord_13_the_acknowledgement_of_a_cluster_that_merely_changed_ends_the_hold() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &[], &[]);
+    bench.delta(client, RDS, &["a"], &[]);
+    bench.delta(client, EDS, &["c"], &[]);
+    bench.said(client);
+    bench.later(1_000);
+    bench.set(CDS, &[("c", "2")]);
+    bench.set(RDS, &[("a", "changed")]);
+    let reply = bench.poll(client).unwrap();
+    assert_eq!(bench.said(client), [""; 0], "the route is held");
+    let response_nonce = reply.nonce.to_string();
+    let ack = DeltaDiscoveryRequest { type_url: CDS.into(), response_nonce, ..Default::default() };
+    bench.request(client, Request::Delta(ack));
+    assert_eq!(bench.said(client).last().unwrap(), "R a");
 }
 
 #[test]

@@ -2,12 +2,14 @@
 //!
 //! Envoy does not hold a route back whose cluster is not warm yet; requests fail until it is (observed-clients 2.5). It answers
 //! for its clusters once they are, secrets included. So the hold ends with that answer, or a little after the endpoints have
-//! been sent, when they are known not to exist, and in any case after a total time.
+//! been sent, when they are known not to exist, and in any case after a total time. Other clients answer at once, before they ask for
+//! the endpoints of a cluster that is new to them: for that the hold waits a little, and then until those are sent (ORD-13).
 
 use std::collections::BTreeMap;
 
 use super::reply::Draft;
 use super::{Answer, View};
+use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, sooner};
 use crate::protocol::unit::{Class, Known};
@@ -25,14 +27,37 @@ pub(super) struct Hold {
 struct Warming {
     /// Of the reply with the cluster.
     nonce: u64,
+    sent: Moment,
     until: Moment,
+    /// The client has had no endpoints of it, and has not been sent any since.
+    new: bool,
+    /// The client has answered, and until when it may ask for the endpoints of a new cluster.
+    asks_by: Option<Moment>,
+    /// It has asked for them.
+    asked: bool,
+}
+
+impl Warming {
+    fn ends_at(&self) -> Moment {
+        self.asks_by.filter(|_| !self.asked).map_or(self.until, |by| by.min(self.until))
+    }
+}
+
+/// A cluster that was just sent, by the name of its endpoints.
+pub(super) struct SentCluster {
+    pub endpoints: Name,
+    /// The client has had no endpoints of it.
+    pub new: bool,
 }
 
 impl Hold {
-    pub fn sent(&mut self, nonce: u64, endpoints: impl Iterator<Item = Name>, now: Moment, limits: &Limits) {
+    pub fn sent(&mut self, nonce: u64, clusters: impl Iterator<Item = SentCluster>, now: Moment, limits: &Limits) {
         self.warming.retain(|_, warming| now < warming.until);
         let until = now + limits.routing_hold;
-        self.warming.extend(endpoints.map(|name| (name, Warming { nonce, until })));
+        for SentCluster { endpoints, new } in clusters {
+            let new = new && !limits.faults.has(Fault::HoldEndsWithAck);
+            self.warming.insert(endpoints, Warming { nonce, sent: now, until, new, asks_by: None, asked: false });
+        }
     }
 
     /// Endpoints went out, or word that there are none. What is left of warming takes a moment, and a client that never answers
@@ -43,30 +68,46 @@ impl Hold {
         }
         for resource in &draft.resources {
             if let Some(warming) = self.warming.get_mut(&resource.name) {
-                warming.until = warming.until.min(now + limits.ack_patience);
+                let answered = warming.asks_by.is_some();
+                warming.new = false;
+                warming.until = warming.until.min(if answered { now } else { now + limits.ack_patience });
             }
         }
         for name in &draft.removed {
-            self.warming.remove(name);
+            if self.warming.get(name).is_some_and(|warming| !warming.new) {
+                self.warming.remove(name);
+            }
         }
     }
 
-    /// The client answered a reply with clusters: it waits for nothing that was in it, or for nothing any more.
-    pub fn answered(&mut self, answer: Answer) {
+    /// The client answered a reply with clusters: it waits for nothing that was in it, or for nothing any more. If it has endpoints
+    /// to ask for, it does so now.
+    pub fn answered(&mut self, answer: Answer, now: Moment, limits: &Limits) {
         if let Answer::Ack { nonce, .. } | Answer::Nack { nonce, .. } = answer {
-            self.warming.retain(|_, warming| warming.nonce > nonce);
+            self.warming.retain(|_, warming| warming.nonce > nonce || warming.new);
+            for warming in self.warming.values_mut().filter(|warming| warming.nonce <= nonce) {
+                warming.asks_by.get_or_insert(now + limits.ack_patience);
+            }
         }
     }
 
-    /// Whether changes of routing have to wait now.
-    pub fn stands(&mut self, endpoints: Option<&Type>, view: &View) -> bool {
+    /// Whether changes of routing have to wait now. `asks` says whether the client has asked for endpoints of a name.
+    pub fn stands(&mut self, endpoints: Option<&Type>, asks: impl Fn(&Name) -> bool, view: &View) -> bool {
         if let Some(kind) = endpoints {
-            self.warming.retain(|name, _| !matches!(view.state.known(kind, Class::Named, name), Known::Gone(_)));
+            let none = |name: &Name| matches!(view.state.known(kind, Class::Named, name), Known::Gone(_));
+            self.warming.retain(|name, warming| warming.new || !none(name));
+            // That there are none may be an old truth, of before the cluster came.
+            for (_, warming) in self.warming.iter_mut().filter(|(name, _)| none(name)) {
+                warming.until = warming.until.min(warming.sent + view.limits.ack_patience);
+            }
+        }
+        for (name, warming) in &mut self.warming {
+            warming.asked = asks(name);
         }
         if self.since.is_some_and(|since| view.now >= since + view.limits.routing_hold) {
             self.warming.clear();
         }
-        self.warming.retain(|_, warming| view.now < warming.until);
+        self.warming.retain(|_, warming| view.now < warming.ends_at());
         !self.warming.is_empty()
     }
 
@@ -77,7 +118,7 @@ impl Hold {
             return None;
         }
         let since = *self.since.get_or_insert(now);
-        let last = self.warming.values().map(|warming| warming.until).max();
+        let last = self.warming.values().map(Warming::ends_at).max();
         sooner(last, Some(since + limits.routing_hold))
     }
 

@@ -36,9 +36,9 @@ pub use listed::Authorities;
 pub use reply::{Heartbeat, Reply};
 pub use requests::BadRequest;
 
-use self::hold::Hold;
+use self::hold::{Hold, SentCluster};
 use self::reply::Draft;
-use self::subscription::Subscription;
+use self::subscription::{Subscription, Told};
 use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::{Moment, sooner};
@@ -55,6 +55,8 @@ pub struct Session {
     /// How far it has come: never served from a state older than this.
     reached: Seq,
     hold: Hold,
+    /// As the unit was last told.
+    refuses_routing: bool,
     /// Changes of interest on their way to the unit. Until they are counted it makes no marks for them, so that a name of
     /// theirs may have changed unnoticed.
     uncounted: usize,
@@ -165,6 +167,7 @@ impl Session {
             lease: None,
             reached: Seq::ZERO,
             hold: Hold::default(),
+            refuses_routing: false,
             uncounted: 0,
             clusters_awaited: None,
             last_nonce: 0,
@@ -230,6 +233,13 @@ impl Session {
         let changes = std::mem::take(&mut self.interest);
         self.uncounted += usize::from(!changes.is_empty());
         changes
+    }
+
+    /// Whether the client stays with routing that it had, since it refused what came last, if that has changed since the last call.
+    pub fn take_refusal(&mut self) -> Option<bool> {
+        let mut routing = self.subscriptions.iter().filter(|(kind, _)| kind.is(Role::Routing));
+        let refuses = routing.any(|(_, of)| of.answers.is_refusing());
+        (std::mem::replace(&mut self.refuses_routing, refuses) != refuses).then_some(refuses)
     }
 
     /// What the client holds and nobody knows of, since the last call: the unit has it asked for.
@@ -463,8 +473,9 @@ impl Session {
         let (mut deadline, mut blocked, mut clusters_wait, mut routing_held) = (None, false, false, false);
         let (mut clusters_unknown, mut routing_waits) = (false, false);
         self.waits = false;
-        let endpoints = self.subscriptions.keys().find(|kind| kind.is(Role::Endpoints));
-        let holding = self.client.is_aggregated() && self.hold.stands(endpoints, &view);
+        let endpoints = self.subscriptions.iter().find(|(kind, _)| kind.is(Role::Endpoints));
+        let asks = |name: &Name| endpoints.is_some_and(|(_, of)| of.star.is_some() || of.names.contains_key(name));
+        let holding = self.client.is_aggregated() && self.hold.stands(endpoints.map(|(kind, _)| kind), asks, &view);
         let mut by_rank: Vec<_> = self.subscriptions.iter_mut().collect();
         by_rank.sort_by_key(|(kind, _)| kind.info().addition_rank);
         for (kind, subscription) in by_rank {
@@ -562,8 +573,12 @@ impl Session {
             draft.warms.iter().for_each(|warms| subscription.force(&warms.name, due));
         }
         if !self.limits.faults.has(Fault::NoRoutingHold) {
-            let changed = draft.warms.iter().filter(|warms| !warms.first);
-            self.hold.sent(nonce, changed.map(|warms| warms.name.clone()), now, &self.limits);
+            let had = self.subscriptions.get(&endpoints).filter(|_| self.client.warms_clusters());
+            let changed = draft.warms.iter().filter(|warms| !warms.first).map(|warms| SentCluster {
+                endpoints: warms.name.clone(),
+                new: had.is_some_and(|of| of.star.is_none() && !of.names.get(&warms.name).is_some_and(Told::may_hold)),
+            });
+            self.hold.sent(nonce, changed, now, &self.limits);
         }
     }
 }

@@ -87,7 +87,7 @@ impl Session {
         let refusal = error.map(|status| (status.code, cut(&status.message, limit)));
         let answer = subscription.answers.answer(nonce, refusal, now);
         if kind.is(Role::Clusters) {
-            self.hold.answered(answer);
+            self.hold.answered(answer, now, &self.limits);
         }
         if matches!(answer, Answer::Nack { .. }) && self.limits.faults.has(Fault::NackForgets) {
             subscription.owed.clear();

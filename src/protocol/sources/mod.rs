@@ -359,6 +359,16 @@ impl Sources {
         upstream.is_some_and(|upstream| upstream.streams().iter().all(|stream| stream.variant() == Variant::Delta))
     }
 
+    /// Authorities whose server is out of reach, or has not said since it came in reach what routing it has.
+    pub fn unsteady(&self) -> BTreeSet<Authority> {
+        let is_steady = |server: usize| {
+            let upstream = self.servers[server].upstream.as_ref();
+            upstream.is_some_and(|upstream| upstream.all().all(Stream::has_said_routing))
+        };
+        let unsteady = self.ladders().filter(|ladder| !ladder.server.is_some_and(is_steady));
+        unsteady.map(|ladder| ladder.authority.clone()).collect()
+    }
+
     pub fn ladders(&self) -> impl Iterator<Item = LadderSummary<'_>> {
         self.ladders.iter().map(|(authority, ladder)| {
             let servers = self.plan.authority(authority).map_or(&[][..], |plan| &plan.servers);

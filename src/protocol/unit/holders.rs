@@ -124,10 +124,11 @@ impl Unit {
         self.sought.sets.contains(kind)
     }
 
-    /// What is here of a type, with whose it is.
-    pub fn here(&self, kind: &Type, class: Class) -> impl Iterator<Item = (&Name, &Entry)> {
+    /// What is here of a type, with whose it is. What was taken away upstream and stays for a while is as good as gone.
+    pub fn here<'a>(&'a self, kind: &'a Type, class: Class) -> impl Iterator<Item = (&'a Name, &'a Entry)> {
         let shelf = self.shelves.get(&(kind.clone(), class));
-        shelf.into_iter().flat_map(|shelf| shelf.here().filter_map(|name| Some((name, shelf.get(name)?))))
+        let all = shelf.into_iter().flat_map(|shelf| shelf.here().filter_map(|name| Some((name, shelf.get(name)?))));
+        all.filter(move |(name, _)| !self.is_doomed(kind, class, name))
     }
 
     pub fn entry(&self, kind: &Type, class: Class, name: &Name) -> Option<&Entry> {

@@ -13,6 +13,8 @@ mod interest;
 mod leases;
 mod lives;
 mod missing;
+mod order;
+mod orderly;
 mod shelf;
 mod state;
 
@@ -24,11 +26,13 @@ pub use gate::Gate;
 pub use holders::{Claim, Claimed};
 pub use interest::{InterestChange, SessionId, Wanted};
 pub use leases::{Lease, Leases};
+pub use order::Dangled;
 pub use shelf::{Absence, Entry, Presence, Shelf};
 pub use state::{Class, Known, NamedError, Seq, State};
 
 use self::holders::Sought;
 use self::interest::Interest;
+use self::order::Order;
 use self::shelf::Taken;
 use super::faults::Fault;
 use super::limits::Limits;
@@ -63,11 +67,14 @@ pub struct Unit {
     /// Who says what is being applied.
     source: Source,
     sought: Sought,
+    order: Order,
     /// Upstream answers a name that is asked for once more (UP-17).
     repeats: bool,
     /// Authorities of which no server is in reach.
     down: Arc<BTreeSet<Authority>>,
     table: Arc<TypeTable>,
+    /// The type of clusters.
+    clusters: Type,
     limits: Arc<Limits>,
 }
 
@@ -85,8 +92,10 @@ impl Unit {
             dirty: false,
             source: Source::default(),
             sought: Sought::default(),
+            order: Order::default(),
             repeats: false,
             down: Arc::default(),
+            clusters: table.clusters(),
             table,
             limits,
         }
@@ -228,14 +237,15 @@ impl Unit {
 
     pub fn next_deadline(&self) -> Option<Moment> {
         let shelves = self.shelves.values().filter_map(|shelf| shelf.next_deadline(&self.limits));
-        sooner(shelves.min(), self.interest.next_deadline())
+        sooner(shelves.min(), sooner(self.interest.next_deadline(), self.order.next_deadline()))
     }
 
     /// Lets time do its work: interest that lingered long enough ends, and old tombstones are dealt with.
     pub fn on_time(&mut self, now: Moment) {
         for (kind, wanted) in self.interest.expire(now) {
-            self.forget(&kind, &wanted);
+            self.forget(&kind, &wanted, now);
         }
+        self.settle_order(now);
         let expired = |((kind, class), shelf): (&(Type, Class), &Shelf)| {
             let names = shelf.expired(now).into_iter();
             names.map(|name| (kind.clone(), *class, name)).collect::<Vec<_>>()
@@ -266,6 +276,7 @@ impl Unit {
                 if class == Class::Star {
                     self.heard(&kind, &Wanted::Star);
                 }
+                self.order.spare(&(kind.clone(), class, key.clone()));
                 let (seq, source) = (self.seq.next(), self.source);
                 let taken = self.shelf(&kind, class).live_on(&key, ttl, source, seq, now);
                 self.taken(taken, &kind, class, key, seq);
@@ -304,12 +315,24 @@ impl Unit {
         if leaks && class == Class::Star {
             self.set(kind, Class::Named, key.clone(), resource.clone(), now);
         }
+        if !self.waits_for_clusters(kind, class, &key, &resource, now) {
+            self.set_now(kind, class, key, resource, now);
+        }
+    }
+
+    fn set_now(&mut self, kind: &Type, class: Class, key: Name, resource: Arc<Resource>, now: Moment) {
         self.prefetch_endpoints(kind, &resource, now);
         if class == Class::Named {
             self.revive_collection(kind, &key);
         }
         let (seq, source) = (self.seq.next(), self.source);
+        let old = self.on_shelf(kind, class, &key);
         let taken = self.shelf(kind, class).set(class, key.clone(), resource, source, seq, now);
+        if taken == Taken::Changed {
+            self.note_change(kind, class, &key, old.as_ref(), now);
+        } else {
+            self.order.spare(&(kind.clone(), class, key.clone()));
+        }
         self.taken(taken, kind, class, key, seq);
     }
 
@@ -331,6 +354,12 @@ impl Unit {
     }
 
     fn remove(&mut self, kind: &Type, class: Class, key: &Name, word: Word, now: Moment) {
+        if !self.stays_for_now(kind, class, key, word, now) {
+            self.remove_now(kind, class, key, word, now);
+        }
+    }
+
+    fn remove_now(&mut self, kind: &Type, class: Class, key: &Name, word: Word, now: Moment) {
         if class == Class::Named && key.is_glob() {
             self.empty_collection(kind, key, now);
             return;
@@ -362,11 +391,15 @@ impl Unit {
         self.dirty = true; // what is published says what is evident
         match of {
             Wanted::Star => {
+                self.order.spare_all(kind); // whoever serves from here on is asked what it has of it
                 let shelf = self.shelf(kind, Class::Star);
                 shelf.interrupt(seq);
                 shelf.set_unread(BTreeSet::new()); // it comes again, if it is there still
             }
-            Wanted::Name(name) => self.shelf(kind, Class::Named).interrupt_one(name),
+            Wanted::Name(name) => {
+                self.order.spare(&(kind.clone(), Class::Named, name.clone()));
+                self.shelf(kind, Class::Named).interrupt_one(name);
+            }
         }
     }
 
@@ -376,7 +409,9 @@ impl Unit {
             shelf.collection(glob).into_iter().flat_map(|of| of.members().cloned()).collect()
         };
         for member in members(self.shelf(kind, Class::Named)) {
-            self.remove_one(kind, Class::Named, &member, Word::Said, now);
+            if !self.stays_for_now(kind, Class::Named, &member, Word::Said, now) {
+                self.remove_one(kind, Class::Named, &member, Word::Said, now);
+            }
         }
         if members(self.shelf(kind, Class::Named)).is_empty() {
             self.remove_one(kind, Class::Named, glob, Word::Said, now);
@@ -389,6 +424,8 @@ impl Unit {
         let (seq, source) = (self.seq.next(), self.source);
         let limits = self.limits.clone();
         let sought = word == Word::Said && self.sought.found(kind, class, key);
+        let old = self.on_shelf(kind, class, key);
+        self.order.drop_waiting(&(kind.clone(), class, key.clone()));
         let member_only = class == Class::Named && !self.interest.has_name(kind, key);
         let shelf = self.shelf(kind, class);
         // Of trouble and absence nobody is the owner: the word of a lower server does for those.
@@ -401,6 +438,7 @@ impl Unit {
             // Nobody asked for it by itself. Those who were told of it as a member know it, and need no tombstone.
             if shelf.get(key).is_some() {
                 shelf.forget(key);
+                self.note_change(kind, class, key, old.as_ref(), now);
                 self.changed(kind, class, key.clone(), seq);
             }
             return;
@@ -412,6 +450,7 @@ impl Unit {
         };
         if changed {
             shelf.trim(now, &limits, class);
+            self.note_change(kind, class, key, old.as_ref(), now);
             self.changed(kind, class, key.clone(), seq);
         } else if class == Class::Named {
             self.note_absence(kind, key); // it was gone, and it may have been for its age alone
@@ -518,7 +557,7 @@ impl Unit {
         }
     }
 
-    fn forget(&mut self, kind: &Type, wanted: &Wanted) {
+    fn forget(&mut self, kind: &Type, wanted: &Wanted, now: Moment) {
         if self.limits.faults.has(Fault::ServeForgottenNames) {
             return;
         }
@@ -534,15 +573,22 @@ impl Unit {
                 let is_member = self.interest.collection(kind, name).is_some() && self.held_by_name(kind, name);
                 let alone = Some(name).filter(|_| !is_member);
                 let forgotten: Vec<_> = members.chain(alone).cloned().collect();
-                let shelf = self.shelf(kind, Class::Named);
-                forgotten.iter().for_each(|name| shelf.forget(name));
-                if shelf.is_empty() {
+                for name in &forgotten {
+                    let old = self.on_shelf(kind, Class::Named, name);
+                    self.shelf(kind, Class::Named).forget(name);
+                    self.forget_order(kind, Class::Named, name, old.as_ref(), now);
+                }
+                if self.shelf(kind, Class::Named).is_empty() {
                     self.shelves.remove(&(kind.clone(), Class::Named));
                 }
             }
             Wanted::Star => {
                 // A session that still reads this shelf, or just did, would miss removals from here on: the horizon tells it so.
-                self.shelves.remove(&(kind.clone(), Class::Star));
+                let dropped = self.shelves.remove(&(kind.clone(), Class::Star)).unwrap_or_default();
+                for name in dropped.here() {
+                    let old = dropped.get(name).and_then(Entry::resource);
+                    self.forget_order(kind, Class::Star, name, old, now);
+                }
                 self.seq = self.seq.next();
                 self.forgotten = self.seq;
             }

@@ -49,6 +49,16 @@ pub struct Entry {
     said: Seq,
 }
 
+impl Entry {
+    /// What is here.
+    pub fn resource(&self) -> Option<&Arc<Resource>> {
+        match &self.presence {
+            Presence::Here(resource) => Some(resource),
+            Presence::Gone(_) | Presence::Unknown => None,
+        }
+    }
+}
+
 /// By what it is known that something is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Absence {

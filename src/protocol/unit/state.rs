@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::shelf::{Presence, Shelf};
-use crate::xds::{Authority, Name, Resource, Type};
+use crate::xds::{Authority, Name, Resource, Role, Type};
 
 /// A change's number. One sequence per unit, because the order across types matters (ORD-4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -105,6 +105,15 @@ impl State {
 
     pub fn shelf(&self, kind: &Type, class: Class) -> Option<&Shelf> {
         self.shelves.get(&(kind.clone(), class))
+    }
+
+    /// What is here of types that may lead to clusters.
+    pub fn leading(&self) -> impl Iterator<Item = (&Type, &Arc<Resource>)> {
+        let leading =
+            self.shelves.iter().filter(|((kind, _), _)| matches!(kind.info().role, Role::Routing | Role::Clusters));
+        leading.flat_map(|((kind, _), shelf)| {
+            shelf.here().filter_map(move |name| Some((kind, shelf.get(name)?.resource()?)))
+        })
     }
 
     /// The same, with absence as the error that it is to whoever has no other word for it.

@@ -86,6 +86,10 @@ impl Upstream {
         self.streams[at].want(change, held);
     }
 
+    pub fn all(&self) -> impl Iterator<Item = &Stream> {
+        self.streams.iter()
+    }
+
     pub fn streams(&mut self) -> &mut [Stream] {
         &mut self.streams
     }

@@ -21,7 +21,7 @@ use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
 use crate::protocol::unit::{Class, Fact, InterestChange, Wanted};
-use crate::xds::{BodyStore, Type, TypeTable};
+use crate::xds::{BodyStore, Role, Type, TypeTable};
 
 /// Which opening of the stream a message belongs to, so that a late one of an earlier opening is known as such.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,6 +121,12 @@ impl Stream {
         if let Some(topic) = self.topics.get_mut(&kind).filter(|_| epoch == self.epoch && self.open) {
             topic.on_trouble();
         }
+    }
+
+    /// Whether the server has said, since the stream was opened, what it has of all routing that is wanted.
+    pub fn has_said_routing(&self) -> bool {
+        let mut routing = self.topics.iter().filter(|(kind, topic)| kind.is(Role::Routing) && topic.is_wanted());
+        self.open && routing.all(|(_, topic)| topic.has_said_all())
     }
 
     /// The stream has ended. What is held stays (UP-32); what is known of sets, and that names are gone, is of this opening.

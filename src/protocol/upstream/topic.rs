@@ -119,6 +119,12 @@ impl Topic {
         of_star || self.asked.is_any_waiting()
     }
 
+    /// Whether the server has spoken of all that is wanted on this opening, or had the time to.
+    pub fn has_said_all(&self) -> bool {
+        let begun = !self.star || self.heard.has_spoken() || self.polled.is_proven();
+        begun && !self.asked.is_any_waiting()
+    }
+
     /// Whether nothing of it is wanted, and the server was told so and has had time for its last words.
     pub fn is_over(&self, now: Moment, limits: &Limits) -> bool {
         let told = self.wire.owes_nothing() && now >= self.wire.last_told() + limits.resource_timer;

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Views;
+use crate::relay::dangling::{Dangling, DanglingClusters};
 use crate::relay::found::Found;
 use crate::relay::measures::UnitMeasures;
 use crate::relay::owner::Command;
@@ -36,6 +37,18 @@ impl Views {
             }
         }
         found
+    }
+
+    /// Clusters that routing leads to and that do not exist, by view.
+    pub async fn dangling(&self) -> Vec<Dangling> {
+        let mut dangling = Vec::new();
+        for owner in self.owners() {
+            let (to, from) = oneshot::channel();
+            if owner.send(Command::Dangling(to)).await.is_ok() {
+                dangling.extend(from.await.into_iter().flat_map(DanglingClusters::explained));
+            }
+        }
+        dangling
     }
 
     /// What there is to measure of each view.

@@ -1,0 +1,364 @@
+//! What waits on the shelves so that nobody is led into the void, whatever order upstream says things in: a cluster that it took away
+//! stays while something leads to it, and a change of routing waits for clusters that are on their way.
+//!
+//! Owns who leads where, and what waits since when. Leaves the shelves to the unit (`unit/orderly.rs`).
+
+mod references;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::references::References;
+use super::fact::Source;
+use super::interest::SessionId;
+use super::state::Class;
+use crate::protocol::moment::{Moment, sooner};
+use crate::xds::{Authority, Name, Resource, Role, Type};
+
+pub(super) type Key = (Type, Class, Name);
+
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    references: References,
+    /// What upstream took away and stays for now.
+    doomed: BTreeMap<Key, Doomed>,
+    /// Changes that are not on the shelves yet.
+    waiting: BTreeMap<Key, Waiting>,
+    /// What those wait for.
+    missing: BTreeMap<Name, BTreeSet<Key>>,
+    waiting_since: Option<Moment>,
+    /// When a cluster or something of routing last changed.
+    changed: Moment,
+    /// When nothing of routing waited any more.
+    let_go: Moment,
+    /// Authorities whose server is away, or has not said what routing it has since it is back; and since when others are not.
+    unsteady: BTreeSet<Authority>,
+    steady: BTreeMap<Authority, Moment>,
+    /// Clients that stay with the routing that they had, since they refused another.
+    refusing: BTreeSet<SessionId>,
+    /// Clusters whose endpoints go by another name, by that name.
+    clusters_of: BTreeMap<Name, BTreeSet<Name>>,
+    /// Route configurations that were taken away and that clients ask for still: an Envoy goes on by what it has.
+    kept: BTreeMap<Key, Arc<Resource>>,
+    look_at: Option<Moment>,
+    dangled: Dangled,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Doomed {
+    since: Moment,
+    pub source: Source,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Waiting {
+    pub resource: Arc<Resource>,
+    pub source: Source,
+    /// Clusters that are not there.
+    left: BTreeSet<Name>,
+}
+
+/// What could not be prevented since it was last asked for: bounded lists, and how many there were.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Dangled {
+    /// Clusters that went while something led to them.
+    pub removed: Vec<Name>,
+    pub removals: u64,
+    /// Clusters that a change leads to and that did not come.
+    pub awaited: Vec<Name>,
+    pub waits: u64,
+    /// Bodies that were too large to be looked at.
+    pub too_large: u64,
+}
+
+impl Dangled {
+    pub fn is_empty(&self) -> bool {
+        self.removals == 0 && self.waits == 0 && self.too_large == 0
+    }
+}
+
+impl Order {
+    pub fn is_doomed(&self, key: &Key) -> bool {
+        !self.doomed.is_empty() && self.doomed.contains_key(key)
+    }
+
+    pub fn has_doomed(&self) -> bool {
+        !self.doomed.is_empty()
+    }
+
+    pub fn references(&self) -> &BTreeMap<Name, references::Dangling> {
+        self.references.dangling()
+    }
+
+    /// What was taken away goes on leading where it did.
+    pub fn keep(&mut self, key: Key, resource: Arc<Resource>) {
+        self.kept.insert(key, resource);
+    }
+
+    pub fn take_kept(&mut self, key: &Key) -> Option<Arc<Resource>> {
+        if self.kept.is_empty() { None } else { self.kept.remove(key) }
+    }
+
+    /// A cluster or something that leads to clusters is another from here on. Returns the changes that have waited for it.
+    pub fn replaced(
+        &mut self,
+        change: &Change,
+        is_here: impl Fn(&Name) -> bool,
+        now: Moment,
+        bound: Duration,
+    ) -> Vec<Key> {
+        let kind = change.kind;
+        let clusters = |of: Option<&'_ Arc<Resource>>| of.map_or(Vec::new(), |of| of.body.clusters(kind).to_vec());
+        self.references.replace(&clusters(change.old), &clusters(change.new), is_here, now, bound);
+        let too_much = change.new.and_then(|new| new.body.leads_to(kind)).is_some_and(|found| found.too_much);
+        self.dangled.too_large += u64::from(too_much);
+        self.changed = now;
+        if !change.kind.is(Role::Clusters) {
+            return Vec::new();
+        }
+        let endpoints =
+            |of: Option<&Arc<Resource>>| of.and_then(|of| of.refers_to.clone()).filter(|name| name != change.name);
+        let (before, after) = (endpoints(change.old), endpoints(change.new));
+        if before != after {
+            before.into_iter().for_each(|name| self.leave_endpoints(&name, change.name));
+            if let Some(name) = after {
+                self.clusters_of.entry(name).or_default().insert(change.name.clone());
+            }
+        }
+        match (change.old, change.new) {
+            (_, Some(_)) => self.appeared(change.name),
+            (Some(_), None) => {
+                self.references.vanished(change.name, now);
+                Vec::new()
+            }
+            (None, None) => Vec::new(),
+        }
+    }
+
+    fn leave_endpoints(&mut self, endpoints: &Name, cluster: &Name) {
+        if let Some(clusters) = self.clusters_of.get_mut(endpoints) {
+            clusters.remove(cluster);
+            if clusters.is_empty() {
+                self.clusters_of.remove(endpoints);
+            }
+        }
+    }
+
+    fn appeared(&mut self, cluster: &Name) -> Vec<Key> {
+        self.references.appeared(cluster);
+        let waiting = self.missing.remove(cluster).unwrap_or_default();
+        let ready = |key: &Key| {
+            let waiting = self.waiting.get_mut(key);
+            waiting.is_some_and(|waiting| {
+                waiting.left.remove(cluster);
+                waiting.left.is_empty()
+            })
+        };
+        waiting.into_iter().filter(ready).collect()
+    }
+
+    /// Clusters that may take their endpoints under this name.
+    pub fn clusters_of<'a>(&'a self, endpoints: &'a Name) -> impl Iterator<Item = &'a Name> {
+        std::iter::once(endpoints).chain(self.clusters_of.get(endpoints).into_iter().flatten())
+    }
+
+    pub fn leads_to(&self, cluster: &Name) -> bool {
+        self.references.is_any(cluster)
+    }
+
+    /// Upstream has taken it away, and it stays for now. Said once more, it does not stay longer.
+    pub fn doom(&mut self, key: Key, source: Source, now: Moment) {
+        if key.0.is(Role::Clusters) {
+            self.changed = now;
+        }
+        self.doomed.entry(key).and_modify(|doomed| doomed.source = source).or_insert(Doomed { since: now, source });
+        self.look_by(now);
+    }
+
+    /// It is there again, or gone for good.
+    pub fn spare(&mut self, key: &Key) {
+        if !self.doomed.is_empty() {
+            self.doomed.remove(key);
+        }
+    }
+
+    /// Nothing of a `*` set is gone by what was said of it before.
+    pub fn spare_all(&mut self, of: &Type) {
+        self.doomed.retain(|(kind, class, _), _| kind != of || *class != Class::Star);
+    }
+
+    /// The clusters among these that a change has not waited for.
+    pub fn worth_waiting(&self, clusters: impl Iterator<Item = Name>) -> BTreeSet<Name> {
+        clusters.filter(|name| self.references.is_worth_waiting(name)).collect()
+    }
+
+    pub fn keep_back(&mut self, key: Key, resource: Arc<Resource>, source: Source, left: BTreeSet<Name>, now: Moment) {
+        self.drop_waiting(&key);
+        for name in &left {
+            self.missing.entry(name.clone()).or_default().insert(key.clone());
+        }
+        self.changed = now;
+        self.waiting_since.get_or_insert(now);
+        self.waiting.insert(key, Waiting { resource, source, left });
+        self.look_by(now);
+    }
+
+    /// What waits under a name waits no more: something else has come for it, or its time.
+    pub fn drop_waiting(&mut self, key: &Key) -> Option<Waiting> {
+        if self.waiting.is_empty() {
+            return None; // as nearly always
+        }
+        let waiting = self.waiting.remove(key)?;
+        for name in &waiting.left {
+            if let Some(keys) = self.missing.get_mut(name) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.missing.remove(name);
+                }
+            }
+        }
+        Some(waiting)
+    }
+
+    pub fn note_let_go(&mut self, now: Moment) {
+        if self.waiting.is_empty() && self.waiting_since.take().is_some() {
+            self.let_go = now;
+            self.look_by(now);
+        }
+    }
+
+    fn look_by(&mut self, at: Moment) {
+        self.look_at = Some(self.look_at.map_or(at, |look| look.min(at)));
+    }
+
+    pub fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) {
+        if unsteady == self.unsteady {
+            return;
+        }
+        let back = self.unsteady.difference(&unsteady).cloned();
+        self.steady.extend(back.map(|authority| (authority, now)));
+        self.unsteady = unsteady;
+        self.look_by(now);
+    }
+
+    pub fn note_refusing(&mut self, session: SessionId, refuses: bool) {
+        match refuses {
+            true => drop(self.refusing.insert(session)),
+            false => drop(self.refusing.remove(&session)),
+        }
+    }
+
+    /// Whether upstream has been quiet since something began to wait.
+    fn is_quiet(&self, since: Moment, now: Moment) -> bool {
+        now >= self.quiet_at(since)
+    }
+
+    fn quiet_at(&self, since: Moment) -> Moment {
+        (self.changed + QUIET).min(since + LONGEST)
+    }
+
+    /// When it goes at the latest, if whoever could say that something else leads there has had his say.
+    fn bound_of(&self, name: &Name, since: Moment, bound: Duration) -> Option<Moment> {
+        let authority = Authority::of(name);
+        let runs = !self.unsteady.contains(&authority) && self.waiting.is_empty();
+        let steady = self.steady.get(&authority).copied().unwrap_or(Moment::START);
+        runs.then(|| since.max(steady).max(self.let_go) + bound)
+    }
+
+    pub fn is_due(&self, now: Moment) -> bool {
+        self.look_at.is_some_and(|at| at <= now)
+    }
+
+    pub fn next_deadline(&self) -> Option<Moment> {
+        sooner(self.look_at, self.references.next_end().filter(|_| self.look_at.is_none() && self.has_doomed()))
+    }
+
+    /// Changes whose time is over, though what they lead to did not come.
+    pub fn take_overdue(&mut self, now: Moment) -> Vec<(Key, Waiting)> {
+        self.references.on_time(now);
+        let due = self.waiting_since.is_some_and(|since| self.is_quiet(since, now));
+        if !due {
+            return Vec::new();
+        }
+        for cluster in std::mem::take(&mut self.missing).into_keys() {
+            self.dangled.waits += 1;
+            if self.dangled.awaited.len() < NAMED {
+                self.dangled.awaited.push(cluster);
+            }
+        }
+        std::mem::take(&mut self.waiting).into_iter().collect()
+    }
+
+    pub fn waited_for(&mut self, waiting: &Waiting) {
+        waiting.left.iter().for_each(|cluster| self.references.waited_for(cluster));
+    }
+
+    /// What goes now. Its endpoints go with a cluster, or after it.
+    pub fn take_dead(&mut self, now: Moment, bound: Duration, is_here: impl Fn(&Name) -> bool) -> Vec<(Key, Doomed)> {
+        let refused = !self.refusing.is_empty();
+        let mut dead: BTreeMap<Key, Doomed> = BTreeMap::new();
+        let is_over = |name: &Name, since| self.bound_of(name, since, bound).is_some_and(|at| at <= now);
+        let (clusters, endpoints): (Vec<_>, Vec<_>) =
+            self.doomed.iter().partition(|((kind, _, _), _)| kind.is(Role::Clusters));
+        let mut fallen = Vec::new();
+        let mut stay = BTreeSet::new();
+        for (key, doomed) in clusters {
+            let free = !refused && self.is_quiet(doomed.since, now) && !self.references.is_any(&key.2);
+            if free || is_over(&key.2, doomed.since) {
+                fallen.extend(self.references.is_live(&key.2).then(|| key.2.clone()));
+                dead.insert(key.clone(), *doomed);
+            } else {
+                stay.insert(&key.2);
+            }
+        }
+        let gone: BTreeSet<_> = dead.keys().map(|(_, _, name)| name).collect();
+        let stays = |cluster: &Name| {
+            let led_to = self.references.is_any(cluster) && is_here(cluster) && !gone.contains(cluster);
+            led_to || stay.contains(cluster)
+        };
+        let dead_endpoints: Vec<_> = endpoints
+            .into_iter()
+            .filter(|(key, doomed)| is_over(&key.2, doomed.since) || !self.clusters_of(&key.2).any(stays))
+            .map(|(key, doomed)| (key.clone(), *doomed))
+            .collect();
+        dead.extend(dead_endpoints);
+        for key in dead.keys() {
+            self.doomed.remove(key);
+        }
+        self.dangled.removals += fallen.len() as u64;
+        self.dangled.removed.extend(fallen);
+        self.dangled.removed.truncate(NAMED);
+        self.look_at = self.next_look(now, bound);
+        dead.into_iter().collect()
+    }
+
+    fn next_look(&self, now: Moment, bound: Duration) -> Option<Moment> {
+        let quiet = self.doomed.values().map(|doomed| self.quiet_at(doomed.since)).filter(|at| *at > now).min();
+        let bounds = self.doomed.iter().filter_map(|(key, doomed)| self.bound_of(&key.2, doomed.since, bound)).min();
+        let waiting = self.waiting_since.map(|since| self.quiet_at(since));
+        let lingering = self.references.next_end().filter(|_| self.has_doomed());
+        // What lingers ends one by one; there is no hurry.
+        let lingering = lingering.map(|end| end.max(now + QUIET));
+        [quiet, bounds, waiting, lingering].into_iter().flatten().min()
+    }
+
+    pub fn take_dangled(&mut self) -> Dangled {
+        std::mem::take(&mut self.dangled)
+    }
+}
+
+/// Something on the shelves that was one thing and is another.
+pub(super) struct Change<'a> {
+    pub kind: &'a Type,
+    pub name: &'a Name,
+    pub old: Option<&'a Arc<Resource>>,
+    pub new: Option<&'a Arc<Resource>>,
+}
+
+/// Upstream has no more to say for the moment when no cluster and nothing of routing has changed for so long.
+const QUIET: Duration = Duration::from_millis(50);
+/// For a server that never is quiet nothing waits longer.
+const LONGEST: Duration = Duration::from_secs(1);
+/// Names that are remembered for a log line.
+const NAMED: usize = 16;

@@ -1,0 +1,106 @@
+//! Which clusters something leads to, counted: what is on the shelves, and for a while what was replaced or taken away.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::protocol::moment::Moment;
+use crate::xds::Name;
+
+#[derive(Debug, Default)]
+pub(super) struct References {
+    /// How many resources on the shelves lead to a cluster.
+    live: HashMap<Name, u32>,
+    /// How many did until lately. A listener drains, and a new one warms on its old route.
+    lingering: HashMap<Name, u32>,
+    ends: VecDeque<(Moment, Name)>,
+    /// What leads to clusters that are not there, since when.
+    dangling: BTreeMap<Name, Dangling>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(in crate::protocol::unit) struct Dangling {
+    pub since: Moment,
+    /// A change that leads there has waited for it once.
+    pub waited: bool,
+}
+
+impl References {
+    /// A resource that led to some clusters leads to others from here on. Both lists are sorted, without duplicates.
+    pub fn replace(
+        &mut self,
+        old: &[Name],
+        new: &[Name],
+        is_here: impl Fn(&Name) -> bool,
+        now: Moment,
+        linger: Duration,
+    ) {
+        for name in new.iter().filter(|name| old.binary_search(name).is_err()) {
+            let count = self.live.entry(name.clone()).or_default();
+            *count += 1;
+            if *count == 1 && !is_here(name) {
+                self.dangling.insert(name.clone(), Dangling { since: now, waited: false });
+            }
+        }
+        for name in old.iter().filter(|name| new.binary_search(name).is_err()) {
+            take_one(&mut self.live, name);
+            if !self.live.contains_key(name) {
+                self.dangling.remove(name);
+            }
+            *self.lingering.entry(name.clone()).or_default() += 1;
+            self.ends.push_back((now + linger, name.clone()));
+        }
+    }
+
+    pub fn on_time(&mut self, now: Moment) {
+        while let Some((_, name)) = self.ends.pop_front_if(|(end, _)| *end <= now) {
+            take_one(&mut self.lingering, &name);
+        }
+    }
+
+    /// When the next of what was replaced counts no more.
+    pub fn next_end(&self) -> Option<Moment> {
+        self.ends.front().map(|(end, _)| *end)
+    }
+
+    pub fn is_live(&self, cluster: &Name) -> bool {
+        self.live.contains_key(cluster)
+    }
+
+    pub fn is_any(&self, cluster: &Name) -> bool {
+        self.is_live(cluster) || self.lingering.contains_key(cluster)
+    }
+
+    pub fn appeared(&mut self, cluster: &Name) {
+        self.dangling.remove(cluster);
+    }
+
+    pub fn vanished(&mut self, cluster: &Name, now: Moment) {
+        if self.is_live(cluster) {
+            self.dangling.insert(cluster.clone(), Dangling { since: now, waited: true });
+        }
+    }
+
+    pub fn dangling(&self) -> &BTreeMap<Name, Dangling> {
+        &self.dangling
+    }
+
+    /// Whether a change that leads there waits: not twice for what did not come the first time.
+    pub fn is_worth_waiting(&self, cluster: &Name) -> bool {
+        self.dangling.get(cluster).is_none_or(|dangling| !dangling.waited)
+    }
+
+    pub fn waited_for(&mut self, cluster: &Name) {
+        if let Some(dangling) = self.dangling.get_mut(cluster) {
+            dangling.waited = true;
+        }
+    }
+}
+
+fn take_one(counts: &mut HashMap<Name, u32>, name: &Name) {
+    if let Some(count) = counts.get_mut(name) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(name);
+        }
+    }
+}

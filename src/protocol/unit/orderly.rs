@@ -1,0 +1,228 @@
+//! What upstream says out of order, put on the shelves in order (ORD-1, ORD-4): see `unit/order`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::fact::{Fill, Word};
+use super::interest::{SessionId, Wanted};
+use super::order::{Change, Dangled, Key};
+use super::shelf::{Presence, Shelf};
+use super::state::Class;
+use super::{Entry, Unit};
+use crate::protocol::faults::Fault;
+use crate::protocol::moment::Moment;
+use crate::xds::{Authority, Name, References, Resource, Role, Type};
+
+impl Unit {
+    fn keeps_order(&self) -> bool {
+        !self.limits.reference_hold.is_zero()
+    }
+
+    /// What is on the shelf, of types that lead to clusters or are clusters.
+    pub(super) fn on_shelf(&self, kind: &Type, class: Class, name: &Name) -> Option<Arc<Resource>> {
+        if !matches!(kind.info().role, Role::Routing | Role::Clusters) || !self.keeps_order() {
+            return None;
+        }
+        here(self.shelves.get(&(kind.clone(), class)), name).cloned()
+    }
+
+    /// Whether a change of routing waits for clusters that it leads to and that are on their way. What it replaces is served meanwhile.
+    pub(super) fn waits_for_clusters(
+        &mut self,
+        kind: &Type,
+        class: Class,
+        name: &Name,
+        resource: &Arc<Resource>,
+        now: Moment,
+    ) -> bool {
+        if !kind.is(Role::Routing) || !self.keeps_order() {
+            return false;
+        }
+        let key = (kind.clone(), class, name.clone());
+        let missing = self.missing_for(&key, resource);
+        if missing.is_empty() || self.limits.faults.has(Fault::RoutingGoesAhead) {
+            self.order.drop_waiting(&key);
+            self.order.note_let_go(now);
+            return false;
+        }
+        self.order.keep_back(key, resource.clone(), self.source, missing, now);
+        true
+    }
+
+    /// The clusters that a change leads to, what it replaces does not, and that are not there, though all that there are should be.
+    fn missing_for(&self, (kind, class, name): &Key, resource: &Resource) -> BTreeSet<Name> {
+        let leads_to = resource.body.clusters(kind);
+        let Some(old) = here(self.shelves.get(&(kind.clone(), *class)), name).filter(|_| !leads_to.is_empty()) else {
+            return BTreeSet::new(); // whoever waits for a first answer is not kept waiting
+        };
+        let before = old.body.clusters(kind);
+        let authority = Authority::of(name);
+        let is_missing = |cluster: &&Name| {
+            before.binary_search(cluster).is_err()
+                && Authority::of(cluster) == authority
+                && self.knows_all_clusters_with(cluster)
+                && !self.has_cluster(cluster)
+        };
+        self.order.worth_waiting(leads_to.iter().filter(is_missing).cloned())
+    }
+
+    /// Whether what is not there of the set that a cluster would be in is not there upstream, or is on its way.
+    fn knows_all_clusters_with(&self, cluster: &Name) -> bool {
+        let set = match self.interest.collection(&self.clusters, cluster) {
+            Some(glob) => Wanted::Name(glob),
+            None if self.interest.has_star(&self.clusters) => Wanted::Star,
+            None => return false,
+        };
+        // Who asks for clusters by name does so because of the route.
+        !self.interest.has_name(&self.clusters, cluster) && self.fill_of(&self.clusters, &set) >= Fill::Settled
+    }
+
+    fn has_cluster(&self, name: &Name) -> bool {
+        has_cluster(|class| self.shelves.get(&(self.clusters.clone(), class)), name)
+    }
+
+    /// Whether what upstream has taken away stays for now, as something leads to it.
+    pub(super) fn stays_for_now(&mut self, kind: &Type, class: Class, name: &Name, word: Word, now: Moment) -> bool {
+        let clusters = *kind == self.clusters;
+        let endpoints = class == Class::Named && self.table.referred_by(&self.clusters).as_ref() == Some(kind);
+        if word != Word::Said || !(clusters || endpoints) || !self.keeps_order() {
+            return false;
+        }
+        let source = self.source;
+        let higher = |entry: &Entry| source.holds_missing && entry.source.rank < source.rank;
+        let entry = self.shelves.get(&(kind.clone(), class)).and_then(|shelf| shelf.get(name));
+        if !entry.is_some_and(|entry| matches!(entry.presence, Presence::Here(_)) && !higher(entry)) {
+            return false; // there is nothing to take away, or this server cannot
+        }
+        let in_use = |cluster: &Name| {
+            let doomed = |class| self.order.is_doomed(&(self.clusters.clone(), class, cluster.clone()));
+            self.order.leads_to(cluster) && self.has_cluster(cluster) || doomed(Class::Star) || doomed(Class::Named)
+        };
+        if endpoints && !self.order.clusters_of(name).any(in_use) || self.limits.faults.has(Fault::RemoveUnderReference)
+        {
+            return false;
+        }
+        self.order.doom((kind.clone(), class, name.clone()), source, now);
+        true
+    }
+
+    /// Something is on the shelf that was not, or not so, or is there no more.
+    pub(super) fn note_change(
+        &mut self,
+        kind: &Type,
+        class: Class,
+        name: &Name,
+        old: Option<&Arc<Resource>>,
+        now: Moment,
+    ) {
+        if !self.keeps_order() {
+            return;
+        }
+        let key = (kind.clone(), class, name.clone());
+        if !matches!(kind.info().role, Role::Routing | Role::Clusters) {
+            self.order.spare(&key);
+            return;
+        }
+        let new = here(self.shelves.get(&(kind.clone(), class)), name).cloned();
+        self.order.spare(&key);
+        let kept = self.order.take_kept(&key);
+        let old = old.or(kept.as_ref());
+        let asked = class == Class::Named && kind.info().references == References::VirtualHosts;
+        match (old, &new) {
+            (None, None) => return,
+            (Some(old), None) if asked && self.interest.has_name(kind, name) => {
+                self.order.keep(key, old.clone());
+                return;
+            }
+            _ => {}
+        }
+        let change = Change { kind, name, old, new: new.as_ref() };
+        let (shelves, clusters) = (&self.shelves, &self.clusters);
+        let is_here = |name: &Name| has_cluster(|class| shelves.get(&(clusters.clone(), class)), name);
+        let ready = self.order.replaced(&change, is_here, now, self.limits.reference_hold);
+        for key in ready {
+            self.let_go(key, now);
+        }
+        self.order.note_let_go(now);
+    }
+
+    fn let_go(&mut self, key: Key, now: Moment) {
+        let Some(waiting) = self.order.drop_waiting(&key) else { return };
+        let (kind, class, name) = key;
+        let before = std::mem::replace(&mut self.source, waiting.source);
+        self.set_now(&kind, class, name, waiting.resource, now);
+        self.source = before;
+    }
+
+    /// Nobody wants it any more.
+    pub(super) fn forget_order(
+        &mut self,
+        kind: &Type,
+        class: Class,
+        name: &Name,
+        old: Option<&Arc<Resource>>,
+        now: Moment,
+    ) {
+        self.order.drop_waiting(&(kind.clone(), class, name.clone()));
+        self.note_change(kind, class, name, old, now);
+    }
+
+    /// Lets go what has waited long enough, and what nothing leads to any more.
+    pub(super) fn settle_order(&mut self, now: Moment) {
+        if !self.order.is_due(now) {
+            return;
+        }
+        let before = self.source;
+        for ((kind, class, name), waiting) in self.order.take_overdue(now) {
+            self.source = waiting.source;
+            self.set_now(&kind, class, name, waiting.resource.clone(), now);
+            self.order.waited_for(&waiting);
+        }
+        self.order.note_let_go(now);
+        let (shelves, clusters) = (&self.shelves, &self.clusters);
+        let is_here = |name: &Name| has_cluster(|class| shelves.get(&(clusters.clone(), class)), name);
+        for ((kind, class, name), doomed) in self.order.take_dead(now, self.limits.reference_hold, is_here) {
+            self.source = doomed.source;
+            self.remove_now(&kind, class, &name, Word::Said, now);
+        }
+        self.source = before;
+    }
+
+    /// Whether it was taken away upstream and is still here.
+    pub fn is_doomed(&self, kind: &Type, class: Class, name: &Name) -> bool {
+        self.order.has_doomed() && self.order.is_doomed(&(kind.clone(), class, name.clone()))
+    }
+
+    /// Whether it counts which authorities' servers are away, or have not said what routing they have.
+    pub fn awaits_routing(&self) -> bool {
+        self.order.has_doomed()
+    }
+
+    pub fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) {
+        self.order.note_unsteady(unsteady, now);
+    }
+
+    /// A client stays with the routing that it had, or does so no more.
+    pub fn note_refusing(&mut self, session: SessionId, refuses: bool) {
+        self.order.note_refusing(session, refuses);
+    }
+
+    /// What could not be kept in order since the last call.
+    pub fn take_dangled(&mut self) -> Dangled {
+        self.order.take_dangled()
+    }
+
+    /// Clusters that something leads to and that are known not to be there, each since when.
+    pub fn dangling(&self) -> impl Iterator<Item = (&Name, Moment)> {
+        let dangling = self.order.references().iter().map(|(name, dangling)| (name, dangling.since));
+        dangling.filter(|(name, _)| self.knows_all_clusters_with(name) || self.is_gone(&self.clusters, name))
+    }
+}
+
+fn here<'a>(shelf: Option<&'a Shelf>, name: &Name) -> Option<&'a Arc<Resource>> {
+    shelf?.get(name)?.resource()
+}
+
+fn has_cluster<'a>(shelf: impl Fn(Class) -> Option<&'a Shelf>, name: &Name) -> bool {
+    [Class::Star, Class::Named].into_iter().any(|class| here(shelf(class), name).is_some())
+}

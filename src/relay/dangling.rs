@@ -1,0 +1,70 @@
+//! What leads nowhere, for operators: clusters that routing leads to and that do not exist, and who leads there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::owner::Owner;
+use crate::protocol::unit::State;
+use crate::xds::Name;
+
+/// A cluster that does not exist in a view.
+#[derive(Debug, Serialize)]
+pub struct Dangling {
+    /// The hash of the sharing key.
+    pub view: String,
+    pub cluster: String,
+    /// For how long.
+    pub seconds: u64,
+    /// Who leads there, as `type name`: the first of them, and how many there are.
+    pub from: Vec<String>,
+    pub from_count: usize,
+}
+
+/// What an owner knows of that at once. Whom it is led to by is looked for by whoever asks, who keeps nobody waiting.
+pub(super) struct DanglingClusters {
+    view: String,
+    clusters: Vec<(Name, u64)>,
+    state: Arc<State>,
+}
+
+impl Owner {
+    pub(super) fn dangling(&self) -> DanglingClusters {
+        let now = self.clock.now();
+        let clusters = self.unit.dangling().take(MOST).map(|(name, since)| (name.clone(), (now - since).as_secs()));
+        DanglingClusters { view: self.key.clone(), clusters: clusters.collect(), state: self.unit.state().clone() }
+    }
+}
+
+impl DanglingClusters {
+    pub fn explained(self) -> Vec<Dangling> {
+        let Self { view, clusters, state } = self;
+        let row = |(cluster, seconds): &(Name, u64)| Dangling {
+            view: view.clone(),
+            cluster: cluster.to_string(),
+            seconds: *seconds,
+            from: Vec::new(),
+            from_count: 0,
+        };
+        let mut rows: Vec<_> = clusters.iter().map(row).collect();
+        let places: BTreeMap<_, _> = clusters.iter().enumerate().map(|(at, (name, _))| (name, at)).collect();
+        if rows.is_empty() {
+            return rows;
+        }
+        for (kind, resource) in state.leading() {
+            for at in resource.body.clusters(kind).iter().filter_map(|cluster| places.get(cluster)) {
+                let row = &mut rows[*at];
+                row.from_count += 1;
+                if row.from.len() < NAMED {
+                    row.from.push(format!("{} {}", kind.name(), resource.name));
+                }
+            }
+        }
+        rows
+    }
+}
+
+/// Clusters of a view that are told of, and resources that lead to each.
+const MOST: usize = 1_000;
+const NAMED: usize = 10;
