@@ -11,6 +11,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Request as Call, Status};
 
 use super::ads::{AdsConnector, chain};
+use crate::protocol::upstream::BackoffTimes;
 use crate::relay::{LoadConnector, LoadEnd, LoadLink};
 use crate::xds::LOADS_PATH;
 
@@ -39,6 +40,10 @@ impl LoadConnector for LoadsConnector {
                 Err(status) => end_of(&status),
             }
         })
+    }
+
+    fn backoff(&self, server: usize) -> BackoffTimes {
+        self.servers[server].as_ref().map_or_else(BackoffTimes::default, AdsConnector::backoff)
     }
 }
 

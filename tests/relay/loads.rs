@@ -285,6 +285,28 @@ async fn lrs_18_clients_stay_through_an_outage_and_what_they_report_is_told_afte
 }
 
 #[tokio::test]
+async fn up_34_a_control_plane_that_orders_loads_and_dies_is_tried_less_and_less() {
+    let mut plane = LoadPlane::start().await;
+    let backoff = ", backoff: {initial: 50ms, factor: 2, max: 10s, jitter: 0}";
+    let config = config(plane.address, backoff, &format!("views: {{key: [cluster]}}\n{AGGREGATE}"));
+    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let mut client = LoadClient::connect(relay.address).await;
+    client.report(&able("web", "one")).await;
+    let mut begun = Vec::new();
+    for _ in 0..6 {
+        let stream = plane.stream().await;
+        begun.push(tokio::time::Instant::now());
+        stream.order(&all_each_second()).await;
+        stream.end(14).await;
+    }
+    let pauses: Vec<_> = begun.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
+    for (pause, least) in pauses.iter().zip([50, 100, 200, 400, 800]) {
+        assert!(*pause >= least, "{pauses:?}");
+    }
+    assert_eq!(client.order().await, all_each_second(), "clients have not heard of it");
+}
+
+#[tokio::test]
 async fn lrs_10_lrs_17_a_client_without_the_feature_is_answered_with_the_clusters_of_its_view() {
     // Discovery and loads have one control plane; this one answers nothing but loads, and that one nothing but discovery.
     let mut plane = Plane::start(&BOTH).await;

@@ -18,6 +18,7 @@ use super::clock::Clock;
 use super::views::{Refused, Views};
 use crate::proto::loads::LoadStatsRequest;
 use crate::protocol::loads::LoadLimits;
+use crate::protocol::upstream::BackoffTimes;
 use crate::xds::SharingKey;
 
 /// What becomes of the reports of clients (LRS-11).
@@ -60,6 +61,9 @@ pub trait LoadConnector: Send + Sync {
     /// Carries messages between a link and a server, by its place in the plan, until either side has ended. Dropping the future
     /// resets the stream.
     fn carry(&self, server: usize, link: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>>;
+
+    /// Returns how waits between attempts grow for a server, by its place in the plan.
+    fn backoff(&self, server: usize) -> BackoffTimes;
 }
 
 pub struct Loads {

@@ -43,7 +43,10 @@ struct State {
 enum End {
     /// Nobody needs the pool any more.
     Closed,
-    Lost,
+    Lost {
+        /// The server has ordered something on it.
+        answered: bool,
+    },
     /// Another server is active for the key.
     Moved,
 }
@@ -76,23 +79,26 @@ impl Pool {
 
     /// Keeps a stream open upstream until the last client has gone and its counters were told.
     pub async fn run(&self, connector: &dyn LoadConnector) {
-        let mut backoff = Backoff::default();
+        let mut server = self.views.active_server(&self.key);
+        let mut backoff = Backoff::new(connector.backoff(server));
         loop {
-            let server = self.views.active_server(&self.key);
-            match self.stream_once(connector, server, &mut backoff).await {
+            let active = self.views.active_server(&self.key);
+            if active != server {
+                server = active;
+                backoff = Backoff::new(connector.backoff(server)); // what was tried in vain is another server's
+            }
+            let start = tokio::time::Instant::now();
+            match self.stream_once(connector, server).await {
                 End::Closed => return,
                 End::Moved => continue,
-                End::Lost => {}
+                End::Lost { answered } => backoff.ended(answered, start.elapsed()),
             }
             let mut moved = std::pin::pin!(self.views.moved_from(&self.key, server));
             let mut retry = tokio::time::Instant::now() + backoff.next(random());
             while tokio::time::Instant::now() < retry {
                 tokio::select! {
                     () = tokio::time::sleep_until(retry) => {}
-                    () = &mut moved => {
-                        backoff.reset(); // what was tried in vain is another server's
-                        retry = tokio::time::Instant::now();
-                    }
+                    () = &mut moved => retry = tokio::time::Instant::now(),
                     () = self.time() => {}
                     () = self.look.notified() => {}
                 }
@@ -104,7 +110,8 @@ impl Pool {
     }
 
     /// One opening of the stream, to the server that is active for the key.
-    async fn stream_once(&self, connector: &dyn LoadConnector, server: usize, backoff: &mut Backoff) -> End {
+    async fn stream_once(&self, connector: &dyn LoadConnector, server: usize) -> End {
+        let mut answered = false;
         let (reports, taken) = mpsc::channel(1);
         let (answers, mut orders) = mpsc::channel(1);
         let mut moved = std::pin::pin!(self.views.moved_from(&self.key, server));
@@ -113,13 +120,17 @@ impl Pool {
             let (full, closed) = (reports.capacity() == 0, reports.is_closed());
             let moved = tokio::select! {
                 end = &mut carried => {
+                    while let Ok(order) = orders.try_recv() {
+                        answered = true;
+                        self.hear(order); // it came right before the end
+                    }
                     tracing::warn!(key = %self.key, ?end, "upstream stream of loads ended; clients' reports are kept");
                     self.lock().aggregate.on_ended(self.clock.now());
-                    return if self.settle(None) { End::Closed } else { End::Lost };
+                    return if self.settle(None) { End::Closed } else { End::Lost { answered } };
                 }
                 () = &mut moved => true,
                 Some(order) = orders.recv() => {
-                    backoff.reset();
+                    answered = true;
                     self.hear(order);
                     false
                 }

@@ -20,7 +20,7 @@ use self::shared::{Shared, Stage, Waited};
 use super::dial::{Dial, FirstWords};
 use super::{AdsServer, token};
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::Backoff;
+use crate::protocol::upstream::{Backoff, BackoffTimes};
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 
 /// Opens streams to one control plane, over a connection of their own each: a peer's limit on streams is then never reached.
@@ -64,6 +64,11 @@ impl AdsConnector {
         heard.map_err(|reason| Status::unavailable(format!("{}: {reason}", self.server.name())))?;
         self.shared.reached();
         Ok((channel, metadata))
+    }
+
+    /// Returns how waits between attempts grow for the server.
+    pub(super) fn backoff(&self) -> BackoffTimes {
+        self.server.backoff
     }
 
     /// With the limits that hold for the server's messages.
@@ -141,7 +146,7 @@ struct Retry<'a> {
 
 impl<'a> Retry<'a> {
     fn new(connector: &'a AdsConnector) -> Self {
-        let backoff = Backoff::new(connector.server.backoff);
+        let backoff = Backoff::new(connector.backoff());
         let (stage, least, waited) = (Stage::Unreached, Duration::ZERO, Waited::Out);
         Self { shared: &connector.shared, backoff, stage, least, in_vain: backoff, waited }
     }
