@@ -23,6 +23,12 @@ pub enum Fault {
     JudgeStatedWhileCold,
     /// I3: a server's silence takes away what a client holds.
     SilenceIsAbsence,
+    /// I3, UP-36: a silence counts by the clock alone, whether or not anybody was there who could have spoken.
+    ClockIsLife,
+    /// I3: what the server that serves from now on has not said is dropped at once.
+    SwitchDeletes,
+    /// I3, XLAT-12: a set that has gone quiet for the first time is taken for whole.
+    FirstQuietIsTheEnd,
     /// UP-25: what comes and cannot be read is taken for gone.
     BadEntryIsAbsent,
     /// Clients without state wait for more than the first response.
@@ -115,7 +121,7 @@ impl Fault {
 }
 
 /// The rule that is broken in this instance, normally none.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
     #[cfg(feature = "faults")]
     planted: Option<Fault>,

@@ -22,6 +22,7 @@ pub struct Holder {
     pub holds: BTreeMap<(&'static str, &'static str), Moment>,
     /// It has had an answer to `*`.
     pub answered: bool,
+    pub came_with_nothing: bool,
 }
 
 /// Something that a reply took from a client, and since when it held it.
@@ -40,7 +41,8 @@ impl Holder {
         let session = Session::new(Client::plain(variant), table.clone(), limits.clone());
         let holds: BTreeMap<_, _> = with.iter().flat_map(|name| [((CDS, *name), now), ((EDS, *name), now)]).collect();
         let leases = Leases::new(limits.clone());
-        let mut holder = Self { id, variant, session, leases, holds, answered: false };
+        let came_with_nothing = with.is_empty();
+        let mut holder = Self { id, variant, session, leases, holds, answered: false, came_with_nothing };
         for (url, names) in [(CDS, vec!["*".to_owned()]), (EDS, with.iter().map(ToString::to_string).collect())] {
             if names.is_empty() {
                 continue;

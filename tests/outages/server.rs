@@ -16,7 +16,7 @@ pub enum Health {
     Refuses,
     /// Connections are made, and nothing comes; calls are not answered either.
     Hangs,
-    /// The same, and streams that were there are not ended.
+    /// The same, and streams that were there are not ended: what was said on them is read and answered when it goes on.
     HalfOpen,
     /// Calls are answered, and nothing else is.
     Mute,

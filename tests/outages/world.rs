@@ -1,11 +1,13 @@
 //! Three servers, one view, clients that come and go; and what must hold at every moment.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod judge;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use weir::proto::discovery::Resource;
+use weir::proto::discovery::{DeltaDiscoveryRequest, Resource};
 use weir::proto::{Any, Request, Response};
 use weir::protocol::faults::Faults;
 use weir::protocol::ladder::{Patience, Rule, Standing};
@@ -13,7 +15,7 @@ use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan, Sources, StreamId};
-use weir::protocol::unit::{Absence, Class, InterestChange, Known, Presence, SessionId, Unit, Wanted};
+use weir::protocol::unit::{Class, InterestChange, Known, SessionId, Unit, Wanted};
 use weir::protocol::upstream::{Backoff, Epoch};
 use weir::xds::{BodyStore, TypeTable};
 
@@ -44,11 +46,19 @@ pub struct World {
     trace: bool,
     /// When a server whose word counted last lacked something, or was not known to have it.
     lacked: BTreeMap<(&'static str, &'static str), Moment>,
-    /// What a server has last said to be gone on its stream, and not to be back.
+    /// What a server has last said to be gone on its stream, or has only come to have, and has not said to be there.
     said_gone: BTreeSet<(usize, String, String)>,
     /// What some server did not have at some time.
     ever_lacked: BTreeSet<(&'static str, &'static str)>,
     hold_down: Duration,
+    /// How long a connection stands on which no call is answered.
+    hung_after: Duration,
+    /// Servers that were seen to say more of a set soon after its first response.
+    cutters: BTreeSet<usize>,
+    /// Names that are gone by silence alone.
+    silent: BTreeSet<(&'static str, &'static str)>,
+    /// The first thing that was concluded and must not be.
+    wrong: Option<String>,
     last: Standing,
     returned: Option<Moment>,
     /// Rows of the state table that were seen.
@@ -66,6 +76,12 @@ struct Link {
     doomed: bool,
     /// A call has gone unanswered since.
     unanswered: Option<Moment>,
+    /// The relay has asked whether the server is there, and waits.
+    called: bool,
+    /// Written, and not read by the server.
+    unread: VecDeque<DeltaDiscoveryRequest>,
+    /// When the last response for clusters came on this opening.
+    clusters_at: Option<Moment>,
 }
 
 pub fn resource(url: &str, name: &str, content: char) -> Resource {
@@ -82,6 +98,7 @@ impl World {
         let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let rule = if below(&mut random, 2) == 0 { Rule::Uncached } else { Rule::Reachability };
         let hold_down = Duration::from_secs(10 * below(&mut random, 3));
+        let hung_after = Duration::from_secs([10, 30, 300][below(&mut random, 3) as usize]);
         let server = || ServerPlan { variant: Variant::Delta, rules: Arc::default() };
         let plan = Plan {
             servers: (0..SERVERS).map(|_| server()).collect(),
@@ -114,7 +131,8 @@ impl World {
             let broken = NAMES.into_iter().filter(|_| below(&mut random, 12) == 0).collect();
             Server { health: Health::Fine, habit: habit(&mut random), content, broken, streams: 0 }
         });
-        let servers = servers.collect();
+        let servers: Vec<Server> = servers.collect();
+        let servers_that_cut = (0..SERVERS).filter(|at| servers[*at].habit.pieces.is_some()).collect();
         Self {
             now: Moment::START + Duration::from_secs(1),
             unit: Unit::new(table.clone(), limits.clone()),
@@ -132,6 +150,10 @@ impl World {
             said_gone: BTreeSet::new(),
             ever_lacked: BTreeSet::new(),
             hold_down,
+            hung_after,
+            cutters: servers_that_cut,
+            silent: BTreeSet::new(),
+            wrong: None,
             last: Standing::Idle,
             returned: None,
             rows: BTreeSet::new(),
@@ -205,9 +227,9 @@ impl World {
 
     fn push(&mut self, server: usize, url: &'static str, name: &'static str) {
         let (now, speaks) = (self.now, self.servers[server].health.speaks());
-        for (_, link) in self.links.iter_mut().filter(|(id, _)| id.server == server && speaks) {
+        for (_, link) in self.links.iter_mut().filter(|(id, _)| id.server == server) {
             if let Some((_, to)) = &mut link.up {
-                self.rows.insert(18);
+                self.rows.extend(speaks.then_some(18));
                 self.servers[server].push(url, name, to, now);
             }
         }
@@ -244,7 +266,8 @@ impl World {
             }
         }
         if below(&mut self.random, 25) == 0 && self.holders.len() < 6 {
-            let with = NAMES.into_iter().filter(|_| below(&mut self.random, 2) == 0);
+            let nothing = below(&mut self.random, 3) == 0;
+            let with = NAMES.into_iter().filter(|_| below(&mut self.random, 2) == 0 && !nothing);
             let with: BTreeSet<_> = with.collect::<Vec<_>>().into_iter().collect();
             let variant = [Variant::Sotw, Variant::Delta][below(&mut self.random, 2) as usize];
             self.tell(|| format!("{variant:?} client comes with {with:?}"));
@@ -300,37 +323,6 @@ impl World {
         self.judge(&held)
     }
 
-    /// What the server whose word counts does not have, or some server while none's word does, may be gone by that.
-    fn note_lacks(&mut self) {
-        for what in NAMES.iter().flat_map(|name| [(CDS, *name), (EDS, *name)]) {
-            // News of what it has come to have may not have come yet.
-            let said = |server| self.said_gone.contains(&(server, what.0.to_owned(), what.1.to_owned()));
-            let lacks = |server: usize| !self.servers[server].content.contains_key(&what) || said(server);
-            let lacked = match self.last {
-                Standing::Active(server) | Standing::Trying(server) | Standing::Held(server) => lacks(server),
-                Standing::Idle | Standing::Down => false,
-            };
-            if lacked {
-                self.lacked.insert(what, self.now);
-            }
-            if (0..SERVERS).any(lacks) {
-                self.ever_lacked.insert(what);
-            }
-        }
-    }
-
-    /// Nothing is taken from a client that the server whose word counts has had ever since the client holds it.
-    fn judge_losses(&mut self) -> Result<(), String> {
-        for holder in &mut self.holders {
-            for (what, since) in holder.listen(&mut self.unit, self.now) {
-                if self.lacked.get(&what).is_none_or(|lacked| *lacked < since) {
-                    return Err(format!("{what:?} was taken from {:?}, and {:?} has it", holder.id, self.last));
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Lets one stream try to connect, send what it has to say, and hear the answers.
     fn carry(&mut self, id: StreamId) {
         let health = self.servers[id.server].health;
@@ -355,14 +347,23 @@ impl World {
             let epoch = stream.opened();
             self.rows.insert(21);
             link.up = Some((epoch, self.servers[id.server].accept()));
-            (link.answered, link.unanswered) = (false, None);
+            (link.answered, link.unanswered, link.called) = (false, None, false);
+            (link.unread, link.clusters_at) = (VecDeque::new(), None);
+        }
+        if let (Some(stream), Some(link)) = (self.sources.stream(id), self.links.get_mut(&id)) {
+            while let Some(Request::Delta(request)) = stream.next_request(self.now) {
+                let on_or_off = [&request.resource_names_subscribe, &request.resource_names_unsubscribe];
+                if request.type_url == CDS && on_or_off.into_iter().flatten().any(|name| name == "*") {
+                    link.clusters_at = None; // what was said before is forgotten
+                }
+                link.unread.push_back(request);
+            }
+            stream.written(self.now);
         }
         if self.ask_for_life(id, health) || !health.speaks() {
             return;
         }
-        while let Some(Request::Delta(request)) =
-            self.sources.stream(id).and_then(|stream| stream.next_request(self.now))
-        {
+        while let Some(request) = self.links.get_mut(&id).and_then(|link| link.unread.pop_front()) {
             let Some((_, subscriptions)) = self.links.get_mut(&id).and_then(|link| link.up.as_mut()) else { return };
             self.servers[id.server].hear(&request, subscriptions, self.now);
             if !request.resource_names_subscribe.is_empty() || !request.initial_resource_versions.is_empty() {
@@ -370,9 +371,6 @@ impl World {
                 let stated = &request.initial_resource_versions;
                 self.tell(|| format!("{id:?} is asked {} {on:?} {stated:?}", letter(&request.type_url)));
             }
-        }
-        if let Some(stream) = self.sources.stream(id) {
-            stream.written(self.now);
         }
         while let Some(response) =
             self.links.get_mut(&id).and_then(|link| link.up.as_mut()).and_then(|(_, to)| to.next(self.now))
@@ -392,21 +390,21 @@ impl World {
         let (Some((epoch, _)), Some(stream)) = (&link.up, self.sources.stream(id)) else { return true };
         if health.answers_calls() {
             link.unanswered = None;
-            if stream.take_life_question() {
+            if stream.take_life_question() || std::mem::take(&mut link.called) {
                 stream.on_life(*epoch);
             }
             return false;
         }
-        stream.take_life_question();
+        link.called |= stream.take_life_question();
         let since = *link.unanswered.get_or_insert(self.now);
-        if self.now - since >= HUNG {
+        if self.now - since >= self.hung_after {
             self.end(id);
         }
         true
     }
 
     fn hear(&mut self, id: StreamId, response: Response) {
-        let Some((epoch, _)) = self.links.get(&id).and_then(|link| link.up.as_ref()) else { return };
+        let Some(epoch) = self.links.get(&id).and_then(|link| Some(link.up.as_ref()?.0)) else { return };
         if let Response::Delta(of) = &response {
             for name in &of.removed_resources {
                 self.said_gone.insert((id.server, of.type_url.clone(), name.clone()));
@@ -414,10 +412,16 @@ impl World {
             for resource in &of.resources {
                 self.said_gone.remove(&(id.server, of.type_url.clone(), resource.name.clone()));
             }
+            if of.type_url == CDS {
+                let before = self.links.get_mut(&id).and_then(|link| link.clusters_at.replace(self.now));
+                if before.is_some_and(|before| self.now - before <= SOON) {
+                    self.cutters.insert(id.server);
+                }
+            }
             let names: Vec<_> = of.resources.iter().map(|of| format!("{}={}", of.name, of.version)).collect();
             self.tell(|| format!("{id:?} says {} {names:?} -{:?}", letter(&of.type_url), of.removed_resources));
         }
-        let batches = self.sources.on_response(id, *epoch, response, &mut self.store, &self.unit, self.now);
+        let batches = self.sources.on_response(id, epoch, response, &mut self.store, &self.unit, self.now);
         for batch in batches {
             self.unit.apply_from(batch.source, batch.facts, self.now);
         }
@@ -473,6 +477,7 @@ impl World {
         if gone(self) > before {
             self.rows.insert(17);
         }
+        self.judge_silence();
         let closed = self.sources.take_closed();
         let there: Vec<_> = self.sources.streams().map(|(id, _)| id).collect();
         let is_there = |id: &StreamId| there.contains(id) && !closed.contains(&id.server);
@@ -529,72 +534,10 @@ impl World {
             _ => self.unit.state().known(&kind, Class::Named, &name.into()),
         }
     }
-
-    /// Absent also for those who hold it, and not by a server's silence alone.
-    fn is_said_absent(&self, (url, name): (&str, &str)) -> bool {
-        let entry = self.unit.entry(&self.table.resolve(url), Class::Named, &name.into());
-        entry.is_some_and(|entry| matches!(entry.presence, Presence::Gone(_)) && entry.absence == Absence::Said)
-    }
-
-    fn judge(&self, held: &[(&'static str, &'static str)]) -> Result<(), String> {
-        for what in held.iter().filter(|what| self.wanted.contains(*what)) {
-            if self.known(*what).is_unknown() {
-                return Err(format!("{what:?} was known and is not any more"));
-            }
-        }
-        for what in &self.wanted {
-            if self.is_said_absent(*what) && !self.ever_lacked.contains(what) {
-                return Err(format!("{what:?} is said to be absent, and every server has always had it"));
-            }
-        }
-        let too_soon = self.returned.is_some_and(|returned| self.now - returned < self.hold_down);
-        if too_soon && matches!(self.last, Standing::Trying(1..)) && self.hold_down > Duration::ZERO {
-            return Err(format!("{:?} so soon after a return", self.last));
-        }
-        Ok(())
-    }
-
-    /// That there is nothing, some servers leave unsaid. A set that nobody has said a word of is not taken to be empty: a control
-    /// plane that is not ready yet looks like that.
-    fn says_a_set(&self) -> bool {
-        let first = &self.servers[0];
-        first.habit.says_nothing_is_new || first.content.keys().any(|(url, _)| *url == CDS)
-    }
-
-    fn judge_peace(&self) -> Result<(), String> {
-        if self.last != Standing::Active(0) {
-            return Err(format!("all servers are up, and the ladder stands at {:?}", self.last));
-        }
-        for (url, name) in self.wanted.iter().filter(|(_, name)| *name != "*") {
-            let right = match (self.servers[0].content.get(&(*url, *name)), self.known((url, name))) {
-                (Some(content), Known::Here(resource)) => resource.body.bytes().ends_with(&[*content as u8]),
-                (None, Known::Gone(_)) => true,
-                _ => false,
-            };
-            if !right {
-                return Err(format!("{url} {name} is {:?}, not what the first server has", self.known((url, name))));
-            }
-        }
-        let kind = self.table.resolve(CDS);
-        let held: BTreeSet<_> = self.unit.star_names(&kind).map(|name| name.as_str().to_owned()).collect();
-        let own = self.servers[0].content.keys().filter(|(url, _)| *url == CDS);
-        let own: BTreeSet<_> = own.map(|(_, name)| (*name).to_owned()).collect();
-        if held != own {
-            return Err(format!("the set is {held:?}, and the first server has {own:?}"));
-        }
-        for holder in &self.holders {
-            let clusters: BTreeSet<_> =
-                holder.holds.keys().filter(|(url, _)| *url == CDS).map(|(_, name)| (*name).to_owned()).collect();
-            if clusters != own && self.says_a_set() {
-                return Err(format!("{:?} holds {clusters:?}, and the first server has {own:?}", holder.id));
-            }
-        }
-        Ok(())
-    }
 }
 
-/// How long a connection stands on which no call is answered.
-const HUNG: Duration = Duration::from_secs(10);
+/// A response that comes so soon after another shows that the first was not all.
+const SOON: Duration = Duration::from_secs(1);
 
 fn letter(url: &str) -> &str {
     if url == CDS { "CDS" } else { "EDS" }

@@ -325,8 +325,9 @@ impl Subscription {
         let Some(entry) = shelf.get(name) else { return false };
         match entry.absence {
             _ if view.limits.faults.has(Fault::JudgeStatedWhileCold) => true,
+            Absence::Silence if view.limits.faults.has(Fault::SilenceIsAbsence) => true,
             _ if told.came_with => shelf.is_evidently_gone(entry),
-            Absence::Silence => !told.may_hold() || view.limits.faults.has(Fault::SilenceIsAbsence),
+            Absence::Silence => !told.may_hold(),
             Absence::Said | Absence::Expired => true,
         }
     }

@@ -212,6 +212,9 @@ impl Sources {
                 stream.look_anew();
                 facts.extend(stream.findings());
             }
+            if self.limits.faults.has(Fault::SwitchDeletes) {
+                facts.extend(given_by_others(id.server, unit));
+            }
         }
         self.counting(id.server, facts)
     }
@@ -536,6 +539,20 @@ fn cut_off(unit: &Unit, of: &BTreeSet<Authority>) -> Vec<Fact> {
     };
     let told = unit.wanted().filter(|(kind, wanted, _)| of.contains(&authority_of(wanted)) && is_told(kind, wanted));
     told.map(|(kind, of, _)| Fact::Interrupted { kind: kind.clone(), of }).collect()
+}
+
+/// The fault of a move that deletes.
+fn given_by_others(server: usize, unit: &Unit) -> Vec<Fact> {
+    let wanted = unit.wanted().map(|(kind, wanted, _)| match wanted {
+        Wanted::Star => (kind.clone(), Class::Star),
+        Wanted::Name(_) => (kind.clone(), Class::Named),
+    });
+    let gone = |(kind, class): (Type, Class)| {
+        let others = unit.here(&kind, class).filter(|(_, entry)| usize::from(entry.source.server) != server);
+        let gone = |key: &Name| Fact::Gone { kind: kind.clone(), class, key: key.clone(), word: Word::Said };
+        others.map(|(key, _)| gone(key)).collect::<Vec<_>>()
+    };
+    wanted.collect::<BTreeSet<_>>().into_iter().flat_map(gone).collect()
 }
 
 struct Around<'a> {

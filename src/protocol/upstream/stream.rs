@@ -86,7 +86,7 @@ impl Stream {
         (self.open, self.answered, self.receiving) = (true, false, false);
         self.begins_anew = false;
         (self.asked_at, self.answered_at) = (None, None);
-        self.life = Life::default();
+        self.life = Life::new(self.limits.faults);
         self.epoch
     }
 

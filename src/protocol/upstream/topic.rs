@@ -14,6 +14,7 @@ use super::life::{Life, Silence};
 use super::refused::Refused;
 use super::request::Wire;
 use super::rules::{self, InitialSet, ServerRules};
+use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, sooner};
 use crate::protocol::session::Variant;
@@ -336,6 +337,7 @@ impl Topic {
         let mut facts = Vec::new();
         if !turn.receiving && self.heard.settle(turn.now, turn.limits) && !turn.rules.says_whole {
             facts.extend(self.filled(turn.kind, Fill::Settled));
+            self.heard.whole |= self.star && turn.limits.faults.has(Fault::FirstQuietIsTheEnd);
         }
         self.expire(turn, &mut facts);
         self.conclude_polls(turn, &mut facts);

@@ -1,0 +1,135 @@
+//! What must hold at every moment, and once all is quiet.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use weir::protocol::ladder::Standing;
+use weir::protocol::sources::StreamId;
+use weir::protocol::unit::{Absence, Class, Known, Presence};
+
+use super::{CDS, EDS, Link, NAMES, SERVERS, World};
+
+impl World {
+    /// What the server whose word counts does not have, or some server while none's word does, may be gone by that.
+    pub(super) fn note_lacks(&mut self) {
+        for what in NAMES.iter().flat_map(|name| [(CDS, *name), (EDS, *name)]) {
+            // News of what it has come to have may not have come yet.
+            let said = |server| self.said_gone.contains(&(server, what.0.to_owned(), what.1.to_owned()));
+            let lacks = |server: usize| !self.servers[server].content.contains_key(&what) || said(server);
+            let lacked = match self.last {
+                Standing::Active(server) | Standing::Trying(server) | Standing::Held(server) => lacks(server),
+                Standing::Idle | Standing::Down => false,
+            };
+            if lacked {
+                self.lacked.insert(what, self.now);
+            }
+            if (0..SERVERS).any(lacks) {
+                self.ever_lacked.insert(what);
+            }
+        }
+    }
+
+    /// Nothing is taken from a client that the server whose word counts has had ever since the client holds it.
+    pub(super) fn judge_losses(&mut self) -> Result<(), String> {
+        for holder in &mut self.holders {
+            for (what, since) in holder.listen(&mut self.unit, self.now) {
+                if self.lacked.get(&what).is_none_or(|lacked| *lacked < since) {
+                    return Err(format!("{what:?} was taken from {:?}, and {:?} has it", holder.id, self.last));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Absent also for those who hold it, and not by a server's silence alone.
+    fn is_said_absent(&self, (url, name): (&str, &str)) -> bool {
+        let entry = self.unit.entry(&self.table.resolve(url), Class::Named, &name.into());
+        entry.is_some_and(|entry| matches!(entry.presence, Presence::Gone(_)) && entry.absence == Absence::Said)
+    }
+
+    /// Nobody's silence counts who was not there to speak.
+    pub(super) fn judge_silence(&mut self) {
+        let kind = self.table.resolve(EDS);
+        let silent = NAMES.map(|name| (EDS, name)).into_iter().filter(|(_, name)| {
+            let entry = self.unit.entry(&kind, Class::Named, &(*name).into());
+            entry.is_some_and(|of| matches!(of.presence, Presence::Gone(_)) && of.absence == Absence::Silence)
+        });
+        let silent: BTreeSet<_> = silent.collect();
+        let standing = self.sources.ladders().next().map_or(Standing::Idle, |ladder| ladder.standing);
+        let is_there = match standing {
+            Standing::Active(server) => self.servers[server].health.answers_calls(),
+            _ => self.servers.iter().any(|server| server.health.answers_calls()),
+        };
+        if let Some(what) = silent.difference(&self.silent).next().filter(|_| !is_there) {
+            self.wrong.get_or_insert(format!("{what:?} is gone by the silence of {standing:?}, which is hung"));
+        }
+        self.silent = silent;
+    }
+
+    /// Who came with nothing has its first set with the first response of a server that does not cut.
+    fn judge_waiting(&self) -> Result<(), String> {
+        let Standing::Active(server) = self.last else { return Ok(()) };
+        let has_said =
+            |(id, link): (&StreamId, &Link)| id.server == server && link.up.is_some() && link.clusters_at.is_some();
+        if self.cutters.contains(&server) || !self.links.iter().any(has_said) {
+            return Ok(());
+        }
+        match self.holders.iter().find(|holder| holder.came_with_nothing && !holder.answered) {
+            Some(holder) => Err(format!("{:?} holds nothing and waits, and {server} has said what it has", holder.id)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn judge(&mut self, held: &[(&'static str, &'static str)]) -> Result<(), String> {
+        for what in held.iter().filter(|what| self.wanted.contains(*what)) {
+            if self.known(*what).is_unknown() {
+                return Err(format!("{what:?} was known and is not any more"));
+            }
+        }
+        for what in &self.wanted {
+            if self.is_said_absent(*what) && !self.ever_lacked.contains(what) {
+                return Err(format!("{what:?} is said to be absent, and every server has always had it"));
+            }
+        }
+        self.judge_waiting()?;
+        if let Some(wrong) = self.wrong.take() {
+            return Err(wrong);
+        }
+        let too_soon = self.returned.is_some_and(|returned| self.now - returned < self.hold_down);
+        if too_soon && matches!(self.last, Standing::Trying(1..)) && self.hold_down > Duration::ZERO {
+            return Err(format!("{:?} so soon after a return", self.last));
+        }
+        Ok(())
+    }
+
+    pub(super) fn judge_peace(&self) -> Result<(), String> {
+        if self.last != Standing::Active(0) {
+            return Err(format!("all servers are up, and the ladder stands at {:?}", self.last));
+        }
+        for (url, name) in self.wanted.iter().filter(|(_, name)| *name != "*") {
+            let right = match (self.servers[0].content.get(&(*url, *name)), self.known((url, name))) {
+                (Some(content), Known::Here(resource)) => resource.body.bytes().ends_with(&[*content as u8]),
+                (None, Known::Gone(_)) => true,
+                _ => false,
+            };
+            if !right {
+                return Err(format!("{url} {name} is {:?}, not what the first server has", self.known((url, name))));
+            }
+        }
+        let kind = self.table.resolve(CDS);
+        let held: BTreeSet<_> = self.unit.star_names(&kind).map(|name| name.as_str().to_owned()).collect();
+        let own = self.servers[0].content.keys().filter(|(url, _)| *url == CDS);
+        let own: BTreeSet<_> = own.map(|(_, name)| (*name).to_owned()).collect();
+        if held != own {
+            return Err(format!("the set is {held:?}, and the first server has {own:?}"));
+        }
+        for holder in &self.holders {
+            let clusters: BTreeSet<_> =
+                holder.holds.keys().filter(|(url, _)| *url == CDS).map(|(_, name)| (*name).to_owned()).collect();
+            if clusters != own && self.says_a_set() {
+                return Err(format!("{:?} holds {clusters:?}, and the first server has {own:?}", holder.id));
+            }
+        }
+        Ok(())
+    }
+}
