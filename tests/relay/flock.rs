@@ -13,6 +13,7 @@ use hyper::body::Frame;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
@@ -40,22 +41,33 @@ struct Counts {
 impl Flock {
     /// So many delta clients and as many SotW ones, once each has what it asked for.
     pub async fn gather(relay: SocketAddr, each: usize, url: &'static str, names: &[&str]) -> Self {
+        let sockets = (0..2 * each).map(|_| TcpStream::connect(relay));
+        let flock = Self::over(futures_util::future::try_join_all(sockets).await.unwrap(), url, names);
+        flock.has(names.len()).await;
+        flock
+    }
+
+    /// Clients over these connections, delta and SotW in turn. None of the names is everything.
+    pub fn over(sockets: Vec<TcpStream>, url: &'static str, names: &[&str]) -> Self {
         let counts = Arc::new(Counts::default());
-        let mut clients = JoinSet::new();
-        for number in 0..2 * each {
+        let (size, mut clients) = (sockets.len(), JoinSet::new());
+        for (number, socket) in sockets.into_iter().enumerate() {
             let variant = [Variant::Delta, Variant::Sotw][number % 2];
             let names = names.iter().map(ToString::to_string).collect();
-            clients.spawn(client(relay, variant, url, names, counts.clone()));
+            clients.spawn(client(socket, variant, url, names, counts.clone()));
         }
-        let flock = Self { size: 2 * each, counts, _clients: clients };
-        let (has, due) = (|| flock.counts.resources.load(Ordering::SeqCst), 2 * each * names.len());
+        Self { size, counts, _clients: clients }
+    }
+
+    /// Once they have been sent so many resources each.
+    pub async fn has(&self, each: usize) {
+        let (has, due) = (|| self.counts.resources.load(Ordering::SeqCst), self.size * each);
         let all = async {
             while has() < due {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         assert!(tokio::time::timeout(PATIENCE, all).await.is_ok(), "sent {} of {due} resources", has());
-        flock
     }
 
     /// DATA frames and messages that they were sent.
@@ -79,8 +91,7 @@ impl Flock {
 
 type Body = StreamBody<Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, hyper::Error>> + Send>>>;
 
-async fn client(relay: SocketAddr, variant: Variant, url: &'static str, names: Vec<String>, counts: Arc<Counts>) {
-    let socket = tokio::net::TcpStream::connect(relay).await.unwrap();
+async fn client(socket: TcpStream, variant: Variant, url: &'static str, names: Vec<String>, counts: Arc<Counts>) {
     let (mut sender, connection) =
         http2::handshake::<_, _, Body>(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
     tokio::spawn(connection);

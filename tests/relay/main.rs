@@ -9,6 +9,7 @@ mod differential;
 mod driver;
 mod evidence;
 mod evidence_cold;
+mod evidence_crowd;
 mod evidence_entries;
 mod evidence_silence;
 mod failover;

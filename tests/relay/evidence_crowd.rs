@@ -1,0 +1,105 @@
+//! Many clients at once, and many views: nobody waits for what others have already found.
+
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use tokio::net::TcpStream;
+
+use super::evidence::{relay_with_limits, servers};
+use super::flock::Flock;
+use super::holder::{ALL_CLUSTERS, Holder, Wish};
+use super::scripts::{Server, Way};
+use super::*;
+
+/// The kernel repeats an attempt to connect after a second, if it had to drop the first.
+const BEFORE_A_RETRY: Duration = Duration::from_millis(900);
+/// From the moment at which the relay has the set until all have it.
+const SOON: Duration = Duration::from_secs(2);
+/// A machine that has other things to do may be late once.
+const TRIES: usize = 3;
+/// Sockets of this process that are not clients' or their other ends.
+const OTHER_SOCKETS: usize = 500;
+
+/// A thousand, if this process may open as many files for both ends of them.
+fn crowd() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
+    let files: usize = files.and_then(|text| text.parse().ok()).unwrap_or(1024);
+    1_000.min(files.saturating_sub(OTHER_SOCKETS) / 2)
+}
+
+/// How long the longest connect took, and how long it was from the set to the last client's.
+async fn all_at_once() -> (Duration, Duration) {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, protocol_of(Variant::Delta)).await;
+    // All of them begin to connect before the relay has a turn to accept one.
+    let connect = || async {
+        let start = Instant::now();
+        (TcpStream::connect(relay.address).await.expect("a connect is lost"), start.elapsed())
+    };
+    let (sockets, times): (Vec<_>, Vec<_>) = join_all((0..crowd()).map(|_| connect())).await.into_iter().unzip();
+    let flock = Flock::over(sockets, CDS, &[]);
+    let mut stream = plane.stream().await;
+    stream.request().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    let said = Instant::now();
+    flock.has(TWO.len()).await;
+    let last = said.elapsed();
+    flock.heard(); // and none has ended
+    assert!(plane.streams.try_recv().is_err(), "one stream for all of them");
+    (times.into_iter().max().unwrap(), last)
+}
+
+#[tokio::test]
+async fn i1_a_thousand_clients_of_one_view_connect_at_once_and_have_their_first_set_at_once() {
+    let mut late = Vec::new();
+    for _ in 0..TRIES {
+        let (connecting, waiting) = all_at_once().await;
+        if connecting < BEFORE_A_RETRY && waiting < SOON {
+            return;
+        }
+        late.push((connecting, waiting));
+    }
+    panic!("longest connect, and wait for the set: {late:?}");
+}
+
+const VIEWS: [&str; 5] = ["v1", "v2", "v3", "v4", "v5"];
+
+/// What the client of a view wants.
+fn everything(cluster: &'static str) -> Wish {
+    Wish { cluster, ..ALL_CLUSTERS }
+}
+
+#[tokio::test]
+async fn fb_20_up_33_views_that_wait_for_a_server_come_back_once_one_of_them_has_found_it() {
+    let content = Way::GivesOnly(&[("a", "1")]);
+    let server = Server::start(content.clone()).await;
+    // The third wait is of 100 s.
+    let backoff = ", protocol: delta, backoff: {initial: 10ms, factor: 100, max: 1h, jitter: 0}";
+    let relay = relay_with_limits(&servers(&[server.address], backoff), "", |_| {}).await;
+    let mut clients = Vec::new();
+    for view in VIEWS {
+        let client = Holder::new(relay.address, Variant::Delta, everything(view)).await;
+        client.until("the set", |record| record.holds.len() == 1).await;
+        clients.push(client);
+    }
+    let address = server.kill().await;
+    until("each view has tried in vain twice", async || ended(&relay).await >= 3 * VIEWS.len()).await;
+
+    let server = Server::start_at(address, content).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(server.seen().opened, 0, "none of them tries for a long time");
+    let newcomer = Holder::new(relay.address, Variant::Delta, everything("new")).await;
+    newcomer.until("the set", |record| record.holds.len() == 1).await;
+    let found = Instant::now();
+    server.sees("all views are back", |seen| seen.open == VIEWS.len() + 1).await;
+    assert!(found.elapsed() < Duration::from_secs(5), "{:?}", found.elapsed());
+    clients.iter().for_each(Holder::has_lost_nothing);
+}
+
+/// How often an upstream stream has ended or could not be opened.
+async fn ended(relay: &Relay) -> usize {
+    let metrics = get(relay.admin, "/metrics").await;
+    let counts = metrics.lines().filter(|line| line.starts_with("weir_upstream_ended_total{"));
+    counts.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
+}
