@@ -186,3 +186,37 @@ fn up_25_a_name_of_a_set_that_is_reported_in_trouble_is_there_and_unknown() {
     assert!(!bench.asks_again(), "it has spoken of it");
     assert_eq!(bench.respond(0, reporting(delta(CDS, &[], &[], "2"), 5)), ["Star a gone", "Begun", "unread []"]);
 }
+
+#[test]
+fn up_38_xlat_15_a_name_that_came_and_could_not_be_read_is_a_question_again_on_the_next_opening() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = asked(variant, EDS, &["a"], ServerRules::default());
+        let twice = match variant {
+            Variant::Sotw => sotw(EDS, &["a", "a~2"], "1"),
+            Variant::Delta => delta(EDS, &["a", "a~2"], &[], "1"),
+        };
+        bench.respond(0, twice);
+        assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "{variant:?}: it is there");
+        bench.reopen();
+        assert_eq!(bench.later(Duration::from_secs(14)), [""; 0], "{variant:?}");
+        assert_eq!(
+            bench.later(Duration::from_secs(1)),
+            ["Named a unanswered"],
+            "{variant:?}: it was taken away meanwhile"
+        );
+    }
+}
+
+#[test]
+fn xlat_15_up_45_a_name_of_a_set_that_is_said_not_to_be_found_is_gone_for_who_holds_it_and_not_asked_for_again() {
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    bench.respond(0, delta(CDS, &["x"], &[], "1"));
+    bench.claim(CDS, Class::Star, "a");
+    bench.later(Duration::from_secs(5));
+    assert!(bench.asks_again());
+    assert_eq!(bench.reopen(), ["C +[] -[] {a:weir-unknown,x:1} n with node"]);
+    let facts = bench.respond(0, reporting(delta(CDS, &[], &[], "2"), 5));
+    assert!(facts.contains(&"Star a gone".to_owned()), "{facts:?}");
+    assert_eq!(bench.later(Duration::from_secs(3600)), ["Settled"], "x is there, and a's end is not told twice");
+    assert!(!bench.asks_again());
+}
