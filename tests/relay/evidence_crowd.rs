@@ -51,7 +51,7 @@ async fn all_at_once() -> (Duration, Duration) {
 }
 
 #[tokio::test]
-async fn i1_a_thousand_clients_of_one_view_connect_at_once_and_have_their_first_set_at_once() {
+async fn a_thousand_clients_of_one_view_connect_at_once_and_have_their_first_set_at_once() {
     let mut late = Vec::new();
     for _ in 0..TRIES {
         let (connecting, waiting) = all_at_once().await;
