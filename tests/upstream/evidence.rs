@@ -57,6 +57,25 @@ fn xlat_15_what_a_client_holds_is_asked_for_again_under_a_version_that_is_nobody
 }
 
 #[test]
+fn xlat_15_a_server_that_goes_through_what_it_was_told_is_not_silent_about_the_rest() {
+    let mut bench = asked(Variant::Delta, EDS, &["a", "b", "c", "d"], ServerRules::default());
+    bench.respond(0, delta(EDS, &["b", "c"], &[], "1"));
+    for name in ["a", "d"] {
+        bench.claim(EDS, Class::Named, name);
+    }
+    bench.later(TIMER);
+    assert!(bench.asks_again());
+    bench.reopen();
+    let gone = |facts: &[String]| facts.iter().any(|fact| fact.ends_with("gone"));
+    for name in ["a", "b", "c", "d"] {
+        let facts = bench.later(SECOND - Duration::from_secs(1));
+        assert!(!gone(&facts), "before {name}: {facts:?}");
+        bench.respond(0, delta(EDS, &[name], &[], "1"));
+    }
+    assert_eq!(bench.later(SECOND), [""; 0]);
+}
+
+#[test]
 fn xlat_12_what_a_client_holds_of_a_set_is_asked_for_again_under_a_version_that_is_nobodys() {
     let mut bench = quiet_about("b");
     assert_eq!(bench.reopen(), ["C +[] -[] {b:weir-unknown,x:1} n with node"]);

@@ -69,15 +69,6 @@ fn up_24_an_answer_to_the_time_between_two_questions_for_a_name_deletes_nothing_
 }
 
 #[test]
-fn up_25_what_could_not_be_read_is_a_question_on_the_next_stream() {
-    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerRules::default());
-    bench.respond(0, delta(EDS, &["a", "a~2"], &[], "1"));
-    assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "it is there");
-    bench.reopen();
-    assert_eq!(bench.later(Duration::from_secs(60)), ["Named a unanswered"]);
-}
-
-#[test]
 fn xlat_16_what_cannot_be_read_and_a_passing_trouble_are_no_absence() {
     let mut bench = asked(Variant::Delta, EDS, &["a", "b"], ServerRules::default());
     bench.respond(0, delta(EDS, &["a"], &[], "1"));
