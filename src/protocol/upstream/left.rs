@@ -23,7 +23,8 @@ impl Left {
 
     /// Requests were written, which are answered before `lasting` is over.
     pub fn written(&mut self, now: Moment, lasting: Duration) {
-        while let Some((at, name)) = self.told.pop_front_if(|(until, _)| *until <= now) {
+        let over = self.told.iter().take_while(|(until, _)| *until <= now).count();
+        for (at, name) in self.told.drain(..over) {
             if self.until.get(&name) == Some(&at) {
                 self.until.remove(&name);
             }

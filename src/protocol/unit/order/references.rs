@@ -52,7 +52,8 @@ impl References {
     }
 
     pub fn on_time(&mut self, now: Moment) {
-        while let Some((_, name)) = self.ends.pop_front_if(|(end, _)| *end <= now) {
+        let over = self.ends.iter().take_while(|(end, _)| *end <= now).count();
+        for (_, name) in self.ends.drain(..over) {
             take_one(&mut self.lingering, &name);
         }
     }
