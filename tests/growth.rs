@@ -60,7 +60,10 @@ fn name(number: usize) -> String {
 
 /// A bench whose `*` of clusters has so many resources, and one session that wants them all.
 fn with_resources(count: usize) -> (Bench, SessionId) {
-    let mut bench = Bench::new();
+    resources_in(Bench::new(), count)
+}
+
+fn resources_in(mut bench: Bench, count: usize) -> (Bench, SessionId) {
     let watcher = bench.client(Variant::Delta);
     bench.delta(watcher, CDS, &["*"], &[]);
     let names: Vec<_> = (0..count).map(name).collect();
@@ -110,6 +113,24 @@ fn one_change_touches_a_bounded_number_of_entries_however_many_there_are() {
     let (few, many) = (one_change(1_000), one_change(100_000));
     println!("allocations for one change: {few} among 1,000 resources, {many} among 100,000");
     // Two maps of logarithmic depth: a hundred times the resources is two or three levels more.
+    assert!(many <= few + 60 && many < 250, "{few} grew to {many}");
+}
+
+#[test]
+fn a_removal_that_waits_until_nothing_leads_to_it_costs_what_it_touches() {
+    let cost = |count| {
+        let (mut bench, watcher) = resources_in(Bench::with(Limits::default()), count);
+        let (kind, key) = (bench.kind(CDS), name(count / 2));
+        let class = weir::protocol::unit::Class::Star;
+        allocations(|| {
+            let (key, word) = (key.as_str().into(), weir::protocol::unit::Word::Said);
+            bench.apply(vec![weir::protocol::unit::Fact::Gone { kind, class, key, word }]);
+            bench.later(50);
+            assert_eq!(bench.poll(watcher).unwrap().removed.len(), 1);
+        })
+    };
+    let (few, many) = (cost(1_000), cost(100_000));
+    println!("allocations for one removal: {few} among 1,000 resources, {many} among 100,000");
     assert!(many <= few + 60 && many < 250, "{few} grew to {many}");
 }
 

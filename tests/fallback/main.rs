@@ -49,6 +49,26 @@ fn fb_6_fb_14_and_up_12_with_all_cached_the_cache_serves_and_a_new_name_moves_on
 }
 
 #[test]
+fn ord_1_it_is_known_whether_the_server_that_serves_has_said_what_routing_it_has() {
+    let unsteady = |bench: &Bench| bench.sources.unsteady().contains(&Authority::Top);
+    let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Reachability));
+    bench.want(CDS, "*", true);
+    bench.want(LDS, "*", true);
+    assert!(unsteady(&bench), "nobody serves");
+    bench.open(0);
+    bench.say(0, delta(CDS, &[("a", "1")], &[]));
+    assert!(unsteady(&bench), "it has said its clusters alone");
+    bench.say(0, delta(LDS, &[("l", "1")], &[]));
+    assert!(!unsteady(&bench));
+    bench.end(0, true);
+    assert!(unsteady(&bench), "it is away");
+    bench.open(0);
+    assert!(unsteady(&bench), "it is back, and may say something else");
+    bench.say(0, delta(LDS, &[], &[]));
+    assert!(!unsteady(&bench));
+}
+
+#[test]
 fn fb_12_a_name_added_during_fallback_is_asked_of_the_first_server_too() {
     let mut bench = served(Rule::Reachability);
     bench.end(0, false);

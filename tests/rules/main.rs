@@ -13,6 +13,7 @@ mod support;
 mod translation;
 mod transport;
 mod virtual_hosts;
+mod void;
 
 use support::{Bench, CDS, EDS, LDS, RDS};
 use weir::protocol::session::Variant;

@@ -1,0 +1,228 @@
+//! What upstream says out of order: what stays, what waits, and when it goes (ORD-1, ORD-4).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use weir::proto::{Any, discovery};
+use weir::protocol::limits::Limits;
+use weir::protocol::session::Variant;
+use weir::protocol::unit::{Class, Dangled, Fact, Known, SessionId, Word};
+use weir::xds::Authority;
+
+use super::support::{Bench, CDS, EDS, RDS};
+
+const HOLD: u64 = 5_000;
+const QUIET: u64 = 50;
+
+/// A unit whose route `r` leads to cluster `a`, and a client of all of it.
+fn led() -> (Bench, SessionId) {
+    let mut bench = Bench::with(Limits::default());
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["*"], &[]);
+    bench.delta(client, EDS, &["a", "b"], &[]);
+    bench.delta(client, RDS, &["r"], &[]);
+    bench.whole(CDS, &[("a", "1"), ("idle", "1")]);
+    bench.set(EDS, &[("a", "1")]);
+    lead(&mut bench, "r", &["a"]);
+    bench.said(client);
+    bench.later(10 * HOLD);
+    bench.said(client);
+    (bench, client)
+}
+
+/// Upstream says that a route configuration leads to these clusters.
+fn lead(bench: &mut Bench, name: &str, clusters: &[&str]) {
+    let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
+    let routes: Vec<u8> =
+        clusters.iter().flat_map(|cluster| nested(3, &nested(2, &nested(1, cluster.as_bytes())))).collect();
+    let body = [nested(1, name.as_bytes()), nested(2, &routes)].concat();
+    let resource = Some(Any { type_url: RDS.into(), value: body.into() });
+    let wrapper = discovery::Resource { name: name.into(), resource, ..Default::default() };
+    let (kind, resource) = (bench.kind(RDS), bench.of_wrapper(RDS, wrapper));
+    bench.apply(vec![Fact::Set { kind, class: Class::Named, key: name.into(), resource }]);
+}
+
+fn gone(bench: &mut Bench, name: &str) {
+    let (kind, class, key) = (bench.kind(CDS), Class::Star, name.into());
+    bench.apply(vec![Fact::Gone { kind, class, key, word: Word::Said }]);
+}
+
+/// Where the route leads that is on the shelf.
+fn leads(bench: &Bench) -> Vec<String> {
+    let kind = bench.kind(RDS);
+    match bench.unit.state().known(&kind, Class::Named, &"r".into()) {
+        Known::Here(route) => route.body.clusters(&kind).iter().map(ToString::to_string).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn dangling(bench: &Bench) -> Vec<String> {
+    bench.unit.dangling().map(|(name, _)| name.to_string()).collect()
+}
+
+#[test]
+fn ord_1_a_cluster_that_nothing_leads_to_goes_when_upstream_is_quiet_and_another_after_the_bound() {
+    let (mut bench, client) = led();
+    gone(&mut bench, "idle");
+    bench.later(QUIET - 1);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.later(1);
+    assert_eq!(bench.said(client), ["C  -idle"]);
+
+    gone(&mut bench, "a");
+    bench.later(HOLD - 1);
+    assert_eq!(bench.said(client), [""; 0], "a route leads to it");
+    assert_eq!(bench.unit.take_dangled(), Dangled::default());
+    bench.later(1);
+    assert_eq!(bench.said(client), ["C  -a"]);
+    assert_eq!(bench.unit.take_dangled().removals, 1);
+    assert_eq!(dangling(&bench), ["a"]);
+}
+
+#[test]
+fn ord_1_what_was_led_to_until_lately_stays_for_the_bound() {
+    let (mut bench, client) = led();
+    bench.whole(CDS, &[("a", "1"), ("b", "1")]);
+    lead(&mut bench, "r", &["b"]);
+    bench.said(client);
+    bench.later(3_000);
+    bench.said(client);
+    gone(&mut bench, "a");
+    bench.later(HOLD - 3_000 - 1);
+    assert_eq!(bench.said(client), [""; 0], "a listener may drain there");
+    bench.later(1 + QUIET);
+    assert_eq!(bench.said(client), ["C  -a"]);
+    assert_eq!(bench.unit.take_dangled(), Dangled::default());
+}
+
+#[test]
+fn ord_1_a_cluster_that_comes_back_in_time_was_never_gone() {
+    let (mut bench, client) = led();
+    gone(&mut bench, "a");
+    bench.later(1_000);
+    bench.set(CDS, &[("a", "1")]);
+    bench.later(10 * HOLD);
+    assert_eq!(bench.said(client), [""; 0]);
+}
+
+#[test]
+fn ord_1_endpoints_stay_as_long_as_the_cluster_that_is_led_to() {
+    let (mut bench, client) = led();
+    let (kind, class) = (bench.kind(EDS), Class::Named);
+    bench.apply(vec![Fact::Gone { kind, class, key: "a".into(), word: Word::Said }]);
+    gone(&mut bench, "a");
+    bench.later(HOLD - 1);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.later(1);
+    assert_eq!(bench.said(client), ["C  -a", "C  -a"], "both, endpoints and cluster");
+}
+
+#[test]
+fn ord_1_the_bound_does_not_run_while_the_server_is_away_or_has_not_said_its_routing() {
+    let (mut bench, client) = led();
+    bench.unit.note_unsteady(BTreeSet::from([Authority::Top]), bench.now);
+    gone(&mut bench, "a");
+    bench.later(100 * HOLD);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.unit.note_unsteady(BTreeSet::new(), bench.now);
+    bench.later(HOLD - 1);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.later(1);
+    assert_eq!(bench.said(client), ["C  -a"]);
+}
+
+#[test]
+fn ord_1_a_client_that_refused_a_route_keeps_clusters_until_the_bound() {
+    let (mut bench, client) = led();
+    bench.unit.note_refusing(client, true);
+    gone(&mut bench, "idle");
+    bench.later(HOLD - 1);
+    assert_eq!(bench.said(client), [""; 0], "it may be led to by what the client has");
+    bench.later(1);
+    assert_eq!(bench.said(client), ["C  -idle"]);
+}
+
+#[test]
+fn ord_1_a_route_configuration_that_was_removed_counts_while_somebody_asks_for_it() {
+    let (mut bench, client) = led();
+    let (kind, class) = (bench.kind(RDS), Class::Named);
+    bench.apply(vec![Fact::Gone { kind, class, key: "r".into(), word: Word::Said }]);
+    bench.said(client);
+    bench.later(2 * HOLD);
+    gone(&mut bench, "a");
+    bench.later(HOLD - 1);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.later(1);
+    assert_eq!(bench.said(client), ["C  -a"]);
+}
+
+#[test]
+fn ord_4_a_route_waits_for_a_missing_cluster_until_it_comes_or_upstream_is_quiet() {
+    let (mut bench, client) = led();
+    lead(&mut bench, "r", &["a", "b"]);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.later(QUIET - 1);
+    bench.set(EDS, &[("b", "1")]);
+    bench.set(CDS, &[("b", "1")]);
+    assert_eq!(leads(&bench), ["a", "b"], "at once");
+    assert_eq!(bench.said(client), ["C b", "C b"]);
+    bench.later(500);
+    assert_eq!(bench.said(client), ["R r"], "behind its cluster and endpoints");
+
+    lead(&mut bench, "r", &["a", "b", "static"]);
+    bench.later(QUIET - 1);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.later(1);
+    assert_eq!(bench.said(client), ["R r"]);
+    assert_eq!((bench.unit.take_dangled().waits, dangling(&bench)), (1, vec!["static".to_owned()]));
+
+    // It is not waited for again, as long as something leads there.
+    lead(&mut bench, "r2", &["static"]);
+    lead(&mut bench, "r", &["static", "a"]);
+    assert_eq!(bench.said(client), ["R r"]);
+}
+
+#[test]
+fn ord_4_upstream_that_is_never_quiet_keeps_a_route_back_for_a_second_and_no_longer() {
+    let (mut bench, _client) = led();
+    lead(&mut bench, "r", &["b"]);
+    for number in 0..99 {
+        bench.set(CDS, &[("idle", &number.to_string())]);
+        bench.later(10);
+    }
+    assert_eq!(leads(&bench), ["a"]);
+    bench.later(10);
+    assert_eq!(leads(&bench), ["b"]);
+}
+
+#[test]
+fn ord_4_first_answers_and_clients_that_ask_for_clusters_by_name_wait_for_nothing() {
+    let (mut bench, client) = led();
+    bench.delta(client, RDS, &["r2"], &[]);
+    lead(&mut bench, "r2", &["b"]);
+    assert_eq!(bench.said(client), ["R r2"], "the first that is said of it");
+
+    let mut bench = Bench::with(Limits::default());
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, RDS, &["r"], &[]);
+    bench.delta(client, CDS, &["a"], &[]);
+    bench.set(CDS, &[("a", "1")]);
+    lead(&mut bench, "r", &["a"]);
+    bench.said(client);
+    lead(&mut bench, "r", &["b"]);
+    assert_eq!(bench.said(client), ["R r"], "it asks for the cluster because of the route");
+}
+
+#[test]
+fn with_a_hold_of_zero_everything_goes_out_as_it_comes() {
+    let mut bench = Bench::with(Limits { reference_hold: Duration::ZERO, ..Limits::default() });
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["*"], &[]);
+    bench.delta(client, RDS, &["r"], &[]);
+    bench.whole(CDS, &[("a", "1")]);
+    lead(&mut bench, "r", &["a"]);
+    bench.said(client);
+    lead(&mut bench, "r", &["b"]);
+    gone(&mut bench, "a");
+    assert_eq!(bench.said(client), ["R r", "C  -a"]);
+}
