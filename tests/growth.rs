@@ -135,6 +135,30 @@ fn a_removal_that_waits_until_nothing_leads_to_it_costs_what_it_touches() {
 }
 
 #[test]
+fn routes_that_keep_changing_leave_nothing_behind() {
+    let mut bench = Bench::with(Limits::default());
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["*"], &[]);
+    bench.delta(client, support::RDS, &["r"], &[]);
+    let clusters: Vec<_> = (0..10).map(name).collect();
+    bench.whole(CDS, &clusters.iter().map(|name| (name.as_str(), "one")).collect::<Vec<_>>());
+    let mut sizes = Vec::new();
+    for round in 0..20_000 {
+        let cluster = name(round % 10);
+        support::lead(&mut bench, "r", &[&cluster]);
+        bench.later(20);
+        if round % 100 == 0 {
+            while bench.poll(client).is_some() {}
+        }
+        if round == 999 || round == 19_999 {
+            sizes.push(live_bytes());
+        }
+    }
+    println!("{} bytes after 1,000 changes of a route, {} after 20,000", sizes[0], sizes[1]);
+    assert!(sizes[1] - sizes[0] < 40_000, "{} grew to {}", sizes[0], sizes[1]);
+}
+
+#[test]
 fn one_change_costs_what_its_interested_sessions_cost() {
     let cost = |count| {
         let (mut bench, ids) = with_sessions(count);

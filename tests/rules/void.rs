@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use weir::proto::{Any, discovery};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::Variant;
 use weir::protocol::unit::{Class, Dangled, Fact, Known, SessionId, Word};
 use weir::xds::Authority;
 
-use super::support::{Bench, CDS, EDS, RDS};
+use super::support::{Bench, CDS, EDS, RDS, lead};
 
 const HOLD: u64 = 5_000;
 const QUIET: u64 = 50;
@@ -28,18 +27,6 @@ fn led() -> (Bench, SessionId) {
     bench.later(10 * HOLD);
     bench.said(client);
     (bench, client)
-}
-
-/// Upstream says that a route configuration leads to these clusters.
-fn lead(bench: &mut Bench, name: &str, clusters: &[&str]) {
-    let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
-    let routes: Vec<u8> =
-        clusters.iter().flat_map(|cluster| nested(3, &nested(2, &nested(1, cluster.as_bytes())))).collect();
-    let body = [nested(1, name.as_bytes()), nested(2, &routes)].concat();
-    let resource = Some(Any { type_url: RDS.into(), value: body.into() });
-    let wrapper = discovery::Resource { name: name.into(), resource, ..Default::default() };
-    let (kind, resource) = (bench.kind(RDS), bench.of_wrapper(RDS, wrapper));
-    bench.apply(vec![Fact::Set { kind, class: Class::Named, key: name.into(), resource }]);
 }
 
 fn gone(bench: &mut Bench, name: &str) {

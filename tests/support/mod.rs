@@ -283,6 +283,18 @@ pub fn wrapper(url: &str, name: &str, content: &str) -> Wrapper {
     Wrapper { name: name.into(), resource, ..Default::default() }
 }
 
+/// Upstream says that a route configuration leads to these clusters.
+pub fn lead(bench: &mut Bench, name: &str, clusters: &[&str]) {
+    let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
+    let routes: Vec<u8> =
+        clusters.iter().flat_map(|cluster| nested(3, &nested(2, &nested(1, cluster.as_bytes())))).collect();
+    let body = [nested(1, name.as_bytes()), nested(2, &routes)].concat();
+    let resource = Some(Any { type_url: RDS.into(), value: body.into() });
+    let wrapper = Wrapper { name: name.into(), resource, ..Default::default() };
+    let (kind, resource) = (bench.kind(RDS), bench.of_wrapper(RDS, wrapper));
+    bench.apply(vec![Fact::Set { kind, class: Class::Named, key: name.into(), resource }]);
+}
+
 pub fn refusal(code: i32) -> Option<Status> {
     Some(Status { code, message: "no".into(), details: Vec::new() })
 }

@@ -4,6 +4,7 @@
 //! Owns who leads where, and what waits since when. Leaves the shelves to the unit (`unit/orderly.rs`).
 
 mod references;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -109,8 +110,9 @@ impl Order {
         bound: Duration,
     ) -> Vec<Key> {
         let kind = change.kind;
-        let clusters = |of: Option<&'_ Arc<Resource>>| of.map_or(Vec::new(), |of| of.body.clusters(kind).to_vec());
-        self.references.replace(&clusters(change.old), &clusters(change.new), is_here, now, bound);
+        let old = change.old.map_or(&[][..], |old| old.body.clusters(kind));
+        let new = change.new.map_or(&[][..], |new| new.body.clusters(kind));
+        self.references.replace(old, new, is_here, now, bound);
         let too_much = change.new.and_then(|new| new.body.leads_to(kind)).is_some_and(|found| found.too_much);
         self.dangled.too_large += u64::from(too_much);
         self.changed = now;
@@ -188,46 +190,6 @@ impl Order {
         self.doomed.retain(|(kind, class, _), _| kind != of || *class != Class::Star);
     }
 
-    /// The clusters among these that a change has not waited for.
-    pub fn worth_waiting(&self, clusters: impl Iterator<Item = Name>) -> BTreeSet<Name> {
-        clusters.filter(|name| self.references.is_worth_waiting(name)).collect()
-    }
-
-    pub fn keep_back(&mut self, key: Key, resource: Arc<Resource>, source: Source, left: BTreeSet<Name>, now: Moment) {
-        self.drop_waiting(&key);
-        for name in &left {
-            self.missing.entry(name.clone()).or_default().insert(key.clone());
-        }
-        self.changed = now;
-        self.waiting_since.get_or_insert(now);
-        self.waiting.insert(key, Waiting { resource, source, left });
-        self.look_by(now);
-    }
-
-    /// What waits under a name waits no more: something else has come for it, or its time.
-    pub fn drop_waiting(&mut self, key: &Key) -> Option<Waiting> {
-        if self.waiting.is_empty() {
-            return None; // as nearly always
-        }
-        let waiting = self.waiting.remove(key)?;
-        for name in &waiting.left {
-            if let Some(keys) = self.missing.get_mut(name) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.missing.remove(name);
-                }
-            }
-        }
-        Some(waiting)
-    }
-
-    pub fn note_let_go(&mut self, now: Moment) {
-        if self.waiting.is_empty() && self.waiting_since.take().is_some() {
-            self.let_go = now;
-            self.look_by(now);
-        }
-    }
-
     fn look_by(&mut self, at: Moment) {
         self.look_at = Some(self.look_at.map_or(at, |look| look.min(at)));
     }
@@ -272,26 +234,6 @@ impl Order {
 
     pub fn next_deadline(&self) -> Option<Moment> {
         sooner(self.look_at, self.references.next_end().filter(|_| self.look_at.is_none() && self.has_doomed()))
-    }
-
-    /// Changes whose time is over, though what they lead to did not come.
-    pub fn take_overdue(&mut self, now: Moment) -> Vec<(Key, Waiting)> {
-        self.references.on_time(now);
-        let due = self.waiting_since.is_some_and(|since| self.is_quiet(since, now));
-        if !due {
-            return Vec::new();
-        }
-        for cluster in std::mem::take(&mut self.missing).into_keys() {
-            self.dangled.waits += 1;
-            if self.dangled.awaited.len() < NAMED {
-                self.dangled.awaited.push(cluster);
-            }
-        }
-        std::mem::take(&mut self.waiting).into_iter().collect()
-    }
-
-    pub fn waited_for(&mut self, waiting: &Waiting) {
-        waiting.left.iter().for_each(|cluster| self.references.waited_for(cluster));
     }
 
     /// What goes now. Its endpoints go with a cluster, or after it.

@@ -34,6 +34,7 @@ impl References {
         now: Moment,
         linger: Duration,
     ) {
+        self.on_time(now); // of what is over nothing is kept, whoever looks
         for name in new.iter().filter(|name| old.binary_search(name).is_err()) {
             let count = self.live.entry(name.clone()).or_default();
             *count += 1;
