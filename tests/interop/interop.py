@@ -17,6 +17,7 @@ import grpc_by_xds
 import leds
 import loads
 import on_demand
+import order
 import polling
 import refusals
 from resources import Source
@@ -32,6 +33,9 @@ def scenarios():
             for scenario in [changes, every_type, refusals]:
                 name = scenario.__name__.replace("_", " ")
                 yield f"{name}, {source}, upstream {upstream}", scenario.run, (source, upstream)
+    for source in SOURCES:
+        if source.aggregated:  # between streams there is no order
+            yield f"order, {source}, upstream delta", order.run, (source, "delta")
     for source in SOURCES:
         if source.delta:  # virtual hosts have no other variant, towards an Envoy or the control plane
             yield f"on demand, {source}, upstream delta", on_demand.run, (source,)

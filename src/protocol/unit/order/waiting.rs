@@ -1,0 +1,71 @@
+//! Changes of routing that wait for clusters, beside the shelves.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Key, NAMED, Order, Waiting};
+use crate::protocol::moment::Moment;
+use crate::protocol::unit::fact::Source;
+use crate::xds::{Name, Resource};
+
+impl Order {
+    /// The clusters among these that a change has not waited for.
+    pub fn worth_waiting(&self, clusters: impl Iterator<Item = Name>) -> BTreeSet<Name> {
+        clusters.filter(|name| self.references.is_worth_waiting(name)).collect()
+    }
+
+    pub fn keep_back(&mut self, key: Key, resource: Arc<Resource>, source: Source, left: BTreeSet<Name>, now: Moment) {
+        self.drop_waiting(&key);
+        for name in &left {
+            self.missing.entry(name.clone()).or_default().insert(key.clone());
+        }
+        self.changed = now;
+        self.waiting_since.get_or_insert(now);
+        self.waiting.insert(key, Waiting { resource, source, left });
+        self.look_by(now);
+    }
+
+    /// What waits under a name waits no more: something else has come for it, or its time.
+    pub fn drop_waiting(&mut self, key: &Key) -> Option<Waiting> {
+        if self.waiting.is_empty() {
+            return None; // as nearly always
+        }
+        let waiting = self.waiting.remove(key)?;
+        for name in &waiting.left {
+            if let Some(keys) = self.missing.get_mut(name) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.missing.remove(name);
+                }
+            }
+        }
+        Some(waiting)
+    }
+
+    pub fn note_let_go(&mut self, now: Moment) {
+        if self.waiting.is_empty() && self.waiting_since.take().is_some() {
+            self.let_go = now;
+            self.look_by(now);
+        }
+    }
+
+    /// Changes whose time is over, though what they lead to did not come.
+    pub fn take_overdue(&mut self, now: Moment) -> Vec<(Key, Waiting)> {
+        self.references.on_time(now);
+        let due = self.waiting_since.is_some_and(|since| self.is_quiet(since, now));
+        if !due {
+            return Vec::new();
+        }
+        for cluster in std::mem::take(&mut self.missing).into_keys() {
+            self.dangled.waits += 1;
+            if self.dangled.awaited.len() < NAMED {
+                self.dangled.awaited.push(cluster);
+            }
+        }
+        std::mem::take(&mut self.waiting).into_iter().collect()
+    }
+
+    pub fn waited_for(&mut self, waiting: &Waiting) {
+        waiting.left.iter().for_each(|cluster| self.references.waited_for(cluster));
+    }
+}
