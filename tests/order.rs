@@ -335,7 +335,22 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
             tell(|| format!("{now:>7} upstream says {}", facts.iter().map(text_of_fact).collect::<Vec<_>>().join(" ")));
             bench.apply(facts);
         }
+        if now % 100 == 0 {
+            // Endpoints come and go all the time, and make nothing wait.
+            let live: Vec<_> = world.clusters.keys().copied().filter(|name| !world.bare.contains(name)).collect();
+            if let Some(name) = live.get(random.below(CLUSTERS.len() as u64) as usize) {
+                let fact = endpoints(&mut bench, name, &now.to_string());
+                bench.apply(vec![fact]);
+            }
+        }
         world.answer(&mut bench);
+        if left > 0 && random.below(4_000) == 0 {
+            // One is gone in the middle of it all, and comes again with nothing.
+            let at = random.below(readers.len() as u64) as usize;
+            let manner = readers[at].manner;
+            bench.leave(readers[at].id);
+            readers[at] = Reader::join(&mut bench, manner);
+        }
         for reader in &mut readers {
             while reader.says.front().is_some_and(|(at, _)| *at <= now) {
                 let (_, request) = reader.says.pop_front().unwrap();

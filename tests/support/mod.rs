@@ -31,6 +31,7 @@ pub struct Bench {
     limits: Arc<Limits>,
     store: BodyStore,
     claims: Vec<Claim>,
+    next_id: u64,
 }
 
 impl Bench {
@@ -54,6 +55,7 @@ impl Bench {
             limits,
             store: BodyStore::default(),
             claims: Vec::new(),
+            next_id: 0,
         }
     }
 
@@ -62,9 +64,17 @@ impl Bench {
     }
 
     pub fn add(&mut self, client: Client) -> SessionId {
-        let id = SessionId(self.sessions.len() as u64);
+        let id = SessionId(self.next_id);
+        self.next_id += 1;
         self.sessions.insert(id, Session::new(client, self.table.clone(), self.limits.clone()));
         id
+    }
+
+    /// The stream of a client ends.
+    pub fn leave(&mut self, id: SessionId) {
+        let Some(mut session) = self.sessions.remove(&id) else { return };
+        session.close();
+        session.take_interest().into_iter().for_each(|change| self.unit.change_interest(id, change, self.now));
     }
 
     pub fn kind(&self, url: &str) -> Type {
