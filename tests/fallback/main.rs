@@ -66,6 +66,12 @@ fn ord_1_it_is_known_whether_the_server_that_serves_has_said_what_routing_it_has
     assert!(unsteady(&bench), "it is back, and may say something else");
     bench.say(0, delta(LDS, &[], &[]));
     assert!(!unsteady(&bench));
+    bench.end(0, true);
+    bench.open(0);
+    bench.say(0, delta(CDS, &[], &[]));
+    assert!(unsteady(&bench));
+    bench.later(Duration::from_secs(30));
+    assert!(!unsteady(&bench), "it had the time, and nothing new to say");
 }
 
 #[test]

@@ -120,10 +120,11 @@ impl Topic {
         of_star || self.asked.is_any_waiting()
     }
 
-    /// Whether the server has spoken of all that is wanted on this opening, or had the time to.
+    /// Whether the server has spoken of all that is wanted on this opening, or had the time to: one that goes by what it is told has
+    /// nothing to say where nothing is new.
     pub fn has_said_all(&self) -> bool {
-        let begun = !self.star || self.heard.has_spoken() || self.polled.is_proven();
-        begun && !self.asked.is_any_waiting()
+        let had_time = self.polled.is_proven() || self.again.has_looked();
+        (!self.star || self.heard.has_spoken() || had_time) && !self.asked.is_any_waiting()
     }
 
     /// Whether nothing of it is wanted, and the server was told so and has had time for its last words.
