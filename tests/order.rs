@@ -15,7 +15,8 @@ use weir::proto::{Any, Request, discovery};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, Reply, Variant};
-use weir::protocol::unit::{Class, Fact, Kept, SessionId, Word};
+use weir::protocol::unit::{Class, Fact, Kept, SessionId, Wanted, Word};
+use weir::xds::Authority;
 
 const CLUSTERS: [&str; 10] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9"];
 const ROUTES: [&str; 3] = ["r0", "r1", "r2"];
@@ -150,7 +151,9 @@ impl Reader {
             self.endowed.extend(names.into_iter().filter(|name| self.clusters.contains(name)));
             let all: Vec<_> = self.clusters.iter().cloned().collect();
             self.say(now, request(variant, EDS, &all, &[], &[], &nonce));
-            if !std::mem::replace(&mut self.started, true) {
+            // As an Envoy does, which turns to routes once its clusters are warm.
+            if !self.started && self.clusters.iter().all(|name| self.endowed.contains(name)) {
+                self.started = true;
                 let routes = ROUTES.map(str::to_owned);
                 self.say(now, request(variant, RDS, &routes, &routes, &[], ""));
             }
@@ -263,6 +266,24 @@ impl World {
         }
     }
 
+    /// The control plane is back, with what it has made of its configuration meanwhile: clusters first, and routes much later. Returns
+    /// when it has said all.
+    fn come_back(&mut self, random: &mut Random, bench: &mut Bench, now: u64) -> u64 {
+        self.burst(random, bench, now);
+        self.out.clear();
+        let (kind, routes) = (bench.kind(CDS), bench.kind(RDS));
+        let clusters = self.clusters.clone();
+        let resources = clusters.iter().map(|(name, of)| bench.resource(CDS, name, &of.to_string())).collect();
+        self.out.push_back((now, vec![Fact::Whole { kind, resources, kept: Kept::nothing() }]));
+        let ends = clusters.keys().map(|name| endpoints(bench, name, &now.to_string())).collect();
+        self.bare.retain(|name| !clusters.contains_key(name));
+        let later = now + random.below(8_000);
+        let all = self.routes.clone().into_iter().map(|(name, to)| route(bench, name, to, &routes)).collect();
+        self.out.push_back((now + random.below(later - now + 1), ends));
+        self.out.push_back((later, all));
+        later
+    }
+
     /// The control plane answers what it is asked for.
     fn answer(&self, bench: &mut Bench) {
         for asked in bench.asked_upstream() {
@@ -321,9 +342,29 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
     let mut readers: Vec<_> = manners().into_iter().map(|manner| Reader::join(&mut bench, manner)).collect();
     bench.whole(CDS, &[]);
     let (mut now, mut left, mut next_burst, mut messages) = (0, bursts, 0, 0);
-    let mut quiet_until = None;
+    let (mut quiet_until, mut away) = (None, None);
     while quiet_until.is_none_or(|until| now < until) {
-        if left > 0 && now >= next_burst {
+        if left > 1 && away.is_none() && random.below(5_000) == 0 {
+            // It dies in the middle of what it had to say.
+            tell(|| format!("{now:>7} upstream is away"));
+            world.out.clear();
+            let (kind, of) = (bench.kind(CDS), Wanted::Star);
+            bench.unit.note_unsteady(BTreeSet::from([Authority::Top]), bench.now);
+            bench.apply(vec![Fact::Interrupted { kind, of }]);
+            away = Some((now + random.below(8_000), false));
+        }
+        match away {
+            Some((until, false)) if now >= until => {
+                tell(|| format!("{now:>7} upstream is back"));
+                away = Some((world.come_back(&mut random, &mut bench, now), true));
+            }
+            Some((until, true)) if now > until => {
+                bench.unit.note_unsteady(BTreeSet::new(), bench.now);
+                away = None;
+            }
+            _ => {}
+        }
+        if left > 0 && now >= next_burst && away.is_none() {
             world.burst(&mut random, &mut bench, now);
             left -= 1;
             // Some come while the last one is being told, and some long after.
@@ -429,7 +470,7 @@ fn ord_1_whatever_order_things_come_in_no_client_holds_a_route_into_the_void() {
 fn an_order_that_is_broken_on_purpose_is_noticed() {
     for fault in [Fault::RemoveUnderReference, Fault::RoutingGoesAhead, Fault::HoldEndsWithAck, Fault::NoRoutingHold] {
         let limits = Limits { faults: Faults::planted(fault), ..Limits::default() };
-        let (faults, _) = play(40, limits, 1);
+        let (faults, _) = play(200, limits, 1);
         println!("{fault:?}: {} times, first {:?}", faults.len(), faults.first());
         assert!(!faults.is_empty(), "{fault:?} was not noticed");
     }

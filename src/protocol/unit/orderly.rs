@@ -195,7 +195,7 @@ impl Unit {
 
     /// Whether it counts which authorities' servers are away, or have not said what routing they have.
     pub fn awaits_routing(&self) -> bool {
-        self.order.has_doomed()
+        self.order.is_any()
     }
 
     pub fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) {

@@ -88,6 +88,10 @@ impl Order {
         !self.doomed.is_empty()
     }
 
+    pub fn is_any(&self) -> bool {
+        self.has_doomed() || !self.waiting.is_empty()
+    }
+
     pub fn references(&self) -> &BTreeMap<Name, references::Dangling> {
         self.references.dangling()
     }
@@ -278,7 +282,7 @@ impl Order {
     fn next_look(&self, now: Moment, bound: Duration) -> Option<Moment> {
         let quiet = self.doomed.values().map(|doomed| self.quiet_at(doomed.since)).filter(|at| *at > now).min();
         let bounds = self.doomed.iter().filter_map(|(key, doomed)| self.bound_of(&key.2, doomed.since, bound)).min();
-        let waiting = self.waiting_since.map(|since| self.quiet_at(since));
+        let waiting = self.next_overdue();
         let lingering = self.references.next_end().filter(|_| self.has_doomed());
         // What lingers ends one by one; there is no hurry.
         let lingering = lingering.map(|end| end.max(now + QUIET));

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Key, NAMED, Order, Waiting};
+use super::{Key, NAMED, Order, QUIET, Waiting};
 use crate::protocol::moment::Moment;
 use crate::protocol::unit::fact::Source;
-use crate::xds::{Name, Resource};
+use crate::xds::{Authority, Name, Resource};
 
 impl Order {
     /// The clusters among these that a change has not waited for.
@@ -49,20 +49,30 @@ impl Order {
         }
     }
 
-    /// Changes whose time is over, though what they lead to did not come.
+    /// Changes whose time is over, though what they lead to did not come. Of a server that is away it may come when it is back.
     pub fn take_overdue(&mut self, now: Moment) -> Vec<(Key, Waiting)> {
         self.references.on_time(now);
-        let due = self.waiting_since.is_some_and(|since| self.is_quiet(since, now));
-        if !due {
-            return Vec::new();
-        }
-        for cluster in std::mem::take(&mut self.missing).into_keys() {
-            self.dangled.waits += 1;
-            if self.dangled.awaited.len() < NAMED {
-                self.dangled.awaited.push(cluster);
-            }
-        }
-        std::mem::take(&mut self.waiting).into_iter().collect()
+        let over: Vec<Key> =
+            self.waiting.keys().filter(|key| self.goes_by(key).is_some_and(|at| at <= now)).cloned().collect();
+        let taken = over.into_iter().filter_map(|key| Some((key.clone(), self.drop_waiting(&key)?)));
+        let taken: Vec<(Key, Waiting)> = taken.collect();
+        let missing: BTreeSet<&Name> = taken.iter().flat_map(|(_, waiting)| &waiting.left).collect();
+        self.dangled.waits += missing.len() as u64;
+        let room = NAMED.saturating_sub(self.dangled.awaited.len());
+        self.dangled.awaited.extend(missing.into_iter().take(room).cloned());
+        taken
+    }
+
+    /// Until when a change waits at most.
+    fn goes_by(&self, (_, _, name): &Key) -> Option<Moment> {
+        let authority = Authority::of(name);
+        let steady = self.steady.get(&authority).map_or(Moment::START, |since| *since + QUIET);
+        let at = self.quiet_at(self.waiting_since?).max(steady);
+        (!self.unsteady.contains(&authority)).then_some(at)
+    }
+
+    pub fn next_overdue(&self) -> Option<Moment> {
+        self.waiting.keys().filter_map(|key| self.goes_by(key)).min()
     }
 
     pub fn waited_for(&mut self, waiting: &Waiting) {
