@@ -58,6 +58,8 @@ struct Reader {
     clusters: BTreeSet<String>,
     endowed: BTreeSet<String>,
     routes: BTreeMap<String, String>,
+    /// Clusters that the first that it was told of a route leads to, before it had them: whoever asks is answered.
+    early: BTreeSet<String>,
     started: bool,
     /// Acknowledged once all clusters have endpoints.
     unacknowledged: Option<String>,
@@ -114,6 +116,7 @@ impl Reader {
             clusters: [].into(),
             endowed: [].into(),
             routes: [].into(),
+            early: [].into(),
             started: false,
             unacknowledged: None,
             says: [].into(),
@@ -165,11 +168,14 @@ impl Reader {
                 for resource in &reply.resources {
                     let body = resource.body.bytes();
                     let target = std::str::from_utf8(&body[body.len() - 2..]).unwrap().to_owned();
-                    self.routes.insert(resource.name.to_string(), target);
+                    if self.routes.insert(resource.name.to_string(), target.clone()).is_none() {
+                        self.early.insert(target);
+                    }
                 }
                 self.say(now, answer);
             }
         }
+        self.early.retain(|name| !self.endowed.contains(name));
         if self.clusters.iter().all(|name| self.endowed.contains(name))
             && let Some(nonce) = self.unacknowledged.take()
         {
@@ -183,7 +189,7 @@ impl Reader {
             // It stays with a route for longer than any relay keeps the clusters.
             return None;
         }
-        self.routes.iter().find_map(|(route, cluster)| {
+        self.routes.iter().filter(|(_, cluster)| !self.early.contains(*cluster)).find_map(|(route, cluster)| {
             let lacks = match (self.clusters.contains(cluster), self.endowed.contains(cluster)) {
                 (true, true) => return None,
                 (false, _) => "which it does not hold",
