@@ -16,7 +16,7 @@ use crate::config::{MESSAGE_BYTES, name_in, plain_server, server_uri};
 use crate::protocol::session::Variant;
 use crate::transcode::Transcoder;
 use crate::upstream::{AdsServer, OwnCertificate, TlsFiles};
-use crate::xds::{RELAY_MARKER, TypeTable};
+use crate::xds::{ERRORS_FEATURE, TypeTable};
 
 #[derive(Debug, Args)]
 pub(super) struct Asking {
@@ -189,7 +189,7 @@ impl Asking {
         self.cluster.iter().for_each(|cluster| node.cluster.clone_from(cluster));
         let mut node = node.into_node();
         // Whoever reads everything gets everything: names of nameless resources, and what is wrong with a name.
-        for feature in ["xds.config.resource-in-sotw", RELAY_MARKER] {
+        for feature in ["xds.config.resource-in-sotw", ERRORS_FEATURE] {
             if !node.client_features.iter().any(|known| known == feature) {
                 node.client_features.push(feature.into());
             }
@@ -240,7 +240,7 @@ mod tests {
         let made =
             node(r#"cds --node {"id":"a","cluster":"b","userAgentName":"envoy","client_features":["f"]} --id c"#);
         assert_eq!((made.id.as_str(), made.cluster.as_str(), made.user_agent_name.as_str()), ("c", "b", "envoy"));
-        assert_eq!(made.client_features, ["f", "xds.config.resource-in-sotw", RELAY_MARKER]);
+        assert_eq!(made.client_features, ["f", "xds.config.resource-in-sotw", ERRORS_FEATURE]);
         assert_eq!(node("cds --cluster web").cluster, "web");
     }
 

@@ -10,6 +10,7 @@ pub mod loads;
 pub mod local;
 pub mod moment;
 pub mod session;
+pub mod set_mark;
 pub mod sources;
 pub mod unit;
 pub mod upstream;

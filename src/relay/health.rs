@@ -1,10 +1,13 @@
 //! What the views have found of the servers: facts are shared, decisions are not (FB-20). A view that has not tried a server yet
 //! takes the word of those that have, so that it does not wait for each server that is known to be out of reach (row 22).
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::protocol::sources::Finding;
+use crate::protocol::upstream::{Habits, SetSeen};
+use crate::xds::Type;
 
 /// By the servers' places in the plan.
 #[derive(Debug)]
@@ -17,6 +20,7 @@ pub(super) struct Health {
 struct Counts {
     answered: AtomicUsize,
     unreachable: AtomicUsize,
+    habits: Mutex<Habits>,
 }
 
 /// What one view has found, which goes when the view goes.
@@ -36,6 +40,19 @@ impl Health {
         self.servers.get(server).is_some_and(|counts| {
             counts.answered.load(Ordering::Relaxed) == 0 && counts.unreachable.load(Ordering::Relaxed) > 0
         })
+    }
+
+    /// The types of which the server sends sets in pieces.
+    pub fn cut(&self, server: usize) -> Arc<BTreeSet<Type>> {
+        self.habits(server).cut().clone()
+    }
+
+    pub fn note_seen(&self, seen: Vec<(usize, Type, SetSeen)>) {
+        seen.into_iter().for_each(|(server, kind, seen)| self.habits(server).note(&kind, seen));
+    }
+
+    fn habits(&self, server: usize) -> MutexGuard<'_, Habits> {
+        self.servers[server].habits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a server says to one view's node is nothing to the others.

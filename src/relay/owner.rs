@@ -259,7 +259,10 @@ impl Owner {
         }
         self.unit.on_time(now);
         self.note_dangled();
-        self.sources.on_hearsay(|server| self.findings.health().is_unreachable(server));
+        let health = self.findings.health();
+        health.note_seen(self.sources.take_seen());
+        self.sources.on_hearsay(|server| health.is_unreachable(server));
+        self.sources.on_habits(|server| health.cut(server));
         for change in self.unit.take_upstream_changes() {
             self.sources.want(change, &self.unit, now);
         }

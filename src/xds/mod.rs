@@ -17,7 +17,7 @@ mod xdstp;
 
 pub use access::{Access, AccessRule, Clearance, NamePattern, Network};
 pub use authority::Authority;
-pub use key::{KeyField, KeyRule, NodeError, RELAY_MARKER, SharingKey};
+pub use key::{ERRORS_FEATURE, KeyField, KeyRule, NodeError, RELAY_MARKER, SharingKey};
 pub use name::{Name, WILDCARD};
 pub use references::LeadsTo;
 pub use resource::{Body, Malformed, Resource};

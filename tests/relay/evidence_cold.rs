@@ -190,3 +190,22 @@ async fn fb_4_an_outage_right_after_the_first_set_is_sat_out_on_what_is_held() {
         client.has_lost_nothing();
     }
 }
+
+#[tokio::test]
+async fn xlat_12_what_one_view_has_seen_of_a_server_that_cuts_its_sets_the_next_view_knows_from_the_start() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let slow = |limits: &mut Limits| limits.settle_fresh = HOUR;
+    let relay = relay_with_limits(&servers(&[plane.address], ""), "", slow).await;
+    let first = Holder::new(relay.address, Variant::Delta, ALL_CLUSTERS).await;
+    let stream = plane.stream().await;
+    say(&stream, "1", &[], &TWO[..1], &[]);
+    say(&stream, "2", &[], &TWO[1..], &[]);
+    first.until("both pieces", |record| record.holds.len() == 2).await;
+    let mut next = Client::connect(relay.address, Variant::Sotw).await;
+    next.ask(CDS, &[], Some("other"));
+    let mut stream = plane.stream().await;
+    stream.request().await;
+    say(&stream, "1", &[], &TWO[..1], &[]);
+    stream.request().await; // the acknowledgment: it was read
+    next.hears_nothing(AT_ONCE).await;
+}

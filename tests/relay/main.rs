@@ -36,6 +36,7 @@ mod services;
 mod shared;
 mod shown;
 mod silence;
+mod tiers;
 mod tls;
 mod types;
 mod variants;

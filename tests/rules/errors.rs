@@ -130,11 +130,12 @@ fn key_18_a_locator_with_parameters_is_an_error_and_no_wildcard() {
 }
 
 #[test]
-fn xlat_36_a_new_grpc_client_without_hope_is_ended_and_others_wait() {
+fn xlat_36_a_new_grpc_client_or_relay_without_hope_is_ended_and_others_wait() {
     let mut bench = Bench::new();
     let grpc = Client { grpc: true, errors: true, ..Client::plain(Variant::Sotw) };
     let (lost, envoy, served) = (bench.add(grpc.clone()), bench.client(Variant::Sotw), bench.add(grpc));
-    for id in [lost, envoy] {
+    let relay = bench.add(Client { relay: true, ..Client::plain(Variant::Sotw) });
+    for id in [lost, relay, envoy] {
         bench.sotw(id, EDS, &["a"], "");
         assert_eq!(bench.said(id), [""; 0], "the connection is still being made");
     }
@@ -146,6 +147,7 @@ fn xlat_36_a_new_grpc_client_without_hope_is_ended_and_others_wait() {
     bench.unit.on_source([Authority::Top].into(), true);
     bench.publish();
     assert!(matches!(bench.step(lost), Step::End(End::Unserved)));
+    assert!(matches!(bench.step(relay), Step::End(End::Unserved)));
     assert!(matches!(bench.step(envoy), Step::Idle(_)));
     assert!(matches!(bench.step(served), Step::Idle(_)), "it had an answer");
 }

@@ -4,11 +4,12 @@ use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
-use weir::protocol::session::{End, Step, Variant};
-use weir::protocol::unit::{Class, Fact, Fill, Wanted};
+use weir::protocol::session::{Client, End, Step, Variant};
+use weir::protocol::set_mark::SetMark;
+use weir::protocol::unit::{Class, Fact, Fill, SessionId, Wanted};
 use weir::xds::Authority;
 
-use super::support::{Bench, CDS, EDS, LDS, refusal};
+use super::support::{Bench, CDS, EDS, LDS, refusal, text_of};
 use super::warm;
 
 #[test]
@@ -264,4 +265,80 @@ fn xlat_19_who_was_told_of_a_set_as_it_was_forgotten_starts_over() {
     bench.count(late, wish);
     bench.whole(CDS, &[("a", "1")]);
     assert!(matches!(bench.step(late), Step::End(End::BehindHorizon)), "nobody could tell it that b is gone");
+}
+
+/// What a relay is told, each with the mark of its set.
+fn marked(bench: &mut Bench, id: SessionId) -> Vec<(String, Option<SetMark>)> {
+    std::iter::from_fn(|| bench.poll(id)).map(|reply| (text_of(&reply), reply.set)).collect()
+}
+
+fn relay(variant: Variant) -> Client {
+    Client { relay: true, ..Client::plain(variant) }
+}
+
+fn filled(bench: &mut Bench, fill: Fill) {
+    bench.apply(vec![Fact::Filled { kind: bench.kind(CDS), of: Wanted::Star, fill }]);
+}
+
+#[test]
+fn xlat_12_a_relay_is_told_when_it_has_been_given_all_of_a_set_and_when_that_is_open_again() {
+    let mut bench = Bench::new();
+    let (one, other) = (bench.add(relay(Variant::Delta)), bench.client(Variant::Delta));
+    bench.delta(one, CDS, &["*"], &[]);
+    bench.delta(other, CDS, &["*"], &[]);
+    bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, "a", "1"));
+    filled(&mut bench, Fill::Begun);
+    assert_eq!(marked(&mut bench, one), [("C a".into(), Some(SetMark::Partial))]);
+    filled(&mut bench, Fill::Settled);
+    assert_eq!(marked(&mut bench, one), [], "a pause is no end");
+    filled(&mut bench, Fill::Whole);
+    assert_eq!(marked(&mut bench, one), [("C ".into(), Some(SetMark::Complete))]);
+    bench.set(CDS, &[("b", "1")]);
+    assert_eq!(marked(&mut bench, one), [("C b".into(), Some(SetMark::Complete))], "a change of it is a change of all");
+    bench.apply(vec![Fact::Interrupted { kind: bench.kind(CDS), of: Wanted::Star }]);
+    assert_eq!(marked(&mut bench, one), [("C ".into(), Some(SetMark::Partial))]);
+    assert_eq!(marked(&mut bench, other), [("C a,b".into(), None)], "nobody else is told so");
+}
+
+#[test]
+fn xlat_12_a_relay_that_comes_to_a_complete_set_has_all_once_it_has_what_there_was_to_say() {
+    let mut bench = warm();
+    let one = bench.add(relay(Variant::Delta));
+    let stated = [("gone".to_owned(), "1".to_owned())].into();
+    let request = DeltaDiscoveryRequest {
+        type_url: CDS.into(),
+        resource_names_subscribe: vec!["*".into()],
+        initial_resource_versions: stated,
+        ..Default::default()
+    };
+    bench.request(one, Request::Delta(request));
+    let said = marked(&mut bench, one);
+    let marks: Vec<_> = said.iter().map(|(_, mark)| mark.unwrap()).collect();
+    let (last, earlier) = marks.split_last().unwrap();
+    assert!(*last == SetMark::Complete && earlier.iter().all(|mark| *mark == SetMark::Partial), "{said:?}");
+    assert!(said[..said.len() - 1].iter().any(|(text, _)| text.contains("-gone")), "{said:?}");
+}
+
+#[test]
+fn xlat_12_a_relay_that_is_told_of_an_empty_set_knows_by_one_response_that_it_is_so() {
+    let mut bench = Bench::new();
+    let one = bench.add(relay(Variant::Delta));
+    bench.delta(one, CDS, &["*"], &[]);
+    bench.whole(CDS, &[]);
+    assert_eq!(marked(&mut bench, one), [("C ".into(), Some(SetMark::Complete))]);
+}
+
+#[test]
+fn xlat_12_a_relay_in_the_state_of_the_world_is_given_no_part_of_a_set() {
+    let mut bench = Bench::new();
+    let (one, other) = (bench.add(relay(Variant::Sotw)), bench.client(Variant::Sotw));
+    bench.sotw(one, CDS, &[], "");
+    bench.sotw(other, CDS, &[], "");
+    bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, "a", "1"));
+    filled(&mut bench, Fill::Settled);
+    assert_eq!(bench.said(other), ["C a"], "which holds nothing");
+    assert_eq!(bench.said(one), [""; 0], "its clients may hold more");
+    assert_eq!(bench.sought(), ["*"], "the control plane is asked whether there is more");
+    filled(&mut bench, Fill::Whole);
+    assert_eq!(bench.said(one), ["C a"]);
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use weir::proto::Response;
+use weir::proto::discovery::DeltaDiscoveryResponse;
 use weir::protocol::session::Variant;
+use weir::protocol::set_mark::SetMark;
 use weir::protocol::unit::Class;
 use weir::protocol::upstream::{InitialSet, ServerRules};
 
@@ -110,4 +113,73 @@ fn xlat_12_an_opening_that_ends_before_it_was_quiet_says_nothing_of_the_habit() 
     for _ in 0..4 {
         assert_eq!(after_first(&mut bench), "Coming");
     }
+}
+
+fn marked(response: Response, mark: SetMark) -> Response {
+    let Response::Delta(response) = response else { panic!("a set is marked in delta alone") };
+    Response::Delta(DeltaDiscoveryResponse { system_version_info: mark.text().into(), ..response })
+}
+
+#[test]
+fn xlat_12_a_relay_says_when_its_set_is_complete_and_what_it_has_not_said_is_gone() {
+    let mut bench = auto();
+    bench.claim(CDS, Class::Star, "b");
+    assert_eq!(
+        bench.respond(0, marked(delta(CDS, &["a"], &[], "1"), SetMark::Partial)),
+        ["Star a set", "Begun"],
+        "more may come"
+    );
+    assert_eq!(bench.respond(0, marked(delta(CDS, &[], &[], "2"), SetMark::Complete)), ["Whole"]);
+    assert_eq!(bench.later(Duration::ZERO), ["Whole"]);
+    bench.reopen();
+    assert_eq!(bench.respond(0, marked(delta(CDS, &["c"], &[], "3"), SetMark::Complete)), ["Star c set", "Whole"]);
+    assert_eq!(bench.later(Duration::ZERO), ["Whole"], "it was told of a, and left that as it is");
+}
+
+#[test]
+fn xlat_12_of_a_relay_that_does_not_know_all_no_silence_says_that_anything_is_gone() {
+    let mut bench = auto();
+    bench.claim(CDS, Class::Star, "b");
+    bench.respond(0, marked(delta(CDS, &["a"], &[], "1"), SetMark::Partial));
+    bench.later(QUIET);
+    assert!(bench.asks_again(), "it may know of b by itself");
+    bench.reopen();
+    bench.respond(0, marked(delta(CDS, &["a"], &[], "2"), SetMark::Partial));
+    for minute in 0..30 {
+        let said = bench.later(Duration::from_secs(60));
+        assert!(said.iter().all(|fact| !fact.contains("gone") && fact != "Whole"), "minute {minute}: {said:?}");
+    }
+    bench.respond(0, marked(delta(CDS, &[], &[], "3"), SetMark::Complete));
+    assert_eq!(bench.later(Duration::ZERO), ["Star b gone", "Whole"]);
+}
+
+#[test]
+fn xlat_12_a_relay_whose_set_is_open_again_makes_it_open_here() {
+    let mut bench = auto();
+    bench.respond(0, marked(delta(CDS, &["a"], &[], "1"), SetMark::Complete));
+    bench.later(Duration::ZERO);
+    assert_eq!(
+        bench.respond(0, marked(delta(CDS, &[], &[], "2"), SetMark::Partial)),
+        ["interrupted", "Begun"],
+        "its server is another, say"
+    );
+    bench.claim(CDS, Class::Star, "b");
+    assert_eq!(bench.respond(0, marked(delta(CDS, &[], &[], "3"), SetMark::Complete)), ["Whole"]);
+}
+
+#[test]
+fn xlat_12_an_empty_first_response_of_a_relay_that_does_not_know_all_is_no_end() {
+    let mut bench = auto();
+    assert_eq!(bench.respond(0, marked(delta(CDS, &[], &[], "1"), SetMark::Partial)), ["Begun"]);
+}
+
+#[test]
+fn xlat_12_a_word_that_may_be_about_an_earlier_wildcard_ends_nothing() {
+    let mut bench = auto();
+    bench.respond(0, marked(delta(CDS, &["a"], &[], "1"), SetMark::Partial));
+    bench.want(CDS, "*", false);
+    bench.want(CDS, "*", true);
+    bench.requests(0);
+    let said = bench.respond(0, marked(delta(CDS, &["a"], &[], "2"), SetMark::Complete));
+    assert!(!said.contains(&"Whole".to_owned()), "{said:?}");
 }

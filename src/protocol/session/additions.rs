@@ -36,6 +36,7 @@ impl Subscription {
         if !round.draft.is_empty() || empty_answer_due {
             // What does not fit goes with the next piece, before anything else.
             self.sent = Some(round.draft.version);
+            round.draft.set = self.note_set_mark(kind, view, false).0;
             return Attempt::Ready(Box::new(round.draft));
         }
         if round.kept_back {

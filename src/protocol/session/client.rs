@@ -3,7 +3,7 @@
 use prost::Message;
 
 use crate::proto::node::Node;
-use crate::xds::{Clearance, RELAY_MARKER, Resource, Type};
+use crate::xds::{Clearance, ERRORS_FEATURE, RELAY_MARKER, Resource, Type};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Variant {
@@ -19,6 +19,8 @@ pub struct Client {
     pub only: Option<Type>,
     /// A gRPC library: it names what it wants, and takes a changed cluster without asking for its endpoints again.
     pub grpc: bool,
+    /// Another relay: it is told how much of a set it has been given, and takes no part for the whole.
+    pub relay: bool,
     /// Can read resources in wrappers in SotW (SOTW-48).
     pub wrappers: bool,
     /// Runs the TTL of a resource by itself, and takes heartbeats (SOTW-50).
@@ -36,6 +38,7 @@ impl Client {
             variant,
             only: None,
             grpc: false,
+            relay: false,
             wrappers: false,
             ttl: false,
             errors: false,
@@ -52,7 +55,7 @@ impl Client {
         let grpc = (agent.starts_with("gRPC ") || agent.starts_with("grpc-")) && !relay;
         let ttl = TTL_FEATURES.into_iter().any(has);
         let wrappers = ttl || WRAPPER_FEATURES.into_iter().any(has); // in SotW a TTL has no other place
-        Self { only, grpc, wrappers, ttl, errors: grpc || relay, ..Self::plain(variant) }
+        Self { only, grpc, relay, wrappers, ttl, errors: grpc || relay || has(ERRORS_FEATURE), ..Self::plain(variant) }
     }
 
     /// The id that a client gives itself: for logs and reports, and for nothing else.

@@ -421,9 +421,10 @@ impl Session {
     }
 
     /// A gRPC client whose stream answers nothing takes what it asked for as absent after a while, and never turns to the next
-    /// server of its list. One that has had an answer stays (XLAT-36).
+    /// server of its list; a relay may take it for absent too. One that has had an answer stays (XLAT-36).
     fn is_unserved(&self, state: &State) -> bool {
-        let may_end = !state.down.is_empty() && self.client.grpc && self.limits.end_unserved && self.last_nonce == 0;
+        let turns_elsewhere = (self.client.grpc || self.client.relay) && self.limits.end_unserved;
+        let may_end = turns_elsewhere && !state.down.is_empty() && self.last_nonce == 0;
         let without_hope = |(kind, of): (&Type, &Subscription)| {
             let by_name = of.names.keys().all(|name| {
                 state.known(kind, Class::Named, name).is_unknown() && state.down.contains(&Authority::of(name))

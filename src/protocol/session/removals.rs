@@ -7,7 +7,8 @@ use super::reply::Draft;
 use super::subscription::{Owed, Subscription};
 use super::{Attempt, View};
 use crate::protocol::faults::Fault;
-use crate::protocol::unit::{Class, Fill, Known, Presence};
+use crate::protocol::set_mark::SetMark;
+use crate::protocol::unit::{Class, Fill, Known, Presence, Shelf};
 use crate::xds::{Name, SetVersion, Type};
 
 impl Subscription {
@@ -24,11 +25,26 @@ impl Subscription {
         self.remove_of_star(kind, view, &mut draft, &mut said);
         let unjudged = self.judge_stated(kind, view, &mut draft, &said);
         let empty_answer = self.owes_empty_answer(kind, view);
-        if !draft.is_empty() || empty_answer {
+        let told_all = draft.is_empty() && !unjudged;
+        let (mark, is_news) = self.note_set_mark(kind, view, told_all);
+        draft.set = mark;
+        if !draft.is_empty() || empty_answer || told_all && is_news {
             self.sent = Some(SetVersion::EMPTY); // delta has no version of a set; this says that the client holds something
             return Attempt::Ready(draft.into());
         }
         if unjudged { Attempt::Unknown } else { Attempt::Nothing }
+    }
+
+    /// How much of `*` a relay has been told by the next reply, and whether it was told something else before.
+    pub(super) fn note_set_mark(&mut self, kind: &Type, view: &View, told_all: bool) -> (Option<SetMark>, bool) {
+        let readable = view.state.shelf(kind, Class::Star).is_some_and(Shelf::is_readable);
+        let whole = self.star_is_whole(kind, view) && readable;
+        let marked = view.client.relay && view.client.variant == Variant::Delta;
+        let star = self.star.as_mut().filter(|star| marked && star.progress.is_some() && star.under.is_none());
+        let Some(star) = star else { return (None, false) };
+        let complete = whole && (told_all || star.told_complete);
+        let before = std::mem::replace(&mut star.told_complete, complete);
+        (Some(if complete { SetMark::Complete } else { SetMark::Partial }), before != complete)
     }
 
     fn remove_owed(&mut self, kind: &Type, view: &View, draft: &mut Draft, said: &mut HashSet<Name>) {

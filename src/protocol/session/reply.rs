@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::protocol::set_mark::SetMark;
 use crate::protocol::unit::{NamedError, Seq};
 use crate::xds::{ContentHash, Name, Resource, SetVersion, Type};
 
@@ -31,6 +32,8 @@ pub struct Reply {
     /// Delta only: aliases that lead to nothing (DELTA-39).
     pub unresolved: Vec<Name>,
     pub errors: Vec<(Name, Arc<NamedError>)>,
+    /// Delta only, for relays that ask for `*`: how much of that they have been told with this.
+    pub set: Option<SetMark>,
     /// The state that it tells of.
     pub mark: Seq,
     /// This client can read wrapped resources in SotW.
@@ -55,6 +58,7 @@ pub(super) struct Draft {
     pub constrained: Vec<(Name, Bytes)>,
     pub unresolved: Vec<Name>,
     pub errors: Vec<(Name, Arc<NamedError>)>,
+    pub set: Option<SetMark>,
     pub version: SetVersion,
     pub warms: Vec<Warms>,
     pub bytes: usize,
@@ -162,7 +166,7 @@ impl Reply {
     }
 
     pub(super) fn new(kind: Type, nonce: u64, mark: Seq, wrappers: bool, draft: Draft) -> Self {
-        let Draft { resources, ttls, heartbeats, removed, constrained, unresolved, errors, version, .. } = draft;
+        let Draft { resources, ttls, heartbeats, removed, constrained, unresolved, errors, set, version, .. } = draft;
         Self {
             kind,
             spelling: Arc::default(),
@@ -176,6 +180,7 @@ impl Reply {
             constrained,
             unresolved,
             errors,
+            set,
             mark,
             wrappers,
         }

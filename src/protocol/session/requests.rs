@@ -114,13 +114,16 @@ impl Session {
         {
             return;
         }
+        let has_version = !request.version_info.is_empty();
         if first {
-            subscription.stated = !request.version_info.is_empty();
+            subscription.stated = has_version;
         }
         subscription.named_once |= !list.is_empty();
         list.star |= list.is_empty() && legacy && !subscription.named_once;
         // The version tells of a pure wildcard alone; for names it does not say which of them the client has (SOTW-4).
-        let pure = first && list.star && list.names.is_empty() && subscription.stated;
+        let pure = first && list.star && list.names.is_empty() && has_version;
+        // A relay takes its first answer for all there is, for clients that may hold more.
+        subscription.stated |= first && list.star && self.client.relay;
         subscription.came_with = subscription.came_with.take().filter(|_| list.names.is_empty());
         if pure {
             subscription.came_with = Some(request.version_info);
@@ -137,7 +140,7 @@ impl Session {
         }
         for name in list.names {
             if !subscription.names.contains_key(&name) {
-                let came_with = first && subscription.stated;
+                let came_with = first && has_version;
                 changes.subscribe(subscription, name, came_with);
             }
         }
@@ -309,6 +312,7 @@ impl Subscription {
                 stated.send_all = true;
             }
             star.added = Seq::ZERO;
+            star.told_complete = false;
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Subscription {
     pub parked: BTreeSet<Name>,
     /// A name, `*` included, was given on this stream: an empty list is a wildcard no more (SOTW-38, DELTA-19).
     pub named_once: bool,
-    /// The client said, as it came, that it holds something of this type.
+    /// The client said, as it came, that it holds something of this type; or others do that it asks for.
     pub stated: bool,
     /// A complete answer is owed (SotW, full-state types).
     pub complete_due: bool,
@@ -73,6 +73,8 @@ pub(super) struct Star {
     pub under: Option<BTreeSet<Name>>,
     /// The opening on which it was said what the client holds and nobody knows of.
     pub claimed_on: Option<Seq>,
+    /// A relay was told that it has everything.
+    pub told_complete: bool,
 }
 
 /// `initial_resource_versions`, kept only while the set is not whole.
@@ -128,6 +130,7 @@ impl Star {
             refreshed: Seq::ZERO,
             under: None,
             claimed_on: None,
+            told_complete: false,
         }
     }
 

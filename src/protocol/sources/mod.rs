@@ -19,7 +19,7 @@ use super::limits::Limits;
 use super::moment::{Moment, sooner};
 use super::session::Variant;
 use super::unit::{Class, Fact, Fill, InterestChange, Source, Unit, Wanted, Word};
-use super::upstream::{Epoch, Standpoint, Stream, Upstream};
+use super::upstream::{Epoch, SetSeen, Standpoint, Stream, Upstream};
 use crate::proto::Response;
 use crate::xds::{Authority, BodyStore, Name, Type, TypeTable};
 
@@ -107,6 +107,25 @@ impl Sources {
         for (at, server) in self.servers.iter_mut().enumerate() {
             server.unreachable_to_others = unreachable(at);
         }
+    }
+
+    /// What other views have seen of how each server sends its sets: the types that come in pieces.
+    pub fn on_habits(&mut self, cut: impl Fn(usize) -> Arc<BTreeSet<Type>>) {
+        for (at, server) in self.servers.iter_mut().enumerate() {
+            let Some(upstream) = &mut server.upstream else { continue };
+            let cut = cut(at);
+            upstream.streams().iter_mut().for_each(|stream| stream.on_habits(&cut));
+        }
+    }
+
+    /// What this view has seen of that since it was last asked, by the server's place in the plan.
+    pub fn take_seen(&mut self) -> Vec<(usize, Type, SetSeen)> {
+        let upstreams = self.servers.iter_mut().enumerate();
+        let streams = upstreams.filter_map(|(at, server)| Some((at, server.upstream.as_mut()?.streams())));
+        let of = |(at, streams): (usize, &mut [Stream])| -> Vec<_> {
+            streams.iter_mut().flat_map(Stream::take_seen).map(|(kind, seen)| (at, kind, seen)).collect()
+        };
+        streams.flat_map(of).collect()
     }
 
     /// What this view has found of each server, by its place in the plan.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::set_mark::SetMark;
 use crate::protocol::unit::Fill;
 use crate::xds::Name;
 
@@ -38,14 +39,8 @@ pub(super) struct Heard {
     pub whole: bool,
     /// What is gone by that was told.
     pub concluded: bool,
-}
-
-/// Whether a server sends its sets in pieces, as far as it was seen to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Habit {
-    cuts: bool,
-    /// Openings in a row on which everything came in the first response.
-    at_once: u8,
+    /// What a server that is a relay has said last of the end of `*`.
+    mark: Option<SetMark>,
 }
 
 impl Heard {
@@ -117,24 +112,34 @@ impl Heard {
         settled
     }
 
+    /// Takes in what a relay says of the end of `*`: whether all that was known by it is open again. A word that may be about an
+    /// earlier `*` counts for nothing.
+    pub fn take_mark(&mut self, mark: Option<SetMark>) -> bool {
+        if self.asked_before || mark.is_none() {
+            return false;
+        }
+        self.mark = mark;
+        let opens = self.says_more_comes() && self.whole;
+        if opens {
+            (self.whole, self.concluded) = (false, false);
+        }
+        opens
+    }
+
+    pub fn says_all_came(&self) -> bool {
+        self.mark == Some(SetMark::Complete)
+    }
+
+    /// The server itself does not know all there is, and will say when it does: no silence means anything.
+    pub fn says_more_comes(&self) -> bool {
+        self.mark == Some(SetMark::Partial)
+    }
+
     /// How much is known by a response that is not known to be the last.
-    pub fn fill(&self, habit: Habit, in_pieces: bool) -> Fill {
-        if in_pieces || habit.cuts { Fill::Coming } else { Fill::Begun }
+    pub fn fill(&self, in_pieces: bool) -> Fill {
+        if in_pieces { Fill::Coming } else { Fill::Begun }
     }
 }
 
-impl Habit {
-    pub fn note_piece(&mut self) {
-        *self = Self { cuts: true, at_once: 0 };
-    }
-
-    /// An opening has ended on which the first response was all there was.
-    pub fn note_whole_opening(&mut self) {
-        self.at_once = self.at_once.saturating_add(1);
-        self.cuts &= self.at_once < FORGOTTEN_AFTER;
-    }
-}
-
-const FORGOTTEN_AFTER: u8 = 3;
 /// For so long after the first word it is taken to come in.
 pub(super) const COMES_IN: Duration = Duration::from_secs(30);

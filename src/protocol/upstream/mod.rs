@@ -8,6 +8,7 @@ mod again;
 mod asked;
 mod backoff;
 mod globs;
+mod habits;
 mod heard;
 mod left;
 mod life;
@@ -22,6 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use backoff::{Backoff, BackoffTimes};
+pub use habits::{Habits, SetSeen};
 pub use refused::{News, Refusal};
 pub use rules::{INCOMPLETE_MARKER, InitialSet, ServerRules, Silence};
 pub use stream::{Epoch, RefusedNews, Stream, TopicSummary};

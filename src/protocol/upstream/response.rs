@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::asked::Question;
+use super::habits::SetSeen;
 use super::refused::Refusal;
 use super::rules::{INCOMPLETE_MARKER, InitialSet, ServerRules, Silence};
 use super::topic::Topic;
@@ -12,6 +13,7 @@ use crate::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::{Limits, cut};
 use crate::protocol::moment::Moment;
+use crate::protocol::set_mark::SetMark;
 use crate::protocol::unit::{Class, Fact, Kept, NamedError, Wanted, Word};
 use crate::xds::{BodyStore, Malformed, Name, Resource, Type};
 
@@ -134,6 +136,7 @@ impl Topic {
         if limits.faults.has(Fault::VersionsFromUpstream) {
             read.stamp(&response.nonce);
         }
+        let mark = SetMark::of(&response.system_version_info).filter(|_| self.class == Class::Star);
         let constrained = response.removed_resource_names.into_iter().map(|name| name.name);
         let mut removed: BTreeSet<Name> = BTreeSet::new();
         for name in response.removed_resources.into_iter().chain(constrained).map(|name| Name::of_peer(&name)) {
@@ -190,9 +193,11 @@ impl Topic {
         let unreadable: BTreeSet<Name> =
             read.spoiled.keys().filter(|name| !said.contains_key(*name)).cloned().collect();
         // The first response to `*` is all there is where the server sends sets so, or if there is nothing to add.
+        let opens_again = self.heard.take_mark(mark);
         let speaks_of_all = first || reader.rules.silence == Silence::Nothing;
-        let at_once = reader.rules.initial_set == InitialSet::OneResponse && speaks_of_all;
-        let ends = !read.incomplete && read.unnamed.is_none() && (at_once || first && empty);
+        let at_once = reader.rules.initial_set == InitialSet::OneResponse && speaks_of_all || first && empty;
+        let at_end = self.heard.says_all_came() || at_once && !self.heard.says_more_comes();
+        let ends = at_end && !read.incomplete && read.unnamed.is_none();
         self.heard.whole |= ends && self.class == Class::Star;
         match self.class {
             Class::Star => facts.extend(self.star_facts(kind, read.good)),
@@ -201,6 +206,7 @@ impl Topic {
         let removed = self.removed_keys(removed, unresolved);
         let deleted = removed.into_iter().filter(|(_, held)| !(*held && reader.rules.hold_deletions));
         facts.extend(deleted.map(|(key, _)| self.absence(kind, key)).collect::<Vec<_>>());
+        facts.extend(opens_again.then(|| Fact::Interrupted { kind: kind.clone(), of: Wanted::Star }));
         facts.extend(sets.into_iter().map(|of| self.filled_by(kind, of, ends, reader.rules))); // complete with its removals
         facts.extend(self.unread_facts(kind, &unreadable, unread));
         facts
@@ -260,7 +266,7 @@ impl Topic {
         let any = new.clone().next().is_some() || read.spoiled.keys().any(is_new);
         let held = read.names().any(|name| self.unsaid.contains(name) || self.again.names.contains(name));
         if self.heard.hear(any, held, bytes, reader.now) {
-            self.habit.note_piece();
+            self.see(SetSeen::Piece);
         }
         for name in read.names() {
             self.unsaid.remove(name);

@@ -2,7 +2,7 @@
 
 mod shown;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use bytes::Bytes;
 pub use self::shown::{RefusedNews, TopicSummary};
 use super::Standpoint;
 use super::again::Pace;
+use super::habits::SetSeen;
 use super::heard::COMES_IN;
 use super::life::Life;
 use super::response::Reader;
@@ -47,6 +48,8 @@ pub struct Stream {
     /// How often it was opened anew to ask once more.
     pace: Pace,
     looked: Moment,
+    /// Types that others have seen the server send in pieces.
+    cut_for_others: Arc<BTreeSet<Type>>,
     rules: Arc<ServerRules>,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
@@ -74,6 +77,7 @@ impl Stream {
             begins_anew: false,
             pace: Pace::default(),
             looked: Moment::START,
+            cut_for_others: Arc::default(),
             rules,
             table,
             limits,
@@ -121,6 +125,22 @@ impl Stream {
         if let Some(topic) = self.topics.get_mut(&kind).filter(|_| epoch == self.epoch && self.open) {
             topic.on_trouble();
         }
+    }
+
+    /// What others have seen of how the server sends its sets.
+    pub fn on_habits(&mut self, cut: &Arc<BTreeSet<Type>>) {
+        if !Arc::ptr_eq(cut, &self.cut_for_others) {
+            self.cut_for_others = cut.clone();
+            self.topics.iter_mut().for_each(|(kind, topic)| topic.cut_for_others = cut.contains(kind));
+        }
+    }
+
+    /// What this one has seen of that since it was last asked.
+    pub fn take_seen(&mut self) -> impl Iterator<Item = (Type, SetSeen)> {
+        let of = |(kind, topic): (&Type, &mut Topic)| {
+            topic.seen.drain(..).map(|seen| (kind.clone(), seen)).collect::<Vec<_>>()
+        };
+        self.topics.iter_mut().flat_map(of)
     }
 
     /// Whether the server has said, since the stream was opened, what it has of all routing that is wanted.
@@ -225,7 +245,9 @@ impl Stream {
 
     pub fn want(&mut self, change: InterestChange, held: bool) {
         let InterestChange { kind, wanted, on } = change;
+        let cut = self.cut_for_others.contains(&kind);
         let topic = self.topics.entry(kind).or_insert_with(|| Topic::of(&wanted));
+        topic.cut_for_others = cut;
         topic.want(wanted, on, held);
     }
 

@@ -8,7 +8,8 @@ use super::Standpoint;
 use super::again::{Again, Question as SecondQuestion};
 use super::asked::{Asked, Question};
 use super::globs::Globs;
-use super::heard::{Habit, Heard};
+use super::habits::{Habit, SetSeen};
+use super::heard::Heard;
 use super::left::Left;
 use super::life::{Life, Silence};
 use super::refused::Refused;
@@ -43,7 +44,11 @@ pub(super) struct Topic {
     pub asked: Asked,
     pub left: Left,
     pub heard: Heard,
-    pub habit: Habit,
+    habit: Habit,
+    /// What that was learnt from, for others who talk to this server.
+    pub seen: Vec<SetSeen>,
+    /// Others have seen the server send this in pieces.
+    pub cut_for_others: bool,
     pub again: Again,
     pub refused: Refused,
     /// What the server has reported last of wanted names on this opening, and nothing of them since.
@@ -100,6 +105,8 @@ impl Topic {
             left: Left::default(),
             heard: Heard::default(),
             habit: Habit::default(),
+            seen: Vec::new(),
+            cut_for_others: false,
             again: Again::default(),
             refused: Refused::default(),
             troubles: BTreeMap::new(),
@@ -195,10 +202,18 @@ impl Topic {
         self.names.contains(name) && self.asked.get(name).is_none()
     }
 
+    pub fn see(&mut self, seen: SetSeen) {
+        self.habit.note(seen);
+        if self.seen.last() != Some(&seen) {
+            self.seen.push(seen); // told soon, and before that more of the same is no news
+        }
+        self.seen.drain(..self.seen.len().saturating_sub(2));
+    }
+
     /// The server knows nothing of us any more; what it once gave stays, with its versions.
     pub fn disconnect(&mut self, variant: Variant, rules: &ServerRules) {
         if self.heard.was_at_once() {
-            self.habit.note_whole_opening();
+            self.see(SetSeen::AtOnce);
         }
         if variant == Variant::Sotw || !rules.initial_versions {
             self.unsaid = self.versions.keys().cloned().collect();
@@ -406,7 +421,8 @@ impl Topic {
     /// Asked a second time, and silent for as long as it may take: what was asked for is not there.
     fn conclude_second_silence(&mut self, turn: &mut Turn, facts: &mut Vec<Fact>) {
         let Some(end) = self.again.ends_at(self.heard.growth(), turn.others.news, turn.limits) else { return };
-        if turn.receiving || self.refused.unnamed.is_some() || turn.life.judge(end, turn.now) != Silence::Proven {
+        let unfinished = turn.receiving || self.refused.unnamed.is_some() || self.heard.says_more_comes();
+        if unfinished || turn.life.judge(end, turn.now) != Silence::Proven {
             return;
         }
         let SecondQuestion { names, set } = self.again.conclude();
@@ -472,6 +488,7 @@ impl Topic {
         // A server that goes by what it is told has nothing to say where all is told, and says so in the end.
         let asked = self.again.set && (self.heard.repeats || !self.heard.has_spoken() || self.again.has_asked_enough());
         let speaks = || turn.at.speaks_of(&Wanted::Star).is_some();
+        let asked = asked || self.heard.says_more_comes();
         let set = self.star && !self.heard.whole && !asked && unit.seeks_set(turn.kind) && speaks();
         SecondQuestion { names, set }
     }
@@ -514,9 +531,9 @@ impl Topic {
         match rules.initial_set {
             _ if ends && star => Fill::Whole,
             _ if rules.says_whole && !star => Fill::Coming,
-            InitialSet::Pieces => self.heard.fill(self.habit, true),
+            InitialSet::Pieces => self.heard.fill(true),
             InitialSet::OneResponse if star => Fill::Coming, // it says that there is more
-            InitialSet::Auto | InitialSet::OneResponse => self.heard.fill(self.habit, false),
+            InitialSet::Auto | InitialSet::OneResponse => self.heard.fill(self.habit.cuts || self.cut_for_others),
         }
     }
 

@@ -22,7 +22,7 @@ use crate::proto::node::node::UserAgentVersionType;
 use crate::proto::node::{BuildVersion, Locality, Node, SemanticVersion};
 
 /// Client features that concern transport only. The relay satisfies them itself, whoever asks (KEY-8, SOTW-48).
-const TRANSPORT_FEATURES: [&str; 7] = [
+const TRANSPORT_FEATURES: [&str; 8] = [
     "xds.config.resource-in-sotw",
     "xds.config.supports-resource-in-sotw",
     "envoy.config.resource-in-sotw",
@@ -30,10 +30,14 @@ const TRANSPORT_FEATURES: [&str; 7] = [
     "envoy.config.supports-resource-ttl",
     "envoy.lrs.supports_send_all_clusters",
     RELAY_MARKER,
+    ERRORS_FEATURE,
 ];
 
 /// The feature by which one relay knows another: user-agent rules then do not apply, since the agent is a copied one.
 pub const RELAY_MARKER: &str = "weir.relay";
+
+/// The feature of a client that is no relay and reads `resource_errors`.
+pub const ERRORS_FEATURE: &str = "weir.errors";
 
 /// Which parts of a node make the key.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,89 @@
+//! Whether a server sends its sets in pieces, as far as it was seen to: by type, and for all who talk to that server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::xds::Type;
+
+/// What one opening has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetSeen {
+    /// A set came in pieces.
+    Piece,
+    /// An opening has ended on which the first response was all there was.
+    AtOnce,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Habit {
+    pub cuts: bool,
+    /// Openings in a row on which everything came in the first response.
+    at_once: u8,
+}
+
+/// What all views have seen of one server. Types may be made up, and there is no end of those: only so many are kept.
+#[derive(Debug, Default)]
+pub struct Habits {
+    of: BTreeMap<Type, Habit>,
+    cut: Arc<BTreeSet<Type>>,
+}
+
+impl Habit {
+    pub fn note(&mut self, seen: SetSeen) {
+        match seen {
+            SetSeen::Piece => *self = Self { cuts: true, at_once: 0 },
+            SetSeen::AtOnce => {
+                self.at_once = self.at_once.saturating_add(1);
+                self.cuts &= self.at_once < FORGOTTEN_AFTER;
+            }
+        }
+    }
+}
+
+impl Habits {
+    pub fn note(&mut self, kind: &Type, seen: SetSeen) {
+        let known = self.of.contains_key(kind);
+        if !known && (seen == SetSeen::AtOnce || self.of.len() >= MOST) {
+            return;
+        }
+        self.of.entry(kind.clone()).or_default().note(seen);
+        self.of.retain(|_, habit| habit.cuts);
+        if self.of.len() != self.cut.len() || !self.of.keys().eq(self.cut.iter()) {
+            self.cut = Arc::new(self.of.keys().cloned().collect());
+        }
+    }
+
+    /// The types of which it sends sets in pieces.
+    pub fn cut(&self) -> &Arc<BTreeSet<Type>> {
+        &self.cut
+    }
+}
+
+const FORGOTTEN_AFTER: u8 = 3;
+/// Types of one server.
+const MOST: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xds::TypeTable;
+
+    #[test]
+    fn what_one_has_seen_all_know_until_the_server_has_sent_it_at_once_a_few_times() {
+        let clusters = TypeTable::new().resolve("type.googleapis.com/envoy.config.cluster.v3.Cluster");
+        let mut habits = Habits::default();
+        habits.note(&clusters, SetSeen::AtOnce);
+        assert!(habits.cut().is_empty() && habits.of.is_empty(), "nothing is kept of the usual");
+        habits.note(&clusters, SetSeen::Piece);
+        for _ in 1..FORGOTTEN_AFTER {
+            habits.note(&clusters, SetSeen::AtOnce);
+            assert!(habits.cut().contains(&clusters));
+        }
+        habits.note(&clusters, SetSeen::Piece);
+        habits.note(&clusters, SetSeen::AtOnce);
+        habits.note(&clusters, SetSeen::AtOnce);
+        assert!(habits.cut().contains(&clusters), "in a row");
+        habits.note(&clusters, SetSeen::AtOnce);
+        assert!(habits.cut().is_empty() && habits.of.is_empty());
+    }
+}

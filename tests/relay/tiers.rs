@@ -1,0 +1,71 @@
+//! A relay over a relay: what the lower one knows of a set, the upper one knows too, and no more than that.
+
+use weir::protocol::limits::Limits;
+
+use super::evidence::{relay_with_limits, servers};
+use super::holder::{ALL_CLUSTERS, Holder};
+use super::pieces::Pieces;
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn thirty() -> Vec<String> {
+    (0..30).map(|number| format!("c{number:02}")).collect()
+}
+
+/// In a hurry to take a silence for a word.
+fn hasty(limits: &mut Limits) {
+    limits.settle_stated = Duration::from_millis(100);
+    limits.resource_timer = Duration::from_millis(200);
+    limits.second_silence = Duration::from_millis(200);
+}
+
+/// It takes no silence for a word.
+fn patient(limits: &mut Limits) {
+    (limits.settle_stated, limits.second_silence) = (HOUR, HOUR);
+}
+
+/// A patient relay over the control plane, to which each of its sets is one response or in pieces, and a hasty relay over that.
+async fn two_tiers(plane: SocketAddr, sets: &str, between: Variant) -> (Relay, Relay) {
+    let each = format!(", initial_set: {sets}");
+    let lower = relay_with_limits(&servers(&[plane], &each), "", patient).await;
+    let upper = relay_with_limits(&servers(&[lower.address], protocol_of(between)), "", hasty).await;
+    (lower, upper)
+}
+
+#[tokio::test]
+async fn xlat_12_what_a_slow_control_plane_has_not_said_to_the_lower_relay_is_not_gone_for_clients_of_the_upper() {
+    for between in BOTH {
+        let names = thirty();
+        let plane = Pieces::start(&names).await;
+        let (_lower, upper) = two_tiers(plane.address, "pieces", between).await;
+        let clients = [
+            Holder::of(upper.address, Variant::Delta, ALL_CLUSTERS, &names).await,
+            Holder::of(upper.address, Variant::Sotw, ALL_CLUSTERS, &names).await,
+        ];
+        for said in [10, 20, 30] {
+            plane.reaches(said);
+            tokio::time::sleep(Duration::from_secs(1)).await; // for several of the times that the upper relay waits
+            clients.iter().for_each(Holder::has_lost_nothing);
+        }
+        if between == Variant::Delta {
+            clients[0].until("each as it comes", |record| record.heard.len() == names.len()).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn xlat_12_what_the_lower_relay_knows_to_be_all_is_all_for_clients_of_the_upper_at_once() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let each = ", initial_set: one_response";
+    let lower = relay_with_limits(&servers(&[plane.address], each), "", patient).await;
+    let upper = relay_with_limits(&servers(&[lower.address], ""), "", patient).await;
+    let held = ["a", "b", "gone"].map(str::to_owned);
+    let delta = Holder::of(upper.address, Variant::Delta, ALL_CLUSTERS, &held).await;
+    let sotw = Holder::of(upper.address, Variant::Sotw, ALL_CLUSTERS, &held).await;
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    for client in [&delta, &sotw] {
+        client.until("what is not there goes", |record| record.holds.iter().eq(["a", "b"])).await;
+    }
+}
