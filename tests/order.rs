@@ -15,7 +15,7 @@ use weir::proto::{Any, Request, discovery};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, Reply, Variant};
-use weir::protocol::unit::{Class, Fact, Kept, SessionId, Wanted, Word};
+use weir::protocol::unit::{Class, Fact, Kept, Presence, SessionId, Wanted, Word};
 use weir::xds::Authority;
 
 const CLUSTERS: [&str; 10] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9"];
@@ -74,6 +74,8 @@ struct World {
     routes: BTreeMap<&'static str, &'static str>,
     /// Of these it was said that they have no endpoints, and so it is said when they do.
     bare: BTreeSet<&'static str>,
+    /// Clusters whose endpoints it took away and died before it gave them again: by its word they have none.
+    left_bare: BTreeSet<&'static str>,
     /// Responses on their way, by when they come.
     out: VecDeque<(u64, Vec<Fact>)>,
 }
@@ -184,7 +186,7 @@ impl Reader {
     }
 
     /// What it holds leads nowhere, if it does.
-    fn fault(&self) -> Option<String> {
+    fn fault(&self, left_bare: &BTreeSet<&'static str>) -> Option<String> {
         if self.manner.refuses {
             // It stays with a route for longer than any relay keeps the clusters.
             return None;
@@ -192,6 +194,7 @@ impl Reader {
         self.routes.iter().filter(|(_, cluster)| !self.early.contains(*cluster)).find_map(|(route, cluster)| {
             let lacks = match (self.clusters.contains(cluster), self.endowed.contains(cluster)) {
                 (true, true) => return None,
+                (true, false) if left_bare.contains(cluster.as_str()) => return None,
                 (false, _) => "which it does not hold",
                 (true, false) => "which has no endpoints",
             };
@@ -313,6 +316,12 @@ fn endpoints(bench: &mut Bench, name: &str, content: &str) -> Fact {
     Fact::Set { kind: bench.kind(EDS), class: Class::Named, key: name.into(), resource }
 }
 
+/// By the control plane's word there are no endpoints.
+fn has_none(bench: &Bench, name: &str) -> bool {
+    let entry = bench.unit.entry(&bench.kind(EDS), Class::Named, &name.into());
+    entry.is_some_and(|entry| matches!(entry.presence, Presence::Gone(_)))
+}
+
 /// A route configuration with one route to one cluster.
 fn route(bench: &mut Bench, name: &str, cluster: &str, kind: &weir::xds::Type) -> Fact {
     let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
@@ -353,6 +362,7 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
         if left > 1 && away.is_none() && random.below(5_000) == 0 {
             // It dies in the middle of what it had to say.
             tell(|| format!("{now:>7} upstream is away"));
+            world.left_bare = world.clusters.keys().copied().filter(|name| has_none(&bench, name)).collect();
             world.out.clear();
             let (kind, of) = (bench.kind(CDS), Wanted::Star);
             bench.unit.note_unsteady(BTreeSet::from([Authority::Top]), bench.now);
@@ -366,6 +376,7 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
             }
             Some((until, true)) if now > until => {
                 bench.unit.note_unsteady(BTreeSet::new(), bench.now);
+                world.left_bare.clear();
                 away = None;
             }
             _ => {}
@@ -411,7 +422,9 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
                 tell(|| format!("{now:>7} {} is told {}", reader.id.0, support::text_of(&reply)));
                 reader.next_read = if reader.manner.reads_every > 0 { now + reader.manner.reads_every } else { 0 };
                 reader.take(&reply, now, &mut random);
-                faults.extend(reader.fault().map(|fault| format!("burst {}, {now} ms: {fault}", bursts - left)));
+                faults.extend(
+                    reader.fault(&world.left_bare).map(|fault| format!("burst {}, {now} ms: {fault}", bursts - left)),
+                );
             }
         }
         bench.later(TICK);
