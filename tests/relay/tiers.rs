@@ -1,10 +1,13 @@
 //! A relay over a relay: what the lower one knows of a set, the upper one knows too, and no more than that.
 
+use std::time::Instant;
+
 use weir::protocol::limits::Limits;
 
 use super::evidence::{relay_with_limits, servers};
 use super::holder::{ALL_CLUSTERS, Holder};
 use super::pieces::Pieces;
+use super::void::listener;
 use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -68,4 +71,32 @@ async fn xlat_12_what_the_lower_relay_knows_to_be_all_is_all_for_clients_of_the_
     for client in [&delta, &sotw] {
         client.until("what is not there goes", |record| record.holds.iter().eq(["a", "b"])).await;
     }
+}
+
+#[tokio::test]
+async fn ord_1_through_two_tiers_what_is_removed_under_a_route_goes_after_the_sum_of_their_bounds_and_no_later() {
+    const HOLD: Duration = Duration::from_secs(1);
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let held = |limits: &mut Limits| limits.reference_hold = HOLD;
+    let lower = relay_with_limits(&servers(&[plane.address], ""), "", held).await;
+    let upper = relay_with_limits(&servers(&[lower.address], ""), "", held).await;
+    let mut client = Client::connect(upper.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let mut stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    let told = client.told().await;
+    client.ack(CDS, &[], &told);
+    client.ask(LDS, &[], None);
+    while stream.request().await.type_url() != LDS {}
+    let (type_url, nonce) = (LDS.into(), "2".into());
+    let resources = vec![listener("l", "a", "")];
+    stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
+    let told = client.told().await;
+    client.ack(LDS, &[], &told);
+    let since = Instant::now();
+    say(&stream, "3", &TWO[1..], &[], &["a"]);
+    let told = client.told().await;
+    assert_eq!(told.removed, ["a"]);
+    let passed = since.elapsed();
+    assert!(2 * HOLD <= passed && passed < 3 * HOLD, "{passed:?}");
 }

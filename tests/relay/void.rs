@@ -5,19 +5,19 @@ use serde_json::Value;
 use super::*;
 
 /// A listener that hands its connections to one cluster.
-fn listener(name: &str, cluster: &str) -> Resource {
+pub fn listener(name: &str, cluster: &str, content: &str) -> Resource {
     let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
     let proxy = b"type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
     let any = [nested(1, proxy), nested(2, &nested(2, cluster.as_bytes()))].concat();
     let chain = nested(3, &nested(4, &any));
-    let body = [nested(1, name.as_bytes()), nested(3, &chain)].concat();
+    let body = [nested(1, name.as_bytes()), nested(3, &chain), nested(13, content.as_bytes())].concat();
     let resource = Some(Any { type_url: LDS.into(), value: body.into() });
     Resource { name: name.into(), version: cluster.into(), resource, ..Default::default() }
 }
 
 fn say_listener(stream: &Stream, nonce: &str, cluster: &str) {
     let (type_url, nonce) = (LDS.into(), nonce.into());
-    let resources = vec![listener("l", cluster)];
+    let resources = vec![listener("l", cluster, "")];
     stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
 }
 

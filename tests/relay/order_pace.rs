@@ -1,0 +1,115 @@
+//! What the order between types costs a change that has nothing to wait for: the same changes through two relays in turn, one of which
+//! keeps no order (docs/performance.md).
+//!
+//! `cargo test --release --test relay -- --ignored --nocapture order_pace` measures; without `--ignored` it only tries that it works.
+
+use std::time::Instant;
+
+use super::void::listener;
+use super::*;
+
+const ROUNDS: usize = 500;
+
+/// A relay with a control plane of its own, and a client that holds a cluster, endpoints, and a listener that leads to the cluster.
+struct Pair {
+    _plane: Plane,
+    stream: Stream,
+    _relay: Relay,
+    client: Client,
+    said: usize,
+}
+
+/// Types, each with the name of the resource that there is of it.
+const TYPES: [(&str, &str); 3] = [(CDS, "c"), (EDS, "e"), (LDS, "l")];
+
+impl Pair {
+    async fn new(hold: &str) -> Self {
+        let mut plane = Plane::start(&[Variant::Delta]).await;
+        let rest = format!("limits: {{reference_hold: {hold}}}");
+        let config = config(plane.address, protocol_of(Variant::Delta), &rest);
+        let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+        let mut client = Client::connect(relay.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some("web"));
+        let mut stream = plane.stream().await;
+        for (url, name) in TYPES {
+            if url != CDS {
+                client.ask(url, if url == EDS { &["e"] } else { &[] }, None);
+            }
+            while stream.request().await.type_url() != url {}
+            say_changed(&stream, url, name, "0");
+            let told = client.told().await;
+            assert_eq!(told.set, [name]);
+            client.ack(url, &[], &told);
+        }
+        Self { _plane: plane, stream, _relay: relay, client, said: 0 }
+    }
+
+    /// From the control plane's word on a change until the client has it. Endpoints may change just before.
+    async fn change(&mut self, (url, name): (&str, &str), churn: bool) -> Duration {
+        self.said += 1;
+        let version = self.said.to_string();
+        if churn {
+            say_changed(&self.stream, EDS, "e", &format!("churn {version}"));
+        }
+        let since = Instant::now();
+        say_changed(&self.stream, url, name, &version);
+        loop {
+            let told = self.client.told().await;
+            let passed = since.elapsed();
+            let (of, _) = TYPES.into_iter().find(|(_, name)| told.set == [*name]).unwrap();
+            self.client.ack(of, &[], &told);
+            if of == url {
+                return passed;
+            }
+        }
+    }
+}
+
+fn say_changed(stream: &Stream, url: &str, name: &str, content: &str) {
+    let resource = match url {
+        LDS => listener(name, "c", content),
+        _ => Resource {
+            name: name.into(),
+            resource: Some(Any { type_url: url.into(), ..cluster(name, content) }),
+            ..Default::default()
+        },
+    };
+    let resources = vec![Resource { version: content.into(), ..resource }];
+    let (type_url, nonce) = (url.into(), content.into());
+    stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
+}
+
+/// Quartiles in microseconds.
+fn quartiles(mut times: Vec<Duration>) -> [u128; 3] {
+    times.sort_unstable();
+    [1, 2, 3].map(|quarter| times[times.len() * quarter / 4].as_micros())
+}
+
+async fn compare(rounds: usize) {
+    let (mut with, mut without) = (Pair::new("5s").await, Pair::new("0s").await);
+    for of in [TYPES[0], TYPES[2]] {
+        for churn in [false, true] {
+            let (mut kept, mut not) = (Vec::new(), Vec::new());
+            for _ in 0..rounds {
+                kept.push(with.change(of, churn).await);
+                not.push(without.change(of, churn).await);
+            }
+            let (kept, not) = (quartiles(kept), quartiles(not));
+            let ratio = kept[1] as f64 / not[1] as f64;
+            let kind = of.0.rsplit('.').next().unwrap();
+            let endpoints = if churn { ", endpoints changing" } else { "" };
+            println!("{kind}{endpoints}: {kept:?} us with the order, {not:?} without; median {ratio:.3}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn order_pace_can_be_measured() {
+    compare(4).await;
+}
+
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn order_pace() {
+    compare(ROUNDS).await;
+}
