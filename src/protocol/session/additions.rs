@@ -8,14 +8,14 @@ use std::time::Duration;
 use super::client::Variant;
 use super::reply::{Draft, Warms};
 use super::subscription::{Owed, Star, Subscription};
-use super::{Attempt, May, View};
+use super::{Attempt, May, ReplyContext};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::unit::{Class, Entry, Fill, Known, NamedError, Presence, Seq};
 use crate::xds::{EmptyFirst, Name, Resource, SetVersion, Type};
 
 impl Subscription {
-    pub(super) fn additions(&mut self, kind: &Type, view: &View, may: May) -> Attempt {
+    pub(super) fn additions(&mut self, kind: &Type, view: &ReplyContext, may: May) -> Attempt {
         let unanswered = match view.client.variant {
             Variant::Sotw => self.answers.waiting(view.now),
             Variant::Delta => None,
@@ -54,13 +54,13 @@ impl Subscription {
     }
 
     /// Whether a set is still coming in: to a client that holds some of it, more than the first response may matter.
-    fn more_is_to_come(&self, kind: &Type, view: &View) -> bool {
+    fn more_is_to_come(&self, kind: &Type, view: &ReplyContext) -> bool {
         let stated = |star: &Star| star.stated.is_some();
         let enough = |star| if stated(star) { Fill::Settled } else { Fill::Begun };
         self.star.as_ref().is_some_and(|star| self.star_fill(kind, view) < enough(star))
     }
 
-    fn add_owed(&mut self, kind: &Type, view: &View, may: May, round: &mut Round) {
+    fn add_owed(&mut self, kind: &Type, view: &ReplyContext, may: May, round: &mut Round) {
         let mut next = self.owed.first_key_value().map(|(name, owed)| (name.clone(), *owed));
         while let Some((name, owed)) = next.filter(|_| !round.is_full(view)) {
             match self.add_one(kind, &name, owed, view, may, round) {
@@ -79,7 +79,7 @@ impl Subscription {
         kind: &Type,
         name: &Name,
         owed: Owed,
-        view: &View,
+        view: &ReplyContext,
         may: May,
         round: &mut Round,
     ) -> Option<Owed> {
@@ -185,7 +185,7 @@ impl Subscription {
     }
 
     /// The client holds something under a name, or may, and what is known of it does not do for an answer.
-    fn claim_unknown(&mut self, kind: &Type, name: &Name, view: &View) {
+    fn claim_unknown(&mut self, kind: &Type, name: &Name, view: &ReplyContext) {
         let held = self.names.get(name).map(|told| told.may_hold() && !told.member);
         let class = match held {
             Some(true) => Class::Named,
@@ -227,14 +227,14 @@ impl Subscription {
     }
 
     /// A resource that was given more time, and the time, if the client runs TTLs by itself.
-    fn longer_life(&self, kind: &Type, name: &Name, owed: Owed, view: &View) -> Option<LongerLife> {
+    fn longer_life(&self, kind: &Type, name: &Name, owed: Owed, view: &ReplyContext) -> Option<LongerLife> {
         let prolonged = |entry: &&Entry| entry.refreshed > entry.changed && owed.covers(entry.refreshed);
         let entry = self.entry(kind, name, view).filter(|_| view.client.ttl).filter(prolonged)?;
         let Presence::Here(resource) = &entry.presence else { return None };
         Some((resource.clone(), view.ttl(Some(entry))))
     }
 
-    fn add_longer_lives(&mut self, kind: &Type, view: &View, round: &mut Round) {
+    fn add_longer_lives(&mut self, kind: &Type, view: &ReplyContext, round: &mut Round) {
         // In SotW a client knows a heartbeat by the version that it was sent last, and a change makes another one.
         let changed = !round.draft.says_nothing_new() || self.sent != Some(round.draft.version);
         let whole = kind.info().by_alias || (view.client.variant == Variant::Sotw && changed);
@@ -249,7 +249,7 @@ impl Subscription {
         }
     }
 
-    fn add_of_star(&mut self, kind: &Type, view: &View, may: May, whole: bool, round: &mut Round) {
+    fn add_of_star(&mut self, kind: &Type, view: &ReplyContext, may: May, whole: bool, round: &mut Round) {
         let Self { star: Some(star), names, owed, .. } = self else { return };
         let Some(shelf) = view.state.shelf(kind, Class::Star) else { return };
         let allowed = if star.first { May::FirstAnswers } else { May::Anything };
@@ -334,7 +334,7 @@ impl Round {
         }
     }
 
-    fn is_full(&self, view: &View) -> bool {
+    fn is_full(&self, view: &ReplyContext) -> bool {
         view.client.variant == Variant::Delta && self.draft.bytes >= view.limits.reply_bytes
     }
 }

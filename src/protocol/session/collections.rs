@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::View;
+use super::ReplyContext;
 use super::subscription::{Owed, Subscription, Told};
 use crate::protocol::faults::Fault;
 use crate::protocol::unit::{Class, Fill, Seq, State};
@@ -98,7 +98,7 @@ impl Subscription {
 
     /// Of what a collection had, there is nothing where nothing is known. What the client came with is only judged once all of
     /// it is known (DELTA-16).
-    pub(super) fn is_no_member(&self, kind: &Type, name: &Name, told: Told, view: &View) -> bool {
+    pub(super) fn is_no_member(&self, kind: &Type, name: &Name, told: Told, view: &ReplyContext) -> bool {
         // What it was marked for may have come after this state.
         let of_this_state =
             self.owed.get(name).is_none_or(|owed| owed.changed.is_none() || owed.changed_by(view.state.mark));
@@ -121,7 +121,7 @@ impl Subscription {
     }
 
     /// Whether the client came holding members of collections of which nobody knows whether they are there.
-    pub(super) fn doubts_members(&self, kind: &Type, view: &View) -> bool {
+    pub(super) fn doubts_members(&self, kind: &Type, view: &ReplyContext) -> bool {
         if self.globs.is_empty() {
             return false; // as nearly always
         }
@@ -133,7 +133,7 @@ impl Subscription {
     }
 
     /// What this client holds of collections and nobody knows of: it is asked for.
-    pub(super) fn claim_members(&mut self, kind: &Type, view: &View) {
+    pub(super) fn claim_members(&mut self, kind: &Type, view: &ReplyContext) {
         if self.globs.is_empty() {
             return;
         }
@@ -146,7 +146,7 @@ impl Subscription {
         names.iter().for_each(|name| self.claim(Class::Named, name, shelf.opening()));
     }
 
-    fn collection_fill(&self, kind: &Type, member: &Name, view: &View) -> Option<Fill> {
+    fn collection_fill(&self, kind: &Type, member: &Name, view: &ReplyContext) -> Option<Fill> {
         view.state.shelf(kind, Class::Named)?.fill_of(self.collection(member)?)
     }
 

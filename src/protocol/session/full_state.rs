@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use super::reply::{Draft, Warms};
 use super::subscription::{Owed, Subscription};
-use super::{Attempt, May, View};
+use super::{Attempt, May, ReplyContext};
 use crate::protocol::faults::Fault;
 use crate::protocol::unit::{Class, Entry, Fill, Known, Presence, Seq};
 use crate::xds::{Name, Resource, SetVersion, Type};
 
 impl Subscription {
-    pub(super) fn full_set_with_additions(&mut self, kind: &Type, view: &View, may: May) -> Attempt {
+    pub(super) fn full_set_with_additions(&mut self, kind: &Type, view: &ReplyContext, may: May) -> Attempt {
         let asked = self.asked(kind, view);
         if !asked && !self.any_addition(kind, view) {
             return Attempt::Nothing;
@@ -36,14 +36,14 @@ impl Subscription {
         if known { Attempt::Nothing } else { Attempt::Ready(draft.into()) }
     }
 
-    pub(super) fn is_current(&self, kind: &Type, version: &str, view: &View) -> bool {
+    pub(super) fn is_current(&self, kind: &Type, version: &str, view: &ReplyContext) -> bool {
         let pure = self.star.is_some() && self.names.is_empty() && self.refused.is_empty();
         let shelf = view.state.shelf(kind, Class::Star);
         let equal = || shelf.is_some_and(|shelf| Self::star_version(kind, shelf, view).to_string() == version);
         pure && self.speaks_full_sets(kind, view) && self.star_fill(kind, view) >= Fill::Begun && equal()
     }
 
-    pub(super) fn full_set_reduced(&mut self, kind: &Type, view: &View) -> Attempt {
+    pub(super) fn full_set_reduced(&mut self, kind: &Type, view: &ReplyContext) -> Attempt {
         if !self.any_removal(kind, view) {
             return Attempt::Nothing;
         }
@@ -61,12 +61,12 @@ impl Subscription {
     }
 
     /// Whether an answer is owed to a request, as opposed to a change.
-    fn asked(&self, kind: &Type, view: &View) -> bool {
+    fn asked(&self, kind: &Type, view: &ReplyContext) -> bool {
         let known = |name| !matches!(self.known(kind, name, view), Known::Unknown);
         self.complete_due || self.owed.iter().any(|(name, owed)| owed.asked && known(name))
     }
 
-    fn any_addition(&self, kind: &Type, view: &View) -> bool {
+    fn any_addition(&self, kind: &Type, view: &ReplyContext) -> bool {
         let shelf = view.state.shelf(kind, Class::Star);
         let of_star =
             self.star.as_ref().zip(shelf).is_some_and(|(star, shelf)| shelf.additions(star.added).next().is_some());
@@ -82,7 +82,7 @@ impl Subscription {
 
     /// Whether what this client holds was given more time, which the whole set has to go out for: a heartbeat would leave the
     /// rest of it out.
-    fn any_refresh(&self, kind: &Type, view: &View) -> bool {
+    fn any_refresh(&self, kind: &Type, view: &ReplyContext) -> bool {
         if !view.client.ttl {
             return false;
         }
@@ -99,13 +99,13 @@ impl Subscription {
     }
 
     /// What the client holds goes with the reduced set, and the reason with it.
-    fn is_held_and_gone(&self, kind: &Type, name: &Name, view: &View) -> bool {
+    fn is_held_and_gone(&self, kind: &Type, name: &Name, view: &ReplyContext) -> bool {
         let held = self.names.get(name).is_some_and(|told| told.may_hold());
         held && matches!(self.known(kind, name, view), Known::Gone(_))
     }
 
     /// What is wrong with names that are not in the set.
-    fn add_errors(&mut self, kind: &Type, view: &View, draft: &mut Draft) {
+    fn add_errors(&mut self, kind: &Type, view: &ReplyContext, draft: &mut Draft) {
         if !view.client.errors {
             return;
         }
@@ -118,7 +118,7 @@ impl Subscription {
         }
     }
 
-    fn any_removal(&self, kind: &Type, view: &View) -> bool {
+    fn any_removal(&self, kind: &Type, view: &ReplyContext) -> bool {
         let shelf = view.state.shelf(kind, Class::Star);
         let of_star = self.star.as_ref().zip(shelf).is_some_and(|(star, shelf)| {
             star.progress.as_ref().is_some_and(|progress| shelf.removals(progress.removals()).next().is_some())
@@ -130,7 +130,7 @@ impl Subscription {
 
     /// A set that is not known to be whole is not sent: what it lacks would be deleted (I3, SOTW-7). A client without state
     /// is given the names that are there (ORD-10), and one with state waits, for however long.
-    fn would_delete_unknown(&self, kind: &Type, view: &View) -> bool {
+    fn would_delete_unknown(&self, kind: &Type, view: &ReplyContext) -> bool {
         if self.star.is_some() && !self.may_take_all(kind, view) {
             return true;
         }
@@ -147,7 +147,7 @@ impl Subscription {
     }
 
     /// What this client asked for by name, may hold, and is known to be gone in no way that does for it.
-    pub(super) fn claim_owed(&mut self, kind: &Type, view: &View) {
+    pub(super) fn claim_owed(&mut self, kind: &Type, view: &ReplyContext) {
         let Some(shelf) = view.state.shelf(kind, Class::Named) else { return };
         let gone = |name: &Name| matches!(shelf.get(name).map(|entry| &entry.presence), Some(Presence::Gone(_)));
         let held = |name: &Name| self.names.get(name).is_some_and(|told| told.may_hold());
@@ -156,7 +156,7 @@ impl Subscription {
         names.iter().for_each(|name| self.claim(Class::Named, name, shelf.opening()));
     }
 
-    fn blocked(&self, view: &View, may: May, asked: bool) -> Option<Attempt> {
+    fn blocked(&self, view: &ReplyContext, may: May, asked: bool) -> Option<Attempt> {
         let allowed = if asked { May::FirstAnswers } else { May::Anything };
         if may < allowed {
             return Some(Attempt::Blocked(None));
@@ -175,7 +175,7 @@ impl Subscription {
             && self.came_with.as_ref().is_some_and(|version| *version == draft.version.to_string())
     }
 
-    fn compose(&self, kind: &Type, view: &View, union: bool) -> Draft {
+    fn compose(&self, kind: &Type, view: &ReplyContext, union: bool) -> Draft {
         let mut set = FullSet { draft: Draft::default(), seen: HashSet::new(), kind, view };
         if let (Some(star), Some(shelf)) = (&self.star, view.state.shelf(kind, Class::Star)) {
             let by_name = |resource: &Resource| {
@@ -217,11 +217,11 @@ impl Subscription {
         set.draft
     }
 
-    fn is_gone(&self, kind: &Type, name: &Name, view: &View) -> bool {
+    fn is_gone(&self, kind: &Type, name: &Name, view: &ReplyContext) -> bool {
         !view.limits.faults.has(Fault::NoUnion) && matches!(self.known(kind, name, view), Known::Gone(_))
     }
 
-    fn told_additions(&mut self, kind: &Type, view: &View, draft: &Draft) {
+    fn told_additions(&mut self, kind: &Type, view: &ReplyContext, draft: &Draft) {
         let mark = view.state.mark;
         self.sent = Some(draft.version);
         self.complete_due = false;
@@ -238,7 +238,7 @@ impl Subscription {
         });
     }
 
-    fn told_removals(&mut self, kind: &Type, view: &View, draft: &Draft) {
+    fn told_removals(&mut self, kind: &Type, view: &ReplyContext, draft: &Draft) {
         self.missed_removals = false;
         self.sent = Some(draft.version);
         if let Some(progress) = self.star.as_mut().and_then(|star| star.progress.as_mut()) {
@@ -248,7 +248,7 @@ impl Subscription {
     }
 
     /// Notes every name of which the set just told says what the state says.
-    fn note_all(&mut self, kind: &Type, view: &View, said: impl Fn(Known, Option<&Owed>) -> bool) {
+    fn note_all(&mut self, kind: &Type, view: &ReplyContext, said: impl Fn(Known, Option<&Owed>) -> bool) {
         let mark = view.state.mark;
         let names: Vec<_> = self.names.keys().cloned().collect();
         for name in names {
@@ -289,7 +289,7 @@ struct FullSet<'a> {
     draft: Draft,
     seen: HashSet<Name>,
     kind: &'a Type,
-    view: &'a View<'a>,
+    view: &'a ReplyContext<'a>,
 }
 
 impl FullSet<'_> {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::reply::Draft;
-use super::{Answer, View};
+use super::{Answer, ReplyContext};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, sooner};
@@ -92,7 +92,7 @@ impl Hold {
     }
 
     /// Whether changes of routing have to wait now. `asks` says whether the client has asked for endpoints of a name.
-    pub fn stands(&mut self, endpoints: Option<&Type>, asks: impl Fn(&Name) -> bool, view: &View) -> bool {
+    pub fn stands(&mut self, endpoints: Option<&Type>, asks: impl Fn(&Name) -> bool, view: &ReplyContext) -> bool {
         if let Some(kind) = endpoints {
             let none = |name: &Name| matches!(view.state.known(kind, Class::Named, name), Known::Gone(_));
             self.warming.retain(|name, warming| warming.new || !none(name));

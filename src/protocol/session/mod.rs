@@ -134,7 +134,7 @@ pub struct Summary<'a> {
 }
 
 /// What everything below looks at while one reply is made.
-struct View<'a> {
+struct ReplyContext<'a> {
     state: &'a State,
     client: &'a Client,
     limits: &'a Limits,
@@ -253,7 +253,7 @@ impl Session {
     }
 
     fn note_claims(&mut self, state: &State, now: Moment) {
-        let view = View { state, client: &self.client, limits: &self.limits, now };
+        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
         for (kind, subscription) in &mut self.subscriptions {
             if subscription.stated {
                 subscription.claim_of_star(kind, &view);
@@ -322,7 +322,7 @@ impl Session {
         for subscription in self.subscriptions.values_mut() {
             subscription.asks_once = true; // it is answered in full, whatever it holds
         }
-        let view = View { state: newest, client: &self.client, limits: &self.limits, now };
+        let view = ReplyContext { state: newest, client: &self.client, limits: &self.limits, now };
         let awaits = self.subscriptions.iter().any(|(kind, of)| of.awaits(kind, &view));
         if awaits && !at_last {
             self.note_claims(newest, now);
@@ -354,7 +354,7 @@ impl Session {
     /// Whether a client that asks for everything of a type holds it all, by the version that it states. To say so costs nothing,
     /// however large the set is; where it is not sure, the set itself has to be made.
     pub fn is_current(&self, state: &State, version: &str, now: Moment) -> bool {
-        let view = View { state, client: &self.client, limits: &self.limits, now };
+        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
         let mut all = self.subscriptions.iter();
         all.next().is_some_and(|(kind, of)| of.is_current(kind, version, &view)) && all.next().is_none()
     }
@@ -441,7 +441,7 @@ impl Session {
         self.reached = lease.mark();
         self.lease = Some(lease);
         for (kind, subscription) in &mut self.subscriptions {
-            let view = View { state: &state, client: &self.client, limits: &self.limits, now };
+            let view = ReplyContext { state: &state, client: &self.client, limits: &self.limits, now };
             if !subscription.start_burst(kind, &view) {
                 self.end = Some(End::BehindHorizon);
                 self.lease = None;
@@ -470,7 +470,7 @@ impl Session {
     }
 
     fn next_addition(&mut self, state: &State, now: Moment) -> (Option<(Type, Draft)>, Option<Moment>, bool) {
-        let view = View { state, client: &self.client, limits: &self.limits, now };
+        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
         let (mut deadline, mut blocked, mut clusters_wait, mut routing_held) = (None, false, false, false);
         let (mut clusters_unknown, mut routing_waits) = (false, false);
         self.waits = false;
@@ -516,7 +516,7 @@ impl Session {
     }
 
     fn next_removal(&mut self, state: &State, now: Moment) -> (Option<(Type, Draft)>, Option<Moment>) {
-        let view = View { state, client: &self.client, limits: &self.limits, now };
+        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
         let mut by_rank: Vec<_> = self.subscriptions.iter_mut().collect();
         by_rank.sort_by_key(|(kind, _)| kind.info().removal_rank);
         for (kind, subscription) in by_rank {

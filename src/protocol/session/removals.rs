@@ -5,14 +5,14 @@ use std::collections::HashSet;
 use super::client::Variant;
 use super::reply::Draft;
 use super::subscription::{Owed, Subscription};
-use super::{Attempt, View};
+use super::{Attempt, ReplyContext};
 use crate::protocol::faults::Fault;
 use crate::protocol::set_mark::SetMark;
 use crate::protocol::unit::{Class, Fill, Known, Presence, Shelf};
 use crate::xds::{Name, SetVersion, Type};
 
 impl Subscription {
-    pub(super) fn removals(&mut self, kind: &Type, view: &View) -> Attempt {
+    pub(super) fn removals(&mut self, kind: &Type, view: &ReplyContext) -> Attempt {
         if view.client.variant == Variant::Sotw {
             if let Some(progress) = self.star.as_mut().and_then(|star| star.progress.as_mut()) {
                 progress.told_everything(view.state.mark);
@@ -36,7 +36,7 @@ impl Subscription {
     }
 
     /// How much of `*` a relay has been told by the next reply, and whether it was told something else before.
-    pub(super) fn note_set_mark(&mut self, kind: &Type, view: &View, told_all: bool) -> (Option<SetMark>, bool) {
+    pub(super) fn note_set_mark(&mut self, kind: &Type, view: &ReplyContext, told_all: bool) -> (Option<SetMark>, bool) {
         let readable = view.state.shelf(kind, Class::Star).is_some_and(Shelf::is_readable);
         let whole = self.star_is_whole(kind, view) && readable;
         let marked = view.client.relay && view.client.variant == Variant::Delta;
@@ -47,7 +47,7 @@ impl Subscription {
         (Some(if complete { SetMark::Complete } else { SetMark::Partial }), before != complete)
     }
 
-    fn remove_owed(&mut self, kind: &Type, view: &View, draft: &mut Draft, said: &mut HashSet<Name>) {
+    fn remove_owed(&mut self, kind: &Type, view: &ReplyContext, draft: &mut Draft, said: &mut HashSet<Name>) {
         let mark = view.state.mark;
         let ripe = |owed: &Owed| owed.asked || owed.changed_by(mark) || owed.forced.is_some_and(|due| due <= view.now);
         let gone = |name: &Name| matches!(self.known(kind, name, view), Known::Gone(_));
@@ -77,7 +77,7 @@ impl Subscription {
         }
     }
 
-    fn remove_of_star(&mut self, kind: &Type, view: &View, draft: &mut Draft, said: &mut HashSet<Name>) {
+    fn remove_of_star(&mut self, kind: &Type, view: &ReplyContext, draft: &mut Draft, said: &mut HashSet<Name>) {
         let Self { star: Some(star), names, .. } = self else { return };
         let Some(shelf) = view.state.shelf(kind, Class::Star) else { return };
         let Some(mut progress) = star.progress.take() else { return };
@@ -116,7 +116,7 @@ impl Subscription {
 
     /// What the client said it holds is removed if it is known to be gone: by a word on the present opening, or by the known end of
     /// all there is (DELTA-13, DELTA-16). Whether something of it is not known.
-    fn judge_stated(&mut self, kind: &Type, view: &View, draft: &mut Draft, said: &HashSet<Name>) -> bool {
+    fn judge_stated(&mut self, kind: &Type, view: &ReplyContext, draft: &mut Draft, said: &HashSet<Name>) -> bool {
         let fill = self.star_fill(kind, view);
         let hasty = view.limits.faults.has(Fault::JudgeStatedWhileCold);
         let whole = fill == Fill::Whole || hasty;
@@ -166,7 +166,7 @@ impl Subscription {
     }
 
     /// The first answer to `*` is given even if there is nothing to say: the client's start waits for it (DELTA-21).
-    fn owes_empty_answer(&mut self, kind: &Type, view: &View) -> bool {
+    fn owes_empty_answer(&mut self, kind: &Type, view: &ReplyContext) -> bool {
         if !self.star.as_ref().is_some_and(|star| star.first) || self.star_fill(kind, view) < Fill::Begun {
             return false;
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::answers::Answers;
 use super::client::Variant;
 use super::progress::Progress;
-use super::{Attempt, May, View};
+use super::{Attempt, May, ReplyContext};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::unit::{Absence, Claimed, Class, Entry, Fill, Known, NamedError, Presence, Seq, Shelf};
@@ -237,7 +237,7 @@ impl Subscription {
     }
 
     /// Gets ready for a state. `false` if removals that this client should hear of are forgotten.
-    pub fn start_burst(&mut self, kind: &Type, view: &View) -> bool {
+    pub fn start_burst(&mut self, kind: &Type, view: &ReplyContext) -> bool {
         let Some(star) = &mut self.star else { return true };
         let horizon = view.state.horizon(kind);
         match (&mut star.progress, view.client.variant) {
@@ -254,7 +254,7 @@ impl Subscription {
         }
     }
 
-    pub fn addition(&mut self, kind: &Type, view: &View, may: May) -> Attempt {
+    pub fn addition(&mut self, kind: &Type, view: &ReplyContext, may: May) -> Attempt {
         if self.speaks_full_sets(kind, view) {
             self.full_set_with_additions(kind, view, may)
         } else {
@@ -262,12 +262,12 @@ impl Subscription {
         }
     }
 
-    pub fn removal(&mut self, kind: &Type, view: &View) -> Attempt {
+    pub fn removal(&mut self, kind: &Type, view: &ReplyContext) -> Attempt {
         if self.speaks_full_sets(kind, view) { self.full_set_reduced(kind, view) } else { self.removals(kind, view) }
     }
 
     /// What the client is to see under a name: what upstream said to the name, or else to `*` if it has that too.
-    pub fn known<'a>(&self, kind: &Type, name: &Name, view: &View<'a>) -> Known<'a> {
+    pub fn known<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Known<'a> {
         if !view.client.clearance.allows(kind, name) {
             return Known::Gone(None);
         }
@@ -290,23 +290,23 @@ impl Subscription {
     }
 
     /// Whether something that was asked for is not known.
-    pub fn awaits(&self, kind: &Type, view: &View) -> bool {
+    pub fn awaits(&self, kind: &Type, view: &ReplyContext) -> bool {
         let unknown = self.names.keys().any(|name| self.known(kind, name, view).is_unknown());
         unknown || self.star.is_some() && !self.may_take_all(kind, view)
     }
 
     /// Whether the end of what there is under `*` is known, so that what is not there does not exist.
-    pub fn star_is_whole(&self, kind: &Type, view: &View) -> bool {
+    pub fn star_is_whole(&self, kind: &Type, view: &ReplyContext) -> bool {
         self.star_fill(kind, view) == Fill::Whole
     }
 
-    pub fn star_fill(&self, kind: &Type, view: &View) -> Fill {
+    pub fn star_fill(&self, kind: &Type, view: &ReplyContext) -> Fill {
         view.state.shelf(kind, Class::Star).map_or(Fill::Cold, |shelf| shelf.fill)
     }
 
     /// Whether this client may take what is here for all there is. It must not be made to drop what it holds and nobody knows of:
     /// who came with nothing, or with a version of what was here, holds no such thing.
-    pub fn may_take_all(&self, kind: &Type, view: &View) -> bool {
+    pub fn may_take_all(&self, kind: &Type, view: &ReplyContext) -> bool {
         let Some(shelf) = view.state.shelf(kind, Class::Star) else { return false };
         let part_for_whole = view.limits.faults.has(Fault::TakePartForWhole);
         if part_for_whole || !self.stated || self.holds_a_past_version(shelf, view) {
@@ -316,14 +316,14 @@ impl Subscription {
         shelf.fill == Fill::Whole && shelf.is_readable()
     }
 
-    fn holds_a_past_version(&self, shelf: &Shelf, view: &View) -> bool {
+    fn holds_a_past_version(&self, shelf: &Shelf, view: &ReplyContext) -> bool {
         let known = |version: &String| shelf.had_version(version);
         view.client.variant == Variant::Sotw && self.came_with.as_ref().is_some_and(known)
     }
 
     /// Whether it is said of a name that it does not exist, in a way that does for this client: who came with it has to be told
     /// so on the present opening, and who holds it at all not by silence.
-    fn takes_for_gone(&self, kind: &Type, name: &Name, told: Told, view: &View) -> bool {
+    fn takes_for_gone(&self, kind: &Type, name: &Name, told: Told, view: &ReplyContext) -> bool {
         let Some(shelf) = view.state.shelf(kind, Class::Named) else { return false };
         let Some(entry) = shelf.get(name) else { return false };
         match entry.absence {
@@ -343,7 +343,7 @@ impl Subscription {
     }
 
     /// What this client holds of `*` and nobody knows of, once on each opening: it is asked for.
-    pub fn claim_of_star(&mut self, kind: &Type, view: &View) {
+    pub fn claim_of_star(&mut self, kind: &Type, view: &ReplyContext) {
         let Some(shelf) = view.state.shelf(kind, Class::Star).filter(|shelf| shelf.fill == Fill::Settled) else {
             return;
         };
@@ -372,13 +372,13 @@ impl Subscription {
     }
 
     /// What a resource is worth in this client's versions: SotW clients that cannot read wrappers see the body alone.
-    pub fn share(view: &View, name: &Name, resource: &Resource) -> SetVersion {
+    pub fn share(view: &ReplyContext, name: &Name, resource: &Resource) -> SetVersion {
         let full = view.client.variant == Variant::Delta || view.client.wrappers;
         SetVersion::of(name.as_str(), if full { resource.full } else { resource.content() })
     }
 
     /// The version of everything of a type that this client may have.
-    pub fn star_version(kind: &Type, shelf: &Shelf, view: &View) -> SetVersion {
+    pub fn star_version(kind: &Type, shelf: &Shelf, view: &ReplyContext) -> SetVersion {
         if !view.client.clearance.restricts(kind) {
             return shelf.version(view.client.wrappers);
         }
@@ -395,7 +395,7 @@ impl Subscription {
     }
 
     /// What is wrong with a name, if this client reads that and has not been told.
-    pub fn untold_error(&self, kind: &Type, name: &Name, view: &View) -> Option<(Seq, Arc<NamedError>)> {
+    pub fn untold_error(&self, kind: &Type, name: &Name, view: &ReplyContext) -> Option<(Seq, Arc<NamedError>)> {
         let told = self.names.get(name).filter(|_| view.client.errors)?;
         let error = match view.client.variant {
             _ if !view.client.clearance.allows(kind, name) => {
@@ -408,7 +408,7 @@ impl Subscription {
     }
 
     /// The entry that a name shows to the client, of the class that [`Self::known`] goes by.
-    pub fn entry<'a>(&self, kind: &Type, name: &Name, view: &View<'a>) -> Option<&'a Entry> {
+    pub fn entry<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Option<&'a Entry> {
         let of = |class| view.state.shelf(kind, class).and_then(|shelf| shelf.get(name));
         let named = of(Class::Named).filter(|_| self.names.contains_key(name));
         let here = |entry: &&Entry| matches!(entry.presence, Presence::Here(_));
@@ -426,12 +426,12 @@ impl Subscription {
         stated.map_or(0, |stated| stated.versions.len() + stated.outdated.len())
     }
 
-    pub fn speaks_full_sets(&self, kind: &Type, view: &View) -> bool {
+    pub fn speaks_full_sets(&self, kind: &Type, view: &ReplyContext) -> bool {
         view.client.variant == Variant::Sotw && kind.info().full_state
     }
 }
 
-impl View<'_> {
+impl ReplyContext<'_> {
     /// What is left of the life of a resource, for a client that can make use of it (XLAT-28).
     pub fn ttl(&self, entry: Option<&Entry>) -> Option<Duration> {
         let expires = entry.and_then(|entry| entry.expires).filter(|_| self.client.ttl)?;
