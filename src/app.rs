@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::admin::{self, Shown};
 use crate::config::Config;
-use crate::downstream::{self, Downstream, Drain, DrainSwitch, Rest};
+use crate::downstream::{self, Downstream, Drain, DrainTrigger, Rest};
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, ViewsOptions};
 use crate::telemetry;
 use crate::transcode::{Descriptors, Transcoder};
@@ -27,7 +27,7 @@ pub struct App {
     loads: Arc<Loads>,
     files: Vec<FilesSource>,
     views_idle: Duration,
-    switch: DrainSwitch,
+    switch: DrainTrigger,
     drain: Drain,
     rest: Option<Arc<Rest>>,
 }
@@ -118,9 +118,9 @@ impl App {
 /// Views, with the hub behind all servers where there is to be one.
 fn views(options: ViewsOptions, hub: Option<ViewsOptions>, mut connectors: Vec<SharedConnector>) -> Views {
     let Some(hub) = hub else { return Views::new(options, connectors) };
-    let hub = Arc::new(Views::new(hub, connectors.clone()).shared());
+    let hub = Arc::new(Views::new(hub, connectors.clone()).as_hub());
     connectors.push(Arc::new(HubConnector::new(hub.clone())));
-    Views::new(options, connectors).around(hub)
+    Views::new(options, connectors).with_hub(hub)
 }
 
 /// Whoever opens streams to a source, and to where its loads go, if it takes any.
@@ -147,7 +147,7 @@ impl Openers {
                 let table = self.parser.table.clone();
                 Opener { streams: Arc::new(RestConnector::new(*server, self.descriptors.clone(), table)), loads: None }
             }
-            SourcePlan::Files(FilesServer { options, alone }) => {
+            SourcePlan::Files(FilesServer { options, authoritative: alone }) => {
                 let known = self.files.iter().position(|files| *files.options() == options);
                 let at = known.unwrap_or_else(|| {
                     self.files.push(FilesSource::start(options, self.parser.clone()));

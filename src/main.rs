@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use weir::app::App;
 use weir::cli::{get::Get, show, tell, watch::Watch};
-use weir::config::{Config, Fault};
+use weir::config::{Config, Diagnostic};
 use weir::demo::{Demo, Places};
 
 /// Relays xDS from a control plane to a fleet.
@@ -95,7 +95,7 @@ async fn start(config: Config) -> anyhow::Result<App> {
 }
 
 fn log_warnings(config: &Config) {
-    for Fault { path, line, at, reason } in &config.warnings {
+    for Diagnostic { path, line, at, reason } in &config.warnings {
         tracing::warn!(path = %path.display(), line, at, reason, "configuration warning");
     }
 }

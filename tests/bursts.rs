@@ -14,7 +14,7 @@ use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, Reply, Variant};
-use weir::protocol::unit::{Class, Fact, SessionId, Word};
+use weir::protocol::unit::{Class, Evidence, SessionId, Update};
 
 const CLUSTERS: [&str; 8] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"];
 const ROUTES: [&str; 3] = ["r0", "r1", "r2"];
@@ -181,7 +181,7 @@ impl Reader {
 
 impl World {
     /// The next configuration, and what a control plane says of the difference.
-    fn next(&mut self, random: &mut Random, bench: &mut Bench) -> Vec<Fact> {
+    fn next(&mut self, random: &mut Random, bench: &mut Bench) -> Vec<Update> {
         let before = (self.clusters.clone(), self.routes.clone());
         for name in CLUSTERS {
             match random.below(4) {
@@ -205,21 +205,26 @@ impl World {
         for (name, content) in self.clusters.clone() {
             if before.0.get(name) != Some(&content) {
                 let resource = bench.resource(CDS, name, &content.to_string());
-                facts.push(Fact::Set { kind: clusters.clone(), class: Class::Star, key: name.into(), resource });
+                facts.push(Update::Upsert {
+                    kind: clusters.clone(),
+                    class: Class::Wildcard,
+                    key: name.into(),
+                    resource,
+                });
             }
         }
         for name in before.0.keys().filter(|name| !self.clusters.contains_key(*name)) {
-            facts.push(Fact::Gone {
+            facts.push(Update::Absent {
                 kind: clusters.clone(),
-                class: Class::Star,
+                class: Class::Wildcard,
                 key: (*name).into(),
-                word: Word::Said,
+                evidence: Evidence::Reported,
             });
         }
         for (name, target) in self.routes.clone() {
             if before.1.get(name) != Some(&target) {
                 let resource = bench.resource(RDS, name, target);
-                facts.push(Fact::Set { kind: routes.clone(), class: Class::Named, key: name.into(), resource });
+                facts.push(Update::Upsert { kind: routes.clone(), class: Class::Named, key: name.into(), resource });
             }
         }
         for name in live {
@@ -251,9 +256,9 @@ fn texts(names: &[&str]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
-fn endpoints(bench: &mut Bench, name: &str, content: &str) -> Fact {
+fn endpoints(bench: &mut Bench, name: &str, content: &str) -> Update {
     let resource = bench.resource(EDS, name, content);
-    Fact::Set { kind: bench.kind(EDS), class: Class::Named, key: name.into(), resource }
+    Update::Upsert { kind: bench.kind(EDS), class: Class::Named, key: name.into(), resource }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::{Client, Session, Step, Variant};
 use weir::protocol::sources::{AuthorityPlan, Plan, Sources, StreamId};
-use weir::protocol::unit::{Leases, SessionId, Unit};
+use weir::protocol::unit::{Leases, SessionId, View};
 use weir::protocol::upstream::Epoch;
 use weir::xds::{BodyStore, TypeTable};
 
@@ -44,7 +44,7 @@ struct World {
     random: u64,
     now: Moment,
     tick: usize,
-    unit: Unit,
+    unit: View,
     sources: Sources,
     store: BodyStore,
     leases: Leases,
@@ -83,7 +83,7 @@ impl World {
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15),
             now: Moment::START + Duration::from_secs(1),
             tick: 1,
-            unit: Unit::new(table.clone(), limits.clone()),
+            unit: View::new(table.clone(), limits.clone()),
             sources: Sources::new(Arc::new(plan), Bytes::from_static(b"node"), table.clone(), limits.clone()),
             store: BodyStore::default(),
             leases: Leases::new(limits.clone()),
@@ -191,7 +191,7 @@ impl World {
         let id = SessionId(self.next);
         self.next += 1;
         let session = Session::new(Client::plain(Variant::Delta), self.table.clone(), self.limits.clone());
-        let session = session.among(Arc::new(["x".to_owned()].into()));
+        let session = session.with_authorities(Arc::new(["x".to_owned()].into()));
         let versions = holds.iter().map(|(name, (version, _))| (name.clone(), version.clone())).collect();
         let request = DeltaDiscoveryRequest {
             type_url: RDS.into(),
@@ -214,16 +214,16 @@ impl World {
         changes.into_iter().for_each(|change| self.unit.change_interest(id, change, self.now));
         self.settle();
         if any {
-            self.clients.get_mut(&id).unwrap().session.on_counted();
+            self.clients.get_mut(&id).unwrap().session.on_interest_applied();
         }
     }
 
     fn settle(&mut self) {
         self.judge();
         if let (Some((epoch, _)), Some(stream)) = (&self.up, self.sources.stream(STREAM))
-            && stream.take_life_question()
+            && stream.take_liveness_call()
         {
-            stream.on_life(*epoch); // the server is there
+            stream.on_liveness_answer(*epoch); // the server is there
             self.judge();
         }
         if !self.sources.take_reopened().is_empty() {
@@ -233,10 +233,10 @@ impl World {
         for change in self.unit.take_upstream_changes() {
             self.sources.want(change, &self.unit, self.now);
         }
-        self.sources.rest(&self.unit, self.now);
+        self.sources.close_unused(&self.unit, self.now);
         for (id, marks) in self.unit.publish().0 {
             if let Some(peer) = self.clients.get_mut(&id) {
-                marks.iter().for_each(|mark| peer.session.on_mark(mark));
+                marks.iter().for_each(|mark| peer.session.on_name_changed(mark));
             }
         }
         if self.sources.stream(STREAM).is_none() {
@@ -246,7 +246,7 @@ impl World {
 
     fn judge(&mut self) {
         for batch in self.sources.on_time(&self.unit, self.now) {
-            self.unit.apply_from(batch.source, batch.facts, self.now);
+            self.unit.apply_from(batch.origin, batch.updates, self.now);
         }
     }
 
@@ -341,7 +341,7 @@ impl World {
         let response = Response::Delta(response);
         let batches = self.sources.on_response(STREAM, epoch, response, &mut self.store, &self.unit, self.now);
         for batch in batches {
-            self.unit.apply_from(batch.source, batch.facts, self.now);
+            self.unit.apply_from(batch.origin, batch.updates, self.now);
         }
         self.settle();
     }
@@ -350,13 +350,13 @@ impl World {
         let Some((epoch, _)) = self.up.take() else { return };
         let batches = self.sources.ended(STREAM, Some(epoch), true, &self.unit, self.now);
         for batch in batches {
-            self.unit.apply_from(batch.source, batch.facts, self.now);
+            self.unit.apply_from(batch.origin, batch.updates, self.now);
         }
         self.settle();
     }
 
     fn listen(&mut self, id: SessionId) -> Result<(), String> {
-        let state = self.unit.state().clone();
+        let state = self.unit.snapshot().clone();
         let peer = self.clients.get_mut(&id).unwrap();
         loop {
             let step = peer.session.poll(&state, &mut self.leases, self.now);

@@ -17,7 +17,7 @@ use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{Plan, Sources};
-use weir::protocol::unit::{InterestChange, SessionId, Unit, Wanted};
+use weir::protocol::unit::{InterestChange, Selector, SessionId, View};
 use weir::xds::{BodyStore, TypeTable};
 
 struct Counting;
@@ -99,9 +99,9 @@ fn one_change(resources: usize) -> u64 {
     let resource = bench.resource(CDS, &changed, "two");
     let kind = bench.kind(CDS);
     allocations(|| {
-        let class = weir::protocol::unit::Class::Star;
+        let class = weir::protocol::unit::Class::Wildcard;
         let (key, kind) = (changed.as_str().into(), kind);
-        bench.apply(vec![weir::protocol::unit::Fact::Set { kind, class, key, resource }]);
+        bench.apply(vec![weir::protocol::unit::Update::Upsert { kind, class, key, resource }]);
         let reply = bench.poll(watcher).unwrap();
         assert_eq!(reply.resources.len(), 1);
         assert!(bench.poll(watcher).is_none());
@@ -121,10 +121,10 @@ fn a_removal_that_waits_until_nothing_leads_to_it_costs_what_it_touches() {
     let cost = |count| {
         let (mut bench, watcher) = resources_in(Bench::with(Limits::default()), count);
         let (kind, key) = (bench.kind(CDS), name(count / 2));
-        let class = weir::protocol::unit::Class::Star;
+        let class = weir::protocol::unit::Class::Wildcard;
         allocations(|| {
-            let (key, word) = (key.as_str().into(), weir::protocol::unit::Word::Said);
-            bench.apply(vec![weir::protocol::unit::Fact::Gone { kind, class, key, word }]);
+            let (key, word) = (key.as_str().into(), weir::protocol::unit::Evidence::Reported);
+            bench.apply(vec![weir::protocol::unit::Update::Absent { kind, class, key, evidence: word }]);
             bench.later(50);
             assert_eq!(bench.poll(watcher).unwrap().removed.len(), 1);
         })
@@ -167,7 +167,7 @@ fn one_change_costs_what_its_interested_sessions_cost() {
         let mut woken = 0;
         let cost = allocations(|| {
             let class = weir::protocol::unit::Class::Named;
-            let fact = weir::protocol::unit::Fact::Set { kind, class, key: "shared".into(), resource };
+            let fact = weir::protocol::unit::Update::Upsert { kind, class, key: "shared".into(), resource };
             bench.unit.apply(vec![fact], bench.now);
             woken = bench.publish();
             assert!(bench.poll(ids[count - 1]).is_some());
@@ -201,14 +201,15 @@ fn an_idle_session_does_nothing() {
         let resource = bench.resource(EDS, "shared", &round.to_string());
         let kind = bench.kind(EDS);
         let class = weir::protocol::unit::Class::Named;
-        bench
-            .unit
-            .apply(vec![weir::protocol::unit::Fact::Set { kind, class, key: "shared".into(), resource }], bench.now);
+        bench.unit.apply(
+            vec![weir::protocol::unit::Update::Upsert { kind, class, key: "shared".into(), resource }],
+            bench.now,
+        );
         let wakes = bench.unit.publish();
         assert!(wakes.0.keys().eq([&ids[99]]), "only who wants it is woken");
     }
     let footprint = bench.sessions[&ids[0]].footprint();
-    assert_eq!((footprint.owed, footprint.names), (0, 2));
+    assert_eq!((footprint.pending, footprint.names), (0, 2));
     // Asked all the same, it has nothing to say, and keeps no state alive by having been asked.
     assert!(bench.poll(ids[0]).is_none());
     bench.leases.sweep(bench.now);
@@ -280,16 +281,16 @@ fn what_is_kept_of_the_dead_is_bounded_by_number_and_by_bytes() {
 /// One view and its server, asked for `*` and for a name of so many made-up types, round after round.
 fn made_up_types(rounds: usize, in_reach: bool) -> (i64, u64) {
     let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(Limits::default()));
-    let mut unit = Unit::new(table.clone(), limits.clone());
+    let mut unit = View::new(table.clone(), limits.clone());
     let plan = Plan::single(Variant::Delta, Default::default());
     let mut sources = Sources::new(plan.into(), Bytes::from_static(b"node"), table.clone(), limits);
     let (mut now, mut opened) = (Moment::START, BTreeSet::new());
-    let mut settle = |unit: &mut Unit, sources: &mut Sources, later: u64| {
+    let mut settle = |unit: &mut View, sources: &mut Sources, later: u64| {
         now = now + Duration::from_secs(later);
-        sources.on_time(unit, now).into_iter().for_each(|batch| unit.apply_from(batch.source, batch.facts, now));
+        sources.on_time(unit, now).into_iter().for_each(|batch| unit.apply_from(batch.origin, batch.updates, now));
         unit.on_time(now);
         unit.take_upstream_changes().into_iter().for_each(|change| sources.want(change, unit, now));
-        sources.rest(unit, now);
+        sources.close_unused(unit, now);
         unit.publish();
         for (id, stream) in sources.streams() {
             if in_reach && opened.insert(id) {
@@ -301,7 +302,7 @@ fn made_up_types(rounds: usize, in_reach: bool) -> (i64, u64) {
         now
     };
     let keeper = SessionId(0);
-    let kept = InterestChange { kind: table.resolve(CDS), wanted: Wanted::Star, on: true };
+    let kept = InterestChange { kind: table.resolve(CDS), selector: Selector::Wildcard, on: true };
     unit.change_interest(keeper, kept, Moment::START);
     settle(&mut unit, &mut sources, 1);
     for round in 0..rounds {
@@ -309,8 +310,8 @@ fn made_up_types(rounds: usize, in_reach: bool) -> (i64, u64) {
         for on in [true, false] {
             for number in 0..Limits::default().types {
                 let kind = table.resolve(&format!("type.googleapis.com/made.up.T{round:06}x{number:02}"));
-                for wanted in [Wanted::Star, Wanted::Name("a".into())] {
-                    let change = InterestChange { kind: kind.clone(), wanted, on };
+                for wanted in [Selector::Wildcard, Selector::Name("a".into())] {
+                    let change = InterestChange { kind: kind.clone(), selector: wanted, on };
                     unit.change_interest(SessionId(1), change, now);
                 }
             }
@@ -320,7 +321,7 @@ fn made_up_types(rounds: usize, in_reach: bool) -> (i64, u64) {
         settle(&mut unit, &mut sources, 60);
     }
     let bytes = live_bytes();
-    let change = InterestChange { kind: table.resolve(EDS), wanted: Wanted::Star, on: true };
+    let change = InterestChange { kind: table.resolve(EDS), selector: Selector::Wildcard, on: true };
     let cost = allocations(|| {
         unit.change_interest(keeper, change, Moment::START);
         settle(&mut unit, &mut sources, 1);
@@ -347,16 +348,16 @@ fn bytes_of_a_name(url: &str, wanted: &str, count: usize, versions: usize) -> (i
     let mut store = BodyStore::default();
     let names: Vec<_> = (0..count).map(name).collect();
     let mut view = |names: &[String]| {
-        let mut unit = Unit::new(table.clone(), limits.clone());
+        let mut unit = View::new(table.clone(), limits.clone());
         let plan = Plan::single(Variant::Delta, Default::default());
         let mut sources = Sources::new(plan.into(), Bytes::from_static(b"node"), table.clone(), limits.clone());
         let kind = table.resolve(url);
         let all = match wanted {
-            "*" => vec![Wanted::Star],
-            _ => names.iter().map(|name| Wanted::Name(name.as_str().into())).collect(),
+            "*" => vec![Selector::Wildcard],
+            _ => names.iter().map(|name| Selector::Name(name.as_str().into())).collect(),
         };
         for wanted in all {
-            let change = InterestChange { kind: kind.clone(), wanted, on: true };
+            let change = InterestChange { kind: kind.clone(), selector: wanted, on: true };
             unit.change_interest(SessionId(0), change, Moment::START);
         }
         let before = live_bytes();
@@ -378,7 +379,7 @@ fn bytes_of_a_name(url: &str, wanted: &str, count: usize, versions: usize) -> (i
         };
         let response = Response::Delta(response);
         let batches = sources.on_response(id, epoch, response, &mut store, &unit, Moment::START);
-        batches.into_iter().for_each(|batch| unit.apply_from(batch.source, batch.facts, Moment::START));
+        batches.into_iter().for_each(|batch| unit.apply_from(batch.origin, batch.updates, Moment::START));
         unit.publish();
         let all = live_bytes() - before;
         let before = live_bytes();

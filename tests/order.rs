@@ -15,7 +15,7 @@ use weir::proto::{Any, Request, discovery};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, Reply, Variant};
-use weir::protocol::unit::{Class, Fact, Kept, Presence, SessionId, Wanted, Word};
+use weir::protocol::unit::{Class, Evidence, Presence, Retain, Selector, SessionId, Update};
 use weir::xds::Authority;
 
 const CLUSTERS: [&str; 10] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9"];
@@ -77,7 +77,7 @@ struct World {
     /// Clusters whose endpoints it took away and died before it gave them again: by its word they have none.
     left_bare: BTreeSet<&'static str>,
     /// Responses on their way, by when they come.
-    out: VecDeque<(u64, Vec<Fact>)>,
+    out: VecDeque<(u64, Vec<Update>)>,
 }
 
 fn request(variant: Variant, url: &str, all: &[String], on: &[String], off: &[String], nonce: &str) -> Request {
@@ -235,15 +235,20 @@ impl World {
                 let resource = bench.resource(CDS, name, &content.to_string());
                 all.push(resource.clone());
                 if before.0.get(name) != Some(&content) {
-                    facts.push(Fact::Set { kind: clusters.clone(), class: Class::Star, key: name.into(), resource });
+                    facts.push(Update::Upsert {
+                        kind: clusters.clone(),
+                        class: Class::Wildcard,
+                        key: name.into(),
+                        resource,
+                    });
                 }
             }
             for name in before.0.keys().filter(|name| !self.clusters.contains_key(*name)) {
-                let (kind, class) = (clusters.clone(), Class::Star);
-                facts.push(Fact::Gone { kind, class, key: (*name).into(), word: Word::Said });
+                let (kind, class) = (clusters.clone(), Class::Wildcard);
+                facts.push(Update::Absent { kind, class, key: (*name).into(), evidence: Evidence::Reported });
             }
             responses.push(match whole {
-                true => vec![Fact::Whole { kind: clusters.clone(), resources: all, kept: Kept::nothing() }],
+                true => vec![Update::FullSet { kind: clusters.clone(), resources: all, retain: Retain::nothing() }],
                 false => facts,
             });
         }
@@ -263,7 +268,7 @@ impl World {
             if random.below(2) == 0 {
                 self.bare.insert(name);
                 let (kind, class) = (bench.kind(EDS), Class::Named);
-                ends.push(Fact::Gone { kind, class, key: (*name).into(), word: Word::Said });
+                ends.push(Update::Absent { kind, class, key: (*name).into(), evidence: Evidence::Reported });
             }
         }
         responses.push(ends);
@@ -283,7 +288,7 @@ impl World {
         let (kind, routes) = (bench.kind(CDS), bench.kind(RDS));
         let clusters = self.clusters.clone();
         let resources = clusters.iter().map(|(name, of)| bench.resource(CDS, name, &of.to_string())).collect();
-        self.out.push_back((now, vec![Fact::Whole { kind, resources, kept: Kept::nothing() }]));
+        self.out.push_back((now, vec![Update::FullSet { kind, resources, retain: Retain::nothing() }]));
         let ends = clusters.keys().map(|name| endpoints(bench, name, &now.to_string())).collect();
         self.bare.retain(|name| !clusters.contains_key(name));
         let later = now + random.below(8_000);
@@ -311,25 +316,30 @@ impl World {
     }
 }
 
-fn endpoints(bench: &mut Bench, name: &str, content: &str) -> Fact {
+fn endpoints(bench: &mut Bench, name: &str, content: &str) -> Update {
     let resource = bench.resource(EDS, name, content);
-    Fact::Set { kind: bench.kind(EDS), class: Class::Named, key: name.into(), resource }
+    Update::Upsert { kind: bench.kind(EDS), class: Class::Named, key: name.into(), resource }
 }
 
 /// By the control plane's word there are no endpoints.
 fn has_none(bench: &Bench, name: &str) -> bool {
     let entry = bench.unit.entry(&bench.kind(EDS), Class::Named, &name.into());
-    entry.is_some_and(|entry| matches!(entry.presence, Presence::Gone(_)))
+    entry.is_some_and(|entry| matches!(entry.presence, Presence::Absent(_)))
 }
 
 /// A route configuration with one route to one cluster.
-fn route(bench: &mut Bench, name: &str, cluster: &str, kind: &weir::xds::Type) -> Fact {
+fn route(bench: &mut Bench, name: &str, cluster: &str, kind: &weir::xds::Type) -> Update {
     let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
     let host = nested(2, &nested(3, &nested(2, &nested(1, cluster.as_bytes()))));
     let body = [nested(1, name.as_bytes()), host].concat();
     let resource = Some(Any { type_url: RDS.into(), value: body.into() });
     let wrapper = discovery::Resource { name: name.into(), resource, ..Default::default() };
-    Fact::Set { kind: kind.clone(), class: Class::Named, key: name.into(), resource: bench.of_wrapper(RDS, wrapper) }
+    Update::Upsert {
+        kind: kind.clone(),
+        class: Class::Named,
+        key: name.into(),
+        resource: bench.of_wrapper(RDS, wrapper),
+    }
 }
 
 fn manners() -> Vec<Manner> {
@@ -364,9 +374,9 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
             tell(|| format!("{now:>7} upstream is away"));
             world.left_bare = world.clusters.keys().copied().filter(|name| has_none(&bench, name)).collect();
             world.out.clear();
-            let (kind, of) = (bench.kind(CDS), Wanted::Star);
-            bench.unit.note_unsteady(BTreeSet::from([Authority::Top]), bench.now);
-            bench.apply(vec![Fact::Interrupted { kind, of }]);
+            let (kind, of) = (bench.kind(CDS), Selector::Wildcard);
+            bench.unit.note_unsteady(BTreeSet::from([Authority::TopLevel]), bench.now);
+            bench.apply(vec![Update::Interrupted { kind, of }]);
             away = Some((now + random.below(8_000), false));
         }
         match away {
@@ -446,12 +456,12 @@ fn tell(what: impl FnOnce() -> String) {
     }
 }
 
-fn text_of_fact(fact: &Fact) -> String {
+fn text_of_fact(fact: &Update) -> String {
     let letter = |kind: &weir::xds::Type| kind.name().rsplit('.').next().unwrap().to_owned();
     match fact {
-        Fact::Set { kind, key, .. } => format!("+{} {key}", letter(kind)),
-        Fact::Gone { kind, key, .. } => format!("-{} {key}", letter(kind)),
-        Fact::Whole { resources, .. } => {
+        Update::Upsert { kind, key, .. } => format!("+{} {key}", letter(kind)),
+        Update::Absent { kind, key, .. } => format!("-{} {key}", letter(kind)),
+        Update::FullSet { resources, .. } => {
             format!("={:?}", resources.iter().map(|resource| resource.name.as_str()).collect::<Vec<_>>())
         }
         other => format!("{other:?}"),

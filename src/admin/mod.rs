@@ -104,7 +104,7 @@ async fn resources(query: &str, views: &Views) -> Response<Full<Bytes>> {
         pair.and_then(|(_, value)| percent_decode_str(value).decode_utf8().ok())
     };
     match (parameter("type"), parameter("name")) {
-        (Some(kind), Some(name)) => json(&views.look(&kind, &name).await),
+        (Some(kind), Some(name)) => json(&views.lookup(&kind, &name).await),
         _ => text(StatusCode::BAD_REQUEST, "which? /resources?type=envoy.config.cluster.v3.Cluster&name=web\n"),
     }
 }

@@ -19,7 +19,7 @@ use crate::upstream::{AdsServer, OwnCertificate, TlsFiles};
 use crate::xds::{ERRORS_FEATURE, TypeTable};
 
 #[derive(Debug, Args)]
-pub(super) struct Asking {
+pub(super) struct QueryArgs {
     /// The kind of resource: lds or listeners, cds or clusters, eds, rds, sds and so on, or a type URL.
     #[arg(value_name = "TYPE")]
     kind: String,
@@ -95,7 +95,7 @@ pub(super) struct Checked {
     pub transcoder: Arc<Transcoder>,
 }
 
-impl Asking {
+impl QueryArgs {
     /// Or everything that is wrong, a line each.
     pub fn check(&self) -> Result<Checked, String> {
         let mut faults = Vec::new();
@@ -218,7 +218,7 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        asking: Asking,
+        asking: QueryArgs,
     }
 
     fn check(line: &str) -> Result<Checked, String> {

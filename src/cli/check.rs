@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::config::Config;
 use crate::protocol::ladder::Rule;
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::Silence;
+use crate::protocol::upstream::OnResourceTimeout;
 use crate::upstream::{AdsServer, FilesServer, Plan, RestServer, SourcePlan};
 
 /// The ladder of the top level, and of each authority.
@@ -56,7 +56,7 @@ fn pace(server: &RestServer) -> String {
 }
 
 fn evidence(files: &FilesServer) -> String {
-    match files.alone {
+    match files.authoritative {
         true => "what is not in them is told as absent".into(),
         false => "what is not in them is not told as absent".into(),
     }
@@ -87,13 +87,13 @@ fn variant(server: &AdsServer) -> Option<String> {
 
 /// Only what is not as usual.
 fn features(server: &AdsServer) -> Option<String> {
-    let rules = &server.rules;
+    let rules = &server.quirks;
     let known = [
-        (rules.node_always, "node_in_every_request"),
-        (!rules.initial_versions, "no initial_versions"),
-        (!rules.empty_list, "no empty_list"),
-        (rules.hold_deletions, "hold_deletions"),
-        (rules.silence == Silence::Trouble, "resource_timer_is_transient_error"),
+        (rules.node_in_every_request, "node_in_every_request"),
+        (!rules.supports_initial_resource_versions, "no initial_versions"),
+        (!rules.supports_empty_subscription, "no empty_list"),
+        (rules.ignore_deletions, "hold_deletions"),
+        (rules.on_resource_timeout == OnResourceTimeout::TransientError, "resource_timer_is_transient_error"),
         (rules.fail_on_data_errors, "fail_on_data_errors"),
     ];
     let names =
@@ -103,7 +103,7 @@ fn features(server: &AdsServer) -> Option<String> {
 }
 
 fn patience(plan: &Plan) -> String {
-    let (minimum, hold_down) = (plan.patience.minimum, plan.patience.hold_down);
+    let (minimum, hold_down) = (plan.timers.delay, plan.timers.hold_down);
     let mut out = String::from("\n");
     if !minimum.is_zero() {
         let _ = writeln!(out, "a server has to be out of reach for {}", humantime::format_duration(minimum));

@@ -8,9 +8,9 @@ use clap::Args;
 use prost::Message;
 use tokio::time::{Instant, timeout_at};
 
-use super::asking::{Asking, Checked, Output};
-use super::picture::{Change, Picture, Standing};
-use super::show::{Shower, plain};
+use super::asking::{Checked, Output, QueryArgs};
+use super::picture::{Change, NameStatus, QueryState};
+use super::show::{Printer, plain};
 use super::xds_client::{Client, Event};
 use crate::proto::Any;
 use crate::proto::discovery::{DiscoveryResponse, Resource};
@@ -23,7 +23,7 @@ use crate::xds::WRAPPER_TYPE;
 #[derive(Debug, Args)]
 pub struct Get {
     #[command(flatten)]
-    asking: Asking,
+    asking: QueryArgs,
     /// How long to wait for what was asked for.
     #[arg(long, value_parser = humantime::parse_duration, default_value = "15s")]
     timeout: Duration,
@@ -41,12 +41,12 @@ impl Get {
                 return ExitCode::from(FAILED);
             }
         };
-        let shower = Shower { transcoder, output: self.asking.output, secrets: self.asking.show_secrets };
-        let mut client = Client::start(server, Picture::new(question));
+        let shower = Printer { transcoder, output: self.asking.output, secrets: self.asking.show_secrets };
+        let mut client = Client::start(server, QueryState::new(question));
         let failure = self.listen(&mut client).await.err();
         let picture = &client.picture;
-        let absent = |standing: &Standing| matches!(standing, Standing::Absent);
-        let trouble = picture.standings().values().any(|standing| *standing == Standing::Trouble);
+        let absent = |standing: &NameStatus| matches!(standing, NameStatus::Absent);
+        let trouble = picture.standings().values().any(|standing| *standing == NameStatus::Trouble);
         // What came is shown, whatever else went wrong.
         let shown = match failure.is_some() && picture.held().is_empty() {
             true => Ok(()),
@@ -93,9 +93,9 @@ impl Get {
         }
     }
 
-    fn late(&self, picture: &Picture) -> String {
+    fn late(&self, picture: &QueryState) -> String {
         let within = format!("within {}", humantime::format_duration(self.timeout));
-        let unknown = picture.standings().iter().filter(|(_, standing)| **standing == Standing::Unknown);
+        let unknown = picture.standings().iter().filter(|(_, standing)| **standing == NameStatus::Unknown);
         let unknown: Vec<_> = unknown.map(|(name, _)| plain(name.as_str())).collect();
         match unknown.is_empty() {
             true => format!("the server said nothing {within}"),
@@ -119,7 +119,7 @@ fn tell_change(change: &Change) {
     }
 }
 
-fn show(picture: &Picture, shower: &Shower, out: &mut impl Write) -> io::Result<()> {
+fn show(picture: &QueryState, shower: &Printer, out: &mut impl Write) -> io::Result<()> {
     match shower.output {
         Output::Yaml | Output::Text => {
             for (number, (name, held)) in picture.held().iter().enumerate() {
@@ -145,7 +145,7 @@ fn show(picture: &Picture, shower: &Shower, out: &mut impl Write) -> io::Result<
 }
 
 /// In wrappers, so that nothing is lost.
-fn wire(picture: &Picture) -> Vec<u8> {
+fn wire(picture: &QueryState) -> Vec<u8> {
     let resources = picture.held().iter().map(|(name, held)| {
         let wrapper = Resource {
             name: name.clone(),

@@ -64,7 +64,7 @@ pub(super) enum Change {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum NameStatus {
     Unknown,
     There,
     Absent,
@@ -72,20 +72,20 @@ pub(super) enum Standing {
 }
 
 #[derive(Debug)]
-pub(super) struct Picture {
+pub(super) struct QueryState {
     question: Question,
     /// Of the last stream; versions of one variant are nothing to the other.
     variant: Option<Variant>,
     held: BTreeMap<String, Held>,
     /// Each name that was asked for; not `*` and its like, of which nobody can say that they are known.
-    standings: BTreeMap<Name, Standing>,
+    standings: BTreeMap<Name, NameStatus>,
     answered: bool,
 }
 
-impl Picture {
+impl QueryState {
     pub fn new(question: Question) -> Self {
         let single = question.names.iter().filter(|name| !is_open_ended(name));
-        let standings = single.map(|name| (Name::of_peer(name), Standing::Unknown)).collect();
+        let standings = single.map(|name| (Name::canonical(name), NameStatus::Unknown)).collect();
         Self { question, variant: None, held: BTreeMap::new(), standings, answered: false }
     }
 
@@ -97,7 +97,7 @@ impl Picture {
         &self.held
     }
 
-    pub fn standings(&self) -> &BTreeMap<Name, Standing> {
+    pub fn standings(&self) -> &BTreeMap<Name, NameStatus> {
         &self.standings
     }
 
@@ -108,7 +108,7 @@ impl Picture {
 
     /// Every name is known to be there or not, and something was said where no name was asked for.
     pub fn is_known(&self) -> bool {
-        let unknown = self.standings.values().any(|standing| *standing == Standing::Unknown);
+        let unknown = self.standings.values().any(|standing| *standing == NameStatus::Unknown);
         !unknown && (self.answered || !self.is_open_ended())
     }
 
@@ -166,7 +166,7 @@ impl Picture {
         if self.question.kind.info().full_state {
             let gone: Vec<_> = self.held.keys().filter(|name| !named.contains(*name)).cloned().collect();
             gone.iter().for_each(|name| self.gone(name, &mut changes));
-            let there: BTreeSet<_> = named.iter().map(|name| Name::of_peer(name)).collect();
+            let there: BTreeSet<_> = named.iter().map(|name| Name::canonical(name)).collect();
             let absent: Vec<_> = self.standings.keys().filter(|name| !there.contains(*name)).cloned().collect();
             absent.iter().for_each(|name| self.gone(name.as_str(), &mut changes));
         }
@@ -217,7 +217,7 @@ impl Picture {
 
     fn set(&mut self, name: String, held: Held, variant: Variant, changes: &mut Vec<Change>) {
         for known in held.aliases.iter().chain([&name]) {
-            self.mark(known, Standing::There);
+            self.mark(known, NameStatus::There);
         }
         let before = self.held.insert(name.clone(), held);
         let now = &self.held[&name];
@@ -232,7 +232,7 @@ impl Picture {
     }
 
     fn gone(&mut self, name: &str, changes: &mut Vec<Change>) {
-        let was_absent = self.mark(name, Standing::Absent) == Some(Standing::Absent);
+        let was_absent = self.mark(name, NameStatus::Absent) == Some(NameStatus::Absent);
         let by_alias = || self.held.iter().find(|(_, held)| held.aliases.iter().any(|alias| alias == name));
         let key = match self.held.contains_key(name) {
             true => Some(name.to_owned()),
@@ -252,7 +252,7 @@ impl Picture {
             if status.code == NOT_FOUND {
                 self.gone(&name, changes);
             } else {
-                self.mark(&name, Standing::Trouble);
+                self.mark(&name, NameStatus::Trouble);
                 let reason = format!("{} ({:?})", status.message, tonic::Code::from_i32(status.code));
                 changes.push(Change::Trouble { name, reason });
             }
@@ -260,8 +260,8 @@ impl Picture {
     }
 
     /// What a name was before, if it was asked for.
-    fn mark(&mut self, name: &str, standing: Standing) -> Option<Standing> {
-        self.standings.get_mut(&Name::of_peer(name)).map(|held| std::mem::replace(held, standing))
+    fn mark(&mut self, name: &str, standing: NameStatus) -> Option<NameStatus> {
+        self.standings.get_mut(&Name::canonical(name)).map(|held| std::mem::replace(held, standing))
     }
 
     /// What is asked for, as it stands in requests. Older servers know `*` by its legacy form alone, where there is one (UP-7).
@@ -336,10 +336,10 @@ mod tests {
     const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
     const VHDS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 
-    fn picture(type_url: &str, names: &[&str]) -> Picture {
+    fn picture(type_url: &str, names: &[&str]) -> QueryState {
         let names = names.iter().map(ToString::to_string).collect();
         let kind = TypeTable::new().resolve(type_url);
-        Picture::new(Question { kind, type_url: type_url.into(), names, node: Bytes::new() })
+        QueryState::new(Question { kind, type_url: type_url.into(), names, node: Bytes::new() })
     }
 
     fn body(type_url: &str, name: &str) -> Any {
@@ -386,7 +386,7 @@ mod tests {
         changes.iter().map(word).collect()
     }
 
-    fn hear(picture: &mut Picture, response: Response) -> Vec<String> {
+    fn hear(picture: &mut QueryState, response: Response) -> Vec<String> {
         words(&picture.hear(response).0)
     }
 
@@ -411,7 +411,7 @@ mod tests {
         assert!(!picture.is_known());
         assert_eq!(hear(&mut picture, delta(EDS, &[], &["b"])), ["!b"]);
         assert!(picture.is_known() && !picture.is_open_ended());
-        assert_eq!(picture.standings().values().collect::<Vec<_>>(), [&Standing::There, &Standing::Absent]);
+        assert_eq!(picture.standings().values().collect::<Vec<_>>(), [&NameStatus::There, &NameStatus::Absent]);
         assert_eq!(hear(&mut picture, delta(EDS, &[], &["b"])), [""; 0], "it was said before");
         assert_eq!(hear(&mut picture, delta(EDS, &[("a", "1"), ("b", "1")], &[])), ["+b"]);
         assert_eq!(hear(&mut picture, delta(EDS, &[("a", "2")], &["b"])), ["~a", "-b"]);
@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(hear(&mut clusters, sotw(CDS, "1", &["a"])), ["+a", "!b"]);
         assert!(clusters.is_known());
         assert_eq!(hear(&mut clusters, sotw(CDS, "2", &["b"])), ["+b", "-a"]);
-        assert_eq!(clusters.standings().values().collect::<Vec<_>>(), [&Standing::Absent, &Standing::There]);
+        assert_eq!(clusters.standings().values().collect::<Vec<_>>(), [&NameStatus::Absent, &NameStatus::There]);
         let mut endpoints = picture(EDS, &["a", "b"]);
         endpoints.open(Variant::Sotw);
         assert_eq!(hear(&mut endpoints, sotw(EDS, "1", &["a"])), ["+a"]);

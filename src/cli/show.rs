@@ -14,7 +14,7 @@ use super::picture::Held;
 use crate::proto::Any;
 use crate::transcode::{REDACTED, Transcoder, UNDECODED, UnknownAny};
 
-pub(super) struct Shower {
+pub(super) struct Printer {
     pub transcoder: Arc<Transcoder>,
     pub output: Output,
     pub secrets: bool,
@@ -35,7 +35,7 @@ pub(super) struct Document<'a> {
     resource: Value,
 }
 
-impl Shower {
+impl Printer {
     pub fn document<'a>(&self, name: &'a str, held: &'a Held) -> Document<'a> {
         let metadata = held.metadata.as_ref().map(|bytes| {
             let type_url = "type.googleapis.com/envoy.config.core.v3.Metadata".into();

@@ -8,10 +8,10 @@ use clap::Args;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use super::asking::{Asking, Checked, Output};
+use super::asking::{Checked, Output, QueryArgs};
 use super::diff::{self, Line};
-use super::picture::{Change, Held, Picture};
-use super::show::{Shower, plain};
+use super::picture::{Change, Held, QueryState};
+use super::show::{Printer, plain};
 use super::xds_client::{Client, Event};
 use crate::protocol::session::Variant;
 
@@ -22,7 +22,7 @@ use crate::protocol::session::Variant;
 #[derive(Debug, Args)]
 pub struct Watch {
     #[command(flatten)]
-    asking: Asking,
+    asking: QueryArgs,
     /// Ends after so many changes, the first picture's among them.
     #[arg(long)]
     count: Option<usize>,
@@ -46,10 +46,10 @@ impl Watch {
         };
         let out = io::stdout();
         let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        let shower = Shower { transcoder, output: self.asking.output, secrets: self.asking.show_secrets };
-        let mut teller = Teller { shower, colour, out };
+        let shower = Printer { transcoder, output: self.asking.output, secrets: self.asking.show_secrets };
+        let mut teller = ChangePrinter { shower, colour, out };
         let whom = server.name();
-        let mut client = Client::start(server, Picture::new(question));
+        let mut client = Client::start(server, QueryState::new(question));
         match self.follow(&mut client, &whom, &mut teller).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(Failure::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
@@ -64,7 +64,7 @@ impl Watch {
         }
     }
 
-    async fn follow(&self, client: &mut Client, whom: &str, teller: &mut Teller) -> Result<(), Failure> {
+    async fn follow(&self, client: &mut Client, whom: &str, teller: &mut ChangePrinter) -> Result<(), Failure> {
         let mut left = self.count;
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
         let mut first = true;
@@ -123,14 +123,14 @@ fn word(variant: Variant) -> &'static str {
     }
 }
 
-struct Teller<O = io::Stdout> {
-    shower: Shower,
+struct ChangePrinter<O = io::Stdout> {
+    shower: Printer,
     colour: bool,
     out: O,
 }
 
-impl<O: Write> Teller<O> {
-    fn tell(&mut self, change: &Change, picture: &Picture) -> io::Result<()> {
+impl<O: Write> ChangePrinter<O> {
+    fn tell(&mut self, change: &Change, picture: &QueryState) -> io::Result<()> {
         match self.shower.output {
             Output::Json => self.json(change, picture)?,
             Output::Names => self.name(change)?,
@@ -139,7 +139,7 @@ impl<O: Write> Teller<O> {
         self.out.flush()
     }
 
-    fn difference(&mut self, change: &Change, picture: &Picture) -> io::Result<()> {
+    fn difference(&mut self, change: &Change, picture: &QueryState) -> io::Result<()> {
         match change {
             Change::Set { name, before } => {
                 let Some(now) = picture.held().get(name) else { return Ok(()) };
@@ -184,7 +184,7 @@ impl<O: Write> Teller<O> {
         }
     }
 
-    fn json(&mut self, change: &Change, picture: &Picture) -> io::Result<()> {
+    fn json(&mut self, change: &Change, picture: &QueryState) -> io::Result<()> {
         let line = match change {
             Change::Set { name, before } => {
                 let Some(now) = picture.held().get(name) else { return Ok(()) };

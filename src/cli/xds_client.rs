@@ -3,7 +3,7 @@
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::picture::{Change, Picture};
+use super::picture::{Change, QueryState};
 use crate::proto::Request;
 use crate::protocol::session::Variant;
 use crate::protocol::sources::StreamId;
@@ -11,7 +11,7 @@ use crate::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
 use crate::upstream::{AdsConnector, AdsServer};
 
 pub(super) struct Client {
-    pub picture: Picture,
+    pub picture: QueryState,
     reports: mpsc::Receiver<LinkReport>,
     requests: Option<mpsc::Sender<Request>>,
     /// Not yet taken by the stream; nothing more is read before it is.
@@ -36,7 +36,7 @@ pub(super) enum Event {
 }
 
 impl Client {
-    pub fn start(server: AdsServer, picture: Picture) -> Self {
+    pub fn start(server: AdsServer, picture: QueryState) -> Self {
         let (sender, reports) = mpsc::channel(1);
         let turns = server.variant.is_none();
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
@@ -58,11 +58,11 @@ impl Client {
                     self.requests = Some(requests);
                     return Event::Open(variant);
                 }
-                LinkEvent::Life
+                LinkEvent::Alive
                 | LinkEvent::Receiving
                 | LinkEvent::Unchanged { .. }
-                | LinkEvent::Trouble { .. }
-                | LinkEvent::Filled { .. }
+                | LinkEvent::PollFailed { .. }
+                | LinkEvent::Progress { .. }
                 | LinkEvent::Outage { .. } => {}
                 LinkEvent::Response(response) => {
                     self.heard = true;

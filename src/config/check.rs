@@ -8,7 +8,7 @@ use serde_saphyr::{Location, Spanned};
 
 use super::raw::{self, Text};
 use super::upstream::SourceLimits;
-use super::{Config, Fault};
+use super::{Config, Diagnostic};
 use crate::downstream::{self, DrainTimes};
 use crate::protocol::limits::Limits;
 use crate::protocol::loads::LoadLimits;
@@ -21,9 +21,9 @@ pub(super) struct Checker<'a> {
     pub path: &'a Path,
     /// Variables of the environment.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
-    pub faults: Vec<Fault>,
+    pub faults: Vec<Diagnostic>,
     /// What the relay can start with, and an operator should know of.
-    pub warnings: Vec<Fault>,
+    pub warnings: Vec<Diagnostic>,
 }
 
 impl Checker<'_> {
@@ -62,7 +62,7 @@ impl Checker<'_> {
         let views = ViewsOptions {
             rule: rule?,
             serve_without_node: raw.views.serve_without_node,
-            most: number(&raw.views.limit, MOST_VIEWS),
+            max_views: number(&raw.views.limit, MOST_VIEWS),
             table,
             access,
             limits,
@@ -72,7 +72,7 @@ impl Checker<'_> {
         let hub = upstream.for_hub().map(|plan| ViewsOptions {
             rule: KeyRule::of(Vec::new()),
             serve_without_node: true,
-            most: 1,
+            max_views: 1,
             access: Access::default(),
             // A session there is a whole view: what bounds its clients bounds it.
             limits: Limits { names: usize::MAX, types: usize::MAX, absent_names: usize::MAX, ..views.limits.clone() },
@@ -145,10 +145,10 @@ impl Checker<'_> {
             second_silence: self
                 .duration(&limits.second_silence, "limits.second_silence")
                 .unwrap_or(defaults.second_silence),
-            fetch_patience: self
+            fetch_timeout: self
                 .duration(&limits.fetch_patience, "limits.fetch_patience")
-                .unwrap_or(defaults.fetch_patience),
-            end_unserved: raw.clients.end_unserved,
+                .unwrap_or(defaults.fetch_timeout),
+            grpc_fail_fast: raw.clients.end_unserved,
             ..defaults
         }
     }
@@ -218,7 +218,7 @@ impl Checker<'_> {
 
     /// Of something that is known by its keys alone.
     pub fn fault_without_place(&mut self, at: &str, reason: &str) {
-        self.faults.push(Fault { path: self.path.into(), line: None, at: at.into(), reason: reason.into() });
+        self.faults.push(Diagnostic { path: self.path.into(), line: None, at: at.into(), reason: reason.into() });
     }
 
     pub fn fault<T>(&mut self, place: &Spanned<T>, at: &str, reason: &str) {
@@ -231,9 +231,9 @@ impl Checker<'_> {
         self.warnings.push(warning);
     }
 
-    fn fault_at<T>(&self, place: &Spanned<T>, at: &str, reason: &str) -> Fault {
+    fn fault_at<T>(&self, place: &Spanned<T>, at: &str, reason: &str) -> Diagnostic {
         let line = Some(place.referenced).filter(|place| *place != Location::UNKNOWN).map(|place| place.line());
-        Fault { path: self.path.into(), line, at: at.into(), reason: reason.into() }
+        Diagnostic { path: self.path.into(), line, at: at.into(), reason: reason.into() }
     }
 }
 

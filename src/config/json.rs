@@ -5,11 +5,11 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::Fault;
+use super::Diagnostic;
 
 pub(super) struct JsonReader<'f> {
     pub path: &'f Path,
-    pub faults: Vec<Fault>,
+    pub faults: Vec<Diagnostic>,
 }
 
 /// An object, and the keys that lead to it.
@@ -83,7 +83,7 @@ impl JsonReader<'_> {
     }
 
     pub fn fault(&mut self, at: &str, reason: &str) {
-        self.faults.push(Fault { path: self.path.into(), line: None, at: at.into(), reason: reason.into() });
+        self.faults.push(Diagnostic { path: self.path.into(), line: None, at: at.into(), reason: reason.into() });
     }
 
     fn typed<'a, T>(

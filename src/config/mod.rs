@@ -45,7 +45,7 @@ pub struct Config {
     /// None where polls are not served.
     pub rest: Option<RestOptions>,
     /// What is allowed and may not be meant.
-    pub warnings: Vec<Fault>,
+    pub warnings: Vec<Diagnostic>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -60,12 +60,12 @@ pub enum ConfigError {
     #[error("{}: {text}", path.display())]
     Syntax { path: PathBuf, text: String },
     #[error("{}", listed(.0))]
-    Faults(Vec<Fault>),
+    Faults(Vec<Diagnostic>),
 }
 
 /// One thing that is wrong or doubtful, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct Diagnostic {
     pub path: PathBuf,
     pub line: Option<u64>,
     /// The keys that lead to it.
@@ -95,11 +95,11 @@ impl Config {
     }
 }
 
-fn listed(faults: &[Fault]) -> String {
+fn listed(faults: &[Diagnostic]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.path.display())?;
         if let Some(line) = self.line {
@@ -157,7 +157,7 @@ mod tests {
         let names: Vec<_> = config.upstream.servers.iter().map(SourcePlan::name).collect();
         assert_eq!(names, ["http://127.0.0.1:18011 (REST)", "http://127.0.0.1:18010"]);
         let rest = config.rest.unwrap();
-        assert_eq!((rest.hold.as_millis(), rest.patience.as_millis()), (0, 800));
+        assert_eq!((rest.long_poll.as_millis(), rest.timeout.as_millis()), (0, 800));
         assert_eq!((rest.cache_bytes, rest.answer_bytes), (64 << 20, 256 << 20));
         let with = |rest: &str| {
             parse(&format!(
@@ -165,7 +165,7 @@ mod tests {
             ))
         };
         assert_eq!(with("{enabled: false}").unwrap().rest, None);
-        assert_eq!(with("{hold: 20s}").unwrap().rest.map(|rest| rest.hold.as_secs()), Some(20));
+        assert_eq!(with("{hold: 20s}").unwrap().rest.map(|rest| rest.long_poll.as_secs()), Some(20));
         let message = with("{hold: soon, patience: x, cache_bytes: 0}").unwrap_err();
         for part in ["rest.hold", "rest.patience", "rest.cache_bytes: every answer would be made anew"] {
             assert!(message.contains(part), "{part} is missing in:\n{message}");

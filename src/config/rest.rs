@@ -18,7 +18,12 @@ impl Checker<'_> {
         if let Some(bytes) = raw.answer_bytes.as_ref().filter(|bytes| bytes.value / 2 < cache_bytes) {
             self.fault(bytes, "rest.answer_bytes", "has to be twice rest.cache_bytes, which is a part of it");
         }
-        raw.enabled.then_some(RestOptions { patience, hold, cache_bytes: cache_bytes as u64, answer_bytes })
+        raw.enabled.then_some(RestOptions {
+            timeout: patience,
+            long_poll: hold,
+            cache_bytes: cache_bytes as u64,
+            answer_bytes,
+        })
     }
 }
 

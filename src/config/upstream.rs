@@ -14,9 +14,9 @@ use serde_saphyr::Spanned;
 use super::bootstrap;
 use super::check::Checker;
 use super::raw::{self, OnMissing, Text};
-use crate::protocol::ladder::{Patience, Rule};
+use crate::protocol::ladder::{FallbackTimers, Rule};
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::{BackoffTimes, InitialSet, ServerRules, Silence};
+use crate::protocol::upstream::{BackoffTimes, InitialSet, OnResourceTimeout, ServerQuirks};
 use crate::transcode::Transcoder;
 use crate::upstream::{
     AdsServer, FilesOptions, FilesServer, Keepalive, LifeTimes, Lists, OwnCertificate, Plan, RestServer, SourcePlan,
@@ -30,7 +30,7 @@ pub(crate) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
         tls: None,
         tokens: Vec::new(),
         variant: None,
-        rules: ServerRules::default(),
+        quirks: ServerQuirks::default(),
         features: BTreeSet::new(),
         connect_timeout: CONNECT_TIMEOUT,
         life: LifeTimes::default(),
@@ -80,8 +80,8 @@ impl Checker<'_> {
         let upstream = &raw.value;
         let backoff = self.backoff(upstream.backoff.as_ref(), limits.backoff, "upstream.backoff");
         let limits = SourceLimits { backoff, ..limits };
-        let patience = Patience {
-            minimum: self.duration(&upstream.fallback.minimum, "upstream.fallback.minimum").unwrap_or_default(),
+        let patience = FallbackTimers {
+            delay: self.duration(&upstream.fallback.minimum, "upstream.fallback.minimum").unwrap_or_default(),
             hold_down: self.duration(&upstream.fallback.hold_down, "upstream.fallback.hold_down").unwrap_or_default(),
         };
         let alone = upstream.servers.is_none() && upstream.files.is_none() && upstream.authorities.is_empty();
@@ -327,16 +327,20 @@ impl Checker<'_> {
             tls: tls.filter(|_| encrypted),
             tokens: raw.token_file.iter().map(|file| self.beside(file)).collect(),
             variant,
-            rules: ServerRules {
-                node_always: raw.node_in_every_request,
-                initial_versions: raw.initial_versions,
-                empty_list: raw.empty_list,
-                hold_deletions: raw.hold_deletions,
-                silence: if raw.resource_timer_is_transient_error { Silence::Trouble } else { Silence::Absence },
+            quirks: ServerQuirks {
+                node_in_every_request: raw.node_in_every_request,
+                supports_initial_resource_versions: raw.initial_versions,
+                supports_empty_subscription: raw.empty_list,
+                ignore_deletions: raw.hold_deletions,
+                on_resource_timeout: if raw.resource_timer_is_transient_error {
+                    OnResourceTimeout::TransientError
+                } else {
+                    OnResourceTimeout::Absent
+                },
                 fail_on_data_errors: raw.fail_on_data_errors,
                 initial_set: raw.initial_set.into(),
-                says_whole: false,
-                by_type: false,
+                signals_completion: false,
+                per_type_liveness: false,
             },
             connect_timeout: timeout.unwrap_or(CONNECT_TIMEOUT),
             life,

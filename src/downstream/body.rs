@@ -78,7 +78,7 @@ impl SessionBody {
         loop {
             match seat.poll(cx.waker()) {
                 Step::Reply(reply) => {
-                    self.slot.tell();
+                    self.slot.signal();
                     self.encoder = Some(Encoder::new(*reply, seat.variant, &self.control_plane));
                     return Poll::Ready(Ok(()));
                 }

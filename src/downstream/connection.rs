@@ -17,11 +17,11 @@ use tokio::net::TcpStream;
 
 use super::drain::Drain;
 use super::first_word::{Spoken, first_word, unread};
-use super::stall::Unstalled;
+use super::stall::WriteTimeout;
 
 /// How long a peer may keep a connection without getting on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct ConnectionTimeouts {
     /// Whoever connects has something to say; an HTTP/2 client says it before it has heard anything.
     pub first_word: Duration,
     /// For the head of the next HTTP/1.1 request to be there, from the answer to the last one on. Pollers come back on the same
@@ -31,7 +31,7 @@ pub(super) struct Patience {
     pub stall: Duration,
 }
 
-impl Default for Patience {
+impl Default for ConnectionTimeouts {
     fn default() -> Self {
         let [first_word, next_request, stall] = [10, 120, 30].map(Duration::from_secs);
         Self { first_word, next_request, stall }
@@ -43,7 +43,7 @@ pub(super) async fn serve<F, B>(
     mut stream: TcpStream,
     peer: SocketAddr,
     mut drain: Drain,
-    patience: Patience,
+    patience: ConnectionTimeouts,
     call: impl Fn(Request<Incoming>) -> F,
 ) where
     F: Future<Output = Response<B>> + Send + 'static,
@@ -73,7 +73,7 @@ pub(super) async fn serve<F, B>(
         }
         Spoken::Http1 => {
             let mut connection =
-                pin!(http1(patience).serve_connection(TokioIo::new(Unstalled::new(io, patience.stall)), service));
+                pin!(http1(patience).serve_connection(TokioIo::new(WriteTimeout::new(io, patience.stall)), service));
             tokio::select! {
                 ended = &mut connection => ended,
                 () = drain.begins() => {
@@ -103,7 +103,7 @@ fn http2() -> http2::Builder<TokioExecutor> {
     builder
 }
 
-fn http1(patience: Patience) -> http1::Builder {
+fn http1(patience: ConnectionTimeouts) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(patience.next_request).max_buf_size(64 << 10);
     builder
@@ -127,7 +127,7 @@ mod tests {
     use crate::downstream::drain::DrainTimes;
 
     /// The far end of a connection that is served, and the end of the serving.
-    async fn served(patience: Patience, body: Bytes) -> (TcpStream, tokio::task::JoinHandle<()>) {
+    async fn served(patience: ConnectionTimeouts, body: Bytes) -> (TcpStream, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (near, peer) = listener.accept().await.unwrap();
@@ -154,7 +154,7 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_says_nothing_or_never_comes_to_the_end_of_a_request_is_let_go() {
         let short = Duration::from_millis(100);
-        let patience = Patience { first_word: short, next_request: short, stall: LONG };
+        let patience = ConnectionTimeouts { first_word: short, next_request: short, stall: LONG };
         let (_silent, serving) = served(patience, Bytes::new()).await;
         ends(serving).await;
         let (mut hesitant, serving) = served(patience, Bytes::new()).await;
@@ -173,7 +173,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_peer_that_stops_reading_its_answer_is_let_go() {
-        let patience = Patience { stall: Duration::from_millis(200), ..Patience::default() };
+        let patience = ConnectionTimeouts { stall: Duration::from_millis(200), ..ConnectionTimeouts::default() };
         let (mut far, serving) = served(patience, vec![7; 64 << 20].into()).await;
         far.write_all(REQUEST).await.unwrap();
         ends(serving).await;

@@ -26,12 +26,12 @@ pub struct Drain {
 
 /// Begins the draining.
 #[derive(Debug)]
-pub struct DrainSwitch(watch::Sender<Option<Instant>>);
+pub struct DrainTrigger(watch::Sender<Option<Instant>>);
 
 impl Drain {
-    pub fn new(times: DrainTimes) -> (DrainSwitch, Self) {
+    pub fn new(times: DrainTimes) -> (DrainTrigger, Self) {
         let (sender, begun) = watch::channel(None);
-        (DrainSwitch(sender), Self { begun, times })
+        (DrainTrigger(sender), Self { begun, times })
     }
 
     pub fn has_begun(&self) -> bool {
@@ -66,7 +66,7 @@ impl Drain {
     }
 }
 
-impl DrainSwitch {
+impl DrainTrigger {
     pub fn begin(&self) {
         self.0.send_replace(Some(Instant::now()));
     }

@@ -91,7 +91,7 @@ fn write_start(out: &mut BytesMut, reply: &Reply, variant: Variant, control_plan
             reply.errors.iter().for_each(|(name, error)| put_bytes(out, 7, &resource_error(name, error)));
         }
         Variant::Delta => {
-            reply.set.iter().for_each(|mark| put_string(out, 1, mark.text()));
+            reply.set_mark.iter().for_each(|mark| put_string(out, 1, mark.text()));
             put_string(out, 4, &reply.spelling);
             put_string(out, 5, &reply.nonce.to_string());
             reply.removed.iter().for_each(|name| put_string(out, 6, name.as_str()));

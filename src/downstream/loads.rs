@@ -24,7 +24,7 @@ pub(super) async fn serve(frames: &mut Frames, call: LoadsCall, answers: mpsc::S
     let status = tokio::select! {
         status = converse(frames, &call, answers) => status,
         () = client_gone.closed() => Status::ok(),
-        () = sent_away(&mut drain) => Status::unavailable("the relay is going away"),
+        () = drain_turn(&mut drain) => Status::unavailable("the relay is going away"),
     };
     tracing::debug!(peer = %call.peer, code = status.code, reason = status.message, "stream of loads ended");
     status
@@ -57,7 +57,7 @@ async fn read(frames: &mut Frames, reports: mpsc::Sender<Bytes>) -> Status {
 }
 
 /// When this stream's turn to be ended has come. Nobody waits for anything on it that the next relay could not say.
-async fn sent_away(drain: &mut Drain) {
+async fn drain_turn(drain: &mut Drain) {
     drain.begins().await;
     tokio::time::sleep(drain.turn()).await;
 }

@@ -16,7 +16,7 @@ mod stall;
 mod stream;
 mod whole;
 
-pub use drain::{Drain, DrainSwitch, DrainTimes};
+pub use drain::{Drain, DrainTimes, DrainTrigger};
 pub use frames::Budget;
 pub use listen::listen;
 pub use rest::{Rest, RestOptions, RestReport};

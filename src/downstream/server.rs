@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
 use super::body::{Piece, SessionBody, trailers};
-use super::connection::{self, Patience};
+use super::connection::{self, ConnectionTimeouts};
 use super::drain::Drain;
 use super::frames::{Budget, Frames, framed};
 use super::health::{Health, Inquiry};
@@ -24,7 +24,7 @@ use super::loads::{self, LoadsCall};
 use super::rest::{Poll as RestPoll, Rest};
 use super::slot::{Slot, Status};
 use super::stream::{Call, LINGER, read};
-use super::whole::{Untaken, WholeBody};
+use super::whole::{BufferedBody, ReadStalled};
 use crate::relay::{Loads, Views};
 use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Shape};
 
@@ -99,7 +99,7 @@ impl Downstream {
     async fn connection(self, stream: TcpStream, peer: SocketAddr) {
         let drain = self.drain.clone();
         let call = move |request| self.clone().respond(request, peer);
-        connection::serve(stream, peer, drain, Patience::default(), call).await;
+        connection::serve(stream, peer, drain, ConnectionTimeouts::default(), call).await;
     }
 
     async fn respond(self, request: Request<Incoming>, peer: SocketAddr) -> Response<AnyBody> {
@@ -113,7 +113,7 @@ impl Downstream {
         };
         let Self { views, budget, drain, message_bytes, v2, .. } = self;
         let poll = RestPoll { views, budget, drain, peer, message_bytes, v2 };
-        Box::pin(rest.answer(request, poll)).await.map(|body| AnyBody::Whole(WholeBody::new(body, UNTAKEN)))
+        Box::pin(rest.answer(request, poll)).await.map(|body| AnyBody::Whole(BufferedBody::new(body, UNTAKEN)))
     }
 
     fn call(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<AnyBody> {
@@ -166,7 +166,7 @@ enum AnyBody {
     Session(Box<SessionBody>),
     /// Messages that somebody else makes, and how they end.
     Messages(mpsc::Receiver<Bytes>, Option<oneshot::Receiver<Status>>),
-    Whole(WholeBody),
+    Whole(BufferedBody),
     Empty,
 }
 
@@ -179,9 +179,9 @@ fn is_grpc(request: &Request<Incoming>) -> bool {
 
 impl Body for AnyBody {
     type Data = Piece;
-    type Error = Untaken;
+    type Error = ReadStalled;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, Untaken>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, ReadStalled>>> {
         match &mut *self {
             Self::Session(body) => {
                 let polled = ready!(Pin::new(body.as_mut()).poll_frame(cx));

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 
-use crate::protocol::session::{BadRequest, End, Reply};
-use crate::relay::{Refused, Seat};
+use crate::protocol::session::{BadRequest, CloseReason, Reply};
+use crate::relay::{AdmissionError, SessionHandle};
 
 /// How a stream ends, as gRPC says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,10 +18,10 @@ pub(super) struct Status {
 
 #[derive(Default)]
 pub(super) struct Slot {
-    seat: OnceLock<Arc<Seat>>,
+    session: OnceLock<Arc<SessionHandle>>,
     /// The one answer of a call that has only one.
     answer: Mutex<Option<Reply>>,
-    told: Told,
+    told: Signal,
     end: Mutex<Option<Status>>,
     body: AtomicWaker,
     /// The last word is said: the reader may stop listening to what is meant.
@@ -30,14 +30,14 @@ pub(super) struct Slot {
 
 /// Whether the stream has had a reply, and where to wait for its first.
 #[derive(Default)]
-struct Told {
+struct Signal {
     yes: AtomicBool,
     now: Notify,
 }
 
 impl Slot {
-    pub fn sit(&self, seat: Arc<Seat>) {
-        let _ = self.seat.set(seat); // once per stream
+    pub fn attach(&self, seat: Arc<SessionHandle>) {
+        let _ = self.session.set(seat); // once per stream
         self.body.wake();
     }
 
@@ -50,7 +50,7 @@ impl Slot {
     }
 
     /// A reply is on its way.
-    pub fn tell(&self) {
+    pub fn signal(&self) {
         if !self.told.yes.swap(true, Ordering::AcqRel) {
             self.told.now.notify_one();
         }
@@ -63,8 +63,8 @@ impl Slot {
         }
     }
 
-    pub fn seat(&self) -> Option<&Arc<Seat>> {
-        self.seat.get()
+    pub fn seat(&self) -> Option<&Arc<SessionHandle>> {
+        self.session.get()
     }
 
     pub fn end(&self, status: Status) {
@@ -107,32 +107,32 @@ impl Status {
     }
 }
 
-impl From<End> for Status {
-    fn from(end: End) -> Self {
+impl From<CloseReason> for Status {
+    fn from(end: CloseReason) -> Self {
         match end {
-            End::BehindHorizon => Self::unavailable("too far behind; come back and say what you hold"),
-            End::OtherKey => Self::unavailable("the node has changed; come back as what you are now"),
-            End::Unserved => {
+            CloseReason::HistoryExpired => Self::unavailable("too far behind; come back and say what you hold"),
+            CloseReason::KeyChanged => Self::unavailable("the node has changed; come back as what you are now"),
+            CloseReason::NoUpstream => {
                 Self::unavailable("no control plane can be reached, and nothing that was asked for is held")
             }
-            End::ViewFailed => {
+            CloseReason::ViewFailed => {
                 Self::unavailable("internal error in the view of this client; reconnect to start a new one")
             }
-            End::Bad(bad @ (BadRequest::TooManyTypes(_) | BadRequest::TooManyNames(_))) => {
+            CloseReason::BadRequest(bad @ (BadRequest::TooManyTypes(_) | BadRequest::TooManyNames(_))) => {
                 Self::exhausted(bad.to_string())
             }
-            End::Bad(bad) => Self::invalid(bad.to_string()),
+            CloseReason::BadRequest(bad) => Self::invalid(bad.to_string()),
         }
     }
 }
 
-impl From<Refused> for Status {
-    fn from(refused: Refused) -> Self {
+impl From<AdmissionError> for Status {
+    fn from(refused: AdmissionError) -> Self {
         let text = refused.to_string();
         match refused {
-            Refused::NoNode | Refused::BadNode => Self::invalid(text),
-            Refused::TooManyViews(_) => Self::exhausted(text),
-            Refused::Stopping => Self::unavailable(text),
+            AdmissionError::NoNode | AdmissionError::BadNode => Self::invalid(text),
+            AdmissionError::TooManyViews(_) => Self::exhausted(text),
+            AdmissionError::Stopping => Self::unavailable(text),
         }
     }
 }

@@ -13,13 +13,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 /// A connection that fails when nothing could be written for so long.
-pub(super) struct Unstalled<T> {
+pub(super) struct WriteTimeout<T> {
     inner: T,
     patience: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl<T> Unstalled<T> {
+impl<T> WriteTimeout<T> {
     pub fn new(inner: T, patience: Duration) -> Self {
         Self { inner, patience, waiting: None }
     }
@@ -35,7 +35,7 @@ impl<T> Unstalled<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Unstalled<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
         self.watch(polled, cx)
@@ -63,7 +63,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Unstalled<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Unstalled<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for WriteTimeout<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_read(cx, buffer)
     }
@@ -78,7 +78,7 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_stops_reading_is_given_up_and_a_slow_one_is_not() {
         let (near, mut far) = tokio::io::duplex(16);
-        let mut near = Unstalled::new(near, Duration::from_millis(400));
+        let mut near = WriteTimeout::new(near, Duration::from_millis(400));
         let slow = tokio::spawn(async move {
             for _ in 0..8 {
                 tokio::time::sleep(Duration::from_millis(60)).await; // longer in all than the patience

@@ -13,7 +13,7 @@ use super::slot::{Slot, Status};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use crate::protocol::session::{Fetched, Variant};
-use crate::relay::{Views, Visit};
+use crate::relay::{ClientInfo, Views};
 use crate::xds::{Method, Scope, Shape};
 
 /// What a reader needs to know of its call.
@@ -30,7 +30,7 @@ pub(super) async fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) {
     let end = tokio::select! {
         end = converse(&mut frames, &slot, &mut call) => end,
         () = slot.over.notified() => None,
-        () = sent_away(&mut drain, &slot) => Some(Status::unavailable("the relay is going away")),
+        () = drain_turn(&mut drain, &slot) => Some(Status::unavailable("the relay is going away")),
     };
     if let Some(status) = end {
         slot.end(status);
@@ -64,9 +64,9 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
             return Some(status);
         }
         let Some(seat) = slot.seat() else { continue };
-        seat.take(request).await;
+        seat.handle_request(request).await;
         if shape == Shape::Fetch {
-            return Some(match seat.fetch(seat.fetch_patience()).await {
+            return Some(match seat.fetch(seat.fetch_timeout()).await {
                 Fetched::Reply(reply) => {
                     slot.answer(*reply);
                     Status::ok()
@@ -79,7 +79,7 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
 }
 
 async fn sit(request: &Request, slot: &Slot, call: &Call) -> Result<(), Status> {
-    let visit = Visit {
+    let visit = ClientInfo {
         variant: variant_of(call.method.shape),
         only: match call.method.scope {
             Scope::Aggregated => None,
@@ -87,11 +87,11 @@ async fn sit(request: &Request, slot: &Slot, call: &Call) -> Result<(), Status> 
         },
         peer: call.peer,
     };
-    match call.views.seat(request, visit).await {
+    match call.views.open_session(request, visit).await {
         Ok(seat) => {
             let (peer, method) = (&call.peer, call.method);
             tracing::debug!(session = seat.id.0, node = %seat.node_id, key = %seat.key, %peer, ?method, "stream began");
-            slot.sit(seat);
+            slot.attach(seat);
             Ok(())
         }
         Err(refused) => {
@@ -102,7 +102,7 @@ async fn sit(request: &Request, slot: &Slot, call: &Call) -> Result<(), Status> 
 }
 
 /// When this stream's turn to be ended has come, and it was answered or has waited long enough for that.
-async fn sent_away(drain: &mut Drain, slot: &Slot) {
+async fn drain_turn(drain: &mut Drain, slot: &Slot) {
     drain.begins().await;
     tokio::time::sleep(drain.turn()).await;
     let _ = tokio::time::timeout_at(drain.grace_ends(), slot.answered()).await;

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::body::{PIECE, Piece};
 
-pub(super) struct WholeBody {
+pub(super) struct BufferedBody {
     rest: Arc<Mutex<Rest>>,
     watch: Option<JoinHandle<()>>,
 }
@@ -26,9 +26,9 @@ struct Rest {
 
 #[derive(Debug, thiserror::Error)]
 #[error("the peer took nothing of its answer for too long")]
-pub(super) struct Untaken;
+pub(super) struct ReadStalled;
 
-impl WholeBody {
+impl BufferedBody {
     /// To be called where a runtime runs.
     pub fn new(bytes: Bytes, patience: Duration) -> Self {
         let long = bytes.len() > PIECE;
@@ -62,14 +62,14 @@ async fn watch(rest: Weak<Mutex<Rest>>, patience: Duration) {
     }
 }
 
-impl Body for WholeBody {
+impl Body for BufferedBody {
     type Data = Piece;
-    type Error = Untaken;
+    type Error = ReadStalled;
 
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, Untaken>>> {
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, ReadStalled>>> {
         let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         if rest.given_up {
-            return Poll::Ready(Some(Err(Untaken)));
+            return Poll::Ready(Some(Err(ReadStalled)));
         }
         if rest.bytes.is_empty() {
             return Poll::Ready(None);
@@ -98,7 +98,7 @@ impl Body for WholeBody {
     }
 }
 
-impl Drop for WholeBody {
+impl Drop for BufferedBody {
     fn drop(&mut self) {
         if let Some(watch) = &self.watch {
             watch.abort();
@@ -114,7 +114,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(500);
 
-    async fn take(body: &mut WholeBody) -> Result<usize, Untaken> {
+    async fn take(body: &mut BufferedBody) -> Result<usize, ReadStalled> {
         let frame = body.frame().await.expect("the body is at its end")?;
         Ok(frame.into_data().ok().unwrap().remaining())
     }
@@ -122,7 +122,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_taken_is_let_go_of_and_a_slow_reader_gets_all() {
         let answer = Bytes::from(vec![7; 4 * PIECE + 1]);
-        let mut slow = WholeBody::new(answer.clone(), PATIENCE);
+        let mut slow = BufferedBody::new(answer.clone(), PATIENCE);
         let mut sizes = Vec::new();
         while !slow.is_end_stream() {
             sizes.push(take(&mut slow).await.unwrap());
@@ -130,7 +130,7 @@ mod tests {
         }
         assert_eq!(sizes, [PIECE, PIECE, PIECE, PIECE, 1]);
 
-        let mut stuck = WholeBody::new(answer.clone(), PATIENCE);
+        let mut stuck = BufferedBody::new(answer.clone(), PATIENCE);
         let piece = stuck.frame().await.unwrap().unwrap();
         assert!(!answer.is_unique());
         let let_go = async {

@@ -20,7 +20,7 @@ pub struct Limits {
     /// for clusters either.
     pub reference_hold: Duration,
     /// How long routes wait for clusters that are not all known: more than any timer that may make them known.
-    pub clusters_patience: Duration,
+    pub clusters_timeout: Duration,
     /// Quiet time after which a set that comes in pieces is given to clients that hold nothing.
     pub settle_fresh: Duration,
     /// Quiet time after which a set may be at its end, so that what somebody holds beyond it is asked for once more.
@@ -60,9 +60,9 @@ pub struct Limits {
     /// Bytes of an error text that are kept or sent.
     pub error_bytes: usize,
     /// How long a single fetch waits for what is not known yet.
-    pub fetch_patience: Duration,
+    pub fetch_timeout: Duration,
     /// A new gRPC client that nothing can be given because no server is in reach is ended, so that it turns to its next one.
-    pub end_unserved: bool,
+    pub grpc_fail_fast: bool,
     pub faults: Faults,
 }
 
@@ -75,7 +75,7 @@ impl Default for Limits {
             forced_endpoints_after: Duration::from_millis(100),
             routing_hold: Duration::from_secs(2),
             reference_hold: Duration::from_secs(5),
-            clusters_patience: Duration::from_secs(20),
+            clusters_timeout: Duration::from_secs(20),
             settle_fresh: Duration::from_millis(500),
             settle_stated: Duration::from_secs(5),
             second_silence: Duration::from_secs(120),
@@ -95,15 +95,15 @@ impl Default for Limits {
             names: 100_000,
             absent_names: 100,
             error_bytes: 4096,
-            fetch_patience: Duration::from_secs(5),
-            end_unserved: true,
+            fetch_timeout: Duration::from_secs(5),
+            grpc_fail_fast: true,
             faults: Faults::NONE,
         }
     }
 }
 
 /// A text of a peer's, no longer than so many bytes.
-pub fn cut(text: &str, limit: usize) -> String {
+pub fn truncate(text: &str, limit: usize) -> String {
     let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::owner::Owner;
-use crate::protocol::unit::State;
+use super::owner::ViewTask;
+use crate::protocol::unit::Snapshot;
 use crate::xds::Name;
 
 /// A cluster that does not exist in a view.
@@ -26,14 +26,19 @@ pub struct Dangling {
 pub(super) struct DanglingClusters {
     view: String,
     clusters: Vec<(Name, u64)>,
-    state: Arc<State>,
+    state: Arc<Snapshot>,
 }
 
-impl Owner {
+impl ViewTask {
     pub(super) fn dangling(&self) -> DanglingClusters {
         let now = self.clock.now();
-        let clusters = self.unit.dangling().take(MOST).map(|(name, since)| (name.clone(), (now - since).as_secs()));
-        DanglingClusters { view: self.key.clone(), clusters: clusters.collect(), state: self.unit.state().clone() }
+        let clusters =
+            self.view.dangling().take(MAX_SHOWN).map(|(name, since)| (name.clone(), (now - since).as_secs()));
+        DanglingClusters {
+            view: self.view_id.clone(),
+            clusters: clusters.collect(),
+            state: self.view.snapshot().clone(),
+        }
     }
 }
 
@@ -66,5 +71,5 @@ impl DanglingClusters {
 }
 
 /// Clusters of a view that are told of, and resources that lead to each.
-const MOST: usize = 1_000;
+const MAX_SHOWN: usize = 1_000;
 const NAMED: usize = 10;

@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::owner::Owner;
-use crate::protocol::unit::{Absence, Class, Entry, Presence};
+use super::owner::ViewTask;
+use crate::protocol::unit::{AbsenceEvidence, Class, Entry, Presence};
 use crate::xds::{Name, Type};
 
 /// What a view knows of a name, as `*` or as the name itself brought it.
 #[derive(Debug, Serialize)]
-pub struct Found {
+pub struct LookupReport {
     /// The hash of the sharing key.
     pub view: String,
     pub asked_as: &'static str,
@@ -25,29 +25,29 @@ pub struct Found {
     pub error: Option<String>,
 }
 
-impl Owner {
-    pub(super) fn look(&self, kind: &Type, name: &Name) -> Vec<Found> {
-        let state = self.unit.state();
+impl ViewTask {
+    pub(super) fn lookup(&self, kind: &Type, name: &Name) -> Vec<LookupReport> {
+        let state = self.view.snapshot();
         let of = |(class, asked_as)| {
-            let entry = state.shelf(kind, class).and_then(|shelf| shelf.get(name))?;
+            let entry = state.resources(kind, class).and_then(|shelf| shelf.get(name))?;
             Some(self.found(entry, asked_as))
         };
-        [(Class::Star, "*"), (Class::Named, "name")].into_iter().filter_map(of).collect()
+        [(Class::Wildcard, "*"), (Class::Named, "name")].into_iter().filter_map(of).collect()
     }
 
-    fn found(&self, entry: &Entry, asked_as: &'static str) -> Found {
+    fn found(&self, entry: &Entry, asked_as: &'static str) -> LookupReport {
         let here = match &entry.presence {
-            Presence::Here(resource) => Some(resource),
-            Presence::Gone(_) | Presence::Unknown => None,
+            Presence::Present(resource) => Some(resource),
+            Presence::Absent(_) | Presence::Unknown => None,
         };
-        let giver = || self.connectors.get(usize::from(entry.source.server)).map(|server| server.describe());
-        Found {
-            view: self.key.clone(),
+        let giver = || self.connectors.get(usize::from(entry.origin.server)).map(|server| server.describe());
+        LookupReport {
+            view: self.view_id.clone(),
             asked_as,
             state: match &entry.presence {
-                Presence::Here(_) => "here",
-                Presence::Gone(_) if entry.absence == Absence::Expired => "expired",
-                Presence::Gone(_) => "gone",
+                Presence::Present(_) => "here",
+                Presence::Absent(_) if entry.absence == AbsenceEvidence::Expired => "expired",
+                Presence::Absent(_) => "gone",
                 Presence::Unknown => "error",
             },
             version: here.map(|resource| resource.full.to_string()),

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::protocol::sources::Finding;
-use crate::protocol::upstream::{Habits, SetSeen};
+use crate::protocol::sources::Reachability;
+use crate::protocol::upstream::{Delivery, DeliveryHabits};
 use crate::xds::Type;
 
 /// By the servers' places in the plan.
 #[derive(Debug)]
-pub(super) struct Health {
+pub(super) struct SharedReachability {
     servers: Vec<Counts>,
 }
 
@@ -20,17 +20,17 @@ pub(super) struct Health {
 struct Counts {
     answered: AtomicUsize,
     unreachable: AtomicUsize,
-    habits: Mutex<Habits>,
+    habits: Mutex<DeliveryHabits>,
 }
 
 /// What one view has found, which goes when the view goes.
 #[derive(Debug)]
-pub(super) struct Findings {
-    health: Arc<Health>,
-    found: Vec<Option<Finding>>,
+pub(super) struct ViewReachability {
+    health: Arc<SharedReachability>,
+    found: Vec<Option<Reachability>>,
 }
 
-impl Health {
+impl SharedReachability {
     pub fn of(servers: usize) -> Self {
         Self { servers: (0..servers).map(|_| Counts::default()).collect() }
     }
@@ -43,39 +43,39 @@ impl Health {
     }
 
     /// The types of which the server sends sets in pieces.
-    pub fn cut(&self, server: usize) -> Arc<BTreeSet<Type>> {
-        self.habits(server).cut().clone()
+    pub fn types_in_pieces(&self, server: usize) -> Arc<BTreeSet<Type>> {
+        self.habits(server).types_in_pieces().clone()
     }
 
-    pub fn note_seen(&self, seen: Vec<(usize, Type, SetSeen)>) {
+    pub fn record_deliveries(&self, seen: Vec<(usize, Type, Delivery)>) {
         seen.into_iter().for_each(|(server, kind, seen)| self.habits(server).note(&kind, seen));
     }
 
-    fn habits(&self, server: usize) -> MutexGuard<'_, Habits> {
+    fn habits(&self, server: usize) -> MutexGuard<'_, DeliveryHabits> {
         self.servers[server].habits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a server says to one view's node is nothing to the others.
-    fn counter(&self, server: usize, finding: Option<Finding>) -> Option<&AtomicUsize> {
+    fn counter(&self, server: usize, finding: Option<Reachability>) -> Option<&AtomicUsize> {
         match finding? {
-            Finding::Answered => Some(&self.servers[server].answered),
-            Finding::Unreachable => Some(&self.servers[server].unreachable),
-            Finding::Refused => None,
+            Reachability::Responded => Some(&self.servers[server].answered),
+            Reachability::Unreachable => Some(&self.servers[server].unreachable),
+            Reachability::Refused => None,
         }
     }
 }
 
-impl Findings {
-    pub fn none(health: Arc<Health>) -> Self {
+impl ViewReachability {
+    pub fn none(health: Arc<SharedReachability>) -> Self {
         let found = vec![None; health.servers.len()];
         Self { health, found }
     }
 
-    pub fn health(&self) -> &Health {
+    pub fn health(&self) -> &SharedReachability {
         &self.health
     }
 
-    pub fn replace(&mut self, findings: impl Iterator<Item = Option<Finding>>) {
+    pub fn replace(&mut self, findings: impl Iterator<Item = Option<Reachability>>) {
         for (server, (known, found)) in self.found.iter_mut().zip(findings).enumerate() {
             if *known != found {
                 if let Some(counter) = self.health.counter(server, found) {
@@ -89,7 +89,7 @@ impl Findings {
     }
 }
 
-impl Drop for Findings {
+impl Drop for ViewReachability {
     fn drop(&mut self) {
         self.replace(std::iter::repeat_n(None, self.found.len()));
     }
@@ -101,17 +101,17 @@ mod tests {
 
     #[test]
     fn fb_20_a_server_is_out_of_reach_if_some_say_so_and_nobody_knows_better() {
-        let health = Arc::new(Health::of(2));
-        let (mut one, mut two) = (Findings::none(health.clone()), Findings::none(health.clone()));
-        one.replace([Some(Finding::Unreachable), None].into_iter());
+        let health = Arc::new(SharedReachability::of(2));
+        let (mut one, mut two) = (ViewReachability::none(health.clone()), ViewReachability::none(health.clone()));
+        one.replace([Some(Reachability::Unreachable), None].into_iter());
         assert!(health.is_unreachable(0) && !health.is_unreachable(1));
-        two.replace([Some(Finding::Answered), Some(Finding::Unreachable)].into_iter());
+        two.replace([Some(Reachability::Responded), Some(Reachability::Unreachable)].into_iter());
         assert!(!health.is_unreachable(0) && health.is_unreachable(1));
         drop(two);
         assert!(health.is_unreachable(0) && !health.is_unreachable(1), "what a view has found goes with it");
-        one.replace([Some(Finding::Answered), None].into_iter());
+        one.replace([Some(Reachability::Responded), None].into_iter());
         assert!(!health.is_unreachable(0));
-        one.replace([Some(Finding::Refused), None].into_iter());
+        one.replace([Some(Reachability::Refused), None].into_iter());
         assert!(!health.is_unreachable(0), "it is there, and does not serve this view");
     }
 }

@@ -14,14 +14,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::link::{Connector, Link, LinkEvent, LinkReport};
-use super::seat::{Seat, Sitting};
-use super::views::{Refused, Views, Visit};
+use super::seat::{SessionGuard, SessionHandle};
+use super::views::{AdmissionError, ClientInfo, Views};
 use crate::proto::discovery::{
     DeltaDiscoveryResponse, Resource as Wrapper, ResourceError, ResourceName, Status, resource::CacheControl,
 };
 use crate::proto::{Any, Response};
 use crate::protocol::session::{Reply, Step, Variant};
-use crate::protocol::unit::{Fill, NamedError};
+use crate::protocol::unit::{Completeness, NamedError};
 use crate::xds::{Authority, Name, Resource, Type};
 
 /// Opens streams to the hub.
@@ -54,18 +54,19 @@ impl HubConnector {
         report(link, LinkEvent::Opened { variant: Variant::Delta, requests: sender, life: Arc::default() }).await?;
         let first = requests.recv().await?;
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let sitting = match self.hub.seat(&first, Visit { variant: Variant::Delta, only: None, peer }).await {
-            Ok(seat) => Sitting(seat),
-            Err(refused) => return Some(Ended::Refused(refused)),
-        };
-        sitting.0.take(first).await;
-        let mut told = Told::default();
+        let sitting =
+            match self.hub.open_session(&first, ClientInfo { variant: Variant::Delta, only: None, peer }).await {
+                Ok(seat) => SessionGuard(seat),
+                Err(refused) => return Some(Ended::Refused(refused)),
+            };
+        sitting.0.handle_request(first).await;
+        let mut told = SentState::default();
         loop {
             tokio::select! {
-                request = requests.recv() => sitting.0.take(request?).await,
+                request = requests.recv() => sitting.0.handle_request(request?).await,
                 said = next(&sitting.0, &mut told) => match said {
-                    Said::Event(event) => report(link, event).await?,
-                    Said::End(end) => return Some(Ended::ByHub(end)),
+                    HubEvent::Event(event) => report(link, event).await?,
+                    HubEvent::End(end) => return Some(Ended::ByHub(end)),
                 },
             }
         }
@@ -87,49 +88,49 @@ impl Connector for HubConnector {
 }
 
 enum Ended {
-    Refused(Refused),
+    Refused(AdmissionError),
     ByHub(String),
 }
 
-enum Said {
+enum HubEvent {
     Event(LinkEvent),
     End(String),
 }
 
 /// What the hub has said beside its replies.
 #[derive(Default)]
-struct Told {
+struct SentState {
     /// How much of collections it has said.
-    filled: BTreeMap<(Type, Name), Fill>,
+    filled: BTreeMap<(Type, Name), Completeness>,
     /// Authorities of which no server is in reach.
     outages: Arc<BTreeSet<Authority>>,
 }
 
 /// The next thing that the hub has to say.
-async fn next(seat: &Seat, told: &mut Told) -> Said {
+async fn next(seat: &SessionHandle, told: &mut SentState) -> HubEvent {
     let mut sleep = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
     std::future::poll_fn(|cx| {
         loop {
             match seat.poll(cx.waker()) {
                 Step::Reply(reply) => {
                     let response = Response::Delta(response(*reply));
-                    return Poll::Ready(Said::Event(LinkEvent::Response(Box::new(response))));
+                    return Poll::Ready(HubEvent::Event(LinkEvent::Response(Box::new(response))));
                 }
-                Step::End(end) => return Poll::Ready(Said::End(format!("{end:?}"))),
+                Step::End(end) => return Poll::Ready(HubEvent::End(format!("{end:?}"))),
                 Step::Idle(until) => {
-                    let filled = seat.told_fills();
+                    let filled = seat.sent_completeness();
                     told.filled.retain(|glob, _| filled.contains_key(glob));
                     let news = filled.into_iter().find(|(glob, fill)| told.filled.get(glob) != Some(fill));
                     if let Some(((kind, glob), fill)) = news {
                         let type_url = kind.name().to_owned();
                         told.filled.insert((kind, glob.clone()), fill);
-                        return Poll::Ready(Said::Event(LinkEvent::Filled { type_url, glob, fill }));
+                        return Poll::Ready(HubEvent::Event(LinkEvent::Progress { type_url, glob, fill }));
                     }
                     let outages = seat.outages();
                     if outages != told.outages {
                         told.outages = outages.clone();
                         let authorities = (*outages).clone();
-                        return Poll::Ready(Said::Event(LinkEvent::Outage { authorities }));
+                        return Poll::Ready(HubEvent::Event(LinkEvent::Outage { authorities }));
                     }
                     let Some(until) = until else { return Poll::Pending };
                     sleep.as_mut().reset(seat.clock().instant(until));

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
 use crate::protocol::sources::StreamId;
-use crate::protocol::unit::Fill;
+use crate::protocol::unit::Completeness;
 use crate::xds::{Authority, Name};
 
 /// Which of the unit's streams it is, and which of those that were opened for it.
@@ -43,7 +43,7 @@ pub enum LinkEvent {
         life: Arc<Notify>,
     },
     /// The server has answered a call that was begun after the edge was last notified, on the connection of this stream.
-    Life,
+    Alive,
     /// A message has begun to come in, and is not complete.
     Receiving,
     Response(Box<Response>),
@@ -52,14 +52,14 @@ pub enum LinkEvent {
         type_url: String,
     },
     /// A question about one type was not answered, and will be asked again.
-    Trouble {
+    PollFailed {
         type_url: String,
     },
     /// So much of a collection has been said, which only a source can tell that is no server.
-    Filled {
+    Progress {
         type_url: String,
         glob: Name,
-        fill: Fill,
+        fill: Completeness,
     },
     /// Authorities of which nobody is in reach, which only a source can tell that stands for several servers.
     Outage {

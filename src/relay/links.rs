@@ -8,7 +8,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 use super::link::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
-use super::measures::{ServerMeasures, Totals};
+use super::measures::{ServerMetrics, Totals};
 use crate::proto::Request;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
@@ -60,20 +60,20 @@ impl Links {
             LinkEvent::Opened { .. } => totals.opened += 1,
             LinkEvent::Response(_) => totals.responses += 1,
             LinkEvent::Ended { .. } => totals.ended += 1,
-            LinkEvent::Life
+            LinkEvent::Alive
             | LinkEvent::Receiving
             | LinkEvent::Unchanged { .. }
-            | LinkEvent::Trouble { .. }
-            | LinkEvent::Filled { .. }
+            | LinkEvent::PollFailed { .. }
+            | LinkEvent::Progress { .. }
             | LinkEvent::Outage { .. } => {}
         }
     }
 
-    pub fn measures(&self, at: usize, server: String) -> ServerMeasures {
+    pub fn measures(&self, at: usize, server: String) -> ServerMetrics {
         let links = || self.open.iter().filter(|(id, _)| id.server == at);
         let connected = links().filter(|(_, link)| link.up.is_some()).count();
         let totals = self.totals.get(&at).copied().unwrap_or_default();
-        ServerMeasures { server, streams: links().count(), connected, totals }
+        ServerMetrics { server, streams: links().count(), connected, totals }
     }
 
     /// What last went wrong with a server.
@@ -110,7 +110,7 @@ impl Links {
     pub fn send(&mut self, sources: &mut Sources, now: Moment) {
         for (id, stream) in sources.streams() {
             let Some(link) = self.open.get_mut(&id) else { continue };
-            if stream.take_life_question() {
+            if stream.take_liveness_call() {
                 link.life.iter().for_each(|life| life.notify_one());
             }
             let Some((requests, _)) = &link.up else { continue };

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use super::owner::Owner;
-use super::report::standing_of;
-use crate::protocol::ladder::Moves;
+use super::owner::ViewTask;
+use super::report::state_name;
+use crate::protocol::ladder::Switches;
 use crate::protocol::sources::{LadderSummary, Sources};
 use crate::xds::{Authority, Type};
 
 #[derive(Debug, Default)]
-pub struct UnitMeasures {
+pub struct ViewMetrics {
     /// Its sharing key, as a hash.
     pub key: String,
     pub sessions: usize,
@@ -19,16 +19,16 @@ pub struct UnitMeasures {
     pub guessing: usize,
     /// Resources that are held of upstream, as `*` gave them and as names did.
     pub held: usize,
-    pub ladders: Vec<LadderMeasures>,
-    pub servers: Vec<ServerMeasures>,
+    pub ladders: Vec<LadderMetrics>,
+    pub servers: Vec<ServerMetrics>,
     /// Clusters that routing leads to and that are not there.
     pub dangling: usize,
-    pub disorder: Disorder,
+    pub disorder: OrderMetrics,
 }
 
 /// What could not be kept in order.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Disorder {
+pub struct OrderMetrics {
     /// Clusters that went while routing led to them.
     pub removals: u64,
     /// Clusters that a change of routing leads to and that did not come.
@@ -38,21 +38,21 @@ pub struct Disorder {
 }
 
 #[derive(Debug, Default)]
-pub struct LadderMeasures {
+pub struct LadderMetrics {
     /// Empty for `*` and old-style names.
     pub authority: String,
-    pub standing: &'static str,
+    pub state: &'static str,
     pub seconds: u64,
     /// The first choice first.
     pub servers: Vec<String>,
     /// The one whose word counts, by its place in these.
     pub active: Option<usize>,
-    pub moves: Moves,
+    pub switches: Switches,
 }
 
 /// One server in a view, over all streams to it that there were.
 #[derive(Debug, Default)]
-pub struct ServerMeasures {
+pub struct ServerMetrics {
     pub server: String,
     /// Streams that are wanted, and those that are up.
     pub streams: usize,
@@ -69,31 +69,31 @@ pub struct Totals {
     pub nacks: u64,
 }
 
-impl Owner {
-    pub(super) fn measures(&mut self) -> UnitMeasures {
+impl ViewTask {
+    pub(super) fn metrics(&mut self) -> ViewMetrics {
         let now = self.clock.now();
         let connectors = &self.connectors;
         let named = |server: usize| connectors[server].describe();
-        let ladder = |ladder: LadderSummary<'_>| LadderMeasures {
+        let ladder = |ladder: LadderSummary<'_>| LadderMetrics {
             authority: match ladder.authority {
-                Authority::Top => String::new(),
+                Authority::TopLevel => String::new(),
                 Authority::Named(name) => name.clone(),
             },
-            standing: standing_of(ladder.standing),
+            state: state_name(ladder.state),
             seconds: (now - ladder.since).as_secs(),
             servers: ladder.servers.iter().map(|server| named(*server)).collect(),
             active: ladder.server.and_then(|active| ladder.servers.iter().position(|server| *server == active)),
-            moves: ladder.moves,
+            switches: ladder.switches,
         };
         let ladders = self.sources.ladders().map(ladder).collect();
         let mut servers: Vec<_> = (0..connectors.len()).map(|at| self.links.measures(at, named(at))).collect();
         servers.retain(|server| server.streams > 0 || server.totals != Totals::default());
         let types = asked_types(&mut self.sources);
-        let held = types.iter().map(|(kind, star)| self.unit.held(kind, *star)).sum();
+        let held = types.iter().map(|(kind, star)| self.view.held(kind, *star)).sum();
         let waiting = self.published.waiting.load(Ordering::Relaxed);
-        let (key, sessions, guessing) = (self.key.clone(), self.seats.len(), self.unit.guessing());
-        let (dangling, disorder) = (self.unit.dangling().count(), self.disorder);
-        UnitMeasures { key, sessions, waiting, guessing, held, ladders, servers, dangling, disorder }
+        let (key, sessions, guessing) = (self.view_id.clone(), self.seats.len(), self.view.over_absent_limit());
+        let (dangling, disorder) = (self.view.dangling().count(), self.disorder);
+        ViewMetrics { key, sessions, waiting, guessing, held, ladders, servers, dangling, disorder }
     }
 }
 
@@ -101,6 +101,6 @@ impl Owner {
 fn asked_types(sources: &mut Sources) -> BTreeSet<(Type, bool)> {
     let topics = sources
         .streams()
-        .flat_map(|(_, stream)| stream.topics().map(|topic| (topic.kind.clone(), topic.wildcard)).collect::<Vec<_>>());
+        .flat_map(|(_, stream)| stream.types().map(|topic| (topic.kind.clone(), topic.wildcard)).collect::<Vec<_>>());
     topics.collect()
 }

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::seat::Seat;
+use super::seat::SessionHandle;
 
 /// Keeps a view from being retired: from when a session looks it up until its owner has let go of the session.
 #[derive(Debug, Clone, Default)]
@@ -21,20 +21,20 @@ impl Stay {
 /// Dropped, it wakes the session: an owner that panics drops those that it has and those that were on their way, after it has closed
 /// its channel, and by that each of them sees that its view is gone.
 pub(super) struct Member {
-    seat: Arc<Seat>,
+    seat: Arc<SessionHandle>,
     _stay: Stay,
 }
 
 impl Member {
-    pub fn new(seat: Arc<Seat>, stay: Stay) -> Self {
+    pub fn new(seat: Arc<SessionHandle>, stay: Stay) -> Self {
         Self { seat, _stay: stay }
     }
 }
 
 impl Deref for Member {
-    type Target = Seat;
+    type Target = SessionHandle;
 
-    fn deref(&self) -> &Seat {
+    fn deref(&self) -> &SessionHandle {
         &self.seat
     }
 }

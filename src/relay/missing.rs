@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::protocol::unit::{Unit, Wanted};
+use crate::protocol::unit::{Selector, View};
 use crate::xds::{Authority, Type, WILDCARD};
 
 /// Something that clients want and the cache cannot serve.
@@ -19,25 +19,25 @@ pub struct MissingReport {
 /// Of one authority: the first few in order, and how many there are.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
-    first: BTreeSet<(Type, Wanted)>,
+    first: BTreeSet<(Type, Selector)>,
     pub count: usize,
 }
 
 impl Missing {
     /// Looks at all that is wanted, once.
-    pub fn by_authority(unit: &Unit) -> BTreeMap<Authority, Self> {
+    pub fn by_authority(unit: &View) -> BTreeMap<Authority, Self> {
         let mut missing: BTreeMap<Authority, Self> = BTreeMap::new();
         for (kind, wanted) in unit.missing() {
             let authority = match &wanted {
-                Wanted::Star => Authority::Top,
-                Wanted::Name(name) => Authority::of(name),
+                Selector::Wildcard => Authority::TopLevel,
+                Selector::Name(name) => Authority::of(name),
             };
             missing.entry(authority).or_default().note(kind, wanted);
         }
         missing
     }
 
-    fn note(&mut self, kind: &Type, wanted: Wanted) {
+    fn note(&mut self, kind: &Type, wanted: Selector) {
         self.count += 1;
         self.first.insert((kind.clone(), wanted));
         if self.first.len() > MAX_SHOWN {
@@ -46,11 +46,11 @@ impl Missing {
     }
 
     pub fn shown(&self) -> Vec<MissingReport> {
-        let shown = |(kind, wanted): &(Type, Wanted)| MissingReport {
+        let shown = |(kind, wanted): &(Type, Selector)| MissingReport {
             kind: kind.name().to_owned(),
             name: match wanted {
-                Wanted::Star => WILDCARD.to_owned(),
-                Wanted::Name(name) => name.to_string(),
+                Selector::Wildcard => WILDCARD.to_owned(),
+                Selector::Name(name) => name.to_string(),
             },
         };
         self.first.iter().map(shown).collect()

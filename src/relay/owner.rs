@@ -9,22 +9,22 @@ use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::dangling::DanglingClusters;
-use super::found::Found;
-use super::health::Findings;
+use super::found::LookupReport;
+use super::health::ViewReachability;
 use super::incidents::Incidents;
 use super::link::{LinkEvent, LinkReport, SharedConnector};
 use super::links::Links;
-use super::measures::{Disorder, UnitMeasures};
+use super::measures::{OrderMetrics, ViewMetrics};
 use super::member::Member;
 use super::published::Published;
 use super::readiness::ViewReadiness;
-use super::report::{UnitReport, reason_of};
-use super::seat::SeatReport;
+use super::report::{ViewReport, reason_of};
+use super::seat::ClientReport;
 use crate::protocol::faults::Faults;
-use crate::protocol::ladder::Standing;
-use crate::protocol::moment::{Moment, sooner};
-use crate::protocol::sources::{Batch, Sources};
-use crate::protocol::unit::{Claim, Fact, InterestChange, SessionId, Unit};
+use crate::protocol::ladder::LadderState;
+use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::sources::{Sources, UpdateBatch};
+use crate::protocol::unit::{Claim, InterestChange, SessionId, Update, View};
 use crate::protocol::upstream::Stream;
 use crate::xds::{Authority, BodyStore, Name, Type, TypeTable};
 
@@ -33,31 +33,31 @@ pub(super) enum Command {
     Join(Member),
     Interest(SessionId, Vec<InterestChange>),
     /// What a client holds and nobody knows of.
-    Seek(Vec<Claim>),
+    Claims(Vec<Claim>),
     /// Whether a client stays with routing that it had, since it refused what came after.
-    Refuses(SessionId, bool),
+    RoutingNack(SessionId, bool),
     Leave(SessionId, Vec<InterestChange>),
-    Report(oneshot::Sender<(UnitReport, Vec<SeatReport>)>),
-    Measure(oneshot::Sender<UnitMeasures>),
-    Look(Type, Name, oneshot::Sender<Vec<Found>>),
+    Report(oneshot::Sender<(ViewReport, Vec<ClientReport>)>),
+    Measure(oneshot::Sender<ViewMetrics>),
+    Lookup(Type, Name, oneshot::Sender<Vec<LookupReport>>),
     Dangling(oneshot::Sender<DanglingClusters>),
 }
 
-pub(super) struct Owner {
-    pub key: String,
+pub(super) struct ViewTask {
+    pub view_id: String,
     /// The fields of its clients' nodes that made the key.
     pub made_from: BTreeMap<String, String>,
-    pub unit: Unit,
+    pub view: View,
     pub sources: Sources,
     /// By their place in the plan.
     pub connectors: Arc<[SharedConnector]>,
-    pub findings: Findings,
+    pub reachability: ViewReachability,
     pub incidents: Arc<Incidents>,
     pub readiness: ViewReadiness,
     /// How the ladders stood when that was last told.
-    pub standings: BTreeMap<Authority, Standing>,
+    pub standings: BTreeMap<Authority, LadderState>,
     /// What could not be kept in order.
-    pub disorder: Disorder,
+    pub disorder: OrderMetrics,
     pub published: Arc<Published>,
     pub store: Arc<Mutex<BodyStore>>,
     pub table: Arc<TypeTable>,
@@ -68,7 +68,7 @@ pub(super) struct Owner {
     /// The server for `*` and old-style names, for whoever reports loads to it.
     pub active: Arc<AtomicUsize>,
     /// Says that it has become another.
-    pub moves: Arc<watch::Sender<()>>,
+    pub active_server_changes: Arc<watch::Sender<()>>,
     /// Dropped after the commands: a session that is dropped sees that nobody takes any.
     pub seats: HashMap<SessionId, Member>,
     pub links: Links,
@@ -77,40 +77,40 @@ pub(super) struct Owner {
     pub faults: Faults,
 }
 
-enum Happening {
+enum Event {
     Command(Option<Command>),
     Link(LinkReport),
     Time,
 }
 
 /// How many things are decided together before their outcome is published.
-const TOGETHER: usize = 256;
+const MAX_BATCH: usize = 256;
 
-impl Owner {
+impl ViewTask {
     pub async fn run(mut self) {
         loop {
             match self.next().await {
-                Happening::Command(None) => return,
-                Happening::Command(Some(command)) => self.obey(command),
-                Happening::Link(report) => self.on_link(report),
-                Happening::Time => {}
+                Event::Command(None) => return,
+                Event::Command(Some(command)) => self.handle_command(command),
+                Event::Link(report) => self.on_link(report),
+                Event::Time => {}
             }
             // What has queued up meanwhile is applied together and published once.
-            for _ in 0..TOGETHER {
+            for _ in 0..MAX_BATCH {
                 if let Ok(report) = self.links.reports.try_recv() {
                     self.on_link(report);
                 } else if let Ok(command) = self.commands.try_recv() {
-                    self.obey(command);
+                    self.handle_command(command);
                 } else {
                     break;
                 }
             }
-            self.settle();
+            self.flush();
         }
     }
 
     /// Waits. Touches no state, so it may be given up anywhere.
-    async fn next(&mut self) -> Happening {
+    async fn next(&mut self) -> Event {
         let deadline = self.next_deadline();
         let sleep = async {
             match deadline {
@@ -120,47 +120,47 @@ impl Owner {
         };
         let room = Links::room(self.links.blocked());
         tokio::select! {
-            command = self.commands.recv() => Happening::Command(command),
-            Some(report) = self.links.reports.recv() => Happening::Link(report),
-            () = sleep => Happening::Time,
-            () = room => Happening::Time,
+            command = self.commands.recv() => Event::Command(command),
+            Some(report) = self.links.reports.recv() => Event::Link(report),
+            () = sleep => Event::Time,
+            () = room => Event::Time,
         }
     }
 
     fn next_deadline(&mut self) -> Option<tokio::time::Instant> {
         // A stream whose last request has found no room has nothing to do in time.
         let sources = self.sources.next_deadline(|id| self.links.is_blocked(id));
-        let moment = sooner(sources, self.unit.next_deadline());
+        let moment = earliest(sources, self.view.next_deadline());
         moment.map(|moment| self.clock.instant(moment))
     }
 
-    fn obey(&mut self, command: Command) {
+    fn handle_command(&mut self, command: Command) {
         let now = self.clock.now();
         match command {
             Command::Join(member) => drop(self.seats.insert(member.id, member)),
             Command::Interest(session, changes) => {
                 self.panic_if_planted(&changes);
-                changes.iter().for_each(|change| self.unit.change_interest(session, change.clone(), now));
+                changes.iter().for_each(|change| self.view.change_interest(session, change.clone(), now));
                 self.counted.push(session);
-                self.sources.on_asked(&changes, &self.unit);
+                self.sources.on_names_requested(&changes, &self.view);
             }
-            Command::Refuses(session, refuses) => self.unit.note_refusing(session, refuses),
+            Command::RoutingNack(session, refuses) => self.view.note_refusing(session, refuses),
             Command::Leave(session, changes) => {
-                self.unit.note_refusing(session, false);
-                changes.into_iter().for_each(|change| self.unit.change_interest(session, change, now));
+                self.view.note_refusing(session, false);
+                changes.into_iter().for_each(|change| self.view.change_interest(session, change, now));
                 self.seats.remove(&session);
             }
-            Command::Seek(claims) => self.unit.seek(claims),
+            Command::Claims(claims) => self.view.seek(claims),
             Command::Report(to) => {
                 let report = self.report();
                 let seats = self.seats.values().map(|seat| seat.report()).collect();
                 let _ = to.send((report, seats)); // whoever asked may have gone
             }
-            Command::Look(kind, name, to) => {
-                let _ = to.send(self.look(&kind, &name));
+            Command::Lookup(kind, name, to) => {
+                let _ = to.send(self.lookup(&kind, &name));
             }
             Command::Measure(to) => {
-                let _ = to.send(self.measures());
+                let _ = to.send(self.metrics());
             }
             Command::Dangling(to) => {
                 let _ = to.send(self.dangling());
@@ -179,14 +179,14 @@ impl Owner {
         let Some(stream) = self.sources.stream(id) else { return };
         let batches = match report.event {
             LinkEvent::Opened { variant, requests, life } => {
-                stream.speak(variant);
+                stream.set_variant(variant);
                 link.up = self.sources.opened(id).map(|epoch| (requests, epoch));
                 link.life = Some(life);
-                tracing::info!(key = %self.key, server, stream = id.at, ?variant, "upstream stream is up");
+                tracing::info!(key = %self.view_id, server, stream = id.at, ?variant, "upstream stream is up");
                 Vec::new()
             }
-            LinkEvent::Life => {
-                link.up.iter().for_each(|(_, epoch)| stream.on_life(*epoch));
+            LinkEvent::Alive => {
+                link.up.iter().for_each(|(_, epoch)| stream.on_liveness_answer(*epoch));
                 Vec::new()
             }
             LinkEvent::Receiving => {
@@ -197,12 +197,12 @@ impl Owner {
                 link.up.iter().for_each(|(_, epoch)| stream.on_unchanged(*epoch, &type_url, now));
                 Vec::new()
             }
-            LinkEvent::Trouble { type_url } => {
-                link.up.iter().for_each(|(_, epoch)| stream.on_trouble(*epoch, &type_url));
+            LinkEvent::PollFailed { type_url } => {
+                link.up.iter().for_each(|(_, epoch)| stream.on_poll_failed(*epoch, &type_url));
                 Vec::new()
             }
-            LinkEvent::Filled { type_url, glob, fill } => match link.up {
-                Some((_, epoch)) => self.sources.on_filled(id, epoch, &type_url, glob, fill),
+            LinkEvent::Progress { type_url, glob, fill } => match link.up {
+                Some((_, epoch)) => self.sources.on_progress(id, epoch, &type_url, glob, fill),
                 None => Vec::new(),
             },
             LinkEvent::Outage { authorities } => {
@@ -214,117 +214,117 @@ impl Owner {
             LinkEvent::Response(response) => {
                 link.responses += 1;
                 let Some((_, epoch)) = link.up else { return };
-                let before = misnamed(stream);
+                let before = name_mismatches(stream);
                 let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-                let batches = self.sources.on_response(id, epoch, *response, &mut store, &self.unit, now);
+                let batches = self.sources.on_response(id, epoch, *response, &mut store, &self.view, now);
                 drop(store);
                 self.note_rejected(id);
-                let more = self.sources.stream(id).map_or(0, |stream| misnamed(stream) - before);
+                let more = self.sources.stream(id).map_or(0, |stream| name_mismatches(stream) - before);
                 if more > 0 {
-                    tracing::warn!(key = %self.key, server, more, "resources whose body goes by another name than they came under");
+                    tracing::warn!(key = %self.view_id, server, more, "resources whose body goes by another name than they came under");
                 }
                 batches
             }
             LinkEvent::Ended { reason, answered } => {
-                tracing::warn!(key = %self.key, server, stream = id.at, %reason, "upstream stream ended; what is held stays");
+                tracing::warn!(key = %self.view_id, server, stream = id.at, %reason, "upstream stream ended; what is held stays");
                 link.waiting = None;
                 link.last_error = Some(reason);
                 let epoch = link.up.take().map(|(_, epoch)| epoch);
-                self.sources.ended(id, epoch, answered, &self.unit, now)
+                self.sources.ended(id, epoch, answered, &self.view, now)
             }
         };
         self.apply(batches, now);
     }
 
-    fn apply(&mut self, batches: Vec<Batch>, now: Moment) {
-        for Batch { source, facts } in batches {
+    fn apply(&mut self, batches: Vec<UpdateBatch>, now: Moment) {
+        for UpdateBatch { origin: source, updates: facts } in batches {
             for fact in &facts {
-                if let Fact::Error { key: name, error, .. } = fact
+                if let Update::Error { key: name, error, .. } = fact
                     && name.is_glob()
                 {
-                    tracing::warn!(key = %self.key, %name, code = error.code, message = error.message, "trouble with a collection");
+                    tracing::warn!(key = %self.view_id, %name, code = error.code, message = error.message, "trouble with a collection");
                 }
             }
-            self.unit.apply_from(source, facts, now);
+            self.view.apply_from(source, facts, now);
         }
     }
 
     /// Lets time work, carries interest upstream, sends requests, publishes, and wakes whom it concerns.
-    fn settle(&mut self) {
+    fn flush(&mut self) {
         let now = self.clock.now();
-        let batches = self.sources.on_time(&self.unit, now);
+        let batches = self.sources.on_time(&self.view, now);
         self.apply(batches, now);
-        if self.unit.awaits_routing() {
-            self.unit.note_unsteady(self.sources.unsteady(), now);
+        if self.view.awaits_routing() {
+            self.view.note_unsteady(self.sources.unsteady(), now);
         }
-        self.unit.on_time(now);
-        self.note_dangled();
-        let health = self.findings.health();
-        health.note_seen(self.sources.take_seen());
-        self.sources.on_hearsay(|server| health.is_unreachable(server));
-        self.sources.on_habits(|server| health.cut(server));
-        for change in self.unit.take_upstream_changes() {
-            self.sources.want(change, &self.unit, now);
+        self.view.on_time(now);
+        self.report_dangling();
+        let health = self.reachability.health();
+        health.record_deliveries(self.sources.take_deliveries());
+        self.sources.on_shared_reachability(|server| health.is_unreachable(server));
+        self.sources.on_delivery_habits(|server| health.types_in_pieces(server));
+        for change in self.view.take_upstream_changes() {
+            self.sources.want(change, &self.view, now);
         }
-        self.sources.rest(&self.unit, now);
-        self.findings.replace(self.sources.findings());
-        self.note_moves();
+        self.sources.close_unused(&self.view, now);
+        self.reachability.replace(self.sources.reachability());
+        self.publish_active_server();
         let down = self.sources.down();
         self.report_readiness(&down);
-        self.unit.on_source(down, self.sources.repeats());
+        self.view.on_source(down, self.sources.repeats());
         self.links.follow(&mut self.sources, &self.connectors);
         self.links.send(&mut self.sources, now);
-        let wakes = self.unit.publish();
+        let wakes = self.view.publish();
         // Marks first: a session that saw the state without them would take a changed name for an unchanged one.
         let concerned = || wakes.0.iter().filter_map(|(session, marks)| Some((self.seats.get(session)?, marks)));
-        concerned().for_each(|(seat, marks)| seat.mark(marks));
-        self.published.replace(self.unit.state());
+        concerned().for_each(|(seat, marks)| seat.on_names_changed(marks));
+        self.published.replace(self.view.snapshot());
         concerned().for_each(|(seat, _)| seat.wake());
-        let idle = self.seats.is_empty() && !self.unit.is_wanted();
+        let idle = self.seats.is_empty() && !self.view.is_wanted();
         let mut since = self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
         *since = if idle { since.or_else(|| Some(Instant::now())) } else { None };
         drop(since);
         for session in std::mem::take(&mut self.counted) {
             if let Some(seat) = self.seats.get(&session) {
-                seat.counted();
+                seat.on_interest_applied();
             }
         }
     }
 
     /// Says what led nowhere, whatever the relay could do.
-    fn note_dangled(&mut self) {
-        let dangled = self.unit.take_dangled();
+    fn report_dangling(&mut self) {
+        let dangled = self.view.take_dangled();
         if dangled.removals > 0 {
             let clusters = names(&dangled.removed);
-            tracing::warn!(key = %self.key, count = dangled.removals, clusters, "clusters are removed while routing leads to them");
+            tracing::warn!(key = %self.view_id, count = dangled.removals, clusters, "clusters are removed while routing leads to them");
         }
         if dangled.waits > 0 {
             let clusters = names(&dangled.awaited);
-            tracing::info!(key = %self.key, count = dangled.waits, clusters, "routing leads to clusters that do not exist");
+            tracing::info!(key = %self.view_id, count = dangled.waits, clusters, "routing leads to clusters that do not exist");
         }
         self.disorder.removals += dangled.removals;
         if dangled.too_large > 0 {
             let count = dangled.too_large;
-            tracing::warn!(key = %self.key, count, "resources are too large to see which clusters they lead to");
+            tracing::warn!(key = %self.view_id, count, "resources are too large to see which clusters they lead to");
         }
         self.disorder.waits += dangled.waits;
         self.disorder.too_large += dangled.too_large;
     }
 
     /// Says which server serves, where that has changed.
-    fn note_moves(&mut self) {
+    fn publish_active_server(&mut self) {
         for ladder in self.sources.ladders() {
-            if let (Authority::Top, Some(server)) = (ladder.authority, ladder.server)
+            if let (Authority::TopLevel, Some(server)) = (ladder.authority, ladder.server)
                 && self.active.swap(server, Ordering::Relaxed) != server
             {
-                self.moves.send_replace(());
+                self.active_server_changes.send_replace(());
             }
-            let known = self.standings.insert(ladder.authority.clone(), ladder.standing);
-            if known != Some(ladder.standing) {
+            let known = self.standings.insert(ladder.authority.clone(), ladder.state);
+            if known != Some(ladder.state) {
                 let server = ladder.server.map(|server| self.connectors[server].describe());
-                let (authority, standing) = (ladder.authority, ladder.standing);
+                let (authority, standing) = (ladder.authority, ladder.state);
                 let because = reason_of(&ladder, &self.links);
-                tracing::info!(key = %self.key, ?authority, ?standing, server, before = ?known, because, "authority is served");
+                tracing::info!(key = %self.view_id, ?authority, ?standing, server, before = ?known, because, "authority is served");
             }
         }
     }
@@ -335,6 +335,6 @@ fn names(names: &[Name]) -> String {
     names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
 }
 
-fn misnamed(stream: &Stream) -> u64 {
-    stream.topics().map(|topic| topic.misnamed).sum()
+fn name_mismatches(stream: &Stream) -> u64 {
+    stream.types().map(|topic| topic.misnamed).sum()
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::protocol::limits::Limits;
-use crate::protocol::unit::{Leases, State};
+use crate::protocol::unit::{Leases, Snapshot};
 
 /// The newest state and the states that sessions are in the middle of. The lock is held for one reply in the making, and
 /// nothing waits inside it.
@@ -12,7 +12,7 @@ use crate::protocol::unit::{Leases, State};
 pub struct Published {
     /// Sessions that are kept waiting without a bound.
     pub waiting: AtomicUsize,
-    inner: Mutex<(Arc<State>, Leases)>,
+    inner: Mutex<(Arc<Snapshot>, Leases)>,
 }
 
 impl Published {
@@ -20,11 +20,11 @@ impl Published {
         Self { waiting: AtomicUsize::new(0), inner: Mutex::new((Arc::default(), Leases::new(limits))) }
     }
 
-    pub fn replace(&self, state: &Arc<State>) {
+    pub fn replace(&self, state: &Arc<Snapshot>) {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).0 = state.clone();
     }
 
-    pub fn read<T>(&self, with: impl FnOnce(&Arc<State>, &mut Leases) -> T) -> T {
+    pub fn read<T>(&self, with: impl FnOnce(&Arc<Snapshot>, &mut Leases) -> T) -> T {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let (state, leases) = &mut *inner;
         with(state, leases)

@@ -24,9 +24,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::state::{Phase, Report, Reports, State};
-use super::owner::Owner;
-use super::report::{reason_of, standing_of};
-use crate::protocol::ladder::Standing;
+use super::owner::ViewTask;
+use super::report::{reason_of, state_name};
+use crate::protocol::ladder::LadderState;
 use crate::xds::Authority;
 
 /// One for the process, shared by its views and by whoever reports it.
@@ -164,19 +164,19 @@ impl Drop for ViewReadiness {
     }
 }
 
-impl Owner {
+impl ViewTask {
     /// Reports how the ladders stand, where that has changed.
     pub(super) fn report_readiness(&mut self, down: &BTreeSet<Authority>) {
         let (mut responded, mut reports) = (false, Reports::new());
         for ladder in self.sources.ladders() {
             let authority = ladder.authority;
-            if matches!(ladder.standing, Standing::Active(_)) && !self.readiness.answered.contains(authority) {
+            if matches!(ladder.state, LadderState::Active(_)) && !self.readiness.answered.contains(authority) {
                 self.readiness.answered.insert(authority.clone());
                 responded = true;
             }
             let (answered, down) = (self.readiness.answered.contains(authority), down.contains(authority));
-            if ladder.standing != Standing::Idle && (!answered || down) {
-                let (state, error) = (standing_of(ladder.standing), reason_of(&ladder, &self.links));
+            if ladder.state != LadderState::Idle && (!answered || down) {
+                let (state, error) = (state_name(ladder.state), reason_of(&ladder, &self.links));
                 reports.insert(authority.clone(), Report { answered, down, state, error });
             }
         }
@@ -197,7 +197,7 @@ impl fmt::Display for NotReady {
 impl fmt::Display for LadderPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let authority = match &self.authority {
-            Authority::Top => "",
+            Authority::TopLevel => "",
             Authority::Named(name) => name,
         };
         write!(f, "view={} authority={authority:?} state={}", self.view, self.state)?;

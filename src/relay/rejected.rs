@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::owner::Owner;
+use super::owner::ViewTask;
 use crate::protocol::sources::StreamId;
-use crate::protocol::upstream::{Stream, TopicSummary};
+use crate::protocol::upstream::{Stream, TypeSummary};
 
 /// A resource that a server sent and the relay cannot use. What was held before under its name stays.
 #[derive(Debug, Serialize)]
@@ -17,10 +17,10 @@ pub struct RejectedReport {
 
 impl RejectedReport {
     /// Returns those that stand of one type, at most so many, and how many there are.
-    pub fn of_type(stream: &Stream, topic: &TopicSummary) -> (Vec<Self>, usize) {
+    pub fn of_type(stream: &Stream, topic: &TypeSummary) -> (Vec<Self>, usize) {
         let unnamed = topic.unnamed.map(|reason| Self { name: None, version: None, reason: reason.to_string() });
         let count = topic.refused + usize::from(unnamed.is_some());
-        let named = stream.refused(topic.kind).map(|(name, refusal)| Self {
+        let named = stream.rejected(topic.kind).map(|(name, refusal)| Self {
             name: Some(name.to_string()),
             version: Some(refusal.version.clone()).filter(|version| !version.is_empty()),
             reason: refusal.reason.to_string(),
@@ -29,15 +29,15 @@ impl RejectedReport {
     }
 }
 
-impl Owner {
+impl ViewTask {
     /// Logs and counts what was rejected of the last response.
     pub(super) fn note_rejected(&mut self, id: StreamId) {
         let Some(stream) = self.sources.stream(id) else { return };
-        let rejected = stream.take_refused();
+        let rejected = stream.take_rejected();
         if rejected.is_empty() {
             return;
         }
-        let (view, server) = (self.key.as_str(), self.connectors[id.server].describe());
+        let (view, server) = (self.view_id.as_str(), self.connectors[id.server].describe());
         for of_type in rejected {
             let (type_url, news) = (of_type.kind.name(), of_type.news);
             let count = news.entries.len() + news.more;

@@ -6,17 +6,17 @@ use serde::Serialize;
 
 use super::links::Links;
 use super::missing::{Missing, MissingReport};
-use super::owner::Owner;
+use super::owner::ViewTask;
 use super::rejected::RejectedReport;
-use crate::protocol::ladder::Standing;
+use crate::protocol::ladder::LadderState;
 use crate::protocol::session::Variant;
 use crate::protocol::sources::{LadderSummary, StreamId};
-use crate::protocol::unit::{Fill, Unit, Wanted};
-use crate::protocol::upstream::{Stream, TopicSummary};
+use crate::protocol::unit::{Completeness, Selector, View};
+use crate::protocol::upstream::{Stream, TypeSummary};
 use crate::xds::Authority;
 
 #[derive(Debug, Serialize)]
-pub struct UnitReport {
+pub struct ViewReport {
     pub key: String,
     /// The fields of its clients' nodes that made the key.
     pub made_from: BTreeMap<String, String>,
@@ -53,11 +53,11 @@ pub struct StreamReport {
     pub last_error: Option<String>,
     /// Whether the server answered the last call that asked whether it is there: answered or pending, null without one.
     pub life_call: Option<&'static str>,
-    pub types: Vec<TopicReport>,
+    pub types: Vec<TypeReport>,
 }
 
 #[derive(Debug, Serialize)]
-pub struct TopicReport {
+pub struct TypeReport {
     #[serde(rename = "type")]
     pub kind: String,
     pub wildcard: bool,
@@ -74,46 +74,46 @@ pub struct TopicReport {
     pub rejected_count: usize,
 }
 
-pub(super) fn standing_of(standing: Standing) -> &'static str {
+pub(super) fn state_name(standing: LadderState) -> &'static str {
     match standing {
-        Standing::Idle => "idle",
-        Standing::Trying(_) => "trying",
-        Standing::Active(_) => "active",
-        Standing::Held(_) => "held",
-        Standing::Down => "down",
+        LadderState::Idle => "idle",
+        LadderState::Trying(_) => "trying",
+        LadderState::Active(_) => "active",
+        LadderState::Cached(_) => "held",
+        LadderState::Down => "down",
     }
 }
 
-fn known_of(fill: Fill) -> &'static str {
+fn completeness_name(fill: Completeness) -> &'static str {
     match fill {
-        Fill::Cold => "unknown",
-        Fill::Coming => "arriving",
-        Fill::Begun => "first_response",
-        Fill::Settled => "settled",
-        Fill::Whole => "complete",
+        Completeness::Unknown => "unknown",
+        Completeness::Arriving => "arriving",
+        Completeness::FirstResponse => "first_response",
+        Completeness::Settled => "settled",
+        Completeness::Complete => "complete",
     }
 }
 
 /// Why the ladder is not further up: what last went wrong with the lowest server that is out of reach.
 pub(super) fn reason_of(ladder: &LadderSummary<'_>, links: &Links) -> Option<String> {
-    let rung = match ladder.standing {
-        Standing::Idle => None,
-        Standing::Trying(at) | Standing::Active(at) => at.checked_sub(1),
-        Standing::Held(at) => Some(at),
-        Standing::Down => ladder.servers.len().checked_sub(1),
+    let rung = match ladder.state {
+        LadderState::Idle => None,
+        LadderState::Trying(at) | LadderState::Active(at) => at.checked_sub(1),
+        LadderState::Cached(at) => Some(at),
+        LadderState::Down => ladder.servers.len().checked_sub(1),
     };
     links.last_error(*ladder.servers.get(rung?)?).map(str::to_owned)
 }
 
-impl TopicReport {
-    fn new(topic: &TopicSummary, stream: &Stream, unit: &Unit) -> Self {
+impl TypeReport {
+    fn new(topic: &TypeSummary, stream: &Stream, unit: &View) -> Self {
         let (rejected, rejected_count) = RejectedReport::of_type(stream, topic);
         Self {
             kind: topic.kind.name().to_owned(),
             wildcard: topic.wildcard,
             names: topic.names,
             held: unit.held(topic.kind, topic.wildcard),
-            known: topic.wildcard.then(|| known_of(unit.fill_of(topic.kind, &Wanted::Star))),
+            known: topic.wildcard.then(|| completeness_name(unit.completeness_of(topic.kind, &Selector::Wildcard))),
             asked_again: topic.asked_again,
             misnamed: topic.misnamed,
             rejected,
@@ -122,32 +122,32 @@ impl TopicReport {
     }
 }
 
-impl Owner {
-    pub(super) fn report(&mut self) -> UnitReport {
+impl ViewTask {
+    pub(super) fn report(&mut self) -> ViewReport {
         let now = self.clock.now();
         let named = |server: usize| self.connectors[server].describe();
         let links = &self.links;
-        let missing = Missing::by_authority(&self.unit);
+        let missing = Missing::by_authority(&self.view);
         let missing = |authority: &Authority| missing.get(authority);
         let authorities = self.sources.ladders().map(|ladder| AuthorityReport {
             authority: match ladder.authority {
-                Authority::Top => String::new(),
+                Authority::TopLevel => String::new(),
                 Authority::Named(name) => name.clone(),
             },
-            standing: standing_of(ladder.standing),
+            standing: state_name(ladder.state),
             because: reason_of(&ladder, links),
             missing: missing(ladder.authority).map(Missing::shown).unwrap_or_default(),
             missing_count: missing(ladder.authority).map_or(0, |missing| missing.count),
             server: ladder.server.map(named),
             seconds: (now - ladder.since).as_secs(),
-            moves_down: ladder.moves.down,
-            moves_up: ladder.moves.up,
+            moves_down: ladder.switches.down,
+            moves_up: ladder.switches.up,
         });
         let authorities = authorities.collect();
-        let (unit, links, connectors) = (&self.unit, &self.links, &self.connectors);
+        let (unit, links, connectors) = (&self.view, &self.links, &self.connectors);
         let of_stream = |(id, stream): (StreamId, &mut Stream)| {
             let link = links.get(id);
-            let of_type = |topic: TopicSummary| TopicReport::new(&topic, stream, unit);
+            let of_type = |topic: TypeSummary| TypeReport::new(&topic, stream, unit);
             StreamReport {
                 server: connectors[id.server].describe(),
                 up: link.is_some_and(|link| link.up.is_some()),
@@ -155,11 +155,11 @@ impl Owner {
                 responses: link.map_or(0, |link| link.responses),
                 last_error: link.and_then(|link| link.last_error.clone()),
                 life_call: stream.has_answered_call().map(|answered| if answered { "answered" } else { "pending" }),
-                types: stream.topics().map(of_type).collect(),
+                types: stream.types().map(of_type).collect(),
             }
         };
         let streams = self.sources.streams().map(of_stream).collect();
-        let (key, made_from) = (self.key.clone(), self.made_from.clone());
-        UnitReport { key, made_from, sessions: self.seats.len(), authorities, streams }
+        let (key, made_from) = (self.view_id.clone(), self.made_from.clone());
+        ViewReport { key, made_from, sessions: self.seats.len(), authorities, streams }
     }
 }

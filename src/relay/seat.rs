@@ -15,17 +15,17 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
-pub use self::report::SeatReport;
+pub use self::report::ClientReport;
 use super::clock::Clock;
 use super::owner::Command;
 use super::published::Published;
-use super::tally::Tally;
+use super::tally::ProcessCounters;
 use crate::proto::Request;
-use crate::protocol::session::{Answer, End, Fetched, Session, Step, Variant};
-use crate::protocol::unit::{Fill, Mark, SessionId};
+use crate::protocol::session::{Ack, CloseReason, Fetched, Session, Step, Variant};
+use crate::protocol::unit::{Completeness, NameChanged, SessionId};
 use crate::xds::{Authority, Name, Type};
 
-pub struct Seat {
+pub struct SessionHandle {
     pub id: SessionId,
     pub variant: Variant,
     /// Who it is, for logs and reports.
@@ -41,13 +41,13 @@ pub struct Seat {
     waits: AtomicBool,
     owner: mpsc::Sender<Command>,
     clock: Clock,
-    tally: Arc<Tally>,
+    counters: Arc<ProcessCounters>,
 }
 
 /// Leaves its seat when it is dropped: for whoever may be given up anywhere, and is no task of its own that could come to an end.
-pub struct Sitting(pub Arc<Seat>);
+pub struct SessionGuard(pub Arc<SessionHandle>);
 
-impl Drop for Sitting {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
         let seat = self.0.clone();
         // Without a runtime the process is stopping, and there is nobody left to tell.
@@ -58,7 +58,7 @@ impl Drop for Sitting {
 }
 
 /// Who a session is and where it belongs.
-pub(super) struct Place {
+pub(super) struct SessionParts {
     pub id: SessionId,
     pub variant: Variant,
     pub node_id: String,
@@ -67,12 +67,12 @@ pub(super) struct Place {
     pub published: Arc<Published>,
     pub owner: mpsc::Sender<Command>,
     pub clock: Clock,
-    pub tally: Arc<Tally>,
+    pub tally: Arc<ProcessCounters>,
 }
 
-impl Seat {
-    pub(super) fn new(place: Place, session: Session) -> Arc<Self> {
-        let Place { id, variant, node_id, key, peer, published, owner, clock, tally } = place;
+impl SessionHandle {
+    pub(super) fn new(place: SessionParts, session: Session) -> Arc<Self> {
+        let SessionParts { id, variant, node_id, key, peer, published, owner, clock, tally } = place;
         let session = Mutex::new(session);
         Arc::new(Self {
             id,
@@ -86,13 +86,13 @@ impl Seat {
             waits: AtomicBool::new(false),
             owner,
             clock,
-            tally,
+            counters: tally,
         })
     }
 
     /// Takes a request to heart, and tells the owner what changes by it. Waits while the owner is behind: that holds up this
     /// client's requests and nobody else's.
-    pub async fn take(&self, request: Request) {
+    pub async fn handle_request(&self, request: Request) {
         // Room at the owner first. From there on nothing waits, so a stream that ends in the middle loses no change of
         // interest: one that was taken and never sent would be wanted upstream for ever.
         let Ok(room) = self.owner.reserve().await else { return }; // no owner: the next poll ends it
@@ -100,11 +100,11 @@ impl Seat {
         let mut session = self.lock();
         let answer = session.on_request(request, self.clock.now());
         let interest = session.take_interest();
-        let refuses = if interest.is_empty() { session.take_refusal() } else { None };
-        self.tally.names_refused(session.take_refused_names());
-        if let Some(Answer::Nack { nonce, stale }) = answer {
-            let refused = session.verdicts().find(|(_, verdict)| verdict.nonce == nonce);
-            self.tally.nack(refused.map(|(of, _)| of));
+        let refuses = if interest.is_empty() { session.take_routing_nack() } else { None };
+        self.counters.names_refused(session.take_rejected_names());
+        if let Some(Ack::Nack { nonce, stale }) = answer {
+            let refused = session.nacks().find(|(_, verdict)| verdict.nonce == nonce);
+            self.counters.nack(refused.map(|(of, _)| of));
             let reason = refused.map(|(_, verdict)| verdict.message.as_str());
             tracing::warn!(session = self.id.0, node = %self.node_id, %kind, nonce, stale, reason, "client refused a reply");
         }
@@ -112,7 +112,7 @@ impl Seat {
         if !interest.is_empty() {
             room.send(Command::Interest(self.id, interest));
         } else if let Some(refuses) = refuses {
-            room.send(Command::Refuses(self.id, refuses));
+            room.send(Command::RoutingNack(self.id, refuses));
         }
         self.waker.wake();
     }
@@ -121,22 +121,22 @@ impl Seat {
     pub fn poll(&self, waker: &std::task::Waker) -> Step {
         self.waker.register(waker);
         if self.owner.is_closed() {
-            return Step::End(End::ViewFailed);
+            return Step::End(CloseReason::ViewFailed);
         }
         let mut session = self.lock();
         let step = self.published.read(|state, leases| session.poll(state, leases, self.clock.now()));
-        self.count_waiting(session.waits());
-        self.pass_claims(&mut session);
+        self.count_waiting(session.is_blocked());
+        self.forward_claims(&mut session);
         step
     }
 
     /// Has the owner ask for what the client holds and nobody knows of. Without room now, it is tried again at once: the owner is at work.
-    fn pass_claims(&self, session: &mut Session) {
+    fn forward_claims(&self, session: &mut Session) {
         let claims = session.take_claims();
         if claims.is_empty() {
             return;
         }
-        if let Err(TrySendError::Full(Command::Seek(claims))) = self.owner.try_send(Command::Seek(claims)) {
+        if let Err(TrySendError::Full(Command::Claims(claims))) = self.owner.try_send(Command::Claims(claims)) {
             session.return_claims(claims);
             self.waker.wake();
         }
@@ -149,9 +149,9 @@ impl Seat {
     }
 
     /// How much of collections has been said, of those of which all has that there is so far.
-    pub(super) fn told_fills(&self) -> BTreeMap<(Type, Name), Fill> {
+    pub(super) fn sent_completeness(&self) -> BTreeMap<(Type, Name), Completeness> {
         let session = self.lock();
-        self.published.read(|state, _| session.told_fills(state))
+        self.published.read(|state, _| session.sent_completeness(state))
     }
 
     /// Authorities of which no server is in reach.
@@ -167,13 +167,13 @@ impl Seat {
             loop {
                 self.waker.register(cx.waker());
                 if self.owner.is_closed() {
-                    return Poll::Ready(Fetched::End(End::ViewFailed));
+                    return Poll::Ready(Fetched::End(CloseReason::ViewFailed));
                 }
                 let at_last = Instant::now() >= last;
                 let now = self.clock.now();
                 let mut session = self.lock();
                 let fetched = self.published.read(|state, leases| session.fetch(state, leases, now, at_last));
-                self.pass_claims(&mut session);
+                self.forward_claims(&mut session);
                 match fetched {
                     Fetched::Waiting(until) => {
                         let until = until.map_or(last, |until| self.clock.instant(until).min(last));
@@ -188,12 +188,12 @@ impl Seat {
     }
 
     /// How long a fetch may take, unless its transport says something else.
-    pub fn fetch_patience(&self) -> Duration {
-        self.lock().limits().fetch_patience
+    pub fn fetch_timeout(&self) -> Duration {
+        self.lock().limits().fetch_timeout
     }
 
     /// Until there is something to tell this client, beyond what it has taken.
-    pub async fn stirred(&self) {
+    pub async fn changed(&self) {
         let mut sleep = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
         std::future::poll_fn(|cx| {
             loop {
@@ -238,15 +238,15 @@ impl Seat {
         }
     }
 
-    pub(super) fn mark(&self, marks: &[Mark]) {
+    pub(super) fn on_names_changed(&self, marks: &[NameChanged]) {
         if !marks.is_empty() {
             let mut session = self.lock();
-            marks.iter().for_each(|mark| session.on_mark(mark));
+            marks.iter().for_each(|mark| session.on_name_changed(mark));
         }
     }
 
-    pub(super) fn counted(&self) {
-        self.lock().on_counted();
+    pub(super) fn on_interest_applied(&self) {
+        self.lock().on_interest_applied();
         self.waker.wake();
     }
 
@@ -259,7 +259,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for SessionHandle {
     fn drop(&mut self) {
         self.count_waiting(false);
     }

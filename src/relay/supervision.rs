@@ -4,15 +4,15 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 
-use super::owner::Owner;
+use super::owner::ViewTask;
 use crate::protocol::faults::Fault;
-use crate::protocol::unit::{InterestChange, Wanted};
+use crate::protocol::unit::{InterestChange, Selector};
 
-impl Owner {
+impl ViewTask {
     /// Runs until nobody can say anything to it any more. What it shares with others is left as it was before the panic: each of their
     /// locks is held for one change that is made at once.
     pub async fn run_supervised(self) {
-        let (view, incidents) = (self.key.clone(), self.incidents.clone());
+        let (view, incidents) = (self.view_id.clone(), self.incidents.clone());
         let mut run = Box::pin(self.run());
         let end = std::future::poll_fn(|cx| {
             let polled = catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(cx)));
@@ -31,7 +31,7 @@ impl Owner {
 
     /// For tests of what follows.
     pub(super) fn panic_if_planted(&self, changes: &[InterestChange]) {
-        let asks = || changes.iter().any(|change| change.wanted == Wanted::Name(PLANTED.into()));
+        let asks = || changes.iter().any(|change| change.selector == Selector::Name(PLANTED.into()));
         assert!(!self.faults.has(Fault::OwnerPanics) || !asks(), "planted by a test");
     }
 }

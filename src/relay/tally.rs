@@ -4,33 +4,33 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::views::Refused;
+use super::views::AdmissionError;
 use crate::protocol::session::Variant;
 use crate::xds::{Type, TypeTable};
 
 #[derive(Debug)]
-pub struct Tally {
+pub struct ProcessCounters {
     table: Arc<TypeTable>,
     streams: [AtomicU64; 2],
-    refused: [AtomicU64; Refused::REASONS.len()],
+    refused: [AtomicU64; AdmissionError::REASONS.len()],
     /// By type. Those that are in no table count as one, since clients make them up.
     nacks: Mutex<BTreeMap<String, u64>>,
     names_refused: AtomicU64,
     lost_load_reports: AtomicU64,
 }
 
-impl Tally {
+impl ProcessCounters {
     pub(crate) fn new(table: Arc<TypeTable>) -> Self {
         let (streams, refused, nacks) = Default::default();
         let (names_refused, lost_load_reports) = Default::default();
         Self { table, streams, refused, nacks, names_refused, lost_load_reports }
     }
 
-    pub(super) fn taken(&self, variant: Variant) {
+    pub(super) fn stream_accepted(&self, variant: Variant) {
         self.streams[usize::from(variant == Variant::Delta)].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn refused(&self, why: &Refused) {
+    pub(super) fn refused(&self, why: &AdmissionError) {
         self.refused[why.place()].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -44,7 +44,7 @@ impl Tally {
         self.names_refused.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn lost_load_reports(&self, lost: u64) {
+    pub(super) fn load_reports_dropped(&self, lost: u64) {
         self.lost_load_reports.fetch_add(lost, Ordering::Relaxed);
     }
 
@@ -55,8 +55,8 @@ impl Tally {
     }
 
     /// Streams that were not taken on, by reason.
-    pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Refused::REASONS.into_iter().zip(self.refused.iter().map(|count| count.load(Ordering::Relaxed)))
+    pub fn rejections(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        AdmissionError::REASONS.into_iter().zip(self.refused.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
     /// Replies that clients refused, by type.
@@ -65,7 +65,7 @@ impl Tally {
     }
 
     /// Names that clients asked for and that cannot be asked for (NAME-10, BOOT-16).
-    pub fn refused_names(&self) -> u64 {
+    pub fn rejected_names(&self) -> u64 {
         self.names_refused.load(Ordering::Relaxed)
     }
 

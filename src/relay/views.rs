@@ -15,25 +15,25 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use self::handles::{Entrance, UnitHandle, retire};
-pub use self::options::{ViewsOptions, Visit};
-pub use self::refused::Refused;
+use self::handles::{Entrance, ViewHandle, retire};
+pub use self::options::{ClientInfo, ViewsOptions};
+pub use self::refused::AdmissionError;
 use super::clock::Clock;
-use super::health::{Findings, Health};
+use super::health::{SharedReachability, ViewReachability};
 use super::incidents::Incidents;
 use super::link::SharedConnector;
 use super::links::Links;
 use super::member::{Member, Stay};
-use super::owner::{Command, Owner};
+use super::owner::{Command, ViewTask};
 use super::published::Published;
 use super::readiness::Readiness;
-use super::seat::{Place, Seat};
-use super::tally::Tally;
+use super::seat::{SessionHandle, SessionParts};
+use super::tally::ProcessCounters;
 use crate::proto::Request;
 use crate::protocol::limits::Limits;
 use crate::protocol::session::{Authorities, Client, Identity, Session};
 use crate::protocol::sources::{Plan, Sources};
-use crate::protocol::unit::{Class, SessionId, Shelf, Unit};
+use crate::protocol::unit::{Class, ResourceTable, SessionId, View};
 use crate::xds::{Access, BodyStore, KeyRule, Name, SharingKey, TypeTable};
 
 pub struct Views {
@@ -48,56 +48,56 @@ pub struct Views {
     /// Asked for what all views share.
     hub: Option<Arc<Views>>,
     is_hub: bool,
-    health: Arc<Health>,
+    reachability: Arc<SharedReachability>,
     readiness: Arc<Readiness>,
     incidents: Arc<Incidents>,
     /// Changes whenever another server has come to serve some view.
-    moves: Arc<watch::Sender<()>>,
+    active_server_changes: Arc<watch::Sender<()>>,
     store: Arc<Mutex<BodyStore>>,
     clock: Clock,
-    tally: Arc<Tally>,
-    most: usize,
+    counters: Arc<ProcessCounters>,
+    max_views: usize,
     next_session: AtomicU64,
     /// Guards the map alone.
-    units: Mutex<HashMap<SharingKey, UnitHandle>>,
+    views: Mutex<HashMap<SharingKey, ViewHandle>>,
 }
 
 impl Views {
     /// With a connector for each server of the plan.
     pub fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
-        let ViewsOptions { rule, serve_without_node, most, table, access, limits, plan } = options;
+        let ViewsOptions { rule, serve_without_node, max_views: most, table, access, limits, plan } = options;
         let table = Arc::new(table);
         Self {
             rule: Arc::new(rule),
             serve_without_node,
             access,
-            tally: Arc::new(Tally::new(table.clone())),
+            counters: Arc::new(ProcessCounters::new(table.clone())),
             table,
             limits: Arc::new(limits),
             authorities: Arc::new(plan.authorities.keys().cloned().collect()),
-            health: Arc::new(Health::of(plan.servers.len())),
+            reachability: Arc::new(SharedReachability::of(plan.servers.len())),
             readiness: Arc::default(),
             incidents: Arc::default(),
-            moves: Arc::new(watch::Sender::new(())),
+            active_server_changes: Arc::new(watch::Sender::new(())),
             plan: Arc::new(plan),
             connectors: connectors.into(),
             hub: None,
             is_hub: false,
             store: Arc::default(),
             clock: Clock::starting_now(),
-            most,
+            max_views: most,
             next_session: AtomicU64::new(1),
-            units: Mutex::default(),
+            views: Mutex::default(),
         }
     }
 
     /// These are what other views share: in logs, reports and metrics they are called so, and not by a key.
-    pub fn shared(self) -> Self {
+    pub fn as_hub(self) -> Self {
         Self { is_hub: true, ..self }
     }
 
     /// What these views share: bodies that both hold are kept once, and it is shown with them.
-    pub fn around(self, hub: Arc<Self>) -> Self {
+    pub fn with_hub(self, hub: Arc<Self>) -> Self {
         let (store, readiness, incidents) = (hub.store.clone(), hub.readiness.clone(), hub.incidents.clone());
         Self { store, readiness, incidents, hub: Some(hub), ..self }
     }
@@ -108,17 +108,17 @@ impl Views {
     }
 
     /// Takes a client on by its first request.
-    pub async fn seat(&self, first: &Request, visit: Visit) -> Result<Arc<Seat>, Refused> {
+    pub async fn open_session(&self, first: &Request, visit: ClientInfo) -> Result<Arc<SessionHandle>, AdmissionError> {
         let variant = visit.variant;
-        let seat = self.try_seat(first, visit).await;
+        let seat = self.try_open_session(first, visit).await;
         match &seat {
-            Ok(_) => self.tally.taken(variant),
-            Err(refused) => self.tally.refused(refused),
+            Ok(_) => self.counters.stream_accepted(variant),
+            Err(refused) => self.counters.refused(refused),
         }
         seat
     }
 
-    async fn try_seat(&self, first: &Request, visit: Visit) -> Result<Arc<Seat>, Refused> {
+    async fn try_open_session(&self, first: &Request, visit: ClientInfo) -> Result<Arc<SessionHandle>, AdmissionError> {
         for _ in 0..JOINS {
             let identity = self.identify(first.node())?;
             let entrance = self.enter(identity.key())?;
@@ -126,15 +126,21 @@ impl Views {
                 return Ok(seat);
             }
         }
-        Err(Refused::Stopping)
+        Err(AdmissionError::Stopping)
     }
 
     /// None if the view's owner is not there any more.
-    async fn join(&self, into: Entrance, identity: Identity, first: &Request, visit: &Visit) -> Option<Arc<Seat>> {
-        let Visit { variant, only, peer } = *visit;
+    async fn join(
+        &self,
+        into: Entrance,
+        identity: Identity,
+        first: &Request,
+        visit: &ClientInfo,
+    ) -> Option<Arc<SessionHandle>> {
+        let ClientInfo { variant, only, peer } = *visit;
         let Entrance { published, commands, stay } = into;
         let node = first.node().map_or(&[][..], |node| node);
-        let place = Place {
+        let place = SessionParts {
             id: SessionId(self.next_session.fetch_add(1, Ordering::Relaxed)),
             variant,
             node_id: Client::node_id(node),
@@ -143,42 +149,46 @@ impl Views {
             published,
             owner: commands.clone(),
             clock: self.clock,
-            tally: self.tally.clone(),
+            tally: self.counters.clone(),
         };
         let clearance = self.access.clearance(peer.ip());
         let only = only.map(|name| self.table.resolve(name));
         let client = Client { clearance, ..Client::of_node(node, variant, only) };
         let session = Session::new(client, self.table.clone(), self.limits.clone());
-        let session = session.identified(identity).among(self.authorities.clone());
-        let seat = Seat::new(place, session);
+        let session = session.with_identity(identity).with_authorities(self.authorities.clone());
+        let seat = SessionHandle::new(place, session);
         commands.send(Command::Join(Member::new(seat.clone(), stay))).await.ok()?;
         // An owner that ends from here on finds the command, and by dropping it tells the session.
         (!commands.is_closed()).then_some(seat)
     }
 
     /// Who a client is by the node that it sent, if it sent one.
-    pub(super) fn identify(&self, node: Option<&Bytes>) -> Result<Identity, Refused> {
+    pub(super) fn identify(&self, node: Option<&Bytes>) -> Result<Identity, AdmissionError> {
         let nobody = Bytes::new();
-        let node = node.or(self.serve_without_node.then_some(&nobody)).ok_or(Refused::NoNode)?;
-        Identity::of(self.rule.clone(), node).map_err(|_| Refused::BadNode)
+        let node = node.or(self.serve_without_node.then_some(&nobody)).ok_or(AdmissionError::NoNode)?;
+        Identity::of(self.rule.clone(), node).map_err(|_| AdmissionError::BadNode)
     }
 
     /// Names of the clusters that the clients of a key were given and that this peer may have.
     pub(super) fn clusters(&self, key: &SharingKey, peer: IpAddr) -> Vec<String> {
-        let units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        let units = self.views.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(published) = units.get(key).map(|unit| unit.published.clone()) else { return Vec::new() };
         drop(units);
         let (kind, clearance) = (self.table.resolve(CLUSTER), self.access.clearance(peer));
         let names: BTreeSet<_> = published.read(|state, _| {
-            let shelves = [Class::Star, Class::Named].into_iter().filter_map(|class| state.shelf(&kind, class));
-            shelves.flat_map(Shelf::here).filter(|name| clearance.allows(&kind, name)).cloned().collect()
+            let shelves = [Class::Wildcard, Class::Named].into_iter().filter_map(|class| state.resources(&kind, class));
+            shelves
+                .flat_map(ResourceTable::present_names)
+                .filter(|name| clearance.allows(&kind, name))
+                .cloned()
+                .collect()
         });
         names.iter().map(Name::to_string).collect()
     }
 
     /// Keys that may be served at one time.
-    pub(super) fn most(&self) -> usize {
-        self.most
+    pub(super) fn max_views(&self) -> usize {
+        self.max_views
     }
 
     /// Whether new clients should come here, also for the hub.
@@ -191,24 +201,24 @@ impl Views {
         &self.incidents
     }
 
-    pub fn tally(&self) -> &Tally {
-        &self.tally
+    pub fn counters(&self) -> &ProcessCounters {
+        &self.counters
     }
 
     /// Looks up the view of a key, or starts it. It is kept for whoever has what this returns.
-    fn enter(&self, key: &SharingKey) -> Result<Entrance, Refused> {
-        let mut units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+    fn enter(&self, key: &SharingKey) -> Result<Entrance, AdmissionError> {
+        let mut units = self.views.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(unit) = units.get(key).filter(|unit| unit.is_running()) {
             return Ok(unit.enter());
         }
         units.remove(key); // it has panicked
-        if units.len() >= self.most {
+        if units.len() >= self.max_views {
             retire(&mut units, Duration::ZERO);
         }
-        if units.len() >= self.most {
-            return Err(Refused::TooManyViews(self.most));
+        if units.len() >= self.max_views {
+            return Err(AdmissionError::TooManyViews(self.max_views));
         }
-        let unit = self.start_unit(key);
+        let unit = self.start_view(key);
         tracing::info!(%key, views = units.len() + 1, "first client of a view");
         let entrance = unit.enter();
         units.insert(key.clone(), unit);
@@ -217,14 +227,14 @@ impl Views {
 
     /// The server that serves a key's `*` and old-style names, or the first choice where none does (FB-19).
     pub(super) fn active_server(&self, key: &SharingKey) -> usize {
-        let units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        let units = self.views.lock().unwrap_or_else(PoisonError::into_inner);
         let first = self.plan.top.servers.first().copied().unwrap_or_default();
         units.get(key).map_or(first, |unit| unit.active.load(Ordering::Relaxed))
     }
 
     /// Until a key is served by another server than this.
-    pub(super) async fn moved_from(&self, key: &SharingKey, server: usize) {
-        let mut moves = self.moves.subscribe();
+    pub(super) async fn active_server_changed(&self, key: &SharingKey, server: usize) {
+        let mut moves = self.active_server_changes.subscribe();
         while self.active_server(key) == server {
             if moves.changed().await.is_err() {
                 return std::future::pending().await; // cannot be: the sender is here
@@ -238,26 +248,26 @@ impl Views {
         loop {
             ticks.tick().await;
             for views in [Some(self), self.hub.as_deref()].into_iter().flatten() {
-                retire(&mut views.units.lock().unwrap_or_else(PoisonError::into_inner), after);
+                retire(&mut views.views.lock().unwrap_or_else(PoisonError::into_inner), after);
             }
         }
     }
 
-    fn start_unit(&self, key: &SharingKey) -> UnitHandle {
+    fn start_view(&self, key: &SharingKey) -> ViewHandle {
         let (table, limits) = (self.table.clone(), self.limits.clone());
         let published = Arc::new(Published::new(limits.clone()));
         let (sender, commands) = mpsc::channel(1024);
         let active = Arc::new(AtomicUsize::new(self.plan.top.servers.first().copied().unwrap_or_default()));
         let idle_since: Arc<Mutex<Option<Instant>>> = Arc::default();
         let name = if self.is_hub { "shared".into() } else { key.to_string() };
-        let owner = Owner {
+        let owner = ViewTask {
             readiness: self.readiness.view(&name),
-            key: name,
+            view_id: name,
             made_from: key.parts(&self.rule).into_iter().map(|(field, value)| (field.to_string(), value)).collect(),
-            unit: Unit::new(table.clone(), limits.clone()),
+            view: View::new(table.clone(), limits.clone()),
             sources: Sources::new(self.plan.clone(), key.upstream_node(), table.clone(), limits),
             connectors: self.connectors.clone(),
-            findings: Findings::none(self.health.clone()),
+            reachability: ViewReachability::none(self.reachability.clone()),
             standings: Default::default(),
             disorder: Default::default(),
             published: published.clone(),
@@ -268,14 +278,14 @@ impl Views {
             commands,
             idle_since: idle_since.clone(),
             active: active.clone(),
-            moves: self.moves.clone(),
+            active_server_changes: self.active_server_changes.clone(),
             seats: HashMap::new(),
             links: Links::none(),
             counted: Vec::new(),
             faults: self.limits.faults,
         };
         tokio::spawn(owner.run_supervised());
-        UnitHandle { published, commands: sender, idle_since, active, stay: Stay::default() }
+        ViewHandle { published, commands: sender, idle_since, active, stay: Stay::default() }
     }
 }
 

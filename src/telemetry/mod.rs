@@ -14,12 +14,12 @@ use prometheus_client::registry::Registry;
 
 use self::labels::{Labelled, Labels};
 use crate::admin::Exposition;
-use crate::relay::{Incidents, LadderMeasures, Loads, ServerMeasures, Tally, UnitMeasures, Views};
+use crate::relay::{Incidents, LadderMetrics, Loads, ProcessCounters, ServerMetrics, ViewMetrics, Views};
 
 /// Everything of one relay at one moment.
-struct Picture<'a> {
-    views: &'a [UnitMeasures],
-    tally: &'a Tally,
+struct MetricsSnapshot<'a> {
+    views: &'a [ViewMetrics],
+    tally: &'a ProcessCounters,
     incidents: &'a Incidents,
     load_bytes: usize,
     /// Calls without an answer, by server.
@@ -33,13 +33,13 @@ pub fn exposition(views: Arc<Views>, loads: Arc<Loads>) -> Exposition {
         Box::pin(async move {
             let measures = views.measures().await;
             let (load_bytes, unanswered) = (loads.kept(), views.unanswered_calls().collect());
-            let (tally, incidents) = (views.tally(), views.incidents());
-            text(&Picture { views: &measures, tally, incidents, load_bytes, unanswered })
+            let (tally, incidents) = (views.counters(), views.incidents());
+            text(&MetricsSnapshot { views: &measures, tally, incidents, load_bytes, unanswered })
         })
     })
 }
 
-fn text(picture: &Picture<'_>) -> String {
+fn text(picture: &MetricsSnapshot<'_>) -> String {
     let mut registry = Registry::with_prefix("weir");
     of_process(&mut registry, picture);
     let mut of_views = OfViews::register(&mut registry);
@@ -51,7 +51,7 @@ fn text(picture: &Picture<'_>) -> String {
     }
 }
 
-fn of_process(registry: &mut Registry, picture: &Picture<'_>) {
+fn of_process(registry: &mut Registry, picture: &MetricsSnapshot<'_>) {
     let build = Labelled::<Gauge>::register(registry, "build", "Always 1; the label says which version runs");
     build.at(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
     let views: Gauge = Gauge::default();
@@ -63,7 +63,7 @@ fn of_process(registry: &mut Registry, picture: &Picture<'_>) {
     }
     let help = "Discovery streams of clients that were not taken on";
     let refused = Labelled::<Counter>::register(registry, "streams_refused", help);
-    for (reason, count) in picture.tally.refusals() {
+    for (reason, count) in picture.tally.rejections() {
         refused.at(&[("reason", reason)]).inc_by(count);
     }
     let nacks = Labelled::<Counter>::register(registry, "client_nacks", "Replies that clients refused");
@@ -71,7 +71,7 @@ fn of_process(registry: &mut Registry, picture: &Picture<'_>) {
         nacks.at(&[("type", &kind)]).inc_by(count);
     }
     let refused: Counter = Counter::default();
-    refused.inc_by(picture.tally.refused_names());
+    refused.inc_by(picture.tally.rejected_names());
     registry.register("names_refused", "Names that clients asked for and that nobody can be asked for", refused);
     let lost: Counter = Counter::default();
     lost.inc_by(picture.tally.load_reports_lost());
@@ -141,7 +141,7 @@ impl OfViews {
         }
     }
 
-    fn add(&mut self, view: &UnitMeasures) {
+    fn add(&mut self, view: &ViewMetrics) {
         let of_view: &Labels<'_> = &[("view", &view.key)];
         self.sessions.at(of_view).set(whole(view.sessions));
         self.waiting.at(of_view).set(whole(view.waiting));
@@ -155,21 +155,21 @@ impl OfViews {
         view.servers.iter().for_each(|server| self.add_server(&view.key, server));
     }
 
-    fn add_ladder(&self, view: &str, ladder: &LadderMeasures) {
+    fn add_ladder(&self, view: &str, ladder: &LadderMetrics) {
         let of_ladder = [("view", view), ("authority", ladder.authority.as_str())];
         let and = |name, value| [of_ladder[0], of_ladder[1], (name, value)];
         for (at, server) in ladder.servers.iter().enumerate() {
             self.active.at(&and("server", server)).set((ladder.active == Some(at)).into());
         }
         for standing in ["idle", "trying", "active", "held", "down"] {
-            self.standing.at(&and("standing", standing)).set((ladder.standing == standing).into());
+            self.standing.at(&and("standing", standing)).set((ladder.state == standing).into());
         }
         self.standing_seconds.at(&of_ladder).set(ladder.seconds.try_into().unwrap_or(i64::MAX));
-        self.moves.at(&and("direction", "down")).inc_by(ladder.moves.down);
-        self.moves.at(&and("direction", "up")).inc_by(ladder.moves.up);
+        self.moves.at(&and("direction", "down")).inc_by(ladder.switches.down);
+        self.moves.at(&and("direction", "up")).inc_by(ladder.switches.up);
     }
 
-    fn add_server(&self, view: &str, server: &ServerMeasures) {
+    fn add_server(&self, view: &str, server: &ServerMetrics) {
         let labels = [("view", view), ("server", server.server.as_str())];
         self.streams.at(&labels).set(whole(server.streams));
         self.connected.at(&labels).set(whole(server.connected));

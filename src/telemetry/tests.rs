@@ -1,24 +1,24 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::protocol::ladder::Moves;
-use crate::relay::{Disorder, Totals};
+use crate::protocol::ladder::Switches;
+use crate::relay::{OrderMetrics, Totals};
 use crate::xds::TypeTable;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-fn view() -> UnitMeasures {
-    let ladder = LadderMeasures {
+fn view() -> ViewMetrics {
+    let ladder = LadderMetrics {
         authority: "x".into(),
-        standing: "active",
+        state: "active",
         seconds: 7,
         servers: vec!["http://one".into(), "http://two".into()],
         active: Some(1),
-        moves: Moves { down: 3, up: 2 },
+        switches: Switches { down: 3, up: 2 },
     };
     let totals = Totals { opened: 5, ended: 4, responses: 9, nacks: 1 };
-    let server = ServerMeasures { server: "http://two".into(), streams: 2, connected: 1, totals };
-    UnitMeasures {
+    let server = ServerMetrics { server: "http://two".into(), streams: 2, connected: 1, totals };
+    ViewMetrics {
         key: "abc".into(),
         sessions: 4,
         waiting: 2,
@@ -27,18 +27,18 @@ fn view() -> UnitMeasures {
         ladders: vec![ladder],
         servers: vec![server],
         dangling: 3,
-        disorder: Disorder { removals: 4, waits: 5, too_large: 6 },
+        disorder: OrderMetrics { removals: 4, waits: 5, too_large: 6 },
     }
 }
 
-fn written(views: &[UnitMeasures]) -> String {
+fn written(views: &[ViewMetrics]) -> String {
     let table = Arc::new(TypeTable::new());
-    let (tally, incidents) = (Tally::new(table.clone()), Incidents::default());
+    let (tally, incidents) = (ProcessCounters::new(table.clone()), Incidents::default());
     tally.nack(None);
     incidents.rejected("http://two", &table.resolve(CDS), &table, 2);
     incidents.rejected("http://two", &table.resolve("made.Up"), &table, 1);
     incidents.rejected("http://two", &table.resolve("also.made.Up"), &table, 1);
-    text(&Picture {
+    text(&MetricsSnapshot {
         views,
         tally: &tally,
         incidents: &incidents,

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{AdsServer, FilesOptions, RestServer};
-use crate::protocol::ladder::{Patience, Rule};
+use crate::protocol::ladder::{FallbackTimers, Rule};
 use crate::protocol::session::Variant;
 use crate::protocol::sources;
-use crate::protocol::upstream::{InitialSet, ServerRules, Silence};
+use crate::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
 
 /// Every server once, and the lists that name them by their place here.
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ pub struct Plan {
     /// For old-style names, the first choice first (BOOT-12, BOOT-14).
     pub top: Vec<usize>,
     pub authorities: BTreeMap<String, AuthorityPlan>,
-    pub patience: Patience,
+    pub timers: FallbackTimers,
     /// What the old server had and the new one has not is kept after a move down (FB-26).
     pub hold_missing: bool,
     /// Authorities whose names mean the same to everybody, so that all views share what is held of them (NAME-20).
@@ -36,7 +36,7 @@ pub struct FilesServer {
     pub options: FilesOptions,
     /// Nobody else is asked for the same, so that what is not in them is nowhere. Beside servers files are never evidence for
     /// that (FS-6).
-    pub alone: bool,
+    pub authoritative: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct Lists {
 }
 
 impl Plan {
-    pub fn new(lists: Lists, patience: Patience, hold_missing: bool) -> Self {
+    pub fn new(lists: Lists, patience: FallbackTimers, hold_missing: bool) -> Self {
         let mut servers = Vec::new();
         let top = places(&mut servers, lists.top);
         let authorities = lists.authorities.into_iter().map(|(name, (own, rule))| {
@@ -61,7 +61,7 @@ impl Plan {
             (name, AuthorityPlan { servers: own, rule })
         });
         let authorities = authorities.collect();
-        Self { servers, top, authorities, patience, hold_missing, shared: BTreeSet::new() }
+        Self { servers, top, authorities, timers: patience, hold_missing, shared: BTreeSet::new() }
     }
 
     /// What a view goes by: the same lists, with the hub behind all servers where authorities are shared.
@@ -70,7 +70,12 @@ impl Plan {
         let hub = sources::ServerPlan {
             variant: Variant::Delta,
             // It says what there is not, and waits for as long as upstream does.
-            rules: ServerRules { silence: Silence::Nothing, says_whole: true, ..ServerRules::default() }.into(),
+            quirks: ServerQuirks {
+                on_resource_timeout: OnResourceTimeout::Unknown,
+                signals_completion: true,
+                ..ServerQuirks::default()
+            }
+            .into(),
         };
         let shared = plan.authorities.iter_mut().filter(|(name, _)| self.shared.contains(*name));
         for (_, authority) in shared {
@@ -91,7 +96,7 @@ impl Plan {
     fn for_sources(&self) -> sources::Plan {
         let server = |server: &SourcePlan| sources::ServerPlan {
             variant: server.variant().unwrap_or(Variant::Delta),
-            rules: server.rules().into(),
+            quirks: server.rules().into(),
         };
         let list = |servers: &[usize], rule| sources::AuthorityPlan { servers: servers.into(), rule };
         let authorities = self.authorities.iter().map(|(name, of)| (name.clone(), list(&of.servers, of.rule)));
@@ -99,7 +104,7 @@ impl Plan {
             servers: self.servers.iter().map(server).collect(),
             top: list(&self.top, Rule::default()), // there is no other for them (BOOT-22)
             authorities: authorities.collect(),
-            patience: self.patience,
+            timers: self.timers,
             holds_missing: self.hold_missing,
         }
     }
@@ -122,8 +127,8 @@ impl SourcePlan {
     }
 
     /// Whether what it has not is nowhere, whatever becomes of it.
-    pub fn is_alone(&self) -> bool {
-        matches!(self, Self::Files(files) if files.alone)
+    pub fn is_authoritative(&self) -> bool {
+        matches!(self, Self::Files(files) if files.authoritative)
     }
 
     fn variant(&self) -> Option<Variant> {
@@ -134,9 +139,9 @@ impl SourcePlan {
         }
     }
 
-    fn rules(&self) -> ServerRules {
+    fn rules(&self) -> ServerQuirks {
         match self {
-            Self::Ads(server) => server.rules.clone(),
+            Self::Ads(server) => server.quirks.clone(),
             Self::Files(files) => files.rules(),
             Self::Rest(server) => server.rules(),
         }
@@ -145,14 +150,19 @@ impl SourcePlan {
 
 impl FilesServer {
     pub fn new(options: FilesOptions) -> Self {
-        Self { options, alone: false }
+        Self { options, authoritative: false }
     }
 
     /// They say by themselves what there is not, if they may say so at all.
-    fn rules(&self) -> ServerRules {
-        let hold_deletions = !self.alone;
+    fn rules(&self) -> ServerQuirks {
+        let hold_deletions = !self.authoritative;
         let initial_set = InitialSet::OneResponse;
-        ServerRules { initial_set, silence: Silence::Nothing, hold_deletions, ..ServerRules::default() }
+        ServerQuirks {
+            initial_set,
+            on_resource_timeout: OnResourceTimeout::Unknown,
+            ignore_deletions: hold_deletions,
+            ..ServerQuirks::default()
+        }
     }
 }
 
@@ -163,7 +173,7 @@ fn places(servers: &mut Vec<SourcePlan>, list: Vec<SourcePlan>) -> Vec<usize> {
     let alone = list.iter().all(|server| *server == list[0]);
     for mut server in list {
         if let SourcePlan::Files(files) = &mut server {
-            files.alone = alone;
+            files.authoritative = alone;
         }
         let known = servers.iter().position(|known| *known == server);
         let at = known.unwrap_or_else(|| {

@@ -8,7 +8,7 @@ use http::Uri;
 use rustls::pki_types::ServerName;
 
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::{BackoffTimes, ServerRules};
+use crate::protocol::upstream::{BackoffTimes, ServerQuirks};
 
 /// Two that are equal are one server, with one connection (BOOT-9).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct AdsServer {
     pub tokens: Vec<PathBuf>,
     /// Spoken from the start; without it delta is tried, and SotW where the server does not speak that.
     pub variant: Option<Variant>,
-    pub rules: ServerRules,
+    pub quirks: ServerQuirks,
     /// Features that it is said to have and that change nothing here, but tell it from others (BOOT-10).
     pub features: BTreeSet<&'static str>,
     pub connect_timeout: Duration,

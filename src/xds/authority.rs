@@ -6,7 +6,7 @@ use super::xdstp::Xdstp;
 /// What a list of servers is for: `*` and old-style names together, or the new-style names of one authority (XLAT-38).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Authority {
-    Top,
+    TopLevel,
     Named(String),
 }
 
@@ -14,7 +14,7 @@ impl Authority {
     pub fn of(name: &Name) -> Self {
         match Xdstp::is_new_style(name.as_str()).then(|| Xdstp::parse(name.as_str())) {
             Some(Ok(name)) => Self::Named(name.authority),
-            Some(Err(_)) | None => Self::Top,
+            Some(Err(_)) | None => Self::TopLevel,
         }
     }
 }

@@ -17,7 +17,7 @@ pub struct Name(Arc<str>);
 
 impl Name {
     /// A name as a peer wrote it: new-style ones in their canonical form, others as they are (NAME-6, NAME-30).
-    pub fn of_peer(text: &str) -> Self {
+    pub fn canonical(text: &str) -> Self {
         match Xdstp::is_new_style(text).then(|| Xdstp::parse(text)) {
             Some(Ok(name)) => name.to_string().into(),
             Some(Err(_)) | None => text.into(),

@@ -67,13 +67,13 @@ pub struct Resource {
     /// The name of what this one makes a client ask for next: a cluster's endpoints, the virtual hosts of a route.
     pub refers_to: Option<Name>,
     /// The body goes by another name, so that the name can only travel beside it (TYPE-10).
-    pub misnamed: bool,
-    beside: Option<Box<Beside>>,
+    pub name_mismatch: bool,
+    beside: Option<Box<WrapperFields>>,
 }
 
 /// What most resources do not have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Beside {
+struct WrapperFields {
     aliases: Vec<Name>,
     metadata: Option<Bytes>,
     constraints: Option<Bytes>,
@@ -139,7 +139,7 @@ impl Resource {
 
     /// Whether a SotW client needs a wrapper to know which resource this is (TYPE-4, TYPE-10).
     pub fn needs_wrapper(&self, kind: &Type) -> bool {
-        self.misnamed || kind.info().name_field.is_none()
+        self.name_mismatch || kind.info().name_field.is_none()
     }
 
     pub fn do_not_cache(&self) -> bool {
@@ -177,8 +177,8 @@ impl Resource {
             return Err(foreign(index, name, found, kind));
         }
         let name = name.or_else(|| own_name(kind, &any.value)).ok_or(Malformed::Nameless { index })?;
-        let beside = Beside {
-            aliases: wrapper.aliases.iter().map(|alias| Name::of_peer(alias)).collect(),
+        let beside = WrapperFields {
+            aliases: wrapper.aliases.iter().map(|alias| Name::canonical(alias)).collect(),
             metadata: wrapper.metadata.map(|bytes| Bytes::copy_from_slice(&bytes)),
             constraints: wrapper
                 .resource_name
@@ -186,7 +186,7 @@ impl Resource {
                 .map(|bytes| Bytes::copy_from_slice(&bytes)),
             do_not_cache: wrapper.cache_control.is_some_and(|control| control.do_not_cache),
         };
-        let beside = (beside != Beside::default()).then(|| Box::new(beside));
+        let beside = (beside != WrapperFields::default()).then(|| Box::new(beside));
         Ok(Self::assemble(name, &any.value, kind, beside, ttl, store))
     }
 
@@ -194,7 +194,7 @@ impl Resource {
         name: Name,
         bytes: &[u8],
         kind: &Type,
-        beside: Option<Box<Beside>>,
+        beside: Option<Box<WrapperFields>>,
         ttl: Option<Duration>,
         store: &mut BodyStore,
     ) -> Self {
@@ -202,11 +202,11 @@ impl Resource {
         let full = beside.as_ref().map_or(body.hash, |beside| beside.hashed_with(body.hash));
         let refers_to = referred(kind.info().references, name.as_str(), bytes);
         let misnamed = kind.info().name_field.is_some() && own_name(kind, bytes).as_ref() != Some(&name);
-        Self { name, body, full, ttl, refers_to, misnamed, beside }
+        Self { name, body, full, ttl, refers_to, name_mismatch: misnamed, beside }
     }
 }
 
-impl Beside {
+impl WrapperFields {
     fn hashed_with(&self, body: ContentHash) -> ContentHash {
         let mut aliases: Vec<_> = self.aliases.iter().map(|name| name.as_str().as_bytes()).collect();
         aliases.sort_unstable();
@@ -221,12 +221,12 @@ impl Beside {
 /// Either of the two fields may hold the name (WIRE-4).
 pub(crate) fn wrapper_name(wrapper: &discovery::Resource) -> Option<Name> {
     let long = wrapper.resource_name.as_ref().map(|name| &name.name);
-    [Some(&wrapper.name), long].into_iter().flatten().find(|name| !name.is_empty()).map(|name| Name::of_peer(name))
+    [Some(&wrapper.name), long].into_iter().flatten().find(|name| !name.is_empty()).map(|name| Name::canonical(name))
 }
 
 /// The name in a body, for types that have one there.
 pub(crate) fn own_name(kind: &Type, body: &[u8]) -> Option<Name> {
-    wire::last_text(body, kind.info().name_field?).map(Name::of_peer)
+    wire::last_text(body, kind.info().name_field?).map(Name::canonical)
 }
 
 fn foreign(index: usize, name: Option<Name>, found: &str, kind: &Type) -> Malformed {

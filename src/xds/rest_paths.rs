@@ -67,7 +67,7 @@ mod tests {
             let path = format!("/v2/discovery:{word}");
             assert_eq!(RestPath::of(&path), legacy.map(|kind| RestPath { kind, v2: true }));
             if let Some(legacy) = legacy {
-                assert!(table.knows(legacy) && table.resolve(legacy).is_kin_of(&table.resolve(newest)));
+                assert!(table.knows(legacy) && table.resolve(legacy).same_kind(&table.resolve(newest)));
                 assert_eq!(RestPath::for_type(legacy), Some(path));
             }
         }

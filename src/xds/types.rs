@@ -96,7 +96,7 @@ impl Type {
     }
 
     /// Whether the two are one kind of resource in two versions of the protocol, or the same.
-    pub fn is_kin_of(&self, other: &Self) -> bool {
+    pub fn same_kind(&self, other: &Self) -> bool {
         let newest = |kind: &Self| kind.0.successor.as_deref().unwrap_or(&kind.0.name).to_owned();
         self == other || newest(self) == newest(other)
     }

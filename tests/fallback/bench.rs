@@ -7,19 +7,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse};
 use weir::proto::{Request, Response};
-use weir::protocol::ladder::{Rule, Standing};
+use weir::protocol::ladder::{LadderState, Rule};
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan, Sources, StreamId};
-use weir::protocol::unit::{Class, InterestChange, Known, SessionId, Unit, Wanted};
+use weir::protocol::unit::{Class, InterestChange, Lookup, Selector, SessionId, View};
 use weir::protocol::upstream::Epoch;
 use weir::xds::{Authority, BodyStore, TypeTable};
 
 use super::support::{EDS, wrapper};
 
 pub struct Bench {
-    pub unit: Unit,
+    pub unit: View,
     pub sources: Sources,
     pub store: BodyStore,
     pub table: Arc<TypeTable>,
@@ -31,7 +31,7 @@ pub struct Bench {
 }
 
 pub fn plan(servers: usize, variant: Variant, rule: Rule) -> Plan {
-    let server = || ServerPlan { variant, rules: Arc::default() };
+    let server = || ServerPlan { variant, quirks: Arc::default() };
     Plan {
         servers: (0..servers).map(|_| server()).collect(),
         top: AuthorityPlan { servers: (0..servers).collect(), rule },
@@ -49,7 +49,7 @@ impl Bench {
         let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(limits));
         let node = Bytes::from_static(b"node");
         Self {
-            unit: Unit::new(table.clone(), limits.clone()),
+            unit: View::new(table.clone(), limits.clone()),
             sources: Sources::new(Arc::new(plan), node, table.clone(), limits),
             store: BodyStore::default(),
             table,
@@ -65,10 +65,10 @@ impl Bench {
     }
 
     pub fn want_as(&mut self, session: SessionId, url: &str, name: &str, on: bool) {
-        let wanted = if name == "*" { Wanted::Star } else { Wanted::Name(name.into()) };
-        let change = InterestChange { kind: self.table.resolve(url), wanted, on };
+        let wanted = if name == "*" { Selector::Wildcard } else { Selector::Name(name.into()) };
+        let change = InterestChange { kind: self.table.resolve(url), selector: wanted, on };
         self.unit.change_interest(session, change.clone(), self.now);
-        self.sources.on_asked(&[change], &self.unit);
+        self.sources.on_names_requested(&[change], &self.unit);
         self.settle();
     }
 
@@ -82,7 +82,7 @@ impl Bench {
         for change in self.unit.take_upstream_changes() {
             self.sources.want(change, &self.unit, self.now);
         }
-        self.sources.rest(&self.unit, self.now);
+        self.sources.close_unused(&self.unit, self.now);
         self.unit.publish();
         let closed = self.sources.take_closed();
         let there: Vec<_> = self.sources.streams().map(|(id, _)| id).collect();
@@ -91,7 +91,7 @@ impl Bench {
 
     fn judge(&mut self) {
         for batch in self.sources.on_time(&self.unit, self.now) {
-            self.unit.apply_from(batch.source, batch.facts, self.now);
+            self.unit.apply_from(batch.origin, batch.updates, self.now);
         }
     }
 
@@ -100,9 +100,9 @@ impl Bench {
         let mut any = false;
         for (id, stream) in self.sources.streams() {
             if let Some(epoch) = self.up.get(&id).filter(|_| !self.mute.contains(&id.server))
-                && stream.take_life_question()
+                && stream.take_liveness_call()
             {
-                stream.on_life(*epoch);
+                stream.on_liveness_answer(*epoch);
                 any = true;
             }
         }
@@ -145,7 +145,7 @@ impl Bench {
         let epoch = self.up[&id];
         let batches = self.sources.on_response(id, epoch, response, &mut self.store, &self.unit, self.now);
         for batch in batches {
-            self.unit.apply_from(batch.source, batch.facts, self.now);
+            self.unit.apply_from(batch.origin, batch.updates, self.now);
         }
         self.settle();
     }
@@ -166,20 +166,20 @@ impl Bench {
 
     pub fn end_one(&mut self, id: StreamId, epoch: Option<Epoch>, answered: bool) {
         for batch in self.sources.ended(id, epoch, answered, &self.unit, self.now) {
-            self.unit.apply_from(batch.source, batch.facts, self.now);
+            self.unit.apply_from(batch.origin, batch.updates, self.now);
         }
     }
 
-    pub fn standing(&self) -> Standing {
-        self.sources.ladders().find(|ladder| *ladder.authority == Authority::Top).unwrap().standing
+    pub fn standing(&self) -> LadderState {
+        self.sources.ladders().find(|ladder| *ladder.authority == Authority::TopLevel).unwrap().state
     }
 
     /// What is held of a name, in its last letters, or `gone`, or `unknown`.
     pub fn held(&self, url: &str, class: Class, name: &str) -> String {
-        match self.unit.state().known(&self.table.resolve(url), class, &name.into()) {
-            Known::Unknown => "unknown".into(),
-            Known::Gone(_) => "gone".into(),
-            Known::Here(resource) => {
+        match self.unit.snapshot().lookup(&self.table.resolve(url), class, &name.into()) {
+            Lookup::Unknown => "unknown".into(),
+            Lookup::Absent(_) => "gone".into(),
+            Lookup::Present(resource) => {
                 String::from_utf8_lossy(&resource.body.bytes()[resource.body.bytes().len() - 1..]).into()
             }
         }
@@ -233,6 +233,6 @@ pub fn served(rule: Rule) -> Bench {
     bench.want(EDS, "a", true);
     assert_eq!(bench.open(0), ["+[a] -[] {}"]);
     bench.say(0, delta(EDS, &[("a", "1")], &[]));
-    assert_eq!(bench.standing(), Standing::Active(0));
+    assert_eq!(bench.standing(), LadderState::Active(0));
     bench
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use weir::protocol::upstream::{InitialSet, ServerRules};
+use weir::protocol::upstream::{InitialSet, ServerQuirks};
 
 const GLOB: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/*";
 const MEMBER: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/a";
@@ -67,11 +67,11 @@ fn xlat_15_and_up_40_what_a_fallback_server_lets_live_on_is_its_own() {
     bench.open(1);
     bench.say(1, mortal(CDS, "x", 60));
     bench.later(Duration::from_secs(60));
-    assert_eq!(bench.held(CDS, Class::Star, "x"), "gone");
+    assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "gone");
     bench.say(1, heartbeat(CDS, "x", 60)); // a little late for it
-    assert_eq!(bench.held(CDS, Class::Star, "x"), "1");
+    assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "1");
     bench.say(1, delta(CDS, &[], &["x"]));
-    assert_eq!(bench.held(CDS, Class::Star, "x"), "gone", "it was nobody else's");
+    assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "gone", "it was nobody else's");
 }
 
 #[test]
@@ -85,13 +85,13 @@ fn fb_6_what_nobody_watches_any_more_is_no_reason_to_go_on() {
         bench.want_as(TWO, EDS, name, true);
         bench.want_as(TWO, EDS, name, false);
         bench.end(0, false);
-        let standings = |bench: &Bench| bench.sources.ladders().map(|ladder| ladder.standing).collect::<Vec<_>>();
-        assert!(!standings(&bench).contains(&Standing::Trying(1)), "{name} only lingers");
+        let standings = |bench: &Bench| bench.sources.ladders().map(|ladder| ladder.state).collect::<Vec<_>>();
+        assert!(!standings(&bench).contains(&LadderState::Trying(1)), "{name} only lingers");
         bench.later(Duration::from_secs(10));
         bench.end(0, false);
-        assert!(!standings(&bench).contains(&Standing::Trying(1)), "{name} lingers still");
+        assert!(!standings(&bench).contains(&LadderState::Trying(1)), "{name} lingers still");
         bench.want(EDS, name, true);
-        assert!(standings(&bench).contains(&Standing::Trying(1)), "{name} is watched again");
+        assert!(standings(&bench).contains(&LadderState::Trying(1)), "{name} is watched again");
     }
 }
 
@@ -101,7 +101,7 @@ fn fb_6_what_is_about_to_be_watched_is_a_reason_to_go_on() {
     bench.want(CDS, "c", true);
     bench.say(0, delta(CDS, &[("c", "1")], &[])); // and its endpoints are asked for before anybody does
     bench.end(0, false);
-    assert_eq!(bench.standing(), Standing::Trying(1));
+    assert_eq!(bench.standing(), LadderState::Trying(1));
 }
 
 #[test]
@@ -112,10 +112,10 @@ fn fb_21_names_that_a_session_leaves_count_for_it_no_more() {
     bench.say(0, delta(EDS, &[], &names.iter().map(String::as_str).collect::<Vec<_>>()));
     bench.end(0, false);
     bench.want_as(TWO, EDS, "first", true);
-    assert_eq!(bench.standing(), Standing::Held(0), "one too many");
+    assert_eq!(bench.standing(), LadderState::Cached(0), "one too many");
     bench.want_as(TWO, EDS, &names[0], false);
     bench.want_as(TWO, EDS, "second", true);
-    assert_eq!(bench.standing(), Standing::Trying(1));
+    assert_eq!(bench.standing(), LadderState::Trying(1));
     bench.open(1);
     let there: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
     bench.say(1, delta(EDS, &there, &[]));
@@ -124,13 +124,13 @@ fn fb_21_names_that_a_session_leaves_count_for_it_no_more() {
     bench.say(0, delta(EDS, &[("first", "1"), ("second", "1")], &[]));
     bench.end(0, false);
     bench.want_as(TWO, EDS, "third", true);
-    assert_eq!(bench.standing(), Standing::Trying(1), "they are there now");
+    assert_eq!(bench.standing(), LadderState::Trying(1), "they are there now");
 }
 
 #[test]
 fn fb_4_and_up_40_what_outlives_its_time_in_an_outage_is_asked_of_the_next_server() {
     for (url, wanted, name, class) in
-        [(EDS, "m", "m", Class::Named), (CDS, "*", "m", Class::Star), (EDS, GLOB, MEMBER, Class::Named)]
+        [(EDS, "m", "m", Class::Named), (CDS, "*", "m", Class::Wildcard), (EDS, GLOB, MEMBER, Class::Named)]
     {
         let mut bench = both(Rule::Uncached);
         bench.want(url, wanted, true);
@@ -138,14 +138,18 @@ fn fb_4_and_up_40_what_outlives_its_time_in_an_outage_is_asked_of_the_next_serve
         bench.say(0, mortal(url, name, 60));
         bench.later(Duration::from_secs(20));
         bench.end(0, false);
-        let standing = |bench: &Bench| bench.sources.ladders().next().unwrap().standing;
-        assert_eq!(standing(&bench), Standing::Held(0), "{wanted}");
+        let standing = |bench: &Bench| bench.sources.ladders().next().unwrap().state;
+        assert_eq!(standing(&bench), LadderState::Cached(0), "{wanted}");
         bench.later(Duration::from_secs(40));
         assert_ne!(bench.held(url, class, name), "1", "{wanted}: its life is over");
-        assert_eq!(standing(&bench), Standing::Trying(1), "{wanted}");
+        assert_eq!(standing(&bench), LadderState::Trying(1), "{wanted}");
         assert_eq!(bench.open(1).len(), 1);
         bench.say(1, delta(url, &[(name, "9")], &[]));
-        assert_eq!((bench.held(url, class, name).as_str(), standing(&bench)), ("9", Standing::Active(1)), "{wanted}");
+        assert_eq!(
+            (bench.held(url, class, name).as_str(), standing(&bench)),
+            ("9", LadderState::Active(1)),
+            "{wanted}"
+        );
     }
 }
 
@@ -163,8 +167,8 @@ fn fb_4_and_xlat_15_what_has_outlived_its_time_is_absent_once_that_is_said() {
                 bench.say(0, delta(url, &[], &[if wanted == GLOB { GLOB } else { name }]));
             }
             bench.end(0, false);
-            let expected = if says { Standing::Held(0) } else { Standing::Trying(1) };
-            assert_eq!(bench.sources.ladders().next().unwrap().standing, expected, "{wanted}");
+            let expected = if says { LadderState::Cached(0) } else { LadderState::Trying(1) };
+            assert_eq!(bench.sources.ladders().next().unwrap().state, expected, "{wanted}");
         }
     }
 }
@@ -180,7 +184,7 @@ fn fb_21_what_has_outlived_its_time_makes_nobody_one_who_guesses() {
     bench.later(Duration::from_secs(60));
     bench.want(EDS, "a", true);
     bench.end(0, false);
-    assert_eq!(bench.standing(), Standing::Trying(1));
+    assert_eq!(bench.standing(), LadderState::Trying(1));
 }
 
 #[test]
@@ -191,7 +195,7 @@ fn up_40_a_set_is_not_asked_for_again_when_something_in_it_outlives_its_time() {
     bench.say(0, mortal(LDS, "m", 60));
     bench.asked(0);
     bench.later(Duration::from_secs(60));
-    assert_eq!((bench.held(LDS, Class::Star, "m").as_str(), bench.asked(0)), ("gone", vec![]));
+    assert_eq!((bench.held(LDS, Class::Wildcard, "m").as_str(), bench.asked(0)), ("gone", vec![]));
 }
 
 #[test]
@@ -208,7 +212,7 @@ fn fb_6_a_set_that_clients_without_state_are_given_is_cached_and_one_that_was_cu
             let mut both = plan_of_both(Rule::Uncached);
             let initial_set = if pieces { InitialSet::Pieces } else { InitialSet::Auto };
             both.servers.iter_mut().for_each(|server| {
-                server.rules = ServerRules { initial_set, ..ServerRules::default() }.into();
+                server.quirks = ServerQuirks { initial_set, ..ServerQuirks::default() }.into();
             });
             let mut bench = Bench::new(both);
             bench.want(url, wanted, true);
@@ -217,12 +221,12 @@ fn fb_6_a_set_that_clients_without_state_are_given_is_cached_and_one_that_was_cu
             bench.later(Duration::from_millis(millis));
             bench.end(0, true);
             bench.end(0, false);
-            let standing = |bench: &Bench| bench.sources.ladders().next().unwrap().standing;
+            let standing = |bench: &Bench| bench.sources.ladders().next().unwrap().state;
             if millis != 499 {
-                assert_eq!(standing(&bench), Standing::Held(0), "{wanted}, pieces {pieces}");
+                assert_eq!(standing(&bench), LadderState::Cached(0), "{wanted}, pieces {pieces}");
                 continue;
             }
-            assert_eq!(standing(&bench), Standing::Trying(1), "{wanted}: there may have been more");
+            assert_eq!(standing(&bench), LadderState::Trying(1), "{wanted}: there may have been more");
             bench.open(1);
             bench.say(1, delta(url, &[(name, "9")], &[]));
             bench.later(Duration::from_millis(500));
@@ -230,7 +234,7 @@ fn fb_6_a_set_that_clients_without_state_are_given_is_cached_and_one_that_was_cu
             bench.open(0);
             bench.say(0, delta(url, &[(name, "1")], &[]));
             bench.end(0, false);
-            assert_eq!(standing(&bench), Standing::Held(0), "{wanted}: what has ended once stays ended");
+            assert_eq!(standing(&bench), LadderState::Cached(0), "{wanted}: what has ended once stays ended");
         }
     }
 }

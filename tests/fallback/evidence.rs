@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::*;
-use weir::protocol::unit::{Claim, Claimed, Fill};
-use weir::protocol::upstream::ServerRules;
+use weir::protocol::unit::{Claim, Claimed, Completeness};
+use weir::protocol::upstream::ServerQuirks;
 
 const SECOND: Duration = Duration::from_secs(120);
 const LONG: Duration = Duration::from_secs(60);
@@ -21,12 +21,12 @@ fn fallen_back(holds_missing: bool) -> Bench {
     bench
 }
 
-fn fill(bench: &Bench, url: &str) -> Fill {
-    bench.unit.state().shelf(&bench.table.resolve(url), Class::Star).unwrap().fill
+fn fill(bench: &Bench, url: &str) -> Completeness {
+    bench.unit.snapshot().resources(&bench.table.resolve(url), Class::Wildcard).unwrap().completeness
 }
 
 fn held(bench: &Bench, names: [&str; 2]) -> [String; 2] {
-    names.map(|name| bench.held(CDS, Class::Star, name))
+    names.map(|name| bench.held(CDS, Class::Wildcard, name))
 }
 
 fn claim(bench: &mut Bench, url: &str, class: Class, name: &str) {
@@ -83,7 +83,7 @@ fn fb_13_a_first_server_that_returns_slowly_takes_nothing_away_before_it_was_ask
     bench.later(LONG);
     assert_eq!(bench.open(0), ["+[] -[] {a:weir-unknown,b:weir-unknown}"], "its own, to be said again");
     bench.say(0, delta(CDS, &[("a", "3")], &[]));
-    assert_eq!(bench.standing(), Standing::Active(0));
+    assert_eq!(bench.standing(), LadderState::Active(0));
     bench.later(Duration::from_secs(4));
     assert_eq!(bench.asked_again(), [0; 0]);
     bench.later(LONG);
@@ -128,7 +128,7 @@ fn fb_28_a_server_whose_word_does_not_count_is_not_asked_again() {
     bench.later(Duration::from_secs(3600));
     assert_eq!(bench.asked_again(), [0; 0], "it has not answered yet, and the other may know better");
     bench.say(0, delta(EDS, &[("x", "1")], &[]));
-    assert_eq!(bench.standing(), Standing::Active(0));
+    assert_eq!(bench.standing(), LadderState::Active(0));
     bench.later(LONG);
     assert_eq!(bench.asked_again(), [0]);
 }
@@ -143,7 +143,7 @@ fn fb_4_silence_is_an_answer_to_the_ladder_whoever_holds_the_thing() {
     bench.later(Duration::from_secs(15));
     assert_eq!(bench.asked_again(), [0]);
     bench.end(0, false);
-    assert_eq!(bench.standing(), Standing::Held(0), "there is nothing that another might be asked");
+    assert_eq!(bench.standing(), LadderState::Cached(0), "there is nothing that another might be asked");
 }
 
 #[test]
@@ -154,16 +154,20 @@ fn xlat_12_a_set_that_has_ended_once_stays_ended_over_lost_streams_and_switches(
         bench.open(0);
         bench.say(0, first);
         bench.later(LONG);
-        assert!(fill(&bench, CDS) >= Fill::Settled);
+        assert!(fill(&bench, CDS) >= Completeness::Settled);
         bench.end(0, true);
-        assert_eq!(fill(&bench, CDS), Fill::Settled, "and may have grown since");
+        assert_eq!(fill(&bench, CDS), Completeness::Settled, "and may have grown since");
         bench.open(0);
         bench.end(0, false);
-        assert_eq!((bench.standing(), fill(&bench, CDS)), (Standing::Held(0), Fill::Settled), "it is cached");
+        assert_eq!(
+            (bench.standing(), fill(&bench, CDS)),
+            (LadderState::Cached(0), Completeness::Settled),
+            "it is cached"
+        );
         bench.want(EDS, "e", true);
         bench.open(1);
         bench.say(1, delta(EDS, &[("e", "1")], &[]));
-        assert_eq!((bench.standing(), fill(&bench, CDS)), (Standing::Active(1), Fill::Settled));
+        assert_eq!((bench.standing(), fill(&bench, CDS)), (LadderState::Active(1), Completeness::Settled));
     }
 }
 
@@ -176,8 +180,8 @@ fn up_32_what_a_server_said_of_a_name_before_a_lost_stream_is_asked_of_it_again(
     assert_eq!(bench.held(EDS, Class::Named, "b"), "gone");
     let kind = bench.table.resolve(EDS);
     let evident = |bench: &Bench| {
-        let shelf = bench.unit.state().shelf(&kind, Class::Named).unwrap();
-        shelf.is_evidently_gone(shelf.get(&"b".into()).unwrap())
+        let shelf = bench.unit.snapshot().resources(&kind, Class::Named).unwrap();
+        shelf.is_absent_by_evidence(shelf.get(&"b".into()).unwrap())
     };
     assert!(evident(&bench), "also for who comes and holds it");
     bench.end(0, true);
@@ -211,7 +215,7 @@ fn xlat_12_and_up_14_a_set_that_is_cut_off_by_asking_again_for_another_type_is_s
     bench.asked(0);
     bench.later(Duration::from_millis(14_900));
     bench.say(0, delta(LDS, &[("l", "1")], &[]));
-    assert_eq!(fill(&bench, LDS), Fill::Begun);
+    assert_eq!(fill(&bench, LDS), Completeness::FirstResponse);
     bench.later(Duration::from_millis(200));
     assert_eq!(bench.asked_again(), [0], "about endpoints, in the middle of listeners");
     let asked = bench.open(0).join(" ");
@@ -220,37 +224,40 @@ fn xlat_12_and_up_14_a_set_that_is_cut_off_by_asking_again_for_another_type_is_s
 
 #[test]
 fn up_25_what_one_server_has_and_cannot_be_read_keeps_no_set_of_another_back() {
-    let readable =
-        |bench: &Bench| bench.unit.state().shelf(&bench.table.resolve(CDS), Class::Star).unwrap().is_readable();
+    let readable = |bench: &Bench| {
+        bench.unit.snapshot().resources(&bench.table.resolve(CDS), Class::Wildcard).unwrap().is_readable()
+    };
     let mut bench = fallen_back(true);
     bench.open(1);
     bench.say(1, delta(CDS, &[("b", "2"), ("x", "2"), ("x", "3")], &[]));
     assert!(!readable(&bench), "x is there, and nobody knows what it is");
     bench.open(0);
     bench.say(0, delta(CDS, &[("a", "1"), ("b", "1")], &[]));
-    assert_eq!(bench.standing(), Standing::Active(0));
+    assert_eq!(bench.standing(), LadderState::Active(0));
     assert!(readable(&bench), "of the first server it was never heard");
 }
 
 #[test]
 fn up_25_what_cannot_be_read_of_a_server_is_told_when_its_word_counts() {
-    let readable =
-        |bench: &Bench| bench.unit.state().shelf(&bench.table.resolve(CDS), Class::Star).unwrap().is_readable();
+    let readable = |bench: &Bench| {
+        bench.unit.snapshot().resources(&bench.table.resolve(CDS), Class::Wildcard).unwrap().is_readable()
+    };
     let mut bench = fallen_back(true);
     bench.want(LDS, "*", true);
     bench.open(1);
     bench.say(1, delta(CDS, &[("b", "2")], &[]));
     bench.open(0);
     bench.say(0, delta(CDS, &[("x", "2"), ("x", "3")], &[]));
-    assert_eq!((bench.standing(), readable(&bench)), (Standing::Active(1), true), "nothing of use");
+    assert_eq!((bench.standing(), readable(&bench)), (LadderState::Active(1), true), "nothing of use");
     bench.say(0, delta(LDS, &[("l", "1")], &[]));
-    assert_eq!((bench.standing(), readable(&bench)), (Standing::Active(0), false));
+    assert_eq!((bench.standing(), readable(&bench)), (LadderState::Active(0), false));
 }
 
 #[test]
 fn up_16_a_server_that_is_told_no_versions_is_asked_again_by_opening_anew() {
     let mut one = plan(1, Variant::Delta, Rule::Uncached);
-    one.servers[0].rules = ServerRules { initial_versions: false, ..ServerRules::default() }.into();
+    one.servers[0].quirks =
+        ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() }.into();
     let mut bench = Bench::new(one);
     bench.want(CDS, "*", true);
     bench.open(0);
@@ -270,7 +277,7 @@ fn up_16_a_server_that_is_told_no_versions_is_asked_again_by_opening_anew() {
 
 #[test]
 fn fb_9_what_another_server_took_away_is_asked_of_the_first_again_though_it_was_told_its_versions() {
-    for (url, wanted, class) in [(CDS, "*", Class::Star), (EDS, "a", Class::Named)] {
+    for (url, wanted, class) in [(CDS, "*", Class::Wildcard), (EDS, "a", Class::Named)] {
         let mut bench = Bench::new(Plan { holds_missing: false, ..plan(2, Variant::Delta, Rule::Reachability) });
         bench.want(url, wanted, true);
         bench.want(LDS, "*", true);
@@ -283,12 +290,12 @@ fn fb_9_what_another_server_took_away_is_asked_of_the_first_again_though_it_was_
         bench.open(1);
         bench.say(1, delta(url, &[], &["a"]));
         bench.say(1, delta(LDS, &[("l", "2")], &[]));
-        assert_eq!((bench.standing(), bench.held(url, class, "a").as_str()), (Standing::Active(1), "gone"));
+        assert_eq!((bench.standing(), bench.held(url, class, "a").as_str()), (LadderState::Active(1), "gone"));
         assert_eq!(bench.asked_again(), [0], "{wanted}: it has no reason to say what it gave before");
         assert!(bench.open(0).join(" ").contains("{a:weir-unknown}"), "{wanted}");
         bench.say(0, delta(url, &[("a", "1")], &[]));
         bench.say(0, delta(LDS, &[("l", "3")], &[]));
-        assert_eq!(bench.standing(), Standing::Active(0), "{wanted}");
+        assert_eq!(bench.standing(), LadderState::Active(0), "{wanted}");
         assert_eq!(bench.held(url, class, "a"), "1", "{wanted}");
         bench.later(Duration::from_secs(3600));
         assert_eq!(bench.asked_again(), [0; 0], "{wanted}");

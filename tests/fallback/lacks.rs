@@ -20,7 +20,7 @@ fn fb_26_what_a_fallback_server_lacks_is_held_or_told() {
             bench.open(1);
             say(&mut bench, 1, &[("b", "9"), ("c", "9")]);
             bench.later(Duration::from_secs(60));
-            let held = |bench: &Bench, name: &str| bench.held(CDS, Class::Star, name);
+            let held = |bench: &Bench, name: &str| bench.held(CDS, Class::Wildcard, name);
             if variant == Variant::Delta {
                 assert_eq!(held(&bench, "a"), "1", "its silence is not enough");
                 assert_eq!(bench.asked_again().len(), usize::from(!holds_missing), "what would stay is not asked for");
@@ -97,10 +97,10 @@ fn fb_13_what_a_new_server_confirms_stays_whichever_type_it_begins_with_and_howe
             bench.open(server);
             say(&mut bench, server, CDS);
             bench.later(Duration::from_secs(8));
-            assert_eq!(bench.held(LDS, Class::Star, "a"), "1", "{variant:?}: it has not said a word of these yet");
+            assert_eq!(bench.held(LDS, Class::Wildcard, "a"), "1", "{variant:?}: it has not said a word of these yet");
             say(&mut bench, server, LDS);
             bench.later(Duration::from_secs(60));
-            let held = [CDS, LDS].map(|url| bench.held(url, Class::Star, "a"));
+            let held = [CDS, LDS].map(|url| bench.held(url, Class::Wildcard, "a"));
             assert_eq!(held, ["1", "1"], "{variant:?}, server {server}");
         }
     }
@@ -169,10 +169,10 @@ fn xlat_16_what_a_server_had_not_before_an_outage_is_no_news_after_it() {
     bench.want(EDS, "z", true);
     bench.open(1);
     bench.say(1, delta(EDS, &[("x", "9"), ("z", "9")], &[]));
-    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "x").as_str()), (Standing::Active(1), "9"));
+    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "x").as_str()), (LadderState::Active(1), "9"));
     bench.open(0);
     bench.say(0, delta(CDS, &[("c", "1")], &[]));
-    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "x").as_str()), (Standing::Active(0), "9"));
+    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "x").as_str()), (LadderState::Active(0), "9"));
     bench.say(0, delta(EDS, &[], &["x"]));
     assert_eq!(bench.held(EDS, Class::Named, "x"), "gone", "now it has said so again");
 }
@@ -192,18 +192,18 @@ fn fb_26_what_only_another_gave_stays_while_the_server_is_away() {
     bench.later(Duration::from_secs(30));
     bench.open(0);
     bench.later(Duration::from_secs(30));
-    assert_eq!(bench.held(CDS, Class::Star, "x"), "9", "nothing has been said on this stream");
+    assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "9", "nothing has been said on this stream");
     assert_eq!(bench.asked_again(), [0]);
     assert_eq!(bench.open(0), ["+[] -[] {a:weir-unknown,x:weir-unknown}"], "and so it is asked again");
     bench.say(0, delta(CDS, &[("a", "1")], &[]));
     bench.later(Duration::from_secs(119));
-    assert_eq!(bench.held(CDS, Class::Star, "x"), "9");
+    assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "9");
     bench.end(0, true); // before its time was over
     bench.open(0);
     bench.later(Duration::from_secs(119));
-    assert_eq!(bench.held(CDS, Class::Star, "x"), "9", "what was before the stream was lost does not count");
+    assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "9", "what was before the stream was lost does not count");
     bench.later(Duration::from_secs(1));
-    assert_eq!(bench.held(CDS, Class::Star, "x"), "gone");
+    assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "gone");
 }
 
 #[test]
@@ -231,5 +231,5 @@ fn xlat_16_a_passing_trouble_is_no_absence_though_it_is_the_first_word() {
     let name = ResourceName { name: "a".into(), ..Default::default() };
     response.resource_errors = vec![ResourceError { resource_name: Some(name), error_detail: Some(detail) }];
     bench.say(0, Response::Delta(response));
-    assert_eq!((bench.held(EDS, Class::Named, "a").as_str(), bench.standing()), ("unknown", Standing::Active(0)));
+    assert_eq!((bench.held(EDS, Class::Named, "a").as_str(), bench.standing()), ("unknown", LadderState::Active(0)));
 }

@@ -14,11 +14,11 @@ use bench::*;
 use support::{CDS, EDS, LDS};
 use weir::proto::discovery::{ResourceError, ResourceName, Status};
 use weir::proto::{Request, Response};
-use weir::protocol::ladder::{Rule, Standing};
+use weir::protocol::ladder::{LadderState, Rule};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan, StreamId};
-use weir::protocol::unit::{Class, InterestChange, Wanted};
+use weir::protocol::unit::{Class, InterestChange, Selector};
 use weir::xds::Authority;
 
 #[test]
@@ -28,29 +28,29 @@ fn fb_3_only_what_cannot_be_reached_is_left() {
     bench.later(Duration::from_secs(60)); // it says nothing, its timer fires
     bench.say(0, delta(EDS, &[("a", "2"), ("a", "3")], &[])); // it makes no sense
     bench.end(0, true); // it ends after an answer
-    assert_eq!(bench.standing(), Standing::Active(0));
+    assert_eq!(bench.standing(), LadderState::Active(0));
     assert_eq!(bench.sources.streams().filter(|(id, _)| id.server == 1).count(), 0);
     bench.want(EDS, "other", true);
     bench.end(0, false);
-    assert_eq!(bench.standing(), Standing::Trying(1));
+    assert_eq!(bench.standing(), LadderState::Trying(1));
 }
 
 #[test]
 fn fb_6_fb_14_and_up_12_with_all_cached_the_cache_serves_and_a_new_name_moves_on() {
     let mut bench = served(Rule::Uncached);
     bench.end(0, false);
-    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "a").as_str()), (Standing::Held(0), "1"));
+    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "a").as_str()), (LadderState::Cached(0), "1"));
     bench.want(EDS, "b", true);
-    assert_eq!(bench.standing(), Standing::Trying(1));
+    assert_eq!(bench.standing(), LadderState::Trying(1));
     assert_eq!(bench.open(1), ["+[a,b] -[] {}"], "FB-7: everything, and UP-12, FB-14: no version of another server");
     bench.say(1, delta(EDS, &[("b", "9")], &[]));
-    assert_eq!(bench.standing(), Standing::Active(1));
+    assert_eq!(bench.standing(), LadderState::Active(1));
     assert_eq!((bench.held(EDS, Class::Named, "a"), bench.held(EDS, Class::Named, "b")), ("1".into(), "9".into()));
 }
 
 #[test]
 fn ord_1_it_is_known_whether_the_server_that_serves_has_said_what_routing_it_has() {
-    let unsteady = |bench: &Bench| bench.sources.unsteady().contains(&Authority::Top);
+    let unsteady = |bench: &Bench| bench.sources.unsteady().contains(&Authority::TopLevel);
     let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Reachability));
     bench.want(CDS, "*", true);
     bench.want(LDS, "*", true);
@@ -84,21 +84,21 @@ fn fb_12_a_name_added_during_fallback_is_asked_of_the_first_server_too() {
     assert_eq!(bench.asked(1), ["+[n] -[] {}"]);
     assert_eq!(bench.open(0), ["+[a,n] -[] {a:weir-unknown}"], "back, to say again what it has");
     bench.say(0, delta(EDS, &[("n", "1")], &[]));
-    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "n").as_str()), (Standing::Active(0), "1"));
+    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "n").as_str()), (LadderState::Active(0), "1"));
     assert_eq!(bench.sources.streams().filter(|(id, _)| id.server == 1).count(), 0, "the second is closed");
 }
 
 #[test]
 fn fb_13_and_fb_24_a_move_deletes_nothing_and_equal_content_is_no_event() {
     let mut bench = served(Rule::Reachability);
-    let mark = bench.unit.state().mark;
+    let mark = bench.unit.snapshot().revision;
     bench.end(0, false);
     bench.open(1);
     assert_eq!(bench.held(EDS, Class::Named, "a"), "1");
     bench.say(1, delta(EDS, &[("a", "1")], &[]));
     bench.open(0);
     bench.say(0, delta(EDS, &[("a", "1")], &[]));
-    assert_eq!(bench.unit.state().mark, mark, "nothing for anybody to hear of");
+    assert_eq!(bench.unit.snapshot().revision, mark, "nothing for anybody to hear of");
 }
 
 #[test]
@@ -109,9 +109,9 @@ fn fb_9_a_higher_server_returns_with_something_of_use() {
     bench.say(1, delta(EDS, &[("a", "9")], &[]));
     bench.open(0);
     bench.say(0, delta(EDS, &[], &[]));
-    assert_eq!(bench.standing(), Standing::Active(1));
+    assert_eq!(bench.standing(), LadderState::Active(1));
     bench.say(0, delta(EDS, &[("a", "1")], &[]));
-    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "a").as_str()), (Standing::Active(0), "1"));
+    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "a").as_str()), (LadderState::Active(0), "1"));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn fb_21_a_name_known_not_to_exist_is_cached() {
     bench.want(EDS, "x", true);
     bench.say(0, delta(EDS, &[], &["x"]));
     bench.end(0, false);
-    assert_eq!(bench.standing(), Standing::Held(0));
+    assert_eq!(bench.standing(), LadderState::Cached(0));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn boot_14_and_xlat_38_names_go_to_the_servers_of_their_authority_and_no_others(
     bench.say(0, delta(EDS, &[("old", "1")], &[]));
     bench.say(2, delta(EDS, &[(new, "2")], &[]));
     bench.end(2, false);
-    assert_eq!(bench.standing(), Standing::Active(0), "FB-22: decisions are per authority");
+    assert_eq!(bench.standing(), LadderState::Active(0), "FB-22: decisions are per authority");
     assert_eq!(
         bench.open(1),
         [format!("+[{new}] -[] {{}}")],
@@ -204,11 +204,11 @@ fn fb_33_an_answer_ends_the_fallback_of_every_authority_that_has_its_server_abov
     bench.end(0, false);
     bench.open(1);
     bench.say(1, delta(EDS, &[("old", "1"), (new, "1")], &[]));
-    let standings = |bench: &Bench| bench.sources.ladders().map(|ladder| ladder.standing).collect::<Vec<_>>();
-    assert_eq!(standings(&bench), [Standing::Active(1), Standing::Active(1)]);
+    let standings = |bench: &Bench| bench.sources.ladders().map(|ladder| ladder.state).collect::<Vec<_>>();
+    assert_eq!(standings(&bench), [LadderState::Active(1), LadderState::Active(1)]);
     bench.open(0);
     bench.say(0, delta(EDS, &[("old", "2")], &[]));
-    assert_eq!(standings(&bench), [Standing::Active(0), Standing::Active(0)]);
+    assert_eq!(standings(&bench), [LadderState::Active(0), LadderState::Active(0)]);
     assert_eq!(bench.held(EDS, Class::Named, new), "1", "what it has not said yet stays");
 }
 
@@ -224,46 +224,46 @@ fn fb_21_a_session_that_asks_for_many_names_that_nobody_has_does_not_move_the_la
     // Just as many as it may.
     many(&mut bench, &names[1..]);
     bench.end(0, false);
-    assert_eq!(bench.standing(), Standing::Held(0));
+    assert_eq!(bench.standing(), LadderState::Cached(0));
     bench.want_as(TWO, EDS, "another", true);
-    assert_eq!(bench.standing(), Standing::Trying(1));
+    assert_eq!(bench.standing(), LadderState::Trying(1));
 
     let mut bench = served(Rule::Uncached);
     many(&mut bench, &names);
     bench.end(0, false);
     bench.want_as(TWO, EDS, "another", true);
-    assert_eq!(bench.standing(), Standing::Held(0), "one too many");
+    assert_eq!(bench.standing(), LadderState::Cached(0), "one too many");
     bench.want_as(ONE, EDS, "another", true);
-    assert_eq!(bench.standing(), Standing::Trying(1), "somebody else wants it too, and upstream was asked before");
+    assert_eq!(bench.standing(), LadderState::Trying(1), "somebody else wants it too, and upstream was asked before");
 
     // The same where the server is lost while the name is being asked for.
     let mut bench = served(Rule::Uncached);
     many(&mut bench, &names);
     bench.want_as(TWO, EDS, "another", true);
     bench.end(0, false);
-    assert_eq!(bench.standing(), Standing::Held(0));
+    assert_eq!(bench.standing(), LadderState::Cached(0));
     bench.want(EDS, "mine", true);
-    assert_eq!(bench.standing(), Standing::Trying(1));
+    assert_eq!(bench.standing(), LadderState::Trying(1));
 }
 
 #[test]
 fn fb_20_what_others_have_found_counts_until_a_view_has_tried_for_itself() {
     let mut bench = Bench::new(plan(3, Variant::Delta, Rule::Uncached));
-    bench.sources.on_hearsay(|server| server < 2);
+    bench.sources.on_shared_reachability(|server| server < 2);
     bench.want(EDS, "a", true);
-    assert_eq!(bench.standing(), Standing::Trying(2), "row 22");
+    assert_eq!(bench.standing(), LadderState::Trying(2), "row 22");
     bench.open(0);
     bench.say(0, delta(EDS, &[("a", "1")], &[]));
-    assert_eq!(bench.standing(), Standing::Active(0));
+    assert_eq!(bench.standing(), LadderState::Active(0));
     bench.want(EDS, "a", false);
     bench.later(Duration::from_secs(60));
-    assert_eq!(bench.standing(), Standing::Idle);
-    bench.sources.on_hearsay(|_| false);
+    assert_eq!(bench.standing(), LadderState::Idle);
+    bench.sources.on_shared_reachability(|_| false);
     bench.want(EDS, "a", true);
-    assert_eq!(bench.standing(), Standing::Trying(0));
-    bench.sources.on_hearsay(|_| true);
+    assert_eq!(bench.standing(), LadderState::Trying(0));
+    bench.sources.on_shared_reachability(|_| true);
     bench.settle();
-    assert_eq!(bench.standing(), Standing::Trying(0), "it is being tried, and that will say more");
+    assert_eq!(bench.standing(), LadderState::Trying(0), "it is being tried, and that will say more");
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn fb_4_and_fb_5_trouble_with_a_name_is_known_of_it_and_no_reason_to_go_on() {
     bench.say(0, Response::Delta(response));
     assert_eq!(bench.held(EDS, Class::Named, "trouble"), "unknown");
     bench.end(0, false);
-    assert_eq!(bench.standing(), Standing::Held(0));
+    assert_eq!(bench.standing(), LadderState::Cached(0));
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn fb_27_an_authority_is_down_with_its_servers_and_no_other() {
     bench.want(EDS, "old", true);
     assert_eq!(bench.sources.down(), [x.clone()].into(), "the other may answer");
     bench.end(0, false);
-    assert_eq!(bench.sources.down(), [Authority::Top, x.clone()].into());
+    assert_eq!(bench.sources.down(), [Authority::TopLevel, x.clone()].into());
     bench.open(0);
     bench.say(0, delta(EDS, &[("old", "1")], &[]));
     assert_eq!(bench.sources.down(), [x].into());
@@ -308,10 +308,10 @@ fn fb_3_a_server_that_ends_a_stream_on_which_it_had_nothing_to_say_is_not_left()
     assert_eq!(bench.open(0), ["+[a] -[] {a:1}"], "it holds what the server gave");
     bench.later(Duration::from_secs(20));
     bench.end(0, false);
-    assert_eq!(bench.standing(), Standing::Active(0));
+    assert_eq!(bench.standing(), LadderState::Active(0));
     bench.open(0);
     bench.end(0, false);
-    assert_eq!(bench.standing(), Standing::Trying(1), "it had no time to answer");
+    assert_eq!(bench.standing(), LadderState::Trying(1), "it had no time to answer");
 
     let mut bench = served(Rule::Reachability);
     bench.end(0, true);
@@ -320,11 +320,11 @@ fn fb_3_a_server_that_ends_a_stream_on_which_it_had_nothing_to_say_is_not_left()
     bench.want(EDS, "new", true);
     bench.asked(0);
     bench.end(0, false);
-    assert_eq!(bench.standing(), Standing::Trying(1), "it owed an answer");
+    assert_eq!(bench.standing(), LadderState::Trying(1), "it owed an answer");
     bench.open(1);
     bench.later(Duration::from_secs(20));
     bench.end(1, false);
-    assert_eq!(bench.standing(), Standing::Down, "it had never answered, and was asked for what another gave");
+    assert_eq!(bench.standing(), LadderState::Down, "it had never answered, and was asked for what another gave");
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn fb_2_a_stream_that_has_had_no_answer_vouches_for_no_other() {
     bench.open(0);
     let epoch = bench.up.remove(&one);
     bench.end_one(one, epoch, false);
-    assert_eq!(bench.standing(), Standing::Trying(1));
+    assert_eq!(bench.standing(), LadderState::Trying(1));
 
     let mut bench = served(Rule::Reachability);
     bench.want(EDS, "*", true);
@@ -346,7 +346,7 @@ fn fb_2_a_stream_that_has_had_no_answer_vouches_for_no_other() {
     let epochs = [one, other].map(|id| bench.up.remove(&id));
     bench.end_one(one, epochs[0], true);
     bench.end_one(other, epochs[1], false);
-    assert_eq!(bench.standing(), Standing::Active(0), "nothing was asked on it any more");
+    assert_eq!(bench.standing(), LadderState::Active(0), "nothing was asked on it any more");
 }
 
 #[test]
@@ -359,8 +359,8 @@ fn fb_7_a_server_that_is_closed_and_needed_at_once_is_asked_on_new_streams() {
     bench.open(1);
     bench.say(1, delta(EDS, &[("a", "1")], &[]));
     bench.open(0);
-    let name = Wanted::Name("xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e".into());
-    let wanted = InterestChange { kind: bench.table.resolve(EDS), wanted: name, on: true };
+    let name = Selector::Name("xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e".into());
+    let wanted = InterestChange { kind: bench.table.resolve(EDS), selector: name, on: true };
     bench.unit.change_interest(ONE, wanted, bench.now); // and before anybody has looked
     bench.say(0, delta(EDS, &[("a", "2")], &[]));
     let first = StreamId { server: 1, at: 0 };
@@ -377,7 +377,7 @@ fn fb_9_a_full_answer_without_resources_ends_a_fallback() {
     bench.say(1, sotw(LDS, "1", &[("a", "1")]));
     bench.open(0);
     bench.say(0, sotw(LDS, "1", &[]));
-    assert_eq!(bench.standing(), Standing::Active(0));
+    assert_eq!(bench.standing(), LadderState::Active(0));
 }
 
 #[test]
@@ -418,7 +418,7 @@ fn fb_3_a_stream_on_which_a_server_keeps_quiet_vouches_for_it_if_something_is_as
         let other = StreamId { server: 0, at: 1 };
         let epoch = bench.up.remove(&other);
         bench.end_one(other, epoch, false);
-        let left = bench.standing() != Standing::Active(0);
+        let left = bench.standing() != LadderState::Active(0);
         assert_eq!(left, !asked_there, "{:?}", bench.standing());
     }
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use weir::proto::discovery::{DeltaDiscoveryResponse, ResourceError, ResourceName, Status};
 use weir::proto::{Request, Response};
-use weir::protocol::ladder::{Rule, Standing};
+use weir::protocol::ladder::{LadderState, Rule};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan};
-use weir::protocol::unit::{Class, Fill};
-use weir::protocol::upstream::{ServerRules, Silence};
+use weir::protocol::unit::{Class, Completeness};
+use weir::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 
 use super::bench::*;
 use super::support::{CDS, EDS, LDS};
@@ -32,11 +32,13 @@ fn fallen_back(wanted: &[(&str, &str)]) -> Bench {
     bench
 }
 
-fn fill(bench: &Bench, url: &str, glob: Option<&str>) -> Fill {
+fn fill(bench: &Bench, url: &str, glob: Option<&str>) -> Completeness {
     let kind = bench.table.resolve(url);
     match glob {
-        None => bench.unit.state().shelf(&kind, Class::Star).unwrap().fill,
-        Some(glob) => bench.unit.state().shelf(&kind, Class::Named).unwrap().fill_of(&glob.into()).unwrap(),
+        None => bench.unit.snapshot().resources(&kind, Class::Wildcard).unwrap().completeness,
+        Some(glob) => {
+            bench.unit.snapshot().resources(&kind, Class::Named).unwrap().completeness_of(&glob.into()).unwrap()
+        }
     }
 }
 
@@ -66,7 +68,7 @@ fn with_error(response: Response, name: &str, code: i32) -> Response {
 
 /// What is known to be wrong with a name.
 fn trouble(bench: &Bench, url: &str, name: &str) -> Option<i32> {
-    let shelf = bench.unit.state().shelf(&bench.table.resolve(url), Class::Named)?;
+    let shelf = bench.unit.snapshot().resources(&bench.table.resolve(url), Class::Named)?;
     shelf.get(&name.into())?.error.as_ref().map(|(_, error)| error.code)
 }
 
@@ -80,18 +82,21 @@ fn xlat_12_and_row_12_a_set_that_a_server_was_left_in_the_middle_of_has_not_ende
     bench.say(1, delta(EDS, &[(&a, "1")], &[]));
     bench.open(0);
     bench.say(0, delta(CDS, &[("c", "1")], &[]));
-    assert_eq!(bench.standing(), Standing::Active(0));
+    assert_eq!(bench.standing(), LadderState::Active(0));
     bench.later(LONG);
     for (url, glob) in [(LDS, None), (EDS, Some(&*glob))] {
-        assert_eq!(fill(&bench, url, glob), Fill::Begun, "{url}: there may have been more");
+        assert_eq!(fill(&bench, url, glob), Completeness::FirstResponse, "{url}: there may have been more");
     }
-    assert_eq!(fill(&bench, CDS, None), Fill::Settled, "which the other has begun with");
+    assert_eq!(fill(&bench, CDS, None), Completeness::Settled, "which the other has begun with");
     assert_eq!(bench.asked_again(), [0], "for what the other gave and it has not said");
     bench.open(0);
     bench.say(0, delta(LDS, &[("a", "1"), ("b", "1")], &[]));
     bench.say(0, delta(EDS, &[(&a, "1"), (&b, "1")], &[]));
     bench.later(LONG);
-    assert_eq!((fill(&bench, LDS, None), fill(&bench, EDS, Some(&glob))), (Fill::Settled, Fill::Settled));
+    assert_eq!(
+        (fill(&bench, LDS, None), fill(&bench, EDS, Some(&glob))),
+        (Completeness::Settled, Completeness::Settled)
+    );
 }
 
 #[test]
@@ -102,9 +107,9 @@ fn xlat_12_a_set_that_is_gone_on_with_in_the_answer_that_leaves_the_other_settle
     bench.later(Duration::from_millis(400));
     bench.say(0, delta(LDS, &[("a", "1")], &[]));
     bench.later(Duration::from_millis(400));
-    assert_eq!(fill(&bench, LDS, None), Fill::Begun, "its time runs from the new server's first piece");
+    assert_eq!(fill(&bench, LDS, None), Completeness::FirstResponse, "its time runs from the new server's first piece");
     bench.later(Duration::from_millis(100));
-    assert_eq!(fill(&bench, LDS, None), Fill::Settled);
+    assert_eq!(fill(&bench, LDS, None), Completeness::Settled);
 }
 
 #[test]
@@ -113,10 +118,10 @@ fn xlat_12_an_empty_set_said_before_a_servers_word_counts_is_no_less_said() {
     bench.say(1, delta(CDS, &[("c", "1")], &[]));
     bench.open(0);
     bench.say(0, delta(LDS, &[], &[]));
-    assert_eq!(bench.standing(), Standing::Active(1), "nothing of use");
+    assert_eq!(bench.standing(), LadderState::Active(1), "nothing of use");
     bench.say(0, delta(CDS, &[("c", "1")], &[]));
     bench.later(LONG);
-    assert_eq!(fill(&bench, LDS, None), Fill::Whole, "it has no more to say of that");
+    assert_eq!(fill(&bench, LDS, None), Completeness::Complete, "it has no more to say of that");
 }
 
 #[test]
@@ -124,7 +129,7 @@ fn up_25_and_xlat_16_what_a_server_that_returns_has_and_cannot_be_read_is_not_go
     let [glob, c, d, e] = ["*", "c", "d", "e"].map(|id| format!("{FOLDER}/{id}"));
     let held = |bench: &Bench, class, url, name: &str| bench.held(url, class, name);
     for (url, wanted, class, [c, d, e], gone) in [
-        (CDS, "*", Class::Star, ["c", "d", "e"], "gone"),
+        (CDS, "*", Class::Wildcard, ["c", "d", "e"], "gone"),
         (EDS, &*glob, Class::Named, [&*c, &*d, &*e], "unknown"), // a member leaves no trace
     ] {
         for answer in
@@ -134,7 +139,7 @@ fn up_25_and_xlat_16_what_a_server_that_returns_has_and_cannot_be_read_is_not_go
             bench.say(1, delta(url, &[(c, "1"), (d, "1"), (e, "1")], &[]));
             bench.open(0);
             bench.say(0, answer.clone());
-            assert!(bench.sources.ladders().all(|ladder| ladder.standing == Standing::Active(0)));
+            assert!(bench.sources.ladders().all(|ladder| ladder.state == LadderState::Active(0)));
             bench.later(LONG);
             assert_eq!((held(&bench, class, url, e).as_str(), bench.asked_again()), ("1", vec![0]));
             assert_eq!(stated(&mut bench, 0), [format!("{d}:1"), format!("{e}:weir-unknown")], "and not {c}");
@@ -155,8 +160,8 @@ fn up_25_what_a_later_full_set_lacks_is_not_there_though_it_could_not_be_read_be
     bench.say(1, sotw(CDS, "1", &[("x", "1"), ("y", "1")]));
     bench.open(0);
     bench.say(0, sotw(CDS, "1", &[("x", "2"), ("x", "3")]));
-    assert_eq!(bench.standing(), Standing::Active(0), "a full answer, be it of nothing that can be read (FB-9)");
-    let held = |bench: &Bench| ["a", "x", "y"].map(|name| bench.held(CDS, Class::Star, name));
+    assert_eq!(bench.standing(), LadderState::Active(0), "a full answer, be it of nothing that can be read (FB-9)");
+    let held = |bench: &Bench| ["a", "x", "y"].map(|name| bench.held(CDS, Class::Wildcard, name));
     assert_eq!(held(&bench), ["unknown", "1", "gone"], "x keeps its last good value, and y is not there");
     bench.say(0, sotw(CDS, "2", &[("a", "2")]));
     bench.later(LONG);
@@ -172,10 +177,10 @@ fn up_25_and_i10_with_more_refused_than_is_remembered_nothing_goes_by_silence() 
     bench.say(1, delta(CDS, &[("c", "1"), ("d", "1")], &[]));
     bench.open(0);
     bench.say(0, delta(CDS, &bad.chain([("d", "1")]).collect::<Vec<_>>(), &[]));
-    assert_eq!(bench.standing(), Standing::Active(0));
+    assert_eq!(bench.standing(), LadderState::Active(0));
     bench.later(LONG);
     assert_eq!(bench.asked_again(), [0; 0]);
-    assert_eq!(bench.held(CDS, Class::Star, "c"), "1", "it was one of those");
+    assert_eq!(bench.held(CDS, Class::Wildcard, "c"), "1", "it was one of those");
 }
 
 #[test]
@@ -184,7 +189,7 @@ fn up_16_a_server_that_returns_and_never_stops_talking_is_believed_all_the_same(
     bench.say(1, delta(CDS, &[("a", "1"), ("x", "1")], &[]));
     bench.open(0);
     let (mut second, mut asked_at) = (0, None);
-    while bench.held(CDS, Class::Star, "x") == "1" && second < 1000 {
+    while bench.held(CDS, Class::Wildcard, "x") == "1" && second < 1000 {
         bench.say(0, delta(CDS, &[("a", if second % 2 == 0 { "2" } else { "3" })], &[]));
         bench.later(Duration::from_secs(1));
         second += 1;
@@ -193,7 +198,7 @@ fn up_16_a_server_that_returns_and_never_stops_talking_is_believed_all_the_same(
             bench.open(0);
         }
     }
-    assert_eq!((asked_at, second, bench.held(CDS, Class::Star, "x").as_str()), (Some(5), 5 + 120, "gone"));
+    assert_eq!((asked_at, second, bench.held(CDS, Class::Wildcard, "x").as_str()), (Some(5), 5 + 120, "gone"));
 }
 
 #[test]
@@ -207,7 +212,7 @@ fn xlat_12_and_up_14_a_set_that_was_cut_off_is_said_again_and_so_comes_to_its_en
     bench.say(0, delta(CDS, &[("c", "1")], &[]));
     bench.say(0, delta(EDS, &[(&a, "1"), (&by_name, "1")], &[]));
     bench.end(0, true);
-    assert_eq!(fill(&bench, CDS, None), Fill::Begun);
+    assert_eq!(fill(&bench, CDS, None), Completeness::FirstResponse);
     let again = |versions: [&str; 4]| {
         let [c, l, a_version, named] = versions;
         let mut all = [format!("c:{c}"), format!("l:{l}"), format!("{a}:{a_version}"), format!("{by_name}:{named}")];
@@ -222,7 +227,10 @@ fn xlat_12_and_up_14_a_set_that_was_cut_off_is_said_again_and_so_comes_to_its_en
     bench.say(0, delta(CDS, &[("c", "1")], &[]));
     bench.say(0, delta(EDS, &[(&a, "1")], &[]));
     bench.later(LONG);
-    assert_eq!((fill(&bench, CDS, None), fill(&bench, EDS, Some(&glob))), (Fill::Settled, Fill::Settled));
+    assert_eq!(
+        (fill(&bench, CDS, None), fill(&bench, EDS, Some(&glob))),
+        (Completeness::Settled, Completeness::Settled)
+    );
     bench.end(0, true);
     assert_eq!(stated(&mut bench, 0), again(["1", "1", "1", "1"]));
 }
@@ -250,7 +258,7 @@ fn sotw_52_and_up_46_an_error_from_before_a_servers_word_counted_is_told_when_it
     }
     bench.say(0, delta(EDS, &[], &["d"]));
     let troubles = |bench: &Bench| ["b", "c", "d"].map(|name| trouble(bench, EDS, name));
-    assert_eq!((bench.standing(), troubles(&bench)), (Standing::Active(1), [None; 3]));
+    assert_eq!((bench.standing(), troubles(&bench)), (LadderState::Active(1), [None; 3]));
     bench.say(0, delta(EDS, &[("a", "2")], &[]));
     assert_eq!(troubles(&bench), [Some(14), Some(5), None]);
     let held = ["b", "c", "d"].map(|name| bench.held(EDS, Class::Named, name));
@@ -279,15 +287,15 @@ fn sotw_52_an_error_that_an_outage_an_answer_or_a_lack_of_interest_has_ended_is_
             }
         }
         bench.say(0, delta(EDS, &answer, &[]));
-        assert_eq!((bench.standing(), trouble(&bench, EDS, "b")), (Standing::Active(0), None), "{ended_by}");
+        assert_eq!((bench.standing(), trouble(&bench, EDS, "b")), (LadderState::Active(0), None), "{ended_by}");
     }
 }
 
 #[test]
 fn up_37_a_timer_that_ran_out_before_a_servers_word_counted_is_told_when_it_does() {
-    let rules = ServerRules { silence: Silence::Trouble, ..ServerRules::default() };
+    let rules = ServerQuirks { on_resource_timeout: OnResourceTimeout::TransientError, ..ServerQuirks::default() };
     let mut two = two(Variant::Delta);
-    two.servers[0] = ServerPlan { variant: Variant::Delta, rules: rules.into() };
+    two.servers[0] = ServerPlan { variant: Variant::Delta, quirks: rules.into() };
     let mut bench = Bench::new(two);
     bench.want(EDS, "a", true);
     bench.want(EDS, "b", true);
@@ -329,7 +337,7 @@ fn fb_28_the_silence_of_the_first_of_several_servers_says_nothing_before_it_has_
         bench.want(EDS, "b", true);
         bench.open(0);
         bench.later(LONG);
-        assert_eq!(bench.standing(), Standing::Trying(0));
+        assert_eq!(bench.standing(), LadderState::Trying(0));
         assert_eq!(bench.held(EDS, Class::Named, "a"), silent, "{servers}");
         bench.say(0, delta(EDS, &[("b", "1")], &[]));
         assert_eq!(["a", "b"].map(|name| bench.held(EDS, Class::Named, name)), ["gone", "1"], "{servers}");
@@ -343,7 +351,7 @@ fn fb_28_and_fb_6_what_a_server_that_never_answered_was_silent_about_is_asked_of
     bench.open(0);
     bench.later(LONG);
     bench.end(0, false);
-    assert_eq!(bench.standing(), Standing::Trying(1), "it is not cached");
+    assert_eq!(bench.standing(), LadderState::Trying(1), "it is not cached");
     bench.open(1);
     bench.say(1, delta(EDS, &[("a", "9")], &[]));
     assert_eq!(bench.held(EDS, Class::Named, "a"), "9");

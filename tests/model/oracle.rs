@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir::protocol::moment::Moment;
 use weir::protocol::session::{Reply, Variant};
-use weir::protocol::unit::Seq;
+use weir::protocol::unit::Revision;
 use weir::xds::Resource;
 
 use crate::content::{Content, Kind, ensure, same, version};
@@ -55,7 +55,7 @@ pub struct Judge {
     early_routes: BTreeSet<String>,
     /// Names of the reply just judged that were changes, as opposed to answers.
     changed: Vec<String>,
-    last_mark: Seq,
+    last_mark: Revision,
     last_nonce: u64,
 }
 
@@ -94,7 +94,7 @@ impl Judge {
             warm_since: None,
             early_routes: BTreeSet::new(),
             changed: Vec::new(),
-            last_mark: Seq::ZERO,
+            last_mark: Revision::ZERO,
             last_nonce: 0,
         }
     }
@@ -273,9 +273,9 @@ impl Judge {
         coverage: &mut Coverage,
     ) -> Result<(), String> {
         let kind = Kind::of(&reply.kind);
-        ensure(reply.mark >= self.last_mark, || "told of an older state after a newer".into())?;
+        ensure(reply.revision >= self.last_mark, || "told of an older state after a newer".into())?;
         ensure(reply.nonce > self.last_nonce, || "a nonce was used twice".into())?;
-        (self.last_mark, self.last_nonce) = (reply.mark, reply.nonce);
+        (self.last_mark, self.last_nonce) = (reply.revision, reply.nonce);
         ensure(*reply.spelling == *kind.url(), || "answered in another spelling".into())?;
         let mut names: Vec<_> = reply.resources.iter().map(|resource| resource.name.as_str()).collect();
         names.extend(reply.removed.iter().map(|name| name.as_str()));
@@ -459,7 +459,7 @@ impl Judge {
         let before = self.last_sets.get(&kind);
         let is_news = union || before.is_none_or(|before| !self.equal_sets(before, &set));
         ensure(asked || is_news, || {
-            format!("a full set was sent again without a reason: {before:?} at {:?}", reply.mark)
+            format!("a full set was sent again without a reason: {before:?} at {:?}", reply.revision)
         })?;
         let reduced = before.is_some_and(|before| before.len() > set.len());
         coverage.note_if(union, Event::UnionReply);

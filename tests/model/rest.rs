@@ -81,7 +81,7 @@ impl World {
     fn check_rest(&mut self) -> Result<(), String> {
         for client in self.clients.iter().filter(|client| !client.stalled) {
             let rig = &mut self.units[usize::from(client.key)];
-            let state = rig.unit.state().clone();
+            let state = rig.unit.snapshot().clone();
             let view = rig.view(&state).clone();
             let at_rest = client.judge.at_rest(&client.held, &view, self.now);
             let skipped = Kind::ALL.into_iter().any(|kind| client.judge.skipped(kind));
@@ -106,8 +106,9 @@ impl World {
         }
         let mut bodies: BTreeMap<(Kind, Vec<u8>), *const weir::xds::Body> = BTreeMap::new();
         for rig in &self.units {
-            for (kind, class) in Kind::ALL.into_iter().flat_map(|kind| [(kind, Class::Star), (kind, Class::Named)]) {
-                let shelf = rig.unit.state().shelf(&table().resolve(kind.url()), class);
+            for (kind, class) in Kind::ALL.into_iter().flat_map(|kind| [(kind, Class::Wildcard), (kind, Class::Named)])
+            {
+                let shelf = rig.unit.snapshot().resources(&table().resolve(kind.url()), class);
                 for (_, resource) in shelf.iter().flat_map(|shelf| shelf.additions(Default::default())) {
                     let at = Arc::as_ptr(&resource.body);
                     let known = *bodies.entry((kind, resource.body.bytes().to_vec())).or_insert(at);

@@ -7,7 +7,7 @@ use weir::proto::Request;
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
-use weir::protocol::unit::{Class, Leases, State, Unit};
+use weir::protocol::unit::{Class, Leases, Snapshot, View};
 use weir::protocol::upstream::{Epoch, Upstream};
 
 use crate::content::{Kind, table};
@@ -16,7 +16,7 @@ use crate::view::{Entry, View};
 
 /// One unit of the relay, its upstream streams, and the log by which it is judged.
 pub struct UnitRig {
-    pub unit: Unit,
+    pub unit: View,
     pub upstream: Upstream,
     pub links: Vec<Link>,
     pub leases: Leases,
@@ -53,7 +53,7 @@ pub struct Link {
 impl UnitRig {
     pub fn new(variant: Variant, node: bytes::Bytes, limits: &Arc<Limits>) -> Self {
         Self {
-            unit: Unit::new(table(), limits.clone()),
+            unit: View::new(table(), limits.clone()),
             upstream: Upstream::new(variant, node, Arc::default(), table(), limits.clone()),
             links: Vec::new(),
             leases: Leases::new(limits.clone()),
@@ -69,13 +69,13 @@ impl UnitRig {
     }
 
     /// What the log says up to what a state was made of.
-    pub fn view(&mut self, state: &State) -> &View {
+    pub fn view(&mut self, state: &Snapshot) -> &View {
         let (log, published) = (&self.log, &self.published);
-        self.views.entry(number(state.mark)).or_insert_with_key(|mark| View::replay(&log[..published[mark]]))
+        self.views.entry(number(state.revision)).or_insert_with_key(|mark| View::replay(&log[..published[mark]]))
     }
 
-    pub fn note_publication(&mut self, state: &State, _changed: bool) {
-        let mark = number(state.mark);
+    pub fn note_publication(&mut self, state: &Snapshot, _changed: bool) {
+        let mark = number(state.revision);
         if self.published.get(&mark) != Some(&self.log.len()) {
             self.published.insert(mark, self.log.len());
             self.views.remove(&mark);
@@ -85,17 +85,17 @@ impl UnitRig {
     }
 
     pub fn is_known(&self, kind: Kind) -> bool {
-        self.unit.state().shelf(&table().resolve(kind.url()), Class::Star).is_some()
+        self.unit.snapshot().resources(&table().resolve(kind.url()), Class::Wildcard).is_some()
     }
 }
 
-pub fn number(mark: weir::protocol::unit::Seq) -> u64 {
+pub fn number(mark: weir::protocol::unit::Revision) -> u64 {
     let text = format!("{mark:?}");
     text.trim_start_matches("Seq(").trim_end_matches(')').parse().unwrap()
 }
 
 pub fn mark_of(reply: &weir::protocol::session::Reply) -> u64 {
-    number(reply.mark)
+    number(reply.revision)
 }
 
 pub fn note_asked(link: &mut Link, request: &Request, now: Moment) {

@@ -12,9 +12,9 @@ use weir::proto::node::Node;
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
-use weir::protocol::session::{Answer, Client, End, Identity, Session, Step, Variant};
-use weir::protocol::unit::{Class, Fact, SessionId, Wanted, Word};
-use weir::protocol::upstream::Standpoint;
+use weir::protocol::session::{Ack, Client, CloseReason, Identity, Session, Step, Variant};
+use weir::protocol::unit::{Class, Evidence, Selector, SessionId, Update};
+use weir::protocol::upstream::ViewContext;
 use weir::xds::{BodyStore, KeyField, KeyRule, SharingKey};
 
 use crate::client::{Pretend, Profile, Reaction, Return};
@@ -105,7 +105,7 @@ impl World {
     fn new_session(&mut self, client: Client, node: u8) -> (SessionId, Session) {
         self.next_id += 1;
         let identity = Identity::of(self.rule.clone(), &encoded_node(node, self.next_id)).unwrap();
-        let session = Session::new(client, table(), self.limits.clone()).identified(identity);
+        let session = Session::new(client, table(), self.limits.clone()).with_identity(identity);
         (SessionId(self.next_id), session)
     }
 
@@ -132,10 +132,10 @@ impl World {
         while self.session_reads(at)? {}
         if node != self.clients[at].judge.key {
             self.coverage.note(Event::NodeChangedInMidStream);
-            let state = self.units[usize::from(self.clients[at].key)].unit.state().clone();
+            let state = self.units[usize::from(self.clients[at].key)].unit.snapshot().clone();
             let leases = &mut self.units[usize::from(self.clients[at].key)].leases;
             let step = self.clients[at].session.poll(&state, leases, self.now);
-            ensure(matches!(step, Step::End(End::OtherKey)), || "served on under its old key".into())?;
+            ensure(matches!(step, Step::End(CloseReason::KeyChanged)), || "served on under its old key".into())?;
             self.reconnect(at, node, Return::TrueVersions)?;
         }
         Ok(())
@@ -316,9 +316,9 @@ impl World {
         let rig = &mut self.units[usize::from(key)];
         for change in rig.unit.take_upstream_changes() {
             let kind = Kind::of(&change.kind);
-            let name = match &change.wanted {
-                Wanted::Star => None,
-                Wanted::Name(name) => Some(name.to_string()),
+            let name = match &change.selector {
+                Selector::Wildcard => None,
+                Selector::Name(name) => Some(name.to_string()),
             };
             if !change.on {
                 self.coverage.note(Event::InterestExpired);
@@ -347,20 +347,22 @@ impl World {
         for at in 0..self.units[usize::from(key)].links.len() {
             for _ in 0..2 {
                 let rig = &mut self.units[usize::from(key)];
-                let (link, standpoint) = (&mut rig.links[at], Standpoint::of_the_only_one(&rig.unit));
+                let (link, standpoint) = (&mut rig.links[at], ViewContext::single_server(&rig.unit));
                 let Some(epoch) = link.open else { break };
                 let facts = rig.upstream.streams()[at].on_time(&standpoint, now);
                 for fact in &facts {
-                    let Fact::Gone { kind, class, key: name, word } = fact else { continue };
+                    let Update::Absent { kind, class, key: name, evidence: word } = fact else { continue };
                     let (kind, name) = (Kind::of(kind), name.to_string());
                     let asked_at = link.asked_at.get(&(kind, name.clone()));
                     let waited = asked_at.is_some_and(|asked_at| now - *asked_at >= Duration::from_secs(15));
-                    ensure(waited || *word == Word::Said, || format!("{name} was held absent before its time"))?;
+                    ensure(waited || *word == Evidence::Reported, || {
+                        format!("{name} was held absent before its time")
+                    })?;
                     self.coverage.note(Event::ResourceTimerFired);
-                    self.coverage.note_if(*word == Word::Said, Event::AskedTwice);
+                    self.coverage.note_if(*word == Evidence::Reported, Event::AskedTwice);
                     let timed_out = match class {
                         Class::Named => Entry::TimedOut { kind, name },
-                        Class::Star => Entry::NotThere { kind, name, at: now },
+                        Class::Wildcard => Entry::NotThere { kind, name, at: now },
                     };
                     match rig.gated.get_mut(&kind) {
                         Some(gated) => gated.push(timed_out),
@@ -371,11 +373,11 @@ impl World {
                 let stream = &mut rig.upstream.streams()[at];
                 // What the server has sent before it answers the call is read before the answer.
                 let is_all_read = link.server.out.is_empty();
-                if is_all_read && stream.take_life_question() {
-                    stream.on_life(epoch);
+                if is_all_read && stream.take_liveness_call() {
+                    stream.on_liveness_answer(epoch);
                 }
             }
-            if self.units[usize::from(key)].upstream.streams().get_mut(at).is_some_and(|stream| stream.take_again(now))
+            if self.units[usize::from(key)].upstream.streams().get_mut(at).is_some_and(|stream| stream.take_reopen(now))
             {
                 self.coverage.note(Event::OpenedAgain);
                 self.kill_upstream(key, at);
@@ -400,20 +402,20 @@ impl World {
 
     fn publish(&mut self, key: u8) {
         let rig = &mut self.units[usize::from(key)];
-        let before = rig.unit.state().mark;
+        let before = rig.unit.snapshot().revision;
         let wakes = rig.unit.publish();
         let merged = std::mem::take(&mut rig.responses_since_publication) > 1;
         self.coverage.note_if(merged, Event::StateMergedResponses);
-        let state = rig.unit.state().clone();
-        rig.note_publication(&state, before != state.mark);
+        let state = rig.unit.snapshot().clone();
+        rig.note_publication(&state, before != state.revision);
         let differ = rig.view(&state).differs_by_class();
         self.coverage.note_if(differ, Event::StarAndNameDiffer);
         if self.trace {
-            println!("unit {key} publishes {:?}: {:?}", state.mark, wakes.0);
+            println!("unit {key} publishes {:?}: {:?}", state.revision, wakes.0);
         }
         for (session, marks) in wakes.0 {
             if let Some(client) = self.clients.iter_mut().find(|client| client.id == session) {
-                marks.iter().for_each(|mark| client.session.on_mark(mark));
+                marks.iter().for_each(|mark| client.session.on_name_changed(mark));
             }
         }
     }
@@ -500,8 +502,8 @@ impl World {
             client.judge.on_answer(kind, nonce);
         }
         match client.session.on_request(request, now) {
-            Some(Answer::Ack { stale: true, .. }) => self.coverage.note(Event::StaleAnswer),
-            Some(Answer::Nack { stale, .. }) => {
+            Some(Ack::Ack { stale: true, .. }) => self.coverage.note(Event::StaleAnswer),
+            Some(Ack::Nack { stale, .. }) => {
                 self.coverage.note(Event::Nack);
                 self.coverage.note_if(stale, Event::NackInTheMiddle);
             }
@@ -529,7 +531,7 @@ impl World {
             }
             self.settle(key, true)?;
             if self.clients[at].id == id {
-                self.clients[at].session.on_counted();
+                self.clients[at].session.on_interest_applied();
             }
         }
         Ok(())
@@ -542,9 +544,9 @@ impl World {
             return Ok(Pulled::Nothing(None));
         }
         let rig = &mut self.units[usize::from(client.key)];
-        let state = rig.unit.state().clone();
+        let state = rig.unit.snapshot().clone();
         let before = rig.leases.count();
-        let working_on = client.session.working_on();
+        let working_on = client.session.leased_revision();
         client.judge.on_poll(rig.view(&state), !client.session.holds_routing());
         let step = client.session.poll(&state, &mut rig.leases, self.now);
         let claims = client.session.take_claims();
@@ -559,9 +561,9 @@ impl World {
         match step {
             Step::Reply(reply) => {
                 let limit = self.limits.leased_states;
-                let joined = working_on.is_none() && reply.mark < state.mark && before >= limit;
+                let joined = working_on.is_none() && reply.revision < state.revision && before >= limit;
                 self.coverage.note_if(joined, Event::LeaseJoined);
-                self.coverage.note_if(working_on.is_some_and(|mark| mark < reply.mark), Event::LeaseRevoked);
+                self.coverage.note_if(working_on.is_some_and(|mark| mark < reply.revision), Event::LeaseRevoked);
                 ensure(rig.leases.count() <= limit, || format!("more states are kept alive than {limit}"))?;
                 let view = rig
                     .views
@@ -571,18 +573,23 @@ impl World {
                 let log = &rig.log[..rig.published[&mark_of(&reply)]];
                 if self.trace {
                     let names: Vec<_> = reply.resources.iter().map(|resource| &resource.name).collect();
-                    println!("client {at}: {:?} {:?} {names:?} -{:?}", reply.mark, reply.kind.name(), reply.removed);
+                    println!(
+                        "client {at}: {:?} {:?} {names:?} -{:?}",
+                        reply.revision,
+                        reply.kind.name(),
+                        reply.removed
+                    );
                 }
                 let judged = client.judge.on_reply(&reply, log, view, rig.orderly, self.now, &mut self.coverage);
                 judged.map_err(|fault| {
                     let names: Vec<_> = reply.resources.iter().map(|resource| &resource.name).collect();
-                    format!("{fault} (client {at}, {:?}: {names:?} -{:?})", reply.mark, reply.removed)
+                    format!("{fault} (client {at}, {:?}: {names:?} -{:?})", reply.revision, reply.removed)
                 })?;
                 client.replies.push_back(*reply);
                 let footprint = client.session.footprint();
                 let nonces = self.limits.answers * client.judge.kinds().count();
                 ensure(footprint.answers <= nonces, || format!("a session keeps {footprint:?}"))?;
-                let kept = footprint.names + footprint.owed + footprint.stated;
+                let kept = footprint.names + footprint.pending + footprint.stated;
                 let allowed = 3 * client.judge.allowance() + 8;
                 ensure(kept <= allowed, || format!("a session keeps {footprint:?} where {allowed} were asked for"))?;
                 Ok(Pulled::Reply)

@@ -8,7 +8,7 @@ use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::{Client, Reply, Session, Step, Variant};
-use weir::protocol::unit::{InterestChange, Leases, SessionId, Unit};
+use weir::protocol::unit::{InterestChange, Leases, SessionId, View};
 use weir::xds::TypeTable;
 
 use super::world::{CDS, EDS, NAMES};
@@ -73,11 +73,11 @@ impl Holder {
     }
 
     pub fn counted(&mut self) {
-        self.session.on_counted();
+        self.session.on_interest_applied();
     }
 
-    pub fn on_mark(&mut self, mark: &weir::protocol::unit::Mark) {
-        self.session.on_mark(mark);
+    pub fn on_mark(&mut self, mark: &weir::protocol::unit::NameChanged) {
+        self.session.on_name_changed(mark);
     }
 
     pub fn leave(&mut self) -> Vec<InterestChange> {
@@ -86,8 +86,8 @@ impl Holder {
     }
 
     /// Takes what there is to be told. What was lost by it.
-    pub fn listen(&mut self, unit: &mut Unit, now: Moment) -> Vec<Loss> {
-        let state = unit.state().clone();
+    pub fn listen(&mut self, unit: &mut View, now: Moment) -> Vec<Loss> {
+        let state = unit.snapshot().clone();
         let mut lost = Vec::new();
         while let Step::Reply(reply) = self.session.poll(&state, &mut self.leases, now) {
             lost.extend(self.take(&reply, now));

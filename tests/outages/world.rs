@@ -10,12 +10,12 @@ use bytes::Bytes;
 use weir::proto::discovery::{DeltaDiscoveryRequest, Resource};
 use weir::proto::{Any, Request, Response};
 use weir::protocol::faults::Faults;
-use weir::protocol::ladder::{Patience, Rule, Standing};
+use weir::protocol::ladder::{FallbackTimers, LadderState, Rule};
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan, Sources, StreamId};
-use weir::protocol::unit::{Class, InterestChange, Known, SessionId, Unit, Wanted};
+use weir::protocol::unit::{Class, InterestChange, Lookup, Selector, SessionId, View};
 use weir::protocol::upstream::{Backoff, Epoch};
 use weir::xds::{BodyStore, TypeTable};
 
@@ -33,7 +33,7 @@ const SERVERS: usize = 3;
 pub struct World {
     random: u64,
     now: Moment,
-    unit: Unit,
+    unit: View,
     sources: Sources,
     store: BodyStore,
     table: Arc<TypeTable>,
@@ -59,7 +59,7 @@ pub struct World {
     silent: BTreeSet<(&'static str, &'static str)>,
     /// The first thing that was concluded and must not be.
     wrong: Option<String>,
-    last: Standing,
+    last: LadderState,
     returned: Option<Moment>,
     /// Rows of the state table that were seen.
     pub rows: BTreeSet<u8>,
@@ -99,11 +99,11 @@ impl World {
         let rule = if below(&mut random, 2) == 0 { Rule::Uncached } else { Rule::Reachability };
         let hold_down = Duration::from_secs(10 * below(&mut random, 3));
         let hung_after = Duration::from_secs([10, 30, 300][below(&mut random, 3) as usize]);
-        let server = || ServerPlan { variant: Variant::Delta, rules: Arc::default() };
+        let server = || ServerPlan { variant: Variant::Delta, quirks: Arc::default() };
         let plan = Plan {
             servers: (0..SERVERS).map(|_| server()).collect(),
             top: AuthorityPlan { servers: (0..SERVERS).collect(), rule },
-            patience: Patience { minimum: Duration::ZERO, hold_down },
+            timers: FallbackTimers { delay: Duration::ZERO, hold_down },
             holds_missing: below(&mut random, 2) == 0,
             ..Plan::single(Variant::Delta, Default::default())
         };
@@ -135,7 +135,7 @@ impl World {
         let servers_that_cut = (0..SERVERS).filter(|at| servers[*at].habit.pieces.is_some()).collect();
         Self {
             now: Moment::START + Duration::from_secs(1),
-            unit: Unit::new(table.clone(), limits.clone()),
+            unit: View::new(table.clone(), limits.clone()),
             sources: Sources::new(Arc::new(plan), Bytes::from_static(b"node"), table.clone(), limits.clone()),
             store: BodyStore::default(),
             table,
@@ -154,7 +154,7 @@ impl World {
             cutters: servers_that_cut,
             silent: BTreeSet::new(),
             wrong: None,
-            last: Standing::Idle,
+            last: LadderState::Idle,
             returned: None,
             rows: BTreeSet::new(),
             random,
@@ -258,7 +258,7 @@ impl World {
                 self.want(what, on);
             }
         }
-        if matches!(self.last, Standing::Trying(_)) && below(&mut self.random, 3) == 0 {
+        if matches!(self.last, LadderState::Trying(_)) && below(&mut self.random, 3) == 0 {
             // Those who wait for something give up, and what is left is cached.
             let waiting = self.wanted.iter().copied().filter(|what| self.known(*what).is_unknown());
             for what in waiting.collect::<Vec<_>>() {
@@ -295,10 +295,10 @@ impl World {
             return;
         }
         self.tell(|| format!("wanted {} {name}: {on}, known {:?}", letter(url), self.known((url, name))));
-        let wanted = if name == "*" { Wanted::Star } else { Wanted::Name(name.into()) };
-        let change = InterestChange { kind: self.table.resolve(url), wanted, on };
+        let wanted = if name == "*" { Selector::Wildcard } else { Selector::Name(name.into()) };
+        let change = InterestChange { kind: self.table.resolve(url), selector: wanted, on };
         self.unit.change_interest(SessionId(1), change, self.now);
-        if matches!(self.last, Standing::Active(_)) {
+        if matches!(self.last, LadderState::Active(_)) {
             self.rows.insert(if on { 14 } else { 15 });
         }
         self.settle();
@@ -390,12 +390,12 @@ impl World {
         let (Some((epoch, _)), Some(stream)) = (&link.up, self.sources.stream(id)) else { return true };
         if health.answers_calls() {
             link.unanswered = None;
-            if stream.take_life_question() || std::mem::take(&mut link.called) {
-                stream.on_life(*epoch);
+            if stream.take_liveness_call() || std::mem::take(&mut link.called) {
+                stream.on_liveness_answer(*epoch);
             }
             return false;
         }
-        link.called |= stream.take_life_question();
+        link.called |= stream.take_liveness_call();
         let since = *link.unanswered.get_or_insert(self.now);
         if self.now - since >= self.hung_after {
             self.end(id);
@@ -423,7 +423,7 @@ impl World {
         }
         let batches = self.sources.on_response(id, epoch, response, &mut self.store, &self.unit, self.now);
         for batch in batches {
-            self.unit.apply_from(batch.source, batch.facts, self.now);
+            self.unit.apply_from(batch.origin, batch.updates, self.now);
         }
         self.settle();
     }
@@ -438,11 +438,11 @@ impl World {
         link.next_attempt = self.now + link.backoff.next(0.5);
         let batches = self.sources.ended(id, epoch, answered, &self.unit, self.now);
         for batch in batches {
-            self.unit.apply_from(batch.source, batch.facts, self.now);
+            self.unit.apply_from(batch.origin, batch.updates, self.now);
         }
         self.settle();
         match (before, self.last) {
-            (Standing::Active(_), Standing::Active(_)) if answered => drop(self.rows.insert(6)),
+            (LadderState::Active(_), LadderState::Active(_)) if answered => drop(self.rows.insert(6)),
             (before, now) if before == now => drop(self.rows.insert(20)),
             _ => {}
         }
@@ -450,19 +450,19 @@ impl World {
 
     fn settle(&mut self) {
         let gone =
-            |world: &Self| world.wanted.iter().filter(|what| matches!(world.known(**what), Known::Gone(_))).count();
+            |world: &Self| world.wanted.iter().filter(|what| matches!(world.known(**what), Lookup::Absent(_))).count();
         let before = gone(self);
         for batch in self.sources.on_time(&self.unit, self.now) {
-            if !batch.facts.is_empty() {
-                self.tell(|| format!("judged {:?}", batch.facts));
+            if !batch.updates.is_empty() {
+                self.tell(|| format!("judged {:?}", batch.updates));
             }
-            self.unit.apply_from(batch.source, batch.facts, self.now);
+            self.unit.apply_from(batch.origin, batch.updates, self.now);
         }
         self.unit.on_time(self.now);
         for change in self.unit.take_upstream_changes() {
             self.sources.want(change, &self.unit, self.now);
         }
-        self.sources.rest(&self.unit, self.now);
+        self.sources.close_unused(&self.unit, self.now);
         for (id, marks) in self.unit.publish().0 {
             if let Some(holder) = self.holders.iter_mut().find(|holder| holder.id == id) {
                 marks.iter().for_each(|mark| holder.on_mark(mark));
@@ -492,22 +492,24 @@ impl World {
     }
 
     fn note_move(&mut self) {
-        let now = self.sources.ladders().next().map_or(Standing::Idle, |ladder| ladder.standing);
+        let now = self.sources.ladders().next().map_or(LadderState::Idle, |ladder| ladder.state);
         let row = match (self.last, now) {
             (before, now) if before == now => None,
-            (_, Standing::Idle) => Some(16),
-            (Standing::Idle, _) => Some(1),
-            (Standing::Trying(a), Standing::Active(b)) if a == b => Some(2),
-            (Standing::Trying(_), Standing::Trying(_)) => Some(3),
-            (Standing::Trying(_), Standing::Held(_)) => Some(4),
-            (Standing::Trying(_), Standing::Down) => Some(5),
-            (Standing::Active(_), Standing::Trying(_)) => Some(7),
-            (Standing::Active(_), Standing::Held(_)) => Some(8),
-            (Standing::Active(_), Standing::Down) => Some(9),
-            (Standing::Held(_), Standing::Trying(_) | Standing::Down) => Some(10),
-            (Standing::Held(a), Standing::Active(b)) if a == b => Some(11),
-            (Standing::Active(_) | Standing::Trying(_) | Standing::Held(_), Standing::Active(_)) => Some(12),
-            (Standing::Down, Standing::Active(_)) => Some(19),
+            (_, LadderState::Idle) => Some(16),
+            (LadderState::Idle, _) => Some(1),
+            (LadderState::Trying(a), LadderState::Active(b)) if a == b => Some(2),
+            (LadderState::Trying(_), LadderState::Trying(_)) => Some(3),
+            (LadderState::Trying(_), LadderState::Cached(_)) => Some(4),
+            (LadderState::Trying(_), LadderState::Down) => Some(5),
+            (LadderState::Active(_), LadderState::Trying(_)) => Some(7),
+            (LadderState::Active(_), LadderState::Cached(_)) => Some(8),
+            (LadderState::Active(_), LadderState::Down) => Some(9),
+            (LadderState::Cached(_), LadderState::Trying(_) | LadderState::Down) => Some(10),
+            (LadderState::Cached(a), LadderState::Active(b)) if a == b => Some(11),
+            (LadderState::Active(_) | LadderState::Trying(_) | LadderState::Cached(_), LadderState::Active(_)) => {
+                Some(12)
+            }
+            (LadderState::Down, LadderState::Active(_)) => Some(19),
             _ => None,
         };
         self.rows.extend(row);
@@ -527,11 +529,11 @@ impl World {
         }
     }
 
-    fn known(&self, (url, name): (&str, &str)) -> Known<'_> {
+    fn known(&self, (url, name): (&str, &str)) -> Lookup<'_> {
         let kind = self.table.resolve(url);
         match name {
-            "*" => Known::Unknown, // judged by its members
-            _ => self.unit.state().known(&kind, Class::Named, &name.into()),
+            "*" => Lookup::Unknown, // judged by its members
+            _ => self.unit.snapshot().lookup(&kind, Class::Named, &name.into()),
         }
     }
 }

@@ -172,11 +172,11 @@ impl Opened {
                 }
                 LinkEvent::Response(_) => panic!("an answer"),
                 LinkEvent::Opened { .. }
-                | LinkEvent::Life
+                | LinkEvent::Alive
                 | LinkEvent::Receiving
                 | LinkEvent::Unchanged { .. }
-                | LinkEvent::Trouble { .. }
-                | LinkEvent::Filled { .. }
+                | LinkEvent::PollFailed { .. }
+                | LinkEvent::Progress { .. }
                 | LinkEvent::Outage { .. } => {}
             }
         }

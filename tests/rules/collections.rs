@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use weir::proto::Request;
 use weir::proto::discovery::DeltaDiscoveryRequest;
-use weir::protocol::session::{Client, End, Session, Step, Variant};
-use weir::protocol::unit::{Class, Fact, Fill, SessionId, Wanted, Word};
+use weir::protocol::session::{Client, CloseReason, Session, Step, Variant};
+use weir::protocol::unit::{Class, Completeness, Evidence, Selector, SessionId, Update};
 
 use super::support::{Bench, LDS};
 use weir::protocol::limits::Limits;
@@ -18,7 +18,7 @@ const ELSEWHERE: &str = "xdstp://x/envoy.config.listener.v3.Listener/bar/b?v=1";
 fn client(bench: &mut Bench) -> SessionId {
     let id = bench.add(Client { errors: true, ..Client::plain(Variant::Delta) });
     let session = bench.sessions.remove(&id).unwrap();
-    let session: Session = session.among(Arc::new(["x".to_owned()].into()));
+    let session: Session = session.with_authorities(Arc::new(["x".to_owned()].into()));
     bench.sessions.insert(id, session);
     id
 }
@@ -28,15 +28,20 @@ fn member(bench: &mut Bench, name: &str, content: &str) {
 }
 
 fn gone(bench: &mut Bench, name: &str) {
-    bench.apply(vec![Fact::Gone { kind: bench.kind(LDS), class: Class::Named, key: name.into(), word: Word::Said }]);
+    bench.apply(vec![Update::Absent {
+        kind: bench.kind(LDS),
+        class: Class::Named,
+        key: name.into(),
+        evidence: Evidence::Reported,
+    }]);
 }
 
 fn piece(bench: &mut Bench) {
-    fill(bench, Fill::Begun);
+    fill(bench, Completeness::FirstResponse);
 }
 
-fn fill(bench: &mut Bench, fill: Fill) {
-    bench.apply(vec![Fact::Filled { kind: bench.kind(LDS), of: Wanted::Name(GLOB.into()), fill }]);
+fn fill(bench: &mut Bench, fill: Completeness) {
+    bench.apply(vec![Update::Progress { kind: bench.kind(LDS), of: Selector::Name(GLOB.into()), completeness: fill }]);
 }
 
 fn come_with(bench: &mut Bench, id: SessionId, on: &[&str], versions: &[(&str, String)]) {
@@ -119,7 +124,7 @@ fn coll_16_a_member_that_goes_is_removed_by_its_own_name() {
     let early = client(&mut bench);
     bench.delta(early, LDS, &[GLOB], &[]);
     assert_eq!(bench.said(early), [""; 0], "there may be more of it on the way");
-    fill(&mut bench, Fill::Settled);
+    fill(&mut bench, Completeness::Settled);
     assert_eq!(bench.said(early), [format!("L  -{GLOB}")]);
     let late = client(&mut bench);
     bench.delta(late, LDS, &[GLOB], &[]);
@@ -193,7 +198,7 @@ fn coll_19_who_comes_back_is_sent_what_differs_and_told_what_is_gone() {
     come_with(&mut bench, id, &[GLOB], &[(A, a.clone()), (B, "another".into()), (&c, b)]);
     assert_eq!(bench.said(id), [format!("L {B}")], "one is the same, one is not, of the third nobody knows yet");
     bench.later(5_000);
-    fill(&mut bench, Fill::Settled);
+    fill(&mut bench, Completeness::Settled);
     assert_eq!(bench.said(id), [""; 0], "that it is quiet says nothing of what somebody holds");
     assert_eq!(bench.sought(), std::slice::from_ref(&c), "it is asked for");
     gone(&mut bench, &c);
@@ -213,13 +218,13 @@ fn coll_19_who_comes_back_is_sent_what_differs_and_told_what_is_gone() {
 fn coll_20_a_set_that_was_cut_off_is_not_judged() {
     let mut bench = Bench::new();
     let _keeper = with_members(&mut bench);
-    bench.apply(vec![Fact::Interrupted { kind: bench.kind(LDS), of: Wanted::Name(GLOB.into()) }]);
+    bench.apply(vec![Update::Interrupted { kind: bench.kind(LDS), of: Selector::Name(GLOB.into()) }]);
     let id = client(&mut bench);
     let c = A.replace("/a?", "/c?");
     come_with(&mut bench, id, &[GLOB], &[(&c, "v".into())]);
     bench.later(60_000);
     assert_eq!(bench.said(id), [format!("L {A},{B}")], "what is there, and no removal");
-    fill(&mut bench, Fill::Whole);
+    fill(&mut bench, Completeness::Complete);
     assert_eq!(bench.said(id), [format!("L  -{c}")]);
 }
 
@@ -324,7 +329,7 @@ fn a_collection_that_outgrows_what_a_client_may_ask_for_ends_its_stream_and_nobo
     for name in ["a", "b", "c", "d"] {
         member(&mut bench, &A.replace("/a?", &format!("/{name}?")), "1");
     }
-    assert!(matches!(bench.step(id), Step::End(End::Bad(_))));
+    assert!(matches!(bench.step(id), Step::End(CloseReason::BadRequest(_))));
 }
 
 #[test]
@@ -339,6 +344,6 @@ fn members_that_come_and_go_for_ever_are_not_remembered() {
         assert_eq!(bench.said(id), [format!("L  -{name}")]);
     }
     let footprint = bench.sessions[&id].footprint();
-    assert_eq!((footprint.names, footprint.owed), (3, 0));
-    assert_eq!(bench.unit.known(&bench.kind(LDS)), 2, "no tombstones of names that nobody asked for");
+    assert_eq!((footprint.names, footprint.pending), (3, 0));
+    assert_eq!(bench.unit.lookup(&bench.kind(LDS)), 2, "no tombstones of names that nobody asked for");
 }

@@ -2,7 +2,7 @@
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceName};
-use weir::protocol::session::{Answer, Variant};
+use weir::protocol::session::{Ack, Variant};
 use weir::xds::Authority;
 
 use super::support::{Bench, CDS, EDS, refusal};
@@ -100,7 +100,7 @@ fn delta_30_delta_31_and_delta_32_absence_is_told_on_evidence_and_is_not_final()
     bench.delta(client, EDS, &["missing"], &[]);
     bench.later(100_000);
     assert_eq!(bench.said(client), [""; 0], "unknown is not absent");
-    bench.unit.on_source([Authority::Top].into(), true);
+    bench.unit.on_source([Authority::TopLevel].into(), true);
     bench.publish();
     bench.delta(client, EDS, &["asked for during an outage"], &[]);
     assert_eq!(bench.said(client), [""; 0], "and out of reach is not absent either");
@@ -298,7 +298,7 @@ fn delta_1_delta_5_and_delta_7_nonces_are_never_twice_the_same_and_no_ack_is_wai
     let ack = DeltaDiscoveryRequest { type_url: EDS.into(), response_nonce: "20".into(), ..Default::default() };
     let now = bench.now;
     let answer = bench.sessions.get_mut(&client).unwrap().on_request(Request::Delta(ack), now);
-    assert_eq!(answer, Some(Answer::Ack { nonce: 20, stale: false }));
+    assert_eq!(answer, Some(Ack::Ack { nonce: 20, stale: false }));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceLocator};
-use weir::protocol::session::{Client, End, Step, Variant};
+use weir::protocol::session::{Client, CloseReason, Step, Variant};
 use weir::protocol::unit::SessionId;
 use weir::xds::{Access, AccessRule, Authority, NamePattern, Network};
 
@@ -144,10 +144,10 @@ fn xlat_36_a_new_grpc_client_or_relay_without_hope_is_ended_and_others_wait() {
     assert_eq!(bench.said(served), ["C b"]);
     bench.sotw(served, EDS, &["c"], "1");
     assert_eq!(bench.said(served), [""; 0]);
-    bench.unit.on_source([Authority::Top].into(), true);
+    bench.unit.on_source([Authority::TopLevel].into(), true);
     bench.publish();
-    assert!(matches!(bench.step(lost), Step::End(End::Unserved)));
-    assert!(matches!(bench.step(relay), Step::End(End::Unserved)));
+    assert!(matches!(bench.step(lost), Step::End(CloseReason::NoUpstream)));
+    assert!(matches!(bench.step(relay), Step::End(CloseReason::NoUpstream)));
     assert!(matches!(bench.step(envoy), Step::Idle(_)));
     assert!(matches!(bench.step(served), Step::Idle(_)), "it had an answer");
 }

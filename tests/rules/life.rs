@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, Resource as Wrapper, resource::CacheControl};
 use weir::protocol::session::{Client, Variant};
-use weir::protocol::unit::{Class, Fact, SessionId};
+use weir::protocol::unit::{Class, SessionId, Update};
 
 use super::support::{Bench, CDS, EDS};
 
@@ -15,7 +15,7 @@ fn mortal(seconds: i64) -> impl Fn(&mut Wrapper) {
 
 fn refresh(bench: &mut Bench, class: Class, name: &str, seconds: u64) {
     let (kind, key, ttl) = (bench.kind(EDS), name.into(), Some(Duration::from_secs(seconds)));
-    bench.apply(vec![Fact::Refresh { kind, class, key, ttl }]);
+    bench.apply(vec![Update::Refresh { kind, class, key, ttl }]);
 }
 
 /// A client that runs TTLs by itself, and one that does not.
@@ -33,7 +33,7 @@ fn two(bench: &mut Bench, variant: Variant, names: &[&str]) -> [SessionId; 2] {
 #[test]
 fn delta_46_xlat_28_and_sotw_50_a_life_is_told_and_prolonged_to_those_who_can_make_use_of_it() {
     for variant in [Variant::Sotw, Variant::Delta] {
-        for (names, key, class) in [(["a"], "a", Class::Named), (["*"], "*", Class::Star)] {
+        for (names, key, class) in [(["a"], "a", Class::Named), (["*"], "*", Class::Wildcard)] {
             let mut bench = Bench::new();
             let [able, unable] = two(&mut bench, variant, &names);
             bench.give(EDS, key, "1", |wrapper| {

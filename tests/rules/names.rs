@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use weir::protocol::session::{Client, End, Session, Step, Variant};
+use weir::protocol::session::{Client, CloseReason, Session, Step, Variant};
 use weir::protocol::unit::SessionId;
 use weir::xds::Authority;
 
@@ -21,7 +21,7 @@ fn client(bench: &mut Bench, variant: Variant) -> SessionId {
 fn client_as(bench: &mut Bench, client: Client) -> SessionId {
     let id = bench.add(client);
     let session = bench.sessions.remove(&id).unwrap();
-    let session: Session = session.among(Arc::new(["x".to_owned()].into()));
+    let session: Session = session.with_authorities(Arc::new(["x".to_owned()].into()));
     bench.sessions.insert(id, session);
     id
 }
@@ -132,11 +132,11 @@ fn xlat_36_it_is_the_authority_of_what_is_wanted_that_has_to_be_out_of_reach() {
     bench.sotw(both, LDS, &["a", CANONICAL], "");
     bench.unit.on_source([Authority::Named("x".into())].into(), true);
     bench.publish();
-    assert!(matches!(bench.step(new), Step::End(End::Unserved)));
+    assert!(matches!(bench.step(new), Step::End(CloseReason::NoUpstream)));
     assert!(matches!(bench.step(old), Step::Idle(_)), "its servers are there");
     assert!(matches!(bench.step(both), Step::Idle(_)), "half of it may come");
-    bench.unit.on_source([Authority::Top].into(), true);
+    bench.unit.on_source([Authority::TopLevel].into(), true);
     bench.publish();
     assert!(matches!(bench.step(both), Step::Idle(_)), "now it is the other half");
-    assert!(matches!(bench.step(old), Step::End(End::Unserved)));
+    assert!(matches!(bench.step(old), Step::End(CloseReason::NoUpstream)));
 }

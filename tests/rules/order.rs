@@ -286,7 +286,7 @@ fn ord_17_a_collection_of_endpoints_follows_what_names_it_and_the_old_one_goes_a
     let mut bench = Bench::new();
     let id = bench.client(Variant::Delta);
     let session = bench.sessions.remove(&id).unwrap();
-    bench.sessions.insert(id, session.among(Arc::new(["x".to_owned()].into())));
+    bench.sessions.insert(id, session.with_authorities(Arc::new(["x".to_owned()].into())));
     bench.delta(id, LEDS, &[&old_glob, &new_glob], &[]);
     bench.delta(id, EDS, &["e"], &[]);
     bench.give(LEDS, &old, "1", |_| {});

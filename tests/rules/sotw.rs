@@ -4,8 +4,8 @@ use prost::Message;
 use weir::proto::Request;
 use weir::proto::discovery::DiscoveryRequest;
 use weir::proto::node::Node;
-use weir::protocol::session::{Answer, Client, Variant};
-use weir::protocol::unit::{Class, Fact, Word};
+use weir::protocol::session::{Ack, Client, Variant};
+use weir::protocol::unit::{Class, Evidence, Update};
 
 use super::support::{Bench, CDS, EDS, LDS, refusal};
 use super::warm;
@@ -164,9 +164,9 @@ fn sotw_12_and_sotw_14_a_refusal_is_an_error_detail_and_is_not_argued_with() {
             answer
         };
         let stale = false;
-        assert_eq!(answer("1", &new, refusal(3)), Some(Answer::Nack { nonce: 1, stale }), "with the new version");
-        assert_eq!(answer("2", "an old one", refusal(13)), Some(Answer::Nack { nonce: 2, stale }));
-        assert_eq!(answer("3", "an old one", None), Some(Answer::Ack { nonce: 3, stale }), "no error, no refusal");
+        assert_eq!(answer("1", &new, refusal(3)), Some(Ack::Nack { nonce: 1, stale }), "with the new version");
+        assert_eq!(answer("2", "an old one", refusal(13)), Some(Ack::Nack { nonce: 2, stale }));
+        assert_eq!(answer("3", "an old one", None), Some(Ack::Ack { nonce: 3, stale }), "no error, no refusal");
     }
 }
 
@@ -204,7 +204,12 @@ fn sotw_25_and_sotw_55_what_does_not_exist_is_silence_in_a_partial_type() {
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, EDS, &["a", "missing"], "");
     assert_eq!(bench.said(client), ["C a"], "ORD-10: what is there is not kept back");
-    let gone = Fact::Gone { kind: bench.kind(EDS), class: Class::Named, key: "missing".into(), word: Word::Said };
+    let gone = Update::Absent {
+        kind: bench.kind(EDS),
+        class: Class::Named,
+        key: "missing".into(),
+        evidence: Evidence::Reported,
+    };
     bench.apply(vec![gone]);
     assert_eq!(bench.said(client), [""; 0]);
     bench.later(600);

@@ -4,9 +4,9 @@ use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
-use weir::protocol::session::{Client, End, Step, Variant};
+use weir::protocol::session::{Client, CloseReason, Step, Variant};
 use weir::protocol::set_mark::SetMark;
-use weir::protocol::unit::{Class, Fact, Fill, SessionId, Wanted};
+use weir::protocol::unit::{Class, Completeness, Selector, SessionId, Update};
 use weir::xds::Authority;
 
 use super::support::{Bench, CDS, EDS, LDS, refusal, text_of};
@@ -102,11 +102,19 @@ fn xlat_12_a_set_that_comes_in_pieces_is_told_when_it_has_been_quiet() {
     bench.sotw(client, CDS, &[], "");
     for name in ["a", "b", "c"] {
         bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, name, "1"));
-        bench.apply(vec![Fact::Filled { kind: bench.kind(CDS), of: Wanted::Star, fill: Fill::Coming }]);
+        bench.apply(vec![Update::Progress {
+            kind: bench.kind(CDS),
+            of: Selector::Wildcard,
+            completeness: Completeness::Arriving,
+        }]);
         bench.later(100);
         assert_eq!(bench.said(client), [""; 0]);
     }
-    bench.apply(vec![Fact::Filled { kind: bench.kind(CDS), of: Wanted::Star, fill: Fill::Settled }]);
+    bench.apply(vec![Update::Progress {
+        kind: bench.kind(CDS),
+        of: Selector::Wildcard,
+        completeness: Completeness::Settled,
+    }]);
     assert_eq!(bench.said(client), ["C a,b,c"]);
 }
 
@@ -117,7 +125,11 @@ fn xlat_12_a_client_without_state_is_given_the_first_response_at_once_and_a_faul
         let client = bench.client(Variant::Sotw);
         bench.sotw(client, CDS, &[], "");
         bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, "a", "1"));
-        bench.apply(vec![Fact::Filled { kind: bench.kind(CDS), of: Wanted::Star, fill: Fill::Begun }]);
+        bench.apply(vec![Update::Progress {
+            kind: bench.kind(CDS),
+            of: Selector::Wildcard,
+            completeness: Completeness::FirstResponse,
+        }]);
         assert_eq!(bench.said(client).is_empty(), faults.has(Fault::HeldIsKeptBack));
     }
 }
@@ -129,14 +141,22 @@ fn xlat_12_a_set_that_was_cut_off_is_not_whole_by_waiting() {
     bench.sotw(client, CDS, &[], "");
     let piece = |bench: &mut Bench, name: &str| {
         bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, name, "1"));
-        bench.apply(vec![Fact::Filled { kind: bench.kind(CDS), of: Wanted::Star, fill: Fill::Coming }]);
+        bench.apply(vec![Update::Progress {
+            kind: bench.kind(CDS),
+            of: Selector::Wildcard,
+            completeness: Completeness::Arriving,
+        }]);
     };
     piece(&mut bench, "a");
-    bench.apply(vec![Fact::Interrupted { kind: bench.kind(CDS), of: Wanted::Star }]);
+    bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]);
     bench.later(100_000);
     assert_eq!(bench.said(client), [""; 0], "the rest was on its way");
     piece(&mut bench, "b");
-    bench.apply(vec![Fact::Filled { kind: bench.kind(CDS), of: Wanted::Star, fill: Fill::Settled }]);
+    bench.apply(vec![Update::Progress {
+        kind: bench.kind(CDS),
+        of: Selector::Wildcard,
+        completeness: Completeness::Settled,
+    }]);
     assert_eq!(bench.said(client), ["C a,b"]);
 }
 
@@ -164,8 +184,8 @@ fn xlat_16_no_evidence_no_absence() {
     for id in [delta, sotw].into_iter().chain(everything) {
         bench.said(id);
     }
-    bench.unit.on_source([Authority::Top].into(), true); // out of reach
-    bench.apply(vec![Fact::Interrupted { kind: bench.kind(CDS), of: Wanted::Star }]); // the stream closed
+    bench.unit.on_source([Authority::TopLevel].into(), true); // out of reach
+    bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]); // the stream closed
     for code in [14, 13, 2] {
         bench.trouble(EDS, "new", code); // a passing trouble
         bench.trouble(CDS, "a", code);
@@ -239,8 +259,8 @@ fn a_change_is_not_lost_when_a_server_goes_in_the_same_breath() {
     bench.said(client);
     let (kind, resource) = (bench.kind(EDS), bench.resource(EDS, "a", "2"));
     let now = bench.now;
-    bench.unit.apply(vec![Fact::Set { kind, class: Class::Named, key: "a".into(), resource }], now);
-    bench.unit.on_source([Authority::Top].into(), true);
+    bench.unit.apply(vec![Update::Upsert { kind, class: Class::Named, key: "a".into(), resource }], now);
+    bench.unit.on_source([Authority::TopLevel].into(), true);
     bench.publish();
     assert_eq!(bench.said(client), ["C a"]);
 }
@@ -264,20 +284,20 @@ fn xlat_19_who_was_told_of_a_set_as_it_was_forgotten_starts_over() {
     bench.later(30_000);
     bench.count(late, wish);
     bench.whole(CDS, &[("a", "1")]);
-    assert!(matches!(bench.step(late), Step::End(End::BehindHorizon)), "nobody could tell it that b is gone");
+    assert!(matches!(bench.step(late), Step::End(CloseReason::HistoryExpired)), "nobody could tell it that b is gone");
 }
 
 /// What a relay is told, each with the mark of its set.
 fn marked(bench: &mut Bench, id: SessionId) -> Vec<(String, Option<SetMark>)> {
-    std::iter::from_fn(|| bench.poll(id)).map(|reply| (text_of(&reply), reply.set)).collect()
+    std::iter::from_fn(|| bench.poll(id)).map(|reply| (text_of(&reply), reply.set_mark)).collect()
 }
 
 fn relay(variant: Variant) -> Client {
     Client { relay: true, ..Client::plain(variant) }
 }
 
-fn filled(bench: &mut Bench, fill: Fill) {
-    bench.apply(vec![Fact::Filled { kind: bench.kind(CDS), of: Wanted::Star, fill }]);
+fn filled(bench: &mut Bench, fill: Completeness) {
+    bench.apply(vec![Update::Progress { kind: bench.kind(CDS), of: Selector::Wildcard, completeness: fill }]);
 }
 
 #[test]
@@ -287,15 +307,15 @@ fn xlat_12_a_relay_is_told_when_it_has_been_given_all_of_a_set_and_when_that_is_
     bench.delta(one, CDS, &["*"], &[]);
     bench.delta(other, CDS, &["*"], &[]);
     bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, "a", "1"));
-    filled(&mut bench, Fill::Begun);
+    filled(&mut bench, Completeness::FirstResponse);
     assert_eq!(marked(&mut bench, one), [("C a".into(), Some(SetMark::Partial))]);
-    filled(&mut bench, Fill::Settled);
+    filled(&mut bench, Completeness::Settled);
     assert_eq!(marked(&mut bench, one), [], "a pause is no end");
-    filled(&mut bench, Fill::Whole);
+    filled(&mut bench, Completeness::Complete);
     assert_eq!(marked(&mut bench, one), [("C ".into(), Some(SetMark::Complete))]);
     bench.set(CDS, &[("b", "1")]);
     assert_eq!(marked(&mut bench, one), [("C b".into(), Some(SetMark::Complete))], "a change of it is a change of all");
-    bench.apply(vec![Fact::Interrupted { kind: bench.kind(CDS), of: Wanted::Star }]);
+    bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]);
     assert_eq!(marked(&mut bench, one), [("C ".into(), Some(SetMark::Partial))]);
     assert_eq!(marked(&mut bench, other), [("C a,b".into(), None)], "nobody else is told so");
 }
@@ -335,10 +355,10 @@ fn xlat_12_a_relay_in_the_state_of_the_world_is_given_no_part_of_a_set() {
     bench.sotw(one, CDS, &[], "");
     bench.sotw(other, CDS, &[], "");
     bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, "a", "1"));
-    filled(&mut bench, Fill::Settled);
+    filled(&mut bench, Completeness::Settled);
     assert_eq!(bench.said(other), ["C a"], "which holds nothing");
     assert_eq!(bench.said(one), [""; 0], "its clients may hold more");
     assert_eq!(bench.sought(), ["*"], "the control plane is asked whether there is more");
-    filled(&mut bench, Fill::Whole);
+    filled(&mut bench, Completeness::Complete);
     assert_eq!(bench.said(one), ["C a"]);
 }

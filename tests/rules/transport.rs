@@ -3,7 +3,7 @@
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator, resource::CacheControl};
 use weir::protocol::limits::Limits;
-use weir::protocol::session::{BadRequest, Client, End, Fetched, Step, Variant};
+use weir::protocol::session::{BadRequest, Client, CloseReason, Fetched, Step, Variant};
 use weir::protocol::unit::SessionId;
 use weir::xds::{TypeInfo, TypeTable};
 
@@ -34,7 +34,7 @@ fn trn_7_another_type_on_a_stream_of_one_ends_it_and_is_not_subscribed() {
     bench.asked_upstream();
     let client = only(&mut bench, EDS, Variant::Sotw);
     bench.sotw(client, RDS, &["z"], "");
-    assert!(matches!(bench.step(client), Step::End(End::Bad(BadRequest::OtherType { .. }))));
+    assert!(matches!(bench.step(client), Step::End(CloseReason::BadRequest(BadRequest::OtherType { .. }))));
     assert_eq!(bench.asked_upstream(), [""; 0]);
 }
 
@@ -62,7 +62,7 @@ fn trn_8_and_trn_15_v2_is_left_unanswered_where_it_is_off_and_the_stream_goes_on
     bench.sotw(client, "type.googleapis.com/never.heard.of.It", &["a"], "");
     bench.sotw(client, CDS, &[], "");
     assert_eq!(bench.said(client), ["C a,b,c"]);
-    assert_eq!(bench.sessions[&client].unserved(), 1);
+    assert_eq!(bench.sessions[&client].unsupported_requests(), 1);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn trn_6_a_request_without_a_type_ends_the_stream_with_a_reason() {
     let mut bench = Bench::new();
     let client = bench.client(Variant::Sotw);
     bench.request(client, Request::Sotw(DiscoveryRequest::default()));
-    let state = bench.unit.state().clone();
+    let state = bench.unit.snapshot().clone();
     let step = bench.sessions.get_mut(&client).unwrap().poll(&state, &mut bench.leases, bench.now);
     assert!(matches!(step, weir::protocol::session::Step::End(_)));
 }
@@ -191,7 +191,7 @@ fn i10_a_client_that_asks_for_ever_new_types_is_ended() {
     let mut bench = Bench::new();
     let client = bench.client(Variant::Delta);
     (0..65).for_each(|number| bench.delta(client, &format!("example.org/type.{number}"), &["a"], &[]));
-    let state = bench.unit.state().clone();
+    let state = bench.unit.snapshot().clone();
     let step = bench.sessions.get_mut(&client).unwrap().poll(&state, &mut bench.leases, bench.now);
     assert!(matches!(step, weir::protocol::session::Step::End(_)));
 }
@@ -220,7 +220,7 @@ fn rest_5_who_has_everything_is_known_by_its_version_without_making_the_set() {
         client
     };
     let is_current = |bench: &Bench, client, version: &str| {
-        bench.sessions[&client].is_current(bench.unit.state(), version, bench.now)
+        bench.sessions[&client].is_current(bench.unit.snapshot(), version, bench.now)
     };
     let all = ask(&mut bench, &[]);
     let Fetched::Reply(reply) = bench.fetch(all, false) else { panic!("all is known") };
@@ -268,5 +268,5 @@ fn i10_questions_that_cannot_be_answered_are_bounded() {
         let request = DeltaDiscoveryRequest { type_url, resource_locators_subscribe, ..Default::default() };
         bench.request(client, Request::Delta(request));
     }
-    assert!(matches!(bench.step(client), Step::End(End::Bad(BadRequest::TooManyNames(100)))));
+    assert!(matches!(bench.step(client), Step::End(CloseReason::BadRequest(BadRequest::TooManyNames(100)))));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir::protocol::limits::Limits;
 use weir::protocol::session::Variant;
-use weir::protocol::unit::{Class, Dangled, Fact, Known, SessionId, Word};
+use weir::protocol::unit::{Class, Dangled, Evidence, Lookup, SessionId, Update};
 use weir::xds::Authority;
 
 use super::support::{Bench, CDS, EDS, RDS, lead};
@@ -30,15 +30,15 @@ fn led() -> (Bench, SessionId) {
 }
 
 fn gone(bench: &mut Bench, name: &str) {
-    let (kind, class, key) = (bench.kind(CDS), Class::Star, name.into());
-    bench.apply(vec![Fact::Gone { kind, class, key, word: Word::Said }]);
+    let (kind, class, key) = (bench.kind(CDS), Class::Wildcard, name.into());
+    bench.apply(vec![Update::Absent { kind, class, key, evidence: Evidence::Reported }]);
 }
 
 /// Where the route leads that is on the shelf.
 fn leads(bench: &Bench) -> Vec<String> {
     let kind = bench.kind(RDS);
-    match bench.unit.state().known(&kind, Class::Named, &"r".into()) {
-        Known::Here(route) => route.body.clusters(&kind).iter().map(ToString::to_string).collect(),
+    match bench.unit.snapshot().lookup(&kind, Class::Named, &"r".into()) {
+        Lookup::Present(route) => route.body.clusters(&kind).iter().map(ToString::to_string).collect(),
         _ => Vec::new(),
     }
 }
@@ -96,7 +96,7 @@ fn ord_1_a_cluster_that_comes_back_in_time_was_never_gone() {
 fn ord_1_endpoints_stay_as_long_as_the_cluster_that_is_led_to() {
     let (mut bench, client) = led();
     let (kind, class) = (bench.kind(EDS), Class::Named);
-    bench.apply(vec![Fact::Gone { kind, class, key: "a".into(), word: Word::Said }]);
+    bench.apply(vec![Update::Absent { kind, class, key: "a".into(), evidence: Evidence::Reported }]);
     gone(&mut bench, "a");
     bench.later(HOLD - 1);
     assert_eq!(bench.said(client), [""; 0]);
@@ -107,7 +107,7 @@ fn ord_1_endpoints_stay_as_long_as_the_cluster_that_is_led_to() {
 #[test]
 fn ord_1_the_bound_does_not_run_while_the_server_is_away_or_has_not_said_its_routing() {
     let (mut bench, client) = led();
-    bench.unit.note_unsteady(BTreeSet::from([Authority::Top]), bench.now);
+    bench.unit.note_unsteady(BTreeSet::from([Authority::TopLevel]), bench.now);
     gone(&mut bench, "a");
     bench.later(100 * HOLD);
     assert_eq!(bench.said(client), [""; 0]);
@@ -133,7 +133,7 @@ fn ord_1_a_client_that_refused_a_route_keeps_clusters_until_the_bound() {
 fn ord_1_a_route_configuration_that_was_removed_counts_while_somebody_asks_for_it() {
     let (mut bench, client) = led();
     let (kind, class) = (bench.kind(RDS), Class::Named);
-    bench.apply(vec![Fact::Gone { kind, class, key: "r".into(), word: Word::Said }]);
+    bench.apply(vec![Update::Absent { kind, class, key: "r".into(), evidence: Evidence::Reported }]);
     bench.said(client);
     bench.later(2 * HOLD);
     gone(&mut bench, "a");

@@ -11,7 +11,7 @@ use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::{Client, Fetched, Reply, Session, Step, Variant};
 use weir::protocol::unit::{
-    Claim, Claimed, Class, Fact, InterestChange, Kept, Leases, NamedError, SessionId, Unit, Wanted, Word,
+    Claim, Claimed, Class, Evidence, InterestChange, Leases, NamedError, Retain, Selector, SessionId, Update, View,
 };
 use weir::xds::{BodyStore, Resource, Type, TypeTable};
 
@@ -23,7 +23,7 @@ pub const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tl
 pub const VHDS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 
 pub struct Bench {
-    pub unit: Unit,
+    pub unit: View,
     pub sessions: BTreeMap<SessionId, Session>,
     pub leases: Leases,
     pub now: Moment,
@@ -47,7 +47,7 @@ impl Bench {
     pub fn of(limits: Limits, table: TypeTable) -> Self {
         let (table, limits) = (Arc::new(table), Arc::new(limits));
         Self {
-            unit: Unit::new(table.clone(), limits.clone()),
+            unit: View::new(table.clone(), limits.clone()),
             sessions: BTreeMap::new(),
             leases: Leases::new(limits.clone()),
             now: Moment::START,
@@ -87,9 +87,9 @@ impl Bench {
         let mut facts = Vec::new();
         for (name, content) in resources {
             let resource = self.resource(url, name, content);
-            for class in [Class::Star, Class::Named] {
+            for class in [Class::Wildcard, Class::Named] {
                 let (kind, key, resource) = (kind.clone(), (*name).into(), resource.clone());
-                facts.push(Fact::Set { kind, class, key, resource });
+                facts.push(Update::Upsert { kind, class, key, resource });
             }
         }
         self.apply(facts);
@@ -101,30 +101,31 @@ impl Bench {
         change(&mut wrapper);
         let kind = self.kind(url);
         let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &mut self.store).unwrap());
-        let class = if key == "*" { Class::Star } else { Class::Named };
+        let class = if key == "*" { Class::Wildcard } else { Class::Named };
         let key = if key == "*" { resource.name.clone() } else { key.into() };
-        self.apply(vec![Fact::Set { kind, class, key, resource }]);
+        self.apply(vec![Update::Upsert { kind, class, key, resource }]);
     }
 
     /// Upstream says that something is wrong with a name.
     pub fn trouble(&mut self, url: &str, name: &str, code: i32) {
         let error = Arc::new(NamedError { code, message: "as upstream says".into() });
-        self.apply(vec![Fact::Error { kind: self.kind(url), key: name.into(), error }]);
+        self.apply(vec![Update::Error { kind: self.kind(url), key: name.into(), error }]);
     }
 
     pub fn remove(&mut self, url: &str, name: &str) {
-        let gone = |class| Fact::Gone { kind: self.kind(url), class, key: name.into(), word: Word::Said };
-        let facts = [Class::Star, Class::Named].map(gone).into();
+        let gone =
+            |class| Update::Absent { kind: self.kind(url), class, key: name.into(), evidence: Evidence::Reported };
+        let facts = [Class::Wildcard, Class::Named].map(gone).into();
         self.apply(facts);
     }
 
     /// Upstream's whole `*` set.
     pub fn whole(&mut self, url: &str, resources: &[(&str, &str)]) {
         let resources = resources.iter().map(|(name, content)| self.resource(url, name, content)).collect();
-        self.apply(vec![Fact::Whole { kind: self.kind(url), resources, kept: Kept::nothing() }]);
+        self.apply(vec![Update::FullSet { kind: self.kind(url), resources, retain: Retain::nothing() }]);
     }
 
-    pub fn apply(&mut self, facts: Vec<Fact>) {
+    pub fn apply(&mut self, facts: Vec<Update>) {
         self.unit.apply(facts, self.now);
         self.publish();
     }
@@ -134,7 +135,7 @@ impl Bench {
         let wakes = self.unit.publish();
         for (id, marks) in &wakes.0 {
             if let Some(session) = self.sessions.get_mut(id) {
-                marks.iter().for_each(|mark| session.on_mark(mark));
+                marks.iter().for_each(|mark| session.on_name_changed(mark));
             }
         }
         wakes.0.len()
@@ -166,7 +167,7 @@ impl Bench {
         changes.into_iter().for_each(|change| self.unit.change_interest(id, change, self.now));
         self.publish();
         if any {
-            self.sessions.get_mut(&id).unwrap().on_counted();
+            self.sessions.get_mut(&id).unwrap().on_interest_applied();
         }
     }
 
@@ -203,7 +204,7 @@ impl Bench {
     }
 
     pub fn step(&mut self, id: SessionId) -> Step {
-        let state = self.unit.state().clone();
+        let state = self.unit.snapshot().clone();
         let session = self.sessions.get_mut(&id).unwrap();
         let step = session.poll(&state, &mut self.leases, self.now);
         let claims = session.take_claims();
@@ -227,7 +228,7 @@ impl Bench {
 
     /// One answer to what a client asked once, now or as the last chance.
     pub fn fetch(&mut self, id: SessionId, at_last: bool) -> Fetched {
-        let state = self.unit.state().clone();
+        let state = self.unit.snapshot().clone();
         let session = self.sessions.get_mut(&id).unwrap();
         session.fetch(&state, &mut self.leases, self.now, at_last)
     }
@@ -247,9 +248,9 @@ impl Bench {
     /// What upstream would be asked for.
     pub fn asked_upstream(&mut self) -> Vec<String> {
         let change = |change: InterestChange| {
-            let name = match change.wanted {
-                Wanted::Star => "*".to_owned(),
-                Wanted::Name(name) => name.to_string(),
+            let name = match change.selector {
+                Selector::Wildcard => "*".to_owned(),
+                Selector::Name(name) => name.to_string(),
             };
             format!("{}{name}", if change.on { '+' } else { '-' })
         };
@@ -302,7 +303,7 @@ pub fn lead(bench: &mut Bench, name: &str, clusters: &[&str]) {
     let resource = Some(Any { type_url: RDS.into(), value: body.into() });
     let wrapper = Wrapper { name: name.into(), resource, ..Default::default() };
     let (kind, resource) = (bench.kind(RDS), bench.of_wrapper(RDS, wrapper));
-    bench.apply(vec![Fact::Set { kind, class: Class::Named, key: name.into(), resource }]);
+    bench.apply(vec![Update::Upsert { kind, class: Class::Named, key: name.into(), resource }]);
 }
 
 pub fn refusal(code: i32) -> Option<Status> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir::protocol::session::Variant;
 use weir::protocol::unit::Class;
-use weir::protocol::upstream::ServerRules;
+use weir::protocol::upstream::ServerQuirks;
 
 use super::support::{LDS, RDS};
 use super::{Bench, delta, sotw};
@@ -15,7 +15,7 @@ const A: &str = "xdstp://x/envoy.config.endpoint.v3.LbEndpoint/foo/a";
 const B: &str = "xdstp://x/envoy.config.endpoint.v3.LbEndpoint/foo/b";
 const DEEPER: &str = "xdstp://x/envoy.config.endpoint.v3.LbEndpoint/foo/a/b";
 
-fn open(variant: Variant, rules: ServerRules, names: &[&str]) -> Bench {
+fn open(variant: Variant, rules: ServerQuirks, names: &[&str]) -> Bench {
     let mut bench = Bench::with(variant, rules);
     names.iter().for_each(|name| bench.want(LEDS, name, true));
     bench.open();
@@ -24,7 +24,7 @@ fn open(variant: Variant, rules: ServerRules, names: &[&str]) -> Bench {
 
 #[test]
 fn coll_18_and_name_24_the_glob_goes_upstream_and_its_members_are_taken_in() {
-    let mut bench = open(Variant::Delta, ServerRules::default(), &[GLOB]);
+    let mut bench = open(Variant::Delta, ServerQuirks::default(), &[GLOB]);
     assert_eq!(bench.requests(0), [format!("L +[{GLOB}] -[] {{}} n with node")]);
     let facts = bench.respond(0, delta(LEDS, &[A, DEEPER], &[], "1"));
     assert_eq!(facts, [format!("Named {A} set"), format!("Begun of {GLOB}")], "what is deeper is no member");
@@ -37,14 +37,14 @@ fn coll_18_and_name_24_the_glob_goes_upstream_and_its_members_are_taken_in() {
 
 #[test]
 fn coll_20_and_up_36_silence_says_nothing_of_a_collection() {
-    let mut bench = open(Variant::Delta, ServerRules::default(), &[GLOB, A]);
+    let mut bench = open(Variant::Delta, ServerQuirks::default(), &[GLOB, A]);
     bench.requests(0);
     assert_eq!(bench.later(Duration::from_secs(60)), [format!("Named {A} unanswered")], "of the name it does");
 }
 
 #[test]
 fn coll_19_members_are_stated_when_the_stream_comes_back() {
-    let mut bench = open(Variant::Delta, ServerRules::default(), &[GLOB]);
+    let mut bench = open(Variant::Delta, ServerQuirks::default(), &[GLOB]);
     bench.requests(0);
     bench.respond(0, delta(LEDS, &[A, B], &[], "1"));
     assert_eq!(bench.end(0), [format!("interrupted {GLOB}")]);
@@ -55,7 +55,7 @@ fn coll_19_members_are_stated_when_the_stream_comes_back() {
 
 #[test]
 fn coll_19_a_server_that_is_told_no_versions_has_to_say_again_what_there_is() {
-    let rules = ServerRules { initial_versions: false, ..ServerRules::default() };
+    let rules = ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() };
     let mut bench = open(Variant::Delta, rules, &[GLOB]);
     bench.requests(0);
     bench.respond(0, delta(LEDS, &[A, B], &[], "1"));
@@ -72,7 +72,7 @@ fn coll_19_a_server_that_is_told_no_versions_has_to_say_again_what_there_is() {
 #[test]
 fn coll_19_what_a_client_holds_of_a_collection_is_asked_for_again() {
     let silent_about_b = || {
-        let mut bench = open(Variant::Delta, ServerRules::default(), &[GLOB]);
+        let mut bench = open(Variant::Delta, ServerQuirks::default(), &[GLOB]);
         bench.requests(0);
         bench.respond(0, delta(LEDS, &[A], &[], "1"));
         bench.claim(LEDS, Class::Named, B);
@@ -94,7 +94,7 @@ fn coll_19_what_a_client_holds_of_a_collection_is_asked_for_again() {
 
 #[test]
 fn coll_17_what_is_left_is_unsubscribed_and_forgotten() {
-    let mut bench = open(Variant::Delta, ServerRules::default(), &[GLOB, A]);
+    let mut bench = open(Variant::Delta, ServerQuirks::default(), &[GLOB, A]);
     bench.requests(0);
     bench.respond(0, delta(LEDS, &[A, B], &[], "1"));
     bench.want(LEDS, GLOB, false);
@@ -121,7 +121,7 @@ fn coll_23_and_up_48_a_server_that_speaks_sotw_alone_is_not_asked_for_a_collecti
     bench.want(RDS, member, true);
     bench.later(Duration::from_secs(1));
     assert_eq!(bench.requests(0), [format!("R [{member}] v n with node")]);
-    let mut bench = open(Variant::Sotw, ServerRules::default(), &[GLOB]);
+    let mut bench = open(Variant::Sotw, ServerQuirks::default(), &[GLOB]);
     assert_eq!(bench.requests(0), [""; 0]);
     assert_eq!(bench.later(Duration::ZERO), [format!("{GLOB} error 12")], "of a type that is never in SotW too");
 }
@@ -137,7 +137,7 @@ fn coll_23_a_server_that_turns_to_sotw_takes_no_members_away_by_what_it_cannot_s
     bench.requests(0);
     bench.respond(0, delta(LDS, &[&a, &other], &[], "1"));
     bench.end(0);
-    bench.upstream.streams()[0].speak(Variant::Sotw);
+    bench.upstream.streams()[0].set_variant(Variant::Sotw);
     bench.open();
     bench.requests(0);
     assert_eq!(bench.respond(0, sotw(LDS, &[&other], "2")), [format!("Named {other} set")]);
@@ -145,7 +145,7 @@ fn coll_23_a_server_that_turns_to_sotw_takes_no_members_away_by_what_it_cannot_s
 
 #[test]
 fn up_25_a_member_that_came_again_and_cannot_be_read_is_not_gone() {
-    let rules = ServerRules { initial_versions: false, ..ServerRules::default() };
+    let rules = ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() };
     let mut bench = open(Variant::Delta, rules, &[GLOB]);
     bench.requests(0);
     let (b, other_b) = (B.to_owned(), format!("{B}~2"));
@@ -164,7 +164,7 @@ fn up_25_a_member_that_came_again_and_cannot_be_read_is_not_gone() {
 fn coll_19_and_up_16_while_one_collection_is_said_again_nothing_of_another_goes() {
     let other = |id: &str| format!("xdstp://x/envoy.config.endpoint.v3.LbEndpoint/bar/{id}");
     let [late_glob, late, later, gone] = ["*", "a", "b", "c"].map(other);
-    let rules = ServerRules { initial_versions: false, ..ServerRules::default() };
+    let rules = ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() };
     let mut bench = open(Variant::Delta, rules, &[GLOB, &late_glob]);
     bench.requests(0);
     bench.respond(0, delta(LEDS, &[A, B, &late, &later, &gone], &[], "1"));

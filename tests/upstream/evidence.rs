@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir::proto::Response;
 use weir::protocol::session::Variant;
 use weir::protocol::unit::{Claim, Claimed, Class};
-use weir::protocol::upstream::{ServerRules, Silence};
+use weir::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 
 use super::support::{CDS, EDS, LDS};
 use super::{Bench, WINDOW, asked, delta, sotw};
@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(120);
 
 /// A client holds a name, of which this server has said nothing for the time that it has.
 fn silent_about(variant: Variant, name: &str) -> Bench {
-    let mut bench = asked(variant, EDS, &[name], ServerRules::default());
+    let mut bench = asked(variant, EDS, &[name], ServerQuirks::default());
     bench.claim(EDS, Class::Named, name);
     assert_eq!(bench.later(TIMER), [format!("Named {name} unanswered")], "enough for those who do not hold it");
     assert!(bench.asks_again());
@@ -26,9 +26,9 @@ fn silent_about(variant: Variant, name: &str) -> Bench {
 
 /// A client holds a member of a set, which has come to its end without it as far as can be told.
 fn quiet_about(name: &str) -> Bench {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
-    bench.claim(CDS, Class::Star, name);
+    bench.claim(CDS, Class::Wildcard, name);
     assert_eq!(bench.later(QUIET), ["Settled"], "which takes nothing away");
     assert!(bench.asks_again());
     bench
@@ -58,7 +58,7 @@ fn xlat_15_what_a_client_holds_is_asked_for_again_under_a_version_that_is_nobody
 
 #[test]
 fn xlat_15_a_server_that_goes_through_what_it_was_told_is_not_silent_about_the_rest() {
-    let mut bench = asked(Variant::Delta, EDS, &["a", "b", "c", "d"], ServerRules::default());
+    let mut bench = asked(Variant::Delta, EDS, &["a", "b", "c", "d"], ServerQuirks::default());
     bench.respond(0, delta(EDS, &["b", "c"], &[], "1"));
     for name in ["a", "d"] {
         bench.claim(EDS, Class::Named, name);
@@ -95,7 +95,7 @@ fn xlat_12_what_a_client_holds_of_a_set_is_asked_for_again_under_a_version_that_
 
 #[test]
 fn xlat_15_what_nobody_holds_is_not_asked_for_again() {
-    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerRules::default());
+    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerQuirks::default());
     bench.want(LDS, "*", true);
     bench.requests(0);
     bench.respond(0, delta(LDS, &["l"], &[], "1"));
@@ -116,7 +116,7 @@ fn xlat_15_in_sotw_to_ask_again_is_to_open_anew_and_a_second_silence_says_the_sa
 
 #[test]
 fn sotw_4_a_server_that_is_silent_since_it_was_told_its_version_is_asked_without() {
-    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerRules::default());
+    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a"], "7"));
     assert_eq!(bench.reopen(), ["C [] v7 n with node"]);
     assert_eq!(bench.later(SECOND), [""; 0], "it has nothing to say that is new");
@@ -144,9 +144,9 @@ fn up_36_what_was_asked_again_is_concluded_of_a_server_that_answers_a_call_begun
 
 #[test]
 fn up_36_what_is_held_is_not_asked_again_of_a_server_that_answers_no_call() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
-    bench.claim(CDS, Class::Star, "b");
+    bench.claim(CDS, Class::Wildcard, "b");
     bench.mute = true;
     bench.later(Duration::from_secs(3600));
     assert!(!bench.asks_again(), "it may hang");
@@ -163,7 +163,7 @@ fn up_36_while_a_message_is_coming_in_nothing_settles_and_nothing_goes() {
     let epoch = bench.epochs[0];
     bench.upstream.streams()[0].on_receiving(epoch);
     assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
-    bench.claim(CDS, Class::Star, "c");
+    bench.claim(CDS, Class::Wildcard, "c");
     bench.later(Duration::from_secs(3600));
     assert!(!bench.asks_again());
     bench.respond(0, delta(CDS, &["b"], &[], "3"));
@@ -173,8 +173,8 @@ fn up_36_while_a_message_is_coming_in_nothing_settles_and_nothing_goes() {
 
 #[test]
 fn xlat_12_growth_postpones_what_is_asked_again_and_what_is_concluded() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
-    bench.claim(CDS, Class::Star, "z");
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    bench.claim(CDS, Class::Wildcard, "z");
     for name in ["a", "b", "c", "d"] {
         bench.respond(0, delta(CDS, &[name], &[], "1"));
         bench.later(QUIET - Duration::from_secs(1));
@@ -184,7 +184,7 @@ fn xlat_12_growth_postpones_what_is_asked_again_and_what_is_concluded() {
     assert!(bench.asks_again());
 
     let mut bench = quiet_about("b");
-    bench.claim(CDS, Class::Star, "c");
+    bench.claim(CDS, Class::Wildcard, "c");
     bench.later(Duration::ZERO);
     bench.reopen();
     bench.later(SECOND - Duration::from_secs(1));
@@ -208,8 +208,8 @@ fn xlat_12_names_that_nobody_held_are_news_and_postpone_nothing_for_ever() {
     }
     assert_eq!(gone, Some(11 * 120));
 
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
-    bench.claim(CDS, Class::Star, "b");
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    bench.claim(CDS, Class::Wildcard, "b");
     let mut asked_at = None;
     for second in (0..600).step_by(3) {
         let name = format!("new-{second}");
@@ -224,10 +224,10 @@ fn xlat_12_names_that_nobody_held_are_news_and_postpone_nothing_for_ever() {
 
 #[test]
 fn xlat_12_types_come_one_after_another_and_none_is_at_its_end_before_the_others_for_a_while() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.want(LDS, "*", true);
     bench.requests(0);
-    bench.claim(CDS, Class::Star, "b");
+    bench.claim(CDS, Class::Wildcard, "b");
     bench.respond(0, delta(CDS, &["a"], &[], "1"));
     let mut asked_at = None;
     for second in (0..60).step_by(4) {
@@ -243,11 +243,11 @@ fn xlat_12_types_come_one_after_another_and_none_is_at_its_end_before_the_others
 
 #[test]
 fn xlat_15_a_stream_is_opened_anew_ever_more_rarely_for_those_who_make_up_names() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
     let mut asked_at = Vec::new();
     for second in 0..1500_u64 {
-        bench.claim(CDS, Class::Star, &format!("made-up-{second}"));
+        bench.claim(CDS, Class::Wildcard, &format!("made-up-{second}"));
         bench.later(Duration::from_secs(1));
         if bench.asks_again() {
             asked_at.push(second + 1);
@@ -260,7 +260,7 @@ fn xlat_15_a_stream_is_opened_anew_ever_more_rarely_for_those_who_make_up_names(
     bench.later(Duration::from_secs(3600));
     assert!(bench.asks_again());
     bench.reopen();
-    bench.claim(CDS, Class::Star, "one more");
+    bench.claim(CDS, Class::Wildcard, "one more");
     bench.later(TIMER);
     assert!(bench.asks_again(), "after a calm time it begins anew");
 }
@@ -269,7 +269,7 @@ fn xlat_15_a_stream_is_opened_anew_ever_more_rarely_for_those_who_make_up_names(
 fn xlat_15_a_question_that_was_answered_before_it_could_be_asked_again_is_not_asked() {
     let mut bench = quiet_about("b");
     bench.reopen();
-    bench.claim(CDS, Class::Star, "c");
+    bench.claim(CDS, Class::Wildcard, "c");
     bench.respond(0, delta(CDS, &["b"], &[], "1"));
     bench.later(TIMER - Duration::from_secs(1));
     assert!(!bench.asks_again(), "the last time is not long ago");
@@ -303,10 +303,10 @@ fn up_35_a_question_that_a_lost_stream_left_open_is_asked_again_with_a_time_of_i
 
 #[test]
 fn xlat_16_a_source_whose_silence_is_nothing_is_not_asked_again_and_nothing_goes() {
-    let rules = ServerRules { silence: Silence::Nothing, ..ServerRules::default() };
+    let rules = ServerQuirks { on_resource_timeout: OnResourceTimeout::Unknown, ..ServerQuirks::default() };
     let mut bench = asked(Variant::Delta, CDS, &["*"], rules.clone());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
-    bench.claim(CDS, Class::Star, "b");
+    bench.claim(CDS, Class::Wildcard, "b");
     assert_eq!(bench.later(Duration::from_secs(3600)), ["Settled"]);
     assert!(!bench.asks_again());
     let mut bench = asked(Variant::Delta, EDS, &["a"], rules);
@@ -317,7 +317,7 @@ fn xlat_16_a_source_whose_silence_is_nothing_is_not_asked_again_and_nothing_goes
 
 #[test]
 fn up_24_a_full_set_knows_of_names_in_the_first_request_of_names_it_gave_and_of_those_long_asked_for() {
-    let mut bench = asked(Variant::Sotw, LDS, &["a", "b"], ServerRules::default());
+    let mut bench = asked(Variant::Sotw, LDS, &["a", "b"], ServerQuirks::default());
     let first = bench.respond(0, sotw(LDS, &["a"], "1"));
     assert_eq!(first, ["Named a set", "Named b gone"], "it answers that request or a later one");
     bench.want(LDS, "c", true);
@@ -338,7 +338,7 @@ fn up_24_a_full_set_knows_of_names_in_the_first_request_of_names_it_gave_and_of_
 
 #[test]
 fn up_38_heartbeats_alone_are_no_set() {
-    let mut bench = asked(Variant::Sotw, LDS, &["a", "b"], ServerRules::default());
+    let mut bench = asked(Variant::Sotw, LDS, &["a", "b"], ServerQuirks::default());
     bench.respond(0, sotw(LDS, &["a", "b"], "1"));
     let Response::Sotw(mut beat) = sotw(LDS, &[], "1") else { unreachable!() };
     let ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
@@ -351,7 +351,7 @@ fn up_38_heartbeats_alone_are_no_set() {
 
 #[test]
 fn sotw_7_who_holds_all_of_a_set_that_nobody_knows_is_answered_by_a_second_silence() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
     let kind = bench.table.resolve(CDS);
     bench.unit.seek(vec![Claim { kind, of: Claimed::Set }]);
@@ -366,7 +366,7 @@ fn sotw_7_who_holds_all_of_a_set_that_nobody_knows_is_answered_by_a_second_silen
 
 #[test]
 fn rest_12_a_poll_that_was_begun_after_asking_is_an_answer_to_all_that_is_asked() {
-    let rules = ServerRules { by_type: true, ..ServerRules::default() };
+    let rules = ServerQuirks { per_type_liveness: true, ..ServerQuirks::default() };
     let mut bench = asked(Variant::Sotw, EDS, &["a", "b"], rules);
     bench.respond(0, sotw(EDS, &["a", "b"], "1"));
     bench.requests(0);

@@ -20,8 +20,10 @@ use weir::proto::discovery::{
 use weir::proto::{Any, Request, Response};
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
-use weir::protocol::unit::{Claim, Claimed, Class, Fact, InterestChange, Kept, SessionId, Unit, Wanted, Word};
-use weir::protocol::upstream::{Epoch, ServerRules, Standpoint, Upstream};
+use weir::protocol::unit::{
+    Claim, Claimed, Class, Evidence, InterestChange, Retain, Selector, SessionId, Update, View,
+};
+use weir::protocol::upstream::{Epoch, ServerQuirks, Upstream, ViewContext};
 use weir::xds::{BodyStore, TypeTable};
 
 struct Bench {
@@ -31,28 +33,28 @@ struct Bench {
     now: Moment,
     epochs: Vec<Epoch>,
     /// What is here by the facts so far.
-    unit: Unit,
+    unit: View,
     /// The server answers no call.
     mute: bool,
 }
 
 impl Bench {
     fn new(variant: Variant) -> Self {
-        Self::with(variant, ServerRules::default())
+        Self::with(variant, ServerQuirks::default())
     }
 
-    fn with(variant: Variant, rules: ServerRules) -> Self {
+    fn with(variant: Variant, rules: ServerQuirks) -> Self {
         let table = Arc::new(TypeTable::new());
         let upstream =
             Upstream::new(variant, Bytes::from_static(b"node"), Arc::new(rules), table.clone(), Arc::default());
-        let unit = Unit::new(table.clone(), Arc::default());
+        let unit = View::new(table.clone(), Arc::default());
         let (store, now, epochs) = (BodyStore::default(), Moment::START, Vec::new());
         Self { upstream, table, store, now, epochs, unit, mute: false }
     }
 
     fn want(&mut self, url: &str, name: &str, on: bool) {
-        let wanted = if name == "*" { Wanted::Star } else { Wanted::Name(name.into()) };
-        let change = InterestChange { kind: self.table.resolve(url), wanted, on };
+        let wanted = if name == "*" { Selector::Wildcard } else { Selector::Name(name.into()) };
+        let change = InterestChange { kind: self.table.resolve(url), selector: wanted, on };
         self.unit.change_interest(SessionId(1), change.clone(), self.now);
         self.upstream.want(change, false);
     }
@@ -83,11 +85,11 @@ impl Bench {
     /// Whether the first stream is to be opened anew now, to ask once more.
     fn asks_again(&mut self) -> bool {
         let now = self.now;
-        self.upstream.streams()[0].take_again(now)
+        self.upstream.streams()[0].take_reopen(now)
     }
 
     /// Takes over what was said, and gives it as text.
-    fn apply(&mut self, facts: Vec<Fact>) -> Vec<String> {
+    fn apply(&mut self, facts: Vec<Update>) -> Vec<String> {
         let texts = facts.iter().map(fact_text).collect();
         self.unit.apply(facts, self.now);
         texts
@@ -111,7 +113,7 @@ impl Bench {
     }
 
     fn judge(&mut self) -> Vec<String> {
-        let at = Standpoint::of_the_only_one(&self.unit);
+        let at = ViewContext::single_server(&self.unit);
         let facts = self.upstream.streams().iter_mut().flat_map(|stream| stream.on_time(&at, self.now)).collect();
         self.apply(facts)
     }
@@ -119,7 +121,7 @@ impl Bench {
     /// The server answers a call that it was asked before, if it was asked one.
     fn answers_call(&mut self) {
         let epoch = self.epochs[0];
-        self.upstream.streams()[0].on_life(epoch);
+        self.upstream.streams()[0].on_liveness_answer(epoch);
     }
 
     /// Lets time pass. A server that is there answers the calls that are begun at the end of it.
@@ -127,8 +129,8 @@ impl Bench {
         self.now = self.now + duration;
         let mut facts = self.judge();
         for (stream, epoch) in self.upstream.streams().iter_mut().zip(&self.epochs) {
-            if !self.mute && stream.take_life_question() {
-                stream.on_life(*epoch);
+            if !self.mute && stream.take_liveness_call() {
+                stream.on_liveness_answer(*epoch);
             }
         }
         facts.extend(self.judge());
@@ -157,28 +159,28 @@ fn text_of(request: &Request) -> String {
     }
 }
 
-fn fact_text(fact: &Fact) -> String {
+fn fact_text(fact: &Update) -> String {
     match fact {
-        Fact::Set { class, key, .. } => format!("{class:?} {key} set"),
-        Fact::Gone { class, key, word: Word::Said, .. } => format!("{class:?} {key} gone"),
-        Fact::Gone { class, key, word: Word::Silence, .. } => format!("{class:?} {key} unanswered"),
-        Fact::Whole { resources, kept, .. } => {
+        Update::Upsert { class, key, .. } => format!("{class:?} {key} set"),
+        Update::Absent { class, key, evidence: Evidence::Reported, .. } => format!("{class:?} {key} gone"),
+        Update::Absent { class, key, evidence: Evidence::Silence, .. } => format!("{class:?} {key} unanswered"),
+        Update::FullSet { resources, retain: kept, .. } => {
             let names: BTreeSet<_> = resources.iter().map(|resource| resource.name.to_string()).collect();
             match kept {
-                Kept::These(kept) if kept.is_empty() => format!("whole {names:?}"),
-                Kept::These(kept) => format!("whole {names:?} and {kept:?}"),
-                Kept::Everything => format!("whole {names:?} and all that was there"),
+                Retain::These(kept) if kept.is_empty() => format!("whole {names:?}"),
+                Retain::These(kept) => format!("whole {names:?} and {kept:?}"),
+                Retain::Everything => format!("whole {names:?} and all that was there"),
             }
         }
-        Fact::Filled { of: Wanted::Star, fill, .. } => format!("{fill:?}"),
-        Fact::Filled { of: Wanted::Name(glob), fill, .. } => format!("{fill:?} of {glob}"),
-        Fact::Unread { names, .. } => {
+        Update::Progress { of: Selector::Wildcard, completeness: fill, .. } => format!("{fill:?}"),
+        Update::Progress { of: Selector::Name(glob), completeness: fill, .. } => format!("{fill:?} of {glob}"),
+        Update::Unreadable { names, .. } => {
             format!("unread {:?}", names.iter().map(ToString::to_string).collect::<Vec<_>>())
         }
-        Fact::Interrupted { of: Wanted::Star, .. } => "interrupted".into(),
-        Fact::Interrupted { of: Wanted::Name(glob), .. } => format!("interrupted {glob}"),
-        Fact::Refresh { class, key, ttl, .. } => format!("{class:?} {key} lives for {ttl:?}"),
-        Fact::Error { key, error, .. } => format!("{key} error {}", error.code),
+        Update::Interrupted { of: Selector::Wildcard, .. } => "interrupted".into(),
+        Update::Interrupted { of: Selector::Name(glob), .. } => format!("interrupted {glob}"),
+        Update::Refresh { class, key, ttl, .. } => format!("{class:?} {key} lives for {ttl:?}"),
+        Update::Error { key, error, .. } => format!("{key} error {}", error.code),
     }
 }
 
@@ -239,7 +241,7 @@ fn error(code: i32) -> Vec<ResourceError> {
     vec![ResourceError { resource_name, error_detail: Some(Status { code, ..Default::default() }) }]
 }
 
-fn asked(variant: Variant, url: &str, names: &[&str], rules: ServerRules) -> Bench {
+fn asked(variant: Variant, url: &str, names: &[&str], rules: ServerQuirks) -> Bench {
     let mut bench = Bench::with(variant, rules);
     names.iter().for_each(|name| bench.want(url, name, true));
     bench.open();

@@ -7,7 +7,7 @@ use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::Variant;
 use weir::protocol::unit::Class;
-use weir::protocol::upstream::ServerRules;
+use weir::protocol::upstream::ServerQuirks;
 
 use super::support::{CDS, EDS};
 use super::{Bench, asked, delta, error, sotw};
@@ -15,12 +15,12 @@ use super::{Bench, asked, delta, error, sotw};
 /// How many clusters stand refused.
 fn refused(bench: &mut Bench) -> usize {
     let kind = bench.table.resolve(CDS);
-    bench.upstream.streams()[0].refused(&kind).count()
+    bench.upstream.streams()[0].rejected(&kind).count()
 }
 
 /// What was refused since the last call, each as `name version`.
 fn news(bench: &mut Bench) -> Vec<String> {
-    let refused = bench.upstream.streams()[0].take_refused();
+    let refused = bench.upstream.streams()[0].take_rejected();
     let entries = refused.into_iter().flat_map(|of| of.news.entries);
     let name = |name: Option<weir::xds::Name>| name.map_or_else(|| "(no name)".into(), |name| name.to_string());
     entries.map(|(of, refusal)| format!("{} {}", name(of), refusal.version)).collect()
@@ -28,19 +28,19 @@ fn news(bench: &mut Bench) -> Vec<String> {
 
 #[test]
 fn up_22_the_same_entry_twice_is_one_and_refused_and_two_that_differ_are_one_that_cannot_be_read() {
-    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerRules::default());
+    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     assert_eq!(bench.respond(0, sotw(CDS, &["a", "b", "b"], "1")), ["whole {\"a\", \"b\"}"]);
     assert_eq!(bench.requests(0), ["C [] v n1! NACK"]);
     assert_eq!(bench.respond(0, sotw(CDS, &["a", "b", "b~2"], "2")), ["whole {\"a\"} and {\"b\"}"]);
     assert_eq!(bench.requests(0), ["C [] v n2! NACK"]);
-    let mut bench = asked(Variant::Delta, EDS, &["a", "b"], ServerRules::default());
+    let mut bench = asked(Variant::Delta, EDS, &["a", "b"], ServerQuirks::default());
     assert_eq!(bench.respond(0, delta(EDS, &["a", "b", "b"], &[], "1")), ["Named a set", "Named b set"]);
     assert_eq!(bench.requests(0), ["C +[] -[] {} n1! NACK"]);
 }
 
 #[test]
 fn up_25_an_entry_that_cannot_be_read_keeps_its_own_value_and_no_others() {
-    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerRules::default());
+    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a", "b", "c"], "1"));
     assert_eq!(bench.respond(0, sotw(CDS, &["a", "b", "b~2"], "2")), ["whole {\"a\"} and {\"b\"}"], "c is gone");
     let never_held = bench.respond(0, sotw(CDS, &["a", "b", "d", "d~2"], "3"));
@@ -50,7 +50,7 @@ fn up_25_an_entry_that_cannot_be_read_keeps_its_own_value_and_no_others() {
 
 #[test]
 fn up_25_what_cannot_be_read_and_was_never_held_is_reported_until_it_can_or_is_gone() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     let first = bench.respond(0, delta(CDS, &["a", "b", "b~2", "c", "c~2"], &[], "1"));
     assert_eq!(first, ["Star a set", "Begun", "unread [\"b\", \"c\"]"]);
     assert_eq!(bench.later(Duration::from_secs(1)), ["Settled"]);
@@ -62,7 +62,7 @@ fn up_25_what_cannot_be_read_and_was_never_held_is_reported_until_it_can_or_is_g
 
 #[test]
 fn up_25_what_could_not_be_read_on_one_stream_is_unknown_on_the_next_until_it_comes_again() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     let bad = || delta(CDS, &["x", "x~2"], &[], "1");
     assert_eq!(bench.respond(0, bad()), ["Begun", "unread [\"x\"]"]);
     bench.reopen();
@@ -74,11 +74,11 @@ fn up_25_what_could_not_be_read_on_one_stream_is_unknown_on_the_next_until_it_co
 
 #[test]
 fn up_24_an_entry_without_a_name_suspends_what_a_full_set_lacks_until_the_next() {
-    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerRules::default());
+    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a", "b"], "1"));
     assert_eq!(bench.respond(0, sotw(CDS, &["a", ""], "2")), ["Star a set", "Begun"], "b may be the one");
     assert_eq!(bench.respond(0, sotw(CDS, &["a"], "3")), ["whole {\"a\"}"]);
-    let mut bench = asked(Variant::Sotw, CDS, &["a", "b"], ServerRules::default());
+    let mut bench = asked(Variant::Sotw, CDS, &["a", "b"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a", "b"], "1"));
     assert_eq!(bench.respond(0, sotw(CDS, &["a", ""], "2")), ["Named a set"]);
     assert_eq!(bench.respond(0, sotw(CDS, &["a"], "3")), ["Named a set", "Named b gone"]);
@@ -86,7 +86,7 @@ fn up_24_an_entry_without_a_name_suspends_what_a_full_set_lacks_until_the_next()
 
 #[test]
 fn up_24_an_entry_without_a_name_suspends_a_second_silence_until_the_next_opening() {
-    let rules = ServerRules { initial_versions: false, ..ServerRules::default() };
+    let rules = ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() };
     let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
     bench.respond(0, delta(CDS, &["a", "b"], &[], "1"));
     bench.reopen();
@@ -108,7 +108,7 @@ fn up_25_and_i10_of_ever_new_names_that_cannot_be_read_only_so_many_are_remember
         let names: Vec<_> = (0..bad).map(|number| format!("x{number:04}")).collect();
         let others: Vec<_> = names.iter().map(|name| format!("{name}~2")).collect();
         let both: Vec<_> = names.iter().chain(&others).map(String::as_str).collect();
-        let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+        let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
         assert_eq!(bench.respond(0, delta(CDS, &both, &[], "1")).len(), 2);
         assert_eq!(news(&mut bench).len(), limit);
         // The last of them stays as it is.
@@ -124,7 +124,7 @@ fn up_25_and_i10_of_ever_new_names_that_cannot_be_read_only_so_many_are_remember
 #[test]
 fn up_25_each_version_of_a_name_that_is_refused_is_news_once() {
     for variant in [Variant::Sotw, Variant::Delta] {
-        let mut bench = asked(variant, CDS, &["*"], ServerRules::default());
+        let mut bench = asked(variant, CDS, &["*"], ServerQuirks::default());
         let bad = |version| match variant {
             Variant::Sotw => sotw(CDS, &["a", "b", "b~2"], version),
             Variant::Delta => delta(CDS, &["a", "b", "b~2"], &[], version),
@@ -159,7 +159,7 @@ fn up_44_and_up_45_what_is_reported_of_a_name_of_a_set_says_absent_only_where_it
     for (code, fail_on_data_errors, gone) in [(5, false, true), (14, false, false), (7, false, false), (7, true, true)]
     {
         for variant in [Variant::Sotw, Variant::Delta] {
-            let rules = ServerRules { fail_on_data_errors, ..ServerRules::default() };
+            let rules = ServerQuirks { fail_on_data_errors, ..ServerQuirks::default() };
             let mut bench = asked(variant, CDS, &["*"], rules);
             let answer = |names: &[&str]| match variant {
                 Variant::Sotw => sotw(CDS, names, "1"),
@@ -168,7 +168,7 @@ fn up_44_and_up_45_what_is_reported_of_a_name_of_a_set_says_absent_only_where_it
             bench.respond(0, answer(&["a", "b"]));
             let facts = bench.respond(0, reporting(answer(&["b"]), code));
             assert_eq!(facts.contains(&"Star a gone".to_owned()), gone, "{variant:?} {code}: {facts:?}");
-            let held = bench.unit.here(&bench.table.resolve(CDS), Class::Star).count();
+            let held = bench.unit.here(&bench.table.resolve(CDS), Class::Wildcard).count();
             assert_eq!(held, if gone { 1 } else { 2 }, "{variant:?} {code}");
         }
     }
@@ -176,8 +176,8 @@ fn up_44_and_up_45_what_is_reported_of_a_name_of_a_set_says_absent_only_where_it
 
 #[test]
 fn up_25_a_name_of_a_set_that_is_reported_in_trouble_is_there_and_unknown() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
-    bench.claim(CDS, Class::Star, "a");
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    bench.claim(CDS, Class::Wildcard, "a");
     assert_eq!(
         bench.respond(0, reporting(delta(CDS, &["b"], &[], "1"), 14)),
         ["Star b set", "Begun", "unread [\"a\"]"]
@@ -190,7 +190,7 @@ fn up_25_a_name_of_a_set_that_is_reported_in_trouble_is_there_and_unknown() {
 #[test]
 fn up_38_xlat_15_a_name_that_came_and_could_not_be_read_is_a_question_again_on_the_next_opening() {
     for variant in [Variant::Sotw, Variant::Delta] {
-        let mut bench = asked(variant, EDS, &["a"], ServerRules::default());
+        let mut bench = asked(variant, EDS, &["a"], ServerQuirks::default());
         let twice = match variant {
             Variant::Sotw => sotw(EDS, &["a", "a~2"], "1"),
             Variant::Delta => delta(EDS, &["a", "a~2"], &[], "1"),
@@ -209,9 +209,9 @@ fn up_38_xlat_15_a_name_that_came_and_could_not_be_read_is_a_question_again_on_t
 
 #[test]
 fn xlat_15_up_45_a_name_of_a_set_that_is_said_not_to_be_found_is_gone_for_who_holds_it_and_not_asked_for_again() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
-    bench.claim(CDS, Class::Star, "a");
+    bench.claim(CDS, Class::Wildcard, "a");
     bench.later(Duration::from_secs(5));
     assert!(bench.asks_again());
     assert_eq!(bench.reopen(), ["C +[] -[] {a:weir-unknown,x:1} n with node"]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weir::protocol::session::Variant;
-use weir::protocol::upstream::ServerRules;
+use weir::protocol::upstream::ServerQuirks;
 
 use super::support::{CDS, EDS, LDS, RDS};
 use super::{Bench, WINDOW, asked, delta, sotw};
@@ -116,21 +116,21 @@ fn up_12_another_variant_starts_from_nothing() {
     bench.requests(0);
     bench.respond(0, delta(CDS, &["a"], &[], "7"));
     bench.end(0);
-    bench.upstream.streams()[0].speak(Variant::Sotw);
+    bench.upstream.streams()[0].set_variant(Variant::Sotw);
     bench.open();
     assert_eq!(bench.requests(0), ["C [] v n with node"]);
     bench.end(0);
-    bench.upstream.streams()[0].speak(Variant::Delta);
+    bench.upstream.streams()[0].set_variant(Variant::Delta);
     bench.open();
     assert_eq!(bench.requests(0), ["C +[] -[] {a:weir-unknown} n with node"], "not the 7 of the time before");
 
-    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerRules::default());
+    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a"], "7"));
     for (variant, request) in
         [(Variant::Delta, "C +[] -[] {a:weir-unknown} n with node"), (Variant::Sotw, "C [] v n with node")]
     {
         bench.end(0);
-        bench.upstream.streams()[0].speak(variant);
+        bench.upstream.streams()[0].set_variant(variant);
         bench.open();
         assert_eq!(bench.requests(0), [request]);
     }
@@ -161,7 +161,7 @@ fn a_change_of_variant_does_not_keep_what_was_deleted_meanwhile() {
     bench.requests(0);
     bench.respond(0, sotw(CDS, &["a", "b"], "1"));
     bench.end(0);
-    bench.upstream.streams()[0].speak(Variant::Delta);
+    bench.upstream.streams()[0].set_variant(Variant::Delta);
     bench.open();
     assert_eq!(
         bench.requests(0),
@@ -172,7 +172,7 @@ fn a_change_of_variant_does_not_keep_what_was_deleted_meanwhile() {
 
 #[test]
 fn up_1_a_server_that_wants_the_node_in_every_request_gets_it() {
-    let rules = ServerRules { node_always: true, ..ServerRules::default() };
+    let rules = ServerQuirks { node_in_every_request: true, ..ServerQuirks::default() };
     let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
     bench.respond(0, delta(CDS, &["a"], &[], "1"));
     assert_eq!(bench.requests(0), ["C +[] -[] {} n1! with node"]);
@@ -180,7 +180,7 @@ fn up_1_a_server_that_wants_the_node_in_every_request_gets_it() {
 
 #[test]
 fn up_9_a_server_that_takes_an_empty_list_for_everything_never_gets_one() {
-    let rules = ServerRules { empty_list: false, ..ServerRules::default() };
+    let rules = ServerQuirks { supports_empty_subscription: false, ..ServerQuirks::default() };
     let mut bench = asked(Variant::Sotw, LDS, &["a"], rules);
     bench.want(LDS, "a", false);
     bench.later(WINDOW);
@@ -192,7 +192,7 @@ fn up_9_a_server_that_takes_an_empty_list_for_everything_never_gets_one() {
     bench.want(LDS, "a", true);
     bench.later(WINDOW);
     assert_eq!(bench.requests(0), ["L [a] v1 n1!"]);
-    let mut bench = asked(Variant::Sotw, LDS, &["a"], ServerRules::default());
+    let mut bench = asked(Variant::Sotw, LDS, &["a"], ServerQuirks::default());
     bench.want(LDS, "a", false);
     bench.later(WINDOW);
     assert_eq!(bench.requests(0), ["L [] v n"]);
@@ -201,7 +201,7 @@ fn up_9_a_server_that_takes_an_empty_list_for_everything_never_gets_one() {
 
 #[test]
 fn up_16_what_a_server_without_initial_versions_does_not_send_again_twice_is_gone() {
-    let rules = ServerRules { initial_versions: false, ..ServerRules::default() };
+    let rules = ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() };
     let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
     bench.respond(0, delta(CDS, &["a", "b", "c"], &[], "1"));
     bench.requests(0);
@@ -225,7 +225,7 @@ fn up_16_what_a_server_without_initial_versions_does_not_send_again_twice_is_gon
 
 #[test]
 fn up_15_after_a_reconnect_with_versions_what_is_not_mentioned_stays() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules::default());
+    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["a", "b"], &[], "1"));
     bench.reopen();
     assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "2")), ["Star b set", "Begun"]);
@@ -246,7 +246,7 @@ fn trn_3_what_exists_in_delta_alone_is_not_asked_for_in_sotw_and_not_called_abse
 
 #[test]
 fn up_17_what_is_wanted_once_more_is_asked_for_once_more() {
-    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerRules::default());
+    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerQuirks::default());
     bench.respond(0, delta(EDS, &["a"], &[], "1"));
     bench.requests(0);
     bench.want(EDS, "a", true);
@@ -256,9 +256,10 @@ fn up_17_what_is_wanted_once_more_is_asked_for_once_more() {
 
 #[test]
 fn up_16_and_up_25_what_came_again_and_could_not_be_read_is_not_gone() {
-    let rules = ServerRules { initial_versions: false, ..ServerRules::default() };
+    let rules = ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() };
     for hold_deletions in [false, true] {
-        let mut bench = asked(Variant::Delta, CDS, &["*"], ServerRules { hold_deletions, ..rules.clone() });
+        let mut bench =
+            asked(Variant::Delta, CDS, &["*"], ServerQuirks { ignore_deletions: hold_deletions, ..rules.clone() });
         bench.respond(0, delta(CDS, &["a", "b", "c"], &[], "1"));
         bench.requests(0);
         let bad = || delta(CDS, &["a", "b", "b~2"], &[], "2");
@@ -277,7 +278,7 @@ fn up_16_and_up_25_what_came_again_and_could_not_be_read_is_not_gone() {
 fn xlat_13_and_up_28_a_type_that_was_made_up_is_forgotten_after_the_last_words_on_it() {
     const MADE_UP: &str = "type.googleapis.com/made.up.Thing";
     for (variant, first) in [(Variant::Sotw, "T [*] v n"), (Variant::Delta, "T +[*] -[] {} n")] {
-        let mut bench = asked(variant, MADE_UP, &["*"], ServerRules::default());
+        let mut bench = asked(variant, MADE_UP, &["*"], ServerQuirks::default());
         let answer = |version| match variant {
             Variant::Sotw => sotw(MADE_UP, &["a"], version),
             Variant::Delta => delta(MADE_UP, &["a"], &[], version),
@@ -290,7 +291,7 @@ fn xlat_13_and_up_28_a_type_that_was_made_up_is_forgotten_after_the_last_words_o
         assert_eq!(bench.respond(0, answer("2")), [""; 0], "{variant:?}");
         assert_eq!(bench.requests(0).len(), 1, "{variant:?}: it is owed an answer still");
         bench.later(Duration::from_secs(15));
-        assert_eq!(bench.upstream.streams()[0].topics().count(), 0, "{variant:?}");
+        assert_eq!(bench.upstream.streams()[0].types().count(), 0, "{variant:?}");
         assert_eq!(bench.respond(0, answer("3")), [""; 0], "{variant:?}");
         assert_eq!(bench.requests(0), [""; 0], "{variant:?}");
         bench.want(MADE_UP, "*", true);
@@ -300,7 +301,7 @@ fn xlat_13_and_up_28_a_type_that_was_made_up_is_forgotten_after_the_last_words_o
 
 #[test]
 fn sotw_38_what_a_server_was_told_of_a_type_of_the_table_is_remembered() {
-    let mut bench = asked(Variant::Sotw, LDS, &["*"], ServerRules::default());
+    let mut bench = asked(Variant::Sotw, LDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(LDS, &["a"], "1"));
     bench.want(LDS, "*", false);
     bench.later(Duration::from_secs(60));
@@ -312,7 +313,7 @@ fn sotw_38_what_a_server_was_told_of_a_type_of_the_table_is_remembered() {
 
 #[test]
 fn up_16_what_is_not_said_again_goes_though_the_server_never_stops_talking() {
-    let rules = ServerRules { initial_versions: false, ..ServerRules::default() };
+    let rules = ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() };
     let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
     bench.respond(0, delta(CDS, &["a", "b"], &[], "1"));
     bench.reopen();

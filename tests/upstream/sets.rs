@@ -7,7 +7,7 @@ use weir::proto::discovery::DeltaDiscoveryResponse;
 use weir::protocol::session::Variant;
 use weir::protocol::set_mark::SetMark;
 use weir::protocol::unit::Class;
-use weir::protocol::upstream::{InitialSet, ServerRules};
+use weir::protocol::upstream::{InitialSet, ServerQuirks};
 
 use super::support::{CDS, LDS};
 use super::{Bench, asked, delta};
@@ -15,12 +15,12 @@ use super::{Bench, asked, delta};
 const QUIET: Duration = Duration::from_secs(5);
 const A_MOMENT: Duration = Duration::from_millis(500);
 
-fn star(rules: ServerRules) -> Bench {
+fn star(rules: ServerQuirks) -> Bench {
     asked(Variant::Delta, CDS, &["*"], rules)
 }
 
 fn auto() -> Bench {
-    star(ServerRules::default())
+    star(ServerQuirks::default())
 }
 
 /// How much is known after the first response of the next opening.
@@ -37,7 +37,7 @@ fn xlat_12_an_empty_first_response_is_the_end_and_no_other() {
     bench.respond(0, delta(CDS, &["a"], &[], "1"));
     assert_eq!(bench.respond(0, delta(CDS, &[], &[], "2")), ["Begun"], "it may be a piece of nothing");
     let glob = "xdstp://x/envoy.config.listener.v3.Listener/*";
-    let mut bench = asked(Variant::Delta, LDS, &[glob], ServerRules::default());
+    let mut bench = asked(Variant::Delta, LDS, &[glob], ServerQuirks::default());
     assert_eq!(bench.respond(0, delta(LDS, &[], &[], "1")), [""; 0], "of which of the names, nobody knows");
 }
 
@@ -45,7 +45,7 @@ fn xlat_12_an_empty_first_response_is_the_end_and_no_other() {
 fn xlat_12_at_the_end_what_was_not_said_is_gone() {
     let mut bench = auto();
     bench.respond(0, delta(CDS, &["a"], &[], "1"));
-    bench.claim(CDS, Class::Star, "b");
+    bench.claim(CDS, Class::Wildcard, "b");
     bench.later(QUIET);
     assert!(bench.asks_again());
     bench.reopen();
@@ -55,10 +55,10 @@ fn xlat_12_at_the_end_what_was_not_said_is_gone() {
 
 #[test]
 fn xlat_12_a_server_that_is_said_to_send_a_set_in_one_response_has_no_more() {
-    let one_response = ServerRules { initial_set: InitialSet::OneResponse, ..ServerRules::default() };
+    let one_response = ServerQuirks { initial_set: InitialSet::OneResponse, ..ServerQuirks::default() };
     let mut bench = star(one_response.clone());
     assert_eq!(bench.respond(0, delta(CDS, &["a", "b"], &[], "1")), ["Star a set", "Star b set", "Whole"]);
-    let rules = ServerRules { initial_versions: false, ..one_response };
+    let rules = ServerQuirks { supports_initial_resource_versions: false, ..one_response };
     let mut bench = star(rules);
     bench.respond(0, delta(CDS, &["a", "b"], &[], "1"));
     bench.later(QUIET);
@@ -70,7 +70,7 @@ fn xlat_12_a_server_that_is_said_to_send_a_set_in_one_response_has_no_more() {
 
 #[test]
 fn xlat_12_a_server_that_is_said_to_send_pieces_is_not_taken_at_its_first() {
-    let mut bench = star(ServerRules { initial_set: InitialSet::Pieces, ..ServerRules::default() });
+    let mut bench = star(ServerQuirks { initial_set: InitialSet::Pieces, ..ServerQuirks::default() });
     assert_eq!(bench.respond(0, delta(CDS, &["a"], &[], "1")), ["Star a set", "Coming"]);
     assert_eq!(bench.later(A_MOMENT), ["Settled"]);
 }
@@ -123,7 +123,7 @@ fn marked(response: Response, mark: SetMark) -> Response {
 #[test]
 fn xlat_12_a_relay_says_when_its_set_is_complete_and_what_it_has_not_said_is_gone() {
     let mut bench = auto();
-    bench.claim(CDS, Class::Star, "b");
+    bench.claim(CDS, Class::Wildcard, "b");
     assert_eq!(
         bench.respond(0, marked(delta(CDS, &["a"], &[], "1"), SetMark::Partial)),
         ["Star a set", "Begun"],
@@ -139,7 +139,7 @@ fn xlat_12_a_relay_says_when_its_set_is_complete_and_what_it_has_not_said_is_gon
 #[test]
 fn xlat_12_of_a_relay_that_does_not_know_all_no_silence_says_that_anything_is_gone() {
     let mut bench = auto();
-    bench.claim(CDS, Class::Star, "b");
+    bench.claim(CDS, Class::Wildcard, "b");
     bench.respond(0, marked(delta(CDS, &["a"], &[], "1"), SetMark::Partial));
     bench.later(QUIET);
     assert!(bench.asks_again(), "it may know of b by itself");
@@ -163,7 +163,7 @@ fn xlat_12_a_relay_whose_set_is_open_again_makes_it_open_here() {
         ["interrupted", "Begun"],
         "its server is another, say"
     );
-    bench.claim(CDS, Class::Star, "b");
+    bench.claim(CDS, Class::Wildcard, "b");
     assert_eq!(bench.respond(0, marked(delta(CDS, &[], &[], "3"), SetMark::Complete)), ["Whole"]);
 }
 

@@ -11,19 +11,19 @@ use http::Uri;
 use http::uri::Authority;
 use serde_json::Value;
 
-use super::Fault;
+use super::Diagnostic;
 use super::json::{JsonReader, Object};
 use super::upstream::{name_in, plain_server, rule};
 use crate::protocol::ladder::Rule;
-use crate::protocol::upstream::{ServerRules, Silence};
+use crate::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 use crate::upstream::{AdsServer, Lists, OwnCertificate, SourcePlan, TlsFiles};
 use crate::xds::authority_of_template;
 
-pub(super) fn read(path: &Path, text: &str, message_bytes: usize) -> Result<Lists, Vec<Fault>> {
+pub(super) fn read(path: &Path, text: &str, message_bytes: usize) -> Result<Lists, Vec<Diagnostic>> {
     let mut reader = JsonReader { path, faults: Vec::new() };
     let value: Value = serde_json::from_str(text).map_err(|error| {
         let line = u64::try_from(error.line()).ok();
-        vec![Fault { path: path.into(), line, at: "the file".into(), reason: error.to_string() }]
+        vec![Diagnostic { path: path.into(), line, at: "the file".into(), reason: error.to_string() }]
     })?;
     let root = reader.root(&value);
     let lists = root.map(|root| reader.bootstrap(&root, message_bytes)).unwrap_or_default();
@@ -99,7 +99,7 @@ impl JsonReader<'_> {
         if tls.is_none() && !tokens.is_empty() {
             tracing::warn!(server = %uri, "tokens are never sent without TLS; this server will see none (BOOT-7)");
         }
-        Some(AdsServer { tls, tokens, rules, features, ..plain_server(uri, message_bytes) })
+        Some(AdsServer { tls, tokens, quirks: rules, features, ..plain_server(uri, message_bytes) })
     }
 
     /// The first of the kinds that are supported (BOOT-4).
@@ -164,12 +164,12 @@ impl JsonReader<'_> {
         tokens
     }
 
-    fn features(&mut self, server: &Object) -> (ServerRules, BTreeSet<&'static str>) {
-        let (mut rules, mut features) = (ServerRules::default(), BTreeSet::new());
+    fn features(&mut self, server: &Object) -> (ServerQuirks, BTreeSet<&'static str>) {
+        let (mut rules, mut features) = (ServerQuirks::default(), BTreeSet::new());
         for feature in self.list(server, "server_features").iter().filter_map(Value::as_str) {
             match feature {
                 "fail_on_data_errors" => rules.fail_on_data_errors = true,
-                "resource_timer_is_transient_error" => rules.silence = Silence::Trouble,
+                "resource_timer_is_transient_error" => rules.on_resource_timeout = OnResourceTimeout::TransientError,
                 _ => features.extend(WITHOUT_EFFECT.into_iter().find(|known| *known == feature)),
             }
         }

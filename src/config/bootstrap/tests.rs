@@ -1,12 +1,12 @@
 use super::*;
-use crate::protocol::ladder::Patience;
+use crate::protocol::ladder::FallbackTimers;
 use crate::upstream::Plan;
 
 const PLAIN: &str = r#""channel_creds": [{"type": "insecure"}]"#;
 
 fn plan(text: &str) -> Plan {
     let lists = read(Path::new("b.json"), text, 1 << 20).unwrap_or_else(|faults| panic!("{faults:?}"));
-    Plan::new(lists, Patience::default(), true)
+    Plan::new(lists, FallbackTimers::default(), true)
 }
 
 /// A plan of which only one server is of interest.
@@ -45,9 +45,9 @@ fn boot_2_what_is_not_known_is_ignored_at_every_level() {
     );
     let [SourcePlan::Ads(server)] = plan.servers.as_slice() else { panic!("{plan:?}") };
     assert_eq!(server.name(), "http://cp:1");
-    let rules = ServerRules { fail_on_data_errors: true, ..ServerRules::default() };
+    let rules = ServerQuirks { fail_on_data_errors: true, ..ServerQuirks::default() };
     assert_eq!(
-        (&server.rules, &server.features),
+        (&server.quirks, &server.features),
         (&rules, &BTreeSet::from(["xds_v3"])),
         "BOOT-21: only one name counts"
     );
@@ -252,7 +252,7 @@ fn boot_18_boot_19_boot_20_and_boot_25_what_is_for_clients_alone_changes_nothing
                    "client_features": ["envoy.lb.does_not_support_overprovisioning"]}"#;
     let all =
         of(node, r#"["xds_v3", "ignore_resource_deletion"]"#, r#", "allowed_grpc_services": {"side:1": {"x": 1}}"#);
-    let rules = |plan: &Plan| plan.servers[0].ads().unwrap().rules.clone();
+    let rules = |plan: &Plan| plan.servers[0].ads().unwrap().quirks.clone();
     assert_eq!(rules(&bare), rules(&all), "BOOT-20: no effect of its own");
     assert_eq!((bare.servers.len(), all.servers.len()), (1, 1), "BOOT-25: no side channel is a server");
     assert_eq!(all.servers[0].name(), "http://cp:1");

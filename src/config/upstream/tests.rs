@@ -24,20 +24,20 @@ fn boot_9_and_boot_13_lists_share_the_servers_that_are_equal() {
     .unwrap();
     let names: Vec<_> = plan.servers.iter().map(SourcePlan::name).collect();
     assert_eq!(names, ["http://one:1", "http://two:1", "http://one:1", "http://three:1"]);
-    assert!(plan.servers[2].ads().unwrap().rules.fail_on_data_errors);
+    assert!(plan.servers[2].ads().unwrap().quirks.fail_on_data_errors);
     let own = |name: &str| (plan.authorities[name].servers.as_slice(), plan.authorities[name].rule);
     assert_eq!(plan.top, [0, 1]);
     assert_eq!(own("bare"), ([0, 1].as_slice(), Rule::Uncached));
     assert_eq!(own("own.example"), ([3, 0].as_slice(), Rule::Reachability));
     assert_eq!(own("other"), ([2].as_slice(), Rule::Uncached));
-    let patience = Patience { minimum: Duration::from_secs(2), hold_down: Duration::from_secs(60) };
-    assert_eq!((plan.patience, plan.hold_missing), (patience, false));
+    let patience = FallbackTimers { delay: Duration::from_secs(2), hold_down: Duration::from_secs(60) };
+    assert_eq!((plan.timers, plan.hold_missing), (patience, false));
 }
 
 #[test]
 fn nothing_waits_and_what_is_missing_is_held_unless_something_else_is_said() {
     let plan = parse("servers: [{uri: 'http://one:1'}]").unwrap();
-    assert_eq!((plan.patience, plan.hold_missing), (Patience::default(), true));
+    assert_eq!((plan.timers, plan.hold_missing), (FallbackTimers::default(), true));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn fs_6_files_are_alone_where_nobody_else_is_asked_and_one_source_wherever_they_
     both: {servers: [{files: [a, /b.yaml]}, {files: ./last}]}",
     )
     .unwrap();
-    let files: Vec<_> = plan.servers.iter().map(|server| (server.name(), server.is_alone())).collect();
+    let files: Vec<_> = plan.servers.iter().map(|server| (server.name(), server.is_authoritative())).collect();
     let last = "files etc/./last".to_owned();
     let expected =
         [("http://one:1".into(), false), (last.clone(), false), ("files etc/a, /b.yaml".into(), false), (last, true)];
@@ -74,10 +74,14 @@ fn fs_6_files_are_alone_where_nobody_else_is_asked_and_one_source_wherever_they_
     let own = |name: &str| plan.authorities[name].servers.clone();
     assert_eq!([own("bare"), own("both"), own("own")], [vec![0, 1], vec![2, 1], vec![3]]);
     let only = parse("files: ./resources").unwrap();
-    assert!(only.top == [0] && only.servers[0].is_alone());
-    let rules = only.for_views().servers[0].rules.clone();
-    assert!(rules.initial_set == InitialSet::OneResponse && rules.silence == Silence::Nothing && !rules.hold_deletions);
-    assert!(plan.for_views().servers[1].rules.hold_deletions);
+    assert!(only.top == [0] && only.servers[0].is_authoritative());
+    let rules = only.for_views().servers[0].quirks.clone();
+    assert!(
+        rules.initial_set == InitialSet::OneResponse
+            && rules.on_resource_timeout == OnResourceTimeout::Unknown
+            && !rules.ignore_deletions
+    );
+    assert!(plan.for_views().servers[1].quirks.ignore_deletions);
 }
 
 #[test]
@@ -95,8 +99,8 @@ fn a_server_that_is_polled_may_be_any_in_a_list() {
     };
     assert_eq!((times(one), times(two)), ([2, 3, 3], [5, 10, 10]));
     assert!(one.at.tls.is_some() && plan.servers[0].name() == "https://one (REST)");
-    let rules = &plan.for_views().servers[0].rules;
-    assert!(rules.by_type && rules.node_always && rules.hold_deletions);
+    let rules = &plan.for_views().servers[0].quirks;
+    assert!(rules.per_type_liveness && rules.node_in_every_request && rules.ignore_deletions);
 }
 
 #[test]
@@ -199,7 +203,7 @@ fn a_bootstrap_file_takes_the_place_of_servers_and_its_faults_stand_beside_the_o
     let write = |text: &str| std::fs::write(folder.join("b.json"), text).unwrap();
     write(r#"{"xds_servers": [{"server_uri": "cp:1", "channel_creds": [{"type": "tls"}]}], "authorities": {"a": {}}}"#);
     let plan = parse_at(&config, "bootstrap: b.json\n  fallback: {hold_down: 5s}").unwrap();
-    assert_eq!((plan.servers[0].name().as_str(), plan.patience.hold_down.as_secs()), ("https://cp:1", 5));
+    assert_eq!((plan.servers[0].name().as_str(), plan.timers.hold_down.as_secs()), ("https://cp:1", 5));
     assert!(plan.authorities.contains_key("a"));
     write(r#"{"xds_servers": 5}"#);
     let message = parse_at(&config, "bootstrap: b.json\n  fallback: {hold_down: soon}").unwrap_err();

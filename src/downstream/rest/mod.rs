@@ -23,23 +23,23 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
 
-use self::refusal::Refusal;
-use self::shared::{Shared, Wanted};
+use self::refusal::Rejection;
+use self::shared::{CacheKey, ResponseCache};
 use super::drain::Drain;
 use super::frames::Budget;
 use crate::proto;
 use crate::proto::discovery::DiscoveryRequest;
 use crate::protocol::session::{Fetched, Reply, Variant};
-use crate::relay::{Sitting, Views, Visit};
+use crate::relay::{ClientInfo, SessionGuard, Views};
 use crate::transcode::Descriptors;
 use crate::xds::RestPath;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestOptions {
     /// How long a poll waits for what is not known yet.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// How long a poll that finds nothing new waits for news (REST-6).
-    pub hold: Duration,
+    pub long_poll: Duration,
     /// Answers that are kept for others who ask the same.
     pub cache_bytes: u64,
     /// All answers that there are, kept or on their way.
@@ -49,7 +49,7 @@ pub struct RestOptions {
 pub struct Rest {
     options: RestOptions,
     transcoder: Descriptors,
-    shared: Shared,
+    shared: ResponseCache,
     /// For the parsing of large requests.
     places: Semaphore,
     counts: Counts,
@@ -67,9 +67,9 @@ struct Counts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RestReport {
     pub polls: u64,
-    pub content: u64,
-    pub unchanged: u64,
-    pub refused: u64,
+    pub ok: u64,
+    pub not_modified: u64,
+    pub rejected: u64,
     /// Answers that were made, where others were shared.
     pub transcoded: u64,
     pub kept: u64,
@@ -95,7 +95,7 @@ enum Answer {
 impl Rest {
     pub fn new(options: RestOptions, transcoder: Descriptors, control_plane: &str) -> Self {
         let room = Budget::of(options.answer_bytes);
-        let shared = Shared::new(options.cache_bytes, room, transcoder.clone(), control_plane.into());
+        let shared = ResponseCache::new(options.cache_bytes, room, transcoder.clone(), control_plane.into());
         let places = Semaphore::new(available_parallelism().map_or(1, usize::from));
         Self { options, transcoder, shared, places, counts: Counts::default() }
     }
@@ -106,7 +106,15 @@ impl Rest {
         let (kept, kept_bytes) = self.shared.kept();
         let transcoded = self.shared.transcoded();
         let (polls, content) = (of(polls), of(content));
-        RestReport { polls, content, unchanged: of(unchanged), refused: of(refused), transcoded, kept, kept_bytes }
+        RestReport {
+            polls,
+            ok: content,
+            not_modified: of(unchanged),
+            rejected: of(refused),
+            transcoded,
+            kept,
+            kept_bytes,
+        }
     }
 
     /// Status, headers and body; nothing where there is none.
@@ -117,7 +125,7 @@ impl Rest {
         count(&self.counts.polls);
         let peer = poll.peer;
         let path = request.uri().path().to_owned();
-        match self.hear(request, poll).await {
+        match self.handle(request, poll).await {
             Ok(Answer::Content(body)) => {
                 count(&self.counts.content);
                 json(StatusCode::OK, body)
@@ -128,7 +136,7 @@ impl Rest {
                 *response.status_mut() = StatusCode::NOT_MODIFIED;
                 response
             }
-            Err(Refusal { status, message }) => {
+            Err(Rejection { status, message }) => {
                 count(&self.counts.refused);
                 tracing::debug!(%peer, path, %status, message, "a poll is refused");
                 let body = serde_json::json!({"code": status.as_u16(), "message": message});
@@ -139,57 +147,59 @@ impl Rest {
         }
     }
 
-    async fn hear(&self, request: Request<Incoming>, poll: Poll) -> Result<Answer, Refusal> {
+    async fn handle(&self, request: Request<Incoming>, poll: Poll) -> Result<Answer, Rejection> {
         let (head, body) = request.into_parts();
         let most = poll.message_bytes.min(LONGEST_POLL);
         let path = request::check_head(&head, poll.v2, most)?;
         let body = tokio::time::timeout(BODY, request::read_body(body, most, &poll.budget)).await;
-        let late = || Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end");
+        let late = || Rejection::new(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end");
         let request = self.parse(body.map_err(|_| late())??).await?;
         self.find(request, path, poll).await
     }
 
-    async fn parse(&self, body: Bytes) -> Result<DiscoveryRequest, Refusal> {
+    async fn parse(&self, body: Bytes) -> Result<DiscoveryRequest, Rejection> {
         if body.len() <= LARGE {
             return request::parse(&body, &(self.transcoder)());
         }
         // What is parsed takes many times the room of its text: no more of them at a time than can be worked on.
-        let Ok(_place) = self.places.acquire().await else { return Err(Refusal::unavailable("the relay is stopping")) };
+        let Ok(_place) = self.places.acquire().await else {
+            return Err(Rejection::unavailable("the relay is stopping"));
+        };
         let transcoder = self.transcoder.clone();
         let parsing = tokio::task::spawn_blocking(move || request::parse(&body, &transcoder()));
-        parsing.await.unwrap_or_else(|_| Err(Refusal::unavailable("the relay is stopping")))
+        parsing.await.unwrap_or_else(|_| Err(Rejection::unavailable("the relay is stopping")))
     }
 
     /// Asks as often as there are news while it holds, and at least once.
-    async fn find(&self, request: DiscoveryRequest, path: RestPath, mut poll: Poll) -> Result<Answer, Refusal> {
+    async fn find(&self, request: DiscoveryRequest, path: RestPath, mut poll: Poll) -> Result<Answer, Rejection> {
         let (asked, held) = (asked_for(&request.resource_names), request.version_info.clone());
-        let until = Instant::now() + self.options.hold;
+        let until = Instant::now() + self.options.long_poll;
         loop {
-            let sitting = self.sit(&request, path, &poll).await?;
+            let sitting = self.long_poll(&request, path, &poll).await?;
             let seat = &sitting.0;
-            if self.options.hold.is_zero() && seat.is_current(&held) {
+            if self.options.long_poll.is_zero() && seat.is_current(&held) {
                 return Ok(Answer::Unchanged);
             }
-            let reply = match seat.fetch(self.options.patience).await {
+            let reply = match seat.fetch(self.options.timeout).await {
                 Fetched::Reply(reply) => reply,
                 Fetched::End(end) => return Err(end.into()),
                 Fetched::Waiting(_) | Fetched::Unknown => {
-                    return Err(Refusal::unavailable("this is not known yet, and is being asked for (REST-12)"));
+                    return Err(Rejection::unavailable("this is not known yet, and is being asked for (REST-12)"));
                 }
             };
             let version = format!("{}{asked}", reply.version);
             if version != held {
                 let (view, spelling) = (seat.key.as_str().into(), reply.spelling.clone());
-                let wanted = Wanted { view, spelling, version, wrappers: reply.wrappers };
+                let wanted = CacheKey { view, spelling, version, wrappers: reply.wrappers };
                 let made = self.shared.body(wanted, *reply).await?;
                 return made.map(Answer::Content).map_err(|refusal| (*refusal).clone());
             }
-            if self.options.hold.is_zero() {
+            if self.options.long_poll.is_zero() {
                 return Ok(Answer::Unchanged);
             }
-            seat.take(taken(&request, &reply)).await;
+            seat.handle_request(taken(&request, &reply)).await;
             tokio::select! {
-                () = seat.stirred() => {}
+                () = seat.changed() => {}
                 () = tokio::time::sleep_until(until) => return Ok(Answer::Unchanged),
                 () = poll.drain.begins() => return Ok(Answer::Unchanged),
             }
@@ -197,11 +207,16 @@ impl Rest {
         }
     }
 
-    async fn sit(&self, request: &DiscoveryRequest, path: RestPath, poll: &Poll) -> Result<Sitting, Refusal> {
-        let visit = Visit { variant: Variant::Sotw, only: Some(path.kind), peer: poll.peer };
+    async fn long_poll(
+        &self,
+        request: &DiscoveryRequest,
+        path: RestPath,
+        poll: &Poll,
+    ) -> Result<SessionGuard, Rejection> {
+        let visit = ClientInfo { variant: Variant::Sotw, only: Some(path.kind), peer: poll.peer };
         let request = proto::Request::Sotw(request.clone());
-        let sitting = Sitting(poll.views.seat(&request, visit).await?);
-        sitting.0.take(request).await;
+        let sitting = SessionGuard(poll.views.open_session(&request, visit).await?);
+        sitting.0.handle_request(request).await;
         Ok(sitting)
     }
 }

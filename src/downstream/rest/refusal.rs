@@ -3,17 +3,17 @@
 use http::StatusCode;
 
 use crate::downstream::slot::Status;
-use crate::protocol::session::End;
-use crate::relay::Refused;
+use crate::protocol::session::CloseReason;
+use crate::relay::AdmissionError;
 
 /// A status with a text for whoever looks into it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::downstream) struct Refusal {
+pub(in crate::downstream) struct Rejection {
     pub status: StatusCode,
     pub message: String,
 }
 
-impl Refusal {
+impl Rejection {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
@@ -27,19 +27,19 @@ impl Refusal {
     }
 }
 
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Self {
+impl From<AdmissionError> for Rejection {
+    fn from(refused: AdmissionError) -> Self {
         let text = refused.to_string();
         match refused {
-            Refused::NoNode | Refused::BadNode => Self::bad_request(text),
-            Refused::TooManyViews(_) | Refused::Stopping => Self::unavailable(text),
+            AdmissionError::NoNode | AdmissionError::BadNode => Self::bad_request(text),
+            AdmissionError::TooManyViews(_) | AdmissionError::Stopping => Self::unavailable(text),
         }
     }
 }
 
-impl From<End> for Refusal {
-    fn from(end: End) -> Self {
-        let bad = matches!(end, End::Bad(_));
+impl From<CloseReason> for Rejection {
+    fn from(end: CloseReason) -> Self {
+        let bad = matches!(end, CloseReason::BadRequest(_));
         let text = Status::from(end).message;
         if bad { Self::bad_request(text) } else { Self::unavailable(text) }
     }

@@ -8,14 +8,14 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use prost::Message;
 
-use super::refusal::Refusal;
+use super::refusal::Rejection;
 use crate::downstream::frames::Budget;
 use crate::proto::discovery::DiscoveryRequest;
 use crate::transcode::{Strictness, Transcoder};
 use crate::xds::RestPath;
 
 /// What shows from the head of a request alone. A body that cannot be wanted is not read.
-pub(super) fn check_head(head: &Parts, v2: bool, most: usize) -> Result<RestPath, Refusal> {
+pub(super) fn check_head(head: &Parts, v2: bool, most: usize) -> Result<RestPath, Rejection> {
     let path = head.uri.path();
     let known = RestPath::of(path).filter(|known| v2 || !known.v2);
     let Some(known) = known else {
@@ -23,15 +23,15 @@ pub(super) fn check_head(head: &Parts, v2: bool, most: usize) -> Result<RestPath
         let message = format!(
             "{path} is not served; REST has /v3/discovery:<word> with one of {words}, and everything else is for gRPC, over HTTP/2"
         );
-        return Err(Refusal::new(StatusCode::NOT_FOUND, message));
+        return Err(Rejection::new(StatusCode::NOT_FOUND, message));
     };
     if head.method != Method::POST {
-        return Err(Refusal::new(
+        return Err(Rejection::new(
             StatusCode::METHOD_NOT_ALLOWED,
             format!("resources are asked for with POST, not {}", head.method),
         ));
     }
-    let unsupported = |message: &str| Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    let unsupported = |message: &str| Err(Rejection::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     if !head.headers.get(CONTENT_TYPE).is_none_or(|kind| is_json(kind.as_bytes())) {
         return unsupported("a request is a DiscoveryRequest in JSON, with content-type: application/json");
     }
@@ -60,21 +60,21 @@ fn stated_length(headers: &HeaderMap) -> Option<usize> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-fn too_large(most: usize) -> Refusal {
-    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a request of more than {most} bytes, which is the limit"))
+fn too_large(most: usize) -> Rejection {
+    Rejection::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a request of more than {most} bytes, which is the limit"))
 }
 
 /// The whole body, within the limit for one message and the one for all that are half received.
-pub(super) async fn read_body(mut body: Incoming, most: usize, budget: &Budget) -> Result<Bytes, Refusal> {
+pub(super) async fn read_body(mut body: Incoming, most: usize, budget: &Budget) -> Result<Bytes, Rejection> {
     let mut read = HalfReceived { bytes: BytesMut::new(), budget };
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Refusal::bad_request(format!("the request breaks off: {error}")))?;
+        let frame = frame.map_err(|error| Rejection::bad_request(format!("the request breaks off: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
         if read.bytes.len() + data.len() > most {
             return Err(too_large(most));
         }
         if !budget.take(data.len()) {
-            return Err(Refusal::unavailable("too many bytes are half received, over all clients"));
+            return Err(Rejection::unavailable("too many bytes are half received, over all clients"));
         }
         read.bytes.extend_from_slice(&data);
     }
@@ -102,9 +102,9 @@ impl Drop for HalfReceived<'_> {
 
 /// Unknown fields are ignored (TRN-15), and so are nonces and refusals: who polls has no stream that these could be about
 /// (REST-4, REST-7).
-pub(super) fn parse(body: &[u8], transcoder: &Transcoder) -> Result<DiscoveryRequest, Refusal> {
+pub(super) fn parse(body: &[u8], transcoder: &Transcoder) -> Result<DiscoveryRequest, Rejection> {
     let unreadable =
-        |reason: String| Refusal::bad_request(format!("the body is no DiscoveryRequest in JSON: {reason}"));
+        |reason: String| Rejection::bad_request(format!("the body is no DiscoveryRequest in JSON: {reason}"));
     let mut json: serde_json::Value = serde_json::from_slice(body).map_err(|error| unreadable(error.to_string()))?;
     if let Some(fields) = json.as_object_mut() {
         for unheard in ["errorDetail", "error_detail", "responseNonce", "response_nonce"] {

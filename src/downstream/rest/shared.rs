@@ -10,7 +10,7 @@ use moka::future::Cache;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::refusal::Refusal;
+use super::refusal::Rejection;
 use crate::downstream::encode::Encoder;
 use crate::downstream::frames::Budget;
 use crate::protocol::session::{Reply, Variant};
@@ -19,7 +19,7 @@ use crate::transcode::UnknownAny;
 
 /// What tells one answer from another. The version covers the resources and the names that were asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Wanted {
+pub(super) struct CacheKey {
     /// Versions are made from content, and yet nothing is shared across views: what upstream says to one cannot be made to stand
     /// for what it says to another.
     pub view: Arc<str>,
@@ -31,17 +31,17 @@ pub(super) struct Wanted {
 }
 
 /// What comes of making an answer is kept also when it is none: what cannot be said in JSON is not tried for each poll.
-type Made = Result<Bytes, Arc<Refusal>>;
+type CachedResponse = Result<Bytes, Arc<Rejection>>;
 
 /// There is no room for the answer now, and nothing of that is kept.
-type NoRoom = Arc<Refusal>;
+type NoRoom = Arc<Rejection>;
 
-pub(super) struct Shared {
-    made: Cache<Wanted, Made>,
-    maker: Arc<Maker>,
+pub(super) struct ResponseCache {
+    made: Cache<CacheKey, CachedResponse>,
+    maker: Arc<Renderer>,
 }
 
-struct Maker {
+struct Renderer {
     transcoder: Descriptors,
     control_plane: Arc<str>,
     /// For every answer until the last byte of it is gone, whoever holds it.
@@ -51,21 +51,21 @@ struct Maker {
     transcoded: AtomicU64,
 }
 
-impl Shared {
+impl ResponseCache {
     pub fn new(bytes: u64, room: Arc<Budget>, transcoder: Descriptors, control_plane: Arc<str>) -> Self {
-        let weight = |wanted: &Wanted, made: &Made| {
+        let weight = |wanted: &CacheKey, made: &CachedResponse| {
             let body = made.as_ref().map_or_else(|refusal| refusal.message.len(), Bytes::len);
             let key = wanted.view.len() + wanted.spelling.len() + wanted.version.len();
             u32::try_from(body + key + PER_ENTRY).unwrap_or(u32::MAX)
         };
         let places = Semaphore::new(available_parallelism().map_or(1, usize::from));
         let made = Cache::builder().max_capacity(bytes).weigher(weight).build();
-        let maker = Maker { transcoder, control_plane, room, places, transcoded: AtomicU64::new(0) };
+        let maker = Renderer { transcoder, control_plane, room, places, transcoded: AtomicU64::new(0) };
         Self { made, maker: Arc::new(maker) }
     }
 
     /// The answer, as it is or as it is being made for somebody else, or made for this one.
-    pub async fn body(&self, wanted: Wanted, reply: Reply) -> Result<Made, Refusal> {
+    pub async fn body(&self, wanted: CacheKey, reply: Reply) -> Result<CachedResponse, Rejection> {
         let own = !reply.ttls.is_empty()
             || !reply.spellings.is_empty()
             || !reply.errors.is_empty()
@@ -85,7 +85,7 @@ impl Shared {
             );
         match making.await {
             Ok(made) => made.map_err(|none| (**none).clone()),
-            Err(_) => Err(Refusal::unavailable("the relay is stopping")),
+            Err(_) => Err(Rejection::unavailable("the relay is stopping")),
         }
     }
 
@@ -100,8 +100,8 @@ impl Shared {
     }
 }
 
-impl Maker {
-    async fn make(self: &Arc<Self>, reply: Reply, version: &str) -> Result<Made, NoRoom> {
+impl Renderer {
+    async fn make(self: &Arc<Self>, reply: Reply, version: &str) -> Result<CachedResponse, NoRoom> {
         self.transcoded.fetch_add(1, Ordering::Relaxed);
         let size: usize = reply.resources.iter().map(|resource| resource.body.bytes().len()).sum();
         if size <= LARGE {
@@ -110,17 +110,17 @@ impl Maker {
         let _place = self.places.acquire().await;
         let (this, version) = (self.clone(), version.to_owned());
         let making = tokio::task::spawn_blocking(move || this.transcode(reply, &version));
-        making.await.unwrap_or_else(|_| Err(Arc::new(Refusal::unavailable("the relay is stopping"))))
+        making.await.unwrap_or_else(|_| Err(Arc::new(Rejection::unavailable("the relay is stopping"))))
     }
 
-    fn transcode(&self, reply: Reply, version: &str) -> Result<Made, NoRoom> {
+    fn transcode(&self, reply: Reply, version: &str) -> Result<CachedResponse, NoRoom> {
         let kind = reply.kind.name().to_owned();
         match self.json(reply, version) {
-            Ok(body) => Counted::of(body, &self.room).map(Ok),
+            Ok(body) => BudgetedBytes::of(body, &self.room).map(Ok),
             Err(error) => {
                 let message = format!("resources of {kind} cannot be said in JSON: {error}");
                 tracing::warn!(kind, error, "a poll cannot be answered");
-                Ok(Err(Arc::new(Refusal::new(StatusCode::NOT_IMPLEMENTED, message))))
+                Ok(Err(Arc::new(Rejection::new(StatusCode::NOT_IMPLEMENTED, message))))
             }
         }
     }
@@ -138,28 +138,28 @@ impl Maker {
 }
 
 /// An answer that takes room for as long as it is anywhere: kept, or on its way to whoever reads it slowly.
-struct Counted {
+struct BudgetedBytes {
     body: Vec<u8>,
     room: Arc<Budget>,
 }
 
-impl Counted {
+impl BudgetedBytes {
     fn of(body: Vec<u8>, room: &Arc<Budget>) -> Result<Bytes, NoRoom> {
         if !room.take(body.len()) {
             tracing::warn!(bytes = body.len(), "no room for another answer to polls (rest.answer_bytes)");
-            return Err(Arc::new(Refusal::unavailable("too many answers are on their way to clients")));
+            return Err(Arc::new(Rejection::unavailable("too many answers are on their way to clients")));
         }
         Ok(Bytes::from_owner(Self { body, room: room.clone() }))
     }
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for BudgetedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.body
     }
 }
 
-impl Drop for Counted {
+impl Drop for BudgetedBytes {
     fn drop(&mut self) {
         self.room.give_back(self.body.len());
     }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::moment::{Moment, sooner};
+use super::moment::{Moment, earliest};
 
 /// When a server out of reach is left for the next (FB-6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,7 +19,7 @@ pub enum Rule {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum LadderState {
     /// Nothing is wanted, and nothing open.
     Idle,
     /// This one is the lowest that is open, and has not answered since it was opened.
@@ -27,14 +27,14 @@ pub enum Standing {
     /// This one has answered, and none below is open.
     Active(usize),
     /// This one is out of reach, and the cache serves: there is no reason to go further down, or not yet.
-    Held(usize),
+    Cached(usize),
     /// None is in reach.
     Down,
 }
 
 /// What has to be done for a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Move {
+pub enum LadderAction {
     /// Open this server, and ask it for everything that is wanted (FB-7).
     Open(usize),
     /// Close every server below this one.
@@ -44,15 +44,15 @@ pub enum Move {
 
 /// Waiting times against flapping (FB-17). None by default: the gRFCs have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Patience {
+pub struct FallbackTimers {
     /// A server has to be out of reach for so long before the next is tried.
-    pub minimum: Duration,
+    pub delay: Duration,
     /// After a return to a higher server it is not left again for so long.
     pub hold_down: Duration,
 }
 
 /// What the ladder has to know of the world at the moment of an event.
-pub trait Surroundings {
+pub trait LadderContext {
     /// Something is wanted of which neither a value nor its absence is known (FB-4, FB-5).
     fn anything_uncached(&self) -> bool;
 
@@ -64,20 +64,20 @@ pub trait Surroundings {
 pub struct Ladder {
     servers: usize,
     rule: Rule,
-    patience: Patience,
-    standing: Standing,
+    timers: FallbackTimers,
+    state: LadderState,
     /// Since when the standing is what it is, and since when the lowest open server is out of reach.
     since: Moment,
     unreachable_since: Option<Moment>,
     returned: Option<Moment>,
     /// The rule allows the next server, and a waiting time alone does not yet.
     waiting: bool,
-    moves: Moves,
+    switches: Switches,
 }
 
 /// How often a ladder has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Moves {
+pub struct Switches {
     /// To the next server, for lack of the one before.
     pub down: u64,
     /// Back to a server further up.
@@ -85,28 +85,28 @@ pub struct Moves {
 }
 
 impl Ladder {
-    pub fn new(servers: usize, rule: Rule, patience: Patience) -> Self {
-        let (standing, since) = (Standing::Idle, Moment::START);
-        let moves = Moves::default();
+    pub fn new(servers: usize, rule: Rule, patience: FallbackTimers) -> Self {
+        let (standing, since) = (LadderState::Idle, Moment::START);
+        let moves = Switches::default();
         Self {
             servers,
             rule,
-            patience,
-            standing,
+            timers: patience,
+            state: standing,
             since,
             unreachable_since: None,
             returned: None,
             waiting: false,
-            moves,
+            switches: moves,
         }
     }
 
-    pub fn moves(&self) -> Moves {
-        self.moves
+    pub fn switches(&self) -> Switches {
+        self.switches
     }
 
-    pub fn standing(&self) -> Standing {
-        self.standing
+    pub fn state(&self) -> LadderState {
+        self.state
     }
 
     pub fn since(&self) -> Moment {
@@ -115,89 +115,89 @@ impl Ladder {
 
     /// Servers that are open: all down to the lowest.
     pub fn open(&self) -> std::ops::Range<usize> {
-        match self.standing {
-            Standing::Idle => 0..0,
-            Standing::Trying(at) | Standing::Active(at) | Standing::Held(at) => 0..at + 1,
-            Standing::Down => 0..self.servers,
+        match self.state {
+            LadderState::Idle => 0..0,
+            LadderState::Trying(at) | LadderState::Active(at) | LadderState::Cached(at) => 0..at + 1,
+            LadderState::Down => 0..self.servers,
         }
     }
 
     /// The server whose word counts, once it has said one.
     pub fn active(&self) -> Option<usize> {
-        match self.standing {
-            Standing::Active(at) => Some(at),
+        match self.state {
+            LadderState::Active(at) => Some(at),
             _ => None,
         }
     }
 
     /// The server whose silence counts too (row 17). That of one that has not answered yet does not, where there are others that
     /// may know better (FB-28). Where there is none, nobody else will ever say that a name does not exist.
-    pub fn heard(&self) -> Option<usize> {
-        match self.standing {
-            Standing::Trying(0) if self.servers == 1 => Some(0),
+    pub fn authoritative(&self) -> Option<usize> {
+        match self.state {
+            LadderState::Trying(0) if self.servers == 1 => Some(0),
             _ => self.active(),
         }
     }
 
     /// Something new is wanted (rows 1, 10, 14, 22).
-    pub fn on_watched(&mut self, around: &impl Surroundings, now: Moment) -> Vec<Move> {
-        match self.standing {
-            Standing::Idle => {
-                self.stand(Standing::Trying(0), now);
-                let mut moves = vec![Move::Open(0)];
+    pub fn on_interest(&mut self, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
+        match self.state {
+            LadderState::Idle => {
+                self.set_state(LadderState::Trying(0), now);
+                let mut moves = vec![LadderAction::Open(0)];
                 moves.extend(self.walk_down(around, now));
                 moves
             }
-            Standing::Held(_) => self.walk_down(around, now),
+            LadderState::Cached(_) => self.walk_down(around, now),
             _ => Vec::new(),
         }
     }
 
     /// Nothing is wanted any more, for long enough (row 16).
-    pub fn on_idle(&mut self, now: Moment) -> Vec<Move> {
-        if self.standing == Standing::Idle {
+    pub fn on_idle(&mut self, now: Moment) -> Vec<LadderAction> {
+        if self.state == LadderState::Idle {
             return Vec::new();
         }
-        self.stand(Standing::Idle, now);
-        vec![Move::CloseAll]
+        self.set_state(LadderState::Idle, now);
+        vec![LadderAction::CloseAll]
     }
 
     /// A well-formed response has come from an open server (rows 2, 11, 12, 19). Whether its word counts from now on.
-    pub fn on_answer(&mut self, server: usize, usable: bool, now: Moment) -> (bool, Vec<Move>) {
+    pub fn on_response(&mut self, server: usize, usable: bool, now: Moment) -> (bool, Vec<LadderAction>) {
         if !self.open().contains(&server) {
             return (false, Vec::new()); // a late word of one that was closed (row 13)
         }
-        match self.standing {
-            Standing::Active(active) if server == active => {
+        match self.state {
+            LadderState::Active(active) if server == active => {
                 self.unreachable_since = None;
                 (true, Vec::new())
             }
             // Back to a higher one for something of use alone: a stream that is merely there is not enough (FB-9).
-            Standing::Active(active) if server < active && !usable => (false, Vec::new()),
+            LadderState::Active(active) if server < active && !usable => (false, Vec::new()),
             _ => {
                 let below = server + 1 < self.open().end;
-                if below || !matches!(self.standing, Standing::Trying(_)) {
+                if below || !matches!(self.state, LadderState::Trying(_)) {
                     self.returned = Some(now);
                 }
-                self.stand(Standing::Active(server), now);
-                self.moves.up += u64::from(below);
-                (true, if below { vec![Move::CloseBelow(server)] } else { Vec::new() })
+                self.set_state(LadderState::Active(server), now);
+                self.switches.up += u64::from(below);
+                (true, if below { vec![LadderAction::CloseBelow(server)] } else { Vec::new() })
             }
         }
     }
 
     /// A server has been found out of reach (rows 3 to 5 and 7 to 9). Those above the lowest are out of reach already.
-    pub fn on_unreachable(&mut self, server: usize, around: &impl Surroundings, now: Moment) -> Vec<Move> {
-        let lowest = match self.standing {
-            Standing::Trying(at) | Standing::Active(at) | Standing::Held(at) => at,
-            Standing::Idle | Standing::Down => return Vec::new(),
+    pub fn on_unreachable(&mut self, server: usize, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
+        let lowest = match self.state {
+            LadderState::Trying(at) | LadderState::Active(at) | LadderState::Cached(at) => at,
+            LadderState::Idle | LadderState::Down => return Vec::new(),
         };
         if server != lowest {
             return Vec::new();
         }
         self.unreachable_since.get_or_insert(now);
-        if !matches!(self.standing, Standing::Held(_)) {
-            self.stand(Standing::Held(lowest), now);
+        if !matches!(self.state, LadderState::Cached(_)) {
+            self.set_state(LadderState::Cached(lowest), now);
         }
         self.walk_down(around, now)
     }
@@ -207,7 +207,7 @@ impl Ladder {
         self.waiting.then(|| self.may_leave_at()).flatten()
     }
 
-    pub fn on_time(&mut self, around: &impl Surroundings, now: Moment) -> Vec<Move> {
+    pub fn on_time(&mut self, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
         match self.next_deadline() {
             Some(at) if at <= now => self.walk_down(around, now),
             _ => Vec::new(),
@@ -215,45 +215,45 @@ impl Ladder {
     }
 
     /// Goes down for as long as the lowest open server is known to be out of reach and the rule allows it.
-    fn walk_down(&mut self, around: &impl Surroundings, now: Moment) -> Vec<Move> {
+    fn walk_down(&mut self, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
         let mut moves = Vec::new();
         loop {
-            let lowest = match self.standing {
-                Standing::Trying(at) if around.is_unreachable(at) => at,
-                Standing::Held(at) => at,
+            let lowest = match self.state {
+                LadderState::Trying(at) if around.is_unreachable(at) => at,
+                LadderState::Cached(at) => at,
                 _ => return moves,
             };
             self.unreachable_since.get_or_insert(now);
             let last = lowest + 1 == self.servers;
             if last {
-                self.stand(Standing::Down, now);
+                self.set_state(LadderState::Down, now);
                 return moves;
             }
             let allowed = self.rule == Rule::Reachability || around.anything_uncached();
             self.waiting = allowed && self.may_leave_at().is_some_and(|at| now < at);
             if !allowed || self.waiting {
-                if !matches!(self.standing, Standing::Held(_)) {
-                    self.stand(Standing::Held(lowest), now);
+                if !matches!(self.state, LadderState::Cached(_)) {
+                    self.set_state(LadderState::Cached(lowest), now);
                 }
                 return moves;
             }
-            self.stand(Standing::Trying(lowest + 1), now);
-            self.moves.down += 1;
-            moves.push(Move::Open(lowest + 1));
+            self.set_state(LadderState::Trying(lowest + 1), now);
+            self.switches.down += 1;
+            moves.push(LadderAction::Open(lowest + 1));
         }
     }
 
     fn may_leave_at(&self) -> Option<Moment> {
-        let tried = self.unreachable_since.map(|since| since + self.patience.minimum);
-        let held = self.returned.map(|returned| returned + self.patience.hold_down);
-        sooner(tried.max(held), None)
+        let tried = self.unreachable_since.map(|since| since + self.timers.delay);
+        let held = self.returned.map(|returned| returned + self.timers.hold_down);
+        earliest(tried.max(held), None)
     }
 
-    fn stand(&mut self, standing: Standing, now: Moment) {
-        if standing != self.standing {
-            (self.standing, self.since) = (standing, now);
+    fn set_state(&mut self, standing: LadderState, now: Moment) {
+        if standing != self.state {
+            (self.state, self.since) = (standing, now);
         }
-        if !matches!(standing, Standing::Held(_)) {
+        if !matches!(standing, LadderState::Cached(_)) {
             (self.unreachable_since, self.waiting) = (None, false);
         }
     }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use self::sums::{Gauge, Sums};
-use super::moment::{Moment, sooner};
+use super::moment::{Moment, earliest};
 use crate::proto::loads::LoadStatsRequest;
 
 pub use order::Order;
@@ -149,7 +149,7 @@ impl Aggregate {
     }
 
     pub fn next_deadline(&self) -> Option<Moment> {
-        sooner(self.due, self.patience_ends)
+        earliest(self.due, self.patience_ends)
     }
 
     /// About how many bytes are kept.

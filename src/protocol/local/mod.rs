@@ -12,9 +12,9 @@ use crate::protocol::upstream::INCOMPLETE_MARKER;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use snapshot::{Item, Items, Set, Snapshot};
+pub use snapshot::{Item, Items, Set, SourceSnapshot};
 
-use self::topic::{Pass, Topic};
+use self::topic::{Pass, TypeSubscription};
 use super::moment::Moment;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceError, ResourceName, Status};
 use crate::xds::{Type, TypeTable};
@@ -23,10 +23,10 @@ use crate::xds::{Type, TypeTable};
 #[derive(Debug)]
 pub struct Server {
     table: Arc<TypeTable>,
-    snapshot: Arc<Snapshot>,
+    snapshot: Arc<SourceSnapshot>,
     /// What is not in the set is nowhere. Otherwise there are other sources, and nobody here knows (FS-6).
     alone: bool,
-    topics: BTreeMap<Type, Topic>,
+    topics: BTreeMap<Type, TypeSubscription>,
     responses: u64,
 }
 
@@ -40,19 +40,21 @@ pub enum Step {
 }
 
 impl Server {
-    pub fn new(table: Arc<TypeTable>, snapshot: Arc<Snapshot>, alone: bool) -> Self {
+    pub fn new(table: Arc<TypeTable>, snapshot: Arc<SourceSnapshot>, alone: bool) -> Self {
         Self { table, snapshot, alone, topics: BTreeMap::new(), responses: 0 }
     }
 
     pub fn on_request(&mut self, request: DeltaDiscoveryRequest) {
         let kind = self.table.resolve(&request.type_url);
-        let topic =
-            self.topics.entry(kind.clone()).or_insert_with(|| Topic::over(self.snapshot.set(&kind), self.alone));
+        let topic = self
+            .topics
+            .entry(kind.clone())
+            .or_insert_with(|| TypeSubscription::over(self.snapshot.set(&kind), self.alone));
         topic.on_request(request);
     }
 
     /// Another set takes the place of the one that was there. Only what differs is told.
-    pub fn on_snapshot(&mut self, snapshot: Arc<Snapshot>) {
+    pub fn on_snapshot(&mut self, snapshot: Arc<SourceSnapshot>) {
         self.snapshot = snapshot;
         for (kind, topic) in &mut self.topics {
             topic.turn_to(self.snapshot.set(kind));
@@ -65,7 +67,7 @@ impl Server {
 
     /// When something with a life of its own has to be told again.
     pub fn next_deadline(&self) -> Option<Moment> {
-        self.topics.values().filter_map(Topic::next_deadline).min()
+        self.topics.values().filter_map(TypeSubscription::next_deadline).min()
     }
 
     /// The next response, if there is anything to say.
@@ -75,7 +77,7 @@ impl Server {
         for (kind, topic) in &mut self.topics {
             match topic.additions(now) {
                 Pass::Some(resources) => {
-                    let resource_errors = if topic.is_whole() { Vec::new() } else { vec![more_to_come()] };
+                    let resource_errors = if topic.is_complete() { Vec::new() } else { vec![more_to_come()] };
                     found = Some((kind, resources, Vec::new(), resource_errors));
                     break;
                 }

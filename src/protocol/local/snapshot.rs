@@ -31,7 +31,7 @@ pub struct Set {
 }
 
 #[derive(Debug, Default)]
-pub struct Snapshot {
+pub struct SourceSnapshot {
     number: u64,
     sets: BTreeMap<Type, Arc<Set>>,
     /// Everything that the source should hold has been read once. Until then what is missing is not absent (I3).
@@ -56,7 +56,7 @@ impl Item {
 impl Set {
     fn of(items: Items, number: u64) -> Self {
         let of_item = |item: &Item| {
-            let aliases = item.wrapper.aliases.iter().map(|alias| Name::of_peer(alias));
+            let aliases = item.wrapper.aliases.iter().map(|alias| Name::canonical(alias));
             aliases.map(|alias| (alias, item.clone())).collect::<Vec<_>>()
         };
         let aliases = items.values().flat_map(of_item).collect();
@@ -78,7 +78,7 @@ impl Set {
     }
 }
 
-impl Snapshot {
+impl SourceSnapshot {
     /// What the source holds now. What is complete once stays so: what comes to be unreadable later was there or is new.
     pub fn next(&self, items: BTreeMap<Type, Items>, complete: bool) -> Self {
         let number = self.number + 1;

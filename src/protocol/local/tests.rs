@@ -16,7 +16,7 @@ const BEGIN: Moment = Moment::START;
 /// A source and what a client of it has come to hold.
 struct Bench {
     table: Arc<TypeTable>,
-    snapshot: Arc<Snapshot>,
+    snapshot: Arc<SourceSnapshot>,
     server: Server,
     alone: bool,
     held: BTreeMap<(Type, Name), String>,
@@ -25,7 +25,7 @@ struct Bench {
 
 impl Bench {
     fn new(alone: bool) -> Self {
-        let (table, snapshot) = (Arc::new(TypeTable::new()), Arc::new(Snapshot::default()));
+        let (table, snapshot) = (Arc::new(TypeTable::new()), Arc::new(SourceSnapshot::default()));
         let server = Server::new(table.clone(), snapshot.clone(), alone);
         Self { table, snapshot, server, alone, held: BTreeMap::new(), absent: BTreeSet::new() }
     }
@@ -56,8 +56,8 @@ impl Bench {
         });
         for name in off {
             let kind = self.table.resolve(url);
-            self.held.remove(&(kind.clone(), Name::of_peer(name)));
-            self.absent.remove(&(kind, Name::of_peer(name)));
+            self.held.remove(&(kind.clone(), Name::canonical(name)));
+            self.absent.remove(&(kind, Name::canonical(name)));
         }
     }
 
@@ -120,7 +120,7 @@ fn item(kind: &Type, name: &str, content: &[u8], change: impl FnOnce(&mut Resour
     let any = Any { type_url: format!("x/{}", kind.name()), value: content.to_vec().into() };
     let mut wrapper = Resource { resource: Some(any), ..Default::default() };
     change(&mut wrapper);
-    let name = Name::of_peer(name);
+    let name = Name::canonical(name);
     (name.clone(), Item::new(kind, &name, wrapper))
 }
 
@@ -234,7 +234,7 @@ fn coll_14_to_coll_19_a_collection_is_what_the_set_has_of_it() {
     bench.hold(&[(CDS, &b, "1")], true);
     assert_eq!(bench.said(), [format!("C -{a}")]);
     bench.reconnect();
-    bench.held.insert((bench.table.resolve(CDS), Name::of_peer(&a)), "1".into());
+    bench.held.insert((bench.table.resolve(CDS), Name::canonical(&a)), "1".into());
     bench.state(CDS, &[&glob]);
     assert_eq!(bench.said(), [format!("C -{a}")], "it is told what is gone, and not again what it holds");
     bench.ask(CDS, &[&glob], &[]);

@@ -9,7 +9,7 @@ use crate::protocol::moment::Moment;
 use crate::xds::Name;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum SentState {
     Version {
         version: Arc<str>,
         /// When it has to be told again to live on.
@@ -18,7 +18,7 @@ pub(super) enum Told {
     Absent,
 }
 
-impl Told {
+impl SentState {
     fn again(&self) -> Option<Moment> {
         match self {
             Self::Version { again, .. } => *again,
@@ -28,28 +28,28 @@ impl Told {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Tellings {
-    names: BTreeMap<Name, Told>,
+pub(super) struct SentVersions {
+    names: BTreeMap<Name, SentState>,
     beats: BTreeSet<(Moment, Name)>,
 }
 
-impl Tellings {
-    pub fn names(&self) -> &BTreeMap<Name, Told> {
+impl SentVersions {
+    pub fn names(&self) -> &BTreeMap<Name, SentState> {
         &self.names
     }
 
-    pub fn get(&self, name: &Name) -> Option<&Told> {
+    pub fn get(&self, name: &Name) -> Option<&SentState> {
         self.names.get(name)
     }
 
     pub fn version(&self, name: &Name) -> Option<&str> {
         match self.names.get(name)? {
-            Told::Version { version, .. } => Some(version),
-            Told::Absent => None,
+            SentState::Version { version, .. } => Some(version),
+            SentState::Absent => None,
         }
     }
 
-    pub fn insert(&mut self, name: Name, told: Told) {
+    pub fn insert(&mut self, name: Name, told: SentState) {
         self.remove(&name);
         self.beats.extend(told.again().map(|at| (at, name.clone())));
         self.names.insert(name, told);
@@ -78,7 +78,7 @@ impl Tellings {
     pub fn beat(&mut self, now: Moment) -> Option<Name> {
         self.next_beat().filter(|at| *at <= now)?;
         let (_, name) = self.beats.pop_first()?;
-        self.names.insert(name.clone(), Told::Version { version: "".into(), again: None });
+        self.names.insert(name.clone(), SentState::Version { version: "".into(), again: None });
         Some(name)
     }
 }
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn i1_what_changes_often_or_is_let_go_of_leaves_no_moments_behind() {
         let at = |seconds| Moment::START + Duration::from_secs(seconds);
-        let told = |seconds| Told::Version { version: "1".into(), again: Some(at(seconds)) };
-        let mut tellings = Tellings::default();
+        let told = |seconds| SentState::Version { version: "1".into(), again: Some(at(seconds)) };
+        let mut tellings = SentVersions::default();
         for round in 0..100 {
             tellings.insert("a".into(), told(1_000 + round));
             tellings.insert(format!("b{round}").into(), told(1_000));
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(tellings.beat(at(0)), None);
         assert_eq!((tellings.beat(at(1)), tellings.version(&"c".into())), (Some("c".into()), Some("")));
         tellings.insert("c".into(), told(2));
-        tellings.insert("c".into(), Told::Absent);
+        tellings.insert("c".into(), SentState::Absent);
         assert_eq!((tellings.beat(at(2)), tellings.beats.len()), (None, 0));
     }
 }

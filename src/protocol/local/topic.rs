@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::snapshot::Set;
-use super::told::{Tellings, Told};
+use super::told::{SentState, SentVersions};
 use crate::proto::discovery::{DeltaDiscoveryRequest, Resource};
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::INCOMPLETE_MARKER;
 use crate::xds::{Name, WILDCARD};
 
 #[derive(Debug)]
-pub(super) struct Topic {
+pub(super) struct TypeSubscription {
     star: bool,
     names: BTreeSet<Name>,
     /// Those of them that stand for a whole collection.
     globs: BTreeSet<Name>,
-    told: Tellings,
+    sent: SentVersions,
     set: Arc<Set>,
     /// What is not in the set may be told to be absent, if not now then later.
     alone: bool,
@@ -40,13 +40,13 @@ pub(super) enum Pass {
     Nothing,
 }
 
-impl Topic {
+impl TypeSubscription {
     pub fn over(set: Arc<Set>, alone: bool) -> Self {
         Self {
             star: false,
             names: BTreeSet::new(),
             globs: BTreeSet::new(),
-            told: Tellings::default(),
+            sent: SentVersions::default(),
             set,
             alone,
             due: BTreeSet::new(),
@@ -61,7 +61,7 @@ impl Topic {
         let first = std::mem::take(&mut self.first);
         if first {
             for (name, version) in request.initial_resource_versions {
-                self.told.insert(Name::of_peer(&name), Told::Version { version: version.into(), again: None });
+                self.sent.insert(Name::canonical(&name), SentState::Version { version: version.into(), again: None });
             }
         }
         for name in &request.resource_names_unsubscribe {
@@ -70,15 +70,15 @@ impl Topic {
                 self.forget_unwanted();
                 continue;
             }
-            let name = Name::of_peer(name);
+            let name = Name::canonical(name);
             self.names.remove(&name);
             if self.globs.remove(&name) {
-                let members = name.members_in(self.told.names()).map(|(member, _)| member);
+                let members = name.members_in(self.sent.names()).map(|(member, _)| member);
                 let unwanted: Vec<_> = members.filter(|member| !self.wants(member)).cloned().collect();
-                unwanted.iter().for_each(|member| self.told.remove(member));
+                unwanted.iter().for_each(|member| self.sent.remove(member));
                 self.look_for_wanted();
             } else if !self.wants(&name) {
-                self.told.remove(&name);
+                self.sent.remove(&name);
                 self.due.remove(&name);
                 self.missing.remove(&name);
             }
@@ -88,7 +88,7 @@ impl Topic {
         for name in &request.resource_names_subscribe {
             match name == WILDCARD {
                 true => self.want_all(first),
-                false => self.want(Name::of_peer(name), first),
+                false => self.want(Name::canonical(name), first),
             }
         }
         if legacy {
@@ -120,9 +120,9 @@ impl Topic {
     }
 
     fn forget_unwanted(&mut self) {
-        let mut told = std::mem::take(&mut self.told);
+        let mut told = std::mem::take(&mut self.sent);
         told.retain(|name| self.wants(name));
-        self.told = told;
+        self.sent = told;
         self.look_for_wanted();
     }
 
@@ -137,7 +137,7 @@ impl Topic {
     /// What is asked for again is told again, but for what the client states to have (DELTA-13).
     fn want_all(&mut self, first: bool) {
         if !first {
-            self.told.clear();
+            self.sent.clear();
         }
         (self.star, self.whole, self.sweep) = (true, false, Some(None));
     }
@@ -151,7 +151,7 @@ impl Topic {
             self.globs.insert(name.clone());
         }
         if !first {
-            due.iter().for_each(|name| self.told.remove(name));
+            due.iter().for_each(|name| self.sent.remove(name));
         }
         self.due.extend(due);
         self.names.insert(name);
@@ -172,17 +172,17 @@ impl Topic {
     }
 
     pub fn on_time(&mut self, now: Moment) {
-        while let Some(name) = self.told.beat(now) {
+        while let Some(name) = self.sent.beat(now) {
             self.due.insert(name);
         }
     }
 
     pub fn next_deadline(&self) -> Option<Moment> {
-        self.told.next_beat()
+        self.sent.next_beat()
     }
 
     /// Whether an answer is no part of a `*` set that has an end to come.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.whole || !self.star
     }
 
@@ -201,11 +201,11 @@ impl Topic {
             let collection = self.collection(&name).cloned();
             let in_a_set = self.star || collection.is_some();
             let wanted = self.names.contains(&name) || (in_a_set && item.wrapper.name == name.as_str());
-            if wanted && self.told.version(&name) != Some(&item.version) {
+            if wanted && self.sent.version(&name) != Some(&item.version) {
                 let ttl = item.wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
                 let again = ttl.map(|ttl| now + (ttl / 2).max(BEAT));
-                collection.iter().for_each(|glob| self.told.remove(glob)); // it is not empty any more
-                self.told.insert(name, Told::Version { version: item.version.clone(), again });
+                collection.iter().for_each(|glob| self.sent.remove(glob)); // it is not empty any more
+                self.sent.insert(name, SentState::Version { version: item.version.clone(), again });
                 if sent.insert(item.wrapper.name.clone()) {
                     bytes += item.wrapper.resource.as_ref().map_or(0, |body| body.value.len());
                     resources.push(Resource::clone(&item.wrapper));
@@ -229,11 +229,11 @@ impl Topic {
             }
             removed.push(name.to_string());
             match self.names.contains(&name) {
-                true => self.told.insert(name, Told::Absent),
-                false => self.told.remove(&name),
+                true => self.sent.insert(name, SentState::Absent),
+                false => self.sent.remove(&name),
             }
         }
-        if self.missing.is_empty() && !self.is_whole() {
+        if self.missing.is_empty() && !self.is_complete() {
             self.whole = true;
             removed.push(INCOMPLETE_MARKER.into());
         }
@@ -242,11 +242,11 @@ impl Topic {
 
     fn miss(&mut self, name: Name) {
         if !self.alone {
-            return self.told.remove(&name); // nobody will ever be told of its absence
+            return self.sent.remove(&name); // nobody will ever be told of its absence
         }
-        let news = match self.told.get(&name) {
-            Some(Told::Version { .. }) => true,
-            Some(Told::Absent) => false,
+        let news = match self.sent.get(&name) {
+            Some(SentState::Version { .. }) => true,
+            Some(SentState::Absent) => false,
             None => self.names.contains(&name),
         };
         if news {
@@ -266,7 +266,7 @@ impl Topic {
         let mut names: BTreeSet<Name> = self.names.range::<Name, _>(from).take(NAMES_AT_ONCE).cloned().collect();
         if self.star || !self.globs.is_empty() {
             names.extend(self.set.items().range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
-            names.extend(self.told.names().range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
+            names.extend(self.sent.names().range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
         }
         // Each of the three gave its first ones, so that the first of all are among them.
         if let Some(rest) = names.iter().nth(NAMES_AT_ONCE).cloned() {
@@ -285,11 +285,11 @@ const BEAT: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
-    use super::super::Snapshot;
+    use super::super::SourceSnapshot;
     use super::*;
     use crate::xds::TypeTable;
 
-    fn ask(topic: &mut Topic, on: &[&str], off: &[&str]) {
+    fn ask(topic: &mut TypeSubscription, on: &[&str], off: &[&str]) {
         let text = |names: &[&str]| names.iter().map(ToString::to_string).collect();
         topic.on_request(DeltaDiscoveryRequest {
             resource_names_subscribe: text(on),
@@ -299,8 +299,8 @@ mod tests {
         while !matches!(topic.additions(Moment::START), Pass::Nothing) {}
     }
 
-    fn topic(alone: bool) -> Topic {
-        Topic::over(Snapshot::default().set(&TypeTable::new().resolve("t")), alone)
+    fn topic(alone: bool) -> TypeSubscription {
+        TypeSubscription::over(SourceSnapshot::default().set(&TypeTable::new().resolve("t")), alone)
     }
 
     #[test]

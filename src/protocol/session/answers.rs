@@ -8,7 +8,7 @@ use crate::protocol::moment::Moment;
 
 /// How a request answers a reply. It counts for its own reply, stale or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum Ack {
     Ack {
         nonce: u64,
         stale: bool,
@@ -18,12 +18,12 @@ pub enum Answer {
         stale: bool,
     },
     /// A nonce that was never given out here, or too long ago to remember (SOTW-2).
-    Foreign,
+    UnknownNonce,
 }
 
 /// The latest refusal, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Nack {
     pub nonce: u64,
     pub code: i32,
     pub message: String,
@@ -31,17 +31,17 @@ pub struct Verdict {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Answers {
+pub(super) struct AckTracker {
     /// A short ring of what is out and unanswered, oldest first.
     sent: VecDeque<u64>,
     last: Option<u64>,
     /// Until when the last reply, still unanswered, keeps the next one back.
-    patience: Option<Moment>,
-    refused: Option<Verdict>,
+    deadline: Option<Moment>,
+    last_nack: Option<Nack>,
     accepted: Option<u64>,
 }
 
-impl Answers {
+impl AckTracker {
     pub fn sent(&mut self, nonce: u64, now: Moment, limits: &Limits) {
         if self.sent.len() >= limits.answers && !limits.faults.has(Fault::KeepEveryNonce) {
             self.sent.pop_front();
@@ -49,28 +49,28 @@ impl Answers {
         self.sent.push_back(nonce);
         self.last = Some(nonce);
         // Patience runs from the first reply that is unanswered: an answer in between does not put a change off again.
-        let running = self.patience.filter(|until| now < *until);
-        self.patience = Some(running.unwrap_or(now + limits.ack_patience));
+        let running = self.deadline.filter(|until| now < *until);
+        self.deadline = Some(running.unwrap_or(now + limits.ack_patience));
     }
 
     /// Takes the answer to `nonce`. Those before it stay: some are never answered (SOTW-16), some late, and a late refusal
     /// is still one that somebody wants to see.
-    pub fn answer(&mut self, nonce: &str, refusal: Option<(i32, String)>, now: Moment) -> Answer {
+    pub fn answer(&mut self, nonce: &str, refusal: Option<(i32, String)>, now: Moment) -> Ack {
         let known = nonce.parse().ok().filter(|nonce| self.sent.contains(nonce) || self.last == Some(*nonce));
-        let Some(nonce) = known else { return Answer::Foreign };
+        let Some(nonce) = known else { return Ack::UnknownNonce };
         self.sent.retain(|sent| *sent != nonce);
         let stale = self.last != Some(nonce);
         if !stale {
-            self.patience = None;
+            self.deadline = None;
         }
         match refusal {
             None => {
                 self.accepted = self.accepted.max(Some(nonce));
-                Answer::Ack { nonce, stale }
+                Ack::Ack { nonce, stale }
             }
             Some((code, message)) => {
-                self.refused = Some(Verdict { nonce, code, message, at: now });
-                Answer::Nack { nonce, stale }
+                self.last_nack = Some(Nack { nonce, code, message, at: now });
+                Ack::Nack { nonce, stale }
             }
         }
     }
@@ -82,16 +82,16 @@ impl Answers {
 
     /// Until when a change has to wait for the answer to the last reply.
     pub fn waiting(&self, now: Moment) -> Option<Moment> {
-        self.patience.filter(|until| now < *until)
+        self.deadline.filter(|until| now < *until)
     }
 
-    pub fn verdict(&self) -> Option<&Verdict> {
-        self.refused.as_ref()
+    pub fn last_nack(&self) -> Option<&Nack> {
+        self.last_nack.as_ref()
     }
 
     /// The latest refusal still stands: nothing that was sent after it has been accepted.
-    pub fn is_refusing(&self) -> bool {
-        self.refused.as_ref().is_some_and(|verdict| self.accepted < Some(verdict.nonce))
+    pub fn is_nacked(&self) -> bool {
+        self.last_nack.as_ref().is_some_and(|verdict| self.accepted < Some(verdict.nonce))
     }
 
     pub fn len(&self) -> usize {
@@ -105,32 +105,32 @@ mod tests {
 
     #[test]
     fn an_answer_counts_for_its_own_reply() {
-        let (mut answers, limits, now) = (Answers::default(), Limits::default(), Moment::START);
+        let (mut answers, limits, now) = (AckTracker::default(), Limits::default(), Moment::START);
         for nonce in 1..=3 {
             answers.sent(nonce, now, &limits);
         }
         let refused = Some((3, "no".to_owned()));
-        assert_eq!(answers.answer("2", refused, now), Answer::Nack { nonce: 2, stale: true });
+        assert_eq!(answers.answer("2", refused, now), Ack::Nack { nonce: 2, stale: true });
         assert!(answers.waiting(now).is_some(), "the last one is still out");
-        assert_eq!(answers.answer("3", None, now), Answer::Ack { nonce: 3, stale: false });
+        assert_eq!(answers.answer("3", None, now), Ack::Ack { nonce: 3, stale: false });
         assert_eq!(answers.waiting(now), None);
-        assert_eq!(answers.verdict().unwrap().nonce, 2);
-        assert!(!answers.is_refusing(), "the next one was accepted");
+        assert_eq!(answers.last_nack().unwrap().nonce, 2);
+        assert!(!answers.is_nacked(), "the next one was accepted");
         answers.sent(4, now, &limits);
         answers.answer("4", Some((3, "no".to_owned())), now);
-        assert!(answers.is_refusing());
+        assert!(answers.is_nacked());
     }
 
     #[test]
     fn sotw_2_a_nonce_never_given_out_is_foreign() {
-        let mut answers = Answers::default();
-        assert_eq!(answers.answer("77", None, Moment::START), Answer::Foreign);
-        assert_eq!(answers.answer("x", None, Moment::START), Answer::Foreign);
+        let mut answers = AckTracker::default();
+        assert_eq!(answers.answer("77", None, Moment::START), Ack::UnknownNonce);
+        assert_eq!(answers.answer("x", None, Moment::START), Ack::UnknownNonce);
     }
 
     #[test]
     fn what_is_remembered_of_a_silent_client_is_bounded() {
-        let (mut answers, limits) = (Answers::default(), Limits::default());
+        let (mut answers, limits) = (AckTracker::default(), Limits::default());
         (1..1000).for_each(|nonce| answers.sent(nonce, Moment::START, &limits));
         assert_eq!(answers.len(), limits.answers);
     }

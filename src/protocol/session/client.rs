@@ -70,7 +70,7 @@ impl Client {
     /// Whether this client may have a resource, and can read it. Nameless types go wrapped to whoever asks for them (XLAT-26);
     /// elsewhere only those get a wrapper who say that they can read one.
     pub(super) fn can_have(&self, kind: &Type, resource: &Resource) -> bool {
-        let unreadable = resource.misnamed && self.variant == Variant::Sotw && !self.wrappers;
+        let unreadable = resource.name_mismatch && self.variant == Variant::Sotw && !self.wrappers;
         !unreadable && self.clearance.allows(kind, &resource.name)
     }
 

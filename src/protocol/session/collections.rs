@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 
 use super::ReplyContext;
-use super::subscription::{Owed, Subscription, Told};
+use super::subscription::{Pending, SentState, Subscription};
 use crate::protocol::faults::Fault;
-use crate::protocol::unit::{Class, Fill, Seq, State};
+use crate::protocol::unit::{Class, Completeness, Revision, Snapshot};
 use crate::xds::{ContentHash, Name, SetVersion, Type};
 
 impl Subscription {
@@ -23,7 +23,7 @@ impl Subscription {
     /// There is something to tell of a name: if it is in a collection, it becomes one of those that are told.
     pub(super) fn take_in(&mut self, name: &Name) {
         if !self.names.contains_key(name) && self.collection(name).is_some() {
-            self.names.insert(name.clone(), Told { member: true, ..Told::default() });
+            self.names.insert(name.clone(), SentState { member: true, ..SentState::default() });
         }
     }
 
@@ -36,15 +36,18 @@ impl Subscription {
             let share =
                 version.parse().map_or(SetVersion::EMPTY, |hash: ContentHash| SetVersion::of(name.as_str(), hash));
             self.sum = self.sum.plus(share);
-            self.names.insert(name.clone(), Told { member: true, came_with: true, holds: share, ..Told::default() });
-            self.owed.entry(name.clone()).or_default().changed_at(Seq::ZERO);
+            self.names.insert(
+                name.clone(),
+                SentState { member: true, held_before: true, holds: share, ..SentState::default() },
+            );
+            self.pending.entry(name.clone()).or_default().changed_at(Revision::ZERO);
         }
     }
 
     /// A glob is asked for once more: everything in it is sent again (DELTA-10).
     pub(super) fn again_of(&mut self, glob: &Name) {
         for (name, _) in glob.members_in(&self.names) {
-            self.owed.entry(name.clone()).or_default().asked = true;
+            self.pending.entry(name.clone()).or_default().asked = true;
         }
     }
 
@@ -57,8 +60,8 @@ impl Subscription {
         let members: Vec<_> = leaves.map(|(name, _)| name.clone()).collect();
         for name in members {
             self.drop_name(&name);
-            if self.star.is_some() {
-                self.owed.insert(name, Owed::asked()); // it stays visible through `*`, or goes (DELTA-24)
+            if self.wildcard.is_some() {
+                self.pending.insert(name, Pending::asked()); // it stays visible through `*`, or goes (DELTA-24)
             }
         }
     }
@@ -66,15 +69,15 @@ impl Subscription {
     /// A name that is not asked for by itself any more is told on as a member of its collection, if it is in one.
     pub(super) fn keep_as_member(&mut self, name: &Name) -> bool {
         let held = match self.names.get_mut(name) {
-            Some(told) if !self.globs.is_empty() => told.may_hold(),
+            Some(told) if !self.globs.is_empty() => told.client_may_hold(),
             _ => return false,
         };
         if self.collection(name).is_none() {
             return false;
         }
-        self.parked.remove(name);
-        let owed = self.owed.entry(name.clone()).or_default();
-        owed.changed_at(Seq::ZERO); // it may be there no more, or never have been
+        self.awaiting_data.remove(name);
+        let owed = self.pending.entry(name.clone()).or_default();
+        owed.changed_at(Revision::ZERO); // it may be there no more, or never have been
         owed.asked = held;
         self.names.entry(name.clone()).and_modify(|told| told.member = true);
         true
@@ -82,8 +85,8 @@ impl Subscription {
 
     /// Nothing is left to be said of a member that is gone.
     pub(super) fn drop_gone_member(&mut self, name: &Name) {
-        let gone = |told: &Told| told.member && !told.may_hold();
-        if self.names.get(name).is_some_and(gone) && !self.owed.contains_key(name) {
+        let gone = |told: &SentState| told.member && !told.client_may_hold();
+        if self.names.get(name).is_some_and(gone) && !self.pending.contains_key(name) {
             self.names.remove(name);
         }
     }
@@ -91,28 +94,35 @@ impl Subscription {
     /// A member was told of: that the collection is empty needs no saying any more.
     pub(super) fn answer_collection_of(&mut self, name: &Name) {
         if let Some(glob) = self.collection(name).cloned() {
-            self.parked.remove(&glob);
-            self.owed.remove(&glob);
+            self.awaiting_data.remove(&glob);
+            self.pending.remove(&glob);
         }
     }
 
     /// Of what a collection had, there is nothing where nothing is known. What the client came with is only judged once all of
     /// it is known (DELTA-16).
-    pub(super) fn is_no_member(&self, kind: &Type, name: &Name, told: Told, view: &ReplyContext) -> bool {
+    pub(super) fn is_no_member(&self, kind: &Type, name: &Name, told: SentState, view: &ReplyContext) -> bool {
         // What it was marked for may have come after this state.
         let of_this_state =
-            self.owed.get(name).is_none_or(|owed| owed.changed.is_none() || owed.changed_by(view.state.mark));
+            self.pending.get(name).is_none_or(|owed| owed.changed.is_none() || owed.changed_by(view.state.revision));
         let hasty = view.limits.faults.has(Fault::JudgeStatedWhileCold);
-        let judged = || hasty || !told.came_with || self.collection_fill(kind, name, view) == Some(Fill::Whole);
+        let judged =
+            || hasty || !told.held_before || self.collection_fill(kind, name, view) == Some(Completeness::Complete);
         told.member && of_this_state && judged()
     }
 
     /// How much is known of collections of which the client has been told all that is.
-    pub(super) fn told_fills<'a>(&'a self, kind: &'a Type, state: &'a State) -> impl Iterator<Item = (&'a Name, Fill)> {
-        let shelf = state.shelf(kind, Class::Named);
-        let fill = move |glob: &Name| shelf.and_then(|shelf| shelf.fill_of(glob)).filter(|fill| *fill >= Fill::Settled);
+    pub(super) fn told_fills<'a>(
+        &'a self,
+        kind: &'a Type,
+        state: &'a Snapshot,
+    ) -> impl Iterator<Item = (&'a Name, Completeness)> {
+        let shelf = state.resources(kind, Class::Named);
+        let fill = move |glob: &Name| {
+            shelf.and_then(|shelf| shelf.completeness_of(glob)).filter(|fill| *fill >= Completeness::Settled)
+        };
         let filled = self.globs.iter().filter_map(move |glob| Some((glob, fill(glob)?)));
-        filled.filter(|(glob, _)| glob.members_in(&self.owed).all(|(name, _)| self.is_claimed(name)))
+        filled.filter(|(glob, _)| glob.members_in(&self.pending).all(|(name, _)| self.is_claimed(name)))
     }
 
     /// What nobody knows of is no part of what there is to tell.
@@ -125,11 +135,11 @@ impl Subscription {
         if self.globs.is_empty() {
             return false; // as nearly always
         }
-        let in_doubt = |(name, owed): (&Name, &Owed)| {
-            let told = self.names.get(name).filter(|told| told.member && told.came_with);
-            owed.changed_by(view.state.mark) && told.is_some() && self.known(kind, name, view).is_unknown()
+        let in_doubt = |(name, owed): (&Name, &Pending)| {
+            let told = self.names.get(name).filter(|told| told.member && told.held_before);
+            owed.changed_by(view.state.revision) && told.is_some() && self.known(kind, name, view).is_unknown()
         };
-        self.owed.iter().any(in_doubt)
+        self.pending.iter().any(in_doubt)
     }
 
     /// What this client holds of collections and nobody knows of: it is asked for.
@@ -137,25 +147,27 @@ impl Subscription {
         if self.globs.is_empty() {
             return;
         }
-        let Some(shelf) = view.state.shelf(kind, Class::Named) else { return };
-        let held =
-            self.owed.keys().filter(|name| self.names.get(*name).is_some_and(|told| told.member && told.came_with));
-        let settled = |name: &&Name| self.collection_fill(kind, name, view) == Some(Fill::Settled);
+        let Some(shelf) = view.state.resources(kind, Class::Named) else { return };
+        let held = self
+            .pending
+            .keys()
+            .filter(|name| self.names.get(*name).is_some_and(|told| told.member && told.held_before));
+        let settled = |name: &&Name| self.collection_fill(kind, name, view) == Some(Completeness::Settled);
         let unknown = |name: &&Name| self.known(kind, name, view).is_unknown();
         let names: Vec<_> = held.filter(settled).filter(unknown).cloned().collect();
         names.iter().for_each(|name| self.claim(Class::Named, name, shelf.opening()));
     }
 
-    fn collection_fill(&self, kind: &Type, member: &Name, view: &ReplyContext) -> Option<Fill> {
-        view.state.shelf(kind, Class::Named)?.fill_of(self.collection(member)?)
+    fn collection_fill(&self, kind: &Type, member: &Name, view: &ReplyContext) -> Option<Completeness> {
+        view.state.resources(kind, Class::Named)?.completeness_of(self.collection(member)?)
     }
 
     /// Forgets a name and what was owed of it.
-    pub(super) fn drop_name(&mut self, name: &Name) -> Option<Told> {
+    pub(super) fn drop_name(&mut self, name: &Name) -> Option<SentState> {
         let told = self.names.remove(name)?;
         self.sum = self.sum.minus(told.holds);
-        self.owed.remove(name);
-        self.parked.remove(name);
+        self.pending.remove(name);
+        self.awaiting_data.remove(name);
         Some(told)
     }
 }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::reply::{Draft, Warms};
-use super::subscription::{Owed, Subscription};
-use super::{Attempt, May, ReplyContext};
+use super::subscription::{Pending, Subscription};
+use super::{Attempt, ReplyContext, SendScope};
 use crate::protocol::faults::Fault;
-use crate::protocol::unit::{Class, Entry, Fill, Known, Presence, Seq};
+use crate::protocol::unit::{Class, Completeness, Entry, Lookup, Presence, Revision};
 use crate::xds::{Name, Resource, SetVersion, Type};
 
 impl Subscription {
-    pub(super) fn full_set_with_additions(&mut self, kind: &Type, view: &ReplyContext, may: May) -> Attempt {
+    pub(super) fn full_set_with_additions(&mut self, kind: &Type, view: &ReplyContext, may: SendScope) -> Attempt {
         let asked = self.asked(kind, view);
         if !asked && !self.any_addition(kind, view) {
             return Attempt::Nothing;
@@ -37,10 +37,12 @@ impl Subscription {
     }
 
     pub(super) fn is_current(&self, kind: &Type, version: &str, view: &ReplyContext) -> bool {
-        let pure = self.star.is_some() && self.names.is_empty() && self.refused.is_empty();
-        let shelf = view.state.shelf(kind, Class::Star);
-        let equal = || shelf.is_some_and(|shelf| Self::star_version(kind, shelf, view).to_string() == version);
-        pure && self.speaks_full_sets(kind, view) && self.star_fill(kind, view) >= Fill::Begun && equal()
+        let pure = self.wildcard.is_some() && self.names.is_empty() && self.refused.is_empty();
+        let shelf = view.state.resources(kind, Class::Wildcard);
+        let equal = || shelf.is_some_and(|shelf| Self::wildcard_version(kind, shelf, view).to_string() == version);
+        pure && self.uses_full_sets(kind, view)
+            && self.wildcard_completeness(kind, view) >= Completeness::FirstResponse
+            && equal()
     }
 
     pub(super) fn full_set_reduced(&mut self, kind: &Type, view: &ReplyContext) -> Attempt {
@@ -50,7 +52,7 @@ impl Subscription {
         if self.would_delete_unknown(kind, view) {
             return Attempt::Unknown;
         }
-        if let Some(blocked) = self.blocked(view, May::Anything, false) {
+        if let Some(blocked) = self.blocked(view, SendScope::Anything, false) {
             return blocked;
         }
         let mut draft = self.compose(kind, view, false);
@@ -62,20 +64,21 @@ impl Subscription {
 
     /// Whether an answer is owed to a request, as opposed to a change.
     fn asked(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let known = |name| !matches!(self.known(kind, name, view), Known::Unknown);
-        self.complete_due || self.owed.iter().any(|(name, owed)| owed.asked && known(name))
+        let known = |name| !matches!(self.known(kind, name, view), Lookup::Unknown);
+        self.complete_due || self.pending.iter().any(|(name, owed)| owed.asked && known(name))
     }
 
     fn any_addition(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let shelf = view.state.shelf(kind, Class::Star);
+        let shelf = view.state.resources(kind, Class::Wildcard);
         let of_star =
-            self.star.as_ref().zip(shelf).is_some_and(|(star, shelf)| shelf.additions(star.added).next().is_some());
-        let here = |name: &Name| matches!(self.known(kind, name, view), Known::Here(_));
+            self.wildcard.as_ref().zip(shelf).is_some_and(|(star, shelf)| shelf.additions(star.added).next().is_some());
+        let here = |name: &Name| matches!(self.known(kind, name, view), Lookup::Present(_));
         let troubled =
-            |name: &Name| self.untold_error(kind, name, view).is_some() && !self.is_held_and_gone(kind, name, view);
-        let news = |(name, owed): (&Name, &Owed)| owed.changed_by(view.state.mark) && (here(name) || troubled(name));
+            |name: &Name| self.unsent_error(kind, name, view).is_some() && !self.is_held_and_gone(kind, name, view);
+        let news =
+            |(name, owed): (&Name, &Pending)| owed.changed_by(view.state.revision) && (here(name) || troubled(name));
         of_star
-            || self.owed.iter().any(news)
+            || self.pending.iter().any(news)
             || self.any_refresh(kind, view)
             || self.refused.values().any(Option::is_some)
     }
@@ -86,22 +89,22 @@ impl Subscription {
         if !view.client.ttl {
             return false;
         }
-        let shelf = view.state.shelf(kind, Class::Star);
+        let shelf = view.state.resources(kind, Class::Wildcard);
         let of_star =
-            self.star.as_ref().zip(shelf).is_some_and(|(star, shelf)| {
+            self.wildcard.as_ref().zip(shelf).is_some_and(|(star, shelf)| {
                 shelf.refreshes(star.refreshed).any(|(entry, _)| entry.changed <= star.added)
             });
-        let by_name = |(name, owed): (&Name, &Owed)| {
+        let by_name = |(name, owed): (&Name, &Pending)| {
             let prolonged = |entry: &Entry| entry.refreshed > entry.changed && owed.covers(entry.refreshed);
             self.entry(kind, name, view).is_some_and(prolonged)
         };
-        of_star || self.owed.iter().any(by_name)
+        of_star || self.pending.iter().any(by_name)
     }
 
     /// What the client holds goes with the reduced set, and the reason with it.
     fn is_held_and_gone(&self, kind: &Type, name: &Name, view: &ReplyContext) -> bool {
-        let held = self.names.get(name).is_some_and(|told| told.may_hold());
-        held && matches!(self.known(kind, name, view), Known::Gone(_))
+        let held = self.names.get(name).is_some_and(|told| told.client_may_hold());
+        held && matches!(self.known(kind, name, view), Lookup::Absent(_))
     }
 
     /// What is wrong with names that are not in the set.
@@ -110,58 +113,58 @@ impl Subscription {
             return;
         }
         let sent: HashSet<_> = draft.resources.iter().map(|resource| resource.name.clone()).collect();
-        let untold = |name: &Name| Some((name.clone(), self.untold_error(kind, name, view)?));
-        let errors: Vec<_> = self.owed.keys().filter(|name| !sent.contains(*name)).filter_map(untold).collect();
+        let untold = |name: &Name| Some((name.clone(), self.unsent_error(kind, name, view)?));
+        let errors: Vec<_> = self.pending.keys().filter(|name| !sent.contains(*name)).filter_map(untold).collect();
         for (name, (seq, error)) in errors {
-            self.told_error(&name, seq);
+            self.record_error_sent(&name, seq);
             draft.add_error(name, error);
         }
     }
 
     fn any_removal(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let shelf = view.state.shelf(kind, Class::Star);
-        let of_star = self.star.as_ref().zip(shelf).is_some_and(|(star, shelf)| {
+        let shelf = view.state.resources(kind, Class::Wildcard);
+        let of_star = self.wildcard.as_ref().zip(shelf).is_some_and(|(star, shelf)| {
             star.progress.as_ref().is_some_and(|progress| shelf.removals(progress.removals()).next().is_some())
         });
-        let gone = |name| matches!(self.known(kind, name, view), Known::Gone(_));
-        let by_name = self.owed.iter().any(|(name, owed)| owed.changed_by(view.state.mark) && gone(name));
+        let gone = |name| matches!(self.known(kind, name, view), Lookup::Absent(_));
+        let by_name = self.pending.iter().any(|(name, owed)| owed.changed_by(view.state.revision) && gone(name));
         self.missed_removals || of_star || by_name
     }
 
     /// A set that is not known to be whole is not sent: what it lacks would be deleted (I3, SOTW-7). A client without state
     /// is given the names that are there (ORD-10), and one with state waits, for however long.
     fn would_delete_unknown(&self, kind: &Type, view: &ReplyContext) -> bool {
-        if self.star.is_some() && !self.may_take_all(kind, view) {
+        if self.wildcard.is_some() && !self.can_send_full_set(kind, view) {
             return true;
         }
         if view.limits.faults.has(Fault::ShrinkByIgnorance) {
             return false;
         }
-        let unknown = |name| matches!(self.known(kind, name, view), Known::Unknown);
+        let unknown = |name| matches!(self.known(kind, name, view), Lookup::Unknown);
         let had_of_star = |name| {
-            let entry = view.state.shelf(kind, Class::Star).and_then(|shelf| shelf.get(name));
-            let progress = self.star.as_ref().and_then(|star| star.progress.as_ref());
-            entry.zip(progress).is_some_and(|(entry, progress)| progress.may_hold(entry))
+            let entry = view.state.resources(kind, Class::Wildcard).and_then(|shelf| shelf.get(name));
+            let progress = self.wildcard.as_ref().and_then(|star| star.progress.as_ref());
+            entry.zip(progress).is_some_and(|(entry, progress)| progress.client_may_hold(entry))
         };
-        self.names.iter().any(|(name, told)| unknown(name) && (told.may_hold() || had_of_star(name)))
+        self.names.iter().any(|(name, told)| unknown(name) && (told.client_may_hold() || had_of_star(name)))
     }
 
     /// What this client asked for by name, may hold, and is known to be gone in no way that does for it.
     pub(super) fn claim_owed(&mut self, kind: &Type, view: &ReplyContext) {
-        let Some(shelf) = view.state.shelf(kind, Class::Named) else { return };
-        let gone = |name: &Name| matches!(shelf.get(name).map(|entry| &entry.presence), Some(Presence::Gone(_)));
-        let held = |name: &Name| self.names.get(name).is_some_and(|told| told.may_hold());
+        let Some(shelf) = view.state.resources(kind, Class::Named) else { return };
+        let gone = |name: &Name| matches!(shelf.get(name).map(|entry| &entry.presence), Some(Presence::Absent(_)));
+        let held = |name: &Name| self.names.get(name).is_some_and(|told| told.client_may_hold());
         let unknown = |name: &&Name| held(name) && gone(name) && self.known(kind, name, view).is_unknown();
-        let names: Vec<_> = self.owed.keys().filter(unknown).cloned().collect();
+        let names: Vec<_> = self.pending.keys().filter(unknown).cloned().collect();
         names.iter().for_each(|name| self.claim(Class::Named, name, shelf.opening()));
     }
 
-    fn blocked(&self, view: &ReplyContext, may: May, asked: bool) -> Option<Attempt> {
-        let allowed = if asked { May::FirstAnswers } else { May::Anything };
+    fn blocked(&self, view: &ReplyContext, may: SendScope, asked: bool) -> Option<Attempt> {
+        let allowed = if asked { SendScope::InitialReplies } else { SendScope::Anything };
         if may < allowed {
             return Some(Attempt::Blocked(None));
         }
-        let unanswered = self.answers.waiting(view.now).filter(|_| !asked);
+        let unanswered = self.acks.waiting(view.now).filter(|_| !asked);
         unanswered.map(|until| Attempt::Blocked(Some(until)))
     }
 
@@ -172,17 +175,17 @@ impl Subscription {
         }
         !self.asks_once
             && self.sent.is_none()
-            && self.came_with.as_ref().is_some_and(|version| *version == draft.version.to_string())
+            && self.initial_version.as_ref().is_some_and(|version| *version == draft.version.to_string())
     }
 
     fn compose(&self, kind: &Type, view: &ReplyContext, union: bool) -> Draft {
         let mut set = FullSet { draft: Draft::default(), seen: HashSet::new(), kind, view };
-        if let (Some(star), Some(shelf)) = (&self.star, view.state.shelf(kind, Class::Star)) {
+        if let (Some(star), Some(shelf)) = (&self.wildcard, view.state.resources(kind, Class::Wildcard)) {
             let by_name = |resource: &Resource| {
                 self.names.contains_key(&resource.name)
-                    && matches!(view.state.known(kind, Class::Named, &resource.name), Known::Here(_))
+                    && matches!(view.state.lookup(kind, Class::Named, &resource.name), Lookup::Present(_))
             };
-            for (entry, resource) in shelf.additions(Seq::ZERO).filter(|(_, resource)| !by_name(resource)) {
+            for (entry, resource) in shelf.additions(Revision::ZERO).filter(|(_, resource)| !by_name(resource)) {
                 set.add(resource, view.ttl(Some(entry)), (entry.body_changed > star.added).then_some(star.first));
             }
             let progress = star.progress.iter().filter(|_| union && !view.limits.faults.has(Fault::NoUnion));
@@ -190,10 +193,10 @@ impl Subscription {
                 progress.flat_map(|progress| shelf.removals(progress.removals()).map(move |gone| (progress, gone)))
             {
                 let gone_by_name = self.names.get(name).is_none_or(|told| {
-                    told.holds.is_empty() && !matches!(view.state.known(kind, Class::Named, name), Known::Here(_))
+                    told.holds.is_empty() && !matches!(view.state.lookup(kind, Class::Named, name), Lookup::Present(_))
                 });
-                if let Presence::Gone(Some(last)) = &entry.presence
-                    && progress.may_hold(entry)
+                if let Presence::Absent(Some(last)) = &entry.presence
+                    && progress.client_may_hold(entry)
                     && gone_by_name
                 {
                     set.add(last, None, None);
@@ -201,85 +204,87 @@ impl Subscription {
             }
         }
         for (name, told) in &self.names {
-            match view.state.known(kind, Class::Named, name) {
+            match view.state.lookup(kind, Class::Named, name) {
                 _ if !view.client.clearance.allows(kind, name) => {}
-                Known::Here(resource) => {
+                Lookup::Present(resource) => {
                     let news = told.holds != Self::share(view, name, resource);
-                    let first = self.owed.get(name).is_some_and(|owed| owed.asked);
+                    let first = self.pending.get(name).is_some_and(|owed| owed.asked);
                     set.add(resource, view.ttl(self.entry(kind, name, view)), news.then_some(first));
                 }
-                Known::Gone(Some(last)) if union && !told.holds.is_empty() && self.is_gone(kind, name, view) => {
+                Lookup::Absent(Some(last)) if union && !told.holds.is_empty() && self.is_gone(kind, name, view) => {
                     set.add(last, None, None);
                 }
-                Known::Gone(_) | Known::Unknown => {}
+                Lookup::Absent(_) | Lookup::Unknown => {}
             }
         }
         set.draft
     }
 
     fn is_gone(&self, kind: &Type, name: &Name, view: &ReplyContext) -> bool {
-        !view.limits.faults.has(Fault::NoUnion) && matches!(self.known(kind, name, view), Known::Gone(_))
+        !view.limits.faults.has(Fault::NoUnion) && matches!(self.known(kind, name, view), Lookup::Absent(_))
     }
 
     fn told_additions(&mut self, kind: &Type, view: &ReplyContext, draft: &Draft) {
-        let mark = view.state.mark;
+        let mark = view.state.revision;
         self.sent = Some(draft.version);
         self.complete_due = false;
-        (self.came_with, self.stated) = (None, false); // from here on it holds what it was given
-        if let Some(star) = &mut self.star {
+        (self.initial_version, self.stated) = (None, false); // from here on it holds what it was given
+        if let Some(star) = &mut self.wildcard {
             (star.added, star.refreshed) = (mark, mark);
-            star.told_additions(mark);
+            star.record_additions_sent(mark);
             star.first = false;
         }
         self.note_all(kind, view, |known, owed| match known {
-            Known::Here(_) => true,
-            Known::Gone(_) => owed.is_some_and(|owed| owed.asked),
-            Known::Unknown => false,
+            Lookup::Present(_) => true,
+            Lookup::Absent(_) => owed.is_some_and(|owed| owed.asked),
+            Lookup::Unknown => false,
         });
     }
 
     fn told_removals(&mut self, kind: &Type, view: &ReplyContext, draft: &Draft) {
         self.missed_removals = false;
         self.sent = Some(draft.version);
-        if let Some(progress) = self.star.as_mut().and_then(|star| star.progress.as_mut()) {
-            progress.told_everything(view.state.mark);
+        if let Some(progress) = self.wildcard.as_mut().and_then(|star| star.progress.as_mut()) {
+            progress.record_all_sent(view.state.revision);
         }
-        self.note_all(kind, view, |known, _| matches!(known, Known::Gone(_)));
+        self.note_all(kind, view, |known, _| matches!(known, Lookup::Absent(_)));
     }
 
     /// Notes every name of which the set just told says what the state says.
-    fn note_all(&mut self, kind: &Type, view: &ReplyContext, said: impl Fn(Known, Option<&Owed>) -> bool) {
-        let mark = view.state.mark;
+    fn note_all(&mut self, kind: &Type, view: &ReplyContext, said: impl Fn(Lookup, Option<&Pending>) -> bool) {
+        let mark = view.state.revision;
         let names: Vec<_> = self.names.keys().cloned().collect();
         for name in names {
             let known = self.known(kind, &name, view);
-            if !said(known, self.owed.get(&name)) {
+            if !said(known, self.pending.get(&name)) {
                 continue;
             }
-            let held = self.names.get(&name).is_some_and(|told| told.may_hold());
+            let held = self.names.get(&name).is_some_and(|told| told.client_may_hold());
             match known {
-                Known::Here(resource) if !view.client.can_have(kind, resource) => self.note(&name, SetVersion::EMPTY),
-                Known::Here(resource) => {
-                    self.note(&name, Self::share(view, &name, resource));
+                Lookup::Present(resource) if !view.client.can_have(kind, resource) => {
+                    self.record_sent(&name, SetVersion::EMPTY)
+                }
+                Lookup::Present(resource) => {
+                    self.record_sent(&name, Self::share(view, &name, resource));
                     if view.state.error(kind, &name).is_none() {
-                        self.told_error(&name, Seq::ZERO);
+                        self.record_error_sent(&name, Revision::ZERO);
                     }
                 }
                 // What the client holds is in the union still, and goes with the reduced set.
-                Known::Gone(_) if held && self.owed.get(&name).is_some_and(|owed| owed.asked) => {
-                    if let Some(owed) = self.owed.get_mut(&name) {
+                Lookup::Absent(_) if held && self.pending.get(&name).is_some_and(|owed| owed.asked) => {
+                    if let Some(owed) = self.pending.get_mut(&name) {
                         owed.asked = false;
                         owed.changed_at(mark);
                     }
                     continue;
                 }
-                Known::Gone(_) => self.note(&name, SetVersion::EMPTY),
-                Known::Unknown => continue,
+                Lookup::Absent(_) => self.record_sent(&name, SetVersion::EMPTY),
+                Lookup::Unknown => continue,
             }
-            if let Some(owed) = self.owed.remove(&name)
+            if let Some(owed) = self.pending.remove(&name)
                 && let Some(still) = owed.after(mark)
             {
-                self.owed.insert(name, still);
+                self.pending.insert(name, still);
             }
         }
     }

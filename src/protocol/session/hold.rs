@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 
 use super::reply::Draft;
-use super::{Answer, ReplyContext};
+use super::{Ack, ReplyContext};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
-use crate::protocol::moment::{Moment, sooner};
-use crate::protocol::unit::{Class, Known};
+use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::unit::{Class, Lookup};
 use crate::xds::{Name, Type};
 
 #[derive(Debug, Default)]
@@ -82,8 +82,8 @@ impl Hold {
 
     /// The client answered a reply with clusters: it waits for nothing that was in it, or for nothing any more. If it has endpoints
     /// to ask for, it does so now.
-    pub fn answered(&mut self, answer: Answer, now: Moment, limits: &Limits) {
-        if let Answer::Ack { nonce, .. } | Answer::Nack { nonce, .. } = answer {
+    pub fn answered(&mut self, answer: Ack, now: Moment, limits: &Limits) {
+        if let Ack::Ack { nonce, .. } | Ack::Nack { nonce, .. } = answer {
             self.warming.retain(|_, warming| warming.nonce > nonce || warming.new);
             for warming in self.warming.values_mut().filter(|warming| warming.nonce <= nonce) {
                 warming.asks_by.get_or_insert(now + limits.ack_patience);
@@ -94,7 +94,7 @@ impl Hold {
     /// Whether changes of routing have to wait now. `asks` says whether the client has asked for endpoints of a name.
     pub fn stands(&mut self, endpoints: Option<&Type>, asks: impl Fn(&Name) -> bool, view: &ReplyContext) -> bool {
         if let Some(kind) = endpoints {
-            let none = |name: &Name| matches!(view.state.known(kind, Class::Named, name), Known::Gone(_));
+            let none = |name: &Name| matches!(view.state.lookup(kind, Class::Named, name), Lookup::Absent(_));
             self.warming.retain(|name, warming| warming.new || !none(name));
             // That there are none may be an old truth, of before the cluster came.
             for (_, warming) in self.warming.iter_mut().filter(|(name, _)| none(name)) {
@@ -119,7 +119,7 @@ impl Hold {
         }
         let since = *self.since.get_or_insert(now);
         let last = self.warming.values().map(Warming::ends_at).max();
-        sooner(last, Some(since + limits.routing_hold))
+        earliest(last, Some(since + limits.routing_hold))
     }
 
     pub fn is_keeping_back(&self) -> bool {

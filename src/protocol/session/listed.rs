@@ -14,7 +14,7 @@ pub type Authorities = Arc<BTreeSet<String>>;
 
 /// A list of names as a set (SOTW-60), with `*` apart.
 #[derive(Debug, Default)]
-pub(super) struct Listed {
+pub(super) struct RequestedNames {
     pub star: bool,
     /// In canonical form.
     pub names: BTreeSet<Name>,
@@ -25,15 +25,15 @@ pub(super) struct Listed {
 }
 
 /// What a name is looked at with.
-pub(super) struct Reader<'a> {
+pub(super) struct NameParser<'a> {
     pub kind: &'a Type,
     pub client: &'a Client,
     pub authorities: &'a Authorities,
 }
 
-impl Listed {
+impl RequestedNames {
     /// Locators without parameters count by their plain names (WIRE-14).
-    pub fn of(names: Vec<String>, locators: Vec<ResourceLocator>, reader: &Reader) -> Self {
+    pub fn of(names: Vec<String>, locators: Vec<ResourceLocator>, reader: &NameParser) -> Self {
         let mut listed = Self::default();
         for locator in locators {
             match locator.dynamic_parameters.is_empty() {
@@ -51,7 +51,7 @@ impl Listed {
         !self.star && self.names.is_empty() && self.refused.is_empty()
     }
 
-    fn take(&mut self, text: &str, reader: &Reader) {
+    fn take(&mut self, text: &str, reader: &NameParser) {
         if text == WILDCARD {
             self.star = true;
         } else if !Xdstp::is_new_style(text) {
@@ -74,7 +74,7 @@ impl Listed {
     }
 }
 
-impl Reader<'_> {
+impl NameParser<'_> {
     fn read(&self, text: &str) -> Result<Name, (i32, String)> {
         let name = Xdstp::parse(text).map_err(|fault| (INVALID_ARGUMENT, fault.to_string()))?;
         if name.kind != self.kind.name() {

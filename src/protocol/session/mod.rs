@@ -29,7 +29,7 @@ mod subscription;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-pub use answers::{Answer, Verdict};
+pub use answers::{Ack, Nack};
 pub use client::{Client, Variant};
 pub use identity::Identity;
 pub use listed::Authorities;
@@ -38,11 +38,13 @@ pub use requests::BadRequest;
 
 use self::hold::{Hold, SentCluster};
 use self::reply::Draft;
-use self::subscription::{Subscription, Told};
+use self::subscription::{SentState, Subscription};
 use super::faults::Fault;
 use super::limits::Limits;
-use super::moment::{Moment, sooner};
-use super::unit::{Claim, Class, Fill, InterestChange, Lease, Leases, Mark, Seq, State, Wanted};
+use super::moment::{Moment, earliest};
+use super::unit::{
+    Claim, Class, Completeness, InterestChange, Lease, Leases, NameChanged, Revision, Selector, Snapshot,
+};
 use crate::proto::Request;
 use crate::xds::{Authority, Name, References, Role, Type, TypeTable};
 
@@ -53,7 +55,7 @@ pub struct Session {
     subscriptions: BTreeMap<Type, Subscription>,
     lease: Option<Lease>,
     /// How far it has come: never served from a state older than this.
-    reached: Seq,
+    reached: Revision,
     hold: Hold,
     /// As the unit was last told.
     refuses_routing: bool,
@@ -67,7 +69,7 @@ pub struct Session {
     unserved: usize,
     interest: Vec<InterestChange>,
     claims: Vec<Claim>,
-    end: Option<End>,
+    end: Option<CloseReason>,
     authorities: Authorities,
     /// Names that cannot be asked for, since that was last taken.
     refused_names: usize,
@@ -83,7 +85,7 @@ pub enum Step {
     Reply(Box<Reply>),
     /// Nothing now. Ask again when woken, or at this time.
     Idle(Option<Moment>),
-    End(End),
+    End(CloseReason),
 }
 
 /// What comes of asking once.
@@ -94,28 +96,28 @@ pub enum Fetched {
     Reply(Box<Reply>),
     /// It was asked for the last time, and not enough is known.
     Unknown,
-    End(End),
+    End(CloseReason),
 }
 
 /// Why the relay ends a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum CloseReason {
     /// The client is behind what is remembered of removals; coming back, it says what it holds.
-    BehindHorizon,
+    HistoryExpired,
     /// The client is another one now, and is served as such when it comes back (SOTW-11, KEY-14).
-    OtherKey,
+    KeyChanged,
     /// No server can be reached, nothing this client wants is held, and it may have a server of its own to turn to (XLAT-36).
-    Unserved,
+    NoUpstream,
     /// Nobody runs the view any more; coming back, the client gets a new one.
     ViewFailed,
-    Bad(BadRequest),
+    BadRequest(BadRequest),
 }
 
 /// What a session keeps, in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Footprint {
     pub names: usize,
-    pub owed: usize,
+    pub pending: usize,
     pub stated: usize,
     pub warming: usize,
     pub answers: usize,
@@ -128,14 +130,14 @@ pub struct Summary<'a> {
     pub wildcard: bool,
     pub names: usize,
     pub owed: usize,
-    pub refused: Option<&'a Verdict>,
+    pub last_nack: Option<&'a Nack>,
     /// The latest refusal is not followed by an acceptance.
-    pub refusing: bool,
+    pub nacked: bool,
 }
 
 /// What everything below looks at while one reply is made.
 struct ReplyContext<'a> {
-    state: &'a State,
+    state: &'a Snapshot,
     client: &'a Client,
     limits: &'a Limits,
     now: Moment,
@@ -143,9 +145,9 @@ struct ReplyContext<'a> {
 
 /// What the order between types lets a type send at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum May {
+enum SendScope {
     Nothing,
-    FirstAnswers,
+    InitialReplies,
     Anything,
 }
 
@@ -165,7 +167,7 @@ impl Session {
             identity: None,
             subscriptions: BTreeMap::new(),
             lease: None,
-            reached: Seq::ZERO,
+            reached: Revision::ZERO,
             hold: Hold::default(),
             refuses_routing: false,
             uncounted: 0,
@@ -184,46 +186,46 @@ impl Session {
     }
 
     /// Names of these authorities may be asked for, beside old-style ones.
-    pub fn among(self, authorities: Authorities) -> Self {
+    pub fn with_authorities(self, authorities: Authorities) -> Self {
         Self { authorities, ..self }
     }
 
     /// From here on a node that leads to another key ends the stream.
-    pub fn identified(self, identity: Identity) -> Self {
+    pub fn with_identity(self, identity: Identity) -> Self {
         Self { identity: Some(identity), ..self }
     }
 
     /// Takes over what the client wants, and what it says of replies it has had.
-    pub fn on_request(&mut self, request: Request, now: Moment) -> Option<Answer> {
+    pub fn on_request(&mut self, request: Request, now: Moment) -> Option<Ack> {
         if self.end.is_some() {
             return None;
         }
         if let (Some(identity), Some(node)) = (&mut self.identity, request.node())
             && !identity.still_is(node)
         {
-            self.end = Some(End::OtherKey);
+            self.end = Some(CloseReason::KeyChanged);
             return None;
         }
         match self.take_request(request, now) {
             Ok(answer) => answer,
             Err(bad) => {
-                self.end = Some(End::Bad(bad));
+                self.end = Some(CloseReason::BadRequest(bad));
                 None
             }
         }
     }
 
     /// A name that this client asked for has changed in the unit.
-    pub fn on_mark(&mut self, mark: &Mark) {
+    pub fn on_name_changed(&mut self, mark: &NameChanged) {
         if !self.client.clearance.allows(&mark.kind, &mark.name) {
             return; // of a collection; nothing else that it may not have is asked for on its behalf
         }
         let most = self.limits.names;
         if let Some(subscription) = self.subscriptions.get_mut(&mark.kind) {
             let forget_earlier = self.limits.faults.has(Fault::LastChangeOnly);
-            subscription.on_mark(&mark.name, mark.seq, forget_earlier);
+            subscription.on_name_changed(&mark.name, mark.revision, forget_earlier);
             if subscription.longest_list() > most {
-                self.end.get_or_insert(End::Bad(BadRequest::TooManyNames(most)));
+                self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyNames(most)));
             }
         }
     }
@@ -236,9 +238,9 @@ impl Session {
     }
 
     /// Whether the client stays with routing that it had, since it refused what came last, if that has changed since the last call.
-    pub fn take_refusal(&mut self) -> Option<bool> {
+    pub fn take_routing_nack(&mut self) -> Option<bool> {
         let mut routing = self.subscriptions.iter().filter(|(kind, _)| kind.is(Role::Routing));
-        let refuses = routing.any(|(_, of)| of.answers.is_refusing());
+        let refuses = routing.any(|(_, of)| of.acks.is_nacked());
         (std::mem::replace(&mut self.refuses_routing, refuses) != refuses).then_some(refuses)
     }
 
@@ -252,14 +254,14 @@ impl Session {
         self.claims.extend(claims);
     }
 
-    fn note_claims(&mut self, state: &State, now: Moment) {
+    fn note_claims(&mut self, state: &Snapshot, now: Moment) {
         let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
         for (kind, subscription) in &mut self.subscriptions {
             if subscription.stated {
-                subscription.claim_of_star(kind, &view);
+                subscription.claim_wildcard(kind, &view);
             }
             subscription.claim_members(kind, &view);
-            if subscription.speaks_full_sets(kind, &view) {
+            if subscription.uses_full_sets(kind, &view) {
                 subscription.claim_owed(kind, &view);
             }
             let claims = subscription.claims.drain(..);
@@ -268,7 +270,7 @@ impl Session {
     }
 
     /// The unit has counted what was taken at one time, and its marks for it have been delivered.
-    pub fn on_counted(&mut self) {
+    pub fn on_interest_applied(&mut self) {
         self.uncounted = self.uncounted.saturating_sub(1);
     }
 
@@ -276,16 +278,16 @@ impl Session {
     pub fn close(&mut self) {
         self.lease = None;
         for (kind, subscription) in std::mem::take(&mut self.subscriptions) {
-            let off = |wanted| InterestChange { kind: kind.clone(), wanted, on: false };
-            let star = subscription.star.is_some().then_some(Wanted::Star);
+            let off = |wanted| InterestChange { kind: kind.clone(), selector: wanted, on: false };
+            let star = subscription.wildcard.is_some().then_some(Selector::Wildcard);
             let asked = subscription.names.into_iter().filter(|(_, told)| !told.member);
-            let names = asked.map(|(name, _)| Wanted::Name(name));
+            let names = asked.map(|(name, _)| Selector::Name(name));
             self.interest.extend(star.into_iter().chain(names).map(off));
         }
     }
 
     /// The next reply, if there is one. To be called when the last one has been taken and something has happened.
-    pub fn poll(&mut self, newest: &Arc<State>, leases: &mut Leases, now: Moment) -> Step {
+    pub fn poll(&mut self, newest: &Arc<Snapshot>, leases: &mut Leases, now: Moment) -> Step {
         loop {
             if let Some(end) = &self.end {
                 return Step::End(end.clone());
@@ -298,16 +300,16 @@ impl Session {
                     Err(end) => return Step::End(end),
                 },
             };
-            if self.is_unserved(&state) {
+            if self.has_no_upstream(&state) {
                 self.lease = None;
-                return Step::End(End::Unserved);
+                return Step::End(CloseReason::NoUpstream);
             }
             match self.next_draft(&state, now) {
                 Ok((kind, draft)) => return Step::Reply(self.finish(&kind, draft, &state, now).into()),
                 // Nothing more to do here, or nothing that may be done yet: either way the newest state is the better one.
                 Err(deadline) => {
                     self.lease = None;
-                    if state.mark == newest.mark {
+                    if state.revision == newest.revision {
                         self.note_claims(&state, now);
                         return Step::Idle(deadline);
                     }
@@ -318,12 +320,12 @@ impl Session {
 
     /// One answer to all that was asked, for a client that asks once and is gone (TRN-22). It waits until all of it is known, and
     /// at last takes what there is, as long as that takes nothing away from the client.
-    pub fn fetch(&mut self, newest: &Arc<State>, leases: &mut Leases, now: Moment, at_last: bool) -> Fetched {
+    pub fn fetch(&mut self, newest: &Arc<Snapshot>, leases: &mut Leases, now: Moment, at_last: bool) -> Fetched {
         for subscription in self.subscriptions.values_mut() {
             subscription.asks_once = true; // it is answered in full, whatever it holds
         }
         let view = ReplyContext { state: newest, client: &self.client, limits: &self.limits, now };
-        let awaits = self.subscriptions.iter().any(|(kind, of)| of.awaits(kind, &view));
+        let awaits = self.subscriptions.iter().any(|(kind, of)| of.is_awaiting_data(kind, &view));
         if awaits && !at_last {
             self.note_claims(newest, now);
             return Fetched::Waiting(None);
@@ -332,7 +334,7 @@ impl Session {
             Step::Reply(reply) => Fetched::Reply(reply),
             Step::End(end) => Fetched::End(end),
             Step::Idle(_) => {
-                let known = !awaits && self.subscriptions.values().all(|of| of.parked.is_empty());
+                let known = !awaits && self.subscriptions.values().all(|of| of.awaiting_data.is_empty());
                 // All is known, and there is nothing. Of a full-state type that would have been said as a set.
                 match self.subscriptions.keys().next().filter(|kind| known && !kind.info().full_state).cloned() {
                     Some(kind) => Fetched::Reply(self.finish(&kind, Draft::default(), newest, now).into()),
@@ -344,7 +346,7 @@ impl Session {
     }
 
     /// How much is known of collections of which the client has been told everything that there is, by the end of this state.
-    pub fn told_fills(&self, state: &State) -> BTreeMap<(Type, Name), Fill> {
+    pub fn sent_completeness(&self, state: &Snapshot) -> BTreeMap<(Type, Name), Completeness> {
         let of = |(kind, of): (&Type, &Subscription)| {
             of.told_fills(kind, state).map(|(glob, fill)| ((kind.clone(), glob.clone()), fill)).collect::<Vec<_>>()
         };
@@ -353,14 +355,14 @@ impl Session {
 
     /// Whether a client that asks for everything of a type holds it all, by the version that it states. To say so costs nothing,
     /// however large the set is; where it is not sure, the set itself has to be made.
-    pub fn is_current(&self, state: &State, version: &str, now: Moment) -> bool {
+    pub fn is_current(&self, state: &Snapshot, version: &str, now: Moment) -> bool {
         let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
         let mut all = self.subscriptions.iter();
         all.next().is_some_and(|(kind, of)| of.is_current(kind, version, &view)) && all.next().is_none()
     }
 
-    pub fn verdicts(&self) -> impl Iterator<Item = (&Type, &Verdict)> {
-        self.subscriptions.iter().filter_map(|(kind, subscription)| Some((kind, subscription.answers.verdict()?)))
+    pub fn nacks(&self) -> impl Iterator<Item = (&Type, &Nack)> {
+        self.subscriptions.iter().filter_map(|(kind, subscription)| Some((kind, subscription.acks.last_nack()?)))
     }
 
     /// A piece of the last reply went out: the client is slow, maybe, and not stuck.
@@ -373,30 +375,30 @@ impl Session {
     pub fn summaries(&self) -> impl Iterator<Item = Summary<'_>> {
         self.subscriptions.iter().map(|(kind, subscription)| Summary {
             kind,
-            wildcard: subscription.star.is_some(),
+            wildcard: subscription.wildcard.is_some(),
             names: subscription.names.len(),
-            owed: subscription.owed.len() + subscription.parked.len(),
-            refused: subscription.answers.verdict(),
-            refusing: subscription.answers.is_refusing(),
+            owed: subscription.pending.len() + subscription.awaiting_data.len(),
+            last_nack: subscription.acks.last_nack(),
+            nacked: subscription.acks.is_nacked(),
         })
     }
 
     /// The state it is in the middle of, if that lease still stands when it next asks.
-    pub fn working_on(&self) -> Option<Seq> {
-        self.lease.as_ref().map(Lease::mark)
+    pub fn leased_revision(&self) -> Option<Revision> {
+        self.lease.as_ref().map(Lease::revision)
     }
 
-    pub fn take_refused_names(&mut self) -> usize {
+    pub fn take_rejected_names(&mut self) -> usize {
         std::mem::take(&mut self.refused_names)
     }
 
     /// Whether the client is kept waiting without a bound, by what was last looked at.
-    pub fn waits(&self) -> bool {
+    pub fn is_blocked(&self) -> bool {
         self.waits
     }
 
     /// Requests that were left unanswered because their type is not served on this stream.
-    pub fn unserved(&self) -> usize {
+    pub fn unsupported_requests(&self) -> usize {
         self.unserved
     }
 
@@ -413,46 +415,53 @@ impl Session {
         let mut sum = Footprint { warming: self.hold.len(), ..Footprint::default() };
         for subscription in self.subscriptions.values() {
             sum.names += subscription.names.len();
-            sum.owed += subscription.owed.len() + subscription.parked.len();
-            sum.stated += subscription.stated_names();
-            sum.answers += subscription.answers.len();
+            sum.pending += subscription.pending.len() + subscription.awaiting_data.len();
+            sum.stated += subscription.initial_version_count();
+            sum.answers += subscription.acks.len();
         }
         sum
     }
 
     /// A gRPC client whose stream answers nothing takes what it asked for as absent after a while, and never turns to the next
     /// server of its list; a relay may take it for absent too. One that has had an answer stays (XLAT-36).
-    fn is_unserved(&self, state: &State) -> bool {
-        let turns_elsewhere = (self.client.grpc || self.client.relay) && self.limits.end_unserved;
+    fn has_no_upstream(&self, state: &Snapshot) -> bool {
+        let turns_elsewhere = (self.client.grpc || self.client.relay) && self.limits.grpc_fail_fast;
         let may_end = turns_elsewhere && !state.down.is_empty() && self.last_nonce == 0;
         let without_hope = |(kind, of): (&Type, &Subscription)| {
             let by_name = of.names.keys().all(|name| {
-                state.known(kind, Class::Named, name).is_unknown() && state.down.contains(&Authority::of(name))
+                state.lookup(kind, Class::Named, name).is_unknown() && state.down.contains(&Authority::of(name))
             });
-            let cold = || state.shelf(kind, Class::Star).is_none_or(|shelf| shelf.fill == Fill::Cold);
-            by_name && (of.star.is_none() || cold() && state.down.contains(&Authority::Top))
+            let cold = || {
+                state.resources(kind, Class::Wildcard).is_none_or(|shelf| shelf.completeness == Completeness::Unknown)
+            };
+            by_name && (of.wildcard.is_none() || cold() && state.down.contains(&Authority::TopLevel))
         };
         let wants = self.subscriptions.values().any(Subscription::wants_anything);
         may_end && wants && self.subscriptions.iter().all(without_hope)
     }
 
-    fn start_on(&mut self, newest: &Arc<State>, leases: &mut Leases, now: Moment) -> Result<Arc<State>, End> {
+    fn start_on(
+        &mut self,
+        newest: &Arc<Snapshot>,
+        leases: &mut Leases,
+        now: Moment,
+    ) -> Result<Arc<Snapshot>, CloseReason> {
         let (lease, state) = leases.take(newest, self.reached, now);
-        self.reached = lease.mark();
+        self.reached = lease.revision();
         self.lease = Some(lease);
         for (kind, subscription) in &mut self.subscriptions {
             let view = ReplyContext { state: &state, client: &self.client, limits: &self.limits, now };
             if !subscription.start_burst(kind, &view) {
-                self.end = Some(End::BehindHorizon);
+                self.end = Some(CloseReason::HistoryExpired);
                 self.lease = None;
-                return Err(End::BehindHorizon);
+                return Err(CloseReason::HistoryExpired);
             }
         }
         Ok(state)
     }
 
     /// The next thing to tell of this state, or when to look again.
-    fn next_draft(&mut self, state: &State, now: Moment) -> Result<(Type, Draft), Option<Moment>> {
+    fn next_draft(&mut self, state: &Snapshot, now: Moment) -> Result<(Type, Draft), Option<Moment>> {
         let removals_first = self.limits.faults.has(Fault::RemoveBeforeAdding);
         if removals_first && let Some(found) = self.next_removal(state, now).0 {
             return Ok(found);
@@ -466,56 +475,56 @@ impl Session {
             return Err(deadline); // what is still to come may be what makes the removals harmless
         }
         let (found, later) = self.next_removal(state, now);
-        found.ok_or(sooner(deadline, later))
+        found.ok_or(earliest(deadline, later))
     }
 
-    fn next_addition(&mut self, state: &State, now: Moment) -> (Option<(Type, Draft)>, Option<Moment>, bool) {
+    fn next_addition(&mut self, state: &Snapshot, now: Moment) -> (Option<(Type, Draft)>, Option<Moment>, bool) {
         let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
         let (mut deadline, mut blocked, mut clusters_wait, mut routing_held) = (None, false, false, false);
         let (mut clusters_unknown, mut routing_waits) = (false, false);
         self.waits = false;
         let endpoints = self.subscriptions.iter().find(|(kind, _)| kind.is(Role::Endpoints));
-        let asks = |name: &Name| endpoints.is_some_and(|(_, of)| of.star.is_some() || of.names.contains_key(name));
+        let asks = |name: &Name| endpoints.is_some_and(|(_, of)| of.wildcard.is_some() || of.names.contains_key(name));
         let holding = self.client.is_aggregated() && self.hold.stands(endpoints.map(|(kind, _)| kind), asks, &view);
         let mut by_rank: Vec<_> = self.subscriptions.iter_mut().collect();
         by_rank.sort_by_key(|(kind, _)| kind.info().addition_rank);
         for (kind, subscription) in by_rank {
             let routing = kind.is(Role::Routing) && self.client.is_aggregated();
             let may = match (routing, clusters_wait, holding) {
-                (true, true, _) => May::Nothing,
-                (true, false, true) => May::FirstAnswers,
-                _ => May::Anything,
+                (true, true, _) => SendScope::Nothing,
+                (true, false, true) => SendScope::InitialReplies,
+                _ => SendScope::Anything,
             };
             match subscription.addition(kind, &view, may) {
                 Attempt::Nothing => {}
                 Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None, false),
                 Attempt::Blocked(until) => {
                     blocked = true;
-                    deadline = sooner(deadline, until);
+                    deadline = earliest(deadline, until);
                     clusters_wait |= kind.is(Role::Clusters) || kind.is(Role::Endpoints);
-                    routing_held |= may == May::FirstAnswers;
-                    routing_waits |= may == May::Nothing && clusters_unknown;
+                    routing_held |= may == SendScope::InitialReplies;
+                    routing_waits |= may == SendScope::Nothing && clusters_unknown;
                 }
                 Attempt::Unknown => {
                     self.waits = true;
                     // A change of routing that cannot be told yet may be what makes the removals harmless.
                     blocked |= routing;
                     // Routes wait for clusters that this client is about to be told of, but not for ever.
-                    let patience = self.clusters_awaited.unwrap_or(now) + self.limits.clusters_patience;
+                    let patience = self.clusters_awaited.unwrap_or(now) + self.limits.clusters_timeout;
                     let waits = kind.is(Role::Clusters) && now < patience;
-                    deadline = sooner(deadline, waits.then_some(patience));
+                    deadline = earliest(deadline, waits.then_some(patience));
                     clusters_unknown |= waits;
                     clusters_wait |= waits;
                 }
             }
-            deadline = sooner(deadline, subscription.next_forced(now));
+            deadline = earliest(deadline, subscription.next_forced(now));
         }
         self.clusters_awaited = routing_waits.then(|| self.clusters_awaited.unwrap_or(now));
-        deadline = sooner(deadline, self.hold.account(routing_held, now, &self.limits));
+        deadline = earliest(deadline, self.hold.account(routing_held, now, &self.limits));
         (None, deadline, blocked)
     }
 
-    fn next_removal(&mut self, state: &State, now: Moment) -> (Option<(Type, Draft)>, Option<Moment>) {
+    fn next_removal(&mut self, state: &Snapshot, now: Moment) -> (Option<(Type, Draft)>, Option<Moment>) {
         let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
         let mut by_rank: Vec<_> = self.subscriptions.iter_mut().collect();
         by_rank.sort_by_key(|(kind, _)| kind.info().removal_rank);
@@ -531,7 +540,7 @@ impl Session {
         (None, None)
     }
 
-    fn finish(&mut self, kind: &Type, draft: Draft, state: &State, now: Moment) -> Reply {
+    fn finish(&mut self, kind: &Type, draft: Draft, state: &Snapshot, now: Moment) -> Reply {
         self.last_nonce += 1;
         let nonce = self.last_nonce;
         if kind.is(Role::Clusters) && self.client.is_aggregated() {
@@ -543,23 +552,23 @@ impl Session {
         if kind.is(Role::Endpoints) {
             self.hold.told(&draft, now, &self.limits);
         }
-        let mut reply = Reply::new(kind.clone(), nonce, state.mark, self.client.wrappers, draft);
+        let mut reply = Reply::new(kind.clone(), nonce, state.revision, self.client.wrappers, draft);
         if let Some(subscription) = self.subscriptions.get_mut(kind) {
-            subscription.answers.sent(nonce, now, &self.limits);
+            subscription.acks.sent(nonce, now, &self.limits);
             reply.spell(&subscription.spelling, &subscription.spellings);
         }
         reply
     }
 
     /// A client that was just sent a route configuration has none of its virtual hosts any more (DELTA-41).
-    fn after_routes(&mut self, kind: &Type, draft: &Draft, state: &State, now: Moment) {
+    fn after_routes(&mut self, kind: &Type, draft: &Draft, state: &Snapshot, now: Moment) {
         let Some(hosts) = self.table.referred_by(kind) else { return };
         let Some(subscription) = self.subscriptions.get_mut(&hosts).filter(|_| !draft.warms.is_empty()) else { return };
         let routes: HashSet<_> = draft.warms.iter().map(|warms| warms.name.as_str()).collect();
         let under = |name: &&Name| name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route));
         let named: Vec<_> = subscription.names.keys().filter(under).cloned().collect();
-        let shelf = state.shelf(&hosts, Class::Star).filter(|_| subscription.star.is_some());
-        let of_star: Vec<_> = shelf.iter().flat_map(|shelf| shelf.here()).filter(under).cloned().collect();
+        let shelf = state.resources(&hosts, Class::Wildcard).filter(|_| subscription.wildcard.is_some());
+        let of_star: Vec<_> = shelf.iter().flat_map(|shelf| shelf.present_names()).filter(under).cloned().collect();
         named.iter().chain(&of_star).for_each(|name| subscription.force(name, now));
     }
 
@@ -577,7 +586,9 @@ impl Session {
             let had = self.subscriptions.get(&endpoints).filter(|_| self.client.warms_clusters());
             let changed = draft.warms.iter().filter(|warms| !warms.first).map(|warms| SentCluster {
                 endpoints: warms.name.clone(),
-                new: had.is_some_and(|of| of.star.is_none() && !of.names.get(&warms.name).is_some_and(Told::may_hold)),
+                new: had.is_some_and(|of| {
+                    of.wildcard.is_none() && !of.names.get(&warms.name).is_some_and(SentState::client_may_hold)
+                }),
             });
             self.hold.sent(nonce, changed, now, &self.limits);
         }

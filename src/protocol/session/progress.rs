@@ -1,26 +1,26 @@
 //! How far a client of `*` has been told, and so what it may hold, without keeping a name.
 
-use crate::protocol::unit::{Entry, Seq};
+use crate::protocol::unit::{Entry, Revision};
 
 /// Removals up to one number, and the states whose additions were told since.
 #[derive(Debug)]
 pub(super) struct Progress {
-    removals: Seq,
+    removals: Revision,
     /// First and last mark of each; where bursts were cut short again and again, neighbours are put together.
-    additions: Vec<(Seq, Seq)>,
+    additions: Vec<(Revision, Revision)>,
 }
 
 impl Progress {
     /// The first answer tells of this state.
-    pub fn starting(mark: Seq) -> Self {
+    pub fn starting(mark: Revision) -> Self {
         Self { removals: mark, additions: vec![(mark, mark)] }
     }
 
-    pub fn removals(&self) -> Seq {
+    pub fn removals(&self) -> Revision {
         self.removals
     }
 
-    pub fn told_additions(&mut self, mark: Seq) {
+    pub fn record_additions_sent(&mut self, mark: Revision) {
         if self.additions.last().is_some_and(|(_, last)| *last == mark) {
             return;
         }
@@ -32,18 +32,18 @@ impl Progress {
     }
 
     /// Some removals are told, and more of this state will follow.
-    pub fn told_removals_to(&mut self, seq: Seq) {
+    pub fn record_removals_sent_to(&mut self, seq: Revision) {
         self.removals = self.removals.max(seq);
     }
 
     /// All is told: the client holds what this state has.
-    pub fn told_everything(&mut self, mark: Seq) {
+    pub fn record_all_sent(&mut self, mark: Revision) {
         *self = Self::starting(mark);
     }
 
     /// Whether the client may hold something that is gone now.
-    pub fn may_hold(&self, gone: &Entry) -> bool {
-        self.additions.iter().any(|(from, to)| gone.lives.touch(*from, *to, gone.changed))
+    pub fn client_may_hold(&self, gone: &Entry) -> bool {
+        self.additions.iter().any(|(from, to)| gone.history.overlaps(*from, *to, gone.changed))
     }
 }
 

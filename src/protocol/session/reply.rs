@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::protocol::set_mark::SetMark;
-use crate::protocol::unit::{NamedError, Seq};
+use crate::protocol::unit::{NamedError, Revision};
 use crate::xds::{ContentHash, Name, Resource, SetVersion, Type};
 
 #[derive(Debug, Clone)]
@@ -33,9 +33,9 @@ pub struct Reply {
     pub unresolved: Vec<Name>,
     pub errors: Vec<(Name, Arc<NamedError>)>,
     /// Delta only, for relays that ask for `*`: how much of that they have been told with this.
-    pub set: Option<SetMark>,
+    pub set_mark: Option<SetMark>,
     /// The state that it tells of.
-    pub mark: Seq,
+    pub revision: Revision,
     /// This client can read wrapped resources in SotW.
     pub wrappers: bool,
 }
@@ -80,10 +80,10 @@ impl Warms {
 
 impl Draft {
     pub fn is_empty(&self) -> bool {
-        self.says_nothing_new() && self.heartbeats.is_empty()
+        self.is_unchanged() && self.heartbeats.is_empty()
     }
 
-    pub fn says_nothing_new(&self) -> bool {
+    pub fn is_unchanged(&self) -> bool {
         let Self { resources, removed, constrained, unresolved, errors, .. } = self;
         resources.is_empty()
             && removed.is_empty()
@@ -134,7 +134,7 @@ impl Reply {
     /// Whether a resource goes in a wrapper in SotW: where something has to travel beside it and the client can read that,
     /// and always where it carries no name of its own (SOTW-49, XLAT-26).
     pub fn wraps(&self, resource: &Resource, ttl: Option<Duration>) -> bool {
-        let beside = resource.full != resource.content() || resource.misnamed || ttl.is_some();
+        let beside = resource.full != resource.content() || resource.name_mismatch || ttl.is_some();
         self.kind.info().name_field.is_none() || (self.wrappers && beside)
     }
 
@@ -142,7 +142,7 @@ impl Reply {
     #[cfg(test)]
     pub fn sample(kind: Type, resources: Vec<Arc<Resource>>) -> Self {
         let spelling = format!("type.googleapis.com/{}", kind.name()).into();
-        Self { spelling, ..Self::new(kind, 7, Seq::ZERO, true, Draft { resources, ..Draft::default() }) }
+        Self { spelling, ..Self::new(kind, 7, Revision::ZERO, true, Draft { resources, ..Draft::default() }) }
     }
 
     /// Puts the type's URL and names into the client's own spelling.
@@ -165,7 +165,7 @@ impl Reply {
         }
     }
 
-    pub(super) fn new(kind: Type, nonce: u64, mark: Seq, wrappers: bool, draft: Draft) -> Self {
+    pub(super) fn new(kind: Type, nonce: u64, mark: Revision, wrappers: bool, draft: Draft) -> Self {
         let Draft { resources, ttls, heartbeats, removed, constrained, unresolved, errors, set, version, .. } = draft;
         Self {
             kind,
@@ -180,8 +180,8 @@ impl Reply {
             constrained,
             unresolved,
             errors,
-            set,
-            mark,
+            set_mark: set,
+            revision: mark,
             wrappers,
         }
     }

@@ -3,17 +3,17 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::answers::Answer;
+use super::answers::Ack;
 use super::client::Client;
-use super::listed::{Listed, Reader};
-use super::subscription::{Owed, Star, Stated, Subscription, Told};
+use super::listed::{NameParser, RequestedNames};
+use super::subscription::{InitialVersions, Pending, SentState, Subscription, Wildcard};
 use super::{Session, Variant};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::cut;
+use crate::protocol::limits::truncate;
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{InterestChange, Seq, Wanted};
+use crate::protocol::unit::{InterestChange, Revision, Selector};
 use crate::xds::{EmptyFirst, Name, References, Role, Type};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum BadRequest {
 }
 
 impl Session {
-    pub(super) fn take_request(&mut self, request: Request, now: Moment) -> Result<Option<Answer>, BadRequest> {
+    pub(super) fn take_request(&mut self, request: Request, now: Moment) -> Result<Option<Ack>, BadRequest> {
         let (url, nonce, error) = match &request {
             Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
             Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
@@ -68,7 +68,7 @@ impl Session {
             Some(only) => {
                 let kind = self.table.resolve(url);
                 let served = only.name().to_owned();
-                let kin = kind.is_kin_of(only);
+                let kin = kind.same_kind(only);
                 if kin {
                     Ok((kind, url.to_owned()))
                 } else {
@@ -78,27 +78,27 @@ impl Session {
         }
     }
 
-    fn take_answer(&mut self, kind: &Type, nonce: &str, error: Option<&Status>, now: Moment) -> Option<Answer> {
+    fn take_answer(&mut self, kind: &Type, nonce: &str, error: Option<&Status>, now: Moment) -> Option<Ack> {
         if nonce.is_empty() {
             return None;
         }
         let limit = self.limits.error_bytes;
         let subscription = self.subscriptions.get_mut(kind)?;
-        let refusal = error.map(|status| (status.code, cut(&status.message, limit)));
-        let answer = subscription.answers.answer(nonce, refusal, now);
+        let refusal = error.map(|status| (status.code, truncate(&status.message, limit)));
+        let answer = subscription.acks.answer(nonce, refusal, now);
         if kind.is(Role::Clusters) {
             self.hold.answered(answer, now, &self.limits);
         }
-        if matches!(answer, Answer::Nack { .. }) && self.limits.faults.has(Fault::NackForgets) {
-            subscription.owed.clear();
+        if matches!(answer, Ack::Nack { .. }) && self.limits.faults.has(Fault::NackForgets) {
+            subscription.pending.clear();
             subscription.names.clear();
         }
         Some(answer)
     }
 
     fn take_sotw(&mut self, kind: Type, url: &str, request: DiscoveryRequest) {
-        let reader = Reader { kind: &kind, client: &self.client, authorities: &self.authorities };
-        let mut list = Listed::of(request.resource_names, request.resource_locators, &reader);
+        let reader = NameParser { kind: &kind, client: &self.client, authorities: &self.authorities };
+        let mut list = RequestedNames::of(request.resource_names, request.resource_locators, &reader);
         let legacy = has_legacy_wildcard(&kind, &self.client);
         let first = !self.subscriptions.contains_key(&kind);
         let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Subscription::new(url));
@@ -110,7 +110,7 @@ impl Session {
         subscription.spellings = std::mem::take(&mut list.spellings);
         if self.limits.faults.has(Fault::DropStaleNames)
             && !request.response_nonce.is_empty()
-            && subscription.answers.is_stale(&request.response_nonce)
+            && subscription.acks.is_stale(&request.response_nonce)
         {
             return;
         }
@@ -124,18 +124,18 @@ impl Session {
         let pure = first && list.star && list.names.is_empty() && has_version;
         // A relay takes its first answer for all there is, for clients that may hold more.
         subscription.stated |= first && list.star && self.client.relay;
-        subscription.came_with = subscription.came_with.take().filter(|_| list.names.is_empty());
+        subscription.initial_version = subscription.initial_version.take().filter(|_| list.names.is_empty());
         if pure {
-            subscription.came_with = Some(request.version_info);
+            subscription.initial_version = Some(request.version_info);
         }
-        let mut changes = Changes { kind: &kind, client: &self.client, interest: &mut self.interest };
+        let mut changes = InterestChanges { kind: &kind, client: &self.client, interest: &mut self.interest };
         changes.set_star(subscription, list.star, None);
         let dropped: Vec<_> = subscription.names.keys().filter(|name| !list.names.contains(*name)).cloned().collect();
         for name in dropped {
             changes.unsubscribe(subscription, &name);
             subscription.complete_due = kind.info().full_state;
-            if !kind.info().full_state && subscription.star.is_some() {
-                subscription.owed.insert(name, Owed::asked()); // `*` may show it differently
+            if !kind.info().full_state && subscription.wildcard.is_some() {
+                subscription.pending.insert(name, Pending::asked()); // `*` may show it differently
             }
         }
         for name in list.names {
@@ -146,23 +146,24 @@ impl Session {
         }
         if self.limits.faults.has(Fault::AnswerEveryAck) && !request.response_nonce.is_empty() {
             subscription.complete_due = kind.info().full_state;
-            subscription.owed.extend(subscription.names.keys().map(|name| (name.clone(), Owed::asked())));
+            subscription.pending.extend(subscription.names.keys().map(|name| (name.clone(), Pending::asked())));
         }
-        if subscription.star.is_none() && subscription.names.is_empty() {
+        if subscription.wildcard.is_none() && subscription.names.is_empty() {
             subscription.complete_due = false; // nothing wanted, nothing sent (SOTW-43)
         }
     }
 
     fn take_delta(&mut self, kind: Type, url: &str, request: DeltaDiscoveryRequest) {
-        let reader = Reader { kind: &kind, client: &self.client, authorities: &self.authorities };
-        let mut on = Listed::of(request.resource_names_subscribe, request.resource_locators_subscribe, &reader);
-        let off = Listed::of(request.resource_names_unsubscribe, request.resource_locators_unsubscribe, &reader);
+        let reader = NameParser { kind: &kind, client: &self.client, authorities: &self.authorities };
+        let mut on = RequestedNames::of(request.resource_names_subscribe, request.resource_locators_subscribe, &reader);
+        let off =
+            RequestedNames::of(request.resource_names_unsubscribe, request.resource_locators_unsubscribe, &reader);
         let legacy = has_legacy_wildcard(&kind, &self.client);
         let first = !self.subscriptions.contains_key(&kind);
         let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Subscription::new(url));
         let stated = if first { request.initial_resource_versions } else { Default::default() };
         let versions: HashMap<Name, String> =
-            stated.into_iter().map(|(name, version)| (Name::of_peer(&name), version)).collect();
+            stated.into_iter().map(|(name, version)| (Name::canonical(&name), version)).collect();
         subscription.stated |= !versions.is_empty();
         subscription.named_once |= !on.is_empty() || !off.is_empty();
         for name in on.refused.keys().chain(off.refused.keys()) {
@@ -175,16 +176,16 @@ impl Session {
         let empty = first && !subscription.named_once;
         subscription.empty_answer_due |= empty && kind.info().empty_first == EmptyFirst::EmptyAnswer;
         let legacy = empty && legacy;
-        let star = (on.star || legacy || subscription.star.is_some()) && !off.star;
-        let mut changes = Changes { kind: &kind, client: &self.client, interest: &mut self.interest };
-        if on.star && star && subscription.star.is_some() {
+        let star = (on.star || legacy || subscription.wildcard.is_some()) && !off.star;
+        let mut changes = InterestChanges { kind: &kind, client: &self.client, interest: &mut self.interest };
+        if on.star && star && subscription.wildcard.is_some() {
             subscription.again();
         }
         for name in on.names.difference(&off.names) {
             changes.subscribe(subscription, name.clone(), versions.contains_key(name));
         }
         subscription.hold_members(&versions);
-        let stated = (star && !versions.is_empty()).then(|| Stated {
+        let stated = (star && !versions.is_empty()).then(|| InitialVersions {
             versions: Arc::new(versions),
             outdated: BTreeSet::new(),
             send_all: false,
@@ -192,9 +193,9 @@ impl Session {
         });
         changes.set_star(subscription, star, stated);
         for name in &off.names {
-            if changes.unsubscribe(subscription, name) && subscription.star.is_some() && !name.is_glob() {
+            if changes.unsubscribe(subscription, name) && subscription.wildcard.is_some() && !name.is_glob() {
                 // It stays visible through `*`, or goes: the client is told which (DELTA-24).
-                subscription.owed.entry(name.clone()).or_default().asked = true;
+                subscription.pending.entry(name.clone()).or_default().asked = true;
             }
         }
         if kind.info().empty_first == EmptyFirst::UnderRoutes {
@@ -211,7 +212,7 @@ impl Session {
     fn limit_to_routes(&mut self, hosts: &Type, legacy: bool) {
         let routes = self.route_names(hosts);
         let limited = self.client.is_aggregated() && (legacy || !routes.is_empty());
-        let star = self.subscriptions.get_mut(hosts).and_then(|subscription| subscription.star.as_mut());
+        let star = self.subscriptions.get_mut(hosts).and_then(|subscription| subscription.wildcard.as_mut());
         if let Some(star) = star.filter(|star| limited && star.under.is_none() && star.progress.is_none()) {
             star.under = Some(routes);
         }
@@ -221,7 +222,7 @@ impl Session {
     fn follow_routes(&mut self, routes: &Type) {
         let Some(hosts) = self.table.referred_by(routes) else { return };
         let names = self.route_names(&hosts);
-        let star = self.subscriptions.get_mut(&hosts).and_then(|subscription| subscription.star.as_mut());
+        let star = self.subscriptions.get_mut(&hosts).and_then(|subscription| subscription.wildcard.as_mut());
         if let Some(under) = star.and_then(|star| star.under.as_mut()) {
             *under = names;
         }
@@ -235,42 +236,45 @@ impl Session {
 }
 
 /// Applies changes to a subscription and notes them for the unit.
-struct Changes<'a> {
+struct InterestChanges<'a> {
     kind: &'a Type,
     client: &'a Client,
     interest: &'a mut Vec<InterestChange>,
 }
 
-impl Changes<'_> {
-    fn set_star(&mut self, subscription: &mut Subscription, on: bool, stated: Option<Stated>) {
-        if on == subscription.star.is_some() {
+impl InterestChanges<'_> {
+    fn set_star(&mut self, subscription: &mut Subscription, on: bool, stated: Option<InitialVersions>) {
+        if on == subscription.wildcard.is_some() {
             return;
         }
-        self.note(Wanted::Star, on);
+        self.note(Selector::Wildcard, on);
         // Leaving `*` shrinks what a full-state client sees (SOTW-41); joining it asks for everything.
         subscription.complete_due = self.kind.info().full_state;
-        subscription.star = on.then(|| Star::new(stated));
-        subscription.unpark_all(); // `*` may know them, or no longer does
+        subscription.wildcard = on.then(|| Wildcard::new(stated));
+        subscription.recheck_awaiting_data(); // `*` may know them, or no longer does
         if !on {
             let names = &subscription.names;
-            subscription.owed.retain(|name, _| names.contains_key(name));
+            subscription.pending.retain(|name, _| names.contains_key(name));
             // What the client has of these may be what `*` showed: it is compared with what the names have.
             for name in subscription.names.keys() {
-                subscription.owed.entry(name.clone()).or_default().changed_at(Seq::ZERO);
+                subscription.pending.entry(name.clone()).or_default().changed_at(Revision::ZERO);
             }
         }
     }
 
     fn subscribe(&mut self, subscription: &mut Subscription, name: Name, came_with: bool) {
-        subscription.parked.remove(&name);
-        subscription.owed.entry(name.clone()).or_default().asked = true;
+        subscription.awaiting_data.remove(&name);
+        subscription.pending.entry(name.clone()).or_default().asked = true;
         if name.is_glob() && !subscription.globs.insert(name.clone()) {
             subscription.again_of(&name);
         }
-        let told =
-            subscription.names.entry(name.clone()).or_insert(Told { came_with, member: true, ..Told::default() });
+        let told = subscription.names.entry(name.clone()).or_insert(SentState {
+            held_before: came_with,
+            member: true,
+            ..SentState::default()
+        });
         if std::mem::take(&mut told.member) {
-            self.note(Wanted::Name(name), true);
+            self.note(Selector::Name(name), true);
         }
     }
 
@@ -283,22 +287,22 @@ impl Changes<'_> {
             subscription.drop_name(name);
             subscription.leave_collection(name);
         }
-        self.note(Wanted::Name(name.clone()), false);
+        self.note(Selector::Name(name.clone()), false);
         true
     }
 
     /// What a client may not have is not asked for on its behalf.
-    fn note(&mut self, wanted: Wanted, on: bool) {
-        if matches!(&wanted, Wanted::Name(name) if !self.client.clearance.allows(self.kind, name)) {
+    fn note(&mut self, wanted: Selector, on: bool) {
+        if matches!(&wanted, Selector::Name(name) if !self.client.clearance.allows(self.kind, name)) {
             return;
         }
-        self.interest.push(InterestChange { kind: self.kind.clone(), wanted, on });
+        self.interest.push(InterestChange { kind: self.kind.clone(), selector: wanted, on });
     }
 }
 
 impl Subscription {
     /// A client that does not read errors learns nothing by one.
-    fn refuse(&mut self, list: &mut Listed, client: &Client) {
+    fn refuse(&mut self, list: &mut RequestedNames, client: &Client) {
         for (name, error) in list.refused.iter().filter(|_| client.errors) {
             self.refused.entry(name.clone()).or_insert_with(|| Some(Arc::new(error.clone())));
         }
@@ -306,12 +310,12 @@ impl Subscription {
 
     /// `*` subscribed once more: everything is sent again, since the client may have forgotten it (DELTA-10).
     fn again(&mut self) {
-        if let Some(star) = &mut self.star {
+        if let Some(star) = &mut self.wildcard {
             star.first = true;
-            if let Some(stated) = &mut star.stated {
+            if let Some(stated) = &mut star.initial_versions {
                 stated.send_all = true;
             }
-            star.added = Seq::ZERO;
+            star.added = Revision::ZERO;
             star.told_complete = false;
         }
     }

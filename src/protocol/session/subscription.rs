@@ -7,26 +7,28 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answers::Answers;
+use super::answers::AckTracker;
 use super::client::Variant;
 use super::progress::Progress;
-use super::{Attempt, May, ReplyContext};
+use super::{Attempt, ReplyContext, SendScope};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{Absence, Claimed, Class, Entry, Fill, Known, NamedError, Presence, Seq, Shelf};
+use crate::protocol::unit::{
+    AbsenceEvidence, Claimed, Class, Completeness, Entry, Lookup, NamedError, Presence, ResourceTable, Revision,
+};
 use crate::xds::{Name, Resource, SetVersion, Type};
 
 #[derive(Debug)]
 pub(super) struct Subscription {
     /// The type URL as this client spells it.
     pub spelling: Arc<str>,
-    pub star: Option<Star>,
+    pub wildcard: Option<Wildcard>,
     /// Those of collections too, once there is something to tell of them.
-    pub names: BTreeMap<Name, Told>,
+    pub names: BTreeMap<Name, SentState>,
     pub globs: BTreeSet<Name>,
-    pub owed: BTreeMap<Name, Owed>,
+    pub pending: BTreeMap<Name, Pending>,
     /// Names that were asked for and of which nothing is known: owed as well, and not looked at before the unit marks them.
-    pub parked: BTreeSet<Name>,
+    pub awaiting_data: BTreeSet<Name>,
     /// A name, `*` included, was given on this stream: an empty list is a wildcard no more (SOTW-38, DELTA-19).
     pub named_once: bool,
     /// The client said, as it came, that it holds something of this type; or others do that it asks for.
@@ -36,7 +38,7 @@ pub(super) struct Subscription {
     /// Removals were forgotten before this client was told: its set is looked at though the journal shows nothing.
     pub missed_removals: bool,
     /// The version a client of a pure wildcard came with: equal content need not be sent again (SOTW-4).
-    pub came_with: Option<String>,
+    pub initial_version: Option<String>,
     /// The version of the last SotW reply.
     pub sent: Option<SetVersion>,
     /// The sum over what was told by name.
@@ -50,54 +52,54 @@ pub(super) struct Subscription {
     /// An answer is owed that says nothing (DELTA-36).
     pub empty_answer_due: bool,
     /// Names of which it was said that the client may hold them, and the opening on which it was.
-    pub claimed: BTreeMap<(Class, Name), Seq>,
+    pub claimed: BTreeMap<(Class, Name), Revision>,
     pub claims: Vec<Claimed>,
     /// It asks once, and is answered whatever it holds.
     pub asks_once: bool,
-    pub answers: Answers,
+    pub acks: AckTracker,
 }
 
 #[derive(Debug)]
-pub(super) struct Star {
+pub(super) struct Wildcard {
     /// Told of all additions up to here.
-    pub added: Seq,
+    pub added: Revision,
     /// What it may hold, from the first answer on.
     pub progress: Option<Progress>,
     /// An answer is owed, even an empty one (DELTA-21, SOTW-23).
     pub first: bool,
     /// What the client says it holds, until it can be judged (DELTA-13).
-    pub stated: Option<Stated>,
+    pub initial_versions: Option<InitialVersions>,
     /// Told of all longer lives up to here.
-    pub refreshed: Seq,
+    pub refreshed: Revision,
     /// Virtual hosts: only those of the route configurations that the client asked for.
     pub under: Option<BTreeSet<Name>>,
     /// The opening on which it was said what the client holds and nobody knows of.
-    pub claimed_on: Option<Seq>,
+    pub claimed_on: Option<Revision>,
     /// A relay was told that it has everything.
     pub told_complete: bool,
 }
 
 /// `initial_resource_versions`, kept only while the set is not whole.
 #[derive(Debug)]
-pub(super) struct Stated {
+pub(super) struct InitialVersions {
     pub versions: Arc<HashMap<Name, String>>,
     /// Names of these that the client has been told of since, so that what it came with counts no more.
     pub outdated: BTreeSet<Name>,
     /// It asked again, and is sent what it said it holds too. What is gone is still to be told.
     pub send_all: bool,
     /// The state that it was last judged by, which had nothing more to say of it.
-    pub judged_at: Option<(Seq, Fill)>,
+    pub judged_at: Option<(Revision, Completeness)>,
 }
 
 /// What the client was told of a name it asked for.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Told {
+pub(super) struct SentState {
     /// The share of the content it holds from us; empty for none.
     pub holds: SetVersion,
     /// It said as it came that it holds something under this name.
-    pub came_with: bool,
+    pub held_before: bool,
     /// The last of its errors that the client was told of.
-    pub error: Seq,
+    pub error: Revision,
     /// It is in a collection that the client asked for, and the client did not ask for it by itself.
     pub member: bool,
 }
@@ -105,29 +107,29 @@ pub(super) struct Told {
 /// Changes of a name that are untold. A state between the first and the last has some of them, and tells those.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Changes {
-    first: Seq,
-    last: Seq,
+    first: Revision,
+    last: Revision,
 }
 
 /// Why a name has to be told.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Owed {
+pub(super) struct Pending {
     /// The client asked, and is answered whatever it holds (DELTA-10).
     pub asked: bool,
     /// It changed.
     pub changed: Option<Changes>,
     /// A cluster waits for it, from then on with or without a change.
-    pub forced: Option<Moment>,
+    pub forced_resend: Option<Moment>,
 }
 
-impl Star {
-    pub fn new(stated: Option<Stated>) -> Self {
+impl Wildcard {
+    pub fn new(stated: Option<InitialVersions>) -> Self {
         Self {
-            added: Seq::ZERO,
+            added: Revision::ZERO,
             progress: None,
             first: true,
-            stated,
-            refreshed: Seq::ZERO,
+            initial_versions: stated,
+            refreshed: Revision::ZERO,
             under: None,
             claimed_on: None,
             told_complete: false,
@@ -142,12 +144,12 @@ impl Star {
     }
 
     /// Additions up to a state have been told: from the first answer on the client holds things, and has to hear when they go.
-    pub fn told_additions(&mut self, mark: Seq) {
-        self.progress.get_or_insert_with(|| Progress::starting(mark)).told_additions(mark);
+    pub fn record_additions_sent(&mut self, mark: Revision) {
+        self.progress.get_or_insert_with(|| Progress::starting(mark)).record_additions_sent(mark);
     }
 }
 
-impl Stated {
+impl InitialVersions {
     pub fn holds(&self, resource: &Resource) -> bool {
         !self.send_all
             && !self.outdated.contains(&resource.name)
@@ -155,10 +157,10 @@ impl Stated {
     }
 }
 
-impl Told {
+impl SentState {
     /// Whether an answer without this name would make the client drop something.
-    pub fn may_hold(&self) -> bool {
-        !self.holds.is_empty() || self.came_with
+    pub fn client_may_hold(&self) -> bool {
+        !self.holds.is_empty() || self.held_before
     }
 }
 
@@ -166,16 +168,16 @@ impl Subscription {
     pub fn new(spelling: &str) -> Self {
         Self {
             spelling: spelling.into(),
-            star: None,
+            wildcard: None,
             names: BTreeMap::new(),
             globs: BTreeSet::new(),
-            owed: BTreeMap::new(),
-            parked: BTreeSet::new(),
+            pending: BTreeMap::new(),
+            awaiting_data: BTreeSet::new(),
             named_once: false,
             stated: false,
             complete_due: false,
             missed_removals: false,
-            came_with: None,
+            initial_version: None,
             sent: None,
             sum: SetVersion::EMPTY,
             refused: BTreeMap::new(),
@@ -185,60 +187,60 @@ impl Subscription {
             claimed: BTreeMap::new(),
             claims: Vec::new(),
             asks_once: false,
-            answers: Answers::default(),
+            acks: AckTracker::default(),
         }
     }
 
     /// What bounds it: nothing of this is longer than a client may ask for.
     pub fn longest_list(&self) -> usize {
-        self.names.len().max(self.owed.len()).max(self.refused.len())
+        self.names.len().max(self.pending.len()).max(self.refused.len())
     }
 
     pub fn wants_anything(&self) -> bool {
-        self.star.is_some() || !self.names.is_empty()
+        self.wildcard.is_some() || !self.names.is_empty()
     }
 
-    pub fn on_mark(&mut self, name: &Name, seq: Seq, forget_earlier: bool) {
+    pub fn on_name_changed(&mut self, name: &Name, seq: Revision, forget_earlier: bool) {
         self.take_in(name);
         if !self.claimed.is_empty() {
             self.claimed.remove(&(Class::Named, name.clone())); // what is known of it now may not do for this client
         }
         if self.names.contains_key(name) {
-            self.unpark(name);
-            let owed = self.owed.entry(name.clone()).or_default();
+            self.data_arrived(name);
+            let owed = self.pending.entry(name.clone()).or_default();
             owed.changed = owed.changed.filter(|_| !forget_earlier);
             owed.changed_at(seq);
         }
     }
 
-    pub fn unpark(&mut self, name: &Name) {
-        if self.parked.remove(name) {
-            self.owed.entry(name.clone()).or_default().asked = true;
+    pub fn data_arrived(&mut self, name: &Name) {
+        if self.awaiting_data.remove(name) {
+            self.pending.entry(name.clone()).or_default().asked = true;
         }
     }
 
-    pub fn unpark_all(&mut self) {
-        for name in std::mem::take(&mut self.parked) {
-            self.owed.entry(name).or_default().asked = true;
+    pub fn recheck_awaiting_data(&mut self) {
+        for name in std::mem::take(&mut self.awaiting_data) {
+            self.pending.entry(name).or_default().asked = true;
         }
     }
 
     /// The endpoints of a cluster just sent have to follow it, if the client is subscribed to them.
     pub fn force(&mut self, name: &Name, due: Moment) {
-        let known_to_be_owed = self.parked.contains(name);
-        if !known_to_be_owed && (self.star.is_some() || self.names.contains_key(name)) {
-            self.owed.entry(name.clone()).or_default().forced.get_or_insert(due);
+        let known_to_be_owed = self.awaiting_data.contains(name);
+        if !known_to_be_owed && (self.wildcard.is_some() || self.names.contains_key(name)) {
+            self.pending.entry(name.clone()).or_default().forced_resend.get_or_insert(due);
         }
     }
 
     /// When the next forced name falls due that has not yet.
     pub fn next_forced(&self, now: Moment) -> Option<Moment> {
-        self.owed.values().filter_map(|owed| owed.forced).filter(|due| *due > now).min()
+        self.pending.values().filter_map(|owed| owed.forced_resend).filter(|due| *due > now).min()
     }
 
     /// Gets ready for a state. `false` if removals that this client should hear of are forgotten.
     pub fn start_burst(&mut self, kind: &Type, view: &ReplyContext) -> bool {
-        let Some(star) = &mut self.star else { return true };
+        let Some(star) = &mut self.wildcard else { return true };
         let horizon = view.state.horizon(kind);
         match (&mut star.progress, view.client.variant) {
             (None, _) => true,
@@ -247,15 +249,15 @@ impl Subscription {
             (Some(progress), Variant::Sotw) => {
                 // What it holds went by evidence, or of a set that was forgotten, may be there still and not be known.
                 self.stated |= progress.removals() < view.state.forgotten();
-                progress.told_removals_to(horizon);
+                progress.record_removals_sent_to(horizon);
                 self.missed_removals = true;
                 true
             }
         }
     }
 
-    pub fn addition(&mut self, kind: &Type, view: &ReplyContext, may: May) -> Attempt {
-        if self.speaks_full_sets(kind, view) {
+    pub fn addition(&mut self, kind: &Type, view: &ReplyContext, may: SendScope) -> Attempt {
+        if self.uses_full_sets(kind, view) {
             self.full_set_with_additions(kind, view, may)
         } else {
             self.additions(kind, view, may)
@@ -263,108 +265,116 @@ impl Subscription {
     }
 
     pub fn removal(&mut self, kind: &Type, view: &ReplyContext) -> Attempt {
-        if self.speaks_full_sets(kind, view) { self.full_set_reduced(kind, view) } else { self.removals(kind, view) }
+        if self.uses_full_sets(kind, view) { self.full_set_reduced(kind, view) } else { self.removals(kind, view) }
     }
 
     /// What the client is to see under a name: what upstream said to the name, or else to `*` if it has that too.
-    pub fn known<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Known<'a> {
+    pub fn known<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Lookup<'a> {
         if !view.client.clearance.allows(kind, name) {
-            return Known::Gone(None);
+            return Lookup::Absent(None);
         }
-        let named = self.names.get(name).map(|told| match view.state.known(kind, Class::Named, name) {
-            Known::Unknown if self.is_no_member(kind, name, *told, view) => Known::Gone(None),
-            Known::Gone(_) if !self.takes_for_gone(kind, name, *told, view) => Known::Unknown,
+        let named = self.names.get(name).map(|told| match view.state.lookup(kind, Class::Named, name) {
+            Lookup::Unknown if self.is_no_member(kind, name, *told, view) => Lookup::Absent(None),
+            Lookup::Absent(_) if !self.is_absent_for_client(kind, name, *told, view) => Lookup::Unknown,
             known => known,
         });
-        if let Some(Known::Here(_)) = named {
-            return named.unwrap_or(Known::Unknown);
+        if let Some(Lookup::Present(_)) = named {
+            return named.unwrap_or(Lookup::Unknown);
         }
-        let among_all = self.star.as_ref().map(|_| view.state.known(kind, Class::Star, name));
+        let among_all = self.wildcard.as_ref().map(|_| view.state.lookup(kind, Class::Wildcard, name));
         match (named, among_all) {
-            (_, Some(Known::Here(resource))) => Known::Here(resource),
+            (_, Some(Lookup::Present(resource))) => Lookup::Present(resource),
             (Some(named), _) => named,
-            (None, Some(Known::Gone(last))) => Known::Gone(last),
-            (None, Some(_)) if self.star_is_whole(kind, view) => Known::Gone(None),
-            (None, _) => Known::Unknown,
+            (None, Some(Lookup::Absent(last))) => Lookup::Absent(last),
+            (None, Some(_)) if self.is_wildcard_complete(kind, view) => Lookup::Absent(None),
+            (None, _) => Lookup::Unknown,
         }
     }
 
     /// Whether something that was asked for is not known.
-    pub fn awaits(&self, kind: &Type, view: &ReplyContext) -> bool {
+    pub fn is_awaiting_data(&self, kind: &Type, view: &ReplyContext) -> bool {
         let unknown = self.names.keys().any(|name| self.known(kind, name, view).is_unknown());
-        unknown || self.star.is_some() && !self.may_take_all(kind, view)
+        unknown || self.wildcard.is_some() && !self.can_send_full_set(kind, view)
     }
 
     /// Whether the end of what there is under `*` is known, so that what is not there does not exist.
-    pub fn star_is_whole(&self, kind: &Type, view: &ReplyContext) -> bool {
-        self.star_fill(kind, view) == Fill::Whole
+    pub fn is_wildcard_complete(&self, kind: &Type, view: &ReplyContext) -> bool {
+        self.wildcard_completeness(kind, view) == Completeness::Complete
     }
 
-    pub fn star_fill(&self, kind: &Type, view: &ReplyContext) -> Fill {
-        view.state.shelf(kind, Class::Star).map_or(Fill::Cold, |shelf| shelf.fill)
+    pub fn wildcard_completeness(&self, kind: &Type, view: &ReplyContext) -> Completeness {
+        view.state.resources(kind, Class::Wildcard).map_or(Completeness::Unknown, |shelf| shelf.completeness)
     }
 
     /// Whether this client may take what is here for all there is. It must not be made to drop what it holds and nobody knows of:
     /// who came with nothing, or with a version of what was here, holds no such thing.
-    pub fn may_take_all(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let Some(shelf) = view.state.shelf(kind, Class::Star) else { return false };
+    pub fn can_send_full_set(&self, kind: &Type, view: &ReplyContext) -> bool {
+        let Some(shelf) = view.state.resources(kind, Class::Wildcard) else { return false };
         let part_for_whole = view.limits.faults.has(Fault::TakePartForWhole);
-        if part_for_whole || !self.stated || self.holds_a_past_version(shelf, view) {
-            let enough = if view.limits.faults.has(Fault::HeldIsKeptBack) { Fill::Settled } else { Fill::Begun };
-            return shelf.fill >= enough || part_for_whole;
+        if part_for_whole || !self.stated || self.has_past_version(shelf, view) {
+            let enough = if view.limits.faults.has(Fault::HeldIsKeptBack) {
+                Completeness::Settled
+            } else {
+                Completeness::FirstResponse
+            };
+            return shelf.completeness >= enough || part_for_whole;
         }
-        shelf.fill == Fill::Whole && shelf.is_readable()
+        shelf.completeness == Completeness::Complete && shelf.is_readable()
     }
 
-    fn holds_a_past_version(&self, shelf: &Shelf, view: &ReplyContext) -> bool {
-        let known = |version: &String| shelf.had_version(version);
-        view.client.variant == Variant::Sotw && self.came_with.as_ref().is_some_and(known)
+    fn has_past_version(&self, shelf: &ResourceTable, view: &ReplyContext) -> bool {
+        let known = |version: &String| shelf.knows_version(version);
+        view.client.variant == Variant::Sotw && self.initial_version.as_ref().is_some_and(known)
     }
 
     /// Whether it is said of a name that it does not exist, in a way that does for this client: who came with it has to be told
     /// so on the present opening, and who holds it at all not by silence.
-    fn takes_for_gone(&self, kind: &Type, name: &Name, told: Told, view: &ReplyContext) -> bool {
-        let Some(shelf) = view.state.shelf(kind, Class::Named) else { return false };
+    fn is_absent_for_client(&self, kind: &Type, name: &Name, told: SentState, view: &ReplyContext) -> bool {
+        let Some(shelf) = view.state.resources(kind, Class::Named) else { return false };
         let Some(entry) = shelf.get(name) else { return false };
         match entry.absence {
             _ if view.limits.faults.has(Fault::JudgeStatedWhileCold) => true,
-            Absence::Silence if view.limits.faults.has(Fault::SilenceIsAbsence) => true,
-            _ if told.came_with => shelf.is_evidently_gone(entry),
-            Absence::Silence => !told.may_hold(),
-            Absence::Said | Absence::Expired => true,
+            AbsenceEvidence::Silence if view.limits.faults.has(Fault::SilenceIsAbsence) => true,
+            _ if told.held_before => shelf.is_absent_by_evidence(entry),
+            AbsenceEvidence::Silence => !told.client_may_hold(),
+            AbsenceEvidence::Reported | AbsenceEvidence::Expired => true,
         }
     }
 
     /// The client holds this, as far as can be told, and what is known of it does not do for an answer.
-    pub fn claim(&mut self, class: Class, name: &Name, opening: Seq) {
+    pub fn claim(&mut self, class: Class, name: &Name, opening: Revision) {
         if self.claimed.insert((class, name.clone()), opening) != Some(opening) {
             self.claims.push(Claimed::Name(class, name.clone()));
         }
     }
 
     /// What this client holds of `*` and nobody knows of, once on each opening: it is asked for.
-    pub fn claim_of_star(&mut self, kind: &Type, view: &ReplyContext) {
-        let Some(shelf) = view.state.shelf(kind, Class::Star).filter(|shelf| shelf.fill == Fill::Settled) else {
+    pub fn claim_wildcard(&mut self, kind: &Type, view: &ReplyContext) {
+        let Some(shelf) =
+            view.state.resources(kind, Class::Wildcard).filter(|shelf| shelf.completeness == Completeness::Settled)
+        else {
             return;
         };
-        if self.may_take_all(kind, view) && self.star.as_ref().is_none_or(|star| star.stated.is_none()) {
+        if self.can_send_full_set(kind, view)
+            && self.wildcard.as_ref().is_none_or(|star| star.initial_versions.is_none())
+        {
             return;
         }
-        let Some(star) = &mut self.star else { return };
+        let Some(star) = &mut self.wildcard else { return };
         if star.claimed_on.replace(shelf.opening()) == Some(shelf.opening()) {
             return;
         }
-        match (&star.stated, view.client.variant) {
+        match (&star.initial_versions, view.client.variant) {
             (Some(stated), _) => {
                 let unknown = |name: &&Name| {
                     !stated.outdated.contains(*name)
                         && !self.names.contains_key(*name)
                         && shelf.get(name).is_none_or(|entry| {
-                            !matches!(entry.presence, Presence::Here(_)) && !shelf.is_evidently_gone(entry)
+                            !matches!(entry.presence, Presence::Present(_)) && !shelf.is_absent_by_evidence(entry)
                         })
                 };
                 let names = stated.versions.keys().filter(unknown).cloned();
-                self.claims.extend(names.map(|name| Claimed::Name(Class::Star, name)));
+                self.claims.extend(names.map(|name| Claimed::Name(Class::Wildcard, name)));
             }
             (None, Variant::Sotw) if self.stated && kind.info().full_state => self.claims.push(Claimed::Set),
             (None, _) => {}
@@ -378,28 +388,28 @@ impl Subscription {
     }
 
     /// The version of everything of a type that this client may have.
-    pub fn star_version(kind: &Type, shelf: &Shelf, view: &ReplyContext) -> SetVersion {
+    pub fn wildcard_version(kind: &Type, shelf: &ResourceTable, view: &ReplyContext) -> SetVersion {
         if !view.client.clearance.restricts(kind) {
             return shelf.version(view.client.wrappers);
         }
-        let visible = shelf.additions(Seq::ZERO).filter(|(_, resource)| view.client.can_have(kind, resource));
+        let visible = shelf.additions(Revision::ZERO).filter(|(_, resource)| view.client.can_have(kind, resource));
         visible.fold(SetVersion::EMPTY, |sum, (_, resource)| sum.plus(Self::share(view, &resource.name, resource)))
     }
 
     /// Notes what the client has now been told of a name it asked for.
-    pub fn note(&mut self, name: &Name, share: SetVersion) {
+    pub fn record_sent(&mut self, name: &Name, share: SetVersion) {
         if let Some(told) = self.names.get_mut(name) {
             self.sum = self.sum.minus(told.holds).plus(share);
-            *told = Told { holds: share, came_with: false, ..*told };
+            *told = SentState { holds: share, held_before: false, ..*told };
         }
     }
 
     /// What is wrong with a name, if this client reads that and has not been told.
-    pub fn untold_error(&self, kind: &Type, name: &Name, view: &ReplyContext) -> Option<(Seq, Arc<NamedError>)> {
+    pub fn unsent_error(&self, kind: &Type, name: &Name, view: &ReplyContext) -> Option<(Revision, Arc<NamedError>)> {
         let told = self.names.get(name).filter(|_| view.client.errors)?;
         let error = match view.client.variant {
             _ if !view.client.clearance.allows(kind, name) => {
-                Some((Seq::ZERO.next(), Arc::new(NamedError::not_allowed())))
+                Some((Revision::ZERO.next(), Arc::new(NamedError::not_allowed())))
             }
             Variant::Delta => view.state.error(kind, name).map(|(seq, error)| (seq, error.clone())),
             Variant::Sotw => view.state.error_or_absence(kind, name), // absence has no other words there
@@ -409,24 +419,24 @@ impl Subscription {
 
     /// The entry that a name shows to the client, of the class that [`Self::known`] goes by.
     pub fn entry<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Option<&'a Entry> {
-        let of = |class| view.state.shelf(kind, class).and_then(|shelf| shelf.get(name));
+        let of = |class| view.state.resources(kind, class).and_then(|shelf| shelf.get(name));
         let named = of(Class::Named).filter(|_| self.names.contains_key(name));
-        let here = |entry: &&Entry| matches!(entry.presence, Presence::Here(_));
-        named.filter(here).or_else(|| of(Class::Star).filter(|_| self.star.is_some()).filter(here)).or(named)
+        let here = |entry: &&Entry| matches!(entry.presence, Presence::Present(_));
+        named.filter(here).or_else(|| of(Class::Wildcard).filter(|_| self.wildcard.is_some()).filter(here)).or(named)
     }
 
-    pub fn told_error(&mut self, name: &Name, seq: Seq) {
+    pub fn record_error_sent(&mut self, name: &Name, seq: Revision) {
         if let Some(told) = self.names.get_mut(name) {
             told.error = seq;
         }
     }
 
-    pub fn stated_names(&self) -> usize {
-        let stated = self.star.as_ref().and_then(|star| star.stated.as_ref());
+    pub fn initial_version_count(&self) -> usize {
+        let stated = self.wildcard.as_ref().and_then(|star| star.initial_versions.as_ref());
         stated.map_or(0, |stated| stated.versions.len() + stated.outdated.len())
     }
 
-    pub fn speaks_full_sets(&self, kind: &Type, view: &ReplyContext) -> bool {
+    pub fn uses_full_sets(&self, kind: &Type, view: &ReplyContext) -> bool {
         view.client.variant == Variant::Sotw && kind.info().full_state
     }
 }
@@ -442,34 +452,34 @@ impl ReplyContext<'_> {
 /// A resource that is about to die is sent with this much left: less would end it on the way.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
-impl Owed {
+impl Pending {
     pub fn asked() -> Self {
         Self { asked: true, ..Self::default() }
     }
 
-    pub fn changed_at(&mut self, seq: Seq) {
+    pub fn changed_at(&mut self, seq: Revision) {
         let changes = self.changed.get_or_insert(Changes { first: seq, last: seq });
         changes.first = changes.first.min(seq);
         changes.last = changes.last.max(seq);
     }
 
-    pub fn with_change(mut self, seq: Seq) -> Self {
+    pub fn with_change(mut self, seq: Revision) -> Self {
         self.changed_at(seq);
         self
     }
 
     /// Whether one of the untold changes may be this.
-    pub fn covers(&self, seq: Seq) -> bool {
+    pub fn covers(&self, seq: Revision) -> bool {
         self.changed.is_some_and(|changes| changes.first <= seq && seq <= changes.last)
     }
 
     /// Whether a state has a change that is untold.
-    pub fn changed_by(&self, mark: Seq) -> bool {
+    pub fn changed_by(&self, mark: Revision) -> bool {
         self.changed.is_some_and(|changes| changes.first <= mark)
     }
 
     /// What is left after the state up to `mark` has been told.
-    pub fn after(self, mark: Seq) -> Option<Self> {
+    pub fn after(self, mark: Revision) -> Option<Self> {
         let last = self.changed.map(|changes| changes.last).filter(|last| *last > mark)?;
         Some(Self { changed: Some(Changes { first: mark.next(), last }), ..Self::default() })
     }

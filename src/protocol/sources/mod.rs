@@ -14,12 +14,12 @@ use bytes::Bytes;
 pub use plan::{AuthorityPlan, Plan, ServerPlan};
 
 use super::faults::Fault;
-use super::ladder::{Ladder, Move, Moves, Standing, Surroundings};
+use super::ladder::{Ladder, LadderAction, LadderContext, LadderState, Switches};
 use super::limits::Limits;
-use super::moment::{Moment, sooner};
+use super::moment::{Moment, earliest};
 use super::session::Variant;
-use super::unit::{Class, Fact, Fill, InterestChange, Source, Unit, Wanted, Word};
-use super::upstream::{Epoch, SetSeen, Standpoint, Stream, Upstream};
+use super::unit::{Class, Completeness, Evidence, InterestChange, Origin, Selector, Update, View};
+use super::upstream::{Delivery, Epoch, Stream, Upstream, ViewContext};
 use crate::proto::Response;
 use crate::xds::{Authority, BodyStore, Name, Type, TypeTable};
 
@@ -32,9 +32,9 @@ pub struct StreamId {
 
 /// Facts of one response, and whose they are.
 #[derive(Debug)]
-pub struct Batch {
-    pub source: Source,
-    pub facts: Vec<Fact>,
+pub struct UpdateBatch {
+    pub origin: Origin,
+    pub updates: Vec<Update>,
 }
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub struct Sources {
 struct Server {
     /// None while no ladder has it open.
     upstream: Option<Upstream>,
-    finding: Option<Finding>,
+    reachability: Option<Reachability>,
     /// Others that have it open find it out of reach (FB-20).
     unreachable_to_others: bool,
     /// Authorities of which the server has said that nobody behind it is in reach. Only a source within the process does.
@@ -68,8 +68,8 @@ struct Server {
 
 /// What was found of a server since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finding {
-    Answered,
+pub enum Reachability {
+    Responded,
     /// The last attempt came to nothing before there was a stream.
     Unreachable,
     /// The last stream ended before anything was heard on it. That is out of reach too (FB-2), for this view: the server may not
@@ -79,7 +79,7 @@ pub enum Finding {
 
 impl Server {
     fn is_unreachable(&self) -> bool {
-        self.finding.map_or(self.unreachable_to_others, |finding| finding != Finding::Answered)
+        self.reachability.map_or(self.unreachable_to_others, |finding| finding != Reachability::Responded)
     }
 }
 
@@ -87,9 +87,9 @@ impl Server {
 #[derive(Debug)]
 pub struct LadderSummary<'a> {
     pub authority: &'a Authority,
-    pub standing: Standing,
+    pub state: LadderState,
     pub since: Moment,
-    pub moves: Moves,
+    pub switches: Switches,
     /// The active server by its place in the plan, and all that there are, the first choice first.
     pub server: Option<usize>,
     pub servers: &'a [usize],
@@ -103,39 +103,39 @@ impl Sources {
     }
 
     /// What other views have found of the servers, for those that this one has not tried yet (FB-20, row 22).
-    pub fn on_hearsay(&mut self, unreachable: impl Fn(usize) -> bool) {
+    pub fn on_shared_reachability(&mut self, unreachable: impl Fn(usize) -> bool) {
         for (at, server) in self.servers.iter_mut().enumerate() {
             server.unreachable_to_others = unreachable(at);
         }
     }
 
     /// What other views have seen of how each server sends its sets: the types that come in pieces.
-    pub fn on_habits(&mut self, cut: impl Fn(usize) -> Arc<BTreeSet<Type>>) {
+    pub fn on_delivery_habits(&mut self, cut: impl Fn(usize) -> Arc<BTreeSet<Type>>) {
         for (at, server) in self.servers.iter_mut().enumerate() {
             let Some(upstream) = &mut server.upstream else { continue };
             let cut = cut(at);
-            upstream.streams().iter_mut().for_each(|stream| stream.on_habits(&cut));
+            upstream.streams().iter_mut().for_each(|stream| stream.on_delivery_habits(&cut));
         }
     }
 
     /// What this view has seen of that since it was last asked, by the server's place in the plan.
-    pub fn take_seen(&mut self) -> Vec<(usize, Type, SetSeen)> {
+    pub fn take_deliveries(&mut self) -> Vec<(usize, Type, Delivery)> {
         let upstreams = self.servers.iter_mut().enumerate();
         let streams = upstreams.filter_map(|(at, server)| Some((at, server.upstream.as_mut()?.streams())));
         let of = |(at, streams): (usize, &mut [Stream])| -> Vec<_> {
-            streams.iter_mut().flat_map(Stream::take_seen).map(|(kind, seen)| (at, kind, seen)).collect()
+            streams.iter_mut().flat_map(Stream::take_deliveries).map(|(kind, seen)| (at, kind, seen)).collect()
         };
         streams.flat_map(of).collect()
     }
 
     /// What this view has found of each server, by its place in the plan.
-    pub fn findings(&self) -> impl Iterator<Item = Option<Finding>> {
-        self.servers.iter().map(|server| server.finding)
+    pub fn reachability(&self) -> impl Iterator<Item = Option<Reachability>> {
+        self.servers.iter().map(|server| server.reachability)
     }
 
     /// Takes over a change of interest. A name of an authority that is not in the plan is nobody's (BOOT-16).
-    pub fn want(&mut self, change: InterestChange, unit: &Unit, now: Moment) {
-        let authority = authority_of(&change.wanted);
+    pub fn want(&mut self, change: InterestChange, unit: &View, now: Moment) {
+        let authority = authority_of(&change.selector);
         let Some(servers) = self.plan.authority(&authority).map(|plan| plan.servers.clone()) else { return };
         self.dropped |= !change.on;
         let ladder = self.ladder(&authority);
@@ -147,37 +147,38 @@ impl Sources {
         if !change.on {
             return;
         }
-        match self.ladder(&authority).standing() {
-            Standing::Idle => self.step(&authority, unit, |ladder, around| ladder.on_watched(around, now)),
+        match self.ladder(&authority).state() {
+            LadderState::Idle => self.step(&authority, unit, |ladder, around| ladder.on_interest(around, now)),
             _ => self.note_missed(&change, unit),
         }
     }
 
     /// Somebody has asked for these things, be they wanted already: it may be the first by whom that counts.
-    pub fn on_asked(&mut self, changes: &[InterestChange], unit: &Unit) {
+    pub fn on_names_requested(&mut self, changes: &[InterestChange], unit: &View) {
         changes.iter().filter(|change| change.on).for_each(|change| self.note_missed(change, unit));
     }
 
     /// Only what is missing by itself makes a ladder look at all that is wanted, so that nobody can have it look for nothing.
-    fn note_missed(&mut self, change: &InterestChange, unit: &Unit) {
-        let authority = authority_of(&change.wanted);
-        let held = |ladder: &Ladder| matches!(ladder.standing(), Standing::Held(_)) && ladder.next_deadline().is_none();
-        if self.ladders.get(&authority).is_some_and(held) && unit.is_missing(&change.kind, &change.wanted) {
+    fn note_missed(&mut self, change: &InterestChange, unit: &View) {
+        let authority = authority_of(&change.selector);
+        let held =
+            |ladder: &Ladder| matches!(ladder.state(), LadderState::Cached(_)) && ladder.next_deadline().is_none();
+        if self.ladders.get(&authority).is_some_and(held) && unit.is_missing(&change.kind, &change.selector) {
             self.missed.insert(authority);
         }
     }
 
     /// When all changes were taken over: goes on where something is missed now (row 10), and closes the servers of authorities of
     /// which nothing is wanted any more.
-    pub fn rest(&mut self, unit: &Unit, now: Moment) {
+    pub fn close_unused(&mut self, unit: &View, now: Moment) {
         for authority in std::mem::take(&mut self.missed) {
-            self.step(&authority, unit, |ladder, around| ladder.on_watched(around, now));
+            self.step(&authority, unit, |ladder, around| ladder.on_interest(around, now));
         }
         if !std::mem::take(&mut self.dropped) {
             return; // this is asked after every change, and looks at everything that is wanted
         }
         let wanted = |authority: &Authority| unit.wanted().any(|(_, wanted, _)| authority_of(&wanted) == *authority);
-        let awake = self.ladders.iter().filter(|(_, ladder)| ladder.standing() != Standing::Idle);
+        let awake = self.ladders.iter().filter(|(_, ladder)| ladder.state() != LadderState::Idle);
         let resting: Vec<_> = awake.map(|(authority, _)| authority.clone()).filter(|of| !wanted(of)).collect();
         for authority in resting {
             self.step(&authority, unit, |ladder, _| ladder.on_idle(now));
@@ -207,9 +208,9 @@ impl Sources {
         epoch: Epoch,
         response: Response,
         store: &mut BodyStore,
-        unit: &Unit,
+        unit: &View,
         now: Moment,
-    ) -> Vec<Batch> {
+    ) -> Vec<UpdateBatch> {
         let Some(stream) = self.stream(id) else { return Vec::new() };
         if !stream.is_current(epoch) {
             return Vec::new(); // of an earlier opening
@@ -221,32 +222,40 @@ impl Sources {
         };
         let Some(stream) = self.stream(id) else { return Vec::new() };
         let mut facts = stream.on_response(epoch, response, store, now);
-        self.servers[id.server].finding = Some(Finding::Answered);
-        let usable = nothing_left || facts.iter().any(|fact| matches!(fact, Fact::Set { .. } | Fact::Whole { .. }));
-        let newly = self.on_answer(id.server, usable, unit, now);
+        self.servers[id.server].reachability = Some(Reachability::Responded);
+        let usable =
+            nothing_left || facts.iter().any(|fact| matches!(fact, Update::Upsert { .. } | Update::FullSet { .. }));
+        let newly = self.on_server_responded(id.server, usable, unit, now);
         if !newly.is_empty() {
-            facts.splice(..0, cut_off(unit, &newly));
+            facts.splice(..0, interrupted_sets(unit, &newly));
             let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
             for stream in streams {
                 stream.look_anew();
                 facts.extend(stream.findings());
             }
             if self.limits.faults.has(Fault::SwitchDeletes) {
-                facts.extend(given_by_others(id.server, unit));
+                facts.extend(is_from_others(id.server, unit));
             }
         }
-        self.counting(id.server, facts)
+        self.authoritative_updates(id.server, facts)
     }
 
     /// A source that is no server says how much of a collection has been told.
-    pub fn on_filled(&mut self, id: StreamId, epoch: Epoch, url: &str, glob: Name, fill: Fill) -> Vec<Batch> {
+    pub fn on_progress(
+        &mut self,
+        id: StreamId,
+        epoch: Epoch,
+        url: &str,
+        glob: Name,
+        fill: Completeness,
+    ) -> Vec<UpdateBatch> {
         let kind = self.table.resolve(url);
         let current = self.stream(id).is_some_and(|stream| stream.is_current(epoch));
-        let of = Wanted::Name(glob);
+        let of = Selector::Name(glob);
         // What it knew to be all may have grown since.
-        let less = (fill < Fill::Whole).then(|| Fact::Interrupted { kind: kind.clone(), of: of.clone() });
-        let facts = less.into_iter().chain([Fact::Filled { kind, of, fill }]);
-        self.counting(id.server, facts.filter(|_| current).collect())
+        let less = (fill < Completeness::Complete).then(|| Update::Interrupted { kind: kind.clone(), of: of.clone() });
+        let facts = less.into_iter().chain([Update::Progress { kind, of, completeness: fill }]);
+        self.authoritative_updates(id.server, facts.filter(|_| current).collect())
     }
 
     /// A source that stands for several servers says of which authorities none is in reach.
@@ -259,8 +268,9 @@ impl Sources {
     /// A stream is up. The server is there, though it has said nothing yet: that is no finding for others.
     pub fn opened(&mut self, id: StreamId) -> Option<Epoch> {
         let server = &mut self.servers[id.server];
-        server.finding =
-            server.finding.map(|found| if found == Finding::Unreachable { Finding::Refused } else { found });
+        server.reachability = server
+            .reachability
+            .map(|found| if found == Reachability::Unreachable { Reachability::Refused } else { found });
         self.stream(id).map(Stream::opened)
     }
 
@@ -270,25 +280,26 @@ impl Sources {
         id: StreamId,
         epoch: Option<Epoch>,
         answered: bool,
-        unit: &Unit,
+        unit: &View,
         now: Moment,
-    ) -> Vec<Batch> {
-        let was_well = epoch
-            .is_some_and(|epoch| self.stream(id).is_some_and(|stream| stream.is_current(epoch) && stream.is_well(now)));
+    ) -> Vec<UpdateBatch> {
+        let was_well = epoch.is_some_and(|epoch| {
+            self.stream(id).is_some_and(|stream| stream.is_current(epoch) && stream.is_healthy(now))
+        });
         let batches = epoch.map(|epoch| self.interrupt(id, epoch, unit)).unwrap_or_default();
         let server = &mut self.servers[id.server];
         server.without.clear();
-        let had_answered = server.finding == Some(Finding::Answered);
+        let had_answered = server.reachability == Some(Reachability::Responded);
         let mut others = server.upstream.iter_mut().flat_map(|upstream| upstream.streams().iter());
         // Another stream that has had a response vouches for the server. So does any, this one too, on which the server had nothing
         // to say but what it has said before, and kept quiet (FB-3).
-        let vouches = |of: &Stream| of.has_answered() || had_answered && of.is_wanted() && of.is_well(now);
+        let vouches = |of: &Stream| of.has_answered() || had_answered && of.is_wanted() && of.is_healthy(now);
         let vouched = others.any(vouches) || had_answered && was_well;
         if !answered && !vouched {
-            let finding = if epoch.is_some() { Finding::Refused } else { Finding::Unreachable };
-            self.servers[id.server].finding = Some(finding);
+            let finding = if epoch.is_some() { Reachability::Refused } else { Reachability::Unreachable };
+            self.servers[id.server].reachability = Some(finding);
             let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
-            streams.for_each(Stream::say_something_again);
+            streams.for_each(Stream::clear_one_version_per_type);
             for (authority, rung) in self.users(id.server) {
                 self.step(&authority, unit, |ladder, around| ladder.on_unreachable(rung, around, now));
             }
@@ -297,40 +308,40 @@ impl Sources {
     }
 
     /// A stream is over. Sets that were not all there are said again from the beginning.
-    fn interrupt(&mut self, id: StreamId, epoch: Epoch, unit: &Unit) -> Vec<Batch> {
+    fn interrupt(&mut self, id: StreamId, epoch: Epoch, unit: &View) -> Vec<UpdateBatch> {
         let Some(stream) = self.stream(id) else { return Vec::new() };
         let facts = stream.ended(epoch);
         for fact in &facts {
-            if let Fact::Interrupted { kind, of } = fact
-                && unit.fill_of(kind, of) < Fill::Settled
+            if let Update::Interrupted { kind, of } = fact
+                && unit.completeness_of(kind, of) < Completeness::Settled
             {
-                stream.say_again(kind, of);
+                stream.clear_set_versions(kind, of);
             }
         }
-        self.counting(id.server, facts)
+        self.authoritative_updates(id.server, facts)
     }
 
-    pub fn on_time(&mut self, unit: &Unit, now: Moment) -> Vec<Batch> {
+    pub fn on_time(&mut self, unit: &View, now: Moment) -> Vec<UpdateBatch> {
         let authorities: Vec<_> = self.ladders.keys().cloned().collect();
         for authority in authorities {
             self.step(&authority, unit, |ladder, around| ladder.on_time(around, now));
         }
         let mut batches = Vec::new();
         if self.limits.faults.has(Fault::AbsentWhileDown) && !self.down().is_empty() {
-            let uncached = unit.wanted().filter(|(_, wanted, cached)| !cached && *wanted != Wanted::Star);
-            let gone = |(kind, wanted, _): (&Type, Wanted, bool)| match wanted {
-                Wanted::Name(key) => {
-                    Some(Fact::Gone { kind: kind.clone(), class: Class::Named, key, word: Word::Said })
+            let uncached = unit.wanted().filter(|(_, wanted, cached)| !cached && *wanted != Selector::Wildcard);
+            let gone = |(kind, wanted, _): (&Type, Selector, bool)| match wanted {
+                Selector::Name(key) => {
+                    Some(Update::Absent { kind: kind.clone(), class: Class::Named, key, evidence: Evidence::Reported })
                 }
-                Wanted::Star => None,
+                Selector::Wildcard => None,
             };
-            batches.push(Batch { source: Source::default(), facts: uncached.filter_map(gone).collect() });
+            batches.push(UpdateBatch { origin: Origin::default(), updates: uncached.filter_map(gone).collect() });
         }
         for server in 0..self.servers.len() {
-            let facts = self.let_judge(server, unit, now);
-            batches.extend(self.counting(server, facts));
+            let facts = self.run_stream_timers(server, unit, now);
+            batches.extend(self.authoritative_updates(server, facts));
             let streams = self.streams().filter(|(id, _)| id.server == server);
-            let again = streams.filter_map(|(id, stream)| stream.take_again(now).then(|| (id, stream.epoch())));
+            let again = streams.filter_map(|(id, stream)| stream.take_reopen(now).then(|| (id, stream.epoch())));
             for (id, epoch) in again.collect::<Vec<_>>() {
                 self.reopened.insert(id);
                 batches.extend(self.interrupt(id, epoch, unit));
@@ -340,11 +351,11 @@ impl Sources {
     }
 
     /// Lets the streams of one server judge what its silence means.
-    fn let_judge(&mut self, server: usize, unit: &Unit, now: Moment) -> Vec<Fact> {
+    fn run_stream_timers(&mut self, server: usize, unit: &View, now: Moment) -> Vec<Update> {
         let Some(mut upstream) = self.servers[server].upstream.take() else { return Vec::new() };
         let facts = {
-            let speaks = |wanted: &Wanted| self.speaks(server, &authority_of(wanted));
-            let at = Standpoint { unit, speaks: &speaks };
+            let speaks = |wanted: &Selector| self.speaks(server, &authority_of(wanted));
+            let at = ViewContext { view: unit, authority_of: &speaks };
             upstream.streams().iter_mut().flat_map(|stream| stream.on_time(&at, now)).collect()
         };
         self.servers[server].upstream = Some(upstream);
@@ -360,14 +371,14 @@ impl Sources {
     pub fn next_deadline(&mut self, blocked: impl Fn(StreamId) -> bool) -> Option<Moment> {
         let ladders = self.ladders.values().filter_map(Ladder::next_deadline).min();
         let streams = self.streams().filter(|(id, _)| !blocked(*id)).filter_map(|(_, stream)| stream.next_deadline());
-        sooner(ladders, streams.min())
+        earliest(ladders, streams.min())
     }
 
     /// Authorities of which something is wanted and no server is in reach.
     pub fn down(&self) -> BTreeSet<Authority> {
         let is_down = |(authority, ladder): &(&Authority, &Ladder)| {
-            let heard = self.heard(authority).map(|(_, server)| server);
-            ladder.standing() == Standing::Down
+            let heard = self.is_authoritative(authority).map(|(_, server)| server);
+            ladder.state() == LadderState::Down
                 || heard.is_some_and(|server| self.servers[server].without.contains(authority))
         };
         self.ladders.iter().filter(is_down).map(|(authority, _)| authority.clone()).collect()
@@ -375,7 +386,7 @@ impl Sources {
 
     /// Whether the server that serves `*` and old-style names gives the same name twice (UP-17).
     pub fn repeats(&mut self) -> bool {
-        let active = self.ladders.get(&Authority::Top).and_then(Ladder::active);
+        let active = self.ladders.get(&Authority::TopLevel).and_then(Ladder::active);
         let server = active.map(|rung| self.plan.top.servers[rung]);
         let upstream = server.and_then(|server| self.servers[server].upstream.as_mut());
         upstream.is_some_and(|upstream| upstream.streams().iter().all(|stream| stream.variant() == Variant::Delta))
@@ -385,7 +396,7 @@ impl Sources {
     pub fn unsteady(&self) -> BTreeSet<Authority> {
         let is_steady = |server: usize| {
             let upstream = self.servers[server].upstream.as_ref();
-            upstream.is_some_and(|upstream| upstream.all().all(Stream::has_said_routing))
+            upstream.is_some_and(|upstream| upstream.all().all(Stream::has_answered_routing))
         };
         let unsteady = self.ladders().filter(|ladder| !ladder.server.is_some_and(is_steady));
         unsteady.map(|ladder| ladder.authority.clone()).collect()
@@ -397,9 +408,9 @@ impl Sources {
             let server = ladder.active().and_then(|rung| servers.get(rung).copied());
             LadderSummary {
                 authority,
-                standing: ladder.standing(),
+                state: ladder.state(),
                 since: ladder.since(),
-                moves: ladder.moves(),
+                switches: ladder.switches(),
                 server,
                 servers,
             }
@@ -408,16 +419,16 @@ impl Sources {
 
     /// One answer counts for every authority that has this server above its own (FB-33). Those that it is active for and was not
     /// before.
-    fn on_answer(&mut self, server: usize, usable: bool, unit: &Unit, now: Moment) -> BTreeSet<Authority> {
+    fn on_server_responded(&mut self, server: usize, usable: bool, unit: &View, now: Moment) -> BTreeSet<Authority> {
         let mut newly = BTreeSet::new();
         for (authority, rung) in self.users(server) {
             let before = self.ladder(&authority).active();
             if self.limits.faults.has(Fault::NeverReturn) && before.is_some_and(|before| before > rung) {
                 continue;
             }
-            self.step(&authority, unit, |ladder, _| ladder.on_answer(rung, usable, now).1);
+            self.step(&authority, unit, |ladder, _| ladder.on_response(rung, usable, now).1);
             if self.ladder(&authority).active() == Some(rung) && before != Some(rung) {
-                self.say_again_above(rung, &authority);
+                self.clear_versions_above(rung, &authority);
                 newly.insert(authority);
             }
         }
@@ -425,24 +436,24 @@ impl Sources {
     }
 
     /// Another server gives the resources of an authority now: those above it say theirs again when they are back.
-    fn say_again_above(&mut self, rung: usize, authority: &Authority) {
+    fn clear_versions_above(&mut self, rung: usize, authority: &Authority) {
         let Some(above) = self.plan.authority(authority).and_then(|plan| plan.servers.get(..rung)) else { return };
-        let theirs = |wanted: &Wanted| authority_of(wanted) == *authority;
+        let theirs = |wanted: &Selector| authority_of(wanted) == *authority;
         for server in above {
             let streams = self.servers[*server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
-            streams.for_each(|stream| stream.say_again_all(theirs));
+            streams.for_each(|stream| stream.clear_all_versions(theirs));
         }
     }
 
     /// As whom a server speaks of an authority, if its word counts for that.
-    fn speaks(&self, server: usize, authority: &Authority) -> Option<Source> {
+    fn speaks(&self, server: usize, authority: &Authority) -> Option<Origin> {
         let plan = self.plan.authority(authority)?;
-        let heard = self.heard(authority);
+        let heard = self.is_authoritative(authority);
         let all =
             self.limits.faults.has(Fault::TakeWordsOfAll).then(|| plan.servers.iter().position(|of| *of == server));
         let counts = heard.filter(|(_, at)| *at == server).map(|(rung, _)| rung);
         let rank = counts.or(all.flatten())?;
-        Some(Source {
+        Some(Origin {
             server: u16::try_from(server).unwrap_or(u16::MAX),
             rank: u8::try_from(rank).unwrap_or(u8::MAX),
             holds_missing: self.plan.holds_missing,
@@ -451,27 +462,27 @@ impl Sources {
 
     /// The server whose word counts for an authority, and its rung. One that has answered for another authority on the same streams
     /// is no stranger to this one (FB-33).
-    fn heard(&self, authority: &Authority) -> Option<(usize, usize)> {
+    fn is_authoritative(&self, authority: &Authority) -> Option<(usize, usize)> {
         let (ladder, plan) = (self.ladders.get(authority)?, self.plan.authority(authority)?);
-        let known = |server: &&usize| self.servers[**server].finding == Some(Finding::Answered);
+        let known = |server: &&usize| self.servers[**server].reachability == Some(Reachability::Responded);
         let first = || {
-            let tried_first = ladder.standing() == Standing::Trying(0);
+            let tried_first = ladder.state() == LadderState::Trying(0);
             plan.servers.first().filter(|_| tried_first).filter(known).map(|_| 0)
         };
-        let rung = ladder.heard().or_else(first)?;
+        let rung = ladder.authoritative().or_else(first)?;
         Some((rung, *plan.servers.get(rung)?))
     }
 
     /// Those of a server's facts that count: of authorities for which it is the active one.
-    fn counting(&mut self, server: usize, facts: Vec<Fact>) -> Vec<Batch> {
-        let mut batches: BTreeMap<Authority, Batch> = BTreeMap::new();
+    fn authoritative_updates(&mut self, server: usize, facts: Vec<Update>) -> Vec<UpdateBatch> {
+        let mut batches: BTreeMap<Authority, UpdateBatch> = BTreeMap::new();
         for fact in facts {
             let authority = match fact.subject() {
                 (_, Some((Class::Named, key))) => Authority::of(key),
-                _ => Authority::Top,
+                _ => Authority::TopLevel,
             };
             let Some(source) = self.speaks(server, &authority) else { continue };
-            batches.entry(authority).or_insert(Batch { source, facts: Vec::new() }).facts.push(fact);
+            batches.entry(authority).or_insert(UpdateBatch { origin: source, updates: Vec::new() }).updates.push(fact);
         }
         batches.into_values().collect()
     }
@@ -493,56 +504,62 @@ impl Sources {
             Ladder::new(
                 of.map_or(0, |of| of.servers.len()),
                 of.map_or_else(Default::default, |of| of.rule),
-                plan.patience,
+                plan.timers,
             )
         })
     }
 
     /// Lets something happen to a ladder, and opens and closes what that asks for.
-    fn step(&mut self, authority: &Authority, unit: &Unit, event: impl FnOnce(&mut Ladder, &Around) -> Vec<Move>) {
+    fn step(
+        &mut self,
+        authority: &Authority,
+        unit: &View,
+        event: impl FnOnce(&mut Ladder, &AuthorityContext) -> Vec<LadderAction>,
+    ) {
         let plan = self.plan.clone();
         let Some(servers) = plan.authority(authority).map(|plan| plan.servers.as_slice()) else { return };
         // The last of them is tried by each view itself: hearsay alone takes nobody's hope.
-        let tried_or_not_last = |rung: usize, server: &Server| rung + 1 < servers.len() || server.finding.is_some();
+        let tried_or_not_last =
+            |rung: usize, server: &Server| rung + 1 < servers.len() || server.reachability.is_some();
         let unreachable = servers.iter().map(|server| &self.servers[*server]).enumerate();
         let unreachable =
             unreachable.map(|(rung, server)| server.is_unreachable() && tried_or_not_last(rung, server)).collect();
-        let around = Around { authority, unreachable, unit };
+        let around = AuthorityContext { authority, unreachable, view: unit };
         let moves = event(self.ladder(authority), &around);
         for step in moves {
             match step {
-                Move::Open(rung) => self.open(authority, servers[rung], unit),
-                Move::CloseBelow(rung) => {
+                LadderAction::Open(rung) => self.open(authority, servers[rung], unit),
+                LadderAction::CloseBelow(rung) => {
                     servers[rung + 1..].iter().for_each(|server| self.close(authority, *server, unit))
                 }
-                Move::CloseAll => servers.iter().for_each(|server| self.close(authority, *server, unit)),
+                LadderAction::CloseAll => servers.iter().for_each(|server| self.close(authority, *server, unit)),
             }
         }
     }
 
     /// Asks a server for everything of an authority (FB-7). What is cached starts no timer (FB-15).
-    fn open(&mut self, authority: &Authority, server: usize, unit: &Unit) {
+    fn open(&mut self, authority: &Authority, server: usize, unit: &View) {
         let (plan, node) = (&self.plan.servers[server], self.node.clone());
         let (table, limits) = (self.table.clone(), self.limits.clone());
         let upstream = self.servers[server]
             .upstream
-            .get_or_insert_with(|| Upstream::new(plan.variant, node, plan.rules.clone(), table, limits));
+            .get_or_insert_with(|| Upstream::new(plan.variant, node, plan.quirks.clone(), table, limits));
         for (kind, wanted, cached) in unit.wanted().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
-            upstream.want(InterestChange { kind: kind.clone(), wanted, on: true }, cached);
+            upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: true }, cached);
         }
     }
 
     /// Asks a server for nothing of an authority any more, and lets go of it if no other uses it. Its versions go with it.
-    fn close(&mut self, authority: &Authority, server: usize, unit: &Unit) {
+    fn close(&mut self, authority: &Authority, server: usize, unit: &View) {
         let in_use = self.users(server).iter().any(|(user, _)| user != authority);
         let Some(upstream) = &mut self.servers[server].upstream else { return };
         if in_use {
             for (kind, wanted, _) in unit.wanted().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
-                upstream.want(InterestChange { kind: kind.clone(), wanted, on: false }, false);
+                upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: false }, false);
             }
         } else {
             self.servers[server].upstream = None;
-            self.servers[server].finding = None;
+            self.servers[server].reachability = None;
             self.servers[server].without.clear();
             self.closed.insert(server);
         }
@@ -551,38 +568,39 @@ impl Sources {
 
 /// What a server that is left may have been in the middle of, and has said to be gone: its rest will not come, and who serves now has
 /// all of its own to say first (XLAT-12).
-fn cut_off(unit: &Unit, of: &BTreeSet<Authority>) -> Vec<Fact> {
-    let is_told = |kind: &Type, wanted: &Wanted| match wanted {
-        Wanted::Star => true,
-        Wanted::Name(name) => name.is_glob() || unit.is_gone(kind, name),
+fn interrupted_sets(unit: &View, of: &BTreeSet<Authority>) -> Vec<Update> {
+    let is_told = |kind: &Type, wanted: &Selector| match wanted {
+        Selector::Wildcard => true,
+        Selector::Name(name) => name.is_glob() || unit.is_gone(kind, name),
     };
     let told = unit.wanted().filter(|(kind, wanted, _)| of.contains(&authority_of(wanted)) && is_told(kind, wanted));
-    told.map(|(kind, of, _)| Fact::Interrupted { kind: kind.clone(), of }).collect()
+    told.map(|(kind, of, _)| Update::Interrupted { kind: kind.clone(), of }).collect()
 }
 
 /// The fault of a move that deletes.
-fn given_by_others(server: usize, unit: &Unit) -> Vec<Fact> {
+fn is_from_others(server: usize, unit: &View) -> Vec<Update> {
     let wanted = unit.wanted().map(|(kind, wanted, _)| match wanted {
-        Wanted::Star => (kind.clone(), Class::Star),
-        Wanted::Name(_) => (kind.clone(), Class::Named),
+        Selector::Wildcard => (kind.clone(), Class::Wildcard),
+        Selector::Name(_) => (kind.clone(), Class::Named),
     });
     let gone = |(kind, class): (Type, Class)| {
-        let others = unit.here(&kind, class).filter(|(_, entry)| usize::from(entry.source.server) != server);
-        let gone = |key: &Name| Fact::Gone { kind: kind.clone(), class, key: key.clone(), word: Word::Said };
+        let others = unit.here(&kind, class).filter(|(_, entry)| usize::from(entry.origin.server) != server);
+        let gone =
+            |key: &Name| Update::Absent { kind: kind.clone(), class, key: key.clone(), evidence: Evidence::Reported };
         others.map(|(key, _)| gone(key)).collect::<Vec<_>>()
     };
     wanted.collect::<BTreeSet<_>>().into_iter().flat_map(gone).collect()
 }
 
-struct Around<'a> {
+struct AuthorityContext<'a> {
     authority: &'a Authority,
     unreachable: Vec<bool>,
-    unit: &'a Unit,
+    view: &'a View,
 }
 
-impl Surroundings for Around<'_> {
+impl LadderContext for AuthorityContext<'_> {
     fn anything_uncached(&self) -> bool {
-        self.unit.misses_any(|wanted| authority_of(wanted) == *self.authority)
+        self.view.misses_any(|wanted| authority_of(wanted) == *self.authority)
     }
 
     fn is_unreachable(&self, rung: usize) -> bool {
@@ -590,9 +608,9 @@ impl Surroundings for Around<'_> {
     }
 }
 
-fn authority_of(wanted: &Wanted) -> Authority {
+fn authority_of(wanted: &Selector) -> Authority {
     match wanted {
-        Wanted::Star => Authority::Top,
-        Wanted::Name(name) => Authority::of(name),
+        Selector::Wildcard => Authority::TopLevel,
+        Selector::Name(name) => Authority::of(name),
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::protocol::ladder::{Patience, Rule};
+use crate::protocol::ladder::{FallbackTimers, Rule};
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::ServerRules;
+use crate::protocol::upstream::ServerQuirks;
 use crate::xds::Authority;
 
 /// The same for every view.
@@ -16,7 +16,7 @@ pub struct Plan {
     pub top: AuthorityPlan,
     /// By authority, as canonical names spell it.
     pub authorities: BTreeMap<String, AuthorityPlan>,
-    pub patience: Patience,
+    pub timers: FallbackTimers,
     /// What a server further down lacks stays, if one above it gave it.
     pub holds_missing: bool,
 }
@@ -25,7 +25,7 @@ pub struct Plan {
 pub struct ServerPlan {
     /// What is tried first.
     pub variant: Variant,
-    pub rules: Arc<ServerRules>,
+    pub quirks: Arc<ServerQuirks>,
 }
 
 #[derive(Debug, Clone)]
@@ -37,19 +37,19 @@ pub struct AuthorityPlan {
 
 impl Plan {
     /// One server for everything.
-    pub fn single(variant: Variant, rules: ServerRules) -> Self {
+    pub fn single(variant: Variant, rules: ServerQuirks) -> Self {
         Self {
-            servers: vec![ServerPlan { variant, rules: rules.into() }],
+            servers: vec![ServerPlan { variant, quirks: rules.into() }],
             top: AuthorityPlan { servers: vec![0], rule: Rule::default() },
             authorities: BTreeMap::new(),
-            patience: Patience::default(),
+            timers: FallbackTimers::default(),
             holds_missing: true,
         }
     }
 
     pub fn authority(&self, authority: &Authority) -> Option<&AuthorityPlan> {
         match authority {
-            Authority::Top => Some(&self.top),
+            Authority::TopLevel => Some(&self.top),
             Authority::Named(name) => self.authorities.get(name),
         }
     }

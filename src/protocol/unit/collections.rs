@@ -7,7 +7,7 @@ use std::ops::Bound::{Included, Unbounded};
 
 use rpds::{HashTrieMapSync, RedBlackTreeSetSync};
 
-use super::fact::Fill;
+use super::fact::Completeness;
 use crate::xds::Name;
 
 #[derive(Debug, Clone, Default)]
@@ -18,7 +18,7 @@ pub(super) struct Collections {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Collection {
     members: RedBlackTreeSetSync<Name>,
-    pub fill: Fill,
+    pub completeness: Completeness,
     /// A member has outlived its time since upstream last spoke of the collection.
     pub lapsed: bool,
 }
@@ -73,14 +73,14 @@ impl Collections {
     }
 
     /// More or less of a collection is known now. Whether that makes a difference.
-    pub fn fill(&mut self, glob: &Name, change: impl FnOnce(Fill) -> Fill) -> bool {
+    pub fn update_completeness(&mut self, glob: &Name, change: impl FnOnce(Completeness) -> Completeness) -> bool {
         let Some(collection) = self.followed.get_mut(glob) else { return false };
-        let before = collection.fill;
-        collection.fill = change(before);
-        collection.fill != before
+        let before = collection.completeness;
+        collection.completeness = change(before);
+        collection.completeness != before
     }
 
-    pub fn set_lapsed(&mut self, glob: &Name, lapsed: bool) {
+    pub fn set_expired(&mut self, glob: &Name, lapsed: bool) {
         if let Some(collection) = self.followed.get_mut(glob) {
             collection.lapsed = lapsed;
         }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::state::Class;
-use super::{Fact, Type, Wanted};
+use super::{Selector, Type, Update};
 use crate::xds::Name;
 
 #[derive(Debug, Default)]
@@ -16,9 +16,9 @@ pub struct Gate {
 #[derive(Debug, Default)]
 struct Overlay {
     /// The last whole set, which the facts below came after.
-    whole: Option<Fact>,
-    latest: BTreeMap<(Class, Name), Fact>,
-    fill: Option<Fact>,
+    whole: Option<Update>,
+    latest: BTreeMap<(Class, Name), Update>,
+    fill: Option<Update>,
 }
 
 impl Gate {
@@ -31,7 +31,7 @@ impl Gate {
     }
 
     /// The facts that go on at once. The common gate is open for everything and passes them as they are.
-    pub fn pass(&mut self, facts: Vec<Fact>) -> Vec<Fact> {
+    pub fn pass(&mut self, facts: Vec<Update>) -> Vec<Update> {
         if self.shut.is_empty() {
             return facts;
         }
@@ -39,41 +39,43 @@ impl Gate {
     }
 
     /// What was said to an interest that has ended is no answer to a later one.
-    pub fn forget(&mut self, kind: &Type, wanted: &Wanted) {
+    pub fn forget(&mut self, kind: &Type, wanted: &Selector) {
         let Some(overlay) = self.shut.get_mut(kind) else { return };
         match wanted {
-            Wanted::Name(name) => overlay.latest.retain(|(class, key), _| {
+            Selector::Name(name) => overlay.latest.retain(|(class, key), _| {
                 *class != Class::Named || (key != name && key.collection().as_ref() != Some(name))
             }),
-            Wanted::Star => {
+            Selector::Wildcard => {
                 (overlay.whole, overlay.fill) = (None, None);
-                overlay.latest.retain(|(class, _), _| *class != Class::Star);
+                overlay.latest.retain(|(class, _), _| *class != Class::Wildcard);
             }
         }
     }
 
     /// Opens the gate for a type, and lets out what it kept.
-    pub fn open(&mut self, kind: &Type) -> Vec<Fact> {
+    pub fn open(&mut self, kind: &Type) -> Vec<Update> {
         let Some(Overlay { whole, latest, fill }) = self.shut.remove(kind) else { return Vec::new() };
         whole.into_iter().chain(latest.into_values()).chain(fill).collect()
     }
 
-    fn pass_one(&mut self, fact: Fact) -> Option<Fact> {
+    fn pass_one(&mut self, fact: Update) -> Option<Update> {
         let (kind, name) = fact.subject();
         let key = name.map(|(class, name)| (class, name.clone()));
         let Some(overlay) = self.shut.get_mut(kind) else { return Some(fact) };
         match (key, fact) {
             // More time for what is held, and news of trouble, change no content: they are not kept back.
-            (_, fact @ (Fact::Refresh { .. } | Fact::Error { .. } | Fact::Unread { .. })) => return Some(fact),
-            (_, fact @ Fact::Interrupted { .. }) => {
+            (_, fact @ (Update::Refresh { .. } | Update::Error { .. } | Update::Unreadable { .. })) => {
+                return Some(fact);
+            }
+            (_, fact @ Update::Interrupted { .. }) => {
                 overlay.fill = None; // a set that was cut off does not become whole by being let out
                 return Some(fact);
             }
             // Of a collection there is no end to keep: its pieces say how much is known, and its members are kept one by one.
-            (Some(_), fact @ Fact::Filled { .. }) => return Some(fact),
+            (Some(_), fact @ Update::Progress { .. }) => return Some(fact),
             (Some(key), fact) => drop(overlay.latest.insert(key, fact)),
-            (None, fact @ Fact::Whole { .. }) => {
-                overlay.latest.retain(|(class, _), _| *class != Class::Star);
+            (None, fact @ Update::FullSet { .. }) => {
+                overlay.latest.retain(|(class, _), _| *class != Class::Wildcard);
                 overlay.whole = Some(fact);
             }
             (None, fact) => overlay.fill = Some(fact),

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::interest::Wanted;
+use super::interest::Selector;
 use super::shelf::{Entry, Presence};
 use super::state::Class;
-use super::{Fill, Unit};
+use super::{Completeness, View};
 use crate::xds::{Name, Type};
 
 /// Something that a client holds, as far as can be told, and that is not known here.
@@ -62,16 +62,16 @@ impl Sought {
     /// All of a `*` set is known.
     pub fn found_all(&mut self, kind: &Type) {
         self.sets.remove(kind);
-        self.names.remove(&(kind.clone(), Class::Star));
+        self.names.remove(&(kind.clone(), Class::Wildcard));
     }
 
-    pub fn forget(&mut self, kind: &Type, wanted: &Wanted) {
+    pub fn forget(&mut self, kind: &Type, wanted: &Selector) {
         match wanted {
-            Wanted::Star => {
+            Selector::Wildcard => {
                 self.sets.remove(kind);
-                self.names.remove(&(kind.clone(), Class::Star));
+                self.names.remove(&(kind.clone(), Class::Wildcard));
             }
-            Wanted::Name(name) => {
+            Selector::Name(name) => {
                 self.found(kind, Class::Named, name);
                 if name.is_glob()
                     && let Some(names) = self.names.get_mut(&(kind.clone(), Class::Named))
@@ -83,23 +83,24 @@ impl Sought {
     }
 }
 
-impl Unit {
+impl View {
     /// Clients hold these, or may: whoever could say more of them is asked.
     pub fn seek(&mut self, claims: Vec<Claim>) {
         for claim in claims {
             let unknown = match &claim.of {
                 Claimed::Set => {
-                    self.interest.has_star(&claim.kind) && self.fill_of(&claim.kind, &Wanted::Star) != Fill::Whole
+                    self.interest.has_wildcard(&claim.kind)
+                        && self.completeness_of(&claim.kind, &Selector::Wildcard) != Completeness::Complete
                 }
                 Claimed::Name(class, name) => {
                     let wanted = match class {
-                        Class::Star => self.interest.has_star(&claim.kind),
+                        Class::Wildcard => self.interest.has_wildcard(&claim.kind),
                         Class::Named => self.interest.covers(&claim.kind, name),
                     };
-                    let shelf = self.shelves.get(&(claim.kind.clone(), *class));
+                    let shelf = self.tables.get(&(claim.kind.clone(), *class));
                     let known =
                         shelf.and_then(|shelf| Some((shelf, shelf.get(name)?))).is_some_and(|(shelf, entry)| {
-                            matches!(entry.presence, Presence::Here(_)) || shelf.is_evidently_gone(entry)
+                            matches!(entry.presence, Presence::Present(_)) || shelf.is_absent_by_evidence(entry)
                         });
                     wanted && !known
                 }
@@ -126,18 +127,19 @@ impl Unit {
 
     /// What is here of a type, with whose it is. What was taken away upstream and stays for a while is as good as gone.
     pub fn here<'a>(&'a self, kind: &'a Type, class: Class) -> impl Iterator<Item = (&'a Name, &'a Entry)> {
-        let shelf = self.shelves.get(&(kind.clone(), class));
-        let all = shelf.into_iter().flat_map(|shelf| shelf.here().filter_map(|name| Some((name, shelf.get(name)?))));
+        let shelf = self.tables.get(&(kind.clone(), class));
+        let all =
+            shelf.into_iter().flat_map(|shelf| shelf.present_names().filter_map(|name| Some((name, shelf.get(name)?))));
         all.filter(move |(name, _)| !self.is_doomed(kind, class, name))
     }
 
     pub fn entry(&self, kind: &Type, class: Class, name: &Name) -> Option<&Entry> {
-        self.shelves.get(&(kind.clone(), class))?.get(name)
+        self.tables.get(&(kind.clone(), class))?.get(name)
     }
 
     /// Whether a name is known to be gone.
     pub fn is_gone(&self, kind: &Type, name: &Name) -> bool {
-        self.entry(kind, Class::Named, name).is_some_and(|entry| matches!(entry.presence, Presence::Gone(_)))
+        self.entry(kind, Class::Named, name).is_some_and(|entry| matches!(entry.presence, Presence::Absent(_)))
     }
 
     /// What has arrived of a type is kept back, so that what is here says nothing of what has been said.

@@ -13,15 +13,15 @@ use crate::xds::{Name, Type};
 pub struct SessionId(pub u64);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Wanted {
-    Star,
+pub enum Selector {
+    Wildcard,
     Name(Name),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterestChange {
     pub kind: Type,
-    pub wanted: Wanted,
+    pub selector: Selector,
     pub on: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct InterestChange {
 pub(super) struct Interest {
     types: BTreeMap<Type, OfType>,
     /// What nobody wants any more, by when it is dropped.
-    lingering: BTreeSet<(Moment, Type, Wanted)>,
+    lingering: BTreeSet<(Moment, Type, Selector)>,
     /// How many of the names of a session are known not to exist, if any are.
     absent: HashMap<SessionId, usize>,
     changes: Vec<InterestChange>,
@@ -38,7 +38,7 @@ pub(super) struct Interest {
 
 #[derive(Debug, Default)]
 struct OfType {
-    star: Option<Watchers>,
+    wildcard: Option<Watchers>,
     /// Globs among them.
     names: HashMap<Name, Watchers>,
     globs: usize,
@@ -61,7 +61,7 @@ impl Interest {
         Self { types, lingering, absent, changes, limits }
     }
 
-    pub fn join(&mut self, session: SessionId, kind: &Type, wanted: &Wanted) {
+    pub fn subscribe(&mut self, session: SessionId, kind: &Type, wanted: &Selector) {
         let watchers = self.watchers_or_ask(kind, wanted);
         watchers.expected = false;
         let counts = watchers.sessions.insert(session) && watchers.absent;
@@ -73,7 +73,7 @@ impl Interest {
         }
     }
 
-    pub fn leave(&mut self, session: SessionId, kind: &Type, wanted: &Wanted, now: Moment) {
+    pub fn unsubscribe(&mut self, session: SessionId, kind: &Type, wanted: &Selector, now: Moment) {
         let until = now + self.limits.linger;
         let for_all = self.limits.faults.has(Fault::LeavingEndsItForAll);
         let Some(watchers) = self.watchers(kind, wanted) else { return };
@@ -94,7 +94,7 @@ impl Interest {
     /// Asks for a name on behalf of sessions that will want it in a moment. Nobody coming, it is dropped again.
     pub fn prefetch(&mut self, kind: &Type, name: &Name, now: Moment) {
         let until = now + self.limits.linger;
-        let wanted = Wanted::Name(name.clone());
+        let wanted = Selector::Name(name.clone());
         let watchers = self.watchers_or_ask(kind, &wanted);
         watchers.expected = watchers.sessions.is_empty();
         if watchers.sessions.is_empty() && watchers.until.is_none() {
@@ -104,14 +104,14 @@ impl Interest {
     }
 
     /// Asks for what is wanted already once more.
-    pub fn ask_again(&mut self, kind: &Type, wanted: &Wanted) {
-        self.changes.push(InterestChange { kind: kind.clone(), wanted: wanted.clone(), on: true });
+    pub fn ask_again(&mut self, kind: &Type, wanted: &Selector) {
+        self.changes.push(InterestChange { kind: kind.clone(), selector: wanted.clone(), on: true });
     }
 
-    pub fn all(&self) -> impl Iterator<Item = (&Type, Wanted)> {
+    pub fn all(&self) -> impl Iterator<Item = (&Type, Selector)> {
         self.types.iter().flat_map(|(kind, of)| {
-            let star = of.star.iter().map(|_| Wanted::Star);
-            star.chain(of.names.keys().cloned().map(Wanted::Name)).map(move |wanted| (kind, wanted))
+            let star = of.wildcard.iter().map(|_| Selector::Wildcard);
+            star.chain(of.names.keys().cloned().map(Selector::Name)).map(move |wanted| (kind, wanted))
         })
     }
 
@@ -123,8 +123,8 @@ impl Interest {
         self.types.get(kind).is_some_and(|of| !of.names.is_empty())
     }
 
-    pub fn has_star(&self, kind: &Type) -> bool {
-        self.types.get(kind).is_some_and(|of| of.star.is_some())
+    pub fn has_wildcard(&self, kind: &Type) -> bool {
+        self.types.get(kind).is_some_and(|of| of.wildcard.is_some())
     }
 
     pub fn has_name(&self, kind: &Type, name: &Name) -> bool {
@@ -142,12 +142,12 @@ impl Interest {
         name.collection().filter(|glob| of.names.contains_key(glob))
     }
 
-    pub fn of_star(&self, kind: &Type) -> impl Iterator<Item = SessionId> {
-        let watchers = self.types.get(kind).and_then(|of| of.star.as_ref());
+    pub fn wildcard_sessions(&self, kind: &Type) -> impl Iterator<Item = SessionId> {
+        let watchers = self.types.get(kind).and_then(|of| of.wildcard.as_ref());
         watchers.into_iter().flat_map(|watchers| watchers.sessions.iter().copied())
     }
 
-    pub fn of_name(&self, kind: &Type, name: &Name) -> impl Iterator<Item = SessionId> {
+    pub fn sessions_of(&self, kind: &Type, name: &Name) -> impl Iterator<Item = SessionId> {
         let of = |name: &Name| self.types.get(kind).and_then(|of| of.names.get(name));
         let watchers = of(name).into_iter().chain(self.collection(kind, name).and_then(|glob| of(&glob)));
         watchers.flat_map(|watchers| watchers.sessions.iter().copied())
@@ -155,19 +155,19 @@ impl Interest {
 
     /// Whether somebody waits for this by whom that counts (FB-6): what nobody wants any more does not, nor what only such
     /// sessions want as ask for more names that nobody has than one may.
-    pub fn awaits(&self, kind: &Type, wanted: &Wanted) -> bool {
+    pub fn awaits(&self, kind: &Type, wanted: &Selector) -> bool {
         let Some(of) = self.types.get(kind) else { return false };
         let may = |session| self.absent.get(session).is_none_or(|count| *count <= self.limits.absent_names);
         match wanted {
-            Wanted::Star => of.star.as_ref().is_some_and(|watchers| !watchers.sessions.is_empty()),
-            Wanted::Name(name) => {
+            Selector::Wildcard => of.wildcard.as_ref().is_some_and(|watchers| !watchers.sessions.is_empty()),
+            Selector::Name(name) => {
                 of.names.get(name).is_some_and(|watchers| watchers.expected || watchers.sessions.iter().any(may))
             }
         }
     }
 
     /// Sessions that ask for more absent names than one may.
-    pub fn guessing(&self) -> usize {
+    pub fn over_absent_limit(&self) -> usize {
         self.absent.values().filter(|count| **count > self.limits.absent_names).count()
     }
 
@@ -180,7 +180,7 @@ impl Interest {
     }
 
     pub fn everyone(&self) -> impl Iterator<Item = SessionId> {
-        let watchers = self.types.values().flat_map(|of| of.star.iter().chain(of.names.values()));
+        let watchers = self.types.values().flat_map(|of| of.wildcard.iter().chain(of.names.values()));
         watchers.flat_map(|watchers| watchers.sessions.iter().copied())
     }
 
@@ -189,23 +189,23 @@ impl Interest {
     }
 
     /// What has lingered long enough. It is wanted no more from here on.
-    pub fn expire(&mut self, now: Moment) -> Vec<(Type, Wanted)> {
+    pub fn expire(&mut self, now: Moment) -> Vec<(Type, Selector)> {
         let mut expired = Vec::new();
         while self.lingering.first().is_some_and(|(until, ..)| *until <= now) {
             let Some((_, kind, wanted)) = self.lingering.pop_first() else { break };
             if let Some(of) = self.types.get_mut(&kind) {
                 match &wanted {
-                    Wanted::Star => of.star = None,
-                    Wanted::Name(name) => {
+                    Selector::Wildcard => of.wildcard = None,
+                    Selector::Name(name) => {
                         let was_there = of.names.remove(name).is_some();
                         of.globs -= usize::from(was_there && name.is_glob());
                     }
                 }
-                if of.star.is_none() && of.names.is_empty() {
+                if of.wildcard.is_none() && of.names.is_empty() {
                     self.types.remove(&kind);
                 }
             }
-            self.changes.push(InterestChange { kind: kind.clone(), wanted: wanted.clone(), on: false });
+            self.changes.push(InterestChange { kind: kind.clone(), selector: wanted.clone(), on: false });
             expired.push((kind, wanted));
         }
         expired
@@ -215,23 +215,23 @@ impl Interest {
         std::mem::take(&mut self.changes)
     }
 
-    fn watchers(&mut self, kind: &Type, wanted: &Wanted) -> Option<&mut Watchers> {
+    fn watchers(&mut self, kind: &Type, wanted: &Selector) -> Option<&mut Watchers> {
         let of = self.types.get_mut(kind)?;
         match wanted {
-            Wanted::Star => of.star.as_mut(),
-            Wanted::Name(name) => of.names.get_mut(name),
+            Selector::Wildcard => of.wildcard.as_mut(),
+            Selector::Name(name) => of.names.get_mut(name),
         }
     }
 
-    fn watchers_or_ask(&mut self, kind: &Type, wanted: &Wanted) -> &mut Watchers {
+    fn watchers_or_ask(&mut self, kind: &Type, wanted: &Selector) -> &mut Watchers {
         let of = self.types.entry(kind.clone()).or_default();
-        let mut ask = || self.changes.push(InterestChange { kind: kind.clone(), wanted: wanted.clone(), on: true });
+        let mut ask = || self.changes.push(InterestChange { kind: kind.clone(), selector: wanted.clone(), on: true });
         match wanted {
-            Wanted::Star => of.star.get_or_insert_with(|| {
+            Selector::Wildcard => of.wildcard.get_or_insert_with(|| {
                 ask();
                 Watchers::default()
             }),
-            Wanted::Name(name) => of.names.entry(name.clone()).or_insert_with(|| {
+            Selector::Name(name) => of.names.entry(name.clone()).or_insert_with(|| {
                 ask();
                 of.globs += usize::from(name.is_glob());
                 Watchers::default()

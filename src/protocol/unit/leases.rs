@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::state::{Seq, State};
+use super::state::{Revision, Snapshot};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
@@ -11,7 +11,7 @@ use crate::protocol::moment::Moment;
 /// A session's hold on one state. Dropping it gives it back.
 #[derive(Debug)]
 pub struct Lease {
-    mark: Seq,
+    revision: Revision,
     /// Counts the users of a pinned state, and says no more than that.
     ticket: Arc<()>,
 }
@@ -24,7 +24,7 @@ pub struct Leases {
 
 #[derive(Debug)]
 struct Pinned {
-    state: Arc<State>,
+    state: Arc<Snapshot>,
     ticket: Arc<()>,
     /// When any of its users last got on.
     progressed: Moment,
@@ -37,14 +37,14 @@ impl Leases {
 
     /// A lease on the newest state; where too many are held already, on the newest of these that is past `after`, which is
     /// as far as the session has come; and where there is none, in the place of the one that got on least lately.
-    pub fn take(&mut self, newest: &Arc<State>, after: Seq, now: Moment) -> (Lease, Arc<State>) {
+    pub fn take(&mut self, newest: &Arc<Snapshot>, after: Revision, now: Moment) -> (Lease, Arc<Snapshot>) {
         self.sweep(now);
         if let Some(pinned) = self.pinned.iter_mut().find(|pinned| Arc::ptr_eq(&pinned.state, newest)) {
             return pinned.join(now);
         }
         if self.pinned.len() >= self.limits.leased_states && !self.limits.faults.has(Fault::LeaseEveryState) {
-            let ahead = self.pinned.iter_mut().filter(|pinned| pinned.state.mark > after);
-            if let Some(pinned) = ahead.max_by_key(|pinned| pinned.state.mark) {
+            let ahead = self.pinned.iter_mut().filter(|pinned| pinned.state.revision > after);
+            if let Some(pinned) = ahead.max_by_key(|pinned| pinned.state.revision) {
                 return pinned.join(now);
             }
             let stuck = (0..self.pinned.len()).min_by_key(|at| self.pinned[*at].progressed);
@@ -57,7 +57,7 @@ impl Leases {
     }
 
     /// The state of a lease that still stands. Asking counts as progress.
-    pub fn state(&mut self, lease: &Lease, now: Moment) -> Option<Arc<State>> {
+    pub fn state(&mut self, lease: &Lease, now: Moment) -> Option<Arc<Snapshot>> {
         self.expire(now);
         let pinned = self.pinned.iter_mut().find(|pinned| Arc::ptr_eq(&pinned.ticket, &lease.ticket))?;
         pinned.progressed = now;
@@ -81,15 +81,15 @@ impl Leases {
 }
 
 impl Pinned {
-    fn join(&mut self, now: Moment) -> (Lease, Arc<State>) {
+    fn join(&mut self, now: Moment) -> (Lease, Arc<Snapshot>) {
         self.progressed = now;
-        (Lease { mark: self.state.mark, ticket: self.ticket.clone() }, self.state.clone())
+        (Lease { revision: self.state.revision, ticket: self.ticket.clone() }, self.state.clone())
     }
 }
 
 impl Lease {
-    pub fn mark(&self) -> Seq {
-        self.mark
+    pub fn revision(&self) -> Revision {
+        self.revision
     }
 }
 
@@ -100,22 +100,22 @@ mod tests {
 
     use super::*;
 
-    fn state(mark: u64) -> Arc<State> {
-        let mark = (0..mark).fold(Seq::ZERO, |seq, _| seq.next());
-        Arc::new(State::new(mark, Arc::default(), BTreeMap::new(), Seq::ZERO))
+    fn state(mark: u64) -> Arc<Snapshot> {
+        let mark = (0..mark).fold(Revision::ZERO, |seq, _| seq.next());
+        Arc::new(Snapshot::new(mark, Arc::default(), BTreeMap::new(), Revision::ZERO))
     }
 
     fn four_held(leases: &mut Leases) -> Vec<Lease> {
-        (1..=4).map(|mark| leases.take(&state(mark), Seq::ZERO, Moment::START).0).collect()
+        (1..=4).map(|mark| leases.take(&state(mark), Revision::ZERO, Moment::START).0).collect()
     }
 
     #[test]
     fn a_fifth_burst_joins_the_newest_of_four() {
         let mut leases = Leases::new(Arc::default());
         let held = four_held(&mut leases);
-        let (fifth, joined) = leases.take(&state(5), held[1].mark(), Moment::START);
-        assert_eq!((leases.count(), joined.mark), (4, held[3].mark()));
-        assert_eq!(fifth.mark(), held[3].mark());
+        let (fifth, joined) = leases.take(&state(5), held[1].revision(), Moment::START);
+        assert_eq!((leases.count(), joined.revision), (4, held[3].revision()));
+        assert_eq!(fifth.revision(), held[3].revision());
     }
 
     #[test]
@@ -126,8 +126,8 @@ mod tests {
         for lease in [&held[0], &held[2], &held[3]] {
             leases.state(lease, later);
         }
-        let (_, joined) = leases.take(&state(5), held[3].mark(), later);
-        assert_eq!((leases.count(), joined.mark), (4, state(5).mark));
+        let (_, joined) = leases.take(&state(5), held[3].revision(), later);
+        assert_eq!((leases.count(), joined.revision), (4, state(5).revision));
         assert!(leases.state(&held[1], later).is_none() && leases.state(&held[0], later).is_some());
     }
 

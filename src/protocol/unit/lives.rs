@@ -2,30 +2,30 @@
 
 use std::sync::Arc;
 
-use super::state::Seq;
+use super::state::Revision;
 
 /// The time since which a name is there (or was, until its tombstone), and earlier times that ended in a removal.
 #[derive(Debug, Clone)]
-pub struct Lives {
-    since: Seq,
-    earlier: Option<Arc<[Life]>>,
+pub struct PresenceHistory {
+    since: Revision,
+    earlier: Option<Arc<[Interval]>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Life {
-    since: Seq,
-    removed: Seq,
+struct Interval {
+    since: Revision,
+    removed: Revision,
 }
 
-impl Lives {
-    pub(super) fn beginning(since: Seq) -> Self {
+impl PresenceHistory {
+    pub(super) fn beginning(since: Revision) -> Self {
         Self { since, earlier: None }
     }
 
     /// The name is back at `since`, after a removal at `removed`. Removals up to `horizon` concern nobody any more.
-    pub(super) fn again(&self, removed: Seq, since: Seq, horizon: Seq) -> Self {
+    pub(super) fn again(&self, removed: Revision, since: Revision, horizon: Revision) -> Self {
         let earlier = self.earlier.iter().flat_map(|lives| lives.iter().copied());
-        let last = Life { since: self.since, removed };
+        let last = Interval { since: self.since, removed };
         let mut lives: Vec<_> = earlier.chain([last]).filter(|life| life.removed > horizon).collect();
         if lives.len() > REMEMBERED {
             // The two oldest become one that covers both: a client may then be told once too often that the name is gone.
@@ -36,9 +36,9 @@ impl Lives {
     }
 
     /// Whether it was there at some time from one mark to another, if it went for the last time at `removed`.
-    pub fn touch(&self, from: Seq, to: Seq, removed: Seq) -> bool {
+    pub fn overlaps(&self, from: Revision, to: Revision, removed: Revision) -> bool {
         let earlier = self.earlier.iter().flat_map(|lives| lives.iter().copied());
-        let last = Life { since: self.since, removed };
+        let last = Interval { since: self.since, removed };
         earlier.chain([last]).any(|life| life.since <= to && life.removed > from)
     }
 }
@@ -49,25 +49,25 @@ const REMEMBERED: usize = 8;
 mod tests {
     use super::*;
 
-    fn seq(number: u64) -> Seq {
-        (0..number).fold(Seq::ZERO, |seq, _| seq.next())
+    fn seq(number: u64) -> Revision {
+        (0..number).fold(Revision::ZERO, |seq, _| seq.next())
     }
 
     #[test]
     fn only_the_times_when_it_was_there_count() {
-        let lives = Lives::beginning(seq(5)).again(seq(8), seq(20), Seq::ZERO);
-        let there = |mark| lives.touch(seq(mark), seq(mark), seq(30));
+        let lives = PresenceHistory::beginning(seq(5)).again(seq(8), seq(20), Revision::ZERO);
+        let there = |mark| lives.overlaps(seq(mark), seq(mark), seq(30));
         let marks: Vec<_> = (0..35).filter(|mark| there(*mark)).collect();
         assert_eq!(marks, [5, 6, 7, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29]);
     }
 
     #[test]
     fn a_name_that_comes_and_goes_for_ever_is_remembered_in_bounded_space() {
-        let mut lives = Lives::beginning(seq(1));
+        let mut lives = PresenceHistory::beginning(seq(1));
         for number in 1..100 {
-            lives = lives.again(seq(number * 2), seq(number * 2 + 1), Seq::ZERO);
+            lives = lives.again(seq(number * 2), seq(number * 2 + 1), Revision::ZERO);
         }
         assert_eq!(lives.earlier.as_ref().map(|earlier| earlier.len()), Some(REMEMBERED));
-        assert!(lives.touch(seq(1), seq(1), seq(300)));
+        assert!(lives.overlaps(seq(1), seq(1), seq(300)));
     }
 }

@@ -1,64 +1,66 @@
 //! What is wanted and the cache cannot serve, and whether that is a reason to turn to another server (FB-4 to FB-6).
 
 use super::collections::Collection;
-use super::fact::Fill;
-use super::interest::Wanted;
-use super::shelf::{Absence, Entry};
+use super::fact::Completeness;
+use super::interest::Selector;
+use super::shelf::{AbsenceEvidence, Entry};
 use super::state::Class;
-use super::{Presence, Unit};
+use super::{Presence, View};
 use crate::xds::{Name, Type};
 
-impl Unit {
+impl View {
     /// Whether a value, absence, or trouble is known, or of `*` and globs, the set as far as clients that hold
     /// nothing are given it. What has outlived its time is neither a value nor known not to exist, and a set that it was in not complete.
-    pub fn is_cached(&self, kind: &Type, wanted: &Wanted) -> bool {
-        let shelf = |class| self.shelves.get(&(kind.clone(), class));
+    pub fn is_cached(&self, kind: &Type, wanted: &Selector) -> bool {
+        let shelf = |class| self.tables.get(&(kind.clone(), class));
         match wanted {
-            Wanted::Star => shelf(Class::Star).is_some_and(|shelf| shelf.fill >= Fill::Begun && !shelf.lapsed),
-            Wanted::Name(name) => shelf(Class::Named).is_some_and(|shelf| {
-                let known = |entry: &Entry| entry.absence != Absence::Expired || entry.error.is_some();
-                let whole = |of: &Collection| of.fill >= Fill::Begun && !of.lapsed;
+            Selector::Wildcard => shelf(Class::Wildcard)
+                .is_some_and(|shelf| shelf.completeness >= Completeness::FirstResponse && !shelf.has_expired),
+            Selector::Name(name) => shelf(Class::Named).is_some_and(|shelf| {
+                let known = |entry: &Entry| entry.absence != AbsenceEvidence::Expired || entry.error.is_some();
+                let whole = |of: &Collection| of.completeness >= Completeness::FirstResponse && !of.lapsed;
                 shelf.get(name).is_some_and(known) || shelf.collection(name).is_some_and(whole)
             }),
         }
     }
 
     /// How much is known of a set.
-    pub fn fill_of(&self, kind: &Type, of: &Wanted) -> Fill {
-        let shelf = |class| self.shelves.get(&(kind.clone(), class));
+    pub fn completeness_of(&self, kind: &Type, of: &Selector) -> Completeness {
+        let shelf = |class| self.tables.get(&(kind.clone(), class));
         let fill = match of {
-            Wanted::Star => shelf(Class::Star).map(|shelf| shelf.fill),
-            Wanted::Name(glob) => shelf(Class::Named).and_then(|shelf| shelf.fill_of(glob)),
+            Selector::Wildcard => shelf(Class::Wildcard).map(|shelf| shelf.completeness),
+            Selector::Name(glob) => shelf(Class::Named).and_then(|shelf| shelf.completeness_of(glob)),
         };
         fill.unwrap_or_default()
     }
 
     /// Whether this is wanted, not cached, and by who waits for it a reason to turn to another server. Nobody may wait for it any
     /// more, or only sessions that ask for a great many names that nobody has.
-    pub fn is_missing(&self, kind: &Type, wanted: &Wanted) -> bool {
+    pub fn is_missing(&self, kind: &Type, wanted: &Selector) -> bool {
         !self.is_cached(kind, wanted) && self.interest.awaits(kind, wanted)
     }
 
     /// Sessions that ask for so many names that nobody has that they are no reason to turn to another server.
-    pub fn guessing(&self) -> usize {
-        self.interest.guessing()
+    pub fn over_absent_limit(&self) -> usize {
+        self.interest.over_absent_limit()
     }
 
     /// Whether any of these things is missing.
-    pub fn misses_any(&self, of: impl Fn(&Wanted) -> bool) -> bool {
+    pub fn misses_any(&self, of: impl Fn(&Selector) -> bool) -> bool {
         self.interest.all().any(|(kind, wanted)| of(&wanted) && self.is_missing(kind, &wanted))
     }
 
     /// Returns all that is missing, in no order.
-    pub fn missing(&self) -> impl Iterator<Item = (&Type, Wanted)> {
+    pub fn missing(&self) -> impl Iterator<Item = (&Type, Selector)> {
         self.interest.all().filter(|(kind, wanted)| self.is_missing(kind, wanted))
     }
 
     /// Counts a name for those who want it, by whether it is known now that there is none.
     pub(super) fn note_absence(&mut self, kind: &Type, name: &Name) {
-        let entry = self.shelves.get(&(kind.clone(), Class::Named)).and_then(|shelf| shelf.get(name));
-        let absent =
-            entry.is_some_and(|entry| matches!(entry.presence, Presence::Gone(_)) && entry.absence != Absence::Expired);
+        let entry = self.tables.get(&(kind.clone(), Class::Named)).and_then(|shelf| shelf.get(name));
+        let absent = entry.is_some_and(|entry| {
+            matches!(entry.presence, Presence::Absent(_)) && entry.absence != AbsenceEvidence::Expired
+        });
         self.interest.note_absence(kind, name, absent && !name.is_glob());
     }
 }

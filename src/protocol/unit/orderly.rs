@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::fact::{Fill, Word};
-use super::interest::{SessionId, Wanted};
+use super::fact::{Completeness, Evidence};
+use super::interest::{Selector, SessionId};
 use super::order::{Change, Dangled, Key};
-use super::shelf::{Presence, Shelf};
+use super::shelf::{Presence, ResourceTable};
 use super::state::Class;
-use super::{Entry, Unit};
+use super::{Entry, View};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::xds::{Authority, Name, References, Resource, Role, Type};
 
-impl Unit {
+impl View {
     fn keeps_order(&self) -> bool {
         !self.limits.reference_hold.is_zero()
     }
@@ -23,7 +23,7 @@ impl Unit {
         if !matches!(kind.info().role, Role::Routing | Role::Clusters) || !self.keeps_order() {
             return None;
         }
-        here(self.shelves.get(&(kind.clone(), class)), name).cloned()
+        here(self.tables.get(&(kind.clone(), class)), name).cloned()
     }
 
     /// Whether a change of routing waits for clusters that it leads to and that are on their way. What it replaces is served meanwhile.
@@ -45,14 +45,14 @@ impl Unit {
             self.order.note_let_go(now);
             return false;
         }
-        self.order.keep_back(key, resource.clone(), self.source, missing, now);
+        self.order.keep_back(key, resource.clone(), self.origin, missing, now);
         true
     }
 
     /// The clusters that a change leads to, what it replaces does not, and that are not there, though all that there are should be.
     fn missing_for(&self, (kind, class, name): &Key, resource: &Resource) -> BTreeSet<Name> {
         let leads_to = resource.body.clusters(kind);
-        let Some(old) = here(self.shelves.get(&(kind.clone(), *class)), name).filter(|_| !leads_to.is_empty()) else {
+        let Some(old) = here(self.tables.get(&(kind.clone(), *class)), name).filter(|_| !leads_to.is_empty()) else {
             return BTreeSet::new(); // whoever waits for a first answer is not kept waiting
         };
         let before = old.body.clusters(kind);
@@ -69,34 +69,42 @@ impl Unit {
     /// Whether what is not there of the set that a cluster would be in is not there upstream, or is on its way.
     fn knows_all_clusters_with(&self, cluster: &Name) -> bool {
         let set = match self.interest.collection(&self.clusters, cluster) {
-            Some(glob) => Wanted::Name(glob),
-            None if self.interest.has_star(&self.clusters) => Wanted::Star,
+            Some(glob) => Selector::Name(glob),
+            None if self.interest.has_wildcard(&self.clusters) => Selector::Wildcard,
             None => return false,
         };
         // Who asks for clusters by name does so because of the route.
-        !self.interest.has_name(&self.clusters, cluster) && self.fill_of(&self.clusters, &set) >= Fill::Settled
+        !self.interest.has_name(&self.clusters, cluster)
+            && self.completeness_of(&self.clusters, &set) >= Completeness::Settled
     }
 
     fn has_cluster(&self, name: &Name) -> bool {
-        has_cluster(|class| self.shelves.get(&(self.clusters.clone(), class)), name)
+        has_cluster(|class| self.tables.get(&(self.clusters.clone(), class)), name)
     }
 
     /// Whether what upstream has taken away stays for now, as something leads to it.
-    pub(super) fn stays_for_now(&mut self, kind: &Type, class: Class, name: &Name, word: Word, now: Moment) -> bool {
+    pub(super) fn stays_for_now(
+        &mut self,
+        kind: &Type,
+        class: Class,
+        name: &Name,
+        word: Evidence,
+        now: Moment,
+    ) -> bool {
         let clusters = *kind == self.clusters;
         let endpoints = class == Class::Named && self.table.referred_by(&self.clusters).as_ref() == Some(kind);
-        if word != Word::Said || !(clusters || endpoints) || !self.keeps_order() {
+        if word != Evidence::Reported || !(clusters || endpoints) || !self.keeps_order() {
             return false;
         }
-        let source = self.source;
-        let higher = |entry: &Entry| source.holds_missing && entry.source.rank < source.rank;
-        let entry = self.shelves.get(&(kind.clone(), class)).and_then(|shelf| shelf.get(name));
-        if !entry.is_some_and(|entry| matches!(entry.presence, Presence::Here(_)) && !higher(entry)) {
+        let source = self.origin;
+        let higher = |entry: &Entry| source.holds_missing && entry.origin.rank < source.rank;
+        let entry = self.tables.get(&(kind.clone(), class)).and_then(|shelf| shelf.get(name));
+        if !entry.is_some_and(|entry| matches!(entry.presence, Presence::Present(_)) && !higher(entry)) {
             return false; // there is nothing to take away, or this server cannot
         }
         let in_use = |cluster: &Name| {
             let doomed = |class| self.order.is_doomed(&(self.clusters.clone(), class, cluster.clone()));
-            self.order.leads_to(cluster) && self.has_cluster(cluster) || doomed(Class::Star) || doomed(Class::Named)
+            self.order.leads_to(cluster) && self.has_cluster(cluster) || doomed(Class::Wildcard) || doomed(Class::Named)
         };
         if endpoints && !self.order.clusters_of(name).any(in_use) || self.limits.faults.has(Fault::RemoveUnderReference)
         {
@@ -123,7 +131,7 @@ impl Unit {
             self.order.spare(&key);
             return;
         }
-        let new = here(self.shelves.get(&(kind.clone(), class)), name).cloned();
+        let new = here(self.tables.get(&(kind.clone(), class)), name).cloned();
         self.order.spare(&key);
         let kept = self.order.take_kept(&key);
         let old = old.or(kept.as_ref());
@@ -137,7 +145,7 @@ impl Unit {
             _ => {}
         }
         let change = Change { kind, name, old, new: new.as_ref() };
-        let (shelves, clusters) = (&self.shelves, &self.clusters);
+        let (shelves, clusters) = (&self.tables, &self.clusters);
         let is_here = |name: &Name| has_cluster(|class| shelves.get(&(clusters.clone(), class)), name);
         let ready = self.order.replaced(&change, is_here, now, self.limits.reference_hold);
         for key in ready {
@@ -149,9 +157,9 @@ impl Unit {
     fn let_go(&mut self, key: Key, now: Moment) {
         let Some(waiting) = self.order.drop_waiting(&key) else { return };
         let (kind, class, name) = key;
-        let before = std::mem::replace(&mut self.source, waiting.source);
-        self.set_now(&kind, class, name, waiting.resource, now);
-        self.source = before;
+        let before = std::mem::replace(&mut self.origin, waiting.source);
+        self.set_resource(&kind, class, name, waiting.resource, now);
+        self.origin = before;
     }
 
     /// Nobody wants it any more.
@@ -172,20 +180,20 @@ impl Unit {
         if !self.order.is_due(now) {
             return;
         }
-        let before = self.source;
+        let before = self.origin;
         for ((kind, class, name), waiting) in self.order.take_overdue(now) {
-            self.source = waiting.source;
-            self.set_now(&kind, class, name, waiting.resource.clone(), now);
+            self.origin = waiting.source;
+            self.set_resource(&kind, class, name, waiting.resource.clone(), now);
             self.order.waited_for(&waiting);
         }
         self.order.note_let_go(now);
-        let (shelves, clusters) = (&self.shelves, &self.clusters);
+        let (shelves, clusters) = (&self.tables, &self.clusters);
         let is_here = |name: &Name| has_cluster(|class| shelves.get(&(clusters.clone(), class)), name);
         for ((kind, class, name), doomed) in self.order.take_dead(now, self.limits.reference_hold, is_here) {
-            self.source = doomed.source;
-            self.remove_now(&kind, class, &name, Word::Said, now);
+            self.origin = doomed.source;
+            self.remove_resource(&kind, class, &name, Evidence::Reported, now);
         }
-        self.source = before;
+        self.origin = before;
     }
 
     /// Whether it was taken away upstream and is still here.
@@ -219,10 +227,10 @@ impl Unit {
     }
 }
 
-fn here<'a>(shelf: Option<&'a Shelf>, name: &Name) -> Option<&'a Arc<Resource>> {
+fn here<'a>(shelf: Option<&'a ResourceTable>, name: &Name) -> Option<&'a Arc<Resource>> {
     shelf?.get(name)?.resource()
 }
 
-fn has_cluster<'a>(shelf: impl Fn(Class) -> Option<&'a Shelf>, name: &Name) -> bool {
-    [Class::Star, Class::Named].into_iter().any(|class| here(shelf(class), name).is_some())
+fn has_cluster<'a>(shelf: impl Fn(Class) -> Option<&'a ResourceTable>, name: &Name) -> bool {
+    [Class::Wildcard, Class::Named].into_iter().any(|class| here(shelf(class), name).is_some())
 }

@@ -12,57 +12,57 @@ use std::time::Duration;
 use rpds::{HashTrieMapSync, QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 
 use super::collections::{Collection, Collections};
-use super::fact::{Fill, Source, Word};
-use super::lives::Lives;
-use super::state::{Class, NamedError, Seq};
+use super::fact::{Completeness, Evidence, Origin};
+use super::lives::PresenceHistory;
+use super::state::{Class, NamedError, Revision};
 use crate::protocol::limits::Limits;
-use crate::protocol::moment::{Moment, sooner};
+use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Name, Resource, SetVersion, Xdstp};
 
 #[derive(Debug, Clone)]
 pub enum Presence {
-    Here(Arc<Resource>),
+    Present(Arc<Resource>),
     /// A tombstone. The body goes first, the name later.
-    Gone(Option<Arc<Resource>>),
+    Absent(Option<Arc<Resource>>),
     /// Only an error is known.
     Unknown,
 }
 
 #[derive(Debug, Clone)]
 pub struct Entry {
-    pub changed: Seq,
+    pub changed: Revision,
     /// The last change of its body, which is all that a SotW client without wrappers sees.
-    pub body_changed: Seq,
-    pub lives: Lives,
+    pub body_changed: Revision,
+    pub history: PresenceHistory,
     pub presence: Presence,
     /// What was last reported wrong with it, and since when (UP-46).
-    pub error: Option<(Seq, Arc<NamedError>)>,
+    pub error: Option<(Revision, Arc<NamedError>)>,
     /// When it dies unless upstream gives it more time (UP-40).
     pub expires: Option<Moment>,
     /// The last time that it was given a TTL, or none.
-    pub refreshed: Seq,
+    pub refreshed: Revision,
     /// Who gave it, and since when that is so; or since when it is gone or in error.
-    pub source: Source,
+    pub origin: Origin,
     pub since: Moment,
     /// Why it is gone, if it is, and since when that was last said on the present opening.
-    pub absence: Absence,
-    said: Seq,
+    pub absence: AbsenceEvidence,
+    reported: Revision,
 }
 
 impl Entry {
     /// What is here.
     pub fn resource(&self) -> Option<&Arc<Resource>> {
         match &self.presence {
-            Presence::Here(resource) => Some(resource),
-            Presence::Gone(_) | Presence::Unknown => None,
+            Presence::Present(resource) => Some(resource),
+            Presence::Absent(_) | Presence::Unknown => None,
         }
     }
 }
 
 /// By what it is known that something is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Absence {
-    Said,
+pub enum AbsenceEvidence {
+    Reported,
     /// A server that is there was silent about it. Whoever holds it is not told so by that.
     Silence,
     /// Its time was over, and nobody has said that there is none (XLAT-15).
@@ -71,7 +71,7 @@ pub enum Absence {
 
 /// What taking a resource over came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum Applied {
     Unchanged,
     /// It lives longer than before, or its end is called off. Only clients that run TTLs by themselves need to know.
     Refreshed,
@@ -79,71 +79,71 @@ pub(super) enum Taken {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Shelf {
+pub struct ResourceTable {
     entries: HashTrieMapSync<Name, Entry>,
-    additions: RedBlackTreeMapSync<Seq, Name>,
-    removals: RedBlackTreeMapSync<Seq, Name>,
+    additions: RedBlackTreeMapSync<Revision, Name>,
+    removals: RedBlackTreeMapSync<Revision, Name>,
     /// What was given more time since its last change, at the number of that.
-    refreshes: RedBlackTreeMapSync<Seq, Name>,
-    deaths: RedBlackTreeMapSync<(Moment, Name), ()>,
+    refreshes: RedBlackTreeMapSync<Revision, Name>,
+    expirations: RedBlackTreeMapSync<(Moment, Name), ()>,
     content: SetVersion,
     full: SetVersion,
-    pub fill: Fill,
+    pub completeness: Completeness,
     /// Something has outlived its time since upstream last spoke of the set.
-    pub(super) lapsed: bool,
+    pub(super) has_expired: bool,
     pub(super) collections: Collections,
     /// New-style names of what is here, so that the members of a collection are found together.
     in_folders: RedBlackTreeSetSync<Name>,
     /// Removals up to here are forgotten.
-    horizon: Seq,
+    horizon: Revision,
     /// What is gone since then went by a word on the present opening: evidence also for whoever came since.
-    evident_from: Seq,
+    evidence_from: Revision,
     /// Versions that it had, the last one last, of bodies and of all: whoever comes with one holds nothing that is not here.
     past: Arc<Vec<(SetVersion, SetVersion)>>,
     /// What has come under these names cannot be read, and nothing is held of it.
-    unread: Arc<BTreeSet<Name>>,
+    unreadable: Arc<BTreeSet<Name>>,
     /// Tombstones that still have a body, oldest first.
-    bodies: QueueSync<BodyOf>,
+    bodies: QueueSync<TombstoneBody>,
     body_bytes: usize,
 }
 
 #[derive(Debug, Clone)]
-struct BodyOf {
+struct TombstoneBody {
     name: Name,
-    seq: Seq,
+    seq: Revision,
     at: Moment,
     bytes: usize,
 }
 
-impl Shelf {
+impl ResourceTable {
     pub fn get(&self, name: &Name) -> Option<&Entry> {
         self.entries.get(name)
     }
 
     /// What is there and changed after a number, in the order of change.
-    pub fn additions(&self, after: Seq) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
+    pub fn additions(&self, after: Revision) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
         self.additions.range((Excluded(after), Unbounded)).filter_map(|(_, name)| {
             let entry = self.entries.get(name)?;
             match &entry.presence {
-                Presence::Here(resource) => Some((entry, resource)),
-                Presence::Gone(_) | Presence::Unknown => None,
+                Presence::Present(resource) => Some((entry, resource)),
+                Presence::Absent(_) | Presence::Unknown => None,
             }
         })
     }
 
     /// What is here and had its TTL extended after a number.
-    pub fn refreshes(&self, after: Seq) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
+    pub fn refreshes(&self, after: Revision) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
         self.refreshes.range((Excluded(after), Unbounded)).filter_map(|(_, name)| {
             let entry = self.entries.get(name)?;
             match &entry.presence {
-                Presence::Here(resource) => Some((entry, resource)),
-                Presence::Gone(_) | Presence::Unknown => None,
+                Presence::Present(resource) => Some((entry, resource)),
+                Presence::Absent(_) | Presence::Unknown => None,
             }
         })
     }
 
     /// What was removed after a number, in the order of removal.
-    pub fn removals(&self, after: Seq) -> impl Iterator<Item = (&Name, &Entry)> {
+    pub fn removals(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
         self.removals
             .range((Excluded(after), Unbounded))
             .filter_map(|(_, name)| self.entries.get(name).map(|entry| (name, entry)))
@@ -155,15 +155,15 @@ impl Shelf {
     }
 
     /// A session that was told of removals only up to less than this has missed some.
-    pub(super) fn horizon(&self) -> Seq {
+    pub(super) fn horizon(&self) -> Revision {
         self.horizon
     }
 
-    pub fn here(&self) -> impl Iterator<Item = &Name> {
+    pub fn present_names(&self) -> impl Iterator<Item = &Name> {
         self.additions.values()
     }
 
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn present(&self) -> usize {
         self.additions.size()
     }
 
@@ -176,7 +176,7 @@ impl Shelf {
     }
 
     /// Whether a client with this version holds nothing but what is here, or went by evidence.
-    pub fn had_version(&self, version: &str) -> bool {
+    pub fn knows_version(&self, version: &str) -> bool {
         let known = |(bodies, all): &(SetVersion, SetVersion)| {
             [bodies, all].into_iter().any(|known| known.to_string() == version)
         };
@@ -184,7 +184,7 @@ impl Shelf {
     }
 
     /// Remembers what is published under its version.
-    pub(super) fn note_version(&mut self, limits: &Limits) {
+    pub(super) fn remember_version(&mut self, limits: &Limits) {
         let version = (self.content, self.full);
         if self.past.last() != Some(&version) {
             let past = Arc::make_mut(&mut self.past);
@@ -196,43 +196,43 @@ impl Shelf {
 
     /// Whether nothing is kept back for want of being readable.
     pub fn is_readable(&self) -> bool {
-        self.unread.is_empty()
+        self.unreadable.is_empty()
     }
 
-    pub(super) fn set_unread(&mut self, names: BTreeSet<Name>) -> bool {
-        let changed = *self.unread != names;
+    pub(super) fn set_unreadable(&mut self, names: BTreeSet<Name>) -> bool {
+        let changed = *self.unreadable != names;
         if changed {
-            self.unread = Arc::new(names);
+            self.unreadable = Arc::new(names);
         }
         changed
     }
 
     /// The server is another from here on, or opened anew: what was taken away before is no evidence for who comes later.
-    pub(super) fn interrupt(&mut self, at: Seq) {
-        self.evident_from = at;
+    pub(super) fn interrupt(&mut self, at: Revision) {
+        self.evidence_from = at;
     }
 
     /// Changes with each opening.
-    pub fn opening(&self) -> Seq {
-        self.evident_from
+    pub fn opening(&self) -> Revision {
+        self.evidence_from
     }
 
     /// The same for one name.
     pub(super) fn interrupt_one(&mut self, name: &Name) {
-        if let Some(entry) = self.entries.get(name).filter(|entry| entry.said != Seq::ZERO).cloned() {
-            self.entries.insert_mut(name.clone(), Entry { said: Seq::ZERO, ..entry });
+        if let Some(entry) = self.entries.get(name).filter(|entry| entry.reported != Revision::ZERO).cloned() {
+            self.entries.insert_mut(name.clone(), Entry { reported: Revision::ZERO, ..entry });
         }
     }
 
     /// Whether it is known, also for a client that came holding it, that this is gone.
-    pub fn is_evidently_gone(&self, entry: &Entry) -> bool {
-        let said = matches!(entry.presence, Presence::Gone(_)) && entry.absence == Absence::Said;
-        said && entry.said > self.evident_from || entry.absence == Absence::Expired
+    pub fn is_absent_by_evidence(&self, entry: &Entry) -> bool {
+        let said = matches!(entry.presence, Presence::Absent(_)) && entry.absence == AbsenceEvidence::Reported;
+        said && entry.reported > self.evidence_from || entry.absence == AbsenceEvidence::Expired
     }
 
     /// How much is known of a collection, if it is followed.
-    pub fn fill_of(&self, glob: &Name) -> Option<Fill> {
-        self.collection(glob).map(|collection| collection.fill)
+    pub fn completeness_of(&self, glob: &Name) -> Option<Completeness> {
+        self.collection(glob).map(|collection| collection.completeness)
     }
 
     pub(super) fn collection(&self, glob: &Name) -> Option<&Collection> {
@@ -244,7 +244,7 @@ impl Shelf {
         self.collections.begin(glob, &self.in_folders)
     }
 
-    pub(super) fn cold_after(horizon: Seq) -> Self {
+    pub(super) fn empty_after(horizon: Revision) -> Self {
         Self { horizon, ..Self::default() }
     }
 
@@ -254,40 +254,40 @@ impl Shelf {
         class: Class,
         name: Name,
         resource: Arc<Resource>,
-        source: Source,
-        seq: Seq,
+        source: Origin,
+        seq: Revision,
         now: Moment,
-    ) -> Taken {
+    ) -> Applied {
         let before = self.entries.get(&name);
         let mut body_changed = seq;
-        let mut lives = Lives::beginning(seq);
+        let mut lives = PresenceHistory::beginning(seq);
         match before {
-            Some(entry @ Entry { presence: Presence::Here(held), .. }) => {
+            Some(entry @ Entry { presence: Presence::Present(held), .. }) => {
                 // What must not be answered from memory is told again to those who wait for it (XLAT-29), and what a client
                 // was told is in error has to come again to be well.
                 let awaited = class == Class::Named && resource.do_not_cache();
                 let wanted_again = awaited || entry.error.is_some();
-                if held.full == resource.full && entry.source != source {
+                if held.full == resource.full && entry.origin != source {
                     // The same from another server: nothing has happened, but whose it is (FB-24).
-                    let entry = Entry { source, since: now, ..entry.clone() };
+                    let entry = Entry { origin: source, since: now, ..entry.clone() };
                     self.entries.insert_mut(name.clone(), entry);
                     return self.set(class, name, resource, source, seq, now);
                 }
                 if held.full == resource.full && !wanted_again {
                     let mortal = held.ttl.is_some() || resource.ttl.is_some();
-                    return if mortal { self.refresh(&name, resource.ttl, seq, now) } else { Taken::Unchanged };
+                    return if mortal { self.refresh(&name, resource.ttl, seq, now) } else { Applied::Unchanged };
                 }
                 if held.content() == resource.content() {
                     body_changed = entry.body_changed;
                 }
-                lives = entry.lives.clone();
+                lives = entry.history.clone();
             }
-            Some(Entry { presence: Presence::Gone(_), lives: past, changed, .. }) => {
+            Some(Entry { presence: Presence::Absent(_), history: past, changed, .. }) => {
                 lives = past.again(*changed, seq, self.horizon);
             }
             Some(Entry { presence: Presence::Unknown, .. }) | None => {}
         }
-        self.detach(&name);
+        self.unindex(&name);
         self.count(&name, &resource, SetVersion::plus);
         self.additions.insert_mut(seq, name.clone());
         self.collections.note(&name, true);
@@ -296,82 +296,82 @@ impl Shelf {
         }
         let expires = resource.ttl.map(|ttl| now + ttl);
         if let Some(at) = expires {
-            self.deaths.insert_mut((at, name.clone()), ());
+            self.expirations.insert_mut((at, name.clone()), ());
         }
-        let presence = Presence::Here(resource);
+        let presence = Presence::Present(resource);
         self.entries.insert_mut(
             name,
             Entry {
                 changed: seq,
                 body_changed,
-                lives,
+                history: lives,
                 presence,
                 error: None,
                 expires,
                 refreshed: seq,
-                source,
+                origin: source,
                 since: now,
-                absence: Absence::Said,
-                said: Seq::ZERO,
+                absence: AbsenceEvidence::Reported,
+                reported: Revision::ZERO,
             },
         );
-        Taken::Changed
+        Applied::Changed
     }
 
     /// Upstream says that what it gave under this name goes on. That may come a little late for it.
-    pub(super) fn live_on(
+    pub(super) fn extend_ttl(
         &mut self,
         name: &Name,
         ttl: Option<Duration>,
-        source: Source,
-        seq: Seq,
+        source: Origin,
+        seq: Revision,
         now: Moment,
-    ) -> Taken {
+    ) -> Applied {
         match self.entries.get(name).map(|entry| entry.presence.clone()) {
-            Some(Presence::Gone(Some(last))) if last.ttl.is_some() => {
-                self.set(Class::Star, name.clone(), Arc::new(last.with_ttl(ttl)), source, seq, now)
+            Some(Presence::Absent(Some(last))) if last.ttl.is_some() => {
+                self.set(Class::Wildcard, name.clone(), Arc::new(last.with_ttl(ttl)), source, seq, now)
             }
             _ => self.refresh(name, ttl, seq, now),
         }
     }
 
     /// Gives what is here more time, or for ever.
-    fn refresh(&mut self, name: &Name, ttl: Option<Duration>, seq: Seq, now: Moment) -> Taken {
-        let Some(entry) = self.entries.get(name).cloned() else { return Taken::Unchanged };
-        let Presence::Here(held) = &entry.presence else { return Taken::Unchanged };
+    fn refresh(&mut self, name: &Name, ttl: Option<Duration>, seq: Revision, now: Moment) -> Applied {
+        let Some(entry) = self.entries.get(name).cloned() else { return Applied::Unchanged };
+        let Presence::Present(held) = &entry.presence else { return Applied::Unchanged };
         self.unschedule(name, &entry);
         let expires = ttl.map(|ttl| now + ttl);
         if let Some(at) = expires {
-            self.deaths.insert_mut((at, name.clone()), ());
+            self.expirations.insert_mut((at, name.clone()), ());
         }
         self.refreshes.insert_mut(seq, name.clone());
-        let presence = Presence::Here(match held.ttl == ttl {
+        let presence = Presence::Present(match held.ttl == ttl {
             true => held.clone(),
             false => Arc::new(held.with_ttl(ttl)),
         });
         self.entries.insert_mut(name.clone(), Entry { presence, expires, refreshed: seq, ..entry });
-        Taken::Refreshed
+        Applied::Refreshed
     }
 
     /// What has outlived its time.
     pub(super) fn expired(&self, now: Moment) -> Vec<Name> {
-        self.deaths.keys().take_while(|(at, _)| *at <= now).map(|(_, name)| name.clone()).collect()
+        self.expirations.keys().take_while(|(at, _)| *at <= now).map(|(_, name)| name.clone()).collect()
     }
 
     /// Something is wrong with the name. Whether that is news.
-    pub(super) fn set_error(&mut self, name: Name, error: Arc<NamedError>, seq: Seq, now: Moment) -> bool {
+    pub(super) fn set_error(&mut self, name: Name, error: Arc<NamedError>, seq: Revision, now: Moment) -> bool {
         let entry = self.entries.get(&name).cloned().unwrap_or_else(|| Entry {
             changed: seq,
             body_changed: seq,
-            lives: Lives::beginning(seq),
+            history: PresenceHistory::beginning(seq),
             presence: Presence::Unknown,
             error: None,
             expires: None,
-            refreshed: Seq::ZERO,
-            source: Source::default(),
+            refreshed: Revision::ZERO,
+            origin: Origin::default(),
             since: now,
-            absence: Absence::Said,
-            said: Seq::ZERO,
+            absence: AbsenceEvidence::Reported,
+            reported: Revision::ZERO,
         });
         if entry.error.as_ref().is_some_and(|(_, known)| *known == error) {
             return false;
@@ -381,55 +381,56 @@ impl Shelf {
     }
 
     /// Whether the name was here.
-    pub(super) fn remove(&mut self, name: &Name, seq: Seq, now: Moment) -> bool {
-        let Some(Entry { lives, presence: Presence::Here(last), .. }) = self.entries.get(name).cloned() else {
+    pub(super) fn remove(&mut self, name: &Name, seq: Revision, now: Moment) -> bool {
+        let Some(Entry { history: lives, presence: Presence::Present(last), .. }) = self.entries.get(name).cloned()
+        else {
             return false;
         };
-        self.detach(name);
+        self.unindex(name);
         let bytes = last.body.bytes().len();
-        self.bodies.enqueue_mut(BodyOf { name: name.clone(), seq, at: now, bytes });
+        self.bodies.enqueue_mut(TombstoneBody { name: name.clone(), seq, at: now, bytes });
         self.body_bytes += bytes;
-        self.bury(name, seq, lives, Some(last), now);
+        self.add_tombstone(name, seq, lives, Some(last), now);
         true
     }
 
     /// Like [`Self::remove`], and a name that was never here is remembered as absent too.
-    pub(super) fn mark_absent(&mut self, name: &Name, word: Word, seq: Seq, now: Moment) -> bool {
+    pub(super) fn set_absent(&mut self, name: &Name, word: Evidence, seq: Revision, now: Moment) -> bool {
         match self.entries.get(name).map(|entry| (entry, &entry.presence)) {
             // Those who have been told of it hold it, and what nobody has said is no evidence for them.
-            Some((_, Presence::Here(_))) if word == Word::Silence => return false,
-            Some((_, Presence::Here(_))) => return self.remove(name, seq, now),
-            Some((entry, Presence::Gone(_))) => {
-                let expired = entry.absence == Absence::Expired;
-                if word == Word::Silence {
+            Some((_, Presence::Present(_))) if word == Evidence::Silence => return false,
+            Some((_, Presence::Present(_))) => return self.remove(name, seq, now),
+            Some((entry, Presence::Absent(_))) => {
+                let expired = entry.absence == AbsenceEvidence::Expired;
+                if word == Evidence::Silence {
                     if expired {
-                        self.set_absence(name, Absence::Silence);
+                        self.set_absence(name, AbsenceEvidence::Silence);
                     }
                     return false;
                 }
                 // It was gone, and now it is so also for who has come since, or holds it still.
-                let news = !self.is_evidently_gone(entry);
-                let entry = Entry { absence: Absence::Said, said: seq, ..entry.clone() };
+                let news = !self.is_absent_by_evidence(entry);
+                let entry = Entry { absence: AbsenceEvidence::Reported, reported: seq, ..entry.clone() };
                 self.entries.insert_mut(name.clone(), entry);
                 return news;
             }
             Some((_, Presence::Unknown)) | None => {}
         }
-        self.bury(name, seq, Lives::beginning(seq), None, now);
-        if word == Word::Silence {
-            self.set_absence(name, Absence::Silence);
+        self.add_tombstone(name, seq, PresenceHistory::beginning(seq), None, now);
+        if word == Evidence::Silence {
+            self.set_absence(name, AbsenceEvidence::Silence);
         }
         true
     }
 
     /// What was just removed was not taken away by upstream: its time was over.
-    pub(super) fn note_outlived(&mut self, name: &Name, glob: Option<&Name>) {
-        self.lapsed = true;
-        self.set_absence(name, Absence::Expired);
-        glob.into_iter().for_each(|glob| self.collections.set_lapsed(glob, true));
+    pub(super) fn record_expired(&mut self, name: &Name, glob: Option<&Name>) {
+        self.has_expired = true;
+        self.set_absence(name, AbsenceEvidence::Expired);
+        glob.into_iter().for_each(|glob| self.collections.set_expired(glob, true));
     }
 
-    fn set_absence(&mut self, name: &Name, absence: Absence) {
+    fn set_absence(&mut self, name: &Name, absence: AbsenceEvidence) {
         if let Some(entry) = self.entries.get(name).filter(|entry| entry.absence != absence).cloned() {
             self.entries.insert_mut(name.clone(), Entry { absence, ..entry });
         }
@@ -437,14 +438,14 @@ impl Shelf {
 
     /// Nothing is known of the name any more.
     pub(super) fn forget(&mut self, name: &Name) {
-        self.detach(name);
+        self.unindex(name);
         self.entries.remove_mut(name);
     }
 
     pub(super) fn next_deadline(&self, limits: &Limits) -> Option<Moment> {
         let tombstone = self.bodies.peek().map(|oldest| oldest.at + limits.tombstone_age);
-        let death = self.deaths.first().map(|((at, _), ())| *at);
-        sooner(death, tombstone)
+        let death = self.expirations.first().map(|((at, _), ())| *at);
+        earliest(death, tombstone)
     }
 
     /// Whether a published state would look different now.
@@ -456,7 +457,7 @@ impl Shelf {
 
     /// Bounds what is kept of the dead. Absent names of a named shelf stay: they are bounded by the interest in them.
     pub(super) fn trim(&mut self, now: Moment, limits: &Limits, class: Class) {
-        while class == Class::Star && self.removals.size() > limits.tombstones {
+        while class == Class::Wildcard && self.removals.size() > limits.tombstones {
             let Some((seq, name)) = self.removals.first().map(|(seq, name)| (*seq, name.clone())) else { break };
             self.forget(&name);
             self.horizon = self.horizon.max(seq);
@@ -467,7 +468,7 @@ impl Shelf {
         });
     }
 
-    fn drop_bodies(&mut self, too_much: impl Fn(&BodyOf, usize) -> bool) {
+    fn drop_bodies(&mut self, too_much: impl Fn(&TombstoneBody, usize) -> bool) {
         while let Some(oldest) = self.bodies.peek().filter(|oldest| too_much(oldest, self.body_bytes)).cloned() {
             self.bodies.dequeue_mut();
             self.body_bytes -= oldest.bytes;
@@ -475,43 +476,50 @@ impl Shelf {
             let same = self.entries.get(&oldest.name).filter(|entry| entry.changed == oldest.seq);
             // One that a client knows under another name than it asked for keeps it: its removal has to say that name.
             if let Some(entry) = same.cloned()
-                && matches!(&entry.presence, Presence::Gone(Some(last)) if last.name == oldest.name)
+                && matches!(&entry.presence, Presence::Absent(Some(last)) if last.name == oldest.name)
             {
-                self.entries.insert_mut(oldest.name, Entry { presence: Presence::Gone(None), ..entry });
+                self.entries.insert_mut(oldest.name, Entry { presence: Presence::Absent(None), ..entry });
             }
         }
     }
 
-    fn bury(&mut self, name: &Name, seq: Seq, lives: Lives, last: Option<Arc<Resource>>, now: Moment) {
+    fn add_tombstone(
+        &mut self,
+        name: &Name,
+        seq: Revision,
+        lives: PresenceHistory,
+        last: Option<Arc<Resource>>,
+        now: Moment,
+    ) {
         self.removals.insert_mut(seq, name.clone());
         let entry = Entry {
             changed: seq,
             body_changed: seq,
-            lives,
-            presence: Presence::Gone(last),
+            history: lives,
+            presence: Presence::Absent(last),
             error: None,
             expires: None,
-            refreshed: Seq::ZERO,
-            source: Source::default(),
+            refreshed: Revision::ZERO,
+            origin: Origin::default(),
             since: now,
-            absence: Absence::Said,
-            said: seq,
+            absence: AbsenceEvidence::Reported,
+            reported: seq,
         };
         self.entries.insert_mut(name.clone(), entry);
     }
 
     /// Takes a name out of its journal and of the sums; its entry is about to be replaced.
-    fn detach(&mut self, name: &Name) {
+    fn unindex(&mut self, name: &Name) {
         let Some(entry) = self.entries.get(name).cloned() else { return };
         match &entry.presence {
-            Presence::Here(held) => {
+            Presence::Present(held) => {
                 self.additions.remove_mut(&entry.changed);
                 self.collections.note(name, false);
                 self.in_folders.remove_mut(name);
                 self.count(name, held, SetVersion::minus);
                 self.unschedule(name, &entry);
             }
-            Presence::Gone(_) => drop(self.removals.remove_mut(&entry.changed)),
+            Presence::Absent(_) => drop(self.removals.remove_mut(&entry.changed)),
             Presence::Unknown => {}
         }
     }
@@ -519,7 +527,7 @@ impl Shelf {
     fn unschedule(&mut self, name: &Name, entry: &Entry) {
         self.refreshes.remove_mut(&entry.refreshed);
         if let Some(at) = entry.expires {
-            self.deaths.remove_mut(&(at, name.clone()));
+            self.expirations.remove_mut(&(at, name.clone()));
         }
     }
 

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::shelf::{Presence, Shelf};
+use super::shelf::{Presence, ResourceTable};
 use crate::xds::{Authority, Name, Resource, Role, Type};
 
 /// A change's number. One sequence per unit, because the order across types matters (ORD-4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Seq(u64);
+pub struct Revision(u64);
 
-impl Seq {
+impl Revision {
     pub const ZERO: Self = Self(0);
 
     pub fn next(self) -> Self {
@@ -21,7 +21,7 @@ impl Seq {
 /// What upstream said to `*` and what it said to a name may differ, so they are never kept together (XLAT-13).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    Star,
+    Wildcard,
     Named,
 }
 
@@ -52,58 +52,58 @@ const PERMISSION_DENIED: i32 = 7;
 
 /// What a state says of a name.
 #[derive(Debug, Clone, Copy)]
-pub enum Known<'a> {
+pub enum Lookup<'a> {
     /// Nothing: not asked, not answered, or not complete yet. Never to be told as absent (I3).
     Unknown,
-    Here(&'a Arc<Resource>),
+    Present(&'a Arc<Resource>),
     /// Upstream has said so; the last content may still be at hand.
-    Gone(Option<&'a Arc<Resource>>),
+    Absent(Option<&'a Arc<Resource>>),
 }
 
-impl Known<'_> {
+impl Lookup<'_> {
     pub fn is_unknown(self) -> bool {
         matches!(self, Self::Unknown)
     }
 }
 
 #[derive(Debug, Default)]
-pub struct State {
+pub struct Snapshot {
     /// The number of the last change in it, which is the end of a response.
-    pub mark: Seq,
+    pub revision: Revision,
     /// Authorities of which no server is in reach.
     pub down: Arc<BTreeSet<Authority>>,
-    shelves: BTreeMap<(Type, Class), Shelf>,
+    shelves: BTreeMap<(Type, Class), ResourceTable>,
     /// When the last `*` set was forgotten.
-    forgotten: Seq,
+    forgotten: Revision,
 }
 
-impl State {
+impl Snapshot {
     pub(super) fn new(
-        mark: Seq,
+        mark: Revision,
         down: Arc<BTreeSet<Authority>>,
-        shelves: BTreeMap<(Type, Class), Shelf>,
-        forgotten: Seq,
+        shelves: BTreeMap<(Type, Class), ResourceTable>,
+        forgotten: Revision,
     ) -> Self {
-        Self { mark, down, shelves, forgotten }
+        Self { revision: mark, down, shelves, forgotten }
     }
 
     /// A session of `*` that was told of removals only up to less than this has missed some. Where there is no set any more that
     /// may be all of them.
-    pub fn horizon(&self, kind: &Type) -> Seq {
-        self.shelf(kind, Class::Star).map_or(self.forgotten, Shelf::horizon)
+    pub fn horizon(&self, kind: &Type) -> Revision {
+        self.resources(kind, Class::Wildcard).map_or(self.forgotten, ResourceTable::horizon)
     }
 
-    pub fn forgotten(&self) -> Seq {
+    pub fn forgotten(&self) -> Revision {
         self.forgotten
     }
 
     /// What was last reported wrong with a name, and since which change.
-    pub fn error(&self, kind: &Type, name: &Name) -> Option<(Seq, &Arc<NamedError>)> {
-        let entry = self.shelf(kind, Class::Named)?.get(name)?;
+    pub fn error(&self, kind: &Type, name: &Name) -> Option<(Revision, &Arc<NamedError>)> {
+        let entry = self.resources(kind, Class::Named)?.get(name)?;
         entry.error.as_ref().map(|(seq, error)| (*seq, error))
     }
 
-    pub fn shelf(&self, kind: &Type, class: Class) -> Option<&Shelf> {
+    pub fn resources(&self, kind: &Type, class: Class) -> Option<&ResourceTable> {
         self.shelves.get(&(kind.clone(), class))
     }
 
@@ -112,25 +112,25 @@ impl State {
         let leading =
             self.shelves.iter().filter(|((kind, _), _)| matches!(kind.info().role, Role::Routing | Role::Clusters));
         leading.flat_map(|((kind, _), shelf)| {
-            shelf.here().filter_map(move |name| Some((kind, shelf.get(name)?.resource()?)))
+            shelf.present_names().filter_map(move |name| Some((kind, shelf.get(name)?.resource()?)))
         })
     }
 
     /// The same, with absence as the error that it is to whoever has no other word for it.
-    pub fn error_or_absence(&self, kind: &Type, name: &Name) -> Option<(Seq, Arc<NamedError>)> {
-        let entry = self.shelf(kind, Class::Named)?.get(name)?;
+    pub fn error_or_absence(&self, kind: &Type, name: &Name) -> Option<(Revision, Arc<NamedError>)> {
+        let entry = self.resources(kind, Class::Named)?.get(name)?;
         match (&entry.error, &entry.presence) {
             (Some((seq, error)), _) => Some((*seq, error.clone())),
-            (None, Presence::Gone(_)) => Some((entry.changed, Arc::new(NamedError::not_found()))),
+            (None, Presence::Absent(_)) => Some((entry.changed, Arc::new(NamedError::not_found()))),
             (None, _) => None,
         }
     }
 
-    pub fn known(&self, kind: &Type, class: Class, name: &Name) -> Known<'_> {
-        match self.shelf(kind, class).and_then(|shelf| shelf.get(name)).map(|entry| &entry.presence) {
-            None | Some(Presence::Unknown) => Known::Unknown,
-            Some(Presence::Here(resource)) => Known::Here(resource),
-            Some(Presence::Gone(last)) => Known::Gone(last.as_ref()),
+    pub fn lookup(&self, kind: &Type, class: Class, name: &Name) -> Lookup<'_> {
+        match self.resources(kind, class).and_then(|shelf| shelf.get(name)).map(|entry| &entry.presence) {
+            None | Some(Presence::Unknown) => Lookup::Unknown,
+            Some(Presence::Present(resource)) => Lookup::Present(resource),
+            Some(Presence::Absent(last)) => Lookup::Absent(last.as_ref()),
         }
     }
 }

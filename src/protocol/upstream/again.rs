@@ -11,7 +11,7 @@ use crate::protocol::moment::Moment;
 use crate::xds::Name;
 
 #[derive(Debug, Default)]
-pub(super) struct Again {
+pub(super) struct SecondRequest {
     /// Asked for a second time on this opening, and not answered.
     pub names: BTreeSet<Name>,
     /// Somebody holds a set of which nobody knows what is in it.
@@ -20,25 +20,25 @@ pub(super) struct Again {
     times: u8,
     since: Option<Moment>,
     /// To be asked on the next opening.
-    next: Question,
+    next: OpenQuestion,
     /// It was seen what has to be asked, of so much that is sought.
     looked: Option<u64>,
 }
 
 /// What is held and was not answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Question {
+pub(super) struct OpenQuestion {
     pub names: BTreeSet<Name>,
     pub set: bool,
 }
 
-impl Question {
+impl OpenQuestion {
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && !self.set
     }
 }
 
-impl Again {
+impl SecondRequest {
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && !self.set
     }
@@ -63,7 +63,7 @@ impl Again {
     }
 
     /// The rest of a question, of which this was not asked yet on this opening.
-    pub fn without_asked(&self, mut question: Question) -> Question {
+    pub fn without_asked(&self, mut question: OpenQuestion) -> OpenQuestion {
         question.names.retain(|name| !self.names.contains(name));
         question
     }
@@ -73,7 +73,7 @@ impl Again {
         !self.next.is_empty()
     }
 
-    pub fn ask_next(&mut self, question: Question) {
+    pub fn ask_next(&mut self, question: OpenQuestion) {
         self.next.names.extend(question.names);
         self.next.set |= question.set;
         self.times = self.times.saturating_add(u8::from(question.set));
@@ -92,7 +92,7 @@ impl Again {
 
     /// What was not answered when the stream ended is asked on the next opening.
     pub fn disconnect(&mut self) {
-        let Question { names, set } = std::mem::take(&mut self.next);
+        let OpenQuestion { names, set } = std::mem::take(&mut self.next);
         self.names.extend(names);
         self.set |= set;
         (self.since, self.looked) = (None, None);
@@ -118,14 +118,14 @@ impl Again {
         self.times >= ENOUGH
     }
 
-    pub fn conclude(&mut self) -> Question {
+    pub fn conclude(&mut self) -> OpenQuestion {
         (self.since, self.times) = (None, 0);
-        Question { names: std::mem::take(&mut self.names), set: std::mem::take(&mut self.set) }
+        OpenQuestion { names: std::mem::take(&mut self.names), set: std::mem::take(&mut self.set) }
     }
 
     /// All there is has been said: of this opening's questions, and of those that were to be asked on the next.
     pub fn conclude_all(&mut self) -> BTreeSet<Name> {
-        let Question { mut names, .. } = self.conclude();
+        let OpenQuestion { mut names, .. } = self.conclude();
         names.append(&mut std::mem::take(&mut self.next).names);
         names
     }
@@ -134,12 +134,12 @@ impl Again {
 /// How often a stream may be opened anew to ask again: each time twice as long after the last as before, so that whoever states
 /// things that do not exist costs the server little.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Pace {
+pub(super) struct ReopenPace {
     last: Option<Moment>,
     times: u32,
 }
 
-impl Pace {
+impl ReopenPace {
     pub fn next_at(&self, limits: &Limits) -> Option<Moment> {
         self.last.map(|last| last + Self::pause(self.times, limits))
     }

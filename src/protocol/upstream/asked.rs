@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::life::Silence;
+use super::life::SilenceVerdict;
 use crate::protocol::moment::Moment;
 use crate::xds::Name;
 
 #[derive(Debug, Default)]
-pub(super) struct Asked {
-    open: BTreeMap<Name, Question>,
+pub(super) struct RequestedNames {
+    open: BTreeMap<Name, NameState>,
     timers: BTreeSet<(Moment, Name)>,
     /// Those in requests that are made and not written.
     handed_out: BTreeSet<Name>,
@@ -17,7 +17,7 @@ pub(super) struct Asked {
 
 /// How far a name has got that the server has not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum NameState {
     /// Its timer runs once the request is written.
     Waiting {
         until: Option<Moment>,
@@ -30,26 +30,26 @@ pub(super) enum Question {
     Absent,
 }
 
-impl Asked {
-    pub fn get(&self, name: &Name) -> Option<Question> {
+impl RequestedNames {
+    pub fn get(&self, name: &Name) -> Option<NameState> {
         self.open.get(name).copied()
     }
 
     pub fn is_waiting(&self, name: &Name) -> bool {
-        matches!(self.open.get(name), Some(Question::Waiting { .. }))
+        matches!(self.open.get(name), Some(NameState::Waiting { .. }))
     }
 
     pub fn is_any_waiting(&self) -> bool {
-        self.open.values().any(|question| matches!(question, Question::Waiting { .. }))
+        self.open.values().any(|question| matches!(question, NameState::Waiting { .. }))
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&Name, Question)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Name, NameState)> {
         self.open.iter().map(|(name, question)| (name, *question))
     }
 
-    pub fn ask(&mut self, name: Name) {
+    pub fn request(&mut self, name: Name) {
         self.stop_timer(&name);
-        self.open.insert(name, Question::Waiting { until: None, first: false });
+        self.open.insert(name, NameState::Waiting { until: None, first: false });
     }
 
     /// The server has given it, or something under its name that counts as present.
@@ -63,14 +63,14 @@ impl Asked {
         self.handed_out.remove(name);
     }
 
-    pub fn settle(&mut self, name: Name, question: Question) {
+    pub fn settle(&mut self, name: Name, question: NameState) {
         self.stop_timer(&name);
         self.open.insert(name, question);
     }
 
     pub fn hand_out(&mut self, names: impl IntoIterator<Item = Name>, in_first_request: bool) {
         for name in names {
-            if let Some(Question::Waiting { first, .. }) = self.open.get_mut(&name) {
+            if let Some(NameState::Waiting { first, .. }) = self.open.get_mut(&name) {
                 *first |= in_first_request;
             }
             self.handed_out.insert(name);
@@ -79,7 +79,7 @@ impl Asked {
 
     pub fn written(&mut self, now: Moment, lasting: Duration, has_timer: impl Fn(&Name) -> bool) {
         for name in std::mem::take(&mut self.handed_out).into_iter().filter(has_timer) {
-            if let Some(Question::Waiting { until: until @ None, .. }) = self.open.get_mut(&name) {
+            if let Some(NameState::Waiting { until: until @ None, .. }) = self.open.get_mut(&name) {
                 *until = Some(now + lasting);
                 self.timers.insert((now + lasting, name));
             }
@@ -90,7 +90,7 @@ impl Asked {
     pub fn pause(&mut self) {
         self.timers.clear();
         for (name, question) in &mut self.open {
-            if let Question::Waiting { until, .. } = question
+            if let NameState::Waiting { until, .. } = question
                 && until.take().is_some()
             {
                 self.handed_out.insert(name.clone());
@@ -102,7 +102,7 @@ impl Asked {
     pub fn disconnect(&mut self) {
         self.timers.clear();
         self.handed_out.clear();
-        self.open.values_mut().for_each(|question| *question = Question::Waiting { until: None, first: false });
+        self.open.values_mut().for_each(|question| *question = NameState::Waiting { until: None, first: false });
     }
 
     /// When the next timer runs out of those that have not by a moment.
@@ -112,18 +112,18 @@ impl Asked {
     }
 
     /// The next name that a server which is there has left unanswered for the time that it has. It is silent about it from here on.
-    pub fn next_silent(&mut self, now: Moment, mut judge: impl FnMut(Moment) -> Silence) -> Option<Name> {
+    pub fn next_silent(&mut self, now: Moment, mut judge: impl FnMut(Moment) -> SilenceVerdict) -> Option<Name> {
         let (until, _) = self.timers.first().filter(|(until, _)| *until <= now)?;
-        if judge(*until) != Silence::Proven {
+        if judge(*until) != SilenceVerdict::Proven {
             return None;
         }
         let (_, name) = self.timers.pop_first()?;
-        self.open.insert(name.clone(), Question::Silent);
+        self.open.insert(name.clone(), NameState::Silent);
         Some(name)
     }
 
     fn stop_timer(&mut self, name: &Name) {
-        if let Some(Question::Waiting { until: Some(until), .. }) = self.open.get(name) {
+        if let Some(NameState::Waiting { until: Some(until), .. }) = self.open.get(name) {
             self.timers.remove(&(*until, name.clone()));
         }
     }

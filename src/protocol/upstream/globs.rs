@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use crate::xds::Name;
 
 #[derive(Debug, Default)]
-pub(super) struct Globs(BTreeMap<Name, Standing>);
+pub(super) struct Globs(BTreeMap<Name, GlobState>);
 
 #[derive(Debug, Default)]
-struct Standing {
+struct GlobState {
     /// It was said that this server cannot be asked for it.
     refused: bool,
     /// The server has spoken of it, on this opening.
@@ -18,7 +18,7 @@ struct Standing {
 impl Globs {
     pub fn insert(&mut self, name: &Name) {
         if name.is_glob() {
-            self.0.insert(name.clone(), Standing::default());
+            self.0.insert(name.clone(), GlobState::default());
         }
     }
 
@@ -58,7 +58,7 @@ impl Globs {
     }
 
     /// Those that it was said of that this server cannot be asked for them.
-    pub fn refused(&self) -> impl Iterator<Item = &Name> {
+    pub fn rejected(&self) -> impl Iterator<Item = &Name> {
         self.0.iter().filter(|(_, standing)| standing.refused).map(|(name, _)| name)
     }
 
@@ -68,7 +68,7 @@ impl Globs {
 
     pub fn take_unasked(&mut self) -> Vec<Name> {
         let unasked = self.0.iter_mut().filter(|(_, standing)| !standing.refused);
-        let refuse = |(name, standing): (&Name, &mut Standing)| {
+        let refuse = |(name, standing): (&Name, &mut GlobState)| {
             standing.refused = true;
             name.clone()
         };
@@ -77,6 +77,6 @@ impl Globs {
 
     /// Another server may answer next, or the same in another variant.
     pub fn disconnect(&mut self) {
-        self.0.values_mut().for_each(|standing| *standing = Standing::default());
+        self.0.values_mut().for_each(|standing| *standing = GlobState::default());
     }
 }

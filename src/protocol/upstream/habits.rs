@@ -7,7 +7,7 @@ use crate::xds::Type;
 
 /// What one opening has shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SetSeen {
+pub enum Delivery {
     /// A set came in pieces.
     Piece,
     /// An opening has ended on which the first response was all there was.
@@ -15,7 +15,7 @@ pub enum SetSeen {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Habit {
+pub(super) struct DeliveryHabit {
     pub cuts: bool,
     /// Openings in a row on which everything came in the first response.
     at_once: u8,
@@ -23,16 +23,16 @@ pub(super) struct Habit {
 
 /// What all views have seen of one server. Types may be made up, and there is no end of those: only so many are kept.
 #[derive(Debug, Default)]
-pub struct Habits {
-    of: BTreeMap<Type, Habit>,
+pub struct DeliveryHabits {
+    of: BTreeMap<Type, DeliveryHabit>,
     cut: Arc<BTreeSet<Type>>,
 }
 
-impl Habit {
-    pub fn note(&mut self, seen: SetSeen) {
+impl DeliveryHabit {
+    pub fn note(&mut self, seen: Delivery) {
         match seen {
-            SetSeen::Piece => *self = Self { cuts: true, at_once: 0 },
-            SetSeen::AtOnce => {
+            Delivery::Piece => *self = Self { cuts: true, at_once: 0 },
+            Delivery::AtOnce => {
                 self.at_once = self.at_once.saturating_add(1);
                 self.cuts &= self.at_once < FORGOTTEN_AFTER;
             }
@@ -40,10 +40,10 @@ impl Habit {
     }
 }
 
-impl Habits {
-    pub fn note(&mut self, kind: &Type, seen: SetSeen) {
+impl DeliveryHabits {
+    pub fn note(&mut self, kind: &Type, seen: Delivery) {
         let known = self.of.contains_key(kind);
-        if !known && (seen == SetSeen::AtOnce || self.of.len() >= MOST) {
+        if !known && (seen == Delivery::AtOnce || self.of.len() >= MOST) {
             return;
         }
         self.of.entry(kind.clone()).or_default().note(seen);
@@ -54,7 +54,7 @@ impl Habits {
     }
 
     /// The types of which it sends sets in pieces.
-    pub fn cut(&self) -> &Arc<BTreeSet<Type>> {
+    pub fn types_in_pieces(&self) -> &Arc<BTreeSet<Type>> {
         &self.cut
     }
 }
@@ -71,19 +71,19 @@ mod tests {
     #[test]
     fn what_one_has_seen_all_know_until_the_server_has_sent_it_at_once_a_few_times() {
         let clusters = TypeTable::new().resolve("type.googleapis.com/envoy.config.cluster.v3.Cluster");
-        let mut habits = Habits::default();
-        habits.note(&clusters, SetSeen::AtOnce);
-        assert!(habits.cut().is_empty() && habits.of.is_empty(), "nothing is kept of the usual");
-        habits.note(&clusters, SetSeen::Piece);
+        let mut habits = DeliveryHabits::default();
+        habits.note(&clusters, Delivery::AtOnce);
+        assert!(habits.types_in_pieces().is_empty() && habits.of.is_empty(), "nothing is kept of the usual");
+        habits.note(&clusters, Delivery::Piece);
         for _ in 1..FORGOTTEN_AFTER {
-            habits.note(&clusters, SetSeen::AtOnce);
-            assert!(habits.cut().contains(&clusters));
+            habits.note(&clusters, Delivery::AtOnce);
+            assert!(habits.types_in_pieces().contains(&clusters));
         }
-        habits.note(&clusters, SetSeen::Piece);
-        habits.note(&clusters, SetSeen::AtOnce);
-        habits.note(&clusters, SetSeen::AtOnce);
-        assert!(habits.cut().contains(&clusters), "in a row");
-        habits.note(&clusters, SetSeen::AtOnce);
-        assert!(habits.cut().is_empty() && habits.of.is_empty());
+        habits.note(&clusters, Delivery::Piece);
+        habits.note(&clusters, Delivery::AtOnce);
+        habits.note(&clusters, Delivery::AtOnce);
+        assert!(habits.types_in_pieces().contains(&clusters), "in a row");
+        habits.note(&clusters, Delivery::AtOnce);
+        assert!(habits.types_in_pieces().is_empty() && habits.of.is_empty());
     }
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::set_mark::SetMark;
-use crate::protocol::unit::Fill;
+use crate::protocol::unit::Completeness;
 use crate::xds::Name;
 
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct SetProgress {
     /// When the server last said something for the first time, be it with its first word.
     news: Option<Moment>,
     /// When it last said something for the first time that somebody may hold.
@@ -30,20 +30,20 @@ pub(super) struct Heard {
     /// Something was sent that was stated under its own version: the server does not go by what it is told.
     pub repeats: bool,
     /// What was stated and the server says again all the same: it is still going through that.
-    pub going_through: BTreeSet<Name>,
+    pub to_be_repeated: BTreeSet<Name>,
     /// It has begun with that on this opening.
-    pub has_gone_through: bool,
+    pub repeats_begun: bool,
     /// It came in pieces.
     in_pieces: bool,
     /// What was said is all there is, and so is what was not said since gone.
-    pub whole: bool,
+    pub complete: bool,
     /// What is gone by that was told.
     pub concluded: bool,
     /// What a server that is a relay has said last of the end of `*`.
     mark: Option<SetMark>,
 }
 
-impl Heard {
+impl SetProgress {
     /// What is asked for once more on one opening is not known to be answered by the next response.
     pub fn again(asked_before: bool) -> Self {
         Self { asked_before, ..Self::default() }
@@ -54,7 +54,7 @@ impl Heard {
         self.news.is_none() && !self.asked_before
     }
 
-    pub fn has_spoken(&self) -> bool {
+    pub fn has_response(&self) -> bool {
         self.news.is_some()
     }
 
@@ -76,7 +76,7 @@ impl Heard {
 
     /// A response has come; `bytes` of it were said for the first time, and some of that is held. Whether it shows that this server
     /// sends pieces.
-    pub fn hear(&mut self, new: bool, held: bool, bytes: usize, now: Moment) -> bool {
+    pub fn on_response(&mut self, new: bool, held: bool, bytes: usize, now: Moment) -> bool {
         self.growth = if held { Some(now) } else { self.growth };
         self.first.get_or_insert(now);
         if self.news.is_some() && !new {
@@ -119,25 +119,25 @@ impl Heard {
             return false;
         }
         self.mark = mark;
-        let opens = self.says_more_comes() && self.whole;
+        let opens = self.is_marked_partial() && self.complete;
         if opens {
-            (self.whole, self.concluded) = (false, false);
+            (self.complete, self.concluded) = (false, false);
         }
         opens
     }
 
-    pub fn says_all_came(&self) -> bool {
+    pub fn is_marked_complete(&self) -> bool {
         self.mark == Some(SetMark::Complete)
     }
 
     /// The server itself does not know all there is, and will say when it does: no silence means anything.
-    pub fn says_more_comes(&self) -> bool {
+    pub fn is_marked_partial(&self) -> bool {
         self.mark == Some(SetMark::Partial)
     }
 
     /// How much is known by a response that is not known to be the last.
-    pub fn fill(&self, in_pieces: bool) -> Fill {
-        if in_pieces { Fill::Coming } else { Fill::Begun }
+    pub fn completeness(&self, in_pieces: bool) -> Completeness {
+        if in_pieces { Completeness::Arriving } else { Completeness::FirstResponse }
     }
 }
 

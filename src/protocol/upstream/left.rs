@@ -8,7 +8,7 @@ use crate::protocol::moment::Moment;
 use crate::xds::Name;
 
 #[derive(Debug, Default)]
-pub(super) struct Left {
+pub(super) struct RecentlyLeft {
     /// In a request that is made and not written.
     leaving: BTreeSet<Name>,
     /// Until when an answer to the time in which they were not asked for may come.
@@ -16,7 +16,7 @@ pub(super) struct Left {
     told: VecDeque<(Moment, Name)>,
 }
 
-impl Left {
+impl RecentlyLeft {
     pub fn leave(&mut self, mut names: BTreeSet<Name>) {
         self.leaving.append(&mut names);
     }

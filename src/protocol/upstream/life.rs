@@ -5,7 +5,7 @@ use crate::protocol::moment::Moment;
 
 /// Signs of life of the server behind one stream, each the answer to a call on the same connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct Liveness {
     /// When the call that is under way was asked for.
     asked: Option<Moment>,
     /// When the last one that was answered was asked for.
@@ -17,7 +17,7 @@ pub(super) struct Life {
 
 /// How far a silence has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Silence {
+pub(super) enum SilenceVerdict {
     /// It may mean something from then on.
     UntilThen(Moment),
     /// Something is on its way, or nobody knows whether the server is there.
@@ -26,24 +26,24 @@ pub(super) enum Silence {
     Proven,
 }
 
-impl Life {
+impl Liveness {
     pub fn new(faults: Faults) -> Self {
         Self { faults, ..Self::default() }
     }
 
     /// Judges a silence that has lasted for long enough at `end`, and asks whether the server is there if that is all that is
     /// missing.
-    pub fn judge(&mut self, end: Moment, now: Moment) -> Silence {
+    pub fn judge(&mut self, end: Moment, now: Moment) -> SilenceVerdict {
         if now < end {
-            return Silence::UntilThen(end);
+            return SilenceVerdict::UntilThen(end);
         }
         if self.proven.is_some_and(|begun| begun >= end) || self.faults.has(Fault::ClockIsLife) {
-            return Silence::Proven;
+            return SilenceVerdict::Proven;
         }
         if self.asked.is_none() {
             (self.asked, self.untold) = (Some(now), true);
         }
-        Silence::Unproven
+        SilenceVerdict::Unproven
     }
 
     /// The server has answered the call that was asked for.
@@ -81,17 +81,17 @@ mod tests {
     #[test]
     fn up_36_only_an_answer_to_a_call_that_was_begun_after_the_silence_proves_it() {
         let at = |seconds| Moment::START + Duration::from_secs(seconds);
-        let mut life = Life::default();
-        assert_eq!(life.judge(at(1), at(0)), Silence::UntilThen(at(1)));
+        let mut life = Liveness::default();
+        assert_eq!(life.judge(at(1), at(0)), SilenceVerdict::UntilThen(at(1)));
         assert!(!life.take_question(), "nothing is asked before its time");
-        assert_eq!(life.judge(at(1), at(1)), Silence::Unproven);
+        assert_eq!(life.judge(at(1), at(1)), SilenceVerdict::Unproven);
         assert!(life.take_question() && !life.take_question(), "once");
-        assert_eq!(life.judge(at(3), at(5)), Silence::Unproven);
+        assert_eq!(life.judge(at(3), at(5)), SilenceVerdict::Unproven);
         life.answered();
-        assert_eq!(life.judge(at(1), at(5)), Silence::Proven);
-        assert_eq!(life.judge(at(3), at(5)), Silence::Unproven, "that call was begun before");
+        assert_eq!(life.judge(at(1), at(5)), SilenceVerdict::Proven);
+        assert_eq!(life.judge(at(3), at(5)), SilenceVerdict::Unproven, "that call was begun before");
         assert!(life.take_question());
         life.answered();
-        assert_eq!(life.judge(at(3), at(5)), Silence::Proven);
+        assert_eq!(life.judge(at(3), at(5)), SilenceVerdict::Proven);
     }
 }

@@ -23,32 +23,32 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use backoff::{Backoff, BackoffTimes};
-pub use habits::{Habits, SetSeen};
-pub use refused::{News, Refusal};
-pub use rules::{INCOMPLETE_MARKER, InitialSet, ServerRules, Silence};
-pub use stream::{Epoch, RefusedNews, Stream, TopicSummary};
+pub use habits::{Delivery, DeliveryHabits};
+pub use refused::{NewRejections, Rejection};
+pub use rules::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
+pub use stream::{Epoch, Stream, TypeRejections, TypeSummary};
 
 use super::faults::Fault;
 use super::limits::Limits;
 use super::session::Variant;
-use super::unit::{Class, InterestChange, Source, Unit, Wanted};
+use super::unit::{Class, InterestChange, Origin, Selector, View};
 use crate::xds::{Type, TypeTable};
 
 /// What a stream has to know of its view to judge what the server's silence means.
-pub struct Standpoint<'a> {
-    pub unit: &'a Unit,
+pub struct ViewContext<'a> {
+    pub view: &'a View,
     /// As whom the server speaks of something, if its word counts for that.
-    pub speaks: &'a dyn Fn(&Wanted) -> Option<Source>,
+    pub authority_of: &'a dyn Fn(&Selector) -> Option<Origin>,
 }
 
-impl<'a> Standpoint<'a> {
+impl<'a> ViewContext<'a> {
     /// Where there is one server, whose word counts for everything.
-    pub fn of_the_only_one(unit: &'a Unit) -> Self {
-        Self { unit, speaks: &|_| Some(Source::default()) }
+    pub fn single_server(unit: &'a View) -> Self {
+        Self { view: unit, authority_of: &|_| Some(Origin::default()) }
     }
 
-    fn speaks_of(&self, wanted: &Wanted) -> Option<Source> {
-        (self.speaks)(wanted)
+    fn origin_for(&self, wanted: &Selector) -> Option<Origin> {
+        (self.authority_of)(wanted)
     }
 }
 
@@ -61,7 +61,7 @@ pub struct Upstream {
     sweep_at: usize,
     variant: Variant,
     node: bytes::Bytes,
-    rules: Arc<ServerRules>,
+    quirks: Arc<ServerQuirks>,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
 }
@@ -70,19 +70,19 @@ impl Upstream {
     pub fn new(
         variant: Variant,
         node: bytes::Bytes,
-        rules: Arc<ServerRules>,
+        rules: Arc<ServerQuirks>,
         table: Arc<TypeTable>,
         limits: Arc<Limits>,
     ) -> Self {
         let (streams, placed, sweep_at) = (Vec::new(), BTreeMap::new(), PLACES);
-        Self { streams, placed, sweep_at, variant, node, rules, table, limits }
+        Self { streams, placed, sweep_at, variant, node, quirks: rules, table, limits }
     }
 
     /// What is held from another server is asked for as well, and its silence says nothing of it.
     pub fn want(&mut self, change: InterestChange, held: bool) {
-        let class = match change.wanted {
-            Wanted::Star => Class::Star,
-            Wanted::Name(_) => Class::Named,
+        let class = match change.selector {
+            Selector::Wildcard => Class::Wildcard,
+            Selector::Name(_) => Class::Named,
         };
         let at = self.place(&change.kind, class);
         self.streams[at].want(change, held);
@@ -105,14 +105,14 @@ impl Upstream {
             self.sweep_at = (2 * self.placed.len()).max(PLACES); // so that each costs a constant in the long run
         }
         let other = match class {
-            Class::Star => Class::Named,
-            Class::Named => Class::Star,
+            Class::Wildcard => Class::Named,
+            Class::Named => Class::Wildcard,
         };
         let taken = self.placed.get(&(kind.clone(), other)).copied();
         let apart = taken == Some(0) && !self.limits.faults.has(Fault::OneStreamForAll);
         let at = *self.placed.entry((kind.clone(), class)).or_insert(usize::from(apart));
         while self.streams.len() <= at {
-            let (rules, table, limits) = (self.rules.clone(), self.table.clone(), self.limits.clone());
+            let (rules, table, limits) = (self.quirks.clone(), self.table.clone(), self.limits.clone());
             self.streams.push(Stream::new(self.variant, self.node.clone(), rules, table, limits));
         }
         at

@@ -7,38 +7,38 @@ use super::rules::INCOMPLETE_MARKER;
 use crate::xds::Name;
 
 #[derive(Debug, Default)]
-pub(super) struct Refused {
-    names: BTreeMap<Name, Refusal>,
+pub(super) struct Rejected {
+    names: BTreeMap<Name, Rejection>,
     /// Why something of the last response could not be told by name, so that what is missing may be that.
     pub unnamed: Option<Arc<str>>,
     /// There were more than are remembered, and which is not known.
     more: bool,
     /// Those of before the last new beginning: what comes again as it was is no news.
-    before: BTreeMap<Name, Refusal>,
+    before: BTreeMap<Name, Rejection>,
     unnamed_before: Option<Arc<str>>,
-    news: News,
+    news: NewRejections,
     /// Those of which nothing is held, as last told.
-    unread: BTreeSet<Name>,
+    unreadable: BTreeSet<Name>,
 }
 
 /// The version of what is refused, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rejection {
     pub version: String,
     pub reason: Arc<str>,
 }
 
 /// What was refused and is not reported yet.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct News {
+pub struct NewRejections {
     /// Without a name where none could be told.
-    pub entries: Vec<(Option<Name>, Refusal)>,
+    pub entries: Vec<(Option<Name>, Rejection)>,
     /// There were so many more.
     pub more: usize,
 }
 
-impl News {
-    fn push(&mut self, name: Option<Name>, refusal: Refusal, limit: usize) {
+impl NewRejections {
+    fn push(&mut self, name: Option<Name>, refusal: Rejection, limit: usize) {
         if self.entries.len() < limit {
             self.entries.push((name, refusal));
         } else {
@@ -51,8 +51,8 @@ impl News {
     }
 }
 
-impl Refused {
-    pub fn insert(&mut self, name: &Name, refusal: Refusal, limit: usize) {
+impl Rejected {
+    pub fn insert(&mut self, name: &Name, refusal: Rejection, limit: usize) {
         if self.names.get(name) == Some(&refusal) {
             return;
         }
@@ -67,7 +67,7 @@ impl Refused {
     }
 
     /// Something came that cannot be told by name.
-    pub fn insert_unnamed(&mut self, refusal: Refusal, limit: usize) {
+    pub fn insert_unnamed(&mut self, refusal: Rejection, limit: usize) {
         if self.unnamed_before.as_ref() != Some(&refusal.reason) {
             self.unnamed_before = Some(refusal.reason.clone());
             self.news.push(None, refusal.clone(), limit);
@@ -104,30 +104,30 @@ impl Refused {
         self.more || self.names.contains_key(name)
     }
 
-    pub fn names(&self) -> impl Iterator<Item = (&Name, &Refusal)> {
+    pub fn names(&self) -> impl Iterator<Item = (&Name, &Rejection)> {
         self.names.iter()
     }
 
     /// Those of which nothing is held, if they are others than before.
-    pub fn take_unread(&mut self, is_held: impl Fn(&Name) -> bool) -> Option<BTreeSet<Name>> {
-        if self.names.is_empty() && self.unread.is_empty() && !self.more {
+    pub fn take_unreadable(&mut self, is_held: impl Fn(&Name) -> bool) -> Option<BTreeSet<Name>> {
+        if self.names.is_empty() && self.unreadable.is_empty() && !self.more {
             return None;
         }
         let mut unread: BTreeSet<_> = self.names.keys().filter(|name| !is_held(name)).cloned().collect();
         unread.extend(self.more.then(|| Name::from(INCOMPLETE_MARKER)));
-        (unread != self.unread).then(|| {
-            self.unread.clone_from(&unread);
+        (unread != self.unreadable).then(|| {
+            self.unreadable.clone_from(&unread);
             unread
         })
     }
 
     /// Those of which nothing is held.
-    pub fn unread(&self) -> &BTreeSet<Name> {
-        &self.unread
+    pub fn unreadable(&self) -> &BTreeSet<Name> {
+        &self.unreadable
     }
 
     /// What was refused since the last call, each version of a name once.
-    pub fn take_news(&mut self) -> News {
+    pub fn take_news(&mut self) -> NewRejections {
         std::mem::take(&mut self.news)
     }
 }
@@ -138,39 +138,39 @@ mod tests {
 
     const LIMIT: usize = 2;
 
-    fn refusal(version: &str) -> Refusal {
-        Refusal { version: version.into(), reason: "no body".into() }
+    fn rejection(version: &str) -> Rejection {
+        Rejection { version: version.into(), reason: "no body".into() }
     }
 
-    fn names(news: &News) -> Vec<&str> {
+    fn names(news: &NewRejections) -> Vec<&str> {
         news.entries.iter().map(|(name, _)| name.as_ref().map_or("-", Name::as_str)).collect()
     }
 
     #[test]
     fn each_version_of_a_name_is_news_once_over_reconnects_and_repeated_sets() {
-        let mut refused = Refused::default();
+        let mut refused = Rejected::default();
         let name = Name::from("a");
-        refused.insert(&name, refusal("1"), LIMIT);
-        refused.insert_unnamed(refusal(""), LIMIT);
+        refused.insert(&name, rejection("1"), LIMIT);
+        refused.insert_unnamed(rejection(""), LIMIT);
         assert_eq!(names(&refused.take_news()), ["a", "-"]);
         for _ in 0..2 {
             refused.disconnect(); // the stream ended, and the server says its whole set again
             refused.disconnect();
-            refused.insert(&name, refusal("1"), LIMIT);
-            refused.insert_unnamed(refusal(""), LIMIT);
+            refused.insert(&name, rejection("1"), LIMIT);
+            refused.insert_unnamed(rejection(""), LIMIT);
             assert!(refused.take_news().is_empty());
         }
-        refused.insert(&name, refusal("2"), LIMIT);
+        refused.insert(&name, rejection("2"), LIMIT);
         assert_eq!(names(&refused.take_news()), ["a"], "another version");
         refused.remove(&name);
-        refused.insert(&name, refusal("2"), LIMIT);
+        refused.insert(&name, rejection("2"), LIMIT);
         assert_eq!(names(&refused.take_news()), ["a"], "it was good in between");
     }
 
     #[test]
     fn what_is_refused_beyond_the_limit_is_counted() {
-        let mut refused = Refused::default();
-        ["a", "b", "c", "d"].iter().for_each(|name| refused.insert(&Name::from(*name), refusal("1"), LIMIT));
+        let mut refused = Rejected::default();
+        ["a", "b", "c", "d"].iter().for_each(|name| refused.insert(&Name::from(*name), rejection("1"), LIMIT));
         let news = refused.take_news();
         assert_eq!((names(&news), news.more), (vec!["a", "b"], 2));
         assert!(refused.may_be(&Name::from("z")), "nobody remembers which");

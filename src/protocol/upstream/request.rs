@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::rules::ServerRules;
-use super::topic::Topic;
+use super::rules::ServerQuirks;
+use super::topic::TypeSubscription;
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use crate::protocol::limits::Limits;
@@ -16,7 +16,7 @@ use crate::xds::{Name, Type, WILDCARD};
 #[derive(Debug, Default)]
 pub(super) struct Wire {
     pub nonce: String,
-    owed: VecDeque<Owed>,
+    pending_acks: VecDeque<PendingAck>,
     /// The first request of the type is out on this stream.
     pub opened: bool,
     /// The server was told a name on this stream, `*` included, so that an empty list means nothing (SOTW-38).
@@ -36,7 +36,7 @@ pub(super) struct Wire {
 
 /// An ACK, or a NACK with its text.
 #[derive(Debug)]
-struct Owed {
+struct PendingAck {
     nonce: String,
     /// SotW: the version in use once that response was read.
     version: String,
@@ -45,23 +45,23 @@ struct Owed {
 
 impl Wire {
     /// Owes an answer to a response. A server that reads none of them is owed no more than so many.
-    pub fn owe(&mut self, nonce: String, version: String, error: Option<String>, limits: &Limits) {
-        if self.owed.len() >= limits.owed_answers {
-            self.owed.pop_front();
+    pub fn queue_ack(&mut self, nonce: String, version: String, error: Option<String>, limits: &Limits) {
+        if self.pending_acks.len() >= limits.owed_answers {
+            self.pending_acks.pop_front();
         }
-        self.owed.push_back(Owed { nonce, version, error });
+        self.pending_acks.push_back(PendingAck { nonce, version, error });
     }
 
-    pub fn owes_nothing(&self) -> bool {
-        !self.changed && self.owed.is_empty()
+    pub fn is_acked(&self) -> bool {
+        !self.changed && self.pending_acks.is_empty()
     }
 
     /// When what is not told yet may be, if it does not go at once.
     pub fn next_deadline(&self) -> Option<Moment> {
-        (self.opened && self.owed.is_empty() && self.changed).then_some(self.next_at)
+        (self.opened && self.pending_acks.is_empty() && self.changed).then_some(self.next_at)
     }
 
-    pub fn last_told(&self) -> Moment {
+    pub fn last_sent_at(&self) -> Moment {
         self.next_at
     }
 
@@ -71,19 +71,19 @@ impl Wire {
     }
 }
 
-impl Topic {
+impl TypeSubscription {
     pub fn next_request(
         &mut self,
         kind: &Type,
         variant: Variant,
         now: Moment,
-        rules: &ServerRules,
+        rules: &ServerQuirks,
         limits: &Limits,
     ) -> Option<Request> {
         let ripe = self.wire.changed && now >= self.wire.next_at;
-        let askable = variant == Variant::Delta || self.star || self.names.len() > self.globs.len();
+        let askable = variant == Variant::Delta || self.wildcard || self.names.len() > self.globs.len();
         let first = !self.wire.opened && self.is_wanted() && askable;
-        if !first && !ripe && self.wire.owed.is_empty() {
+        if !first && !ripe && self.wire.pending_acks.is_empty() {
             return None;
         }
         if !(self.wire.opened || askable && self.is_wanted()) {
@@ -101,23 +101,23 @@ impl Topic {
         Some(request)
     }
 
-    fn sotw_request(&mut self, kind: &Type, first: bool, rules: &ServerRules) -> DiscoveryRequest {
-        let owed = self.wire.owed.pop_front();
+    fn sotw_request(&mut self, kind: &Type, first: bool, rules: &ServerQuirks) -> DiscoveryRequest {
+        let owed = self.wire.pending_acks.pop_front();
         if let Some(owed) = &owed {
             self.wire.nonce.clone_from(&owed.nonce);
         }
         // Where a response need not hold everything, a server could take the version for "has all of it" (UP-13).
-        let unsafe_to_state = first && !(self.class == Class::Star && kind.info().full_state);
+        let unsafe_to_state = first && !(self.class == Class::Wildcard && kind.info().full_state);
         let version = owed.as_ref().map_or(&self.accepted, |owed| &owed.version);
         let mut request = DiscoveryRequest {
             version_info: if unsafe_to_state { String::new() } else { version.clone() },
             type_url: url_of(kind),
             response_nonce: self.wire.nonce.clone(),
-            error_detail: owed.and_then(|owed| owed.error).map(refusal),
+            error_detail: owed.and_then(|owed| owed.error).map(nack_status),
             ..DiscoveryRequest::default()
         };
-        if self.class == Class::Star {
-            request.resource_names = self.star_list(kind, first);
+        if self.class == Class::Wildcard {
+            request.resource_names = self.wildcard_list(kind, first);
         } else {
             request.resource_names = self.name_list(first, rules);
         }
@@ -127,7 +127,7 @@ impl Topic {
 
     /// `*` alone goes in the form that every server knows (UP-7), and is left by way of its explicit name: to a server that
     /// was never told a name an empty list still means everything (UP-8).
-    fn star_list(&mut self, kind: &Type, first: bool) -> Vec<String> {
+    fn wildcard_list(&mut self, kind: &Type, first: bool) -> Vec<String> {
         let legacy_form = kind.info().empty_first.is_wildcard() && !self.wire.named;
         if self.wire.star_dropped && !self.wire.named {
             self.wire.named = true;
@@ -135,13 +135,13 @@ impl Topic {
         }
         if std::mem::take(&mut self.wire.star_dropped) {
             self.wire.star_told = false;
-            if !self.star {
+            if !self.wildcard {
                 self.wire.changed = false;
             }
             return Vec::new();
         }
         self.wire.changed = false;
-        if !self.star {
+        if !self.wildcard {
             return Vec::new();
         }
         self.wire.star_told = true;
@@ -152,35 +152,35 @@ impl Topic {
         vec![WILDCARD.into()]
     }
 
-    fn name_list(&mut self, first: bool, rules: &ServerRules) -> Vec<String> {
+    fn name_list(&mut self, first: bool, rules: &ServerQuirks) -> Vec<String> {
         if first {
             self.wire.subscribe = self.names.clone();
         }
         let twice = !first && self.wire.subscribe.iter().any(|name| self.wire.unsubscribe.contains(name));
         let left = std::mem::take(&mut self.wire.unsubscribe);
         if !first {
-            self.left.leave(left);
+            self.recently_left.leave(left);
         }
         let subscribed = |name: &&Name| !self.globs.has(name) && (!twice || !self.wire.subscribe.contains(*name));
         let mut list: Vec<_> = self.names.iter().filter(subscribed).map(|name| name.as_str().to_owned()).collect();
-        if list.is_empty() && !rules.empty_list {
+        if list.is_empty() && !rules.supports_empty_subscription {
             list.push(NOTHING.into());
         }
         if !twice {
-            self.asked.hand_out(std::mem::take(&mut self.wire.subscribe), first);
+            self.requested.hand_out(std::mem::take(&mut self.wire.subscribe), first);
             self.wire.changed = false;
         }
         self.wire.named = true;
         list
     }
 
-    fn delta_request(&mut self, kind: &Type, first: bool, rules: &ServerRules) -> DeltaDiscoveryRequest {
-        let owed = self.wire.owed.pop_front();
+    fn delta_request(&mut self, kind: &Type, first: bool, rules: &ServerQuirks) -> DeltaDiscoveryRequest {
+        let owed = self.wire.pending_acks.pop_front();
         let (nonce, error) = owed.map(|owed| (owed.nonce, owed.error)).unwrap_or_default();
         let mut request = DeltaDiscoveryRequest {
             type_url: url_of(kind),
             response_nonce: nonce,
-            error_detail: error.map(refusal),
+            error_detail: error.map(nack_status),
             ..DeltaDiscoveryRequest::default()
         };
         let text = |name: &Name| name.as_str().to_owned();
@@ -192,7 +192,7 @@ impl Topic {
         }
         let ripe = first || self.wire.changed;
         let twice = self.wire.subscribe.iter().any(|name| self.wire.unsubscribe.contains(name))
-            || (self.wire.star_dropped && self.star);
+            || (self.wire.star_dropped && self.wildcard);
         if ripe {
             request.resource_names_unsubscribe = self.wire.unsubscribe.iter().map(text).collect();
             self.wire.unsubscribe.clear();
@@ -202,8 +202,8 @@ impl Topic {
             }
             if !twice {
                 request.resource_names_subscribe = self.wire.subscribe.iter().map(text).collect();
-                self.asked.hand_out(std::mem::take(&mut self.wire.subscribe), first);
-                if self.star && !std::mem::replace(&mut self.wire.star_told, true) {
+                self.requested.hand_out(std::mem::take(&mut self.wire.subscribe), first);
+                if self.wildcard && !std::mem::replace(&mut self.wire.star_told, true) {
                     let legacy_form = kind.info().empty_first.is_wildcard() && first;
                     request.resource_names_subscribe.extend((!legacy_form).then(|| WILDCARD.to_owned()));
                 }
@@ -215,18 +215,18 @@ impl Topic {
     }
 
     /// What is held, as the server knows it, and what somebody else holds, under a version that is nobody's.
-    fn stated(&self, rules: &ServerRules) -> BTreeMap<String, String> {
-        if !rules.initial_versions {
+    fn stated(&self, rules: &ServerQuirks) -> BTreeMap<String, String> {
+        if !rules.supports_initial_resource_versions {
             return BTreeMap::new();
         }
-        let unknown = self.again.names.iter().map(|name| (name.to_string(), UNKNOWN.to_owned()));
-        let held = self.versions.iter().filter(|(name, _)| !self.mortal.contains(*name));
-        let version = |name| if self.unsaid.contains(name) { UNKNOWN } else { &self.versions[name] };
+        let unknown = self.second_request.names.iter().map(|name| (name.to_string(), UNKNOWN.to_owned()));
+        let held = self.versions.iter().filter(|(name, _)| !self.with_ttl.contains(*name));
+        let version = |name| if self.unconfirmed.contains(name) { UNKNOWN } else { &self.versions[name] };
         unknown.chain(held.map(|(name, _)| (name.to_string(), version(name).to_owned()))).collect()
     }
 }
 
-fn refusal(message: String) -> Status {
+fn nack_status(message: String) -> Status {
     Status { code: INVALID_ARGUMENT, message, details: Vec::new() }
 }
 

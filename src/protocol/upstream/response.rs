@@ -4,32 +4,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::asked::Question;
-use super::habits::SetSeen;
-use super::refused::Refusal;
-use super::rules::{INCOMPLETE_MARKER, InitialSet, ServerRules, Silence};
-use super::topic::Topic;
+use super::asked::NameState;
+use super::habits::Delivery;
+use super::refused::Rejection;
+use super::rules::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
+use super::topic::TypeSubscription;
 use crate::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::{Limits, cut};
+use crate::protocol::limits::{Limits, truncate};
 use crate::protocol::moment::Moment;
 use crate::protocol::set_mark::SetMark;
-use crate::protocol::unit::{Class, Fact, Kept, NamedError, Wanted, Word};
+use crate::protocol::unit::{Class, Evidence, NamedError, Retain, Selector, Update};
 use crate::xds::{BodyStore, Malformed, Name, Resource, Type};
 
 /// What is at hand while one response is read.
-pub(super) struct Reader<'a> {
+pub(super) struct ResponseContext<'a> {
     pub kind: &'a Type,
-    pub rules: &'a ServerRules,
+    pub quirks: &'a ServerQuirks,
     pub limits: &'a Limits,
     pub store: &'a mut BodyStore,
     pub now: Moment,
 }
 
-impl Topic {
-    pub(super) fn read_sotw(&mut self, response: DiscoveryResponse, reader: &mut Reader) -> Vec<Fact> {
+impl TypeSubscription {
+    pub(super) fn read_sotw(&mut self, response: DiscoveryResponse, reader: &mut ResponseContext) -> Vec<Update> {
         let (kind, limits) = (reader.kind, reader.limits);
-        let mut read = Read::default();
+        let mut read = ParsedResponse::default();
         // A heartbeat has the version that was accepted last, in the wrapper or around it.
         let same = response.version_info == self.accepted;
         let beats = |version: &String| same || *version == self.accepted;
@@ -44,72 +44,76 @@ impl Topic {
             }
         }
         if limits.faults.has(Fault::VersionsFromUpstream) {
-            read.stamp(&response.version_info);
+            read.overwrite_versions(&response.version_info);
         }
         let reported = read.take_errors(response.resource_errors, limits);
-        let refusal = read.text(limits);
+        let refusal = read.nack_message(limits);
         let version = response.version_info;
         if refusal.is_none() {
             self.accepted.clone_from(&version);
         }
-        self.wire.owe(response.nonce, self.accepted.clone(), refusal, limits);
+        self.wire.queue_ack(response.nonce, self.accepted.clone(), refusal, limits);
         if !self.is_wanted() {
             return Vec::new();
         }
         let full = kind.info().full_state;
-        let said = self.said_of(&reported, reader.rules);
-        self.hear(&read, false, reader);
-        let mut facts = self.error_facts(reported, reader);
+        let said = self.reported_names(&reported, reader.quirks);
+        self.record_progress(&read, false, reader);
+        let mut facts = self.error_updates(reported, reader);
         // Nothing but heartbeats says that some things live on, and nothing of the rest.
         let heartbeats_alone = read.good.is_empty() && !read.alive.is_empty();
-        if self.class == Class::Star && full && !heartbeats_alone {
-            self.refused.keep_only(|name| read.spoiled.contains_key(name)); // what is not in this set is not there
+        if self.class == Class::Wildcard && full && !heartbeats_alone {
+            self.rejected.keep_only(|name| read.spoiled.contains_key(name)); // what is not in this set is not there
         }
-        self.note_refused(&read, &said, &version, limits);
+        self.record_rejected(&read, &said, &version, limits);
         // Of what could not even be told by name, nobody knows what is missing (UP-25).
         let gap = read.unnamed.is_some();
-        let unread = self.refused.take_unread(|name| self.versions.contains_key(name));
+        let unread = self.rejected.take_unreadable(|name| self.versions.contains_key(name));
         let unreadable: BTreeSet<Name> =
             read.spoiled.keys().filter(|name| !said.contains_key(*name)).cloned().collect();
-        if self.class == Class::Star && full && read.alive.is_empty() && !gap {
+        if self.class == Class::Wildcard && full && read.alive.is_empty() && !gap {
             self.versions.retain(|name, _| read.spoiled.contains_key(name));
-            self.unsaid.clear();
-            self.again.conclude_all();
+            self.unconfirmed.clear();
+            self.second_request.conclude_all();
         }
-        let (names, star) = (&self.names, self.class == Class::Star);
+        let (names, star) = (&self.names, self.class == Class::Wildcard);
         let wanted = read.good.values().filter(|resource| {
             star || [&resource.name].into_iter().chain(resource.aliases()).any(|key| names.contains(key))
         });
         self.versions.extend(wanted.map(|resource| (resource.name.clone(), String::new())));
-        facts.extend(self.refresh_facts(&read, kind));
+        facts.extend(self.refresh_updates(&read, kind));
         match self.class {
             _ if heartbeats_alone => {}
-            Class::Star if full && !gap => {
-                let kept = match reader.rules.hold_deletions {
-                    true => Kept::Everything,
-                    false => Kept::These(read.alive.into_keys().chain(read.spoiled.into_keys()).collect()),
+            Class::Wildcard if full && !gap => {
+                let kept = match reader.quirks.ignore_deletions {
+                    true => Retain::Everything,
+                    false => Retain::These(read.alive.into_keys().chain(read.spoiled.into_keys()).collect()),
                 };
-                facts.push(Fact::Whole { kind: kind.clone(), resources: read.good.into_values().collect(), kept });
+                facts.push(Update::FullSet {
+                    kind: kind.clone(),
+                    resources: read.good.into_values().collect(),
+                    retain: kept,
+                });
             }
-            Class::Star => {
-                facts.extend(self.star_facts(kind, read.good));
-                facts.push(self.filled_by(kind, Wanted::Star, false, reader.rules));
+            Class::Wildcard => {
+                facts.extend(self.wildcard_updates(kind, read.good));
+                facts.push(self.completeness_update(kind, Selector::Wildcard, false, reader.quirks));
             }
             Class::Named => {
-                let complete = full && !gap && !reader.rules.hold_deletions;
+                let complete = full && !gap && !reader.quirks.ignore_deletions;
                 let absent = if complete { self.absent_from(&read, limits) } else { Vec::new() };
                 let absent = self.without_recent(absent, reader.now);
-                facts.extend(self.named_facts(kind, read.good));
+                facts.extend(self.named_updates(kind, read.good));
                 facts.extend(absent.into_iter().map(|key| self.absence(kind, key)));
             }
         }
-        facts.extend(self.unread_facts(kind, &unreadable, unread));
+        facts.extend(self.unreadable_updates(kind, &unreadable, unread));
         facts
     }
 
-    pub(super) fn read_delta(&mut self, response: DeltaDiscoveryResponse, reader: &mut Reader) -> Vec<Fact> {
+    pub(super) fn read_delta(&mut self, response: DeltaDiscoveryResponse, reader: &mut ResponseContext) -> Vec<Update> {
         let (kind, limits) = (reader.kind, reader.limits);
-        let mut read = Read::default();
+        let mut read = ParsedResponse::default();
         let (mut versions, mut unresolved) = (BTreeMap::new(), Vec::new());
         let empty = response.resources.is_empty()
             && response.removed_resources.is_empty()
@@ -123,7 +127,7 @@ impl Topic {
             }
             if wrapper.resource.is_none() && !wrapper.aliases.is_empty() {
                 // The name was asked for by an alias, and resolves to nothing (DELTA-39).
-                unresolved.extend(wrapper.aliases.iter().map(|alias| Name::of_peer(alias)));
+                unresolved.extend(wrapper.aliases.iter().map(|alias| Name::canonical(alias)));
                 continue;
             }
             let resource = Resource::from_wrapper(index, wrapper, kind, reader.store);
@@ -134,13 +138,13 @@ impl Topic {
             }
         }
         if limits.faults.has(Fault::VersionsFromUpstream) {
-            read.stamp(&response.nonce);
+            read.overwrite_versions(&response.nonce);
         }
-        let mark = SetMark::of(&response.system_version_info).filter(|_| self.class == Class::Star);
+        let mark = SetMark::of(&response.system_version_info).filter(|_| self.class == Class::Wildcard);
         let constrained = response.removed_resource_names.into_iter().map(|name| name.name);
         let mut removed: BTreeSet<Name> = BTreeSet::new();
-        for name in response.removed_resources.into_iter().chain(constrained).map(|name| Name::of_peer(&name)) {
-            if !read.refuse_if_sent(&name) {
+        for name in response.removed_resources.into_iter().chain(constrained).map(|name| Name::canonical(&name)) {
+            if !read.reject_if_sent(&name) {
                 removed.insert(name);
             }
         }
@@ -148,26 +152,27 @@ impl Topic {
             removed.extend(read.spoiled.keys().cloned());
         }
         let reported = read.take_errors(response.resource_errors, limits);
-        self.wire.owe(response.nonce, self.accepted.clone(), read.text(limits), limits);
+        self.wire.queue_ack(response.nonce, self.accepted.clone(), read.nack_message(limits), limits);
         if !self.is_wanted() {
             return Vec::new();
         }
-        let said = self.said_of(&reported, reader.rules);
-        let first = self.heard.is_to_begin();
-        let told =
-            |(name, version): (&Name, &String)| self.versions.get(name) == Some(version) && !self.unsaid.contains(name);
+        let said = self.reported_names(&reported, reader.quirks);
+        let first = self.progress.is_to_begin();
+        let told = |(name, version): (&Name, &String)| {
+            self.versions.get(name) == Some(version) && !self.unconfirmed.contains(name)
+        };
         let repeats = self.wire.stated && versions.iter().any(told);
-        self.heard.repeats |= first && repeats; // it does not go by that
-        self.hear(&read, repeats, reader);
-        let mut facts = self.error_facts(reported, reader);
-        facts.extend(self.refresh_facts(&read, kind));
+        self.progress.repeats |= first && repeats; // it does not go by that
+        self.record_progress(&read, repeats, reader);
+        let mut facts = self.error_updates(reported, reader);
+        facts.extend(self.refresh_updates(&read, kind));
         for name in read.spoiled.keys() {
-            self.note_refused_one(name, &said, versions.get(name).map_or("", |version| version), &read, limits);
+            self.record_one_rejected(name, &said, versions.get(name).map_or("", |version| version), &read, limits);
         }
-        self.note_read(&read, "", limits);
-        self.misnamed += read.good.values().filter(|resource| resource.misnamed).count() as u64;
+        self.record_readable(&read, "", limits);
+        self.misnamed += read.good.values().filter(|resource| resource.name_mismatch).count() as u64;
         for name in &removed {
-            self.refused.remove(name);
+            self.rejected.remove(name);
         }
         for (name, version) in versions {
             if let Some(resource) = read.good.get(&name).filter(|resource| self.wants(resource)) {
@@ -176,45 +181,45 @@ impl Topic {
                 } else {
                     |set: &mut BTreeSet<_>, name| set.remove(&name)
                 };
-                changed(&mut self.mortal, name.clone());
+                changed(&mut self.with_ttl, name.clone());
                 self.versions.insert(name, version);
             }
         }
         let sets = match self.class {
-            Class::Star => BTreeSet::from([Wanted::Star]),
+            Class::Wildcard => BTreeSet::from([Selector::Wildcard]),
             Class::Named => self.sets_of(read.good.keys().chain(read.spoiled.keys())),
         };
         for set in &sets {
-            if let Wanted::Name(glob) = set {
+            if let Selector::Name(glob) = set {
                 self.globs.begin(glob);
             }
         }
-        let unread = self.refused.take_unread(|name| self.versions.contains_key(name));
+        let unread = self.rejected.take_unreadable(|name| self.versions.contains_key(name));
         let unreadable: BTreeSet<Name> =
             read.spoiled.keys().filter(|name| !said.contains_key(*name)).cloned().collect();
         // The first response to `*` is all there is where the server sends sets so, or if there is nothing to add.
-        let opens_again = self.heard.take_mark(mark);
-        let speaks_of_all = first || reader.rules.silence == Silence::Nothing;
-        let at_once = reader.rules.initial_set == InitialSet::OneResponse && speaks_of_all || first && empty;
-        let at_end = self.heard.says_all_came() || at_once && !self.heard.says_more_comes();
+        let opens_again = self.progress.take_mark(mark);
+        let speaks_of_all = first || reader.quirks.on_resource_timeout == OnResourceTimeout::Unknown;
+        let at_once = reader.quirks.initial_set == InitialSet::OneResponse && speaks_of_all || first && empty;
+        let at_end = self.progress.is_marked_complete() || at_once && !self.progress.is_marked_partial();
         let ends = at_end && !read.incomplete && read.unnamed.is_none();
-        self.heard.whole |= ends && self.class == Class::Star;
+        self.progress.complete |= ends && self.class == Class::Wildcard;
         match self.class {
-            Class::Star => facts.extend(self.star_facts(kind, read.good)),
-            Class::Named => facts.extend(self.named_facts(kind, read.good)),
+            Class::Wildcard => facts.extend(self.wildcard_updates(kind, read.good)),
+            Class::Named => facts.extend(self.named_updates(kind, read.good)),
         }
         let removed = self.removed_keys(removed, unresolved);
-        let deleted = removed.into_iter().filter(|(_, held)| !(*held && reader.rules.hold_deletions));
+        let deleted = removed.into_iter().filter(|(_, held)| !(*held && reader.quirks.ignore_deletions));
         facts.extend(deleted.map(|(key, _)| self.absence(kind, key)).collect::<Vec<_>>());
-        facts.extend(opens_again.then(|| Fact::Interrupted { kind: kind.clone(), of: Wanted::Star }));
-        facts.extend(sets.into_iter().map(|of| self.filled_by(kind, of, ends, reader.rules))); // complete with its removals
-        facts.extend(self.unread_facts(kind, &unreadable, unread));
+        facts.extend(opens_again.then(|| Update::Interrupted { kind: kind.clone(), of: Selector::Wildcard }));
+        facts.extend(sets.into_iter().map(|of| self.completeness_update(kind, of, ends, reader.quirks))); // complete with its removals
+        facts.extend(self.unreadable_updates(kind, &unreadable, unread));
         facts
     }
 
     /// What a removal means for what was asked for, with whether that was held: a name also stands for its aliases.
     fn removed_keys(&mut self, removed: BTreeSet<Name>, unresolved: Vec<Name>) -> Vec<(Name, bool)> {
-        if self.class == Class::Star {
+        if self.class == Class::Wildcard {
             return removed.into_iter().map(|name| (name, true)).collect();
         }
         let aliased = self.aliases.extract_if(.., |_, canonical| removed.contains(canonical));
@@ -231,62 +236,68 @@ impl Topic {
     }
 
     /// Evidence that a name has no resource, after which the server has nothing more to say of it.
-    fn absence(&mut self, kind: &Type, key: Name) -> Fact {
+    fn absence(&mut self, kind: &Type, key: Name) -> Update {
         self.forget(&key);
-        self.troubles.remove(&key);
-        self.refused.remove(&key);
-        self.again.answered(&key);
+        self.errors.remove(&key);
+        self.rejected.remove(&key);
+        self.second_request.answered(&key);
         if self.names.contains(&key) {
-            self.asked.settle(key.clone(), Question::Absent);
+            self.requested.settle(key.clone(), NameState::Absent);
         }
         if self.globs.has(&key) {
             self.globs.begin(&key);
             self.forget_members(&key);
         }
-        Fact::Gone { kind: kind.clone(), class: self.class, key, word: Word::Said }
+        Update::Absent { kind: kind.clone(), class: self.class, key, evidence: Evidence::Reported }
     }
 
     /// A response says something for the first time, or nothing that is new. A server that `repeats` what it was told is held goes
     /// through all of that.
-    fn hear(&mut self, read: &Read, repeats: bool, reader: &Reader) {
-        let stated = |name: &&Name| self.versions.contains_key(*name) && !self.unsaid.contains(*name);
-        let begins = self.heard.is_to_begin() && read.good.keys().any(|name| stated(&name));
-        if (begins || repeats) && !self.heard.has_gone_through {
-            self.heard.has_gone_through = true;
-            self.heard.going_through = self.versions.keys().filter(stated).cloned().collect();
+    fn record_progress(&mut self, read: &ParsedResponse, repeats: bool, reader: &ResponseContext) {
+        let stated = |name: &&Name| self.versions.contains_key(*name) && !self.unconfirmed.contains(*name);
+        let begins = self.progress.is_to_begin() && read.good.keys().any(|name| stated(&name));
+        if (begins || repeats) && !self.progress.repeats_begun {
+            self.progress.repeats_begun = true;
+            self.progress.to_be_repeated = self.versions.keys().filter(stated).cloned().collect();
         }
         // What was asked for in the midst of things says nothing of how far the server has come with the rest.
-        let late = |name: &Name| matches!(self.asked.get(name), Some(Question::Waiting { first: false, .. }));
+        let late = |name: &Name| matches!(self.requested.get(name), Some(NameState::Waiting { first: false, .. }));
         let is_new = |name: &Name| {
-            let unsaid = !self.versions.contains_key(name) && !late(name) || self.unsaid.contains(name);
-            unsaid || self.again.names.contains(name) || self.heard.going_through.contains(name)
+            let unsaid = !self.versions.contains_key(name) && !late(name) || self.unconfirmed.contains(name);
+            unsaid || self.second_request.names.contains(name) || self.progress.to_be_repeated.contains(name)
         };
         let new = read.good.values().filter(|resource| is_new(&resource.name));
         let bytes = new.clone().map(|resource| resource.body.bytes().len()).sum();
         let any = new.clone().next().is_some() || read.spoiled.keys().any(is_new);
-        let held = read.names().any(|name| self.unsaid.contains(name) || self.again.names.contains(name));
-        if self.heard.hear(any, held, bytes, reader.now) {
-            self.see(SetSeen::Piece);
+        let held = read.names().any(|name| self.unconfirmed.contains(name) || self.second_request.names.contains(name));
+        if self.progress.on_response(any, held, bytes, reader.now) {
+            self.record_delivery(Delivery::Piece);
         }
         for name in read.names() {
-            self.unsaid.remove(name);
-            self.again.answered(name);
-            self.heard.going_through.remove(name);
+            self.unconfirmed.remove(name);
+            self.second_request.answered(name);
+            self.progress.to_be_repeated.remove(name);
         }
     }
 
     /// What came and cannot be read is there, whatever was said of it before.
-    fn unread_facts(&self, kind: &Type, spoiled: &BTreeSet<Name>, unread: Option<BTreeSet<Name>>) -> Vec<Fact> {
+    fn unreadable_updates(
+        &self,
+        kind: &Type,
+        rejected: &BTreeSet<Name>,
+        unread: Option<BTreeSet<Name>>,
+    ) -> Vec<Update> {
         match self.class {
-            Class::Star => {
-                let unread = unread.map(|names| Fact::Unread { kind: kind.clone(), of: Wanted::Star, names });
+            Class::Wildcard => {
+                let unread =
+                    unread.map(|names| Update::Unreadable { kind: kind.clone(), of: Selector::Wildcard, names });
                 unread.into_iter().collect()
             }
             Class::Named => {
-                let was_absent = |name: &&Name| self.asked.get(name) == Some(Question::Absent);
-                let doubtful = spoiled.iter().filter(was_absent).filter(|name| !self.globs.has(name));
-                let of = doubtful.cloned().map(Wanted::Name);
-                of.map(|of| Fact::Interrupted { kind: kind.clone(), of }).collect()
+                let was_absent = |name: &&Name| self.requested.get(name) == Some(NameState::Absent);
+                let doubtful = rejected.iter().filter(was_absent).filter(|name| !self.globs.has(name));
+                let of = doubtful.cloned().map(Selector::Name);
+                of.map(|of| Update::Interrupted { kind: kind.clone(), of }).collect()
             }
         }
     }
@@ -294,7 +305,7 @@ impl Topic {
     fn wants(&self, resource: &Resource) -> bool {
         let keys = || [&resource.name].into_iter().chain(resource.aliases());
         let by_name = keys().any(|key| self.names.contains(key));
-        self.class == Class::Star || by_name || self.globs.of(&resource.name).is_some()
+        self.class == Class::Wildcard || by_name || self.globs.of(&resource.name).is_some()
     }
 
     fn holds(&self, name: &Name) -> bool {
@@ -302,51 +313,51 @@ impl Topic {
     }
 
     /// What could not be used is there all the same: no timer calls it absent (UP-38), and no set is whole without it.
-    fn note_refused(&mut self, read: &Read, said: &BTreeMap<Name, bool>, version: &str, limits: &Limits) {
+    fn record_rejected(&mut self, read: &ParsedResponse, said: &BTreeMap<Name, bool>, version: &str, limits: &Limits) {
         for name in read.spoiled.keys() {
-            self.note_refused_one(name, said, version, read, limits);
+            self.record_one_rejected(name, said, version, read, limits);
         }
-        self.refused.unnamed = None; // of a type without full sets, nothing is concluded from what is missing
-        self.note_read(read, version, limits);
+        self.rejected.unnamed = None; // of a type without full sets, nothing is concluded from what is missing
+        self.record_readable(read, version, limits);
     }
 
-    fn note_read(&mut self, read: &Read, version: &str, limits: &Limits) {
+    fn record_readable(&mut self, read: &ParsedResponse, version: &str, limits: &Limits) {
         for name in read.good.keys() {
-            self.refused.remove(name);
+            self.rejected.remove(name);
         }
         if let Some(reason) = read.unnamed.clone() {
-            self.refused.insert_unnamed(Refusal { version: version.to_owned(), reason }, limits.refused_names);
+            self.rejected.insert_unnamed(Rejection { version: version.to_owned(), reason }, limits.refused_names);
         }
     }
 
-    fn note_refused_one(
+    fn record_one_rejected(
         &mut self,
         name: &Name,
         said: &BTreeMap<Name, bool>,
         version: &str,
-        read: &Read,
+        read: &ParsedResponse,
         limits: &Limits,
     ) {
         let unreadable = !said.contains_key(name);
-        if unreadable && self.names.contains(name) && self.asked.get(name) != Some(Question::Absent) {
-            self.asked.given(name);
+        if unreadable && self.names.contains(name) && self.requested.get(name) != Some(NameState::Absent) {
+            self.requested.given(name);
         }
-        let in_a_set = self.class == Class::Star || self.globs.of(name).is_some();
+        let in_a_set = self.class == Class::Wildcard || self.globs.of(name).is_some();
         let has_none = said.get(name) == Some(&true);
         if in_a_set && !has_none || unreadable && self.names.contains(name) {
             let reason = read.spoiled.get(name).cloned().unwrap_or_default();
-            self.refused.insert(name, Refusal { version: version.to_owned(), reason }, limits.refused_names);
+            self.rejected.insert(name, Rejection { version: version.to_owned(), reason }, limits.refused_names);
         }
     }
 
     /// What the server reports of single names (UP-44): that there is none, that it is not allowed, or a passing trouble. Only
     /// the first is absence where something is held, unless this server means the second so too.
-    fn error_facts(&mut self, reported: Vec<(Name, NamedError)>, reader: &Reader) -> Vec<Fact> {
+    fn error_updates(&mut self, reported: Vec<(Name, NamedError)>, reader: &ResponseContext) -> Vec<Update> {
         let mut facts = Vec::new();
         for (key, error) in reported {
-            if self.class == Class::Star {
-                let kept = reader.rules.hold_deletions && self.versions.contains_key(&key);
-                if self.says_there_is_none(&error, reader.rules) && !kept {
+            if self.class == Class::Wildcard {
+                let kept = reader.quirks.ignore_deletions && self.versions.contains_key(&key);
+                if self.means_absent(&error, reader.quirks) && !kept {
                     facts.push(self.absence(reader.kind, key));
                 }
                 continue;
@@ -358,35 +369,35 @@ impl Topic {
                 continue;
             }
             let held = self.holds_by_name(&key) || held_member;
-            let gives_up = error.code == NOT_FOUND || !held || reader.rules.fail_on_data_errors;
-            if error.is_about_data() && gives_up && !(held && reader.rules.hold_deletions) {
+            let gives_up = error.code == NOT_FOUND || !held || reader.quirks.fail_on_data_errors;
+            if error.is_about_data() && gives_up && !(held && reader.quirks.ignore_deletions) {
                 facts.push(self.absence(reader.kind, key.clone()));
             } else {
                 // A passing trouble says that somebody is there, and nothing of whether there is such a thing.
                 match held {
-                    true => self.asked.given(&key),
-                    false => self.asked.ask(key.clone()),
+                    true => self.requested.given(&key),
+                    false => self.requested.request(key.clone()),
                 }
             }
             let error = Arc::new(error);
             if by_name {
-                self.troubles.insert(key.clone(), error.clone());
+                self.errors.insert(key.clone(), error.clone());
             }
-            facts.push(Fact::Error { kind: reader.kind.clone(), key, error });
+            facts.push(Update::Error { kind: reader.kind.clone(), key, error });
         }
         facts
     }
 
     /// The names that the server reports errors of, with whether there is nothing under them, or nothing for us: no set lacks those.
-    fn said_of(&self, reported: &[(Name, NamedError)], rules: &ServerRules) -> BTreeMap<Name, bool> {
-        reported.iter().map(|(name, error)| (name.clone(), self.says_there_is_none(error, rules))).collect()
+    fn reported_names(&self, reported: &[(Name, NamedError)], rules: &ServerQuirks) -> BTreeMap<Name, bool> {
+        reported.iter().map(|(name, error)| (name.clone(), self.means_absent(error, rules))).collect()
     }
 
     /// What others have of a set, or clients hold, is not known here: only a name that was asked for can be one of which nothing is
     /// held that is not allowed.
-    fn says_there_is_none(&self, error: &NamedError, rules: &ServerRules) -> bool {
+    fn means_absent(&self, error: &NamedError, rules: &ServerQuirks) -> bool {
         match self.class {
-            Class::Star => error.code == NOT_FOUND || error.is_about_data() && rules.fail_on_data_errors,
+            Class::Wildcard => error.code == NOT_FOUND || error.is_about_data() && rules.fail_on_data_errors,
             Class::Named => error.is_about_data(),
         }
     }
@@ -397,53 +408,53 @@ impl Topic {
         (self.versions.get(&name) == Some(&wrapper.version)).then_some(name)
     }
 
-    fn refresh_facts(&self, read: &Read, kind: &Type) -> Vec<Fact> {
+    fn refresh_updates(&self, read: &ParsedResponse, kind: &Type) -> Vec<Update> {
         let refresh = |(key, ttl): (&Name, &Option<Duration>)| {
             let (kind, class, key) = (kind.clone(), self.class, key.clone());
-            Fact::Refresh { kind, class, key, ttl: *ttl }
+            Update::Refresh { kind, class, key, ttl: *ttl }
         };
         read.alive.iter().map(refresh).collect()
     }
 
-    fn star_facts(&self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>) -> Vec<Fact> {
-        let set = |(key, resource)| Fact::Set { kind: kind.clone(), class: Class::Star, key, resource };
+    fn wildcard_updates(&self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>) -> Vec<Update> {
+        let set = |(key, resource)| Update::Upsert { kind: kind.clone(), class: Class::Wildcard, key, resource };
         good.into_iter().map(set).collect()
     }
 
     /// So much is known of a set by this response.
-    fn filled_by(&self, kind: &Type, of: Wanted, ends: bool, rules: &ServerRules) -> Fact {
-        let fill = self.fill_by(rules, &of, ends);
-        Fact::Filled { kind: kind.clone(), of, fill }
+    fn completeness_update(&self, kind: &Type, of: Selector, ends: bool, rules: &ServerQuirks) -> Update {
+        let fill = self.completeness_after(rules, &of, ends);
+        Update::Progress { kind: kind.clone(), of, completeness: fill }
     }
 
     /// The collections that a response says something of.
-    fn sets_of<'a>(&self, names: impl Iterator<Item = &'a Name>) -> BTreeSet<Wanted> {
-        names.filter_map(|name| self.globs.of(name)).cloned().map(Wanted::Name).collect()
+    fn sets_of<'a>(&self, names: impl Iterator<Item = &'a Name>) -> BTreeSet<Selector> {
+        names.filter_map(|name| self.globs.of(name)).cloned().map(Selector::Name).collect()
     }
 
     /// A resource counts for each name it was asked for under: its own and its aliases (DELTA-22). Unasked ones are tolerated
     /// and not kept (UP-27).
-    fn named_facts(&mut self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>) -> Vec<Fact> {
+    fn named_updates(&mut self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>) -> Vec<Update> {
         let mut facts = Vec::new();
         for resource in good.into_values() {
             let keys = [&resource.name].into_iter().chain(resource.aliases());
             let mut wanted: BTreeSet<Name> = keys.filter(|key| self.names.contains(*key)).cloned().collect();
             if let Some(glob) = self.globs.of(&resource.name).cloned() {
-                self.asked.given(&glob);
+                self.requested.given(&glob);
                 if self.globs.begin(&glob) {
-                    self.heard.unsettle(); // it may be that all of it was known before
+                    self.progress.unsettle(); // it may be that all of it was known before
                 }
                 wanted.insert(resource.name.clone());
             }
             for key in wanted {
-                self.asked.given(&key);
-                self.again.answered(&key);
-                self.troubles.remove(&key);
+                self.requested.given(&key);
+                self.second_request.answered(&key);
+                self.errors.remove(&key);
                 if key != resource.name {
                     self.aliases.insert(key.clone(), resource.name.clone());
                 }
                 let resource = resource.clone();
-                facts.push(Fact::Set { kind: kind.clone(), class: Class::Named, key, resource });
+                facts.push(Update::Upsert { kind: kind.clone(), class: Class::Named, key, resource });
             }
         }
         facts
@@ -451,28 +462,28 @@ impl Topic {
 
     /// Of a full-state type what is not in the answer does not exist, if the answer can know of the question (UP-24): the name
     /// stood in the first request on this opening, was given since, or was asked for long enough before.
-    fn absent_from(&self, read: &Read, limits: &Limits) -> Vec<Name> {
+    fn absent_from(&self, read: &ParsedResponse, limits: &Limits) -> Vec<Name> {
         let present = |name: &Name| read.good.contains_key(name) || read.alive.contains_key(name);
         let absent = |name: &Name| !present(name) && !read.spoiled.contains_key(name);
         let any = limits.faults.has(Fault::AbsenceDeletesTheUnanswered);
-        let known = |name: &Name| match self.asked.get(name) {
-            None | Some(Question::Silent | Question::Waiting { first: true, .. }) => true,
-            Some(Question::Waiting { first: false, .. }) => any,
-            Some(Question::Absent) => false, // as it was said
+        let known = |name: &Name| match self.requested.get(name) {
+            None | Some(NameState::Silent | NameState::Waiting { first: true, .. }) => true,
+            Some(NameState::Waiting { first: false, .. }) => any,
+            Some(NameState::Absent) => false, // as it was said
         };
         self.names.iter().filter(|name| known(name) && absent(name) && !self.globs.has(name)).cloned().collect()
     }
 }
 
-impl Topic {
+impl TypeSubscription {
     /// Of what was asked for, left and asked for again a moment ago, an older answer may lack what there is: the server is to say
     /// that again.
     fn without_recent(&mut self, mut absent: Vec<Name>, now: Moment) -> Vec<Name> {
-        let recent: Vec<_> = absent.extract_if(.., |name| self.left.is_recent(name, now)).collect();
+        let recent: Vec<_> = absent.extract_if(.., |name| self.recently_left.is_recent(name, now)).collect();
         if !recent.is_empty() {
-            self.again.look_anew();
+            self.second_request.look_anew();
         }
-        self.unsaid.extend(recent.into_iter().filter(|name| self.versions.contains_key(name)));
+        self.unconfirmed.extend(recent.into_iter().filter(|name| self.versions.contains_key(name)));
         absent
     }
 }
@@ -486,7 +497,7 @@ const NOT_FOUND: i32 = 5;
 
 /// The resources of one response, sorted into good and bad.
 #[derive(Default)]
-struct Read {
+struct ParsedResponse {
     good: BTreeMap<Name, Arc<Resource>>,
     /// Heartbeats: what lives on as it is, and for how long.
     alive: BTreeMap<Name, Option<Duration>>,
@@ -499,7 +510,7 @@ struct Read {
     faults: Vec<Malformed>,
 }
 
-impl Read {
+impl ParsedResponse {
     /// Whatever it says something of by name.
     fn names(&self) -> impl Iterator<Item = &Name> {
         self.good.keys().chain(self.alive.keys()).chain(self.spoiled.keys())
@@ -515,7 +526,7 @@ impl Read {
             Ok(resource) if self.good.contains_key(&resource.name) || self.spoiled.contains_key(&resource.name) => {
                 let name = resource.name;
                 self.good.remove(&name);
-                self.spoil(Malformed::Duplicate { name });
+                self.reject(Malformed::Duplicate { name });
                 None
             }
             Ok(resource) => {
@@ -524,13 +535,13 @@ impl Read {
                 Some(name)
             }
             Err(malformed) => {
-                self.spoil(malformed);
+                self.reject(malformed);
                 None
             }
         }
     }
 
-    fn spoil(&mut self, malformed: Malformed) {
+    fn reject(&mut self, malformed: Malformed) {
         let reason: Arc<str> = malformed.to_string().into();
         match malformed.name() {
             Some(name) => drop(self.spoiled.insert(name.clone(), reason)),
@@ -540,11 +551,11 @@ impl Read {
     }
 
     /// A name both sent and removed says nothing that can be believed.
-    fn refuse_if_sent(&mut self, name: &Name) -> bool {
+    fn reject_if_sent(&mut self, name: &Name) -> bool {
         if self.good.remove(name).is_none() && !self.spoiled.contains_key(name) {
             return false;
         }
-        self.spoil(Malformed::SentAndRemoved { name: name.clone() });
+        self.reject(Malformed::SentAndRemoved { name: name.clone() });
         true
     }
 
@@ -552,7 +563,7 @@ impl Read {
     fn take_errors(&mut self, errors: Vec<discovery::ResourceError>, limits: &Limits) -> Vec<(Name, NamedError)> {
         let mut reported = Vec::new();
         for error in errors {
-            let name = Name::of_peer(&error.resource_name.map(|name| name.name).unwrap_or_default());
+            let name = Name::canonical(&error.resource_name.map(|name| name.name).unwrap_or_default());
             let detail = error.error_detail.unwrap_or_default();
             let code = detail.code;
             if name.as_str() == INCOMPLETE_MARKER {
@@ -564,16 +575,16 @@ impl Read {
                 self.faults.push(Malformed::Error { name, why });
                 continue;
             }
-            if !self.refuse_if_sent(&name) {
+            if !self.reject_if_sent(&name) {
                 self.spoiled.insert(name.clone(), Arc::from("reported by the server"));
-                reported.push((name, NamedError { code, message: cut(&detail.message, limits.error_bytes) }));
+                reported.push((name, NamedError { code, message: truncate(&detail.message, limits.error_bytes) }));
             }
         }
         reported
     }
 
     /// The text of the NACK, if there is to be one.
-    fn text(&self, limits: &Limits) -> Option<String> {
+    fn nack_message(&self, limits: &Limits) -> Option<String> {
         let mut text = String::new();
         for fault in &self.faults {
             let fault = fault.to_string();
@@ -588,7 +599,7 @@ impl Read {
     }
 
     /// The fault of versions that are not made from content.
-    fn stamp(&mut self, upstream_version: &str) {
+    fn overwrite_versions(&mut self, upstream_version: &str) {
         for resource in self.good.values_mut() {
             let mut stamped = (**resource).clone();
             stamped.full = stamped.full.with([upstream_version.as_bytes()]);

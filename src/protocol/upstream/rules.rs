@@ -2,25 +2,25 @@
 
 /// Per server, from the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerRules {
+pub struct ServerQuirks {
     /// It wants the node in every request (UP-1).
-    pub node_always: bool,
+    pub node_in_every_request: bool,
     /// It makes good use of `initial_resource_versions`. Otherwise it is told none, and what it does not send again some time
     /// after a reconnect is gone (UP-16).
-    pub initial_versions: bool,
+    pub supports_initial_resource_versions: bool,
     /// It takes an empty SotW list of names for what it is. Otherwise it is given one name that no resource has (UP-9).
-    pub empty_list: bool,
+    pub supports_empty_subscription: bool,
     /// What it deletes is kept (XLAT-20).
-    pub hold_deletions: bool,
-    pub silence: Silence,
+    pub ignore_deletions: bool,
+    pub on_resource_timeout: OnResourceTimeout,
     /// What it reports as not allowed is given up, although it is held (A88, `fail_on_data_errors`).
     pub fail_on_data_errors: bool,
     /// Whether the first answer to `*` holds all that there is.
     pub initial_set: InitialSet,
     /// It says by itself when all of a collection has been told, and until then nobody knows.
-    pub says_whole: bool,
+    pub signals_completion: bool,
     /// Each type is asked for apart, so that an answer for one says nothing of what silence about another means (REST).
-    pub by_type: bool,
+    pub per_type_liveness: bool,
 }
 
 /// How a delta server sends a `*` set to whoever has nothing of it.
@@ -37,28 +37,28 @@ pub enum InitialSet {
 
 /// What it means that a server says nothing of a name for long.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Silence {
+pub enum OnResourceTimeout {
     /// There is none (XLAT-15).
     #[default]
-    Absence,
+    Absent,
     /// A passing trouble (A88, `resource_timer_is_transient_error`).
-    Trouble,
+    TransientError,
     /// Nothing: it says so if there is none, and otherwise nobody knows (XLAT-16).
-    Nothing,
+    Unknown,
 }
 
-impl Default for ServerRules {
+impl Default for ServerQuirks {
     fn default() -> Self {
         Self {
-            node_always: false,
-            initial_versions: true,
-            empty_list: true,
-            hold_deletions: false,
-            silence: Silence::Absence,
+            node_in_every_request: false,
+            supports_initial_resource_versions: true,
+            supports_empty_subscription: true,
+            ignore_deletions: false,
+            on_resource_timeout: OnResourceTimeout::Absent,
             fail_on_data_errors: false,
             initial_set: InitialSet::Auto,
-            says_whole: false,
-            by_type: false,
+            signals_completion: false,
+            per_type_liveness: false,
         }
     }
 }

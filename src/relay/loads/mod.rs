@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 
 use self::pool::{Member, Pool};
 use super::clock::Clock;
-use super::views::{Refused, Views};
+use super::views::{AdmissionError, Views};
 use crate::proto::loads::LoadStatsRequest;
 use crate::protocol::loads::LoadLimits;
 use crate::protocol::upstream::BackoffTimes;
@@ -43,7 +43,7 @@ pub struct LoadLink {
 /// How a stream of loads ended, as gRPC says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadEnd {
-    Refused(Refused),
+    Refused(AdmissionError),
     Unreadable,
     /// The control plane cannot be reached, or is no longer.
     Unreachable(String),
@@ -136,7 +136,7 @@ impl Loads {
         let server = self.views.active_server(key);
         tokio::select! {
             end = self.connector.carry(server, link) => end,
-            () = self.views.moved_from(key, server) => LoadEnd::Moved("another control plane takes the loads now"),
+            () = self.views.active_server_changed(key, server) => LoadEnd::Moved("another control plane takes the loads now"),
         }
     }
 
@@ -153,17 +153,17 @@ impl Loads {
         }
     }
 
-    fn member(&self, key: SharingKey, limits: LoadLimits) -> Result<Member, Refused> {
+    fn member(&self, key: SharingKey, limits: LoadLimits) -> Result<Member, AdmissionError> {
         let mut pools = self.pools.lock();
         if let Some(member) = pools.get(&key).and_then(Pool::join) {
             return Ok(member);
         }
-        let most = self.views.most();
+        let most = self.views.max_views();
         if pools.len() >= most {
-            return Err(Refused::TooManyViews(most));
+            return Err(AdmissionError::TooManyViews(most));
         }
         let pool = Arc::new(Pool::new(key.clone(), self.views.clone(), &self.pools, limits));
-        let member = pool.join().ok_or(Refused::Stopping)?;
+        let member = pool.join().ok_or(AdmissionError::Stopping)?;
         pools.insert(key, pool.clone());
         let (pools, connector) = (self.pools.clone(), self.connector.clone());
         tokio::spawn(async move {

@@ -24,14 +24,14 @@ pub(super) struct Pool {
     kept: Arc<Kept>,
     most_kept: usize,
     /// Held for one report that is added or made; nothing waits inside.
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// What upstream has ordered. The newest is all that anybody needs (LRS-3).
     order: watch::Sender<Option<Arc<Order>>>,
     /// A client has left, or the relay is going.
     look: Notify,
 }
 
-struct State {
+struct PoolState {
     aggregate: Aggregate,
     /// Whoever comes now finds another pool.
     closed: bool,
@@ -40,7 +40,7 @@ struct State {
 }
 
 /// How an opening of the stream came to its end.
-enum End {
+enum StreamEnd {
     /// Nobody needs the pool any more.
     Closed,
     Lost {
@@ -59,7 +59,7 @@ pub(super) struct Member {
 
 impl Pool {
     pub fn new(key: SharingKey, views: Arc<Views>, pools: &Pools, limits: LoadLimits) -> Self {
-        let state = State { aggregate: Aggregate::new(limits), closed: false, counted: 0 };
+        let state = PoolState { aggregate: Aggregate::new(limits), closed: false, counted: 0 };
         let (clock, kept, most_kept) = (pools.clock, pools.kept.clone(), limits.total_bytes);
         let (state, order, look) = (Mutex::new(state), watch::Sender::new(None), Notify::new());
         Self { key, views, clock, kept, most_kept, state, order, look }
@@ -89,11 +89,11 @@ impl Pool {
             }
             let start = tokio::time::Instant::now();
             match self.stream_once(connector, server).await {
-                End::Closed => return,
-                End::Moved => continue,
-                End::Lost { answered } => backoff.ended(answered, start.elapsed()),
+                StreamEnd::Closed => return,
+                StreamEnd::Moved => continue,
+                StreamEnd::Lost { answered } => backoff.ended(answered, start.elapsed()),
             }
-            let mut moved = std::pin::pin!(self.views.moved_from(&self.key, server));
+            let mut moved = std::pin::pin!(self.views.active_server_changed(&self.key, server));
             let mut retry = tokio::time::Instant::now() + backoff.next(random());
             while tokio::time::Instant::now() < retry {
                 tokio::select! {
@@ -110,11 +110,11 @@ impl Pool {
     }
 
     /// One opening of the stream, to the server that is active for the key.
-    async fn stream_once(&self, connector: &dyn LoadConnector, server: usize) -> End {
+    async fn stream_once(&self, connector: &dyn LoadConnector, server: usize) -> StreamEnd {
         let mut answered = false;
         let (reports, taken) = mpsc::channel(1);
         let (answers, mut orders) = mpsc::channel(1);
-        let mut moved = std::pin::pin!(self.views.moved_from(&self.key, server));
+        let mut moved = std::pin::pin!(self.views.active_server_changed(&self.key, server));
         let mut carried = connector.carry(server, LoadLink { first: self.opening(), reports: taken, answers });
         loop {
             let (full, closed) = (reports.capacity() == 0, reports.is_closed());
@@ -126,7 +126,7 @@ impl Pool {
                     }
                     tracing::warn!(key = %self.key, ?end, "upstream stream of loads ended; clients' reports are kept");
                     self.lock().aggregate.on_ended(self.clock.now());
-                    return if self.settle(None) { End::Closed } else { End::Lost { answered } };
+                    return if self.settle(None) { StreamEnd::Closed } else { StreamEnd::Lost { answered } };
                 }
                 () = &mut moved => true,
                 Some(order) = orders.recv() => {
@@ -143,12 +143,12 @@ impl Pool {
                 let _ = tokio::time::timeout(PARTING, carried).await;
                 tracing::info!(key = %self.key, "loads go to another control plane");
                 self.lock().aggregate.on_ended(self.clock.now());
-                return if self.settle(None) { End::Closed } else { End::Moved };
+                return if self.settle(None) { StreamEnd::Closed } else { StreamEnd::Moved };
             }
             if self.settle(Some(&reports)) {
                 drop(reports); // upstream gets the last report, and ends the stream by itself
                 let _ = tokio::time::timeout(PARTING, carried).await;
-                return End::Closed;
+                return StreamEnd::Closed;
             }
         }
     }
@@ -193,7 +193,7 @@ impl Pool {
         self.count(&mut state);
         let lost = state.aggregate.take_lost();
         if lost > 0 {
-            self.views.tally().lost_load_reports(lost);
+            self.views.counters().load_reports_dropped(lost);
             tracing::warn!(key = %self.key, lost, "load reports were dropped, in whole or in part");
         }
         state.closed |= state.aggregate.is_over();
@@ -201,12 +201,12 @@ impl Pool {
     }
 
     /// Notes how much is kept, after whatever may have changed that.
-    fn count(&self, state: &mut State) {
+    fn count(&self, state: &mut PoolState) {
         let now = state.aggregate.bytes();
         self.kept.replace(std::mem::replace(&mut state.counted, now), now);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,7 +12,7 @@ fn report(answered: bool, down: bool) -> Report {
 }
 
 fn authority(name: &str) -> Authority {
-    if name.is_empty() { Authority::Top } else { Authority::Named(name.into()) }
+    if name.is_empty() { Authority::TopLevel } else { Authority::Named(name.into()) }
 }
 
 const WAITS: (bool, bool) = (false, false);
@@ -154,7 +154,7 @@ fn draining_is_for_good_and_reasons_are_counted_where_they_are_too_many() {
 async fn what_a_view_reports_goes_with_it_and_whoever_waits_for_a_change_is_told() {
     let readiness: Arc<Readiness> = Arc::default();
     let mut view = readiness.view("v");
-    view.update(false, [(Authority::Top, report(false, false))].into());
+    view.update(false, [(Authority::TopLevel, report(false, false))].into());
     tokio::time::timeout(Duration::from_secs(20), readiness.changed_from(true)).await.expect("it is ready still");
     assert!(!readiness.is_ready());
     let change = tokio::spawn({

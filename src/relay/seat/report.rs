@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use super::Seat;
+use super::SessionHandle;
 use crate::protocol::session::{Summary, Variant};
 
 /// One session in a report.
 #[derive(Debug, Serialize)]
-pub struct SeatReport {
+pub struct ClientReport {
     pub session: u64,
     pub peer: String,
     pub node: String,
@@ -30,24 +30,24 @@ pub struct TypeReport {
     pub refusing: bool,
 }
 
-impl Seat {
-    pub fn report(&self) -> SeatReport {
+impl SessionHandle {
+    pub fn report(&self) -> ClientReport {
         let session = self.lock();
         let of_type = |summary: Summary| TypeReport {
             kind: summary.kind.name().to_owned(),
             wildcard: summary.wildcard,
             names: summary.names,
             owed: summary.owed,
-            refusing: summary.refusing,
-            refused: summary.refused.map(|verdict| verdict.message.clone()),
+            refusing: summary.nacked,
+            refused: summary.last_nack.map(|verdict| verdict.message.clone()),
         };
-        SeatReport {
+        ClientReport {
             session: self.id.0,
             peer: self.peer.clone(),
             node: self.node_id.clone(),
             key: self.key.clone(),
             variant: if self.variant == Variant::Sotw { "sotw" } else { "delta" },
-            unserved: session.unserved(),
+            unserved: session.unsupported_requests(),
             types: session.summaries().map(of_type).collect(),
         }
     }

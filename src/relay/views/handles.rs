@@ -13,7 +13,7 @@ use crate::relay::owner::Command;
 use crate::relay::published::Published;
 use crate::xds::SharingKey;
 
-pub(super) struct UnitHandle {
+pub(super) struct ViewHandle {
     pub published: Arc<Published>,
     pub commands: mpsc::Sender<Command>,
     pub idle_since: Arc<Mutex<Option<Instant>>>,
@@ -29,7 +29,7 @@ pub(super) struct Entrance {
     pub stay: Stay,
 }
 
-impl UnitHandle {
+impl ViewHandle {
     pub fn enter(&self) -> Entrance {
         let (published, commands) = (self.published.clone(), self.commands.clone());
         Entrance { published, commands, stay: self.stay.clone() }
@@ -49,7 +49,7 @@ impl UnitHandle {
 }
 
 /// An owner ends when nobody can say anything to it any more.
-pub(super) fn retire(units: &mut HashMap<SharingKey, UnitHandle>, after: Duration) {
+pub(super) fn retire(units: &mut HashMap<SharingKey, ViewHandle>, after: Duration) {
     units.retain(|key, unit| {
         let retired = unit.is_idle(after);
         if retired {

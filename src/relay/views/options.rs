@@ -14,7 +14,7 @@ pub struct ViewsOptions {
     /// A client without a node counts as one whose node is empty; otherwise it is refused (TRN-12).
     pub serve_without_node: bool,
     /// Views at one time.
-    pub most: usize,
+    pub max_views: usize,
     pub table: TypeTable,
     pub access: Access,
     pub limits: Limits,
@@ -23,7 +23,7 @@ pub struct ViewsOptions {
 
 /// Who comes, and for what.
 #[derive(Debug, Clone)]
-pub struct Visit {
+pub struct ClientInfo {
     pub variant: Variant,
     /// The type of a stream that has only one.
     pub only: Option<&'static str>,

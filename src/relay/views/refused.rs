@@ -1,7 +1,7 @@
 //! Why a stream is not taken on.
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum AdmissionError {
     #[error("the first request of a stream must carry a node")]
     NoNode,
     #[error("the node cannot be read")]
@@ -12,7 +12,7 @@ pub enum Refused {
     Stopping,
 }
 
-impl Refused {
+impl AdmissionError {
     /// Short words for each, in the order of their places.
     pub const REASONS: [&str; 4] = ["no_node", "bad_node", "too_many_views", "stopping"];
 

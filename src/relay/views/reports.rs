@@ -6,16 +6,16 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Views;
 use crate::relay::dangling::{Dangling, DanglingClusters};
-use crate::relay::found::Found;
-use crate::relay::measures::UnitMeasures;
+use crate::relay::found::LookupReport;
+use crate::relay::measures::ViewMetrics;
 use crate::relay::owner::Command;
-use crate::relay::report::UnitReport;
-use crate::relay::seat::SeatReport;
+use crate::relay::report::ViewReport;
+use crate::relay::seat::ClientReport;
 use crate::xds::Name;
 
 impl Views {
     /// What every unit and every session holds.
-    pub async fn report(&self) -> Vec<(UnitReport, Vec<SeatReport>)> {
+    pub async fn report(&self) -> Vec<(ViewReport, Vec<ClientReport>)> {
         let mut reports = Vec::new();
         for owner in self.owners() {
             let (to, from) = oneshot::channel();
@@ -27,12 +27,12 @@ impl Views {
     }
 
     /// What each view knows of a resource, of those that know anything of it.
-    pub async fn look(&self, type_url: &str, name: &str) -> Vec<Found> {
-        let (kind, name) = (self.table.resolve(type_url), Name::of_peer(name));
+    pub async fn lookup(&self, type_url: &str, name: &str) -> Vec<LookupReport> {
+        let (kind, name) = (self.table.resolve(type_url), Name::canonical(name));
         let mut found = Vec::new();
         for owner in self.owners() {
             let (to, from) = oneshot::channel();
-            if owner.send(Command::Look(kind.clone(), name.clone(), to)).await.is_ok() {
+            if owner.send(Command::Lookup(kind.clone(), name.clone(), to)).await.is_ok() {
                 found.extend(from.await.into_iter().flatten());
             }
         }
@@ -52,7 +52,7 @@ impl Views {
     }
 
     /// What there is to measure of each view.
-    pub async fn measures(&self) -> Vec<UnitMeasures> {
+    pub async fn measures(&self) -> Vec<ViewMetrics> {
         let mut measures = Vec::new();
         for owner in self.owners() {
             let (to, from) = oneshot::channel();
@@ -64,7 +64,7 @@ impl Views {
     }
 
     fn owners(&self) -> Vec<mpsc::Sender<Command>> {
-        let units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        let units = self.views.lock().unwrap_or_else(PoisonError::into_inner);
         let mut owners: Vec<_> = units.values().map(|unit| unit.commands.clone()).collect();
         drop(units);
         owners.extend(self.hub.iter().flat_map(|hub| hub.owners()));

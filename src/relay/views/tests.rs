@@ -6,17 +6,17 @@ use super::*;
 use crate::proto::discovery::DeltaDiscoveryRequest;
 use crate::proto::node::Node;
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::ServerRules;
+use crate::protocol::upstream::ServerQuirks;
 
 fn views() -> Views {
     let options = ViewsOptions {
         rule: KeyRule::default(),
         serve_without_node: false,
-        most: 1,
+        max_views: 1,
         table: TypeTable::new(),
         access: Access::default(),
         limits: Limits::default(),
-        plan: Plan::single(Variant::Delta, ServerRules::default()),
+        plan: Plan::single(Variant::Delta, ServerQuirks::default()),
     };
     Views::new(options, Vec::new()) // nothing is asked for, so nobody is connected to
 }
@@ -26,8 +26,8 @@ fn first_request() -> Request {
     Request::Delta(DeltaDiscoveryRequest { node: Some(node.encode_to_vec().into()), ..Default::default() })
 }
 
-fn visit() -> Visit {
-    Visit { variant: Variant::Delta, only: None, peer: (Ipv4Addr::LOCALHOST, 1).into() }
+fn visit() -> ClientInfo {
+    ClientInfo { variant: Variant::Delta, only: None, peer: (Ipv4Addr::LOCALHOST, 1).into() }
 }
 
 impl Views {
@@ -39,7 +39,7 @@ impl Views {
     /// Waits until the owner of the only view has found nobody there.
     async fn has_become_idle(&self) {
         let is_idle = || {
-            let units = self.units.lock().unwrap();
+            let units = self.views.lock().unwrap();
             units.values().all(|unit| unit.idle_since.lock().unwrap().is_some())
         };
         while !is_idle() {
@@ -49,7 +49,7 @@ impl Views {
     }
 
     fn retire(&self) {
-        retire(&mut self.units.lock().unwrap(), Duration::ZERO);
+        retire(&mut self.views.lock().unwrap(), Duration::ZERO);
     }
 }
 
@@ -62,7 +62,7 @@ async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_cli
     views.retire();
     let seat = views.join(entrance, identity, &first, &visit()).await.unwrap();
     assert_eq!(views.sessions().await, [1], "the view is still in the map");
-    let other = views.seat(&first, visit()).await.unwrap();
+    let other = views.open_session(&first, visit()).await.unwrap();
     assert_eq!(views.sessions().await, [2], "both are in the same");
 
     seat.leave().await;

@@ -137,7 +137,7 @@ impl AdsConnector {
             tokio::select! {
                 biased;
                 call = &mut call => break call,
-                () = alive.notified() => if let Err(status) = tell(LinkEvent::Life).await { return status },
+                () = alive.notified() => if let Err(status) = tell(LinkEvent::Alive).await { return status },
             }
         };
         let mut responses = match call {
@@ -158,7 +158,7 @@ impl AdsConnector {
                     Err(status) => return status,
                 },
                 () = incoming.receiving() => LinkEvent::Receiving,
-                () = alive.notified() => LinkEvent::Life,
+                () = alive.notified() => LinkEvent::Alive,
             };
             if let Err(status) = tell(event).await {
                 return status;

@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::Fault;
+use super::FileError;
 use super::parse::{Entry, Parser};
 use super::walk::Stamp;
 
@@ -25,9 +25,9 @@ pub(super) struct Known {
     pub good: Option<Arc<[Entry]>>,
     /// Read well, and not taken over yet.
     new: Option<Arc<[Entry]>>,
-    fault: Option<Fault>,
+    fault: Option<FileError>,
     /// Another file has a resource of this one, too.
-    pub conflict: Option<Fault>,
+    pub conflict: Option<FileError>,
     /// Since when it is not there.
     pub missing: Option<Instant>,
 }
@@ -61,7 +61,7 @@ impl Known {
             Err(reason) => {
                 self.stamp = Some(stamp);
                 self.forget_reading();
-                return self.refuse(Fault::of(path, &reason));
+                return self.refuse(FileError::of(path, &reason));
             }
         };
         let hash = xxh3_128(&bytes);
@@ -91,7 +91,7 @@ impl Known {
         (self.read, self.bytes) = (None, None);
     }
 
-    fn refuse(&mut self, fault: Fault) -> Reading {
+    fn refuse(&mut self, fault: FileError) -> Reading {
         let changed = self.new.take().is_some();
         self.fault = Some(fault);
         if changed { Reading::Changed } else { Reading::Same }
@@ -116,7 +116,7 @@ impl Known {
         }
     }
 
-    pub fn faults(&self) -> impl Iterator<Item = &Fault> {
+    pub fn faults(&self) -> impl Iterator<Item = &FileError> {
         self.fault.iter().chain(&self.conflict)
     }
 }

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::{FilesSource, Loaded, State};
 use crate::proto::{Request, Response};
-use crate::protocol::local::{Server, Snapshot, Step};
+use crate::protocol::local::{Server, SourceSnapshot, Step};
 use crate::protocol::session::Variant;
 use crate::relay::{Clock, Connector, Link, LinkEvent, LinkReport};
 use crate::xds::TypeTable;
@@ -38,7 +38,7 @@ impl FilesConnector {
     }
 
     /// Waits until there are files. Those that are being read may be there any moment; those that are not there are told.
-    async fn ready(&self, link: &Link, loaded: &mut watch::Receiver<Loaded>) -> Option<Arc<Snapshot>> {
+    async fn ready(&self, link: &Link, loaded: &mut watch::Receiver<Loaded>) -> Option<Arc<SourceSnapshot>> {
         let mut told = None;
         loop {
             let state = loaded.borrow_and_update().state.clone();
@@ -54,7 +54,12 @@ impl FilesConnector {
     }
 
     /// Until the files are out of reach.
-    async fn serve(&self, link: &Link, loaded: &mut watch::Receiver<Loaded>, snapshot: Arc<Snapshot>) -> Option<()> {
+    async fn serve(
+        &self,
+        link: &Link,
+        loaded: &mut watch::Receiver<Loaded>,
+        snapshot: Arc<SourceSnapshot>,
+    ) -> Option<()> {
         let (sender, mut requests) = mpsc::channel(16);
         report(link, LinkEvent::Opened { variant: Variant::Delta, requests: sender, life: Arc::default() }).await?;
         let mut server = Server::new(self.table.clone(), snapshot, self.alone);

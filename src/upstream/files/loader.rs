@@ -12,8 +12,8 @@ use super::known::{Known, Reading};
 use super::parse::Parser;
 use super::walk::{Sought, Stamp, Walk};
 use super::watch::Watcher;
-use super::{Fault, FilesOptions, Loaded, Report, State};
-use crate::protocol::local::{Items, Snapshot};
+use super::{FileError, FilesOptions, Loaded, Report, State};
+use crate::protocol::local::{Items, SourceSnapshot};
 use crate::xds::{Name, Type};
 
 pub(super) struct Loader {
@@ -27,9 +27,9 @@ pub(super) struct Loader {
     reached: bool,
     /// Since when none of the paths is there.
     nothing: Option<Instant>,
-    snapshot: Arc<Snapshot>,
+    snapshot: Arc<SourceSnapshot>,
     /// What was wrong when last looked, which has been told.
-    told: BTreeSet<Fault>,
+    told: BTreeSet<FileError>,
     report: Arc<Report>,
 }
 
@@ -64,7 +64,7 @@ impl Loader {
         let mut walk = Walk::over(&self.options.paths, self.options.files, &Parser::takes, &mut watch);
         watch.done();
         self.seen.extend(self.options.paths.iter().filter(|path| walk.files.contains_key(*path)).cloned());
-        let mut changed = self.part(&mut walk);
+        let mut changed = self.drop_missing(&mut walk);
         let mut unsettled = self.files.values().any(|file| file.missing.is_some());
         for (path, stamp) in &walk.files {
             match self.read(path, *stamp) {
@@ -78,13 +78,13 @@ impl Loader {
             self.files.values_mut().for_each(Known::take_over);
             self.settle_moves();
         }
-        let deleted = |lost: &Fault| walk.absent.contains(&lost.file) && self.seen.contains(&lost.file);
+        let deleted = |lost: &FileError| walk.absent.contains(&lost.file) && self.seen.contains(&lost.file);
         let complete = walk.lost.iter().all(deleted) && self.files.values().all(|file| file.good.is_some());
         if changed || complete && !self.snapshot.is_complete() {
             self.snapshot = Arc::new(self.snapshot.next(self.items(), complete));
         }
         let state = self.state(&walk, &mut unsettled);
-        let missing = |lost: &&Fault| self.files.get(&lost.file).is_some_and(|file| file.missing.is_some());
+        let missing = |lost: &&FileError| self.files.get(&lost.file).is_some_and(|file| file.missing.is_some());
         let lost = walk.lost.iter().filter(|lost| !missing(lost)); // whether it is gone is told when that is known
         let faults: BTreeSet<_> = lost.chain(self.files.values().flat_map(Known::faults)).cloned().collect();
         let ready = matches!(state, State::Ready(_));
@@ -107,7 +107,7 @@ impl Loader {
 
     /// Parts with files that are gone, and says whether there were any. One look is not enough for that: whoever unlinks a file and
     /// makes it anew leaves a moment without it.
-    fn part(&mut self, walk: &mut Walk) -> bool {
+    fn drop_missing(&mut self, walk: &mut Walk) -> bool {
         if walk.present.is_empty() {
             // The source is out of reach, and not each of its files gone.
             self.files.values_mut().for_each(|file| file.missing = None);
@@ -175,8 +175,8 @@ impl Loader {
                     let (kind, name) = (&entry.kind, &entry.name);
                     if let Some((other, line)) = owners.insert((kind, name), (path, entry.line)) {
                         let twice = |there: &Path| format!("{} {name} is in {}, too", kind.name(), there.display());
-                        conflicts.push(Fault { line: entry.line, ..Fault::of(path, &twice(other)) });
-                        conflicts.push(Fault { line, ..Fault::of(other, &twice(path)) });
+                        conflicts.push(FileError { line: entry.line, ..FileError::of(path, &twice(other)) });
+                        conflicts.push(FileError { line, ..FileError::of(other, &twice(path)) });
                     }
                 }
             }
@@ -229,7 +229,7 @@ impl Loader {
     }
 
     /// Says once what is wrong, and that it is no more.
-    fn tell(&mut self, faults: BTreeSet<Fault>) {
+    fn tell(&mut self, faults: BTreeSet<FileError>) {
         let new: Vec<_> = faults.difference(&self.told).collect();
         for fault in new.iter().take(TOLD_AT_ONCE) {
             match self.files.range(fault.file.clone()..).take_while(|(path, _)| path.starts_with(&fault.file)).next() {

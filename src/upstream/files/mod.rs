@@ -24,7 +24,7 @@ pub use parse::Parser;
 
 use self::loader::{Loader, Look};
 use self::watch::Watcher;
-use crate::protocol::local::Snapshot;
+use crate::protocol::local::SourceSnapshot;
 
 /// Which files, and how many and how large they may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct FilesOptions {
 
 /// Something that is wrong with a file, or with where it should be.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Fault {
+pub struct FileError {
     pub file: PathBuf,
     pub line: Option<u64>,
     pub reason: String,
@@ -65,7 +65,7 @@ enum State {
     Loading,
     /// Out of reach, and why.
     Missing(String),
-    Ready(Arc<Snapshot>),
+    Ready(Arc<SourceSnapshot>),
 }
 
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ struct Report {
     resources: usize,
     /// When something was read last, and how long it took.
     loaded: Option<(Instant, Duration)>,
-    faults: Vec<Fault>,
+    faults: Vec<FileError>,
 }
 
 /// For the admin address.
@@ -91,7 +91,7 @@ pub struct FilesReport {
     pub seconds: Option<u64>,
     /// How long that took.
     pub load_milliseconds: Option<u64>,
-    pub faults: Vec<Fault>,
+    pub faults: Vec<FileError>,
 }
 
 impl FilesSource {
@@ -160,14 +160,14 @@ async fn follow(mut loader: Loader, mut changes: mpsc::Receiver<()>, tell: lates
             }
         };
         tell.send_replace(loaded);
-        if let Ok(Some(())) = tokio::time::timeout(patience(unsettled, watched), changes.recv()).await {
+        if let Ok(Some(())) = tokio::time::timeout(settle_time(unsettled, watched), changes.recv()).await {
             quiet(&mut changes).await;
         }
     }
 }
 
 /// How long until the next look, if nothing is told of.
-fn patience(unsettled: bool, watched: bool) -> Duration {
+fn settle_time(unsettled: bool, watched: bool) -> Duration {
     match (unsettled, watched) {
         (true, _) => LOOKS_UNSETTLED,
         (false, true) => LOOKS,
@@ -187,13 +187,13 @@ impl Drop for Inner {
     }
 }
 
-impl Fault {
+impl FileError {
     fn of(file: &Path, reason: &str) -> Self {
         Self { file: file.to_owned(), line: None, reason: reason.to_owned() }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
         if let Some(line) = self.line {

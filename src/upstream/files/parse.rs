@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Fault;
+use super::FileError;
 use crate::protocol::local::Item;
 use crate::transcode::Transcoder;
 use crate::transcode::document::{DocumentError, FileResource, Format, read_resources};
@@ -33,17 +33,17 @@ impl Parser {
         Format::of_path(path).is_some()
     }
 
-    pub(super) fn read(&self, path: &Path, bytes: &[u8]) -> Result<Vec<Entry>, Fault> {
+    pub(super) fn read(&self, path: &Path, bytes: &[u8]) -> Result<Vec<Entry>, FileError> {
         if bytes.is_empty() {
-            return Err(Fault::of(path, "it is empty; a file without resources says so"));
+            return Err(FileError::of(path, "it is empty; a file without resources says so"));
         }
-        let Some(format) = Format::of_path(path) else { return Err(Fault::of(path, "its format is not known")) };
+        let Some(format) = Format::of_path(path) else { return Err(FileError::of(path, "its format is not known")) };
         let transcoder = self.transcoder.clone().unwrap_or_else(Transcoder::envoy);
         let resources = read_resources(&transcoder, format, bytes).map_err(|error| fault(path, error))?;
         let (mut entries, mut seen) = (Vec::with_capacity(resources.len()), HashSet::new());
         for resource in resources {
             let line = resource.line;
-            let refuse = |reason: String| Fault { line, ..Fault::of(path, &reason) };
+            let refuse = |reason: String| FileError { line, ..FileError::of(path, &reason) };
             let entry = self.entry(resource).map_err(refuse)?;
             if !seen.insert((entry.kind.clone(), entry.name.clone())) {
                 return Err(refuse(format!("{} {} is in this file twice", entry.kind.name(), entry.name)));
@@ -56,7 +56,7 @@ impl Parser {
     /// The wrapper's name wins over the body's (TYPE-10).
     fn entry(&self, resource: FileResource) -> Result<Entry, String> {
         let (kind, line) = (self.table.resolve(&resource.type_url), resource.line);
-        let beside = resource.name.as_deref().filter(|name| !name.is_empty()).map(Name::of_peer);
+        let beside = resource.name.as_deref().filter(|name| !name.is_empty()).map(Name::canonical);
         let name = beside.or_else(|| own_name(&kind, &resource.body));
         let name = name.ok_or_else(|| match kind.info().name_field {
             Some(_) => format!("a {} without a name", kind.name()),
@@ -67,7 +67,7 @@ impl Parser {
     }
 }
 
-fn fault(path: &Path, error: DocumentError) -> Fault {
+fn fault(path: &Path, error: DocumentError) -> FileError {
     let line = error.faults.first().and_then(|fault| fault.line);
-    Fault { line, ..Fault::of(path, &error.to_string()) }
+    FileError { line, ..FileError::of(path, &error.to_string()) }
 }

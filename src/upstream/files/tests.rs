@@ -90,7 +90,7 @@ fn clusters(state: &State) -> String {
 /// One look, and what is wrong after it: each file with its line.
 fn look(loader: &mut Loader) -> (String, Vec<String>) {
     let look = loader.look();
-    let fault = |fault: &Fault| {
+    let fault = |fault: &FileError| {
         let name = fault.file.file_name().unwrap().to_string_lossy();
         format!("{name}:{}", fault.line.map_or(String::new(), |line| line.to_string()))
     };
@@ -336,7 +336,7 @@ fn fs_3_half_a_file_is_no_more_taken_over_when_writing_was_seen_or_it_was_no_goo
 
 #[test]
 fn fs_2_what_a_look_leaves_open_is_settled_within_a_second_of_the_change() {
-    let next = patience(true, true);
+    let next = settle_time(true, true);
     // Of a write in place the change is the begin, of something that is missing the first look.
     for (begin, needed) in [(Duration::ZERO, walk::YOUNG), (QUIET, loader::GAP)] {
         let mut look = QUIET;

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::Fault;
+use super::FileError;
 
 /// What changes when a file does, whether it is written in place or another takes its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(super) struct Walk {
     /// Those that are not there, although the folder is in which they would be. They are among the lost as well.
     pub absent: BTreeSet<PathBuf>,
     /// What could not be looked at. What was known of it and below it is as it was, for all that can be told.
-    pub lost: Vec<Fault>,
+    pub lost: Vec<FileError>,
     /// Those that were looked into, each by one path.
     folders: BTreeMap<(u64, u64), PathBuf>,
 }
@@ -98,15 +98,15 @@ impl Walk {
                     if path.parent().is_some_and(Path::is_dir) && is_nowhere(path) {
                         walk.absent.insert(path.clone());
                     }
-                    walk.lose(path, "it does not exist");
+                    walk.record_error(path, "it does not exist");
                 }
-                Err(error) => walk.lose(path, &error.to_string()),
+                Err(error) => walk.record_error(path, &error.to_string()),
                 Ok(metadata) => {
                     walk.present.insert(path.clone());
                     match metadata.is_dir() {
                         true => walk.folders_from(path, most, takes, watch),
                         false if takes(path) => walk.file(path, &metadata),
-                        false => walk.lose(path, "its name does not end in a format that is known"),
+                        false => walk.record_error(path, "its name does not end in a format that is known"),
                     }
                 }
             }
@@ -132,7 +132,7 @@ impl Walk {
             }
             Err(_) if is_nowhere(path) => Sought::Nowhere,
             Err(error) => {
-                self.lose(path, &error.to_string());
+                self.record_error(path, &error.to_string());
                 Sought::Unknown
             }
         }
@@ -158,7 +158,7 @@ impl Walk {
                 Ok(entries) => entries,
                 Err(error) if error.kind() == ErrorKind::NotFound && folder != *top => continue, // gone since
                 Err(error) => {
-                    self.lose(&folder, &error.to_string());
+                    self.record_error(&folder, &error.to_string());
                     continue;
                 }
             };
@@ -184,13 +184,13 @@ impl Walk {
                     Ok(metadata) => self.file(&path, &metadata),
                     Err(error) if error.kind() == ErrorKind::NotFound && !link => {} // gone since
                     // What a link should lead to may be a folder: what is not there at the moment is not gone.
-                    Err(error) => self.lose(&path, &error.to_string()),
+                    Err(error) => self.record_error(&path, &error.to_string()),
                 }
             }
             left[before..].reverse(); // the first of them is next
             if self.files.len() > most {
                 self.files.retain(|path, _| !path.starts_with(top));
-                return self.lose(top, &format!("there are more than {most} files in it, which is the limit"));
+                return self.record_error(top, &format!("there are more than {most} files in it, which is the limit"));
             }
         }
     }
@@ -199,12 +199,12 @@ impl Walk {
     fn file(&mut self, path: &Path, metadata: &Metadata) {
         match metadata.is_file() {
             true => drop(self.files.insert(path.to_owned(), Stamp::of(metadata))),
-            false => self.lose(path, "it is no file"),
+            false => self.record_error(path, "it is no file"),
         }
     }
 
-    fn lose(&mut self, path: &Path, reason: &str) {
-        self.lost.push(Fault::of(path, reason));
+    fn record_error(&mut self, path: &Path, reason: &str) {
+        self.lost.push(FileError::of(path, reason));
     }
 }
 

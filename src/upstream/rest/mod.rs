@@ -18,13 +18,13 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use self::read::Read;
-use self::topics::{Pace, Question, Taken, Topics};
+use self::topics::{Poll, PollSchedule, Taken, Topics};
 use self::wire::{Answer, Failure, Wire};
 use super::AdsServer;
 use super::ads::{chain, random};
 use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::{Backoff, ServerRules};
+use crate::protocol::upstream::{Backoff, ServerQuirks};
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 use crate::transcode::{Descriptors, Transcoder};
 use crate::xds::TypeTable;
@@ -46,8 +46,8 @@ impl RestServer {
     }
 
     /// What its silence means shows for each type by itself, and it remembers nothing from one poll to the next.
-    pub(super) fn rules(&self) -> ServerRules {
-        ServerRules { by_type: true, node_always: true, ..self.at.rules.clone() }
+    pub(super) fn rules(&self) -> ServerQuirks {
+        ServerQuirks { per_type_liveness: true, node_in_every_request: true, ..self.at.quirks.clone() }
     }
 }
 
@@ -108,7 +108,7 @@ impl RestConnector {
     }
 
     /// Whether the server is there: whether it can be connected to, and once there is something to ask, whether it answers.
-    async fn reach(&self, probe: Option<&Question>) -> Result<(), Failure> {
+    async fn reach(&self, probe: Option<&Poll>) -> Result<(), Failure> {
         let mut wire = Wire::new(self.server.clone());
         match probe {
             None => wire.connect().await.map(drop),
@@ -121,12 +121,12 @@ impl RestConnector {
     }
 
     /// One opening: polls until the server is out of reach. Why it is, whether anything was answered, and what to try next.
-    async fn poll(&self, link: &Link) -> Result<(String, bool, Option<Question>), Gone> {
+    async fn poll(&self, link: &Link) -> Result<(String, bool, Option<Poll>), Gone> {
         let report = async |event| link.reports.send(LinkReport { id: link.id, event }).await.map_err(|_| Gone);
         let (sender, mut requests) = mpsc::channel(16);
         let life = Arc::default(); // polls say it by themselves
         report(LinkEvent::Opened { variant: Variant::Sotw, requests: sender, life }).await?;
-        let mut topics = Topics::new(Pace { refresh: self.server.refresh_delay, failures: FAILURES });
+        let mut topics = Topics::new(PollSchedule { refresh: self.server.refresh_delay, failures: FAILURES });
         let (mut wires, mut polls) = (HashMap::new(), JoinSet::new());
         let mut answered = false;
         loop {
@@ -139,7 +139,7 @@ impl RestConnector {
             let (wire, question, answer) = tokio::select! {
                 request = requests.recv() => {
                     if let Some(type_url) = self.take(&mut topics, request.ok_or(Gone)?) {
-                        report(LinkEvent::Trouble { type_url }).await?;
+                        report(LinkEvent::PollFailed { type_url }).await?;
                     }
                     continue;
                 }
@@ -162,7 +162,7 @@ impl RestConnector {
                     tracing::warn!(server, path = question.path, reason = %failure, "a poll has failed");
                     let silent = !matches!(failure, Failure::Refused(_));
                     let too_many = topics.failed(&question, silent, Instant::now(), random());
-                    report(LinkEvent::Trouble { type_url: question.url }).await?;
+                    report(LinkEvent::PollFailed { type_url: question.url }).await?;
                     if too_many || matches!(failure, Failure::Unreachable(_)) {
                         return Ok((failure.to_string(), answered, topics.probe()));
                     }
@@ -190,7 +190,7 @@ impl RestConnector {
     }
 
     fn event(&self, news: Option<Read>, number: u64, type_url: String) -> LinkEvent {
-        let Some(Read { mut response, spoiled, .. }) = news else { return LinkEvent::Unchanged { type_url } };
+        let Some(Read { mut response, rejected: spoiled, .. }) = news else { return LinkEvent::Unchanged { type_url } };
         if let Some(first) = spoiled.first() {
             let (server, kind) = (self.server.name(), &response.type_url);
             tracing::warn!(
@@ -205,13 +205,13 @@ impl RestConnector {
         LinkEvent::Response(Box::new(Response::Sotw(response)))
     }
 
-    async fn ask_over(self, mut wire: Wire, question: Question) -> (Wire, Question, Result<Option<Read>, Failure>) {
+    async fn ask_over(self, mut wire: Wire, question: Poll) -> (Wire, Poll, Result<Option<Read>, Failure>) {
         let answer = self.ask(&mut wire, &question).await;
         (wire, question, answer)
     }
 
     /// None where there is nothing new.
-    async fn ask(&self, wire: &mut Wire, question: &Question) -> Result<Option<Read>, Failure> {
+    async fn ask(&self, wire: &mut Wire, question: &Poll) -> Result<Option<Read>, Failure> {
         let transcoder = (self.transcoder)();
         let body = read::write(&question.request, &transcoder).map_err(|error| Failure::Refused(chain(&error)))?;
         match wire.post(&question.path, body.into()).await? {

@@ -25,7 +25,7 @@ pub(super) enum Unreadable {
 #[derive(Debug)]
 pub(super) struct Read {
     pub response: DiscoveryResponse,
-    pub spoiled: Vec<String>,
+    pub rejected: Vec<String>,
     /// Something in it has an end.
     pub mortal: bool,
 }
@@ -65,7 +65,7 @@ pub(super) fn read(body: &[u8], url: &str, transcoder: &Transcoder) -> Result<Re
         }));
     }
     let mortal = response.resources.iter().any(has_an_end);
-    Ok(Read { response, spoiled, mortal })
+    Ok(Read { response, rejected: spoiled, mortal })
 }
 
 /// Only a wrapper says so.
@@ -114,7 +114,7 @@ mod tests {
                 r#"{{"{version}": "7", "fromTheFuture": 1, "resources": [
                     {{"@type": "{CDS}", "name": "a", "{timeout}": "1s", "notYet": {{"x": []}}}}]}}"#
             );
-            let Read { response, spoiled, .. } = read_text(&text).unwrap();
+            let Read { response, rejected: spoiled, .. } = read_text(&text).unwrap();
             assert_eq!((response.version_info.as_str(), response.type_url.as_str(), spoiled.len()), ("7", CDS, 0));
             assert_eq!(response.resources[0].value, [0x0a, 1, b'a', 0x22, 2, 8, 1].as_slice());
         }
@@ -127,7 +127,7 @@ mod tests {
             r#"{{"resources": [{{"@type": "{CDS}", "name": "good"}}, {{"@type": "{CDS}", "name": "bad", "type": []}},
                 {{"@type": "x/un.Known", "clusterName": "foreign"}}, {{"@type": "{CDS}", "name": 5}}, 7]}}"#
         );
-        let Read { response, spoiled, .. } = read_text(&text).unwrap();
+        let Read { response, rejected: spoiled, .. } = read_text(&text).unwrap();
         assert_eq!(spoiled.len(), 4, "{spoiled:?}");
         assert!(spoiled[0].starts_with("resource 1 (bad): "), "{spoiled:?}");
         let kind = TypeTable::new().resolve(CDS);

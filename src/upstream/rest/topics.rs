@@ -15,7 +15,7 @@ use crate::xds::{RestPath, TypeTable, WILDCARD};
 
 /// One poll: where, and what it says.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Question {
+pub(super) struct Poll {
     pub url: String,
     pub path: String,
     pub request: DiscoveryRequest,
@@ -23,7 +23,7 @@ pub(super) struct Question {
 
 /// How often is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pace {
+pub(super) struct PollSchedule {
     /// Between an answer and the next poll, and up to as much again (REST-10).
     pub refresh: Duration,
     /// Polls in a row, of whatever types, that fail before the server counts as out of reach.
@@ -34,7 +34,7 @@ pub(super) struct Pace {
 pub(super) struct Topics {
     by_url: BTreeMap<String, Topic>,
     node: Option<Bytes>,
-    pace: Pace,
+    pace: PollSchedule,
     failed_in_a_row: u32,
     answers: u64,
 }
@@ -70,7 +70,7 @@ pub(super) enum Taken {
 }
 
 impl Topics {
-    pub fn new(pace: Pace) -> Self {
+    pub fn new(pace: PollSchedule) -> Self {
         Self { by_url: BTreeMap::new(), node: None, pace, failed_in_a_row: 0, answers: 0 }
     }
 
@@ -104,7 +104,7 @@ impl Topics {
     }
 
     /// The polls that are due. Each of them is under way from here on, until it is said what came of it.
-    pub fn due(&mut self, now: Instant) -> Vec<Question> {
+    pub fn due(&mut self, now: Instant) -> Vec<Poll> {
         let node = &self.node;
         let due = self.by_url.iter_mut().filter(|(_, topic)| topic.wanted && topic.due.is_some_and(|due| due <= now));
         due.map(|(url, topic)| topic.ask(url, node.clone())).collect()
@@ -116,7 +116,7 @@ impl Topics {
 
     /// A poll was answered, be it with nothing new. `mortal` says that something in the answer has an end, and is to be given
     /// again. The number of the answer.
-    pub fn answered(&mut self, question: &Question, mortal: bool, now: Instant, random: f64) -> u64 {
+    pub fn answered(&mut self, question: &Poll, mortal: bool, now: Instant, random: f64) -> u64 {
         self.failed_in_a_row = 0;
         self.answers += 1;
         let refresh = self.pace.refresh.mul_f64(1.0 + random.clamp(0.0, 1.0));
@@ -131,7 +131,7 @@ impl Topics {
 
     /// A poll has failed. Whether that is one too many: what the server says of one type, be it that it has none of it, is no
     /// reason to leave it for all the others.
-    pub fn failed(&mut self, question: &Question, silent: bool, now: Instant, random: f64) -> bool {
+    pub fn failed(&mut self, question: &Poll, silent: bool, now: Instant, random: f64) -> bool {
         self.failed_in_a_row += u32::from(silent);
         if let Some(topic) = self.by_url.get_mut(&question.url) {
             topic.versioned = false;
@@ -142,7 +142,7 @@ impl Topics {
     }
 
     /// Something to ask that is asked anyway, to see whether the server is there; what it has answered, if there is such a thing.
-    pub fn probe(&self) -> Option<Question> {
+    pub fn probe(&self) -> Option<Poll> {
         let wanted = || self.by_url.iter().filter(|(_, topic)| topic.wanted);
         let (url, topic) = wanted().find(|(_, topic)| topic.ever_answered).or_else(|| wanted().next())?;
         Some(topic.question(url, self.node.clone(), false))
@@ -165,12 +165,12 @@ impl Topic {
         }
     }
 
-    fn ask(&mut self, url: &str, node: Option<Bytes>) -> Question {
+    fn ask(&mut self, url: &str, node: Option<Bytes>) -> Poll {
         (self.due, self.changed) = (None, false);
         self.question(url, node, self.versioned)
     }
 
-    fn question(&self, url: &str, node: Option<Bytes>, conditional: bool) -> Question {
+    fn question(&self, url: &str, node: Option<Bytes>, conditional: bool) -> Poll {
         let request = DiscoveryRequest {
             node,
             type_url: url.to_owned(),
@@ -178,7 +178,7 @@ impl Topic {
             version_info: if conditional { self.version.clone() } else { String::new() },
             ..DiscoveryRequest::default()
         };
-        Question { url: url.to_owned(), path: self.path.clone(), request }
+        Poll { url: url.to_owned(), path: self.path.clone(), request }
     }
 
     fn next(&mut self, now: Instant, pause: Duration) {
@@ -206,7 +206,7 @@ mod tests {
 
     impl Rig {
         fn new() -> Self {
-            let topics = Topics::new(Pace { refresh: REFRESH, failures: 3 });
+            let topics = Topics::new(PollSchedule { refresh: REFRESH, failures: 3 });
             Self { topics, table: TypeTable::new(), now: Instant::now() }
         }
 
@@ -222,12 +222,12 @@ mod tests {
         }
 
         /// What is asked now.
-        fn asked(&mut self) -> Vec<Question> {
+        fn asked(&mut self) -> Vec<Poll> {
             self.now = self.now.max(Instant::now());
             self.topics.due(self.now)
         }
 
-        fn one(&mut self) -> Question {
+        fn one(&mut self) -> Poll {
             let mut asked = self.asked();
             assert_eq!(asked.len(), 1, "{asked:?}");
             asked.remove(0)

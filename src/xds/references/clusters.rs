@@ -174,7 +174,7 @@ fn opened(any: &[u8]) -> Option<(Part, &[u8])> {
 }
 
 fn name(value: &[u8]) -> Option<Name> {
-    std::str::from_utf8(value).ok().filter(|text| !text.is_empty()).map(Name::of_peer)
+    std::str::from_utf8(value).ok().filter(|text| !text.is_empty()).map(Name::canonical)
 }
 
 /// A route configuration of 10,000 routes has some 200,000.

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use weir::protocol::ladder::Standing;
+use weir::protocol::ladder::LadderState;
 use weir::protocol::sources::StreamId;
-use weir::protocol::unit::{Absence, Class, Known, Presence};
+use weir::protocol::unit::{AbsenceEvidence, Class, Lookup, Presence};
 
 use super::{CDS, EDS, Link, NAMES, SERVERS, World};
 
@@ -17,8 +17,10 @@ impl World {
             let said = |server| self.said_gone.contains(&(server, what.0.to_owned(), what.1.to_owned()));
             let lacks = |server: usize| !self.servers[server].content.contains_key(&what) || said(server);
             let lacked = match self.last {
-                Standing::Active(server) | Standing::Trying(server) | Standing::Held(server) => lacks(server),
-                Standing::Idle | Standing::Down => false,
+                LadderState::Active(server) | LadderState::Trying(server) | LadderState::Cached(server) => {
+                    lacks(server)
+                }
+                LadderState::Idle | LadderState::Down => false,
             };
             if lacked {
                 self.lacked.insert(what, self.now);
@@ -44,7 +46,9 @@ impl World {
     /// Absent also for those who hold it, and not by a server's silence alone.
     fn is_said_absent(&self, (url, name): (&str, &str)) -> bool {
         let entry = self.unit.entry(&self.table.resolve(url), Class::Named, &name.into());
-        entry.is_some_and(|entry| matches!(entry.presence, Presence::Gone(_)) && entry.absence == Absence::Said)
+        entry.is_some_and(|entry| {
+            matches!(entry.presence, Presence::Absent(_)) && entry.absence == AbsenceEvidence::Reported
+        })
     }
 
     /// Nobody's silence counts who was not there to speak.
@@ -52,12 +56,12 @@ impl World {
         let kind = self.table.resolve(EDS);
         let silent = NAMES.map(|name| (EDS, name)).into_iter().filter(|(_, name)| {
             let entry = self.unit.entry(&kind, Class::Named, &(*name).into());
-            entry.is_some_and(|of| matches!(of.presence, Presence::Gone(_)) && of.absence == Absence::Silence)
+            entry.is_some_and(|of| matches!(of.presence, Presence::Absent(_)) && of.absence == AbsenceEvidence::Silence)
         });
         let silent: BTreeSet<_> = silent.collect();
-        let standing = self.sources.ladders().next().map_or(Standing::Idle, |ladder| ladder.standing);
+        let standing = self.sources.ladders().next().map_or(LadderState::Idle, |ladder| ladder.state);
         let is_there = match standing {
-            Standing::Active(server) => self.servers[server].health.answers_calls(),
+            LadderState::Active(server) => self.servers[server].health.answers_calls(),
             _ => self.servers.iter().any(|server| server.health.answers_calls()),
         };
         if let Some(what) = silent.difference(&self.silent).next().filter(|_| !is_there) {
@@ -68,7 +72,7 @@ impl World {
 
     /// Who came with nothing has its first set with the first response of a server that does not cut.
     fn judge_waiting(&self) -> Result<(), String> {
-        let Standing::Active(server) = self.last else { return Ok(()) };
+        let LadderState::Active(server) = self.last else { return Ok(()) };
         let has_said =
             |(id, link): (&StreamId, &Link)| id.server == server && link.up.is_some() && link.clusters_at.is_some();
         if self.cutters.contains(&server) || !self.links.iter().any(has_said) {
@@ -96,7 +100,7 @@ impl World {
             return Err(wrong);
         }
         let too_soon = self.returned.is_some_and(|returned| self.now - returned < self.hold_down);
-        if too_soon && matches!(self.last, Standing::Trying(1..)) && self.hold_down > Duration::ZERO {
+        if too_soon && matches!(self.last, LadderState::Trying(1..)) && self.hold_down > Duration::ZERO {
             return Err(format!("{:?} so soon after a return", self.last));
         }
         Ok(())
@@ -110,13 +114,13 @@ impl World {
     }
 
     pub(super) fn judge_peace(&self) -> Result<(), String> {
-        if self.last != Standing::Active(0) {
+        if self.last != LadderState::Active(0) {
             return Err(format!("all servers are up, and the ladder stands at {:?}", self.last));
         }
         for (url, name) in self.wanted.iter().filter(|(_, name)| *name != "*") {
             let right = match (self.servers[0].content.get(&(*url, *name)), self.known((url, name))) {
-                (Some(content), Known::Here(resource)) => resource.body.bytes().ends_with(&[*content as u8]),
-                (None, Known::Gone(_)) => true,
+                (Some(content), Lookup::Present(resource)) => resource.body.bytes().ends_with(&[*content as u8]),
+                (None, Lookup::Absent(_)) => true,
                 _ => false,
             };
             if !right {
@@ -124,7 +128,7 @@ impl World {
             }
         }
         let kind = self.table.resolve(CDS);
-        let held: BTreeSet<_> = self.unit.star_names(&kind).map(|name| name.as_str().to_owned()).collect();
+        let held: BTreeSet<_> = self.unit.wildcard_names(&kind).map(|name| name.as_str().to_owned()).collect();
         let own = self.servers[0].content.keys().filter(|(url, _)| *url == CDS);
         let own: BTreeSet<_> = own.map(|(_, name)| (*name).to_owned()).collect();
         if held != own {

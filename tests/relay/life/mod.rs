@@ -87,7 +87,7 @@ impl View {
 
     async fn is_alive(&mut self) {
         let event = self.event().await;
-        assert!(matches!(event, LinkEvent::Life), "{event:?}");
+        assert!(matches!(event, LinkEvent::Alive), "{event:?}");
     }
 
     async fn says_nothing(&mut self, time: Duration) {

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::references::References;
-use super::fact::Source;
+use super::fact::Origin;
 use super::interest::SessionId;
 use super::state::Class;
-use crate::protocol::moment::{Moment, sooner};
+use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Authority, Name, Resource, Role, Type};
 
 pub(super) type Key = (Type, Class, Name);
@@ -49,13 +49,13 @@ pub(super) struct Order {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Doomed {
     since: Moment,
-    pub source: Source,
+    pub source: Origin,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
     pub resource: Arc<Resource>,
-    pub source: Source,
+    pub source: Origin,
     /// Clusters that are not there.
     left: BTreeSet<Name>,
 }
@@ -174,7 +174,7 @@ impl Order {
     }
 
     /// Upstream has taken it away, and it stays for now. Said once more, it does not stay longer.
-    pub fn doom(&mut self, key: Key, source: Source, now: Moment) {
+    pub fn doom(&mut self, key: Key, source: Origin, now: Moment) {
         if key.0.is(Role::Clusters) {
             self.changed = now;
         }
@@ -191,7 +191,7 @@ impl Order {
 
     /// Nothing of a `*` set is gone by what was said of it before.
     pub fn spare_all(&mut self, of: &Type) {
-        self.doomed.retain(|(kind, class, _), _| kind != of || *class != Class::Star);
+        self.doomed.retain(|(kind, class, _), _| kind != of || *class != Class::Wildcard);
     }
 
     fn look_by(&mut self, at: Moment) {
@@ -237,7 +237,7 @@ impl Order {
     }
 
     pub fn next_deadline(&self) -> Option<Moment> {
-        sooner(self.look_at, self.references.next_end().filter(|_| self.look_at.is_none() && self.has_doomed()))
+        earliest(self.look_at, self.references.next_end().filter(|_| self.look_at.is_none() && self.has_doomed()))
     }
 
     /// What goes now. Its endpoints go with a cluster, or after it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Key, NAMED, Order, QUIET, Waiting};
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::fact::Source;
+use crate::protocol::unit::fact::Origin;
 use crate::xds::{Authority, Name, Resource};
 
 impl Order {
@@ -14,7 +14,7 @@ impl Order {
         clusters.filter(|name| self.references.is_worth_waiting(name)).collect()
     }
 
-    pub fn keep_back(&mut self, key: Key, resource: Arc<Resource>, source: Source, left: BTreeSet<Name>, now: Moment) {
+    pub fn keep_back(&mut self, key: Key, resource: Arc<Resource>, source: Origin, left: BTreeSet<Name>, now: Moment) {
         self.drop_waiting(&key);
         for name in &left {
             self.missing.entry(name.clone()).or_default().insert(key.clone());

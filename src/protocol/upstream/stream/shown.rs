@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::Stream;
-use crate::protocol::upstream::refused::{News, Refusal};
+use crate::protocol::upstream::refused::{NewRejections, Rejection};
 use crate::xds::{Name, Type};
 
 /// One type on a stream, for reports.
 #[derive(Debug)]
-pub struct TopicSummary<'a> {
+pub struct TypeSummary<'a> {
     pub kind: &'a Type,
     pub wildcard: bool,
     pub names: usize,
@@ -24,38 +24,38 @@ pub struct TopicSummary<'a> {
 
 /// What was refused of one type and is not reported yet.
 #[derive(Debug, PartialEq, Eq)]
-pub struct RefusedNews {
+pub struct TypeRejections {
     pub kind: Type,
-    pub news: News,
+    pub news: NewRejections,
 }
 
 impl Stream {
-    pub fn topics(&self) -> impl Iterator<Item = TopicSummary<'_>> {
-        self.topics.iter().map(|(kind, topic)| TopicSummary {
+    pub fn types(&self) -> impl Iterator<Item = TypeSummary<'_>> {
+        self.types.iter().map(|(kind, topic)| TypeSummary {
             kind,
-            wildcard: topic.star,
+            wildcard: topic.wildcard,
             names: topic.names.len(),
             misnamed: topic.misnamed,
-            asked_again: topic.again.names.len() + usize::from(topic.again.set),
-            refused: topic.refused.names().count(),
-            unnamed: topic.refused.unnamed.as_ref(),
+            asked_again: topic.second_request.names.len() + usize::from(topic.second_request.set),
+            refused: topic.rejected.names().count(),
+            unnamed: topic.rejected.unnamed.as_ref(),
         })
     }
 
     /// What stands refused of a type, by name.
-    pub fn refused(&self, kind: &Type) -> impl Iterator<Item = (&Name, &Refusal)> {
-        self.topics.get(kind).into_iter().flat_map(|topic| topic.refused.names())
+    pub fn rejected(&self, kind: &Type) -> impl Iterator<Item = (&Name, &Rejection)> {
+        self.types.get(kind).into_iter().flat_map(|topic| topic.rejected.names())
     }
 
     /// Returns what was refused since the last call, each version of a name once.
-    pub fn take_refused(&mut self) -> Vec<RefusedNews> {
-        let news = self.topics.iter_mut().map(|(kind, topic)| (kind, topic.refused.take_news()));
+    pub fn take_rejected(&mut self) -> Vec<TypeRejections> {
+        let news = self.types.iter_mut().map(|(kind, topic)| (kind, topic.rejected.take_news()));
         let any = news.filter(|(_, news)| !news.is_empty());
-        any.map(|(kind, news)| RefusedNews { kind: kind.clone(), news }).collect()
+        any.map(|(kind, news)| TypeRejections { kind: kind.clone(), news }).collect()
     }
 
     /// Whether the server has answered the last call that asked on this opening if it is there; `None` if there was none.
     pub fn has_answered_call(&self) -> Option<bool> {
-        if self.life.is_asked() { Some(false) } else { self.life.is_proven().then_some(true) }
+        if self.liveness.is_asked() { Some(false) } else { self.liveness.is_proven().then_some(true) }
     }
 }
