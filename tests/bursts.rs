@@ -14,7 +14,7 @@ use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, Reply, Variant};
-use weir::protocol::unit::{Class, Evidence, SessionId, Update};
+use weir::protocol::view::{Class, Evidence, SessionId, Update};
 
 const CLUSTERS: [&str; 8] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"];
 const ROUTES: [&str; 3] = ["r0", "r1", "r2"];

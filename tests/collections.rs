@@ -20,8 +20,8 @@ use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::{Client, Session, Step, Variant};
 use weir::protocol::sources::{AuthorityPlan, Plan, Sources, StreamId};
-use weir::protocol::unit::{Leases, SessionId, View};
 use weir::protocol::upstream::Epoch;
+use weir::protocol::view::{Leases, SessionId, View};
 use weir::xds::{BodyStore, TypeTable};
 
 const KIND: &str = "xdstp://x/envoy.config.route.v3.RouteConfiguration";

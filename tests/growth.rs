@@ -17,7 +17,7 @@ use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{Plan, Sources};
-use weir::protocol::unit::{InterestChange, Selector, SessionId, View};
+use weir::protocol::view::{InterestChange, Selector, SessionId, View};
 use weir::xds::{BodyStore, TypeTable};
 
 struct Counting;
@@ -99,9 +99,9 @@ fn one_change(resources: usize) -> u64 {
     let resource = bench.resource(CDS, &changed, "two");
     let kind = bench.kind(CDS);
     allocations(|| {
-        let class = weir::protocol::unit::Class::Wildcard;
+        let class = weir::protocol::view::Class::Wildcard;
         let (key, kind) = (changed.as_str().into(), kind);
-        bench.apply(vec![weir::protocol::unit::Update::Upsert { kind, class, key, resource }]);
+        bench.apply(vec![weir::protocol::view::Update::Upsert { kind, class, key, resource }]);
         let reply = bench.poll(watcher).unwrap();
         assert_eq!(reply.resources.len(), 1);
         assert!(bench.poll(watcher).is_none());
@@ -121,10 +121,10 @@ fn a_removal_that_waits_until_nothing_leads_to_it_costs_what_it_touches() {
     let cost = |count| {
         let (mut bench, watcher) = resources_in(Bench::with(Limits::default()), count);
         let (kind, key) = (bench.kind(CDS), name(count / 2));
-        let class = weir::protocol::unit::Class::Wildcard;
+        let class = weir::protocol::view::Class::Wildcard;
         allocations(|| {
-            let (key, word) = (key.as_str().into(), weir::protocol::unit::Evidence::Reported);
-            bench.apply(vec![weir::protocol::unit::Update::Absent { kind, class, key, evidence: word }]);
+            let (key, word) = (key.as_str().into(), weir::protocol::view::Evidence::Reported);
+            bench.apply(vec![weir::protocol::view::Update::Absent { kind, class, key, evidence: word }]);
             bench.later(50);
             assert_eq!(bench.poll(watcher).unwrap().removed.len(), 1);
         })
@@ -166,8 +166,8 @@ fn one_change_costs_what_its_interested_sessions_cost() {
         let kind = bench.kind(EDS);
         let mut woken = 0;
         let cost = allocations(|| {
-            let class = weir::protocol::unit::Class::Named;
-            let fact = weir::protocol::unit::Update::Upsert { kind, class, key: "shared".into(), resource };
+            let class = weir::protocol::view::Class::Named;
+            let fact = weir::protocol::view::Update::Upsert { kind, class, key: "shared".into(), resource };
             bench.unit.apply(vec![fact], bench.now);
             woken = bench.publish();
             assert!(bench.poll(ids[count - 1]).is_some());
@@ -200,9 +200,9 @@ fn an_idle_session_does_nothing() {
     for round in 0..50 {
         let resource = bench.resource(EDS, "shared", &round.to_string());
         let kind = bench.kind(EDS);
-        let class = weir::protocol::unit::Class::Named;
+        let class = weir::protocol::view::Class::Named;
         bench.unit.apply(
-            vec![weir::protocol::unit::Update::Upsert { kind, class, key: "shared".into(), resource }],
+            vec![weir::protocol::view::Update::Upsert { kind, class, key: "shared".into(), resource }],
             bench.now,
         );
         let wakes = bench.unit.publish();

@@ -15,7 +15,7 @@ use weir::proto::{Any, Request, discovery};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, Reply, Variant};
-use weir::protocol::unit::{Class, Evidence, Presence, Retain, Selector, SessionId, Update};
+use weir::protocol::view::{Class, Evidence, Presence, Retain, Selector, SessionId, Update};
 use weir::xds::Authority;
 
 const CLUSTERS: [&str; 10] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9"];

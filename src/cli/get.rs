@@ -8,9 +8,9 @@ use clap::Args;
 use prost::Message;
 use tokio::time::{Instant, timeout_at};
 
-use super::asking::{Checked, Output, QueryArgs};
-use super::picture::{Change, NameStatus, QueryState};
-use super::show::{Printer, plain};
+use super::printer::{Printer, plain};
+use super::query_args::{Checked, Output, QueryArgs};
+use super::query_state::{Change, NameStatus, QueryState};
 use super::xds_client::{Client, Event};
 use crate::proto::Any;
 use crate::proto::discovery::{DiscoveryResponse, Resource};

@@ -8,10 +8,10 @@ use clap::Args;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use super::asking::{Checked, Output, QueryArgs};
 use super::diff::{self, Line};
-use super::picture::{Change, Held, QueryState};
-use super::show::{Printer, plain};
+use super::printer::{Printer, plain};
+use super::query_args::{Checked, Output, QueryArgs};
+use super::query_state::{Change, Held, QueryState};
 use super::xds_client::{Client, Event};
 use crate::protocol::session::Variant;
 

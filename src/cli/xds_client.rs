@@ -3,7 +3,7 @@
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::picture::{Change, QueryState};
+use super::query_state::{Change, QueryState};
 use crate::proto::Request;
 use crate::protocol::session::Variant;
 use crate::protocol::sources::StreamId;

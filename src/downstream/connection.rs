@@ -16,8 +16,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 
 use super::drain::Drain;
-use super::first_word::{Spoken, first_word, unread};
-use super::stall::WriteTimeout;
+use super::sniff::{Spoken, first_word, unread};
+use super::write_timeout::WriteTimeout;
 
 /// How long a peer may keep a connection without getting on.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
 use crate::protocol::session::{Reply, Variant};
-use crate::protocol::unit::NamedError;
+use crate::protocol::view::NamedError;
 use crate::xds::{Name, Resource, WRAPPER_TYPE};
 
 /// A gRPC message on its way out.

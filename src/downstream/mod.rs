@@ -1,10 +1,10 @@
 //! The edge towards clients: accepts connections, carries requests and replies, and decides nothing.
 
 mod body;
+mod buffered_body;
 mod connection;
 mod drain;
 mod encode;
-mod first_word;
 mod frames;
 mod health;
 mod listen;
@@ -12,9 +12,9 @@ mod loads;
 mod rest;
 mod server;
 mod slot;
-mod stall;
+mod sniff;
 mod stream;
-mod whole;
+mod write_timeout;
 
 pub use drain::{Drain, DrainTimes, DrainTrigger};
 pub use frames::Budget;

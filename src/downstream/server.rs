@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
 use super::body::{Piece, SessionBody, trailers};
+use super::buffered_body::{BufferedBody, ReadStalled};
 use super::connection::{self, ConnectionTimeouts};
 use super::drain::Drain;
 use super::frames::{Budget, Frames, framed};
@@ -24,7 +25,6 @@ use super::loads::{self, LoadsCall};
 use super::rest::{Poll as RestPoll, Rest};
 use super::slot::{Slot, Status};
 use super::stream::{Call, LINGER, read};
-use super::whole::{BufferedBody, ReadStalled};
 use crate::relay::{Loads, Views};
 use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Shape};
 

@@ -12,5 +12,5 @@ pub mod moment;
 pub mod session;
 pub mod set_mark;
 pub mod sources;
-pub mod unit;
 pub mod upstream;
+pub mod view;

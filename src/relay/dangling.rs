@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::owner::ViewTask;
-use crate::protocol::unit::Snapshot;
+use super::view_task::ViewTask;
+use crate::protocol::view::Snapshot;
 use crate::xds::Name;
 
 /// A cluster that does not exist in a view.

@@ -14,14 +14,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::link::{Connector, Link, LinkEvent, LinkReport};
-use super::seat::{SessionGuard, SessionHandle};
+use super::session_handle::{SessionGuard, SessionHandle};
 use super::views::{AdmissionError, ClientInfo, Views};
 use crate::proto::discovery::{
     DeltaDiscoveryResponse, Resource as Wrapper, ResourceError, ResourceName, Status, resource::CacheControl,
 };
 use crate::proto::{Any, Response};
 use crate::protocol::session::{Reply, Step, Variant};
-use crate::protocol::unit::{Completeness, NamedError};
+use crate::protocol::view::{Completeness, NamedError};
 use crate::xds::{Authority, Name, Resource, Type};
 
 /// Opens streams to the hub.

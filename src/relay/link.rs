@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
 use crate::protocol::sources::StreamId;
-use crate::protocol::unit::Completeness;
+use crate::protocol::view::Completeness;
 use crate::xds::{Authority, Name};
 
 /// Which of the unit's streams it is, and which of those that were opened for it.

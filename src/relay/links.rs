@@ -8,7 +8,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 use super::link::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
-use super::measures::{ServerMetrics, Totals};
+use super::metrics::{ServerMetrics, Totals};
 use crate::proto::Request;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::seat::SessionHandle;
+use super::session_handle::SessionHandle;
 
 /// Keeps a view from being retired: from when a session looks it up until its owner has let go of the session.
 #[derive(Debug, Clone, Default)]

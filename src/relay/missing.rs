@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::protocol::unit::{Selector, View};
+use crate::protocol::view::{Selector, View};
 use crate::xds::{Authority, Type, WILDCARD};
 
 /// Something that clients want and the cache cannot serve.

@@ -3,36 +3,36 @@
 //! An owner never waits for a client. It applies what sources say and what sessions want, publishes, and wakes whom it concerns.
 
 mod clock;
+mod counters;
 mod dangling;
-mod found;
-mod health;
 mod hub;
 mod incidents;
 mod link;
 mod links;
 mod loads;
-mod measures;
+mod lookup;
 mod member;
+mod metrics;
 mod missing;
-mod owner;
 mod published;
+mod reachability;
 mod readiness;
 mod rejected;
 mod report;
-mod seat;
+mod session_handle;
 mod supervision;
-mod tally;
+mod view_task;
 mod views;
 
 pub use clock::Clock;
-pub use found::LookupReport;
+pub use counters::ProcessCounters;
 pub use hub::HubConnector;
 pub use incidents::Incidents;
 pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 pub use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};
-pub use measures::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, ViewMetrics};
+pub use lookup::LookupReport;
+pub use metrics::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, ViewMetrics};
 pub use readiness::{LadderPlace, NotReady, Readiness};
 pub use report::ViewReport;
-pub use seat::{ClientReport, SessionGuard, SessionHandle};
-pub use tally::ProcessCounters;
+pub use session_handle::{ClientReport, SessionGuard, SessionHandle};
 pub use views::{AdmissionError, ClientInfo, Views, ViewsOptions};

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::protocol::limits::Limits;
-use crate::protocol::unit::{Leases, Snapshot};
+use crate::protocol::view::{Leases, Snapshot};
 
 /// The newest state and the states that sessions are in the middle of. The lock is held for one reply in the making, and
 /// nothing waits inside it.

@@ -24,8 +24,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::state::{Phase, Report, Reports, State};
-use super::owner::ViewTask;
 use super::report::{reason_of, state_name};
+use super::view_task::ViewTask;
 use crate::protocol::ladder::LadderState;
 use crate::xds::Authority;
 

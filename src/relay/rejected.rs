@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::owner::ViewTask;
+use super::view_task::ViewTask;
 use crate::protocol::sources::StreamId;
 use crate::protocol::upstream::{Stream, TypeSummary};
 

@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use super::links::Links;
 use super::missing::{Missing, MissingReport};
-use super::owner::ViewTask;
 use super::rejected::RejectedReport;
+use super::view_task::ViewTask;
 use crate::protocol::ladder::LadderState;
 use crate::protocol::session::Variant;
 use crate::protocol::sources::{LadderSummary, StreamId};
-use crate::protocol::unit::{Completeness, Selector, View};
 use crate::protocol::upstream::{Stream, TypeSummary};
+use crate::protocol::view::{Completeness, Selector, View};
 use crate::xds::Authority;
 
 #[derive(Debug, Serialize)]

@@ -4,9 +4,9 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 
-use super::owner::ViewTask;
+use super::view_task::ViewTask;
 use crate::protocol::faults::Fault;
-use crate::protocol::unit::{InterestChange, Selector};
+use crate::protocol::view::{InterestChange, Selector};
 
 impl ViewTask {
     /// Runs until nobody can say anything to it any more. What it shares with others is left as it was before the panic: each of their

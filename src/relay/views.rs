@@ -1,8 +1,8 @@
 //! Which unit a client belongs to: one for each sharing key, made when the first client of the key comes.
 
+mod admission;
 mod handles;
 mod options;
-mod refused;
 mod reports;
 
 use std::collections::{BTreeSet, HashMap};
@@ -15,25 +15,25 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+pub use self::admission::AdmissionError;
 use self::handles::{Entrance, ViewHandle, retire};
 pub use self::options::{ClientInfo, ViewsOptions};
-pub use self::refused::AdmissionError;
 use super::clock::Clock;
-use super::health::{SharedReachability, ViewReachability};
+use super::counters::ProcessCounters;
 use super::incidents::Incidents;
 use super::link::SharedConnector;
 use super::links::Links;
 use super::member::{Member, Stay};
-use super::owner::{Command, ViewTask};
 use super::published::Published;
+use super::reachability::{SharedReachability, ViewReachability};
 use super::readiness::Readiness;
-use super::seat::{SessionHandle, SessionParts};
-use super::tally::ProcessCounters;
+use super::session_handle::{SessionHandle, SessionParts};
+use super::view_task::{Command, ViewTask};
 use crate::proto::Request;
 use crate::protocol::limits::Limits;
 use crate::protocol::session::{Authorities, Client, Identity, Session};
 use crate::protocol::sources::{Plan, Sources};
-use crate::protocol::unit::{Class, ResourceTable, SessionId, View};
+use crate::protocol::view::{Class, ResourceTable, SessionId, View};
 use crate::xds::{Access, BodyStore, KeyRule, Name, SharingKey, TypeTable};
 
 pub struct Views {

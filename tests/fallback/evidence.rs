@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::*;
-use weir::protocol::unit::{Claim, Claimed, Completeness};
 use weir::protocol::upstream::ServerQuirks;
+use weir::protocol::view::{Claim, Claimed, Completeness};
 
 const SECOND: Duration = Duration::from_secs(120);
 const LONG: Duration = Duration::from_secs(60);

@@ -18,7 +18,7 @@ use weir::protocol::ladder::{LadderState, Rule};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan, StreamId};
-use weir::protocol::unit::{Class, InterestChange, Selector};
+use weir::protocol::view::{Class, InterestChange, Selector};
 use weir::xds::Authority;
 
 #[test]

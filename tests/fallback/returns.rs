@@ -8,8 +8,8 @@ use weir::protocol::ladder::{LadderState, Rule};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan};
-use weir::protocol::unit::{Class, Completeness};
 use weir::protocol::upstream::{OnResourceTimeout, ServerQuirks};
+use weir::protocol::view::{Class, Completeness};
 
 use super::bench::*;
 use super::support::{CDS, EDS, LDS};

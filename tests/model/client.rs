@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use weir::protocol::session::{Client, Reply, Session, Variant};
-use weir::protocol::unit::{InterestChange, SessionId};
+use weir::protocol::view::{InterestChange, SessionId};
 
 use crate::content::{Content, Kind, version};
 use crate::oracle::Judge;

@@ -1,19 +1,19 @@
 //! The naive second implementation: what one client asked for and was told, in full, and whether each reply to it was right.
 //!
-//! What upstream has said comes from [`View`], recomputed from the beginning. Nothing here is shared with the model.
+//! What upstream has said comes from [`ModelView`], recomputed from the beginning. Nothing here is shared with the model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use weir::protocol::moment::Moment;
 use weir::protocol::session::{Reply, Variant};
-use weir::protocol::unit::Revision;
+use weir::protocol::view::Revision;
 use weir::xds::Resource;
 
 use crate::content::{Content, Kind, ensure, same, version};
 use crate::coverage::{Coverage, Event};
 use crate::origin::Set;
-use crate::view::{Entry, View};
+use crate::view::{Entry, ModelView};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Seen {
@@ -197,7 +197,7 @@ impl Judge {
     }
 
     /// Endpoints that are known not to exist are waited for no more, also if they come to exist later.
-    pub fn on_poll(&mut self, view: &View, nothing_kept_back: bool) {
+    pub fn on_poll(&mut self, view: &ModelView, nothing_kept_back: bool) {
         // The total time runs for one change that is kept back, through however many clusters.
         if nothing_kept_back && self.warming.is_empty() {
             self.warm_since = None;
@@ -232,7 +232,7 @@ impl Judge {
     }
 
     /// What the client is to see under a name: what upstream said to the name, or else to `*` if it asked for that too.
-    pub fn visible(&self, view: &View, kind: Kind, name: &str, _now: Moment) -> Seen {
+    pub fn visible(&self, view: &ModelView, kind: Kind, name: &str, _now: Moment) -> Seen {
         let Some(wants) = self.wants.get(&kind) else { return Seen::Unknown };
         let by_name = wants.names.contains(name).then(|| view.named.get(&(kind, name.to_owned())));
         if let Some(Some(Some(content))) = by_name {
@@ -252,7 +252,7 @@ impl Judge {
     }
 
     /// Everything the client is to see of a type, as far as it is there.
-    pub fn expected(&self, view: &View, kind: Kind, now: Moment) -> Set {
+    pub fn expected(&self, view: &ModelView, kind: Kind, now: Moment) -> Set {
         let Some(wants) = self.wants.get(&kind) else { return Set::new() };
         let all = view.stars.get(&kind).filter(|_| wants.star).into_iter().flat_map(|star| star.set.keys());
         let names: BTreeSet<&String> = all.chain(&wants.names).collect();
@@ -267,7 +267,7 @@ impl Judge {
         &mut self,
         reply: &Reply,
         log: &[Entry],
-        view: &View,
+        view: &ModelView,
         orderly: bool,
         now: Moment,
         coverage: &mut Coverage,
@@ -316,7 +316,7 @@ impl Judge {
         kind: Kind,
         reply: &Reply,
         log: &[Entry],
-        view: &View,
+        view: &ModelView,
         now: Moment,
         coverage: &mut Coverage,
     ) -> Result<(), String> {
@@ -402,7 +402,7 @@ impl Judge {
             })
     }
 
-    fn all_told(&self, view: &View, kind: Kind, now: Moment) -> bool {
+    fn all_told(&self, view: &ModelView, kind: Kind, now: Moment) -> bool {
         let wants = &self.wants[&kind];
         self.expected(view, kind, now).into_iter().all(|(name, content)| {
             let told = self.told.get(&(kind, name.clone()));
@@ -416,7 +416,7 @@ impl Judge {
         kind: Kind,
         reply: &Reply,
         log: &[Entry],
-        view: &View,
+        view: &ModelView,
         now: Moment,
         coverage: &mut Coverage,
     ) -> Result<(), String> {
@@ -535,7 +535,7 @@ impl Judge {
     }
 
     /// A change of a route waits for the endpoints of a cluster that was sent before it, up to a total time.
-    fn check_hold(&mut self, view: &View, now: Moment) -> Result<(), String> {
+    fn check_hold(&mut self, view: &ModelView, now: Moment) -> Result<(), String> {
         for name in std::mem::take(&mut self.changed) {
             let told = self.told.get(&(Kind::Route, name.clone()));
             let Some(Some(Content { target: Some(target), .. })) = told else { continue };
@@ -552,7 +552,7 @@ impl Judge {
     }
 
     /// `*` of clusters was asked for and has been answered in full.
-    fn has_all_clusters(&self, view: &View, now: Moment) -> bool {
+    fn has_all_clusters(&self, view: &ModelView, now: Moment) -> bool {
         let known = |name: &String| self.visible(view, Kind::Cluster, name, now) != Seen::Unknown;
         let wants = self.wants.get(&Kind::Cluster);
         wants.is_some_and(|wants| wants.star && wants.names.iter().all(known))
@@ -561,7 +561,7 @@ impl Judge {
     }
 
     /// No route points at a cluster that the client does not hold.
-    fn check_routes(&mut self, view: &View, now: Moment) -> Result<(), String> {
+    fn check_routes(&mut self, view: &ModelView, now: Moment) -> Result<(), String> {
         // SotW cannot say that a route is gone: the client goes on with what nobody stands for, until it is told anew.
         if self.variant == Variant::Sotw {
             let routes = self.told.keys().filter(|(kind, _)| *kind == Kind::Route);
@@ -590,7 +590,12 @@ impl Judge {
     }
 
     /// What must be so once nothing moves any more.
-    pub fn at_rest(&self, held: &BTreeMap<(Kind, String), Content>, view: &View, now: Moment) -> Result<(), String> {
+    pub fn at_rest(
+        &self,
+        held: &BTreeMap<(Kind, String), Content>,
+        view: &ModelView,
+        now: Moment,
+    ) -> Result<(), String> {
         for (kind, wants) in &self.wants {
             let expected = self.expected(view, *kind, now);
             for name in &wants.names {

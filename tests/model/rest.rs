@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
-use weir::protocol::unit::Class;
+use weir::protocol::view::Class;
 
 use crate::client::{Reaction, Return};
 use crate::content::{Kind, ensure, table};

@@ -7,12 +7,12 @@ use weir::proto::Request;
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
-use weir::protocol::unit::{Class, Leases, Snapshot, View};
 use weir::protocol::upstream::{Epoch, Upstream};
+use weir::protocol::view::{Class, Leases, Snapshot, View};
 
 use crate::content::{Kind, table};
 use crate::origin::{Sent, Server};
-use crate::view::{Entry, View};
+use crate::view::{Entry, ModelView};
 
 /// One unit of the relay, its upstream streams, and the log by which it is judged.
 pub struct UnitRig {
@@ -23,7 +23,7 @@ pub struct UnitRig {
     pub log: Vec<Entry>,
     /// How long the log was when a state was published.
     pub published: BTreeMap<u64, usize>,
-    pub views: BTreeMap<u64, View>,
+    pub views: BTreeMap<u64, ModelView>,
     /// Upstream itself never let a route point at nothing.
     pub orderly: bool,
     pub forgotten: Vec<(Kind, Option<String>)>,
@@ -69,9 +69,9 @@ impl UnitRig {
     }
 
     /// What the log says up to what a state was made of.
-    pub fn view(&mut self, state: &Snapshot) -> &View {
+    pub fn view(&mut self, state: &Snapshot) -> &ModelView {
         let (log, published) = (&self.log, &self.published);
-        self.views.entry(number(state.revision)).or_insert_with_key(|mark| View::replay(&log[..published[mark]]))
+        self.views.entry(number(state.revision)).or_insert_with_key(|mark| ModelView::replay(&log[..published[mark]]))
     }
 
     pub fn note_publication(&mut self, state: &Snapshot, _changed: bool) {
@@ -89,7 +89,7 @@ impl UnitRig {
     }
 }
 
-pub fn number(mark: weir::protocol::unit::Revision) -> u64 {
+pub fn number(mark: weir::protocol::view::Revision) -> u64 {
     let text = format!("{mark:?}");
     text.trim_start_matches("Seq(").trim_end_matches(')').parse().unwrap()
 }

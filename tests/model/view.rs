@@ -39,7 +39,7 @@ pub enum Entry {
 
 /// What upstream has said, as far as it was wanted.
 #[derive(Debug, Default, Clone)]
-pub struct View {
+pub struct ModelView {
     pub stars: BTreeMap<Kind, StarView>,
     /// `None` is absence by evidence.
     pub named: BTreeMap<(Kind, String), Option<Content>>,
@@ -54,7 +54,7 @@ pub struct StarView {
     whole: bool,
 }
 
-impl View {
+impl ModelView {
     pub fn replay(log: &[Entry]) -> Self {
         let mut view = Self::default();
         log.iter().for_each(|entry| view.add(entry));

@@ -13,8 +13,8 @@ use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::{Ack, Client, CloseReason, Identity, Session, Step, Variant};
-use weir::protocol::unit::{Class, Evidence, Selector, SessionId, Update};
 use weir::protocol::upstream::ViewContext;
+use weir::protocol::view::{Class, Evidence, Selector, SessionId, Update};
 use weir::xds::{BodyStore, KeyField, KeyRule, SharingKey};
 
 use crate::client::{Pretend, Profile, Reaction, Return};
@@ -23,7 +23,7 @@ use crate::coverage::{Coverage, Event};
 use crate::oracle::Judge;
 use crate::origin::Truth;
 use crate::rig::{Link, UnitRig, mark_of, note_asked};
-use crate::view::{Entry, View};
+use crate::view::{Entry, ModelView};
 
 pub const KEYS: u8 = 2;
 
@@ -568,7 +568,7 @@ impl World {
                 let view = rig
                     .views
                     .entry(mark_of(&reply))
-                    .or_insert_with_key(|mark| View::replay(&rig.log[..rig.published[mark]]));
+                    .or_insert_with_key(|mark| ModelView::replay(&rig.log[..rig.published[mark]]));
                 self.coverage.replies += 1;
                 let log = &rig.log[..rig.published[&mark_of(&reply)]];
                 if self.trace {

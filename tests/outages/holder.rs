@@ -8,7 +8,7 @@ use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::{Client, Reply, Session, Step, Variant};
-use weir::protocol::unit::{InterestChange, Leases, SessionId, View};
+use weir::protocol::view::{InterestChange, Leases, SessionId, View};
 use weir::xds::TypeTable;
 
 use super::world::{CDS, EDS, NAMES};
@@ -76,7 +76,7 @@ impl Holder {
         self.session.on_interest_applied();
     }
 
-    pub fn on_mark(&mut self, mark: &weir::protocol::unit::NameChanged) {
+    pub fn on_mark(&mut self, mark: &weir::protocol::view::NameChanged) {
         self.session.on_name_changed(mark);
     }
 

@@ -15,8 +15,8 @@ use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan, Sources, StreamId};
-use weir::protocol::unit::{Class, InterestChange, Lookup, Selector, SessionId, View};
 use weir::protocol::upstream::{Backoff, Epoch};
+use weir::protocol::view::{Class, InterestChange, Lookup, Selector, SessionId, View};
 use weir::xds::{BodyStore, TypeTable};
 
 use super::holder::Holder;

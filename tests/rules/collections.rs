@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir::proto::Request;
 use weir::proto::discovery::DeltaDiscoveryRequest;
 use weir::protocol::session::{Client, CloseReason, Session, Step, Variant};
-use weir::protocol::unit::{Class, Completeness, Evidence, Selector, SessionId, Update};
+use weir::protocol::view::{Class, Completeness, Evidence, Selector, SessionId, Update};
 
 use super::support::{Bench, LDS};
 use weir::protocol::limits::Limits;

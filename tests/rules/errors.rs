@@ -3,7 +3,7 @@
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceLocator};
 use weir::protocol::session::{Client, CloseReason, Step, Variant};
-use weir::protocol::unit::SessionId;
+use weir::protocol::view::SessionId;
 use weir::xds::{Access, AccessRule, Authority, NamePattern, Network};
 
 use super::support::{Bench, CDS, EDS, LDS, SDS};

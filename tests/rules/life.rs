@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, Resource as Wrapper, resource::CacheControl};
 use weir::protocol::session::{Client, Variant};
-use weir::protocol::unit::{Class, SessionId, Update};
+use weir::protocol::view::{Class, SessionId, Update};
 
 use super::support::{Bench, CDS, EDS};
 

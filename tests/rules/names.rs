@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::session::{Client, CloseReason, Session, Step, Variant};
-use weir::protocol::unit::SessionId;
+use weir::protocol::view::SessionId;
 use weir::xds::Authority;
 
 use super::support::{Bench, LDS};

@@ -5,7 +5,7 @@ use weir::proto::Request;
 use weir::proto::discovery::DiscoveryRequest;
 use weir::proto::node::Node;
 use weir::protocol::session::{Ack, Client, Variant};
-use weir::protocol::unit::{Class, Evidence, Update};
+use weir::protocol::view::{Class, Evidence, Update};
 
 use super::support::{Bench, CDS, EDS, LDS, refusal};
 use super::warm;

@@ -6,7 +6,7 @@ use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, CloseReason, Step, Variant};
 use weir::protocol::set_mark::SetMark;
-use weir::protocol::unit::{Class, Completeness, Selector, SessionId, Update};
+use weir::protocol::view::{Class, Completeness, Selector, SessionId, Update};
 use weir::xds::Authority;
 
 use super::support::{Bench, CDS, EDS, LDS, refusal, text_of};

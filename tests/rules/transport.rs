@@ -4,7 +4,7 @@ use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator, resource::CacheControl};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{BadRequest, Client, CloseReason, Fetched, Step, Variant};
-use weir::protocol::unit::SessionId;
+use weir::protocol::view::SessionId;
 use weir::xds::{TypeInfo, TypeTable};
 
 use super::support::{Bench, CDS, EDS, RDS, text_of};

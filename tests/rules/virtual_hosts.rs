@@ -3,7 +3,7 @@
 use weir::proto::discovery::Resource as Wrapper;
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, Variant};
-use weir::protocol::unit::SessionId;
+use weir::protocol::view::SessionId;
 use weir::xds::TypeTable;
 
 use super::support::{Bench, CDS, RDS, VHDS};

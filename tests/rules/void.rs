@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir::protocol::limits::Limits;
 use weir::protocol::session::Variant;
-use weir::protocol::unit::{Class, Dangled, Evidence, Lookup, SessionId, Update};
+use weir::protocol::view::{Class, Dangled, Evidence, Lookup, SessionId, Update};
 use weir::xds::Authority;
 
 use super::support::{Bench, CDS, EDS, RDS, lead};

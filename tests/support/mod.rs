@@ -10,7 +10,7 @@ use weir::proto::{Any, Request};
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::{Client, Fetched, Reply, Session, Step, Variant};
-use weir::protocol::unit::{
+use weir::protocol::view::{
     Claim, Claimed, Class, Evidence, InterestChange, Leases, NamedError, Retain, Selector, SessionId, Update, View,
 };
 use weir::xds::{BodyStore, Resource, Type, TypeTable};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use weir::protocol::session::Variant;
-use weir::protocol::unit::Class;
 use weir::protocol::upstream::ServerQuirks;
+use weir::protocol::view::Class;
 
 use super::support::{LDS, RDS};
 use super::{Bench, delta, sotw};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use weir::proto::Response;
 use weir::protocol::session::Variant;
-use weir::protocol::unit::{Claim, Claimed, Class};
 use weir::protocol::upstream::{OnResourceTimeout, ServerQuirks};
+use weir::protocol::view::{Claim, Claimed, Class};
 
 use super::support::{CDS, EDS, LDS};
 use super::{Bench, WINDOW, asked, delta, sotw};

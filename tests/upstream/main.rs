@@ -20,10 +20,10 @@ use weir::proto::discovery::{
 use weir::proto::{Any, Request, Response};
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
-use weir::protocol::unit::{
+use weir::protocol::upstream::{Epoch, ServerQuirks, Upstream, ViewContext};
+use weir::protocol::view::{
     Claim, Claimed, Class, Evidence, InterestChange, Retain, Selector, SessionId, Update, View,
 };
-use weir::protocol::upstream::{Epoch, ServerQuirks, Upstream, ViewContext};
 use weir::xds::{BodyStore, TypeTable};
 
 struct Bench {

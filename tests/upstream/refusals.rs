@@ -6,8 +6,8 @@ use weir::proto::Response;
 use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::Variant;
-use weir::protocol::unit::Class;
 use weir::protocol::upstream::ServerQuirks;
+use weir::protocol::view::Class;
 
 use super::support::{CDS, EDS};
 use super::{Bench, asked, delta, error, sotw};

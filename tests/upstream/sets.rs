@@ -6,8 +6,8 @@ use weir::proto::Response;
 use weir::proto::discovery::DeltaDiscoveryResponse;
 use weir::protocol::session::Variant;
 use weir::protocol::set_mark::SetMark;
-use weir::protocol::unit::Class;
 use weir::protocol::upstream::{InitialSet, ServerQuirks};
+use weir::protocol::view::Class;
 
 use super::support::{CDS, LDS};
 use super::{Bench, asked, delta};

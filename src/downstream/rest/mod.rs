@@ -3,9 +3,9 @@
 //! A poll is a session of one request. What it asked for stays wanted upstream for a while after it (`limits.linger`), so that the
 //! next poll finds it, and a poll on a cold cache makes the next one succeed.
 
-mod refusal;
+mod cache;
+mod rejection;
 mod request;
-mod shared;
 
 use std::hash::Hasher;
 use std::net::SocketAddr;
@@ -23,8 +23,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
 
-use self::refusal::Rejection;
-use self::shared::{CacheKey, ResponseCache};
+use self::cache::{CacheKey, ResponseCache};
+use self::rejection::Rejection;
 use super::drain::Drain;
 use super::frames::Budget;
 use crate::proto;

@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use prost::Message;
 
-use super::refusal::Rejection;
+use super::rejection::Rejection;
 use crate::downstream::frames::Budget;
 use crate::proto::discovery::DiscoveryRequest;
 use crate::transcode::{Strictness, Transcoder};

@@ -4,9 +4,9 @@
 //! out in the order of types and before all removals, which go the other way round (ORD-4); each answer is bounded; nothing is
 //! said to be absent, and no `*` set to be whole, before everything that the set should hold has been read once.
 
+mod sent;
 mod snapshot;
-mod told;
-mod topic;
+mod type_subscription;
 
 use crate::protocol::upstream::INCOMPLETE_MARKER;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub use snapshot::{Item, Items, Set, SourceSnapshot};
 
-use self::topic::{Pass, TypeSubscription};
+use self::type_subscription::{Pass, TypeSubscription};
 use super::moment::Moment;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceError, ResourceName, Status};
 use crate::xds::{Type, TypeTable};

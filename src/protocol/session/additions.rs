@@ -11,7 +11,7 @@ use super::subscription::{Pending, Subscription, Wildcard};
 use super::{Attempt, ReplyContext, SendScope};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{Class, Completeness, Entry, Lookup, NamedError, Presence, Revision};
+use crate::protocol::view::{Class, Completeness, Entry, Lookup, NamedError, Presence, Revision};
 use crate::xds::{EmptyFirst, Name, Resource, SetVersion, Type};
 
 impl Subscription {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use super::ReplyContext;
 use super::subscription::{Pending, SentState, Subscription};
 use crate::protocol::faults::Fault;
-use crate::protocol::unit::{Class, Completeness, Revision, Snapshot};
+use crate::protocol::view::{Class, Completeness, Revision, Snapshot};
 use crate::xds::{ContentHash, Name, SetVersion, Type};
 
 impl Subscription {

@@ -11,7 +11,7 @@ use super::reply::{Draft, Warms};
 use super::subscription::{Pending, Subscription};
 use super::{Attempt, ReplyContext, SendScope};
 use crate::protocol::faults::Fault;
-use crate::protocol::unit::{Class, Completeness, Entry, Lookup, Presence, Revision};
+use crate::protocol::view::{Class, Completeness, Entry, Lookup, Presence, Revision};
 use crate::xds::{Name, Resource, SetVersion, Type};
 
 impl Subscription {

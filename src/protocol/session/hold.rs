@@ -12,7 +12,7 @@ use super::{Ack, ReplyContext};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
-use crate::protocol::unit::{Class, Lookup};
+use crate::protocol::view::{Class, Lookup};
 use crate::xds::{Name, Type};
 
 #[derive(Debug, Default)]

@@ -12,28 +12,28 @@
 //!                               └─ blocked (ACK, hold, not whole) or revoked ──┘
 //! ```
 
+mod acks;
 mod additions;
-mod answers;
 mod client;
 mod collections;
 mod full_state;
 mod hold;
 mod identity;
-mod listed;
 mod progress;
 mod removals;
 mod reply;
+mod requested_names;
 mod requests;
 mod subscription;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-pub use answers::{Ack, Nack};
+pub use acks::{Ack, Nack};
 pub use client::{Client, Variant};
 pub use identity::Identity;
-pub use listed::Authorities;
 pub use reply::{Heartbeat, Reply};
+pub use requested_names::Authorities;
 pub use requests::BadRequest;
 
 use self::hold::{Hold, SentCluster};
@@ -42,7 +42,7 @@ use self::subscription::{SentState, Subscription};
 use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::{Moment, earliest};
-use super::unit::{
+use super::view::{
     Claim, Class, Completeness, InterestChange, Lease, Leases, NameChanged, Revision, Selector, Snapshot,
 };
 use crate::proto::Request;

@@ -1,6 +1,6 @@
 //! How far a client of `*` has been told, and so what it may hold, without keeping a name.
 
-use crate::protocol::unit::{Entry, Revision};
+use crate::protocol::view::{Entry, Revision};
 
 /// Removals up to one number, and the states whose additions were told since.
 #[derive(Debug)]

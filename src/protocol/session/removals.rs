@@ -8,7 +8,7 @@ use super::subscription::{Pending, Subscription};
 use super::{Attempt, ReplyContext};
 use crate::protocol::faults::Fault;
 use crate::protocol::set_mark::SetMark;
-use crate::protocol::unit::{Class, Completeness, Lookup, Presence, ResourceTable};
+use crate::protocol::view::{Class, Completeness, Lookup, Presence, ResourceTable};
 use crate::xds::{Name, SetVersion, Type};
 
 impl Subscription {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::protocol::set_mark::SetMark;
-use crate::protocol::unit::{NamedError, Revision};
+use crate::protocol::view::{NamedError, Revision};
 use crate::xds::{ContentHash, Name, Resource, SetVersion, Type};
 
 #[derive(Debug, Clone)]

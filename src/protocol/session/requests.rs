@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::answers::Ack;
+use super::acks::Ack;
 use super::client::Client;
-use super::listed::{NameParser, RequestedNames};
+use super::requested_names::{NameParser, RequestedNames};
 use super::subscription::{InitialVersions, Pending, SentState, Subscription, Wildcard};
 use super::{Session, Variant};
 use crate::proto::Request;
@@ -13,7 +13,7 @@ use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::truncate;
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{InterestChange, Revision, Selector};
+use crate::protocol::view::{InterestChange, Revision, Selector};
 use crate::xds::{EmptyFirst, Name, References, Role, Type};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answers::AckTracker;
+use super::acks::AckTracker;
 use super::client::Variant;
 use super::progress::Progress;
 use super::{Attempt, ReplyContext, SendScope};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::{
+use crate::protocol::view::{
     AbsenceEvidence, Claimed, Class, Completeness, Entry, Lookup, NamedError, Presence, ResourceTable, Revision,
 };
 use crate::xds::{Name, Resource, SetVersion, Type};

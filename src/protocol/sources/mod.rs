@@ -18,8 +18,8 @@ use super::ladder::{Ladder, LadderAction, LadderContext, LadderState, Switches};
 use super::limits::Limits;
 use super::moment::{Moment, earliest};
 use super::session::Variant;
-use super::unit::{Class, Completeness, Evidence, InterestChange, Origin, Selector, Update, View};
 use super::upstream::{Delivery, Epoch, Stream, Upstream, ViewContext};
+use super::view::{Class, Completeness, Evidence, InterestChange, Origin, Selector, Update, View};
 use crate::proto::Response;
 use crate::xds::{Authority, BodyStore, Name, Type, TypeTable};
 

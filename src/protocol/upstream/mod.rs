@@ -4,34 +4,34 @@
 //! to [`unit`](super::unit). Always: each response is answered once; `*` and names of one type never share a stream (XLAT-13);
 //! nothing learnt from one server is told to another.
 
-mod again;
-mod asked;
 mod backoff;
+mod delivery;
 mod globs;
-mod habits;
-mod heard;
-mod left;
-mod life;
-mod refused;
+mod liveness;
+mod quirks;
+mod recently_left;
+mod rejected;
 mod request;
+mod requested_names;
 mod response;
-mod rules;
+mod second_request;
+mod set_progress;
 mod stream;
-mod topic;
+mod type_subscription;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use backoff::{Backoff, BackoffTimes};
-pub use habits::{Delivery, DeliveryHabits};
-pub use refused::{NewRejections, Rejection};
-pub use rules::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
+pub use delivery::{Delivery, DeliveryHabits};
+pub use quirks::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
+pub use rejected::{NewRejections, Rejection};
 pub use stream::{Epoch, Stream, TypeRejections, TypeSummary};
 
 use super::faults::Fault;
 use super::limits::Limits;
 use super::session::Variant;
-use super::unit::{Class, InterestChange, Origin, Selector, View};
+use super::view::{Class, InterestChange, Origin, Selector, View};
 use crate::xds::{Type, TypeTable};
 
 /// What a stream has to know of its view to judge what the server's silence means.

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::rules::ServerQuirks;
-use super::topic::TypeSubscription;
+use super::quirks::ServerQuirks;
+use super::type_subscription::TypeSubscription;
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
-use crate::protocol::unit::Class;
+use crate::protocol::view::Class;
 use crate::xds::{Name, Type, WILDCARD};
 
 /// What the server has been told on this opening, and what it has not.

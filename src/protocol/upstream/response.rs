@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::asked::NameState;
-use super::habits::Delivery;
-use super::refused::Rejection;
-use super::rules::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
-use super::topic::TypeSubscription;
+use super::delivery::Delivery;
+use super::quirks::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
+use super::rejected::Rejection;
+use super::requested_names::NameState;
+use super::type_subscription::TypeSubscription;
 use crate::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::{Limits, truncate};
 use crate::protocol::moment::Moment;
 use crate::protocol::set_mark::SetMark;
-use crate::protocol::unit::{Class, Evidence, NamedError, Retain, Selector, Update};
+use crate::protocol::view::{Class, Evidence, NamedError, Retain, Selector, Update};
 use crate::xds::{BodyStore, Malformed, Name, Resource, Type};
 
 /// What is at hand while one response is read.

@@ -1,27 +1,27 @@
 //! One ADS stream to one server, through all its reconnects.
 
-mod shown;
+mod summary;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use self::shown::{TypeRejections, TypeSummary};
+pub use self::summary::{TypeRejections, TypeSummary};
 use super::ViewContext;
-use super::again::ReopenPace;
-use super::habits::Delivery;
-use super::heard::COMES_IN;
-use super::life::Liveness;
+use super::delivery::Delivery;
+use super::liveness::Liveness;
+use super::quirks::{OnResourceTimeout, ServerQuirks};
 use super::response::ResponseContext;
-use super::rules::{OnResourceTimeout, ServerQuirks};
-use super::topic::{OtherTypes, TimerContext, TypeSubscription};
+use super::second_request::ReopenPace;
+use super::set_progress::COMES_IN;
+use super::type_subscription::{OtherTypes, TimerContext, TypeSubscription};
 use crate::proto::{Request, Response};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
-use crate::protocol::unit::{Class, InterestChange, Selector, Update};
+use crate::protocol::view::{Class, InterestChange, Selector, Update};
 use crate::xds::{BodyStore, Role, Type, TypeTable};
 
 /// Which opening of the stream a message belongs to, so that a late one of an earlier opening is known as such.

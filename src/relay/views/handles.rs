@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::relay::member::Stay;
-use crate::relay::owner::Command;
 use crate::relay::published::Published;
+use crate::relay::view_task::Command;
 use crate::xds::SharingKey;
 
 pub(super) struct ViewHandle {

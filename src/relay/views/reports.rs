@@ -6,11 +6,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Views;
 use crate::relay::dangling::{Dangling, DanglingClusters};
-use crate::relay::found::LookupReport;
-use crate::relay::measures::ViewMetrics;
-use crate::relay::owner::Command;
+use crate::relay::lookup::LookupReport;
+use crate::relay::metrics::ViewMetrics;
 use crate::relay::report::ViewReport;
-use crate::relay::seat::ClientReport;
+use crate::relay::session_handle::ClientReport;
+use crate::relay::view_task::Command;
 use crate::xds::Name;
 
 impl Views {

@@ -1,7 +1,7 @@
 //! Upstream ADS streams over gRPC, each kept open by a task of its own.
 
 mod frames;
-mod life;
+mod liveness;
 mod shared;
 mod stream;
 

@@ -15,7 +15,7 @@ use tonic::{Request as Call, Response as Answer, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::frames::{Incoming, Watched};
-use super::life::Life;
+use super::liveness::Life;
 use super::shared::Stage;
 use super::{AdsConnector, chain};
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};

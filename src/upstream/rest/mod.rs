@@ -5,7 +5,7 @@
 //! in a row failed otherwise. From then on one poll is tried again and again, and the first good answer opens the stream anew.
 
 mod read;
-mod topics;
+mod subscriptions;
 mod wire;
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use self::read::Read;
-use self::topics::{Poll, PollSchedule, Taken, Topics};
+use self::subscriptions::{Poll, PollSchedule, Taken, Topics};
 use self::wire::{Answer, Failure, Wire};
 use super::AdsServer;
 use super::ads::{chain, random};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir::protocol::ladder::LadderState;
 use weir::protocol::sources::StreamId;
-use weir::protocol::unit::{AbsenceEvidence, Class, Lookup, Presence};
+use weir::protocol::view::{AbsenceEvidence, Class, Lookup, Presence};
 
 use super::{CDS, EDS, Link, NAMES, SERVERS, World};
 

@@ -10,7 +10,7 @@ use moka::future::Cache;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::refusal::Rejection;
+use super::rejection::Rejection;
 use crate::downstream::encode::Encoder;
 use crate::downstream::frames::Budget;
 use crate::protocol::session::{Reply, Variant};

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::interest::Selector;
-use super::shelf::{Entry, Presence};
-use super::state::Class;
+use super::resource_table::{Entry, Presence};
+use super::snapshot::Class;
 use super::{Completeness, View};
 use crate::xds::{Name, Type};
 

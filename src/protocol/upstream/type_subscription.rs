@@ -5,21 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::ViewContext;
-use super::again::{OpenQuestion as SecondQuestion, SecondRequest};
-use super::asked::{NameState, RequestedNames};
+use super::delivery::{Delivery, DeliveryHabit};
 use super::globs::Globs;
-use super::habits::{Delivery, DeliveryHabit};
-use super::heard::SetProgress;
-use super::left::RecentlyLeft;
-use super::life::{Liveness, SilenceVerdict};
-use super::refused::Rejected;
+use super::liveness::{Liveness, SilenceVerdict};
+use super::quirks::{self, InitialSet, ServerQuirks};
+use super::recently_left::RecentlyLeft;
+use super::rejected::Rejected;
 use super::request::Wire;
-use super::rules::{self, InitialSet, ServerQuirks};
+use super::requested_names::{NameState, RequestedNames};
+use super::second_request::{OpenQuestion as SecondQuestion, SecondRequest};
+use super::set_progress::SetProgress;
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::session::Variant;
-use crate::protocol::unit::{
+use crate::protocol::view::{
     Class, Completeness, Entry, Evidence, NamedError, Origin, Presence, Retain, Selector, Update, View,
 };
 use crate::xds::{Name, Type};
@@ -315,9 +315,9 @@ impl TypeSubscription {
             self.recently_left.written(now, limits.resource_timer);
         }
         let lasting = match rules.on_resource_timeout {
-            rules::OnResourceTimeout::Absent => limits.resource_timer,
-            rules::OnResourceTimeout::TransientError => limits.resource_timer * 2,
-            rules::OnResourceTimeout::Unknown => return,
+            quirks::OnResourceTimeout::Absent => limits.resource_timer,
+            quirks::OnResourceTimeout::TransientError => limits.resource_timer * 2,
+            quirks::OnResourceTimeout::Unknown => return,
         };
         // How much there is in a collection only the server can say (COLL-20).
         let globs = &self.globs;
@@ -382,14 +382,14 @@ impl TypeSubscription {
             self.second_request.look_anew(); // somebody may hold it
             let kind = turn.kind.clone();
             facts.push(match turn.quirks.on_resource_timeout {
-                rules::OnResourceTimeout::TransientError | rules::OnResourceTimeout::Unknown => {
+                quirks::OnResourceTimeout::TransientError | quirks::OnResourceTimeout::Unknown => {
                     let error = NamedError { code: UNAVAILABLE, message: "the control plane does not answer".into() };
                     self.requested.request(name.clone());
                     let error = Arc::new(error);
                     self.errors.insert(name.clone(), error.clone());
                     Update::Error { kind, key: name, error }
                 }
-                rules::OnResourceTimeout::Absent => {
+                quirks::OnResourceTimeout::Absent => {
                     self.errors.remove(&name);
                     // A poll is answered in full each time: what it leaves out it does not have.
                     let word = if turn.quirks.per_type_liveness { Evidence::Reported } else { Evidence::Silence };
@@ -472,7 +472,7 @@ impl TypeSubscription {
             return;
         }
         let nobody_says =
-            turn.quirks.on_resource_timeout == rules::OnResourceTimeout::Unknown && !turn.quirks.signals_completion;
+            turn.quirks.on_resource_timeout == quirks::OnResourceTimeout::Unknown && !turn.quirks.signals_completion;
         if nobody_says
             || turn.quirks.per_type_liveness
             || turn.receiving

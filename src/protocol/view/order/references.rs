@@ -18,7 +18,7 @@ pub(super) struct References {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(in crate::protocol::unit) struct Dangling {
+pub(in crate::protocol::view) struct Dangling {
     pub since: Moment,
     /// A change that leads there has waited for it once.
     pub waited: bool,

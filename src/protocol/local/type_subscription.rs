@@ -5,8 +5,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::sent::{SentState, SentVersions};
 use super::snapshot::Set;
-use super::told::{SentState, SentVersions};
 use crate::proto::discovery::{DeltaDiscoveryRequest, Resource};
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::INCOMPLETE_MARKER;

@@ -1,10 +1,10 @@
 //! What is wanted and the cache cannot serve, and whether that is a reason to turn to another server (FB-4 to FB-6).
 
 use super::collections::Collection;
-use super::fact::Completeness;
 use super::interest::Selector;
-use super::shelf::{AbsenceEvidence, Entry};
-use super::state::Class;
+use super::resource_table::{AbsenceEvidence, Entry};
+use super::snapshot::Class;
+use super::update::Completeness;
 use super::{Presence, View};
 use crate::xds::{Name, Type};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::set_mark::SetMark;
-use crate::protocol::unit::Completeness;
+use crate::protocol::view::Completeness;
 use crate::xds::Name;
 
 #[derive(Debug, Default)]

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use super::owner::ViewTask;
 use super::report::state_name;
+use super::view_task::ViewTask;
 use crate::protocol::ladder::Switches;
 use crate::protocol::sources::{LadderSummary, Sources};
 use crate::xds::{Authority, Type};

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::state::Class;
+use super::snapshot::Class;
 use super::{Selector, Type, Update};
 use crate::xds::Name;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::life::SilenceVerdict;
+use super::liveness::SilenceVerdict;
 use crate::protocol::moment::Moment;
 use crate::xds::Name;
 

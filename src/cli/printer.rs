@@ -9,8 +9,8 @@ use prost::Message;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::asking::Output;
-use super::picture::Held;
+use super::query_args::Output;
+use super::query_state::Held;
 use crate::proto::Any;
 use crate::transcode::{REDACTED, Transcoder, UNDECODED, UnknownAny};
 

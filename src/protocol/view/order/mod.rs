@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::references::References;
-use super::fact::Origin;
 use super::interest::SessionId;
-use super::state::Class;
+use super::snapshot::Class;
+use super::update::Origin;
 use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Authority, Name, Resource, Role, Type};
 

@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 
 use super::kinds::kind_of;
 use super::node_json::NodeJson;
-use super::picture::Question;
+use super::query_state::Question;
 use crate::config::{MESSAGE_BYTES, name_in, plain_server, server_uri};
 use crate::protocol::session::Variant;
 use crate::transcode::Transcoder;

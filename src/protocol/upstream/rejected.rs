@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::rules::INCOMPLETE_MARKER;
+use super::quirks::INCOMPLETE_MARKER;
 use crate::xds::Name;
 
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use std::ops::Bound::{Included, Unbounded};
 
 use rpds::{HashTrieMapSync, RedBlackTreeSetSync};
 
-use super::fact::Completeness;
+use super::update::Completeness;
 use crate::xds::Name;
 
 #[derive(Debug, Clone, Default)]

@@ -5,35 +5,35 @@
 //! Always: a number is given once and only to a real difference; what is published never changes; nothing is absent
 //! without evidence.
 
+mod claims;
 mod collections;
-mod fact;
 mod gate;
-mod holders;
+mod history;
 mod interest;
 mod leases;
-mod lives;
 mod missing;
 mod order;
-mod orderly;
-mod shelf;
-mod state;
+mod ordering;
+mod resource_table;
+mod snapshot;
+mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use fact::{Completeness, Evidence, Origin, Retain, Update};
+pub use claims::{Claim, Claimed};
 pub use gate::Gate;
-pub use holders::{Claim, Claimed};
 pub use interest::{InterestChange, Selector, SessionId};
 pub use leases::{Lease, Leases};
 pub use order::Dangled;
-pub use shelf::{AbsenceEvidence, Entry, Presence, ResourceTable};
-pub use state::{Class, Lookup, NamedError, Revision, Snapshot};
+pub use resource_table::{AbsenceEvidence, Entry, Presence, ResourceTable};
+pub use snapshot::{Class, Lookup, NamedError, Revision, Snapshot};
+pub use update::{Completeness, Evidence, Origin, Retain, Update};
 
-use self::holders::Sought;
+use self::claims::Sought;
 use self::interest::Interest;
 use self::order::Order;
-use self::shelf::Applied;
+use self::resource_table::Applied;
 use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::{Moment, earliest};

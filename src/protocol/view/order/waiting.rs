@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Key, NAMED, Order, QUIET, Waiting};
 use crate::protocol::moment::Moment;
-use crate::protocol::unit::fact::Origin;
+use crate::protocol::view::update::Origin;
 use crate::xds::{Authority, Name, Resource};
 
 impl Order {

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::fact::{Completeness, Evidence};
 use super::interest::{Selector, SessionId};
 use super::order::{Change, Dangled, Key};
-use super::shelf::{Presence, ResourceTable};
-use super::state::Class;
+use super::resource_table::{Presence, ResourceTable};
+use super::snapshot::Class;
+use super::update::{Completeness, Evidence};
 use super::{Entry, View};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;

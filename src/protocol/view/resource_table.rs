@@ -12,9 +12,9 @@ use std::time::Duration;
 use rpds::{HashTrieMapSync, QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 
 use super::collections::{Collection, Collections};
-use super::fact::{Completeness, Evidence, Origin};
-use super::lives::PresenceHistory;
-use super::state::{Class, NamedError, Revision};
+use super::history::PresenceHistory;
+use super::snapshot::{Class, NamedError, Revision};
+use super::update::{Completeness, Evidence, Origin};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Name, Resource, SetVersion, Xdstp};

@@ -17,12 +17,12 @@ use tokio::time::Instant;
 
 pub use self::report::ClientReport;
 use super::clock::Clock;
-use super::owner::Command;
+use super::counters::ProcessCounters;
 use super::published::Published;
-use super::tally::ProcessCounters;
+use super::view_task::Command;
 use crate::proto::Request;
 use crate::protocol::session::{Ack, CloseReason, Fetched, Session, Step, Variant};
-use crate::protocol::unit::{Completeness, NameChanged, SessionId};
+use crate::protocol::view::{Completeness, NameChanged, SessionId};
 use crate::xds::{Authority, Name, Type};
 
 pub struct SessionHandle {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Stream;
-use crate::protocol::upstream::refused::{NewRejections, Rejection};
+use crate::protocol::upstream::rejected::{NewRejections, Rejection};
 use crate::xds::{Name, Type};
 
 /// One type on a stream, for reports.

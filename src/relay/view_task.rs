@@ -9,23 +9,23 @@ use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::dangling::DanglingClusters;
-use super::found::LookupReport;
-use super::health::ViewReachability;
 use super::incidents::Incidents;
 use super::link::{LinkEvent, LinkReport, SharedConnector};
 use super::links::Links;
-use super::measures::{OrderMetrics, ViewMetrics};
+use super::lookup::LookupReport;
 use super::member::Member;
+use super::metrics::{OrderMetrics, ViewMetrics};
 use super::published::Published;
+use super::reachability::ViewReachability;
 use super::readiness::ViewReadiness;
 use super::report::{ViewReport, reason_of};
-use super::seat::ClientReport;
+use super::session_handle::ClientReport;
 use crate::protocol::faults::Faults;
 use crate::protocol::ladder::LadderState;
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::sources::{Sources, UpdateBatch};
-use crate::protocol::unit::{Claim, InterestChange, SessionId, Update, View};
 use crate::protocol::upstream::Stream;
+use crate::protocol::view::{Claim, InterestChange, SessionId, Update, View};
 use crate::xds::{Authority, BodyStore, Name, Type, TypeTable};
 
 /// What sessions and reporters say to an owner.

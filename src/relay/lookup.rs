@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::owner::ViewTask;
-use crate::protocol::unit::{AbsenceEvidence, Class, Entry, Presence};
+use super::view_task::ViewTask;
+use crate::protocol::view::{AbsenceEvidence, Class, Entry, Presence};
 use crate::xds::{Name, Type};
 
 /// What a view knows of a name, as `*` or as the name itself brought it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::interest::Selector;
-use super::state::{Class, NamedError};
+use super::snapshot::{Class, NamedError};
 use crate::xds::{Name, Resource, Type};
 
 /// What a source says. One response is a list of these, applied together and ended by a commit mark.

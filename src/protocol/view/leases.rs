@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::state::{Revision, Snapshot};
+use super::snapshot::{Revision, Snapshot};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Variant;
 use super::client::Client;
 use crate::proto::discovery::ResourceLocator;
-use crate::protocol::unit::NamedError;
+use crate::protocol::view::NamedError;
 use crate::xds::{Name, Type, WILDCARD, Xdstp};
 
 /// The authorities whose names somebody serves, beside the old-style names that belong to none.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::shelf::{Presence, ResourceTable};
+use super::resource_table::{Presence, ResourceTable};
 use crate::xds::{Authority, Name, Resource, Role, Type};
 
 /// A change's number. One sequence per unit, because the order across types matters (ORD-4).
