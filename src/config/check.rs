@@ -51,18 +51,18 @@ impl Checker<'_> {
         };
         let downstream = downstream::Options {
             message_bytes,
-            half_received_bytes: number(&raw.limits.half_received_bytes, HALF_RECEIVED_BYTES),
-            control_plane: raw.clients.control_plane.clone(),
+            half_received_bytes: number(&raw.limits.incomplete_request_bytes, HALF_RECEIVED_BYTES),
+            control_plane: raw.clients.control_plane_identifier.clone(),
             v2: raw.clients.v2,
         };
-        let loads = self.loads(&raw.loads);
+        let loads = self.loads(&raw.load_reports);
         let rest = self.rest(&raw.rest);
-        let views_idle = self.duration(&raw.views.idle, "views.idle");
+        let views_idle = self.duration(&raw.views.idle_timeout, "views.idle");
         let upstream = upstream?;
         let views = ViewsOptions {
             rule: rule?,
-            serve_without_node: raw.views.serve_without_node,
-            max_views: number(&raw.views.limit, MOST_VIEWS),
+            serve_without_node: raw.views.accept_missing_node,
+            max_views: number(&raw.views.max, MOST_VIEWS),
             table,
             access,
             limits,
@@ -75,7 +75,12 @@ impl Checker<'_> {
             max_views: 1,
             access: Access::default(),
             // A session there is a whole view: what bounds its clients bounds it.
-            limits: Limits { names: usize::MAX, types: usize::MAX, absent_names: usize::MAX, ..views.limits.clone() },
+            limits: Limits {
+                names: usize::MAX,
+                types: usize::MAX,
+                absent_names_per_stream: usize::MAX,
+                ..views.limits.clone()
+            },
             plan,
             ..views.clone()
         });
@@ -118,7 +123,7 @@ impl Checker<'_> {
             (&limits.names_per_type, "limits.names_per_type"),
             (&limits.reply_bytes, "limits.reply_bytes"),
             (&limits.message_bytes, "limits.message_bytes"),
-            (&limits.half_received_bytes, "limits.half_received_bytes"),
+            (&limits.incomplete_request_bytes, "limits.half_received_bytes"),
             (&limits.file_bytes, "limits.file_bytes"),
         ] {
             if let Some(limit) = limit.as_ref().filter(|limit| limit.value == 0) {
@@ -135,7 +140,7 @@ impl Checker<'_> {
         Limits {
             types: number(&limits.types_per_stream, defaults.types),
             names: number(&limits.names_per_type, defaults.names),
-            absent_names: number(&limits.absent_names, defaults.absent_names),
+            absent_names_per_stream: number(&limits.absent_names_per_stream, defaults.absent_names_per_stream),
             linger: self.duration(&limits.linger, "limits.linger").unwrap_or(defaults.linger),
             reply_bytes: number(&limits.reply_bytes, defaults.reply_bytes),
             resource_timer: resource_timer.unwrap_or(defaults.resource_timer),
@@ -146,28 +151,28 @@ impl Checker<'_> {
                 .duration(&limits.second_silence, "limits.second_silence")
                 .unwrap_or(defaults.second_silence),
             fetch_timeout: self
-                .duration(&limits.fetch_patience, "limits.fetch_patience")
+                .duration(&limits.fetch_timeout, "limits.fetch_patience")
                 .unwrap_or(defaults.fetch_timeout),
-            grpc_fail_fast: raw.clients.end_unserved,
+            grpc_fail_fast: raw.clients.grpc_fail_fast,
             ..defaults
         }
     }
 
     fn loads(&mut self, raw: &raw::Loads) -> LoadsMode {
-        for (given, at) in [(&raw.bytes, "loads.bytes"), (&raw.total_bytes, "loads.total_bytes")] {
+        for (given, at) in [(&raw.bytes_per_view, "loads.bytes"), (&raw.bytes_total, "loads.total_bytes")] {
             if let Some(bytes) = given.as_ref().filter(|bytes| bytes.value == 0) {
                 self.fault(bytes, at, "nothing could be put together");
             }
         }
-        let outage = self.duration(&raw.outage, "loads.outage").unwrap_or(LOADS_OUTAGE);
-        if let Some(text) = raw.outage.as_ref().filter(|_| outage.is_zero()) {
+        let outage = self.duration(&raw.max_outage, "loads.outage").unwrap_or(LOADS_OUTAGE);
+        if let Some(text) = raw.max_outage.as_ref().filter(|_| outage.is_zero()) {
             self.fault(text, "loads.outage", "nothing would ever be kept");
         }
         match raw.mode {
             raw::LoadsMode::PassThrough => LoadsMode::PassThrough,
             raw::LoadsMode::Aggregate => {
                 let (bytes, total_bytes) =
-                    (number(&raw.bytes, LOADS_BYTES), number(&raw.total_bytes, LOADS_TOTAL_BYTES));
+                    (number(&raw.bytes_per_view, LOADS_BYTES), number(&raw.bytes_total, LOADS_TOTAL_BYTES));
                 LoadsMode::Aggregate(LoadLimits { outage, bytes, total_bytes })
             }
             raw::LoadsMode::Off => LoadsMode::Off,
@@ -194,7 +199,7 @@ impl Checker<'_> {
                 }
                 rule.types.push(kind.name().into());
             }
-            for text in &entry.peers {
+            for text in &entry.allow_from {
                 match Network::parse(&text.value) {
                     Some(network) => rule.peers.push(network),
                     None => self.fault(text, &format!("{place}.peers"), &format!("{:?} is no network", text.value)),

@@ -22,7 +22,7 @@ pub(super) struct RawBackoff {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawPings {
+pub(super) struct RawProbe {
     pub interval: Option<Text>,
     pub timeout: Option<Text>,
 }
@@ -58,13 +58,13 @@ impl Checker<'_> {
         if self.faults.len() == faults { read } else { default }
     }
 
-    pub fn life(&mut self, raw: Option<&RawPings>, at: &str) -> LifeTimes {
+    pub fn life(&mut self, raw: Option<&RawProbe>, at: &str) -> LifeTimes {
         let default = LifeTimes::default();
         let (interval, timeout) = self.pings(raw, at, (default.interval, default.timeout));
         LifeTimes { interval, timeout }
     }
 
-    pub fn keepalive(&mut self, raw: Option<&RawPings>, at: &str) -> Keepalive {
+    pub fn keepalive(&mut self, raw: Option<&RawProbe>, at: &str) -> Keepalive {
         let default = Keepalive::default();
         let (interval, timeout) = self.pings(raw, at, (default.interval, default.timeout));
         Keepalive { interval, timeout }
@@ -73,7 +73,7 @@ impl Checker<'_> {
     /// How often, if at all, and how long to wait for an answer.
     fn pings(
         &mut self,
-        raw: Option<&RawPings>,
+        raw: Option<&RawProbe>,
         at: &str,
         default: (Option<Duration>, Duration),
     ) -> (Option<Duration>, Duration) {

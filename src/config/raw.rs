@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-use super::connection::{RawBackoff, RawPings};
+use super::connection::{RawBackoff, RawProbe};
 
 pub(super) type Text = Spanned<String>;
 
@@ -30,7 +30,7 @@ pub(super) struct Root {
     #[serde(default)]
     pub drain: Drain,
     #[serde(default)]
-    pub loads: Loads,
+    pub load_reports: Loads,
     #[serde(default)]
     pub rest: Rest,
 }
@@ -71,7 +71,7 @@ pub(super) struct Authority {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Fallback {
-    pub minimum: Option<Text>,
+    pub delay: Option<Text>,
     pub hold_down: Option<Text>,
     #[serde(default)]
     pub on_missing: OnMissing,
@@ -81,8 +81,8 @@ pub(super) struct Fallback {
 #[serde(rename_all = "lowercase")]
 pub(super) enum OnMissing {
     #[default]
-    Hold,
-    Tell,
+    Keep,
+    Delete,
 }
 
 /// How a server sends a set to a client that has nothing of it.
@@ -105,21 +105,21 @@ pub(super) struct Server {
     pub request_timeout: Option<Text>,
     pub tls: Option<Spanned<Tls>>,
     pub token_file: Option<Text>,
-    pub protocol: Option<Protocol>,
+    pub variant: Option<Variant>,
     pub connect_timeout: Option<Text>,
-    pub life: Option<Spanned<RawPings>>,
-    pub keepalive: Option<Spanned<RawPings>>,
+    pub liveness: Option<Spanned<RawProbe>>,
+    pub keepalive: Option<Spanned<RawProbe>>,
     pub backoff: Option<RawBackoff>,
     #[serde(default)]
     pub node_in_every_request: bool,
     #[serde(default = "yes")]
-    pub initial_versions: bool,
+    pub supports_initial_resource_versions: bool,
     #[serde(default)]
     pub initial_set: InitialSet,
     #[serde(default = "yes")]
-    pub empty_list: bool,
+    pub supports_empty_subscription: bool,
     #[serde(default)]
-    pub hold_deletions: bool,
+    pub ignore_deletions: bool,
     #[serde(default)]
     pub resource_timer_is_transient_error: bool,
     #[serde(default)]
@@ -169,7 +169,7 @@ pub(super) struct Tls {
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Protocol {
+pub(super) enum Variant {
     Delta,
     Sotw,
 }
@@ -178,26 +178,26 @@ pub(super) enum Protocol {
 #[serde(deny_unknown_fields)]
 pub(super) struct Views {
     pub key: Option<Vec<Text>>,
-    pub limit: Option<Spanned<usize>>,
-    pub idle: Option<Text>,
+    pub max: Option<Spanned<usize>>,
+    pub idle_timeout: Option<Text>,
     #[serde(default)]
-    pub serve_without_node: bool,
+    pub accept_missing_node: bool,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Clients {
-    pub control_plane: String,
+    pub control_plane_identifier: String,
     pub v2: bool,
-    pub virtual_hosts: VirtualHosts,
-    pub end_unserved: bool,
+    pub vhds_wildcard: VhdsWildcard,
+    pub grpc_fail_fast: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum VirtualHosts {
-    OfRoutes,
-    ByName,
+pub(super) enum VhdsWildcard {
+    SubscribedRoutes,
+    None,
 }
 
 #[derive(Debug, Deserialize)]
@@ -206,8 +206,8 @@ pub(super) struct TypeEntry {
     pub name: Text,
     pub name_field: Option<Spanned<u32>>,
     pub full_state: Option<Spanned<bool>>,
-    pub empty_first_is_wildcard: Option<Spanned<bool>>,
-    pub after: Option<Text>,
+    pub legacy_wildcard: Option<Spanned<bool>>,
+    pub order_with: Option<Text>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -216,23 +216,23 @@ pub(super) struct AccessEntry {
     pub types: Spanned<Vec<Text>>,
     #[serde(default)]
     pub names: Vec<String>,
-    pub peers: Vec<Text>,
+    pub allow_from: Vec<Text>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Limits {
     pub message_bytes: Option<Spanned<usize>>,
-    pub half_received_bytes: Option<Spanned<usize>>,
+    pub incomplete_request_bytes: Option<Spanned<usize>>,
     pub types_per_stream: Option<Spanned<usize>>,
     pub names_per_type: Option<Spanned<usize>>,
-    pub absent_names: Option<Spanned<usize>>,
+    pub absent_names_per_stream: Option<Spanned<usize>>,
     pub linger: Option<Text>,
     pub reply_bytes: Option<Spanned<usize>>,
     pub resource_timer: Option<Text>,
     pub second_silence: Option<Text>,
     pub reference_hold: Option<Text>,
-    pub fetch_patience: Option<Text>,
+    pub fetch_timeout: Option<Text>,
     pub file_bytes: Option<Spanned<usize>>,
 }
 
@@ -248,9 +248,9 @@ pub(super) struct Drain {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Loads {
     pub mode: LoadsMode,
-    pub outage: Option<Text>,
-    pub bytes: Option<Spanned<usize>>,
-    pub total_bytes: Option<Spanned<usize>>,
+    pub max_outage: Option<Text>,
+    pub bytes_per_view: Option<Spanned<usize>>,
+    pub bytes_total: Option<Spanned<usize>>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
@@ -266,21 +266,26 @@ pub(super) enum LoadsMode {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Rest {
     pub enabled: bool,
-    pub patience: Option<Text>,
-    pub hold: Option<Text>,
+    pub timeout: Option<Text>,
+    pub long_poll: Option<Text>,
     pub cache_bytes: Option<Spanned<usize>>,
-    pub answer_bytes: Option<Spanned<usize>>,
+    pub response_bytes: Option<Spanned<usize>>,
 }
 
 impl Default for Rest {
     fn default() -> Self {
-        Self { enabled: true, patience: None, hold: None, cache_bytes: None, answer_bytes: None }
+        Self { enabled: true, timeout: None, long_poll: None, cache_bytes: None, response_bytes: None }
     }
 }
 
 impl Default for Clients {
     fn default() -> Self {
-        Self { control_plane: "weir".into(), v2: false, virtual_hosts: VirtualHosts::OfRoutes, end_unserved: true }
+        Self {
+            control_plane_identifier: "weir".into(),
+            v2: false,
+            vhds_wildcard: VhdsWildcard::SubscribedRoutes,
+            grpc_fail_fast: true,
+        }
     }
 }
 

@@ -8,14 +8,14 @@ use crate::downstream::RestOptions;
 
 impl Checker<'_> {
     pub fn rest(&mut self, raw: &raw::Rest) -> Option<RestOptions> {
-        let patience = self.duration(&raw.patience, "rest.patience").unwrap_or(PATIENCE);
-        let hold = self.duration(&raw.hold, "rest.hold").unwrap_or_default();
+        let patience = self.duration(&raw.timeout, "rest.patience").unwrap_or(PATIENCE);
+        let hold = self.duration(&raw.long_poll, "rest.hold").unwrap_or_default();
         if let Some(bytes) = raw.cache_bytes.as_ref().filter(|bytes| bytes.value == 0) {
             self.fault(bytes, "rest.cache_bytes", "every answer would be made anew");
         }
         let cache_bytes = number(&raw.cache_bytes, CACHE_BYTES);
-        let answer_bytes = number(&raw.answer_bytes, cache_bytes.saturating_mul(4));
-        if let Some(bytes) = raw.answer_bytes.as_ref().filter(|bytes| bytes.value / 2 < cache_bytes) {
+        let answer_bytes = number(&raw.response_bytes, cache_bytes.saturating_mul(4));
+        if let Some(bytes) = raw.response_bytes.as_ref().filter(|bytes| bytes.value / 2 < cache_bytes) {
             self.fault(bytes, "rest.answer_bytes", "has to be twice rest.cache_bytes, which is a part of it");
         }
         raw.enabled.then_some(RestOptions {

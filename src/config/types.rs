@@ -20,9 +20,9 @@ impl Checker<'_> {
             added.push(info);
         }
         let table = TypeTable::with(added).with_v2(raw.clients.v2);
-        match raw.clients.virtual_hosts {
-            raw::VirtualHosts::OfRoutes => table,
-            raw::VirtualHosts::ByName => table.with_virtual_hosts_by_name(),
+        match raw.clients.vhds_wildcard {
+            raw::VhdsWildcard::SubscribedRoutes => table,
+            raw::VhdsWildcard::None => table.with_virtual_hosts_by_name(),
         }
     }
 
@@ -31,7 +31,7 @@ impl Checker<'_> {
         let base = known.resolve(&entry.name.value);
         self.warn_of_less(entry, place, known);
         let mut info = base.info().clone();
-        if let Some(after) = &entry.after {
+        if let Some(after) = &entry.order_with {
             let before = known.resolve(&after.value);
             if !known.knows(before.name()) {
                 self.fault(after, &format!("{place}.after"), &format!("{:?} is not a built-in type", after.value));
@@ -46,7 +46,7 @@ impl Checker<'_> {
         if let Some(full_state) = &entry.full_state {
             info.full_state = full_state.value;
         }
-        match entry.empty_first_is_wildcard.as_ref().map(|given| given.value) {
+        match entry.legacy_wildcard.as_ref().map(|given| given.value) {
             // Virtual hosts have a wildcard of their own kind, and keep it.
             Some(true) if !info.empty_first.is_wildcard() => info.empty_first = EmptyFirst::Everything,
             Some(false) => info.empty_first = EmptyFirst::Nothing,
@@ -67,7 +67,7 @@ impl Checker<'_> {
             self.warn(given, &format!("{place}.full_state"), &reason);
         }
         let has_wildcard = info.empty_first.is_wildcard();
-        if let Some(given) = entry.empty_first_is_wildcard.as_ref().filter(|given| has_wildcard && !given.value) {
+        if let Some(given) = entry.legacy_wildcard.as_ref().filter(|given| has_wildcard && !given.value) {
             let reason = format!(
                 "an empty first request for {name} is a wildcard; with false, clients that send one get no response to it"
             );

@@ -81,7 +81,7 @@ impl Checker<'_> {
         let backoff = self.backoff(upstream.backoff.as_ref(), limits.backoff, "upstream.backoff");
         let limits = SourceLimits { backoff, ..limits };
         let patience = FallbackTimers {
-            delay: self.duration(&upstream.fallback.minimum, "upstream.fallback.minimum").unwrap_or_default(),
+            delay: self.duration(&upstream.fallback.delay, "upstream.fallback.minimum").unwrap_or_default(),
             hold_down: self.duration(&upstream.fallback.hold_down, "upstream.fallback.hold_down").unwrap_or_default(),
         };
         let alone = upstream.servers.is_none() && upstream.files.is_none() && upstream.authorities.is_empty();
@@ -106,7 +106,7 @@ impl Checker<'_> {
             }
             (None, None) => self.written(raw, limits)?,
         };
-        let plan = Plan::new(lists, patience, upstream.fallback.on_missing == OnMissing::Hold);
+        let plan = Plan::new(lists, patience, upstream.fallback.on_missing == OnMissing::Keep);
         Some(Plan { shared: self.shared(&upstream.shared_authorities, &plan), ..plan })
     }
 
@@ -267,11 +267,16 @@ impl Checker<'_> {
     /// A server that is polled. It may be said of it what may be said of others, but for what is about streams.
     fn polled(&mut self, raw: &raw::Server, text: &Text, at: &str, limits: SourceLimits) -> Option<RestServer> {
         let sets = raw.initial_set != raw::InitialSet::Auto;
-        if raw.protocol.is_some() || raw.node_in_every_request || !raw.initial_versions || !raw.empty_list || sets {
+        if raw.variant.is_some()
+            || raw.node_in_every_request
+            || !raw.supports_initial_resource_versions
+            || !raw.supports_empty_subscription
+            || sets
+        {
             let reason = "protocol, node_in_every_request, initial_versions, initial_set and empty_list are for gRPC streams only";
             self.fault(text, &format!("{at}.rest"), reason);
         }
-        if let Some(pings) = raw.life.as_ref().or(raw.keepalive.as_ref()) {
+        if let Some(pings) = raw.liveness.as_ref().or(raw.keepalive.as_ref()) {
             self.fault(pings, at, "life and keepalive are about gRPC connections; a server that is polled has none");
         }
         let refresh_delay = self.duration(&raw.refresh_delay, &format!("{at}.refresh_delay")).unwrap_or(REFRESH_DELAY);
@@ -315,13 +320,13 @@ impl Checker<'_> {
             );
         }
         let timeout = self.duration(&raw.connect_timeout, &format!("{at}.connect_timeout"));
-        let life = self.life(raw.life.as_ref().map(|life| &life.value), &format!("{at}.life"));
+        let life = self.life(raw.liveness.as_ref().map(|life| &life.value), &format!("{at}.life"));
         let keepalive = raw.keepalive.as_ref().map(|keepalive| &keepalive.value);
         let keepalive = self.keepalive(keepalive, &format!("{at}.keepalive"));
         let backoff = self.backoff(raw.backoff.as_ref(), limits.backoff, &format!("{at}.backoff"));
-        let variant = raw.protocol.map(|protocol| match protocol {
-            raw::Protocol::Delta => Variant::Delta,
-            raw::Protocol::Sotw => Variant::Sotw,
+        let variant = raw.variant.map(|protocol| match protocol {
+            raw::Variant::Delta => Variant::Delta,
+            raw::Variant::Sotw => Variant::Sotw,
         });
         Some(AdsServer {
             tls: tls.filter(|_| encrypted),
@@ -329,9 +334,9 @@ impl Checker<'_> {
             variant,
             quirks: ServerQuirks {
                 node_in_every_request: raw.node_in_every_request,
-                supports_initial_resource_versions: raw.initial_versions,
-                supports_empty_subscription: raw.empty_list,
-                ignore_deletions: raw.hold_deletions,
+                supports_initial_resource_versions: raw.supports_initial_resource_versions,
+                supports_empty_subscription: raw.supports_empty_subscription,
+                ignore_deletions: raw.ignore_deletions,
                 on_resource_timeout: if raw.resource_timer_is_transient_error {
                     OnResourceTimeout::TransientError
                 } else {
@@ -415,12 +420,15 @@ impl From<raw::InitialSet> for InitialSet {
 impl raw::Server {
     /// Whether anything is said of how a server is to be spoken to.
     fn has_ways_of_a_server(&self) -> bool {
-        let given = self.tls.is_some() || self.token_file.is_some() || self.protocol.is_some();
-        let changed = self.node_in_every_request || !self.initial_versions || !self.empty_list || self.hold_deletions;
+        let given = self.tls.is_some() || self.token_file.is_some() || self.variant.is_some();
+        let changed = self.node_in_every_request
+            || !self.supports_initial_resource_versions
+            || !self.supports_empty_subscription
+            || self.ignore_deletions;
         given
             || changed
             || self.connect_timeout.is_some()
-            || self.life.is_some()
+            || self.liveness.is_some()
             || self.keepalive.is_some()
             || self.backoff.is_some()
             || self.initial_set != raw::InitialSet::Auto

@@ -56,7 +56,7 @@ pub struct Limits {
     /// Names that one session may ask for of one type.
     pub names: usize,
     /// Names that nobody has which one session may ask for. Beyond it, what it asks for is no reason to turn to the next server.
-    pub absent_names: usize,
+    pub absent_names_per_stream: usize,
     /// Bytes of an error text that are kept or sent.
     pub error_bytes: usize,
     /// How long a single fetch waits for what is not known yet.
@@ -93,7 +93,7 @@ impl Default for Limits {
             refused_names: 1024,
             types: 64,
             names: 100_000,
-            absent_names: 100,
+            absent_names_per_stream: 100,
             error_bytes: 4096,
             fetch_timeout: Duration::from_secs(5),
             grpc_fail_fast: true,

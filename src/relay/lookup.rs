@@ -11,7 +11,7 @@ use crate::xds::{Name, Type};
 pub struct LookupReport {
     /// The hash of the sharing key.
     pub view: String,
-    pub asked_as: &'static str,
+    pub subscription: &'static str,
     /// here, gone (known not to exist), expired (its time was over, and nobody has said more), or error (something is wrong with it,
     /// and nothing else is known).
     pub state: &'static str,
@@ -20,7 +20,7 @@ pub struct LookupReport {
     /// Who gave what is here.
     pub server: Option<String>,
     /// For how long it has been what it is, and of that server.
-    pub seconds: u64,
+    pub state_seconds: u64,
     /// What was last reported wrong with it.
     pub error: Option<String>,
 }
@@ -43,7 +43,7 @@ impl ViewTask {
         let giver = || self.connectors.get(usize::from(entry.origin.server)).map(|server| server.describe());
         LookupReport {
             view: self.view_id.clone(),
-            asked_as,
+            subscription: asked_as,
             state: match &entry.presence {
                 Presence::Present(_) => "here",
                 Presence::Absent(_) if entry.absence == AbsenceEvidence::Expired => "expired",
@@ -52,7 +52,7 @@ impl ViewTask {
             },
             version: here.map(|resource| resource.full.to_string()),
             server: here.and_then(|_| giver()),
-            seconds: (self.clock.now() - entry.since).as_secs(),
+            state_seconds: (self.clock.now() - entry.since).as_secs(),
             error: entry.error.as_ref().map(|(_, error)| error.message.clone()),
         }
     }

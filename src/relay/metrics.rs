@@ -12,18 +12,18 @@ use crate::xds::{Authority, Type};
 #[derive(Debug, Default)]
 pub struct ViewMetrics {
     /// Its sharing key, as a hash.
-    pub key: String,
+    pub view: String,
     pub sessions: usize,
     /// Those that are kept waiting without a bound, and those over `limits.absent_names`.
-    pub waiting: usize,
-    pub guessing: usize,
+    pub blocked: usize,
+    pub over_absent_limit: usize,
     /// Resources that are held of upstream, as `*` gave them and as names did.
-    pub held: usize,
+    pub cached: usize,
     pub ladders: Vec<LadderMetrics>,
     pub servers: Vec<ServerMetrics>,
     /// Clusters that routing leads to and that are not there.
     pub dangling: usize,
-    pub disorder: OrderMetrics,
+    pub order: OrderMetrics,
 }
 
 /// What could not be kept in order.
@@ -93,7 +93,17 @@ impl ViewTask {
         let waiting = self.published.waiting.load(Ordering::Relaxed);
         let (key, sessions, guessing) = (self.view_id.clone(), self.seats.len(), self.view.over_absent_limit());
         let (dangling, disorder) = (self.view.dangling().count(), self.disorder);
-        ViewMetrics { key, sessions, waiting, guessing, held, ladders, servers, dangling, disorder }
+        ViewMetrics {
+            view: key,
+            sessions,
+            blocked: waiting,
+            over_absent_limit: guessing,
+            cached: held,
+            ladders,
+            servers,
+            dangling,
+            order: disorder,
+        }
     }
 }
 

@@ -17,10 +17,10 @@ use crate::xds::Authority;
 
 #[derive(Debug, Serialize)]
 pub struct ViewReport {
-    pub key: String,
+    pub view: String,
     /// The fields of its clients' nodes that made the key.
-    pub made_from: BTreeMap<String, String>,
-    pub sessions: usize,
+    pub key_fields: BTreeMap<String, String>,
+    pub clients: usize,
     pub authorities: Vec<AuthorityReport>,
     pub streams: Vec<StreamReport>,
 }
@@ -31,28 +31,28 @@ pub struct AuthorityReport {
     /// Empty for `*` and old-style names.
     pub authority: String,
     /// idle, trying, active, held (out of reach, and the cache serves) or down.
-    pub standing: &'static str,
+    pub state: &'static str,
     pub server: Option<String>,
-    pub seconds: u64,
+    pub state_seconds: u64,
     /// Why a server further up does not serve: what last went wrong with the one before.
-    pub because: Option<String>,
+    pub reason: Option<String>,
     /// What clients wait for that is not cached, in part, and how much of that there is. It lets the ladder move on.
     pub missing: Vec<MissingReport>,
     pub missing_count: usize,
     /// Moves to the next server, and back to one further up.
-    pub moves_down: u64,
-    pub moves_up: u64,
+    pub fallbacks: u64,
+    pub returns: u64,
 }
 
 #[derive(Debug, Serialize)]
 pub struct StreamReport {
     pub server: String,
-    pub up: bool,
+    pub connected: bool,
     pub variant: &'static str,
     pub responses: u64,
     pub last_error: Option<String>,
     /// Whether the server answered the last call that asked whether it is there: answered or pending, null without one.
-    pub life_call: Option<&'static str>,
+    pub liveness_call: Option<&'static str>,
     pub types: Vec<TypeReport>,
 }
 
@@ -62,13 +62,13 @@ pub struct TypeReport {
     pub kind: String,
     pub wildcard: bool,
     pub names: usize,
-    pub held: usize,
+    pub cached: usize,
     /// How much of the wildcard set is known: unknown, arriving, first_response, settled or complete.
-    pub known: Option<&'static str>,
+    pub completeness: Option<&'static str>,
     /// Names that the server is asked for a second time, since clients hold them and it did not mention them.
-    pub asked_again: usize,
+    pub requested_again: usize,
     /// Resources whose body goes by another name than they came under.
-    pub misnamed: u64,
+    pub name_mismatches: u64,
     /// What the server sent and cannot be used, up to a number, and how much of that there is.
     pub rejected: Vec<RejectedReport>,
     pub rejected_count: usize,
@@ -112,10 +112,12 @@ impl TypeReport {
             kind: topic.kind.name().to_owned(),
             wildcard: topic.wildcard,
             names: topic.names,
-            held: unit.held(topic.kind, topic.wildcard),
-            known: topic.wildcard.then(|| completeness_name(unit.completeness_of(topic.kind, &Selector::Wildcard))),
-            asked_again: topic.asked_again,
-            misnamed: topic.misnamed,
+            cached: unit.held(topic.kind, topic.wildcard),
+            completeness: topic
+                .wildcard
+                .then(|| completeness_name(unit.completeness_of(topic.kind, &Selector::Wildcard))),
+            requested_again: topic.asked_again,
+            name_mismatches: topic.misnamed,
             rejected,
             rejected_count,
         }
@@ -134,14 +136,14 @@ impl ViewTask {
                 Authority::TopLevel => String::new(),
                 Authority::Named(name) => name.clone(),
             },
-            standing: state_name(ladder.state),
-            because: reason_of(&ladder, links),
+            state: state_name(ladder.state),
+            reason: reason_of(&ladder, links),
             missing: missing(ladder.authority).map(Missing::shown).unwrap_or_default(),
             missing_count: missing(ladder.authority).map_or(0, |missing| missing.count),
             server: ladder.server.map(named),
-            seconds: (now - ladder.since).as_secs(),
-            moves_down: ladder.switches.down,
-            moves_up: ladder.switches.up,
+            state_seconds: (now - ladder.since).as_secs(),
+            fallbacks: ladder.switches.down,
+            returns: ladder.switches.up,
         });
         let authorities = authorities.collect();
         let (unit, links, connectors) = (&self.view, &self.links, &self.connectors);
@@ -150,16 +152,16 @@ impl ViewTask {
             let of_type = |topic: TypeSummary| TypeReport::new(&topic, stream, unit);
             StreamReport {
                 server: connectors[id.server].describe(),
-                up: link.is_some_and(|link| link.up.is_some()),
+                connected: link.is_some_and(|link| link.up.is_some()),
                 variant: if stream.variant() == Variant::Sotw { "sotw" } else { "delta" },
                 responses: link.map_or(0, |link| link.responses),
                 last_error: link.and_then(|link| link.last_error.clone()),
-                life_call: stream.has_answered_call().map(|answered| if answered { "answered" } else { "pending" }),
+                liveness_call: stream.has_answered_call().map(|answered| if answered { "answered" } else { "pending" }),
                 types: stream.types().map(of_type).collect(),
             }
         };
         let streams = self.sources.streams().map(of_stream).collect();
         let (key, made_from) = (self.view_id.clone(), self.made_from.clone());
-        ViewReport { key, made_from, sessions: self.seats.len(), authorities, streams }
+        ViewReport { view: key, key_fields: made_from, clients: self.seats.len(), authorities, streams }
     }
 }

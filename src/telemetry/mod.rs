@@ -142,17 +142,17 @@ impl OfViews {
     }
 
     fn add(&mut self, view: &ViewMetrics) {
-        let of_view: &Labels<'_> = &[("view", &view.key)];
+        let of_view: &Labels<'_> = &[("view", &view.view)];
         self.sessions.at(of_view).set(whole(view.sessions));
-        self.waiting.at(of_view).set(whole(view.waiting));
-        self.guessing.at(of_view).set(whole(view.guessing));
-        self.resources.at(of_view).set(whole(view.held));
+        self.waiting.at(of_view).set(whole(view.blocked));
+        self.guessing.at(of_view).set(whole(view.over_absent_limit));
+        self.resources.at(of_view).set(whole(view.cached));
         self.dangling.at(of_view).set(whole(view.dangling));
-        self.removed_in_use.at(of_view).inc_by(view.disorder.removals);
-        self.routed_nowhere.at(of_view).inc_by(view.disorder.waits);
-        self.too_large.at(of_view).inc_by(view.disorder.too_large);
-        view.ladders.iter().for_each(|ladder| self.add_ladder(&view.key, ladder));
-        view.servers.iter().for_each(|server| self.add_server(&view.key, server));
+        self.removed_in_use.at(of_view).inc_by(view.order.removals);
+        self.routed_nowhere.at(of_view).inc_by(view.order.waits);
+        self.too_large.at(of_view).inc_by(view.order.too_large);
+        view.ladders.iter().for_each(|ladder| self.add_ladder(&view.view, ladder));
+        view.servers.iter().for_each(|server| self.add_server(&view.view, server));
     }
 
     fn add_ladder(&self, view: &str, ladder: &LadderMetrics) {

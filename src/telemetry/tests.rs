@@ -19,15 +19,15 @@ fn view() -> ViewMetrics {
     let totals = Totals { opened: 5, ended: 4, responses: 9, nacks: 1 };
     let server = ServerMetrics { server: "http://two".into(), streams: 2, connected: 1, totals };
     ViewMetrics {
-        key: "abc".into(),
+        view: "abc".into(),
         sessions: 4,
-        waiting: 2,
-        guessing: 1,
-        held: 6,
+        blocked: 2,
+        over_absent_limit: 1,
+        cached: 6,
         ladders: vec![ladder],
         servers: vec![server],
         dangling: 3,
-        disorder: OrderMetrics { removals: 4, waits: 5, too_large: 6 },
+        order: OrderMetrics { removals: 4, waits: 5, too_large: 6 },
     }
 }
 

@@ -215,7 +215,8 @@ fn fb_33_an_answer_ends_the_fallback_of_every_authority_that_has_its_server_abov
 #[test]
 fn fb_21_a_session_that_asks_for_many_names_that_nobody_has_does_not_move_the_ladder() {
     let mut bench = served(Rule::Uncached);
-    let names: Vec<_> = (0..=Limits::default().absent_names).map(|number| format!("none-{number}")).collect();
+    let names: Vec<_> =
+        (0..=Limits::default().absent_names_per_stream).map(|number| format!("none-{number}")).collect();
     let many = |bench: &mut Bench, names: &[String]| {
         names.iter().for_each(|name| bench.want_as(TWO, EDS, name, true));
         let names: Vec<_> = names.iter().map(String::as_str).collect();

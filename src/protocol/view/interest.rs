@@ -157,7 +157,7 @@ impl Interest {
     /// sessions want as ask for more names that nobody has than one may.
     pub fn awaits(&self, kind: &Type, wanted: &Selector) -> bool {
         let Some(of) = self.types.get(kind) else { return false };
-        let may = |session| self.absent.get(session).is_none_or(|count| *count <= self.limits.absent_names);
+        let may = |session| self.absent.get(session).is_none_or(|count| *count <= self.limits.absent_names_per_stream);
         match wanted {
             Selector::Wildcard => of.wildcard.as_ref().is_some_and(|watchers| !watchers.sessions.is_empty()),
             Selector::Name(name) => {
@@ -168,7 +168,7 @@ impl Interest {
 
     /// Sessions that ask for more absent names than one may.
     pub fn over_absent_limit(&self) -> usize {
-        self.absent.values().filter(|count| **count > self.limits.absent_names).count()
+        self.absent.values().filter(|count| **count > self.limits.absent_names_per_stream).count()
     }
 
     /// It is known that there is no such name, or not any more.

@@ -11,10 +11,10 @@ pub struct ClientReport {
     pub session: u64,
     pub peer: String,
     pub node: String,
-    pub key: String,
+    pub view: String,
     pub variant: &'static str,
     /// Requests for types that are not served here, left unanswered.
-    pub unserved: usize,
+    pub unsupported_requests: usize,
     pub types: Vec<TypeReport>,
 }
 
@@ -24,10 +24,10 @@ pub struct TypeReport {
     pub kind: String,
     pub wildcard: bool,
     pub names: usize,
-    pub owed: usize,
+    pub pending: usize,
     /// The text of the latest refusal, and whether nothing was accepted since.
-    pub refused: Option<String>,
-    pub refusing: bool,
+    pub last_nack: Option<String>,
+    pub nacked: bool,
 }
 
 impl SessionHandle {
@@ -37,17 +37,17 @@ impl SessionHandle {
             kind: summary.kind.name().to_owned(),
             wildcard: summary.wildcard,
             names: summary.names,
-            owed: summary.owed,
-            refusing: summary.nacked,
-            refused: summary.last_nack.map(|verdict| verdict.message.clone()),
+            pending: summary.owed,
+            nacked: summary.nacked,
+            last_nack: summary.last_nack.map(|verdict| verdict.message.clone()),
         };
         ClientReport {
             session: self.id.0,
             peer: self.peer.clone(),
             node: self.node_id.clone(),
-            key: self.key.clone(),
+            view: self.key.clone(),
             variant: if self.variant == Variant::Sotw { "sotw" } else { "delta" },
-            unserved: session.unsupported_requests(),
+            unsupported_requests: session.unsupported_requests(),
             types: session.summaries().map(of_type).collect(),
         }
     }

@@ -33,7 +33,7 @@ fn visit() -> ClientInfo {
 impl Views {
     /// How many sessions each view has.
     async fn sessions(&self) -> Vec<usize> {
-        self.report().await.iter().map(|(unit, _)| unit.sessions).collect()
+        self.report().await.iter().map(|(unit, _)| unit.clients).collect()
     }
 
     /// Waits until the owner of the only view has found nobody there.

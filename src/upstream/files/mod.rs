@@ -88,10 +88,10 @@ pub struct FilesReport {
     pub files: usize,
     pub resources: usize,
     /// Since the last change was read.
-    pub seconds: Option<u64>,
+    pub age_seconds: Option<u64>,
     /// How long that took.
-    pub load_milliseconds: Option<u64>,
-    pub faults: Vec<FileError>,
+    pub load_seconds: Option<u64>,
+    pub errors: Vec<FileError>,
 }
 
 impl FilesSource {
@@ -130,9 +130,9 @@ impl FilesSource {
             reason,
             files: report.files,
             resources: report.resources,
-            seconds: report.loaded.map(|(at, _)| at.elapsed().as_secs()),
-            load_milliseconds: report.loaded.map(|(_, took)| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
-            faults: report.faults.clone(),
+            age_seconds: report.loaded.map(|(at, _)| at.elapsed().as_secs()),
+            load_seconds: report.loaded.map(|(_, took)| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+            errors: report.faults.clone(),
         }
     }
 

@@ -410,7 +410,7 @@ async fn fs_2_files_are_followed_however_they_change() {
     followed.shows("c,zz").await;
     fs::remove_file(folder.at("a.json")).unwrap();
     followed.shows("zz").await;
-    assert!(followed.source.report().seconds.is_some());
+    assert!(followed.source.report().age_seconds.is_some());
 }
 
 #[tokio::test]
