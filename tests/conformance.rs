@@ -51,7 +51,7 @@ impl Drop for Relay {
 fn config(plane: &Plane, upstream: Variant) -> String {
     format!(
         "listen: [{{address: '127.0.0.1:0'}}]\n\
-         upstream: {{servers: [{{uri: 'http://{}', protocol: {upstream}, initial_set: pieces}}]}}\n\
+         upstream: {{servers: [{{uri: 'http://{}', variant: {upstream}, initial_set: pieces}}]}}\n\
          views: {{key: [cluster]}}\n\
          limits: {{resource_timer: 2s}}\n",
         plane.address

@@ -40,7 +40,7 @@ impl Relay {
     async fn over(plane: &Plane) -> Self {
         let text = format!(
             "listen: [{{address: '127.0.0.1:0'}}]\nviews: {{key: [cluster]}}\n\
-             upstream: {{servers: [{{uri: 'http://{}', protocol: delta}}]}}\n",
+             upstream: {{servers: [{{uri: 'http://{}', variant: delta}}]}}\n",
             plane.address
         );
         let app = App::bind(Config::parse(Path::new("first_sync.yaml"), &text).unwrap()).await.unwrap();

@@ -69,14 +69,14 @@ async fn answer(request: Request<Incoming>, shown: &Shown) -> Response<Full<Byte
         "/ready" => ready(request.uri().query().unwrap_or_default(), views.readiness()),
         "/clients" => json(&views.report().await.into_iter().flat_map(|(_, seats)| seats).collect::<Vec<_>>()),
         "/upstreams" => json(&views.report().await.into_iter().map(|(unit, _)| unit).collect::<Vec<_>>()),
-        "/sources" => json(&files.iter().map(FilesSource::report).collect::<Vec<_>>()),
+        "/files" => json(&files.iter().map(FilesSource::report).collect::<Vec<_>>()),
         "/resources" => resources(request.uri().query().unwrap_or_default(), views).await,
         "/dangling" => json(&views.dangling().await),
         "/rest" => json(&rest.as_ref().map(|rest| rest.report())),
         "/metrics" => response(StatusCode::OK, OPENMETRICS, metrics().await.into()),
         _ => text(
             StatusCode::NOT_FOUND,
-            "there are /healthz, /ready, /clients, /upstreams, /resources, /dangling, /sources, /rest and /metrics\n",
+            "there are /healthz, /ready, /clients, /upstreams, /resources, /dangling, /files, /rest and /metrics\n",
         ),
     }
 }

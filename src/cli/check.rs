@@ -91,8 +91,8 @@ fn features(server: &AdsServer) -> Option<String> {
     let known = [
         (rules.node_in_every_request, "node_in_every_request"),
         (!rules.supports_initial_resource_versions, "no initial_versions"),
-        (!rules.supports_empty_subscription, "no empty_list"),
-        (rules.ignore_deletions, "hold_deletions"),
+        (!rules.supports_empty_subscription, "no supports_empty_subscription"),
+        (rules.ignore_deletions, "ignore_deletions"),
         (rules.on_resource_timeout == OnResourceTimeout::TransientError, "resource_timer_is_transient_error"),
         (rules.fail_on_data_errors, "fail_on_data_errors"),
     ];
@@ -130,13 +130,13 @@ mod tests {
 upstream:
   servers:
     - {uri: 'https://one:1', tls: {ca: ca.pem, certificate: weir.pem, key: weir.key}, token_file: token}
-    - {uri: 'http://two:1', protocol: sotw, fail_on_data_errors: true, empty_list: false}
+    - {uri: 'http://two:1', variant: sotw, fail_on_data_errors: true, supports_empty_subscription: false}
   authorities:
     bare: {fallback_on_reachability_only: true}
     own: {servers: [{uri: 'https://three'}]}
     some: {servers: [{files: [a, b.yaml]}]}
     told: {servers: [{rest: 'http://four', refresh_delay: 2s}]}
-  fallback: {hold_down: 1m, on_missing: tell}
+  fallback: {hold_down: 1m, on_missing: delete}
 limits: {resource_timer: 5s}
 ",
         )
@@ -146,7 +146,7 @@ limits: {resource_timer: 5s}
   2. http://two:1
      no TLS
      state of the world alone
-     features: no empty_list, fail_on_data_errors
+     features: no supports_empty_subscription, fail_on_data_errors
 ";
         let expected = format!(
             "old-style names

@@ -45,7 +45,7 @@ pub(super) struct QueryArgs {
     token_file: Option<PathBuf>,
     /// How to ask; by default delta, and sotw where the server does not speak that.
     #[arg(long, value_enum)]
-    protocol: Option<Protocol>,
+    variant: Option<VariantArg>,
     /// The node to ask as, in JSON.
     #[arg(long, value_name = "JSON", conflicts_with = "node_file")]
     node: Option<String>,
@@ -69,7 +69,7 @@ pub(super) struct QueryArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Protocol {
+enum VariantArg {
     Delta,
     Sotw,
 }
@@ -135,9 +135,9 @@ impl QueryArgs {
                 None
             }
         };
-        let variant = self.protocol.map(|protocol| match protocol {
-            Protocol::Delta => Variant::Delta,
-            Protocol::Sotw => Variant::Sotw,
+        let variant = self.variant.map(|protocol| match protocol {
+            VariantArg::Delta => Variant::Delta,
+            VariantArg::Sotw => Variant::Sotw,
         });
         let tokens = self.token_file.iter().cloned().collect();
         Some(AdsServer { tls, tokens, variant, ..plain_server(uri, MESSAGE_BYTES) })

@@ -51,17 +51,17 @@ impl Checker<'_> {
         };
         let downstream = downstream::Options {
             message_bytes,
-            half_received_bytes: number(&raw.limits.incomplete_request_bytes, HALF_RECEIVED_BYTES),
+            incomplete_request_bytes: number(&raw.limits.incomplete_request_bytes, HALF_RECEIVED_BYTES),
             control_plane: raw.clients.control_plane_identifier.clone(),
             v2: raw.clients.v2,
         };
         let loads = self.loads(&raw.load_reports);
         let rest = self.rest(&raw.rest);
-        let views_idle = self.duration(&raw.views.idle_timeout, "views.idle");
+        let views_idle = self.duration(&raw.views.idle_timeout, "views.idle_timeout");
         let upstream = upstream?;
         let views = ViewsOptions {
             rule: rule?,
-            serve_without_node: raw.views.accept_missing_node,
+            accept_missing_node: raw.views.accept_missing_node,
             max_views: number(&raw.views.max, MOST_VIEWS),
             table,
             access,
@@ -71,7 +71,7 @@ impl Checker<'_> {
         // Everybody is one to the hub, and who may have what is seen to where clients come in.
         let hub = upstream.for_hub().map(|plan| ViewsOptions {
             rule: KeyRule::of(Vec::new()),
-            serve_without_node: true,
+            accept_missing_node: true,
             max_views: 1,
             access: Access::default(),
             // A session there is a whole view: what bounds its clients bounds it.
@@ -123,7 +123,7 @@ impl Checker<'_> {
             (&limits.names_per_type, "limits.names_per_type"),
             (&limits.reply_bytes, "limits.reply_bytes"),
             (&limits.message_bytes, "limits.message_bytes"),
-            (&limits.incomplete_request_bytes, "limits.half_received_bytes"),
+            (&limits.incomplete_request_bytes, "limits.incomplete_request_bytes"),
             (&limits.file_bytes, "limits.file_bytes"),
         ] {
             if let Some(limit) = limit.as_ref().filter(|limit| limit.value == 0) {
@@ -151,7 +151,7 @@ impl Checker<'_> {
                 .duration(&limits.second_silence, "limits.second_silence")
                 .unwrap_or(defaults.second_silence),
             fetch_timeout: self
-                .duration(&limits.fetch_timeout, "limits.fetch_patience")
+                .duration(&limits.fetch_timeout, "limits.fetch_timeout")
                 .unwrap_or(defaults.fetch_timeout),
             grpc_fail_fast: raw.clients.grpc_fail_fast,
             ..defaults
@@ -159,21 +159,23 @@ impl Checker<'_> {
     }
 
     fn loads(&mut self, raw: &raw::Loads) -> LoadsMode {
-        for (given, at) in [(&raw.bytes_per_view, "loads.bytes"), (&raw.bytes_total, "loads.total_bytes")] {
+        for (given, at) in
+            [(&raw.bytes_per_view, "load_reports.bytes_per_view"), (&raw.bytes_total, "load_reports.bytes_total")]
+        {
             if let Some(bytes) = given.as_ref().filter(|bytes| bytes.value == 0) {
                 self.fault(bytes, at, "nothing could be put together");
             }
         }
-        let outage = self.duration(&raw.max_outage, "loads.outage").unwrap_or(LOADS_OUTAGE);
+        let outage = self.duration(&raw.max_outage, "load_reports.max_outage").unwrap_or(LOADS_OUTAGE);
         if let Some(text) = raw.max_outage.as_ref().filter(|_| outage.is_zero()) {
-            self.fault(text, "loads.outage", "nothing would ever be kept");
+            self.fault(text, "load_reports.max_outage", "nothing would ever be kept");
         }
         match raw.mode {
             raw::LoadsMode::PassThrough => LoadsMode::PassThrough,
             raw::LoadsMode::Aggregate => {
-                let (bytes, total_bytes) =
+                let (bytes, bytes_total) =
                     (number(&raw.bytes_per_view, LOADS_BYTES), number(&raw.bytes_total, LOADS_TOTAL_BYTES));
-                LoadsMode::Aggregate(LoadLimits { outage, bytes, total_bytes })
+                LoadsMode::Aggregate(LoadLimits { outage, bytes, bytes_total })
             }
             raw::LoadsMode::Off => LoadsMode::Off,
         }

@@ -158,20 +158,20 @@ mod tests {
         assert_eq!(names, ["http://127.0.0.1:18011 (REST)", "http://127.0.0.1:18010"]);
         let rest = config.rest.unwrap();
         assert_eq!((rest.long_poll.as_millis(), rest.timeout.as_millis()), (0, 800));
-        assert_eq!((rest.cache_bytes, rest.answer_bytes), (64 << 20, 256 << 20));
+        assert_eq!((rest.cache_bytes, rest.response_bytes), (64 << 20, 256 << 20));
         let with = |rest: &str| {
             parse(&format!(
                 "listen: [{{address: '[::]:1'}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\nrest: {rest}"
             ))
         };
         assert_eq!(with("{enabled: false}").unwrap().rest, None);
-        assert_eq!(with("{hold: 20s}").unwrap().rest.map(|rest| rest.long_poll.as_secs()), Some(20));
+        assert_eq!(with("{long_poll: 20s}").unwrap().rest.map(|rest| rest.long_poll.as_secs()), Some(20));
         let message = with("{hold: soon, patience: x, cache_bytes: 0}").unwrap_err();
-        for part in ["rest.hold", "rest.patience", "rest.cache_bytes: every answer would be made anew"] {
+        for part in ["rest.long_poll", "rest.timeout", "rest.cache_bytes: every answer would be made anew"] {
             assert!(message.contains(part), "{part} is missing in:\n{message}");
         }
-        let message = with("{answer_bytes: 134217727}").unwrap_err();
-        assert!(message.contains("rest.answer_bytes: has to be twice rest.cache_bytes"), "{message}");
+        let message = with("{response_bytes: 134217727}").unwrap_err();
+        assert!(message.contains("rest.response_bytes: has to be twice rest.cache_bytes"), "{message}");
     }
 
     #[test]
@@ -213,14 +213,18 @@ mod tests {
             parse(&format!("listen: [{{address: '[::]:1'}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\n{loads}"))
         };
         assert_eq!(with("").unwrap().loads, LoadsMode::PassThrough);
-        assert_eq!(with("loads: {mode: off}").unwrap().loads, LoadsMode::Off);
-        let LoadsMode::Aggregate(limits) = with("loads: {mode: aggregate, outage: 1m}").unwrap().loads else {
+        assert_eq!(with("load_reports: {mode: off}").unwrap().loads, LoadsMode::Off);
+        let LoadsMode::Aggregate(limits) = with("load_reports: {mode: aggregate, max_outage: 1m}").unwrap().loads
+        else {
             panic!("another mode");
         };
         assert_eq!(limits.outage, Duration::from_secs(60));
-        let message = with("loads: {mode: aggregate, outage: 0s, bytes: 0}").unwrap_err();
-        assert!(message.contains("loads.outage") && message.contains("loads.bytes"), "{message}");
-        assert!(with("loads: {mode: sum}").is_err());
+        let message = with("load_reports: {mode: aggregate, max_outage: 0s, bytes_per_view: 0}").unwrap_err();
+        assert!(
+            message.contains("load_reports.max_outage") && message.contains("load_reports.bytes_per_view"),
+            "{message}"
+        );
+        assert!(with("load_reports: {mode: sum}").is_err());
     }
 
     #[test]

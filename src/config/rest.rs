@@ -14,15 +14,15 @@ impl Checker<'_> {
             self.fault(bytes, "rest.cache_bytes", "every answer would be made anew");
         }
         let cache_bytes = number(&raw.cache_bytes, CACHE_BYTES);
-        let answer_bytes = number(&raw.response_bytes, cache_bytes.saturating_mul(4));
+        let response_bytes = number(&raw.response_bytes, cache_bytes.saturating_mul(4));
         if let Some(bytes) = raw.response_bytes.as_ref().filter(|bytes| bytes.value / 2 < cache_bytes) {
-            self.fault(bytes, "rest.answer_bytes", "has to be twice rest.cache_bytes, which is a part of it");
+            self.fault(bytes, "rest.response_bytes", "has to be twice rest.cache_bytes, which is a part of it");
         }
         raw.enabled.then_some(RestOptions {
             timeout: patience,
             long_poll: hold,
             cache_bytes: cache_bytes as u64,
-            answer_bytes,
+            response_bytes,
         })
     }
 }

@@ -71,7 +71,7 @@ impl Checker<'_> {
             let reason = format!(
                 "an empty first request for {name} is a wildcard; with false, clients that send one get no response to it"
             );
-            self.warn(given, &format!("{place}.empty_first_is_wildcard"), &reason);
+            self.warn(given, &format!("{place}.legacy_wildcard"), &reason);
         }
         let named = info.name_field.unwrap_or_default();
         if let Some(given) = entry.name_field.as_ref().filter(|given| given.value != named) {
@@ -130,8 +130,8 @@ mod tests {
             (kind.info().empty_first, kind.info().delta_only, kind.info().name_field)
         };
         assert_eq!(virtual_hosts(""), (EmptyFirst::UnderRoutes, true, None));
-        assert_eq!(virtual_hosts(", empty_first_is_wildcard: true"), (EmptyFirst::UnderRoutes, true, None));
-        assert_eq!(virtual_hosts(", empty_first_is_wildcard: false"), (EmptyFirst::Nothing, true, None));
+        assert_eq!(virtual_hosts(", legacy_wildcard: true"), (EmptyFirst::UnderRoutes, true, None));
+        assert_eq!(virtual_hosts(", legacy_wildcard: false"), (EmptyFirst::Nothing, true, None));
         assert_eq!(virtual_hosts(", name_field: 2"), (EmptyFirst::UnderRoutes, true, Some(2)));
         let config = parse("- {name: own.Type, full_state: true}\n- {name: own.Other, name_field: 0}");
         let [own, other] = ["own.Type", "own.Other"].map(|name| config.views.table.resolve(name));
@@ -143,10 +143,10 @@ mod tests {
     #[test]
     fn type_7_taking_something_from_a_built_in_type_is_a_warning_with_its_place() {
         let config = parse(&format!(
-            "- {{name: {LISTENER}, full_state: true, empty_first_is_wildcard: true, name_field: 1}}
+            "- {{name: {LISTENER}, full_state: true, legacy_wildcard: true, name_field: 1}}
 - name: {CLUSTER}
   full_state: false
-  empty_first_is_wildcard: false
+  legacy_wildcard: false
   name_field: 2"
         ));
         let info = config.views.table.resolve(CLUSTER).info().clone();
@@ -154,7 +154,7 @@ mod tests {
         let warnings = warnings(&config);
         let places = [
             "relay.yaml:6: types[1].full_state: ",
-            "relay.yaml:7: types[1].empty_first_is_wildcard: ",
+            "relay.yaml:7: types[1].legacy_wildcard: ",
             "relay.yaml:8: types[1].name_field: ",
         ];
         assert_eq!(warnings.len(), places.len(), "{warnings:?}");

@@ -81,7 +81,7 @@ impl Checker<'_> {
         let backoff = self.backoff(upstream.backoff.as_ref(), limits.backoff, "upstream.backoff");
         let limits = SourceLimits { backoff, ..limits };
         let patience = FallbackTimers {
-            delay: self.duration(&upstream.fallback.delay, "upstream.fallback.minimum").unwrap_or_default(),
+            delay: self.duration(&upstream.fallback.delay, "upstream.fallback.delay").unwrap_or_default(),
             hold_down: self.duration(&upstream.fallback.hold_down, "upstream.fallback.hold_down").unwrap_or_default(),
         };
         let alone = upstream.servers.is_none() && upstream.files.is_none() && upstream.authorities.is_empty();
@@ -273,7 +273,7 @@ impl Checker<'_> {
             || !raw.supports_empty_subscription
             || sets
         {
-            let reason = "protocol, node_in_every_request, initial_versions, initial_set and empty_list are for gRPC streams only";
+            let reason = "variant, node_in_every_request, supports_initial_resource_versions, initial_set and supports_empty_subscription are for gRPC streams only";
             self.fault(text, &format!("{at}.rest"), reason);
         }
         if let Some(pings) = raw.liveness.as_ref().or(raw.keepalive.as_ref()) {

@@ -33,7 +33,7 @@ pub struct Options {
     /// The longest request that is read.
     pub message_bytes: usize,
     /// Half-received requests, over all clients.
-    pub half_received_bytes: usize,
+    pub incomplete_request_bytes: usize,
     /// How the relay calls itself in its replies.
     pub control_plane: String,
     /// The legacy transport is served too (TRN-8).
@@ -54,12 +54,12 @@ pub struct Downstream {
 
 impl Downstream {
     pub fn new(views: Arc<Views>, loads: Arc<Loads>, options: Options, drain: Drain) -> Self {
-        let Options { message_bytes, half_received_bytes, control_plane, v2 } = options;
+        let Options { message_bytes, incomplete_request_bytes, control_plane, v2 } = options;
         let control_plane = control_plane.into();
         Self {
             views,
             loads,
-            budget: Budget::of(half_received_bytes),
+            budget: Budget::of(incomplete_request_bytes),
             message_bytes,
             control_plane,
             v2,

@@ -32,7 +32,7 @@ impl ViewTask {
             let entry = state.resources(kind, class).and_then(|shelf| shelf.get(name))?;
             Some(self.found(entry, asked_as))
         };
-        [(Class::Wildcard, "*"), (Class::Named, "name")].into_iter().filter_map(of).collect()
+        [(Class::Wildcard, "wildcard"), (Class::Named, "named")].into_iter().filter_map(of).collect()
     }
 
     fn found(&self, entry: &Entry, asked_as: &'static str) -> LookupReport {
@@ -45,9 +45,9 @@ impl ViewTask {
             view: self.view_id.clone(),
             subscription: asked_as,
             state: match &entry.presence {
-                Presence::Present(_) => "here",
+                Presence::Present(_) => "present",
                 Presence::Absent(_) if entry.absence == AbsenceEvidence::Expired => "expired",
-                Presence::Absent(_) => "gone",
+                Presence::Absent(_) => "absent",
                 Presence::Unknown => "error",
             },
             version: here.map(|resource| resource.full.to_string()),

@@ -14,7 +14,7 @@ pub struct ViewMetrics {
     /// Its sharing key, as a hash.
     pub view: String,
     pub sessions: usize,
-    /// Those that are kept waiting without a bound, and those over `limits.absent_names`.
+    /// Those that are kept waiting without a bound, and those over `limits.absent_names_per_stream`.
     pub blocked: usize,
     pub over_absent_limit: usize,
     /// Resources that are held of upstream, as `*` gave them and as names did.

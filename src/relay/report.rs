@@ -79,7 +79,7 @@ pub(super) fn state_name(standing: LadderState) -> &'static str {
         LadderState::Idle => "idle",
         LadderState::Trying(_) => "trying",
         LadderState::Active(_) => "active",
-        LadderState::Cached(_) => "held",
+        LadderState::Cached(_) => "cached",
         LadderState::Down => "down",
     }
 }

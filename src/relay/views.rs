@@ -38,7 +38,7 @@ use crate::xds::{Access, BodyStore, KeyRule, Name, SharingKey, TypeTable};
 
 pub struct Views {
     rule: Arc<KeyRule>,
-    serve_without_node: bool,
+    accept_missing_node: bool,
     access: Access,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
@@ -65,11 +65,11 @@ pub struct Views {
 impl Views {
     /// With a connector for each server of the plan.
     pub fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
-        let ViewsOptions { rule, serve_without_node, max_views: most, table, access, limits, plan } = options;
+        let ViewsOptions { rule, accept_missing_node, max_views: most, table, access, limits, plan } = options;
         let table = Arc::new(table);
         Self {
             rule: Arc::new(rule),
-            serve_without_node,
+            accept_missing_node,
             access,
             counters: Arc::new(ProcessCounters::new(table.clone())),
             table,
@@ -165,7 +165,7 @@ impl Views {
     /// Who a client is by the node that it sent, if it sent one.
     pub(super) fn identify(&self, node: Option<&Bytes>) -> Result<Identity, AdmissionError> {
         let nobody = Bytes::new();
-        let node = node.or(self.serve_without_node.then_some(&nobody)).ok_or(AdmissionError::NoNode)?;
+        let node = node.or(self.accept_missing_node.then_some(&nobody)).ok_or(AdmissionError::NoNode)?;
         Identity::of(self.rule.clone(), node).map_err(|_| AdmissionError::BadNode)
     }
 

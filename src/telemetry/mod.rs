@@ -1,7 +1,7 @@
 //! What the relay measures, as OpenMetrics text. docs/metrics.md has every metric.
 //!
 //! Each scrape is written from what is there at that moment, so nothing is left of a view that has gone, and labels are bounded by
-//! the configuration and by `views.limit`: a view goes by the hash of its sharing key, a server by its name in the configuration.
+//! the configuration and by `views.max`: a view goes by the hash of its sharing key, a server by its name in the configuration.
 
 mod labels;
 
@@ -122,7 +122,7 @@ impl OfViews {
         Self {
             sessions: Labelled::register(registry, "sessions", "Discovery streams of clients that are open"),
             waiting: Labelled::register(registry, "sessions_waiting", "Streams of clients that wait, for as long as it takes, because not all of a type is known"),
-            guessing: Labelled::register(registry, "sessions_guessing", "Streams of clients that ask for more absent names than limits.absent_names"),
+            guessing: Labelled::register(registry, "sessions_guessing", "Streams of clients that ask for more absent names than limits.absent_names_per_stream"),
             resources: Labelled::register(registry, "resources", "Resources of control planes that are held"),
             active: Labelled::register(registry, "ladder_active", "1 for the server whose word counts, 0 for the others of the ladder"),
             standing: Labelled::register(registry, "ladder_standing", "1 for how the ladder stands, 0 for how it could"),

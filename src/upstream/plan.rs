@@ -155,12 +155,12 @@ impl FilesServer {
 
     /// They say by themselves what there is not, if they may say so at all.
     fn rules(&self) -> ServerQuirks {
-        let hold_deletions = !self.authoritative;
+        let ignore_deletions = !self.authoritative;
         let initial_set = InitialSet::OneResponse;
         ServerQuirks {
             initial_set,
             on_resource_timeout: OnResourceTimeout::Unknown,
-            ignore_deletions: hold_deletions,
+            ignore_deletions,
             ..ServerQuirks::default()
         }
     }

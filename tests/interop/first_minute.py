@@ -61,9 +61,9 @@ def first_minute(options, processes, checkout):
     processes.start("weir", os.path.abspath(options.weir), cwd=checkout.folder, env={**quiet, "NO_COLOR": "1"})
     admin = checkout.ports["19000"]
     wait_for("the relay is up", lambda: get(admin, "/healthz").good)
-    sources = json.loads(get(admin, "/sources").body)
-    wait_for("the files are read", lambda: json.loads(get(admin, "/sources").body)[0]["state"] == "ready")
-    assert not any(source["faults"] for source in sources), sources
+    sources = json.loads(get(admin, "/files").body)
+    wait_for("the files are read", lambda: json.loads(get(admin, "/files").body)[0]["state"] == "ready")
+    assert not any(source["errors"] for source in sources), sources
 
     base = str(1000 + free_port() % 30000)
     processes.start("envoy", options.envoy, "-c", str(checkout.demo / "envoy.yaml"), "--base-id", base,
@@ -82,10 +82,10 @@ def first_minute(options, processes, checkout):
     checkout.edit("routes.yaml", "weight: 3", "weight: 0", rename=True)
     is_soon("an edited weight counts", lambda: clusters() == {"green"})
     checkout.edit("routes.yaml", "virtual_hosts:\n      - name: everybody\n        domains: [\"*\"]\n        routes:\n          #", "oops:\n          #")
-    wait_for("the fault is told", lambda: json.loads(get(admin, "/sources").body)[0]["faults"])
+    wait_for("the fault is told", lambda: json.loads(get(admin, "/files").body)[0]["errors"])
     traffic.flows()
     clients = json.loads(get(admin, "/clients").body)
-    assert not [kind for client in clients for kind in client["types"] if kind["refused"]], clients
+    assert not [kind for client in clients for kind in client["types"] if kind["last_nack"]], clients
     traffic.stop()
     traffic.check()
     print(f"  {traffic.asked} requests, none failed")

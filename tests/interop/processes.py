@@ -68,7 +68,7 @@ class Relay:
         config = processes.folder / "weir.yaml"
 
         def servers(planes):
-            return json.dumps([{"uri": f"http://127.0.0.1:{plane.port}", "protocol": upstream} for plane in planes])
+            return json.dumps([{"uri": f"http://127.0.0.1:{plane.port}", "variant": upstream} for plane in planes])
 
         others = ", ".join(f"{name}: {{servers: {servers([plane])}}}" for name, plane in authorities.items())
         config.write_text(f"""
@@ -93,8 +93,8 @@ views: {{key: [cluster]}}
     def refused(self):
         """What clients refuse and have accepted nothing for since, by type URL."""
         clients = json.loads(get(self.admin, "/clients").body)
-        return {f"type.googleapis.com/{kind['type']}": kind["refused"]
-                for client in clients for kind in client["types"] if kind["refusing"]}
+        return {f"type.googleapis.com/{kind['type']}": kind["last_nack"]
+                for client in clients for kind in client["types"] if kind["nacked"]}
 
 
 class Envoy:

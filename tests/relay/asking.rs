@@ -214,7 +214,7 @@ async fn get_without_names_of_what_is_not_there_is_no_failure() {
 #[tokio::test]
 async fn get_that_cannot_find_out_ends_with_two_and_shows_what_came() {
     let mut plane = Plane::start(&BOTH).await;
-    let get = Weir::start(plane.address, "get eds a b --protocol sotw --timeout 400ms -o names");
+    let get = Weir::start(plane.address, "get eds a b --variant sotw --timeout 400ms -o names");
     let (stream, _) = asked(&mut plane).await;
     stream.respond(&sotw(EDS, "1", vec![made(EDS, json!({ "clusterName": "a" }))]));
     let (code, out, told) = get.end().await;
@@ -232,7 +232,7 @@ async fn get_that_cannot_find_out_ends_with_two_and_shows_what_came() {
     let mute = Plane::start(&[]).await;
     let (code, _, told) = Weir::start(mute.address, "get cds").end().await;
     assert!(code == 2 && told.contains("asked in sotw") && told.contains("Unimplemented"), "{told}");
-    let (code, _, told) = Weir::start(mute.address, "get cds --protocol delta").end().await;
+    let (code, _, told) = Weir::start(mute.address, "get cds --variant delta").end().await;
     assert!(code == 2 && !told.contains("asked in sotw") && told.contains("Unimplemented"), "{told}");
     let (code, _, told) = Weir::start(mute.address, "get pods --token-file t").end().await;
     assert!(code == 2 && told.contains("\"pods\" is no type") && told.contains("--token-file"), "{told}");
@@ -244,13 +244,13 @@ async fn get_asks_the_relay_as_it_asks_a_control_plane() {
         let protocol = if variant == Variant::Sotw { "sotw" } else { "delta" };
         let mut plane = Plane::start(&BOTH).await;
         let relay = relay(plane.address, "").await;
-        let get = Weir::start(relay.address, &format!("get cds --protocol {protocol} -o names --cluster web"));
+        let get = Weir::start(relay.address, &format!("get cds --variant {protocol} -o names --cluster web"));
         let (stream, _) = asked(&mut plane).await;
         say(&stream, "1", &TWO, &TWO, &[]);
         assert_eq!(get.end().await, (0, "a\nb\n".into(), String::new()), "{protocol}");
 
         // Endpoints that are not there: by sotw too, since errors are read.
-        let get = Weir::start(relay.address, &format!("get eds none --protocol {protocol} -o names --cluster other"));
+        let get = Weir::start(relay.address, &format!("get eds none --variant {protocol} -o names --cluster other"));
         let (stream, _) = asked(&mut plane).await;
         stream.respond(&deltas(EDS, "1", vec![], &["none"]));
         let (code, out, told) = get.end().await;

@@ -79,7 +79,7 @@ pub(super) async fn clients(relay: &Relay, what: &str, holds: impl Fn(&serde_jso
 #[tokio::test]
 async fn a_stalled_readers_unsubscribe_and_half_close_are_seen_behind_ten_megabytes_of_requests() {
     let mut plane = Plane::start(&BOTH).await;
-    let relay = relay(plane.address, ", protocol: sotw").await;
+    let relay = relay(plane.address, ", variant: sotw").await;
     let mut connection = Connection::open(&relay).await;
     let (requests, response) = connection.stream();
     requests.send(everything()).unwrap();

@@ -19,7 +19,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const AT_ONCE: Duration = Duration::from_millis(150);
 /// A machine that has other things to do may be late once.
 const TRIES: usize = 3;
-const LONG_WAITS: &str = "rest: {patience: 1m}\nlimits: {fetch_patience: 1m}\n";
+const LONG_WAITS: &str = "rest: {timeout: 1m}\nlimits: {fetch_timeout: 1m}\n";
 const FETCH: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
 
 /// How clients ask that have nothing yet.
@@ -116,7 +116,7 @@ async fn xlat_12_a_cold_client_is_answered_as_soon_as_the_set_of_a_sotw_server_i
 }
 
 async fn patient_relay(plane: &Plane) -> Relay {
-    let rest = "rest: {patience: 500ms}\n";
+    let rest = "rest: {timeout: 500ms}\n";
     relay_with_limits(&servers(&[plane.address], ""), rest, |limits| limits.settle_stated = HOUR).await
 }
 

@@ -75,7 +75,7 @@ async fn fb_20_up_33_views_that_wait_for_a_server_come_back_once_one_of_them_has
     let content = Way::GivesOnly(&[("a", "1")]);
     let server = Server::start(content.clone()).await;
     // The third wait is of 100 s.
-    let backoff = ", protocol: delta, backoff: {initial: 10ms, factor: 100, max: 1h, jitter: 0}";
+    let backoff = ", variant: delta, backoff: {initial: 10ms, factor: 100, max: 1h, jitter: 0}";
     let relay = relay_with_limits(&servers(&[server.address], backoff), "", |_| {}).await;
     let mut clients = Vec::new();
     for view in VIEWS {

@@ -45,7 +45,7 @@ async fn up_36_i3_nothing_is_absent_behind_a_partition_and_what_the_server_remov
     first.has_lost_nothing();
 }
 
-/// With `life: {interval, timeout}` of a server this needs no half minute.
+/// With `liveness: {interval, timeout}` of a server this needs no half minute.
 #[tokio::test]
 #[ignore = "needs the evidence model, and takes half a minute"]
 async fn fb_32_up_36_a_server_that_hangs_is_left_for_the_next_and_nothing_of_it_is_absent() {

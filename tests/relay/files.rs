@@ -155,7 +155,7 @@ async fn a_folder_that_is_not_there_says_nothing_and_one_that_is_empty_says_so()
     let relay = relay_of(&format!("{{files: '{}/later'}}", folder.path())).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(EDS, &["x"], Some("web"));
-    let report = report_with(&relay, "/sources", "\"missing\"").await;
+    let report = report_with(&relay, "/files", "\"missing\"").await;
     assert!(report.contains("later: it does not exist"), "{report}");
     report_with(&relay, "/upstreams", "\"standing\": \"down\"").await;
     client.hears_nothing(Duration::from_millis(200)).await;
@@ -177,15 +177,15 @@ async fn i3_of_several_paths_those_are_served_that_are_there_and_nothing_is_abse
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(EDS, &["x", "y", "z"], Some("web"));
     assert_eq!(client.told().await.set, ["x"]);
-    let report = report_with(&relay, "/sources", "two.json").await;
+    let report = report_with(&relay, "/files", "two.json").await;
     assert!(report.contains("it does not exist") && report.contains("\"ready\""), "{report}");
     client.hears_nothing(Duration::from_millis(200)).await;
     folder.put("two.json", EDS, &["y"]);
     assert_eq!(hears(&mut client, EDS, 2).await, (vec!["y".into()], vec!["z".into()]));
-    report_with(&relay, "/sources", "\"faults\": []").await;
+    report_with(&relay, "/files", "\"errors\": []").await;
     folder.remove("two.json");
     assert_eq!(client.told().await.removed, ["y"], "a deleted file is a real absence");
-    report_with(&relay, "/sources", "it does not exist").await;
+    report_with(&relay, "/files", "it does not exist").await;
 }
 
 #[tokio::test]
@@ -200,14 +200,14 @@ async fn fs_3_a_bad_file_is_told_with_its_line_and_changes_nothing() {
         "a.json",
         &format!("[{{\"@type\": \"{CDS}\", \"name\": \"a\"}},\n{{\"@type\": \"{CDS}\", \"nane\": 1}}]"),
     );
-    let report = report_with(&relay, "/sources", "nane").await;
+    let report = report_with(&relay, "/files", "nane").await;
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
-    let fault = &report[0]["faults"][0];
+    let fault = &report[0]["errors"][0];
     assert!(fault["file"].as_str().unwrap().ends_with("a.json") && fault["line"] == 2, "{report}");
     client.hears_nothing(Duration::from_millis(100)).await;
     folder.put("a.json", CDS, &["a", "b"]);
     assert_eq!(client.told().await.set, ["b"]);
-    report_with(&relay, "/sources", "\"faults\": []").await;
+    report_with(&relay, "/files", "\"errors\": []").await;
 }
 
 #[tokio::test]
@@ -305,7 +305,7 @@ async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the
     report_with(&relay, "/upstreams", &described).await;
     // A name that goes from the files, and names that never were in them: nothing is known of those.
     folder.put("e.json", EDS, &["other"]);
-    report_with(&relay, "/sources", "\"resources\": 2").await;
+    report_with(&relay, "/files", "\"resources\": 2").await;
     let mut late = Client::connect(relay.address, Variant::Delta).await;
     late.ask(EDS, &["s2", "file", "other", "nowhere"], Some("web"));
     assert_eq!(hears(&mut late, EDS, 3).await, (vec!["file".into(), "other".into(), "s2".into()], vec![]));
@@ -381,7 +381,7 @@ async fn many_views_are_served_out_of_files_that_are_read_once() {
     for client in &mut clients {
         assert_eq!(client.told().await.set, ["a", "b"]);
     }
-    let report: serde_json::Value = serde_json::from_str(&get(relay.admin, "/sources").await).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&get(relay.admin, "/files").await).unwrap();
     assert_eq!(report.as_array().map(Vec::len), Some(1));
 }
 

@@ -127,7 +127,7 @@ async fn streams_that_make_no_sense_are_ended_with_a_reason() {
 #[tokio::test]
 async fn lrs_11_where_loads_are_off_there_is_no_such_method() {
     let plane = LoadPlane::start().await;
-    let relay = loads_relay(plane.address, "loads: {mode: off}\n").await;
+    let relay = loads_relay(plane.address, "load_reports: {mode: off}\n").await;
     let refused = LoadClient::try_connect(relay.address).await.err().expect("it is served");
     assert_eq!(refused.code(), Code::Unimplemented);
 }
@@ -147,7 +147,7 @@ async fn trn_19_streams_of_loads_end_when_the_relay_goes() {
     tokio::time::timeout(PATIENCE, &mut relay.task).await.expect("the relay does not go").unwrap();
 }
 
-const AGGREGATE: &str = "loads: {mode: aggregate}\n";
+const AGGREGATE: &str = "load_reports: {mode: aggregate}\n";
 const ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
 
 /// A client as Envoy and gRPC are: it can be told to report all clusters.
@@ -469,7 +469,7 @@ async fn key_14_a_client_of_loads_that_becomes_another_is_ended_to_come_back_as_
 #[tokio::test]
 async fn i10_what_is_kept_of_loads_is_bounded_for_all_views_together() {
     let mut plane = LoadPlane::start().await;
-    let relay = loads_relay(plane.address, "loads: {mode: aggregate, total_bytes: 100000}\n").await;
+    let relay = loads_relay(plane.address, "load_reports: {mode: aggregate, bytes_total: 100000}\n").await;
     let ([first, second], mut stream) = two_clients(&relay, &mut plane).await;
     let load_reporting_interval = Duration::from_secs(3600).try_into().ok();
     stream.order(&LoadStatsResponse { load_reporting_interval, ..all_each_second() }).await;

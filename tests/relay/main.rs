@@ -177,8 +177,8 @@ async fn each_translation<F: Future<Output = ()>>(case: impl Fn(Variant, Variant
 
 fn protocol_of(variant: Variant) -> &'static str {
     match variant {
-        Variant::Sotw => ", protocol: sotw",
-        Variant::Delta => ", protocol: delta",
+        Variant::Sotw => ", variant: sotw",
+        Variant::Delta => ", variant: delta",
     }
 }
 
@@ -338,7 +338,7 @@ async fn key_14_a_client_that_becomes_another_is_ended_to_come_back_as_such() {
 #[tokio::test]
 async fn trn_16_a_response_of_twelve_megabytes_reaches_the_client() {
     let mut plane = Plane::start(&BOTH).await;
-    let relay = relay(plane.address, ", protocol: sotw").await;
+    let relay = relay(plane.address, ", variant: sotw").await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
@@ -394,7 +394,7 @@ async fn probe(address: SocketAddr, path: &str) -> (u16, String) {
 #[tokio::test]
 async fn xlat_10_ten_thousand_clusters_sent_again_with_one_changed_are_one_resource() {
     let mut plane = Plane::start(&BOTH).await;
-    let relay = relay(plane.address, ", protocol: sotw").await;
+    let relay = relay(plane.address, ", variant: sotw").await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;

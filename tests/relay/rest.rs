@@ -23,7 +23,7 @@ const VIEWS: &str = "views: {key: [cluster]}\n";
 
 async fn relay(plane: &Plane, rest: &str) -> Relay {
     run(
-        App::bind(config(plane.address, ", protocol: sotw", &format!("{VIEWS}{rest}"))).await.unwrap(),
+        App::bind(config(plane.address, ", variant: sotw", &format!("{VIEWS}{rest}"))).await.unwrap(),
         std::future::pending(),
     )
 }
@@ -195,7 +195,7 @@ async fn rest_5_and_rest_6_an_unchanged_set_is_a_304_at_once_and_costs_no_transc
 
 #[tokio::test]
 async fn rest_5_and_rest_6_a_hold_ends_with_news_or_with_its_time() {
-    let (plane, stream, relay, mut poller, answer) = warm("rest: {hold: 600ms}\n").await;
+    let (plane, stream, relay, mut poller, answer) = warm("rest: {long_poll: 600ms}\n").await;
     let held = json!({"versionInfo": answer.version()});
     let start = Instant::now();
     assert_eq!(poller.poll(CLUSTERS, "web", held.clone()).await.status, 304);
@@ -203,7 +203,7 @@ async fn rest_5_and_rest_6_a_hold_ends_with_news_or_with_its_time() {
     assert!(took >= Duration::from_millis(600) && took < ENVOYS_PATIENCE, "{took:?}");
 
     drop((plane, stream, relay, poller));
-    let (_plane, stream, patient, mut holding, _) = warm("rest: {hold: 1m}\n").await;
+    let (_plane, stream, patient, mut holding, _) = warm("rest: {long_poll: 1m}\n").await;
     let version = holding.polled(CLUSTERS, "web", json!({})).await.version();
     let held = json!({"versionInfo": version});
     let holding = tokio::spawn(async move { holding.poll(CLUSTERS, "web", held).await });
@@ -361,7 +361,7 @@ async fn a_thousand_pollers_of_one_new_version_share_one_answer() {
 
 #[tokio::test]
 async fn key_11_and_i9_what_a_peer_may_not_have_and_what_is_of_another_view_is_not_shared() {
-    let rules = "access: [{types: [envoy.config.cluster.v3.Cluster], names: [b], peers: [10.0.0.0/8]}]\n";
+    let rules = "access: [{types: [envoy.config.cluster.v3.Cluster], names: [b], allow_from: [10.0.0.0/8]}]\n";
     let (mut plane, _stream, relay, mut poller, answer) = warm(rules).await;
     assert_eq!(answer.clusters(), owned(&[("a", "1")]));
     let mut other = Poller::connect(relay.address).await;
@@ -375,7 +375,7 @@ async fn key_11_and_i9_what_a_peer_may_not_have_and_what_is_of_another_view_is_n
 #[tokio::test]
 async fn key_11_an_answer_to_one_peer_is_not_given_to_another_that_may_not_have_all_of_it() {
     let kind = "envoy.config.endpoint.v3.ClusterLoadAssignment";
-    let rules = format!("access: [{{types: [{kind}], names: [secret*], peers: [127.0.0.2]}}]\n");
+    let rules = format!("access: [{{types: [{kind}], names: [secret*], allow_from: [127.0.0.2]}}]\n");
     let (_plane, stream, relay, mut poller, _) = warm(&rules).await;
     let mut cleared = Poller::connect_from(Ipv4Addr::new(127, 0, 0, 2), relay.address).await;
     let all = || json!({"resourceNames": ["*"]});
@@ -399,8 +399,8 @@ async fn key_11_an_answer_to_one_peer_is_not_given_to_another_that_may_not_have_
 #[tokio::test]
 async fn i8_a_view_too_many_is_refused() {
     let mut plane = Plane::start(&BOTH).await;
-    let text = "views: {key: [cluster], limit: 1}\n";
-    let relay = run(App::bind(config(plane.address, ", protocol: sotw", text)).await.unwrap(), std::future::pending());
+    let text = "views: {key: [cluster], max: 1}\n";
+    let relay = run(App::bind(config(plane.address, ", variant: sotw", text)).await.unwrap(), std::future::pending());
     let mut poller = Poller::connect(relay.address).await;
     let mut held = Client::connect(relay.address, Variant::Delta).await;
     held.ask(CDS, &[], Some("web"));
@@ -413,7 +413,7 @@ async fn i8_a_view_too_many_is_refused() {
 
 #[tokio::test]
 async fn i10_answers_are_bounded_over_all_polls_and_one_too_many_is_refused_and_not_remembered() {
-    let (_plane, stream, _relay, mut poller, answer) = warm("rest: {cache_bytes: 1, answer_bytes: 400}\n").await;
+    let (_plane, stream, _relay, mut poller, answer) = warm("rest: {cache_bytes: 1, response_bytes: 400}\n").await;
     assert_eq!(answer.clusters(), owned(&[("a", "1"), ("b", "1")]));
     let long = "x".repeat(400);
     say_clusters(&stream, "2", &[("a", &long)]);
@@ -428,7 +428,7 @@ async fn i10_answers_are_bounded_over_all_polls_and_one_too_many_is_refused_and_
 async fn trn_19_a_poll_that_is_held_is_answered_when_the_relay_drains() {
     let mut plane = Plane::start(&BOTH).await;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let config = config(plane.address, ", protocol: sotw", &format!("{VIEWS}rest: {{hold: 1m}}\n"));
+    let config = config(plane.address, ", variant: sotw", &format!("{VIEWS}rest: {{long_poll: 1m}}\n"));
     let relay = run(App::bind(config).await.unwrap(), async { drop(stopped.await) });
     let mut poller = Poller::connect(relay.address).await;
     poller.poll(CLUSTERS, "web", json!({})).await;
@@ -445,7 +445,7 @@ async fn trn_19_a_poll_that_is_held_is_answered_when_the_relay_drains() {
 
 #[tokio::test]
 async fn a_client_that_goes_away_in_the_middle_leaves_nothing_behind() {
-    let (_plane, _stream, relay, mut poller, answer) = warm("rest: {hold: 10m}\n").await;
+    let (_plane, _stream, relay, mut poller, answer) = warm("rest: {long_poll: 10m}\n").await;
     let held = json!({"versionInfo": answer.version()});
     let mut cold = Poller::connect(relay.address).await;
     let polls = [
@@ -493,7 +493,7 @@ fn any_index() -> impl Strategy<Value = proptest::sample::Index> {
 
 #[tokio::test]
 async fn i10_no_request_takes_the_relay_down() {
-    let (_plane, _stream, _relay, mut poller, answer) = warm("rest: {patience: 0s}\n").await;
+    let (_plane, _stream, _relay, mut poller, answer) = warm("rest: {timeout: 0s}\n").await;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     for _ in 0..1_000 {
         let body = mutated().new_tree(&mut runner).unwrap().current();

@@ -120,7 +120,7 @@ async fn trn_8_trn_9_trn_10_v2_is_served_where_it_is_switched_on() {
 #[tokio::test]
 async fn trn_12_a_client_without_a_node_is_served_where_that_is_the_policy() {
     let plane = Plane::start(&BOTH).await;
-    let config = config(plane.address, "", "views: {serve_without_node: true}\n");
+    let config = config(plane.address, "", "views: {accept_missing_node: true}\n");
     let relay = run(App::bind(config).await.unwrap(), std::future::pending());
     tokio::spawn(give_a(plane));
     let mut client = Client::connect(relay.address, Delta).await;
@@ -175,7 +175,7 @@ async fn trn_13_streams_of_one_node_id_each_have_names_of_their_own() {
 #[tokio::test]
 async fn rest_12_a_fetch_of_what_is_not_known_is_unavailable() {
     let plane = Plane::start(&BOTH).await;
-    let config = config(plane.address, "", "views: {key: [cluster]}\nlimits: {fetch_patience: 100ms}\n");
+    let config = config(plane.address, "", "views: {key: [cluster]}\nlimits: {fetch_timeout: 100ms}\n");
     let relay = run(App::bind(config).await.unwrap(), std::future::pending());
     let request = DiscoveryRequest { node: node("web"), ..Default::default() };
     let path = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
@@ -199,7 +199,7 @@ async fn up_21_one_clients_refusal_does_not_go_upstream() {
         let Request::Delta(answer) = stream.request().await else { panic!("delta was opened") };
         assert_eq!((answer.response_nonce.as_str(), answer.error_detail), ("1", None));
         super::driver::clients(&relay, "the refusal", |report| {
-            report.as_array().unwrap().iter().any(|client| client["types"][0]["refused"] == "no")
+            report.as_array().unwrap().iter().any(|client| client["types"][0]["last_nack"] == "no")
         })
         .await;
         say(&stream, "2", &[], &[("b", "2")], &[]);
@@ -292,7 +292,8 @@ async fn trn_19_whoever_was_taken_on_is_answered_before_the_relay_goes() {
 #[tokio::test]
 async fn key_19_views_are_limited_and_those_that_nobody_uses_make_room() {
     let mut plane = Plane::start(&BOTH).await;
-    let config = config(plane.address, "", "views: {key: [cluster], limit: 1, idle: 1h}\nlimits: {linger: 1ms}\n");
+    let config =
+        config(plane.address, "", "views: {key: [cluster], max: 1, idle_timeout: 1h}\nlimits: {linger: 1ms}\n");
     let relay = run(App::bind(config).await.unwrap(), std::future::pending());
     let first = Client::connect(relay.address, Delta).await;
     first.ask(CDS, &[], Some("web"));
@@ -318,7 +319,7 @@ async fn key_19_views_are_limited_and_those_that_nobody_uses_make_room() {
 #[tokio::test]
 async fn up_10_a_view_that_nobody_uses_gives_up_its_streams() {
     let mut plane = Plane::start(&BOTH).await;
-    let config = config(plane.address, "", "views: {key: [cluster], idle: 100ms}\nlimits: {linger: 1ms}\n");
+    let config = config(plane.address, "", "views: {key: [cluster], idle_timeout: 100ms}\nlimits: {linger: 1ms}\n");
     let relay = run(App::bind(config).await.unwrap(), std::future::pending());
     let client = Client::connect(relay.address, Delta).await;
     client.ask(CDS, &[], Some("web"));

@@ -104,14 +104,15 @@ async fn fb_4_what_is_missing_is_shown_beside_the_ladder_and_goes_when_it_has_co
             && shown[1]["name"] == "e00"
     };
     upstreams(&relay, "everything is missing", all).await;
-    let cold = |report: &Value| report["streams"][0]["types"][0]["known"] == "unknown";
+    let cold = |report: &Value| report["streams"][0]["types"][0]["completeness"] == "unknown";
     upstreams(&relay, "nothing is known of the set", cold).await;
     say(&stream, "1", &TWO, &TWO, &[]);
     client.told().await;
     upstreams(&relay, "the set is there", |report| missing(report, 30)).await;
     let begun = |report: &Value| {
         let types = &report["streams"][0]["types"];
-        matches!(types[0]["known"].as_str(), Some("first_response" | "settled")) && types[1]["known"].is_null()
+        matches!(types[0]["completeness"].as_str(), Some("first_response" | "settled"))
+            && types[1]["completeness"].is_null()
     };
     upstreams(&relay, "the first response has come", begun).await;
 }
@@ -124,7 +125,7 @@ async fn up_36_a_stream_shows_whether_its_silent_server_answered_the_call() {
     let client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     let _silent = plane.stream().await;
-    let shows = |call: Value| move |report: &Value| report["streams"][0]["life_call"] == call;
+    let shows = |call: Value| move |report: &Value| report["streams"][0]["liveness_call"] == call;
     upstreams(&relay, "nothing was asked yet", shows(Value::Null)).await;
     upstreams(&relay, "it is there", shows("answered".into())).await;
 }
@@ -147,7 +148,7 @@ async fn names_that_are_asked_a_second_time_are_counted() {
     let stream = plane.stream().await;
     say(&stream, "1", &TWO, &TWO, &[]);
     let again = plane.stream().await;
-    let asked = |report: &Value| report["streams"][0]["types"][0]["asked_again"] == 1;
+    let asked = |report: &Value| report["streams"][0]["types"][0]["requested_again"] == 1;
     upstreams(&relay, "the one that was not mentioned", asked).await;
     drop(again);
 }

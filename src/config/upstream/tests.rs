@@ -19,7 +19,7 @@ fn boot_9_and_boot_13_lists_share_the_servers_that_are_equal() {
     bare: {}
     own.example: {servers: [{uri: 'http://three:1'}, {uri: 'http://one:1'}], fallback_on_reachability_only: true}
     other: {servers: [{uri: 'http://one:1', fail_on_data_errors: true}]}
-  fallback: {minimum: 2s, hold_down: 1m, on_missing: tell}",
+  fallback: {delay: 2s, hold_down: 1m, on_missing: delete}",
     )
     .unwrap();
     let names: Vec<_> = plan.servers.iter().map(SourcePlan::name).collect();
@@ -87,7 +87,7 @@ fn fs_6_files_are_alone_where_nobody_else_is_asked_and_one_source_wherever_they_
 #[test]
 fn a_server_that_is_polled_may_be_any_in_a_list() {
     let plan = parse(
-            "servers: [{rest: 'https://one', refresh_delay: 2s, request_timeout: 3s, hold_deletions: true}, {uri: 'http://one'}]
+            "servers: [{rest: 'https://one', refresh_delay: 2s, request_timeout: 3s, ignore_deletions: true}, {uri: 'http://one'}]
   authorities: {a.b: {servers: [{rest: 'http://one:1'}]}}",
         )
         .unwrap();
@@ -120,7 +120,7 @@ fn what_cannot_be_meant_is_told_all_at_once() {
         &format!("etc/relay.yaml:5: {place}[0].tls: certificate and key go together"),
         &format!("etc/relay.yaml:5: {place}[0].tls.server_name: \"no name\" is no host name"),
         &format!("etc/relay.yaml:5: {place}[1].uri: \"http://one:1/path\" goes on behind the host"),
-        "etc/relay.yaml:6: upstream.fallback.minimum: \"soon\" is no duration",
+        "etc/relay.yaml:6: upstream.fallback.delay: \"soon\" is no duration",
     ] {
         assert!(message.contains(part), "{part} is missing in:\n{message}");
     }
@@ -137,17 +137,14 @@ fn what_cannot_be_meant_is_told_all_at_once() {
             "etc/relay.yaml:3: upstream.servers[0]: a source is one of uri, files and rest",
         ),
         ("servers: [{rest: 'one:1'}]", "upstream.servers[0].rest: \"one:1\" is no http:// or https:// URI"),
-        (
-            "servers: [{rest: 'http://one', protocol: sotw}]",
-            "upstream.servers[0].rest: protocol, node_in_every_request",
-        ),
+        ("servers: [{rest: 'http://one', variant: sotw}]", "upstream.servers[0].rest: variant, node_in_every_request"),
         ("servers: [{rest: 'http://one', refresh_delay: 0s}]", "upstream.servers[0].refresh_delay: it has to be 10 ms"),
         (
             "servers: [{uri: 'http://one', request_timeout: 1s}]",
             "upstream.servers[0]: refresh_delay and request_timeout are",
         ),
         (
-            "servers: [{files: a, protocol: sotw}]",
+            "servers: [{files: a, variant: sotw}]",
             "etc/relay.yaml:3: upstream.servers[0].files: nothing else can be said",
         ),
         ("servers: [{}]", "upstream.servers[0]: a uri is needed, or files, or rest"),
@@ -219,7 +216,7 @@ fn up_33_connections_go_by_what_is_said_of_the_server_or_of_all_or_by_the_defaul
         "servers:
     - {uri: 'http://one:1'}
     - uri: 'http://two:1'
-      life: {interval: 0s, timeout: 2s}
+      liveness: {interval: 0s, timeout: 2s}
       keepalive: {interval: 10m}
       backoff: {factor: 2, max: 10s}
     - {rest: 'http://three:1', backoff: {initial: 4s}}
@@ -237,7 +234,7 @@ fn up_33_connections_go_by_what_is_said_of_the_server_or_of_all_or_by_the_defaul
     assert_eq!(three.at.backoff, BackoffTimes { initial: seconds(4), ..one.backoff });
     let message = parse(
         "servers:
-    - {uri: 'http://one:1', life: {interval: 1ms, timeout: 0s}, keepalive: {interval: soon}}
+    - {uri: 'http://one:1', liveness: {interval: 1ms, timeout: 0s}, keepalive: {interval: soon}}
     - {uri: 'http://two:1', backoff: {initial: 3m, factor: 0.5, jitter: .nan}}
     - {files: a, life: {}}
     - {rest: 'http://three:1', keepalive: {}}

@@ -146,7 +146,7 @@ struct BudgetedBytes {
 impl BudgetedBytes {
     fn of(body: Vec<u8>, room: &Arc<Budget>) -> Result<Bytes, NoRoom> {
         if !room.take(body.len()) {
-            tracing::warn!(bytes = body.len(), "no room for another answer to polls (rest.answer_bytes)");
+            tracing::warn!(bytes = body.len(), "no room for another answer to polls (rest.response_bytes)");
             return Err(Arc::new(Rejection::unavailable("too many answers are on their way to clients")));
         }
         Ok(Bytes::from_owner(Self { body, room: room.clone() }))

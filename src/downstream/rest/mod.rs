@@ -43,7 +43,7 @@ pub struct RestOptions {
     /// Answers that are kept for others who ask the same.
     pub cache_bytes: u64,
     /// All answers that there are, kept or on their way.
-    pub answer_bytes: usize,
+    pub response_bytes: usize,
 }
 
 pub struct Rest {
@@ -94,7 +94,7 @@ enum Answer {
 
 impl Rest {
     pub fn new(options: RestOptions, transcoder: Descriptors, control_plane: &str) -> Self {
-        let room = Budget::of(options.answer_bytes);
+        let room = Budget::of(options.response_bytes);
         let shared = ResponseCache::new(options.cache_bytes, room, transcoder.clone(), control_plane.into());
         let places = Semaphore::new(available_parallelism().map_or(1, usize::from));
         Self { options, transcoder, shared, places, counts: Counts::default() }

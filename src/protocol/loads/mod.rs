@@ -27,7 +27,7 @@ pub struct LoadLimits {
     pub outage: Duration,
     /// About how many bytes are kept for one key, and for all keys together.
     pub bytes: usize,
-    pub total_bytes: usize,
+    pub bytes_total: usize,
 }
 
 /// A client's stream.

@@ -11,7 +11,7 @@ use crate::proto::loads::{
     UpstreamEndpointStats, UpstreamLocalityStats,
 };
 
-const LIMITS: LoadLimits = LoadLimits { outage: Duration::from_secs(300), bytes: 1 << 20, total_bytes: 1 << 20 };
+const LIMITS: LoadLimits = LoadLimits { outage: Duration::from_secs(300), bytes: 1 << 20, bytes_total: 1 << 20 };
 const PERIOD: Duration = Duration::from_secs(10);
 
 fn at(seconds: u64) -> Moment {

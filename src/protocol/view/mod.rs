@@ -567,7 +567,7 @@ impl View {
         match wanted {
             Selector::Name(name) => {
                 let ended = self.resources(kind, Class::Named).collections.end(name);
-                let gone = ended.iter().flat_map(|_| self.absent_names(kind, name));
+                let gone = ended.iter().flat_map(|_| self.absent_names_under(kind, name));
                 let here = ended.iter().flat_map(|of| of.members());
                 let members = here.chain(gone).filter(|name| !self.interest.has_name(kind, name));
                 let is_member = self.interest.collection(kind, name).is_some() && self.held_by_name(kind, name);
@@ -596,7 +596,7 @@ impl View {
     }
 
     /// What is known to be gone of a collection, since somebody held it.
-    fn absent_names<'a>(&'a self, kind: &Type, glob: &'a Name) -> impl Iterator<Item = &'a Name> {
+    fn absent_names_under<'a>(&'a self, kind: &Type, glob: &'a Name) -> impl Iterator<Item = &'a Name> {
         let shelf = self.tables.get(&(kind.clone(), Class::Named));
         let gone = shelf.into_iter().flat_map(|shelf| shelf.removals(Revision::ZERO)).map(|(name, _)| name);
         gone.filter(move |name| name.collection().as_ref() == Some(glob))

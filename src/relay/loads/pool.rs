@@ -60,7 +60,7 @@ pub(super) struct Member {
 impl Pool {
     pub fn new(key: SharingKey, views: Arc<Views>, pools: &Pools, limits: LoadLimits) -> Self {
         let state = PoolState { aggregate: Aggregate::new(limits), closed: false, counted: 0 };
-        let (clock, kept, most_kept) = (pools.clock, pools.kept.clone(), limits.total_bytes);
+        let (clock, kept, most_kept) = (pools.clock, pools.kept.clone(), limits.bytes_total);
         let (state, order, look) = (Mutex::new(state), watch::Sender::new(None), Notify::new());
         Self { key, views, clock, kept, most_kept, state, order, look }
     }

@@ -12,7 +12,7 @@ use crate::xds::{Access, KeyRule, TypeTable};
 pub struct ViewsOptions {
     pub rule: KeyRule,
     /// A client without a node counts as one whose node is empty; otherwise it is refused (TRN-12).
-    pub serve_without_node: bool,
+    pub accept_missing_node: bool,
     /// Views at one time.
     pub max_views: usize,
     pub table: TypeTable,

@@ -11,7 +11,7 @@ use crate::protocol::upstream::ServerQuirks;
 fn views() -> Views {
     let options = ViewsOptions {
         rule: KeyRule::default(),
-        serve_without_node: false,
+        accept_missing_node: false,
         max_views: 1,
         table: TypeTable::new(),
         access: Access::default(),

@@ -90,7 +90,7 @@ pub struct FilesReport {
     /// Since the last change was read.
     pub age_seconds: Option<u64>,
     /// How long that took.
-    pub load_seconds: Option<u64>,
+    pub load_seconds: Option<f64>,
     pub errors: Vec<FileError>,
 }
 
@@ -131,7 +131,7 @@ impl FilesSource {
             files: report.files,
             resources: report.resources,
             age_seconds: report.loaded.map(|(at, _)| at.elapsed().as_secs()),
-            load_seconds: report.loaded.map(|(_, took)| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+            load_seconds: report.loaded.map(|(_, took)| took.as_secs_f64()),
             errors: report.faults.clone(),
         }
     }

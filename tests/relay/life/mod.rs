@@ -19,13 +19,13 @@ use super::scripts::{self, Way, any_address};
 use super::*;
 
 const TIMEOUT: Duration = Duration::from_millis(200);
-const NEVER: &str = "life: {interval: 0s, timeout: 200ms}";
-const OFTEN: &str = "life: {interval: 100ms, timeout: 200ms}";
+const NEVER: &str = "liveness: {interval: 0s, timeout: 200ms}";
+const OFTEN: &str = "liveness: {interval: 100ms, timeout: 200ms}";
 
 /// Through the configuration, as an operator would.
 fn connector(address: SocketAddr, more: &str) -> AdsConnector {
     let text = format!(
-        "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://{address}', protocol: delta, {more}}}]}}\n"
+        "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://{address}', variant: delta, {more}}}]}}\n"
     );
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
     AdsConnector::new(config.upstream.servers[0].ads().unwrap().clone())
@@ -163,7 +163,7 @@ async fn fb_2_two_calls_that_nobody_answers_for_the_server_end_the_stream() {
 async fn fb_32_a_server_that_hangs_after_an_answer_is_found_by_all_views_when_one_is_in_doubt() {
     for finds_out_by_connecting in [false, true] {
         let mut server = Server::start(Answers::Status(12)).await;
-        let connector = connector(server.address, "life: {interval: 1h, timeout: 200ms}, connect_timeout: 200ms");
+        let connector = connector(server.address, "liveness: {interval: 1h, timeout: 200ms}, connect_timeout: 200ms");
         let mut views = Vec::new();
         for _ in 0..3 {
             let (mut view, stream) = View::up(&connector, &mut server).await;
@@ -242,7 +242,7 @@ async fn a_server_that_is_busy_with_what_it_says_is_not_left() {
 async fn up_36_a_question_during_a_call_is_answered_by_the_next_one() {
     let mut server = Server::start(Answers::Held).await;
     let (mut view, _stream) =
-        View::up(&connector(server.address, "life: {interval: 0s, timeout: 20s}"), &mut server).await;
+        View::up(&connector(server.address, "liveness: {interval: 0s, timeout: 20s}"), &mut server).await;
     view.life.notify_one();
     until("the first call", async || server.calls() == 1).await;
     view.life.notify_one();
@@ -349,7 +349,7 @@ async fn fb_32_a_view_turns_from_a_server_that_hangs_to_the_next_and_the_metrics
     let mut hung = Server::start(Answers::Status(12)).await;
     let second = scripts::Server::start(Way::Gives("2")).await;
     let (first, next) = (hung.address, second.address);
-    let times = "protocol: delta, life: {interval: 300ms, timeout: 200ms}, connect_timeout: 200ms";
+    let times = "variant: delta, liveness: {interval: 300ms, timeout: 200ms}, connect_timeout: 200ms";
     let relay =
         relay_over(&format!("{{servers: [{{uri: 'http://{first}', {times}}}, {{uri: 'http://{next}'}}]}}")).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
