@@ -25,7 +25,7 @@ pub struct App {
     downstream: Downstream,
     views: Arc<Views>,
     loads: Arc<Loads>,
-    files: Vec<FilesSource>,
+    files: Arc<[FilesSource]>,
     views_idle: Duration,
     switch: DrainTrigger,
     drain: Drain,
@@ -57,7 +57,18 @@ impl App {
         let downstream = Downstream::new(views.clone(), loads.clone(), config.downstream, drain.clone());
         let downstream = downstream.with_rest(rest.clone());
         let views_idle = config.views_idle;
-        Ok(Self { listeners, admin, downstream, views, loads, files: openers.files, views_idle, switch, drain, rest })
+        Ok(Self {
+            listeners,
+            admin,
+            downstream,
+            views,
+            loads,
+            files: openers.files.into(),
+            views_idle,
+            switch,
+            drain,
+            rest,
+        })
     }
 
     /// Where clients connect, with the ports that port 0 became.
@@ -85,8 +96,8 @@ impl App {
         let (views, idle) = (self.views.clone(), self.views_idle);
         beside.spawn(async move { views.retire_idle(idle).await });
         if let Some(listener) = self.admin {
-            let metrics = telemetry::exposition(self.views.clone(), self.loads.clone());
-            let shown = Shown { views: self.views, files: self.files.into(), rest: self.rest, metrics };
+            let metrics = telemetry::exposition(self.views.clone(), self.loads.clone(), self.files.clone());
+            let shown = Shown { views: self.views, files: self.files, rest: self.rest, metrics };
             beside.spawn(admin::serve(listener, shown));
         }
         stop.await;

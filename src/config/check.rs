@@ -63,6 +63,7 @@ impl Checker<'_> {
             rule: rule?,
             accept_missing_node: raw.views.accept_missing_node,
             max_views: number(&raw.views.max, MOST_VIEWS),
+            max_in_metrics: number(&raw.views.max_in_metrics, VIEWS_IN_METRICS),
             table,
             access,
             limits,
@@ -73,6 +74,7 @@ impl Checker<'_> {
             rule: KeyRule::of(Vec::new()),
             accept_missing_node: true,
             max_views: 1,
+            max_in_metrics: 1,
             access: Access::default(),
             // A session there is a whole view: what bounds its clients bounds it.
             limits: Limits {
@@ -252,6 +254,7 @@ pub(crate) const MESSAGE_BYTES: usize = 64 << 20;
 const FILE_BYTES: usize = 64 << 20;
 const HALF_RECEIVED_BYTES: usize = 512 << 20;
 const MOST_VIEWS: usize = 10_000;
+const VIEWS_IN_METRICS: usize = 100;
 const VIEWS_IDLE: Duration = Duration::from_secs(600);
 const LOADS_OUTAGE: Duration = Duration::from_secs(300);
 const LOADS_BYTES: usize = 64 << 20;

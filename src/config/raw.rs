@@ -179,6 +179,7 @@ pub(super) enum Variant {
 pub(super) struct Views {
     pub key: Option<Vec<Text>>,
     pub max: Option<Spanned<usize>>,
+    pub max_in_metrics: Option<Spanned<usize>>,
     pub idle_timeout: Option<Text>,
     #[serde(default)]
     pub accept_missing_node: bool,

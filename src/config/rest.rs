@@ -8,8 +8,8 @@ use crate::downstream::RestOptions;
 
 impl Checker<'_> {
     pub fn rest(&mut self, raw: &raw::Rest) -> Option<RestOptions> {
-        let patience = self.duration(&raw.timeout, "rest.patience").unwrap_or(PATIENCE);
-        let hold = self.duration(&raw.long_poll, "rest.hold").unwrap_or_default();
+        let patience = self.duration(&raw.timeout, "rest.timeout").unwrap_or(PATIENCE);
+        let hold = self.duration(&raw.long_poll, "rest.long_poll").unwrap_or_default();
         if let Some(bytes) = raw.cache_bytes.as_ref().filter(|bytes| bytes.value == 0) {
             self.fault(bytes, "rest.cache_bytes", "every answer would be made anew");
         }

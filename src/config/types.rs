@@ -34,7 +34,7 @@ impl Checker<'_> {
         if let Some(after) = &entry.order_with {
             let before = known.resolve(&after.value);
             if !known.knows(before.name()) {
-                self.fault(after, &format!("{place}.after"), &format!("{:?} is not a built-in type", after.value));
+                self.fault(after, &format!("{place}.order_with"), &format!("{:?} is not a built-in type", after.value));
             }
             let before = before.info();
             (info.rank, info.addition_rank, info.removal_rank) =
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn type_7_an_entry_for_a_built_in_type_keeps_what_it_does_not_mention() {
-        let config = parse(&format!("- {{name: type.googleapis.com/{CLUSTER}, after: {LISTENER}}}"));
+        let config = parse(&format!("- {{name: type.googleapis.com/{CLUSTER}, order_with: {LISTENER}}}"));
         let (table, built_in) = (&config.views.table, TypeTable::new());
         let (changed, listener) = (table.resolve(CLUSTER), built_in.resolve(LISTENER));
         let info = changed.info();

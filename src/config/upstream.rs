@@ -277,7 +277,11 @@ impl Checker<'_> {
             self.fault(text, &format!("{at}.rest"), reason);
         }
         if let Some(pings) = raw.liveness.as_ref().or(raw.keepalive.as_ref()) {
-            self.fault(pings, at, "life and keepalive are about gRPC connections; a server that is polled has none");
+            self.fault(
+                pings,
+                at,
+                "liveness and keepalive are about gRPC connections; a server that is polled has none",
+            );
         }
         let refresh_delay = self.duration(&raw.refresh_delay, &format!("{at}.refresh_delay")).unwrap_or(REFRESH_DELAY);
         let request_timeout = self.duration(&raw.request_timeout, &format!("{at}.request_timeout"));
@@ -320,7 +324,7 @@ impl Checker<'_> {
             );
         }
         let timeout = self.duration(&raw.connect_timeout, &format!("{at}.connect_timeout"));
-        let life = self.life(raw.liveness.as_ref().map(|life| &life.value), &format!("{at}.life"));
+        let life = self.life(raw.liveness.as_ref().map(|life| &life.value), &format!("{at}.liveness"));
         let keepalive = raw.keepalive.as_ref().map(|keepalive| &keepalive.value);
         let keepalive = self.keepalive(keepalive, &format!("{at}.keepalive"));
         let backoff = self.backoff(raw.backoff.as_ref(), limits.backoff, &format!("{at}.backoff"));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::views::AdmissionError;
+use super::admission::AdmissionError;
 use crate::protocol::session::Variant;
 use crate::xds::{Type, TypeTable};
 
@@ -21,9 +21,10 @@ pub struct ProcessCounters {
 
 impl ProcessCounters {
     pub(crate) fn new(table: Arc<TypeTable>) -> Self {
-        let (streams, refused, nacks) = Default::default();
+        let (streams, refused) = Default::default();
+        let nacks = table.names().chain([OTHER]).map(|name| (name.to_owned(), 0)).collect();
         let (names_refused, lost_load_reports) = Default::default();
-        Self { table, streams, refused, nacks, names_refused, lost_load_reports }
+        Self { table, streams, refused, nacks: Mutex::new(nacks), names_refused, lost_load_reports }
     }
 
     pub(super) fn stream_accepted(&self, variant: Variant) {
@@ -37,7 +38,7 @@ impl ProcessCounters {
     pub(crate) fn nack(&self, kind: Option<&Type>) {
         let kind = kind.map(Type::name).filter(|name| self.table.knows(name));
         let mut nacks = self.nacks.lock().unwrap_or_else(PoisonError::into_inner);
-        *nacks.entry(kind.unwrap_or("other").to_owned()).or_default() += 1;
+        *nacks.entry(kind.unwrap_or(OTHER).to_owned()).or_default() += 1;
     }
 
     pub(super) fn names_refused(&self, count: usize) {
@@ -48,7 +49,12 @@ impl ProcessCounters {
         self.lost_load_reports.fetch_add(lost, Ordering::Relaxed);
     }
 
-    /// Streams of discovery that were taken on, by variant.
+    /// Returns the types that counters are kept of.
+    pub fn type_names(&self) -> impl Iterator<Item = &str> {
+        self.table.names()
+    }
+
+    /// Returns how many client streams were accepted, by variant.
     pub fn streams(&self) -> [(&'static str, u64); 2] {
         let of = |at: usize| self.streams[at].load(Ordering::Relaxed);
         [("sotw", of(0)), ("delta", of(1))]
@@ -74,3 +80,6 @@ impl ProcessCounters {
         self.lost_load_reports.load(Ordering::Relaxed)
     }
 }
+
+/// Types that are in no table, since peers make them up.
+const OTHER: &str = "other";

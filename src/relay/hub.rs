@@ -13,9 +13,10 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::admission::AdmissionError;
 use super::link::{Connector, Link, LinkEvent, LinkReport};
 use super::session_handle::{SessionGuard, SessionHandle};
-use super::views::{AdmissionError, ClientInfo, Views};
+use super::views::{ClientInfo, Views};
 use crate::proto::discovery::{
     DeltaDiscoveryResponse, Resource as Wrapper, ResourceError, ResourceName, Status, resource::CacheControl,
 };

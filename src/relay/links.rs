@@ -8,11 +8,12 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 use super::link::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
-use super::metrics::{ServerMetrics, Totals};
+use super::report::{ServerMetrics, Totals};
 use crate::proto::Request;
+use crate::protocol::ladder::LadderState;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
-use crate::protocol::sources::{Sources, StreamId};
+use crate::protocol::sources::{LadderSummary, Sources, StreamId};
 use crate::protocol::upstream::Epoch;
 
 pub(super) struct Links {
@@ -69,7 +70,7 @@ impl Links {
         }
     }
 
-    pub fn measures(&self, at: usize, server: String) -> ServerMetrics {
+    pub fn metrics(&self, at: usize, server: String) -> ServerMetrics {
         let links = || self.open.iter().filter(|(id, _)| id.server == at);
         let connected = links().filter(|(_, link)| link.up.is_some()).count();
         let totals = self.totals.get(&at).copied().unwrap_or_default();
@@ -80,6 +81,17 @@ impl Links {
     pub fn last_error(&self, server: usize) -> Option<&str> {
         let mut links = self.open.iter().filter(|(id, _)| id.server == server);
         links.find_map(|(_, link)| link.last_error.as_deref())
+    }
+
+    /// Why a ladder is not at its first server, or not at all.
+    pub fn reason_of(&self, ladder: &LadderSummary<'_>) -> Option<String> {
+        let rung = match ladder.state {
+            LadderState::Idle => None,
+            LadderState::Trying(at) | LadderState::Active(at) => at.checked_sub(1),
+            LadderState::Cached(at) => Some(at),
+            LadderState::Down => ladder.servers.len().checked_sub(1),
+        };
+        self.last_error(*ladder.servers.get(rung?)?).map(str::to_owned)
     }
 
     pub fn is_blocked(&self, id: StreamId) -> bool {

@@ -1,38 +1,37 @@
-//! The owners: a task for each unit that holds its state, and the places where sessions sit.
+//! A task for each view, which owns its state, and the handles of its sessions.
 //!
-//! An owner never waits for a client. It applies what sources say and what sessions want, publishes, and wakes whom it concerns.
+//! The task of a view never waits for a client. It applies what sources say and what sessions want, publishes, and wakes whom it concerns.
 
+mod admission;
 mod clock;
+mod command;
 mod counters;
-mod dangling;
 mod hub;
 mod incidents;
 mod link;
 mod links;
 mod loads;
-mod lookup;
 mod member;
-mod metrics;
-mod missing;
+mod metric_labels;
 mod published;
 mod reachability;
 mod readiness;
-mod rejected;
 mod report;
 mod session_handle;
-mod supervision;
+mod stay;
 mod view_task;
 mod views;
 
+pub use admission::AdmissionError;
 pub use clock::Clock;
 pub use counters::ProcessCounters;
 pub use hub::HubConnector;
 pub use incidents::Incidents;
 pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 pub use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};
-pub use lookup::LookupReport;
-pub use metrics::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, ViewMetrics};
 pub use readiness::{LadderPlace, NotReady, Readiness};
-pub use report::ViewReport;
-pub use session_handle::{ClientReport, SessionGuard, SessionHandle};
-pub use views::{AdmissionError, ClientInfo, Views, ViewsOptions};
+pub use report::{
+    ClientReport, Dangling, LadderMetrics, LookupReport, OrderMetrics, ServerMetrics, Totals, ViewMetrics, ViewReport,
+};
+pub use session_handle::{SessionGuard, SessionHandle};
+pub use views::{ClientInfo, Views, ViewsOptions};

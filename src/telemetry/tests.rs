@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::protocol::ladder::Switches;
-use crate::relay::{OrderMetrics, Totals};
+use crate::relay::{LadderMetrics, OrderMetrics, ServerMetrics, Totals};
 use crate::xds::TypeTable;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -11,7 +11,7 @@ fn view() -> ViewMetrics {
     let ladder = LadderMetrics {
         authority: "x".into(),
         state: "active",
-        seconds: 7,
+        state_seconds: 7,
         servers: vec!["http://one".into(), "http://two".into()],
         active: Some(1),
         switches: Switches { down: 3, up: 2 },
@@ -19,7 +19,7 @@ fn view() -> ViewMetrics {
     let totals = Totals { opened: 5, ended: 4, responses: 9, nacks: 1 };
     let server = ServerMetrics { server: "http://two".into(), streams: 2, connected: 1, totals };
     ViewMetrics {
-        view: "abc".into(),
+        label: Some("abc".into()),
         sessions: 4,
         blocked: 2,
         over_absent_limit: 1,
@@ -39,11 +39,23 @@ fn written(views: &[ViewMetrics]) -> String {
     incidents.rejected("http://two", &table.resolve("made.Up"), &table, 1);
     incidents.rejected("http://two", &table.resolve("also.made.Up"), &table, 1);
     text(&MetricsSnapshot {
+        view_count: views.len(),
         views,
-        tally: &tally,
+        counters: &tally,
         incidents: &incidents,
-        load_bytes: 11,
+        buffered_load_bytes: 11,
         unanswered: vec![("http://two".into(), 8)],
+        servers: vec!["http://one".into(), "http://two".into()],
+        files: vec![FilesReport {
+            paths: vec!["a".into(), "b.json".into()],
+            state: "ready",
+            reason: None,
+            files: 3,
+            resources: 4,
+            age_seconds: None,
+            load_seconds: None,
+            errors: Vec::new(),
+        }],
     })
 }
 
@@ -53,26 +65,31 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
     for line in [
         "weir_ladder_active{view=\"abc\",authority=\"x\",server=\"http://one\"} 0",
         "weir_ladder_active{view=\"abc\",authority=\"x\",server=\"http://two\"} 1",
-        "weir_ladder_standing{view=\"abc\",authority=\"x\",standing=\"active\"} 1",
-        "weir_ladder_standing{view=\"abc\",authority=\"x\",standing=\"down\"} 0",
-        "weir_ladder_standing_seconds{view=\"abc\",authority=\"x\"} 7",
-        "weir_ladder_moves_total{view=\"abc\",authority=\"x\",direction=\"down\"} 3",
-        "weir_ladder_moves_total{view=\"abc\",authority=\"x\",direction=\"up\"} 2",
+        "weir_ladder_state{view=\"abc\",authority=\"x\",state=\"active\"} 1",
+        "weir_ladder_state{view=\"abc\",authority=\"x\",state=\"down\"} 0",
+        "weir_ladder_switches_total{view=\"abc\",authority=\"x\",direction=\"fallback\"} 3",
+        "weir_ladder_switches_total{view=\"abc\",authority=\"x\",direction=\"return\"} 2",
         "weir_upstream_nacks_total{view=\"abc\",server=\"http://two\"} 1",
-        "weir_sessions{view=\"abc\"} 4",
-        "weir_sessions_waiting{view=\"abc\"} 2",
-        "weir_sessions_guessing{view=\"abc\"} 1",
+        "weir_client_streams_open{view=\"abc\"} 4",
+        "weir_client_streams_blocked{view=\"abc\"} 2",
+        "weir_client_streams_over_absent_limit{view=\"abc\"} 1",
         "weir_clusters_missing{view=\"abc\"} 3",
         "weir_clusters_removed_in_use_total{view=\"abc\"} 4",
-        "weir_clusters_awaited_in_vain_total{view=\"abc\"} 5",
-        "weir_resources_too_large_to_order_total{view=\"abc\"} 6",
-        "weir_names_refused_total 0",
+        "weir_cluster_waits_timed_out_total{view=\"abc\"} 5",
+        "weir_resources_not_scanned_total{view=\"abc\"} 6",
+        "weir_client_names_rejected_total 0",
         "weir_client_nacks_total{type=\"other\"} 1",
+        "weir_client_nacks_total{type=\"envoy.config.cluster.v3.Cluster\"} 0",
+        "weir_client_streams_rejected_total{reason=\"no_node\"} 0",
+        "weir_upstream_resources_rejected_total{server=\"http://one\",type=\"envoy.config.cluster.v3.Cluster\"} 0",
         "weir_upstream_resources_rejected_total{server=\"http://two\",type=\"envoy.config.cluster.v3.Cluster\"} 2",
         "weir_upstream_resources_rejected_total{server=\"http://two\",type=\"other\"} 2",
         "weir_view_panics_total 0",
-        "weir_load_bytes 11",
-        "weir_upstream_life_calls_unanswered_total{server=\"http://two\"} 8",
+        "weir_views 1",
+        "weir_load_reports_buffered_bytes 11",
+        "weir_upstream_liveness_calls_unanswered_total{server=\"http://two\"} 8",
+        "weir_resource_files{source=\"a,b.json\"} 3",
+        "weir_resource_file_errors{source=\"a,b.json\"} 0",
     ] {
         assert!(text.lines().any(|written| written == line), "{line} is missing in:\n{text}");
     }
@@ -85,14 +102,29 @@ fn nothing_is_left_of_a_view_that_has_gone() {
 }
 
 #[test]
+fn views_without_a_label_are_summed_as_other() {
+    let other = || ViewMetrics { label: None, ..view() };
+    let text = written(&[view(), other(), other()]);
+    for line in [
+        "weir_client_streams_open{view=\"abc\"} 4",
+        "weir_client_streams_open{view=\"other\"} 8",
+        "weir_ladder_active{view=\"other\",authority=\"x\",server=\"http://two\"} 2",
+        "weir_upstream_responses_total{view=\"other\",server=\"http://two\"} 18",
+    ] {
+        assert!(text.lines().any(|written| written == line), "{line} is missing in:\n{text}");
+    }
+    assert!(!text.contains("timestamp_seconds{view=\"other\""), "of several there is no one time");
+}
+
+#[test]
 fn the_page_has_every_metric_and_no_other() {
     let text = written(&[view()]);
     let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let named = |(name, kind): (&str, &str)| if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
     let there: BTreeSet<_> = kinds.map(named).collect();
     let page = include_str!("../../docs/metrics.md");
-    let told = page.lines().filter_map(|line| line.strip_prefix("| `weir_")?.split_once('`'));
-    let told: BTreeSet<_> = told.map(|(name, _)| format!("weir_{name}")).collect();
+    let told = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let told: BTreeSet<_> = told.map(|(name, _)| name.to_owned()).collect();
     assert_eq!(there, told);
     // With its labels: those that a line has stand in the row of the metric.
     for (name, labels) in text.lines().filter_map(|line| line.split_once('{')) {

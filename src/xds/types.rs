@@ -186,6 +186,11 @@ impl TypeTable {
         self.resolve(CLUSTERS)
     }
 
+    /// Returns the full names of all types in the table.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.values().map(Type::name)
+    }
+
     pub fn knows(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }

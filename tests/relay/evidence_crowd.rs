@@ -100,6 +100,6 @@ async fn fb_20_up_33_views_that_wait_for_a_server_come_back_once_one_of_them_has
 /// How often an upstream stream has ended or could not be opened.
 async fn ended(relay: &Relay) -> usize {
     let metrics = get(relay.admin, "/metrics").await;
-    let counts = metrics.lines().filter(|line| line.starts_with("weir_upstream_ended_total{"));
+    let counts = metrics.lines().filter(|line| line.starts_with("weir_upstream_streams_closed_total{"));
     counts.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
 }

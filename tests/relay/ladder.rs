@@ -67,11 +67,11 @@ async fn episode(outage: Outage) {
         let line = lines.next().unwrap_or_else(|| panic!("no {name} with {labels} in:\n{metrics}"));
         assert!(line.ends_with(&format!(" {value}")), "{value}: {line}");
     };
-    has("weir_sessions", "", 2 * EACH as u64 + 2);
+    has("weir_client_streams_open", "", 2 * EACH as u64 + 2);
     has("weir_ladder_active", &format!("server=\"http://{first}\""), 1);
     has("weir_ladder_active", &format!("server=\"http://{second}\""), 0);
-    has("weir_ladder_moves_total", "direction=\"down\"", 1);
-    has("weir_ladder_moves_total", "direction=\"up\"", 1);
+    has("weir_ladder_switches_total", "direction=\"fallback\"", 1);
+    has("weir_ladder_switches_total", "direction=\"return\"", 1);
     has("weir_upstream_streams", &format!("server=\"http://{first}\""), 1);
     has("weir_upstream_responses_total", &format!("server=\"http://{second}\""), 2);
 }

@@ -65,9 +65,9 @@ async fn i3_and_name_10_who_waits_for_as_long_as_it_takes_and_what_cannot_be_ask
     let node = Some(prost::Message::encode_to_vec(&node).into());
     let request = DiscoveryRequest { node, type_url: CDS.into(), version_info: "held".into(), ..Default::default() };
     requests.send(request).unwrap();
-    shows("weir_sessions_waiting{", "} 1").await;
+    shows("weir_client_streams_blocked{", "} 1").await;
     client.ask(LDS, &["xdstp:broken", "fine"], None);
-    shows("weir_names_refused_total", " 1").await;
+    shows("weir_client_names_rejected_total", " 1").await;
     drop(client);
-    shows("weir_sessions_waiting{", "} 0").await;
+    shows("weir_client_streams_blocked{", "} 0").await;
 }

@@ -68,7 +68,7 @@ async fn ord_1_a_route_waits_for_its_cluster_and_a_cluster_for_its_route_and_wha
         assert_eq!(shown[0]["from"], serde_json::json!(["envoy.config.listener.v3.Listener l"]));
         let metrics = get(relay.admin, "/metrics").await;
         let lines = |name: &str| metrics.lines().any(|line| line.starts_with(name) && line.ends_with(" 1"));
-        assert!(lines("weir_clusters_missing{") && lines("weir_clusters_awaited_in_vain_total{"), "{metrics}");
+        assert!(lines("weir_clusters_missing{") && lines("weir_cluster_waits_timed_out_total{"), "{metrics}");
     }
 }
 

@@ -109,7 +109,7 @@ fn what_cannot_be_meant_is_told_all_at_once() {
         "servers: [{uri: 'http://one:1', tls: {}, token_file: t}, {uri: 'https://one:1', tls: {certificate: c}}]
   authorities:
     a.b: {servers: [{uri: 'https://one:1', tls: {key: k, server_name: 'no name'}}, {uri: 'http://one:1/path'}]}
-  fallback: {minimum: soon}",
+  fallback: {delay: soon}",
     )
     .unwrap_err();
     let place = "upstream.authorities[\"a.b\"].servers";
@@ -236,20 +236,20 @@ fn up_33_connections_go_by_what_is_said_of_the_server_or_of_all_or_by_the_defaul
         "servers:
     - {uri: 'http://one:1', liveness: {interval: 1ms, timeout: 0s}, keepalive: {interval: soon}}
     - {uri: 'http://two:1', backoff: {initial: 3m, factor: 0.5, jitter: .nan}}
-    - {files: a, life: {}}
+    - {files: a, liveness: {}}
     - {rest: 'http://three:1', keepalive: {}}
   backoff: {max: 1ms, initial: 0s}",
     )
     .unwrap_err();
     for part in [
-        "etc/relay.yaml:4: upstream.servers[0].life.interval: expected 10ms or more, or 0s for never",
-        "etc/relay.yaml:4: upstream.servers[0].life.timeout: expected 10ms or more",
+        "etc/relay.yaml:4: upstream.servers[0].liveness.interval: expected 10ms or more, or 0s for never",
+        "etc/relay.yaml:4: upstream.servers[0].liveness.timeout: expected 10ms or more",
         "etc/relay.yaml:4: upstream.servers[0].keepalive.interval: \"soon\" is no duration",
         "etc/relay.yaml:5: upstream.servers[1].backoff.max: invalid max 2m: expected at least the initial wait, 3m",
         "etc/relay.yaml:5: upstream.servers[1].backoff.factor: invalid factor 0.5: expected a number from 1 to 100",
         "etc/relay.yaml:5: upstream.servers[1].backoff.jitter: invalid jitter NaN",
         "etc/relay.yaml:6: upstream.servers[2].files: nothing else can be said of files",
-        "etc/relay.yaml:7: upstream.servers[3]: life and keepalive are about gRPC connections",
+        "etc/relay.yaml:7: upstream.servers[3]: liveness and keepalive are about gRPC connections",
         "etc/relay.yaml:8: upstream.backoff.initial: expected 10ms or more",
     ] {
         assert!(message.contains(part), "{part} is missing in:\n{message}");

@@ -4,6 +4,7 @@
 //! the lowest one that is open are open too and keep trying; only an answer moves the ladder up, and only a server out of
 //! reach moves it down; nothing is deleted by a move.
 
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use super::moment::{Moment, earliest};
@@ -30,6 +31,22 @@ pub enum LadderState {
     Cached(usize),
     /// None is in reach.
     Down,
+}
+
+impl LadderState {
+    /// The words of all states.
+    pub const NAMES: [&str; 5] = ["idle", "trying", "active", "cached", "down"];
+
+    /// Returns its word in reports, metrics and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Trying(_) => "trying",
+            Self::Active(_) => "active",
+            Self::Cached(_) => "cached",
+            Self::Down => "down",
+        }
+    }
 }
 
 /// What has to be done for a move.
@@ -82,6 +99,13 @@ pub struct Switches {
     pub down: u64,
     /// Back to a server further up.
     pub up: u64,
+}
+
+impl AddAssign for Switches {
+    fn add_assign(&mut self, other: Self) {
+        self.down += other.down;
+        self.up += other.up;
+    }
 }
 
 impl Ladder {

@@ -14,8 +14,9 @@ use prost::Message;
 use tokio::sync::{Notify, mpsc};
 
 use self::pool::{Member, Pool};
+use super::admission::AdmissionError;
 use super::clock::Clock;
-use super::views::{AdmissionError, Views};
+use super::views::Views;
 use crate::proto::loads::LoadStatsRequest;
 use crate::protocol::loads::LoadLimits;
 use crate::protocol::upstream::BackoffTimes;

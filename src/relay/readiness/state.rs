@@ -44,10 +44,10 @@ pub(super) struct View {
 }
 
 /// A view's ladders that wait for their first response or are down.
-pub(super) type Reports = BTreeMap<Authority, Report>;
+pub(in crate::relay) type Reports = BTreeMap<Authority, Report>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Report {
+pub(in crate::relay) struct Report {
     pub answered: bool,
     pub down: bool,
     pub state: &'static str,

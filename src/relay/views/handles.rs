@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::relay::member::Stay;
+use crate::relay::command::Command;
 use crate::relay::published::Published;
-use crate::relay::view_task::Command;
+use crate::relay::stay::Stay;
 use crate::xds::SharingKey;
 
 pub(super) struct ViewHandle {

@@ -15,6 +15,8 @@ pub struct ViewsOptions {
     pub accept_missing_node: bool,
     /// Views at one time.
     pub max_views: usize,
+    /// Views that have series of their own in the metrics.
+    pub max_in_metrics: usize,
     pub table: TypeTable,
     pub access: Access,
     pub limits: Limits,

@@ -5,12 +5,8 @@ use std::sync::PoisonError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Views;
-use crate::relay::dangling::{Dangling, DanglingClusters};
-use crate::relay::lookup::LookupReport;
-use crate::relay::metrics::ViewMetrics;
-use crate::relay::report::ViewReport;
-use crate::relay::session_handle::ClientReport;
-use crate::relay::view_task::Command;
+use crate::relay::command::Command;
+use crate::relay::report::{ClientReport, Dangling, DanglingClusters, LookupReport, ViewMetrics, ViewReport};
 use crate::xds::Name;
 
 impl Views {
@@ -51,8 +47,8 @@ impl Views {
         dangling
     }
 
-    /// What there is to measure of each view.
-    pub async fn measures(&self) -> Vec<ViewMetrics> {
+    /// Returns how many views there are, and what there is to measure of them.
+    pub async fn metrics(&self) -> (usize, Vec<ViewMetrics>) {
         let mut measures = Vec::new();
         for owner in self.owners() {
             let (to, from) = oneshot::channel();
@@ -60,7 +56,7 @@ impl Views {
                 measures.extend(from.await);
             }
         }
-        measures
+        (measures.len(), self.metric_labels.merge(measures))
     }
 
     fn owners(&self) -> Vec<mpsc::Sender<Command>> {

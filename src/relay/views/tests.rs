@@ -13,6 +13,7 @@ fn views() -> Views {
         rule: KeyRule::default(),
         accept_missing_node: false,
         max_views: 1,
+        max_in_metrics: 1,
         table: TypeTable::new(),
         access: Access::default(),
         limits: Limits::default(),

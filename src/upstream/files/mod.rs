@@ -94,6 +94,13 @@ pub struct FilesReport {
     pub errors: Vec<FileError>,
 }
 
+impl FilesReport {
+    /// Returns what metrics call the source: its paths.
+    pub fn name(&self) -> String {
+        self.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(",")
+    }
+}
+
 impl FilesSource {
     pub fn start(options: FilesOptions, parser: Parser) -> Self {
         let options = Arc::new(options);

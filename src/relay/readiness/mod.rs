@@ -23,10 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::state::{Phase, Report, Reports, State};
-use super::report::{reason_of, state_name};
-use super::view_task::ViewTask;
-use crate::protocol::ladder::LadderState;
+use self::state::{Phase, State};
+pub(super) use self::state::{Report, Reports};
 use crate::xds::Authority;
 
 /// One for the process, shared by its views and by whoever reports it.
@@ -63,7 +61,7 @@ pub(super) struct ViewReadiness {
     readiness: Arc<Readiness>,
     number: u64,
     key: Arc<str>,
-    answered: BTreeSet<Authority>,
+    pub answered: BTreeSet<Authority>,
     reported: Reports,
 }
 
@@ -139,7 +137,7 @@ impl Readiness {
 }
 
 impl ViewReadiness {
-    fn update(&mut self, responded: bool, reports: Reports) {
+    pub fn update(&mut self, responded: bool, reports: Reports) {
         if !responded && reports == self.reported {
             return;
         }
@@ -161,26 +159,6 @@ impl ViewReadiness {
 impl Drop for ViewReadiness {
     fn drop(&mut self) {
         self.update(false, Reports::new());
-    }
-}
-
-impl ViewTask {
-    /// Reports how the ladders stand, where that has changed.
-    pub(super) fn report_readiness(&mut self, down: &BTreeSet<Authority>) {
-        let (mut responded, mut reports) = (false, Reports::new());
-        for ladder in self.sources.ladders() {
-            let authority = ladder.authority;
-            if matches!(ladder.state, LadderState::Active(_)) && !self.readiness.answered.contains(authority) {
-                self.readiness.answered.insert(authority.clone());
-                responded = true;
-            }
-            let (answered, down) = (self.readiness.answered.contains(authority), down.contains(authority));
-            if ladder.state != LadderState::Idle && (!answered || down) {
-                let (state, error) = (state_name(ladder.state), reason_of(&ladder, &self.links));
-                reports.insert(authority.clone(), Report { answered, down, state, error });
-            }
-        }
-        self.readiness.update(responded, reports);
     }
 }
 

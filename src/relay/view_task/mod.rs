@@ -1,50 +1,42 @@
 //! The task that owns one unit: it waits for what happens, and then decides without waiting.
 
+mod dangling;
+mod lookup;
+mod metrics;
+mod missing;
+mod readiness;
+mod rejected;
+mod report;
+mod supervision;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::clock::Clock;
-use super::dangling::DanglingClusters;
+use super::command::{Command, Subscriber};
 use super::incidents::Incidents;
 use super::link::{LinkEvent, LinkReport, SharedConnector};
 use super::links::Links;
-use super::lookup::LookupReport;
-use super::member::Member;
-use super::metrics::{OrderMetrics, ViewMetrics};
+use super::metric_labels::MetricLabel;
 use super::published::Published;
 use super::reachability::ViewReachability;
 use super::readiness::ViewReadiness;
-use super::report::{ViewReport, reason_of};
-use super::session_handle::ClientReport;
+use super::report::OrderMetrics;
 use crate::protocol::faults::Faults;
 use crate::protocol::ladder::LadderState;
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::sources::{Sources, UpdateBatch};
 use crate::protocol::upstream::Stream;
-use crate::protocol::view::{Claim, InterestChange, SessionId, Update, View};
-use crate::xds::{Authority, BodyStore, Name, Type, TypeTable};
-
-/// What sessions and reporters say to an owner.
-pub(super) enum Command {
-    Join(Member),
-    Interest(SessionId, Vec<InterestChange>),
-    /// What a client holds and nobody knows of.
-    Claims(Vec<Claim>),
-    /// Whether a client stays with routing that it had, since it refused what came after.
-    RoutingNack(SessionId, bool),
-    Leave(SessionId, Vec<InterestChange>),
-    Report(oneshot::Sender<(ViewReport, Vec<ClientReport>)>),
-    Measure(oneshot::Sender<ViewMetrics>),
-    Lookup(Type, Name, oneshot::Sender<Vec<LookupReport>>),
-    Dangling(oneshot::Sender<DanglingClusters>),
-}
+use crate::protocol::view::{SessionId, Update, View};
+use crate::xds::{Authority, BodyStore, Name, TypeTable};
 
 pub(super) struct ViewTask {
     pub view_id: String,
+    pub metric_label: MetricLabel,
     /// The fields of its clients' nodes that made the key.
     pub made_from: BTreeMap<String, String>,
     pub view: View,
@@ -70,7 +62,7 @@ pub(super) struct ViewTask {
     /// Says that it has become another.
     pub active_server_changes: Arc<watch::Sender<()>>,
     /// Dropped after the commands: a session that is dropped sees that nobody takes any.
-    pub seats: HashMap<SessionId, Member>,
+    pub seats: HashMap<SessionId, Box<dyn Subscriber>>,
     pub links: Links,
     /// Sessions whose interest was counted since the last publication.
     pub counted: Vec<SessionId>,
@@ -90,7 +82,10 @@ impl ViewTask {
     pub async fn run(mut self) {
         loop {
             match self.next().await {
-                Event::Command(None) => return,
+                Event::Command(None) => {
+                    let last = self.metrics();
+                    return self.metric_label.retire(last);
+                }
                 Event::Command(Some(command)) => self.handle_command(command),
                 Event::Link(report) => self.on_link(report),
                 Event::Time => {}
@@ -137,7 +132,7 @@ impl ViewTask {
     fn handle_command(&mut self, command: Command) {
         let now = self.clock.now();
         match command {
-            Command::Join(member) => drop(self.seats.insert(member.id, member)),
+            Command::Join(session) => drop(self.seats.insert(session.id(), session)),
             Command::Interest(session, changes) => {
                 self.panic_if_planted(&changes);
                 changes.iter().for_each(|change| self.view.change_interest(session, change.clone(), now));
@@ -323,7 +318,7 @@ impl ViewTask {
             if known != Some(ladder.state) {
                 let server = ladder.server.map(|server| self.connectors[server].describe());
                 let (authority, standing) = (ladder.authority, ladder.state);
-                let because = reason_of(&ladder, &self.links);
+                let because = self.links.reason_of(&ladder);
                 tracing::info!(key = %self.view_id, ?authority, ?standing, server, before = ?known, because, "authority is served");
             }
         }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 
-use super::view_task::ViewTask;
+use super::ViewTask;
 use crate::protocol::faults::Fault;
 use crate::protocol::view::{InterestChange, Selector};
 

@@ -1,32 +1,20 @@
 //! Resources of servers that the relay cannot use: each is logged and counted once, and shown for as long as it stands.
 
-use serde::Serialize;
-
-use super::view_task::ViewTask;
+use super::ViewTask;
 use crate::protocol::sources::StreamId;
 use crate::protocol::upstream::{Stream, TypeSummary};
+use crate::relay::report::RejectedReport;
 
-/// A resource that a server sent and the relay cannot use. What was held before under its name stays.
-#[derive(Debug, Serialize)]
-pub struct RejectedReport {
-    /// None where the name could not be read.
-    pub name: Option<String>,
-    pub version: Option<String>,
-    pub reason: String,
-}
-
-impl RejectedReport {
-    /// Returns those that stand of one type, at most so many, and how many there are.
-    pub fn of_type(stream: &Stream, topic: &TypeSummary) -> (Vec<Self>, usize) {
-        let unnamed = topic.unnamed.map(|reason| Self { name: None, version: None, reason: reason.to_string() });
-        let count = topic.refused + usize::from(unnamed.is_some());
-        let named = stream.rejected(topic.kind).map(|(name, refusal)| Self {
-            name: Some(name.to_string()),
-            version: Some(refusal.version.clone()).filter(|version| !version.is_empty()),
-            reason: refusal.reason.to_string(),
-        });
-        (unnamed.into_iter().chain(named).take(MAX_SHOWN).collect(), count)
-    }
+/// Returns those that stand of one type, at most so many, and how many there are.
+pub(super) fn rejected_of_type(stream: &Stream, of: &TypeSummary) -> (Vec<RejectedReport>, usize) {
+    let unnamed = of.unnamed.map(|reason| RejectedReport { name: None, version: None, reason: reason.to_string() });
+    let count = of.refused + usize::from(unnamed.is_some());
+    let named = stream.rejected(of.kind).map(|(name, rejection)| RejectedReport {
+        name: Some(name.to_string()),
+        version: Some(rejection.version.clone()).filter(|version| !version.is_empty()),
+        reason: rejection.reason.to_string(),
+    });
+    (unnamed.into_iter().chain(named).take(MAX_SHOWN).collect(), count)
 }
 
 impl ViewTask {

@@ -15,11 +15,10 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
-pub use self::report::ClientReport;
 use super::clock::Clock;
+use super::command::Command;
 use super::counters::ProcessCounters;
 use super::published::Published;
-use super::view_task::Command;
 use crate::proto::Request;
 use crate::protocol::session::{Ack, CloseReason, Fetched, Session, Step, Variant};
 use crate::protocol::view::{Completeness, NameChanged, SessionId};

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::view_task::ViewTask;
 use crate::protocol::view::Snapshot;
 use crate::xds::Name;
 
@@ -23,23 +22,10 @@ pub struct Dangling {
 }
 
 /// What an owner knows of that at once. Whom it is led to by is looked for by whoever asks, who keeps nobody waiting.
-pub(super) struct DanglingClusters {
-    view: String,
-    clusters: Vec<(Name, u64)>,
-    state: Arc<Snapshot>,
-}
-
-impl ViewTask {
-    pub(super) fn dangling(&self) -> DanglingClusters {
-        let now = self.clock.now();
-        let clusters =
-            self.view.dangling().take(MAX_SHOWN).map(|(name, since)| (name.clone(), (now - since).as_secs()));
-        DanglingClusters {
-            view: self.view_id.clone(),
-            clusters: clusters.collect(),
-            state: self.view.snapshot().clone(),
-        }
-    }
+pub struct DanglingClusters {
+    pub view: String,
+    pub clusters: Vec<(Name, u64)>,
+    pub state: Arc<Snapshot>,
 }
 
 impl DanglingClusters {
@@ -70,6 +56,5 @@ impl DanglingClusters {
     }
 }
 
-/// Clusters of a view that are told of, and resources that lead to each.
-const MAX_SHOWN: usize = 1_000;
+/// Resources that lead to each.
 const NAMED: usize = 10;

@@ -2,19 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
-
 use crate::protocol::view::{Selector, View};
+use crate::relay::report::MissingReport;
 use crate::xds::{Authority, Type, WILDCARD};
-
-/// Something that clients want and the cache cannot serve.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct MissingReport {
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// `*` for the whole set.
-    pub name: String,
-}
 
 /// Of one authority: the first few in order, and how many there are.
 #[derive(Debug, Default)]

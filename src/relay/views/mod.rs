@@ -1,6 +1,5 @@
 //! Which unit a client belongs to: one for each sharing key, made when the first client of the key comes.
 
-mod admission;
 mod handles;
 mod options;
 mod reports;
@@ -15,20 +14,23 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-pub use self::admission::AdmissionError;
 use self::handles::{Entrance, ViewHandle, retire};
 pub use self::options::{ClientInfo, ViewsOptions};
+use super::admission::AdmissionError;
 use super::clock::Clock;
+use super::command::Command;
 use super::counters::ProcessCounters;
 use super::incidents::Incidents;
 use super::link::SharedConnector;
 use super::links::Links;
-use super::member::{Member, Stay};
+use super::member::Member;
+use super::metric_labels::MetricLabels;
 use super::published::Published;
 use super::reachability::{SharedReachability, ViewReachability};
 use super::readiness::Readiness;
 use super::session_handle::{SessionHandle, SessionParts};
-use super::view_task::{Command, ViewTask};
+use super::stay::Stay;
+use super::view_task::ViewTask;
 use crate::proto::Request;
 use crate::protocol::limits::Limits;
 use crate::protocol::session::{Authorities, Client, Identity, Session};
@@ -57,6 +59,7 @@ pub struct Views {
     clock: Clock,
     counters: Arc<ProcessCounters>,
     max_views: usize,
+    metric_labels: Arc<MetricLabels>,
     next_session: AtomicU64,
     /// Guards the map alone.
     views: Mutex<HashMap<SharingKey, ViewHandle>>,
@@ -65,7 +68,8 @@ pub struct Views {
 impl Views {
     /// With a connector for each server of the plan.
     pub fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
-        let ViewsOptions { rule, accept_missing_node, max_views: most, table, access, limits, plan } = options;
+        let ViewsOptions { rule, accept_missing_node, max_views, max_in_metrics, table, access, limits, plan } =
+            options;
         let table = Arc::new(table);
         Self {
             rule: Arc::new(rule),
@@ -85,7 +89,8 @@ impl Views {
             is_hub: false,
             store: Arc::default(),
             clock: Clock::starting_now(),
-            max_views: most,
+            max_views,
+            metric_labels: MetricLabels::new(max_in_metrics),
             next_session: AtomicU64::new(1),
             views: Mutex::default(),
         }
@@ -105,6 +110,11 @@ impl Views {
     /// By server: the calls that asked whether it is there, and that it did not answer.
     pub fn unanswered_calls(&self) -> impl Iterator<Item = (String, u64)> {
         self.connectors.iter().filter_map(|connector| Some((connector.describe(), connector.unanswered_calls()?)))
+    }
+
+    /// Returns the servers of the plan as metrics and logs name them.
+    pub fn servers(&self) -> impl Iterator<Item = String> {
+        self.connectors.iter().map(|connector| connector.describe())
     }
 
     /// Takes a client on by its first request.
@@ -157,7 +167,7 @@ impl Views {
         let session = Session::new(client, self.table.clone(), self.limits.clone());
         let session = session.with_identity(identity).with_authorities(self.authorities.clone());
         let seat = SessionHandle::new(place, session);
-        commands.send(Command::Join(Member::new(seat.clone(), stay))).await.ok()?;
+        commands.send(Command::Join(Box::new(Member::new(seat.clone(), stay)))).await.ok()?;
         // An owner that ends from here on finds the command, and by dropping it tells the session.
         (!commands.is_closed()).then_some(seat)
     }
@@ -262,6 +272,7 @@ impl Views {
         let name = if self.is_hub { "shared".into() } else { key.to_string() };
         let owner = ViewTask {
             readiness: self.readiness.view(&name),
+            metric_label: self.metric_labels.assign(&name),
             view_id: name,
             made_from: key.parts(&self.rule).into_iter().map(|(field, value)| (field.to_string(), value)).collect(),
             view: View::new(table.clone(), limits.clone()),

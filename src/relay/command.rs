@@ -1,0 +1,32 @@
+//! What sessions and reporters say to the task of a view, and what that task needs of a session.
+
+use tokio::sync::oneshot;
+
+use super::report::{ClientReport, DanglingClusters, LookupReport, ViewMetrics, ViewReport};
+use crate::protocol::view::{Claim, InterestChange, NameChanged, SessionId};
+use crate::xds::{Name, Type};
+
+/// What sessions and reporters say to the task of a view.
+pub(super) enum Command {
+    Join(Box<dyn Subscriber>),
+    Interest(SessionId, Vec<InterestChange>),
+    /// What a client holds and nobody knows of.
+    Claims(Vec<Claim>),
+    /// Whether a client stays with routing that it had, since it refused what came after.
+    RoutingNack(SessionId, bool),
+    Leave(SessionId, Vec<InterestChange>),
+    Report(oneshot::Sender<(ViewReport, Vec<ClientReport>)>),
+    Measure(oneshot::Sender<ViewMetrics>),
+    Lookup(Type, Name, oneshot::Sender<Vec<LookupReport>>),
+    Dangling(oneshot::Sender<DanglingClusters>),
+}
+
+/// A session as its view sees it.
+pub(super) trait Subscriber: Send {
+    fn id(&self) -> SessionId;
+    fn report(&self) -> ClientReport;
+    fn on_names_changed(&self, changes: &[NameChanged]);
+    fn on_interest_applied(&self);
+    /// There may be something to send.
+    fn wake(&self);
+}

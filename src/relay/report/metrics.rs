@@ -1,0 +1,113 @@
+//! What there is to measure of a view.
+
+use std::sync::Arc;
+
+use crate::protocol::ladder::Switches;
+
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct ViewMetrics {
+    /// The hash of its sharing key; none for views without series of their own.
+    pub label: Option<Arc<str>>,
+    pub sessions: usize,
+    /// Those that are kept waiting without a bound, and those over `limits.absent_names_per_stream`.
+    pub blocked: usize,
+    pub over_absent_limit: usize,
+    /// Resources that are held of upstream, as `*` gave them and as names did.
+    pub cached: usize,
+    pub ladders: Vec<LadderMetrics>,
+    pub servers: Vec<ServerMetrics>,
+    /// Clusters that routing leads to and that are not there.
+    pub dangling: usize,
+    pub order: OrderMetrics,
+}
+
+/// What could not be kept in order.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct OrderMetrics {
+    /// Clusters that went while routing led to them.
+    pub removals: u64,
+    /// Clusters that a change of routing leads to and that did not come.
+    pub waits: u64,
+    /// Bodies that were too large to see where they lead.
+    pub too_large: u64,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct LadderMetrics {
+    /// Empty for `*` and old-style names.
+    pub authority: String,
+    pub state: &'static str,
+    pub state_seconds: u64,
+    /// The first choice first.
+    pub servers: Vec<String>,
+    /// The one whose word counts, by its place in these.
+    pub active: Option<usize>,
+    pub switches: Switches,
+}
+
+/// One server in a view, over all streams to it that there were.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct ServerMetrics {
+    pub server: String,
+    /// Streams that are wanted, and those that are up.
+    pub streams: usize,
+    pub connected: usize,
+    pub totals: Totals,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Totals {
+    pub opened: u64,
+    pub ended: u64,
+    pub responses: u64,
+    /// Responses of which the relay refused something.
+    pub nacks: u64,
+}
+
+impl ViewMetrics {
+    /// Adds what another view has to this.
+    pub fn absorb(&mut self, other: Self) {
+        let Self { label: _, sessions, blocked, over_absent_limit, cached, ladders, servers, dangling, order } = other;
+        self.sessions += sessions;
+        self.blocked += blocked;
+        self.over_absent_limit += over_absent_limit;
+        self.cached += cached;
+        self.dangling += dangling;
+        self.order.removals += order.removals;
+        self.order.waits += order.waits;
+        self.order.too_large += order.too_large;
+        // Several of one authority stay beside each other: each has a state and an active server.
+        self.ladders.extend(ladders);
+        for server in servers {
+            match self.servers.iter_mut().find(|known| known.server == server.server) {
+                Some(known) => known.absorb(&server),
+                None => self.servers.push(server),
+            }
+        }
+    }
+
+    /// Leaves what only grows, one ladder for each authority.
+    pub fn into_counters(self) -> Self {
+        let mut ladders: Vec<LadderMetrics> = Vec::new();
+        for LadderMetrics { authority, switches, .. } in self.ladders {
+            match ladders.iter_mut().find(|known| known.authority == authority) {
+                Some(known) => known.switches += switches,
+                None => ladders.push(LadderMetrics { authority, switches, ..LadderMetrics::default() }),
+            }
+        }
+        let counted = |server: ServerMetrics| ServerMetrics { streams: 0, connected: 0, ..server };
+        let servers = self.servers.into_iter().map(counted).collect();
+        Self { ladders, servers, order: self.order, ..Self::default() }
+    }
+}
+
+impl ServerMetrics {
+    fn absorb(&mut self, other: &Self) {
+        self.streams += other.streams;
+        self.connected += other.connected;
+        self.totals.opened += other.totals.opened;
+        self.totals.ended += other.totals.ended;
+        self.totals.responses += other.totals.responses;
+        self.totals.nacks += other.totals.nacks;
+    }
+}

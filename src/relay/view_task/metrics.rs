@@ -1,0 +1,55 @@
+//! What there is to measure of a view. It goes when the view goes.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use super::ViewTask;
+use crate::protocol::sources::{LadderSummary, Sources};
+use crate::relay::report::{LadderMetrics, Totals, ViewMetrics};
+use crate::xds::{Authority, Type};
+
+impl ViewTask {
+    pub(super) fn metrics(&mut self) -> ViewMetrics {
+        let now = self.clock.now();
+        let connectors = &self.connectors;
+        let named = |server: usize| connectors[server].describe();
+        let ladder = |ladder: LadderSummary<'_>| LadderMetrics {
+            authority: match ladder.authority {
+                Authority::TopLevel => String::new(),
+                Authority::Named(name) => name.clone(),
+            },
+            state: ladder.state.name(),
+            state_seconds: (now - ladder.since).as_secs(),
+            servers: ladder.servers.iter().map(|server| named(*server)).collect(),
+            active: ladder.server.and_then(|active| ladder.servers.iter().position(|server| *server == active)),
+            switches: ladder.switches,
+        };
+        let ladders = self.sources.ladders().map(ladder).collect();
+        let mut servers: Vec<_> = (0..connectors.len()).map(|at| self.links.metrics(at, named(at))).collect();
+        servers.retain(|server| server.streams > 0 || server.totals != Totals::default());
+        let types = asked_types(&mut self.sources);
+        let held = types.iter().map(|(kind, star)| self.view.held(kind, *star)).sum();
+        let waiting = self.published.waiting.load(Ordering::Relaxed);
+        let (key, sessions, guessing) = (self.metric_label.name(), self.seats.len(), self.view.over_absent_limit());
+        let (dangling, disorder) = (self.view.dangling().count(), self.disorder);
+        ViewMetrics {
+            label: key,
+            sessions,
+            blocked: waiting,
+            over_absent_limit: guessing,
+            cached: held,
+            ladders,
+            servers,
+            dangling,
+            order: disorder,
+        }
+    }
+}
+
+/// The types that upstream is asked for, and whether for everything of them.
+fn asked_types(sources: &mut Sources) -> BTreeSet<(Type, bool)> {
+    let topics = sources
+        .streams()
+        .flat_map(|(_, stream)| stream.types().map(|topic| (topic.kind.clone(), topic.wildcard)).collect::<Vec<_>>());
+    topics.collect()
+}

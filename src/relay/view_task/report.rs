@@ -1,0 +1,79 @@
+//! What a unit says of itself at the admin address.
+
+use super::ViewTask;
+use super::missing::Missing;
+use super::rejected::rejected_of_type;
+use crate::protocol::session::Variant;
+use crate::protocol::sources::StreamId;
+use crate::protocol::upstream::{Stream, TypeSummary};
+use crate::protocol::view::{Completeness, Selector, View};
+use crate::relay::report::{AuthorityReport, StreamReport, TypeReport, ViewReport};
+use crate::xds::Authority;
+
+fn completeness_name(fill: Completeness) -> &'static str {
+    match fill {
+        Completeness::Unknown => "unknown",
+        Completeness::Arriving => "arriving",
+        Completeness::FirstResponse => "first_response",
+        Completeness::Settled => "settled",
+        Completeness::Complete => "complete",
+    }
+}
+
+fn type_report(of: &TypeSummary, stream: &Stream, view: &View) -> TypeReport {
+    let (rejected, rejected_count) = rejected_of_type(stream, of);
+    let completeness = || completeness_name(view.completeness_of(of.kind, &Selector::Wildcard));
+    TypeReport {
+        kind: of.kind.name().to_owned(),
+        wildcard: of.wildcard,
+        names: of.names,
+        cached: view.held(of.kind, of.wildcard),
+        completeness: of.wildcard.then(completeness),
+        requested_again: of.asked_again,
+        name_mismatches: of.misnamed,
+        rejected,
+        rejected_count,
+    }
+}
+
+impl ViewTask {
+    pub(super) fn report(&mut self) -> ViewReport {
+        let now = self.clock.now();
+        let named = |server: usize| self.connectors[server].describe();
+        let links = &self.links;
+        let missing = Missing::by_authority(&self.view);
+        let missing = |authority: &Authority| missing.get(authority);
+        let authorities = self.sources.ladders().map(|ladder| AuthorityReport {
+            authority: match ladder.authority {
+                Authority::TopLevel => String::new(),
+                Authority::Named(name) => name.clone(),
+            },
+            state: ladder.state.name(),
+            reason: links.reason_of(&ladder),
+            missing: missing(ladder.authority).map(Missing::shown).unwrap_or_default(),
+            missing_count: missing(ladder.authority).map_or(0, |missing| missing.count),
+            server: ladder.server.map(named),
+            state_seconds: (now - ladder.since).as_secs(),
+            fallbacks: ladder.switches.down,
+            returns: ladder.switches.up,
+        });
+        let authorities = authorities.collect();
+        let (unit, links, connectors) = (&self.view, &self.links, &self.connectors);
+        let of_stream = |(id, stream): (StreamId, &mut Stream)| {
+            let link = links.get(id);
+            let of_type = |of: TypeSummary| type_report(&of, stream, unit);
+            StreamReport {
+                server: connectors[id.server].describe(),
+                connected: link.is_some_and(|link| link.up.is_some()),
+                variant: if stream.variant() == Variant::Sotw { "sotw" } else { "delta" },
+                responses: link.map_or(0, |link| link.responses),
+                last_error: link.and_then(|link| link.last_error.clone()),
+                liveness_call: stream.has_answered_call().map(|answered| if answered { "answered" } else { "pending" }),
+                types: stream.types().map(of_type).collect(),
+            }
+        };
+        let streams = self.sources.streams().map(of_stream).collect();
+        let (key, made_from) = (self.view_id.clone(), self.made_from.clone());
+        ViewReport { view: key, key_fields: made_from, clients: self.seats.len(), authorities, streams }
+    }
+}
