@@ -12,7 +12,7 @@ use crate::admin::{self, Shown};
 use crate::config::Config;
 use crate::downstream::{self, Downstream, Drain, DrainTrigger, Rest};
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, ViewsOptions};
-use crate::telemetry;
+use crate::telemetry::{self, LogControl};
 use crate::transcode::{Descriptors, Transcoder};
 use crate::upstream::{
     AdsConnector, FilesConnector, FilesServer, FilesSource, LoadsConnector, Parser, RestConnector, SourcePlan,
@@ -30,6 +30,7 @@ pub struct App {
     switch: DrainTrigger,
     drain: Drain,
     rest: Option<Arc<Rest>>,
+    log: LogControl,
 }
 
 impl App {
@@ -68,7 +69,18 @@ impl App {
             switch,
             drain,
             rest,
+            log: LogControl::none(),
         })
+    }
+
+    /// Lets the admin address change what is logged.
+    pub fn with_log_control(self, log: LogControl) -> Self {
+        Self { log, ..self }
+    }
+
+    /// Returns the upstream servers as logs and metrics name them.
+    pub fn servers(&self) -> Vec<String> {
+        self.views.servers().collect()
     }
 
     /// Where clients connect, with the ports that port 0 became.
@@ -97,7 +109,7 @@ impl App {
         beside.spawn(async move { views.retire_idle(idle).await });
         if let Some(listener) = self.admin {
             let metrics = telemetry::exposition(self.views.clone(), self.loads.clone(), self.files.clone());
-            let shown = Shown { views: self.views, files: self.files, rest: self.rest, metrics };
+            let shown = Shown { views: self.views, files: self.files, rest: self.rest, metrics, log: self.log };
             beside.spawn(admin::serve(listener, shown));
         }
         stop.await;
@@ -105,18 +117,18 @@ impl App {
         let delay = self.drain.delay();
         if !delay.is_zero() {
             let delay_text = humantime::format_duration(delay);
-            tracing::info!(delay = %delay_text, "serving clients until the drain delay is over");
+            tracing::info!(delay = %delay_text, "waiting for the drain delay; still accepting clients");
             tokio::time::sleep(delay).await;
         }
         tracing::info!("closing listeners and ending client streams");
         self.switch.begin();
         let ended = async { while serving.join_next().await.is_some() {} };
         if tokio::time::timeout(self.drain.longest() + LAST_BYTES, ended).await.is_err() {
-            tracing::warn!("some clients did not go; their connections are cut");
+            tracing::warn!("drain timed out; closing remaining connections");
         }
         drop(serving);
         if tokio::time::timeout(LAST_BYTES, self.loads.finish()).await.is_err() {
-            tracing::warn!("some load reports did not get upstream");
+            tracing::warn!("load reports lost: no server took them in time");
         }
     }
 

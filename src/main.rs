@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow};
 use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 use weir::app::App;
 use weir::cli::{get::Get, show, tell, watch::Watch};
 use weir::config::{Config, Diagnostic};
 use weir::demo::{Demo, Places};
+use weir::telemetry::{LogControl, LogFilter, LogFormat};
 
 /// Relays xDS from a control plane to a fleet.
 ///
@@ -29,10 +29,13 @@ struct Arguments {
     /// The admin address beside the example resources; otherwise 127.0.0.1:19000.
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
     admin: Option<SocketAddr>,
-    /// What is logged: error, warn, info, debug or trace, also by module as in `info,weir::downstream=debug`. Otherwise it is
-    /// info, and warn beside the example resources, which say enough by themselves.
-    #[arg(long, env = "WEIR_LOG")]
-    log: Option<String>,
+    /// Log level: error, warn, info, debug or trace, also by module (`info,weir::downstream=debug`) [default: info with a
+    /// configuration, warn with the example resources]
+    #[arg(long, env = "WEIR_LOG", value_name = "FILTER")]
+    log: Option<LogFilter>,
+    /// Form of log lines
+    #[arg(long, env = "WEIR_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value = "text")]
+    log_format: LogFormat,
     #[command(subcommand)]
     task: Option<Task>,
 }
@@ -54,24 +57,22 @@ enum Task {
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let usual = if arguments.config.is_some() { "info" } else { "warn" };
-    let log = arguments.log.as_deref().unwrap_or(usual);
-    // Where nobody reads the log any more, a complaint about that would be a panic.
-    let logger = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(log)).log_internal_errors(false);
-    logger.with_writer(std::io::stderr).init();
+    let Some(filter) = arguments.log.or_else(|| usual.parse().ok()) else { return ExitCode::FAILURE };
+    let log = LogControl::start(&filter, arguments.log_format);
     match (arguments.task, arguments.config) {
         (Some(Task::Get(get)), _) => get.run().await,
         (Some(Task::Watch(watch)), _) => watch.run().await,
-        (None, None) => ended(demo(Places { listen: arguments.listen, admin: arguments.admin }).await),
+        (None, None) => ended(demo(Places { listen: arguments.listen, admin: arguments.admin }, log).await),
         (Some(Task::Check | Task::Key { .. }), None) => {
             tell("weir: say where the configuration is: --config FILE");
             tell("config/relay.yaml is an example with every key explained.");
             ExitCode::from(2)
         }
-        (task, Some(path)) => with_config(&path, task).await,
+        (task, Some(path)) => with_config(&path, task, log).await,
     }
 }
 
-async fn with_config(path: &Path, task: Option<Task>) -> ExitCode {
+async fn with_config(path: &Path, task: Option<Task>, log: LogControl) -> ExitCode {
     let config = match Config::from_file(path) {
         Ok(config) => config,
         Err(error) => {
@@ -83,7 +84,7 @@ async fn with_config(path: &Path, task: Option<Task>) -> ExitCode {
         Some(Task::Check) => show(&weir::cli::check::report(&config)).context("cannot write"),
         Some(Task::Key { nodes }) => show_keys(&config, nodes),
         _ => match start(config).await {
-            Ok(app) => run(app, "", Some(path)).await,
+            Ok(app) => run(app.with_log_control(log), "", Some(path)).await,
             Err(error) => Err(error),
         },
     })
@@ -96,7 +97,7 @@ async fn start(config: Config) -> anyhow::Result<App> {
 
 fn log_warnings(config: &Config) {
     for Diagnostic { path, line, at, reason } in &config.warnings {
-        tracing::warn!(path = %path.display(), line, at, reason, "configuration warning");
+        tracing::warn!(file = %path.display(), line, key = at, reason, "configuration warning");
     }
 }
 
@@ -110,14 +111,14 @@ fn ended(done: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-async fn demo(places: Places) -> anyhow::Result<()> {
+async fn demo(places: Places, log: LogControl) -> anyhow::Result<()> {
     let demo = Demo::new(places)?;
     let bound = App::bind(demo.config.clone()).await;
     let app =
         bound.map_err(|error| anyhow!("{error:#}; --listen and --admin give the example resources other addresses"))?;
     let program = std::env::args().next().unwrap_or_else(|| "weir".into());
     let greeting = app.addresses().first().map(|clients| demo.greeting(*clients, app.admin_address(), &program));
-    run(app, &greeting.unwrap_or_default(), None).await
+    run(app.with_log_control(log), &greeting.unwrap_or_default(), None).await
 }
 
 fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
@@ -134,15 +135,23 @@ fn look_at(path: &Path) {
     match Config::from_file(path) {
         Ok(config) => {
             log_warnings(&config);
-            tracing::warn!(path = %path.display(), "SIGHUP: the configuration can be read; a restart takes it over")
+            tracing::info!(file = %path.display(), "configuration is valid; restart to apply it")
         }
         Err(error) => {
             let error = anyhow::Error::from(error);
-            tracing::error!(
-                "SIGHUP: the relay goes on as it is, and would not start with this configuration: {error:#}"
-            );
+            tracing::error!(file = %path.display(), error = %format_args!("{error:#}"), "invalid configuration; a restart would fail");
         }
     }
+}
+
+fn log_start(app: &App, config: Option<&Path>) {
+    let listen = app.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let admin = app.admin_address().map(tracing::field::display);
+    let config = config.map_or_else(|| "example resources".into(), |path| path.display().to_string());
+    let servers = app.servers().join(" ");
+    let workers = tokio::runtime::Handle::current().metrics().num_workers();
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(version, config, listen, admin, servers, workers, "weir started");
 }
 
 /// With its configuration, if there is a file of it.
@@ -151,12 +160,7 @@ async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = config.map(|_| signal(SignalKind::hangup())).transpose()?;
     let _ = std::io::stdout().lock().write_all(greeting.as_bytes()); // nobody may be reading
-    for address in app.addresses() {
-        tracing::info!(%address, "clients connect here");
-    }
-    if let Some(address) = app.admin_address() {
-        tracing::info!(%address, "admin address");
-    }
+    log_start(&app, config);
     let stop = async {
         terminate.recv().await;
         tracing::info!("SIGTERM received; draining");
@@ -170,7 +174,7 @@ async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<
     tokio::select! {
         () = app.run_until(stop) => {}
         () = looks => {}
-        _ = tokio::signal::ctrl_c() => tracing::info!("interrupted: stopping at once"),
+        _ = tokio::signal::ctrl_c() => tracing::info!("interrupted; stopping at once"),
     }
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! The admin address: plain HTTP, for operators and probes.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
+use http_body::Body;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -16,10 +16,12 @@ use percent_encoding::percent_decode_str;
 use tokio::net::TcpListener;
 
 use crate::downstream::Rest;
-use crate::relay::{Readiness, Views};
+use crate::relay::{Readiness, ResourceQuery, Views};
+use crate::telemetry::{Exposition, LogControl, LogFilter};
 use crate::upstream::FilesSource;
+use crate::xds::Name;
 
-/// What there is to be seen.
+/// What the admin address shows.
 #[derive(Clone)]
 pub struct Shown {
     pub views: Arc<Views>,
@@ -27,10 +29,8 @@ pub struct Shown {
     /// None where polls are not served.
     pub rest: Option<Arc<Rest>>,
     pub metrics: Exposition,
+    pub log: LogControl,
 }
-
-/// Writes the metrics of the moment, as OpenMetrics text.
-pub type Exposition = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
 
 /// Serves for ever. Dropping the future closes everything.
 pub async fn serve(listener: TcpListener, shown: Shown) {
@@ -40,7 +40,7 @@ pub async fn serve(listener: TcpListener, shown: Shown) {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::error!(%error, "cannot accept an admin connection");
+                    tracing::error!(%error, "cannot accept admin connection");
                     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                     continue;
                 }
@@ -60,66 +60,131 @@ pub async fn serve(listener: TcpListener, shown: Shown) {
 }
 
 async fn answer(request: Request<Incoming>, shown: &Shown) -> Response<Full<Bytes>> {
-    if request.method() != Method::GET {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
+    let (path, query) = (request.uri().path(), Query::of(request.uri()));
+    match (request.method(), path) {
+        (&Method::GET, _) => get(path, &query, shown).await,
+        (&Method::HEAD, _) => {
+            let (head, body) = get(path, &query, shown).await.into_parts();
+            let mut response = Response::from_parts(head, Full::default());
+            let length = http::HeaderValue::from(body.size_hint().exact().unwrap_or_default());
+            response.headers_mut().insert(http::header::CONTENT_LENGTH, length);
+            response
+        }
+        (&Method::POST, "/log") => set_log(&query, &shown.log),
+        _ => text(StatusCode::METHOD_NOT_ALLOWED, "invalid method: expected GET, HEAD, or POST to /log"),
     }
-    let Shown { views, files, rest, metrics } = shown;
-    match request.uri().path() {
-        "/healthz" => text(StatusCode::OK, "ok\n"),
-        "/ready" => ready(request.uri().query().unwrap_or_default(), views.readiness()),
-        "/clients" => json(&views.report().await.into_iter().flat_map(|(_, seats)| seats).collect::<Vec<_>>()),
-        "/upstreams" => json(&views.report().await.into_iter().map(|(unit, _)| unit).collect::<Vec<_>>()),
+}
+
+async fn get(path: &str, query: &Query, shown: &Shown) -> Response<Full<Bytes>> {
+    let Shown { views, files, rest, metrics, log } = shown;
+    match path {
+        "/" => text(StatusCode::OK, INDEX),
+        "/healthz" => text(StatusCode::OK, "ok"),
+        "/ready" => ready(query, views.readiness()),
+        "/clients" => json(&views.report().await.into_iter().flat_map(|(_, clients)| clients).collect::<Vec<_>>()),
+        "/upstreams" => json(&views.report().await.into_iter().map(|(view, _)| view).collect::<Vec<_>>()),
         "/files" => json(&files.iter().map(FilesSource::report).collect::<Vec<_>>()),
-        "/resources" => resources(request.uri().query().unwrap_or_default(), views).await,
+        "/resources" => resources(query, views).await,
         "/dangling" => json(&views.dangling().await),
         "/rest" => json(&rest.as_ref().map(|rest| rest.report())),
+        "/log" => text(StatusCode::OK, &log.current().unwrap_or_else(|| "off".into())),
         "/metrics" => response(StatusCode::OK, OPENMETRICS, metrics().await.into()),
-        _ => text(
-            StatusCode::NOT_FOUND,
-            "there are /healthz, /ready, /clients, /upstreams, /resources, /dangling, /files, /rest and /metrics\n",
-        ),
+        _ => text(StatusCode::NOT_FOUND, "unknown path; / lists all"),
+    }
+}
+
+const INDEX: &str = "\
+/healthz    200 while the process runs
+/ready      200 when new clients should connect; ?strict: and every ladder has a reachable server
+/clients    client streams
+/upstreams  views: ladders, upstream streams, rejected resources
+/resources  cached resources: ?type=clusters &name= &contains= &view= &limit= &after=
+/dangling   clusters that routing refers to and that do not exist
+/files      resource files and their errors
+/rest       counts of REST polls
+/metrics    OpenMetrics
+/log        log filter; POST /log?filter=debug changes it";
+
+/// The parameters of a request.
+struct Query(BTreeMap<String, String>);
+
+impl Query {
+    fn of(uri: &http::Uri) -> Self {
+        let decode = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
+        let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        Self(
+            pairs
+                .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+                .map(|(key, value)| (decode(key), decode(value)))
+                .collect(),
+        )
+    }
+
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str)
+    }
+}
+
+fn set_log(query: &Query, log: &LogControl) -> Response<Full<Bytes>> {
+    let Some(filter) = query.get("filter") else {
+        return text(StatusCode::BAD_REQUEST, "filter missing: expected POST /log?filter=debug");
+    };
+    match filter.parse::<LogFilter>() {
+        Ok(filter) if log.set(&filter) => text(StatusCode::OK, &log.current().unwrap_or_default()),
+        Ok(_) => text(StatusCode::NOT_FOUND, "this process has no log of its own"),
+        Err(error) => text(StatusCode::BAD_REQUEST, &error.to_string()),
     }
 }
 
 /// Returns 503 with a reason on each line while the relay is not ready.
-fn ready(query: &str, readiness: &Readiness) -> Response<Full<Bytes>> {
-    let strict = query.split('&').any(|pair| matches!(pair, "strict" | "strict=true" | "strict=1"));
+fn ready(query: &Query, readiness: &Readiness) -> Response<Full<Bytes>> {
+    let strict = matches!(query.get("strict"), Some("" | "true" | "1"));
     let (reasons, count) = readiness.reasons(strict, MAX_REASONS);
     if count == 0 {
-        return text(StatusCode::OK, "ready\n");
+        return text(StatusCode::OK, "ready");
     }
     let mut lines: Vec<_> = reasons.iter().map(ToString::to_string).collect();
     if count > reasons.len() {
         lines.push(format!("and {} more", count - reasons.len()));
     }
-    text(StatusCode::SERVICE_UNAVAILABLE, &format!("{}\n", lines.join("\n")))
+    text(StatusCode::SERVICE_UNAVAILABLE, &lines.join("\n"))
 }
 
 const MAX_REASONS: usize = 100;
 
-/// What the views know of one resource.
-async fn resources(query: &str, views: &Views) -> Response<Full<Bytes>> {
-    let parameter = |name: &str| {
-        let pair = query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name);
-        pair.and_then(|(_, value)| percent_decode_str(value).decode_utf8().ok())
+/// Resources that the views know of, page by page.
+async fn resources(query: &Query, views: &Views) -> Response<Full<Bytes>> {
+    let kind = match query.get("type").map(|text| views.type_of(text)).transpose() {
+        Ok(kind) => kind,
+        Err(error) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
     };
-    match (parameter("type"), parameter("name")) {
-        (Some(kind), Some(name)) => json(&views.lookup(&kind, &name).await),
-        _ => text(StatusCode::BAD_REQUEST, "which? /resources?type=envoy.config.cluster.v3.Cluster&name=web\n"),
-    }
+    let limit = match query.get("limit").map_or(Ok(PAGE), str::parse) {
+        Ok(limit @ 1..=MAX_PAGE) => limit,
+        _ => return text(StatusCode::BAD_REQUEST, &format!("invalid limit: expected a number from 1 to {MAX_PAGE}")),
+    };
+    let of = |key| query.get(key).map(str::to_owned);
+    let name = query.get("name").map(Name::canonical);
+    let query = ResourceQuery { kind, name, contains: of("contains"), view: of("view"), limit, after: of("after") };
+    json(&views.resources(query).await)
 }
+
+const PAGE: usize = 100;
+const MAX_PAGE: usize = 10_000;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 fn json(value: &impl serde::Serialize) -> Response<Full<Bytes>> {
     match serde_json::to_vec_pretty(value) {
-        Ok(body) => response(StatusCode::OK, "application/json", body.into()),
+        Ok(mut body) => {
+            body.push(b'\n');
+            response(StatusCode::OK, "application/json", body.into())
+        }
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
 
 fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
-    response(status, "text/plain", Bytes::copy_from_slice(body.as_bytes()))
+    response(status, "text/plain; charset=utf-8", format!("{body}\n").into())
 }
 
 fn response(status: StatusCode, content: &'static str, body: Bytes) -> Response<Full<Bytes>> {

@@ -4,7 +4,6 @@ pub mod check;
 mod diff;
 pub mod get;
 pub mod key;
-mod kinds;
 mod node_json;
 mod printer;
 mod query_args;

@@ -9,7 +9,6 @@ use http::Uri;
 use prost::Message;
 use rustls::pki_types::ServerName;
 
-use super::kinds::kind_of;
 use super::node_json::NodeJson;
 use super::query_state::Question;
 use crate::config::{MESSAGE_BYTES, name_in, plain_server, server_uri};
@@ -100,7 +99,7 @@ impl QueryArgs {
     pub fn check(&self) -> Result<Checked, String> {
         let mut faults = Vec::new();
         let server = self.server(&mut faults);
-        let kind = kind_of(&TypeTable::new(), &self.kind).map_err(|fault| faults.push(fault)).ok();
+        let kind = TypeTable::new().by_word(&self.kind).map_err(|error| faults.push(error.to_string())).ok();
         let node = self.node().map_err(|fault| faults.push(fault)).ok();
         let transcoder = self.transcoder().map_err(|fault| faults.push(fault)).ok();
         if matches!(self.output, Output::Text | Output::Wire) && !self.show_secrets {

@@ -54,7 +54,7 @@ async fn watch(rest: Weak<Mutex<Rest>>, patience: Duration) {
             return; // all of it is taken
         }
         if rest.bytes.len() == before {
-            tracing::info!(left = before, "a client takes nothing of its answer, and loses it");
+            tracing::info!(remaining_bytes = before, "client stopped reading; response dropped");
             (rest.bytes, rest.given_up) = (Bytes::new(), true);
             return;
         }

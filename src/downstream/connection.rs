@@ -51,7 +51,7 @@ pub(super) async fn serve<F, B>(
 {
     let _ = stream.set_nodelay(true); // a socket that cannot is still a socket
     let Ok(Ok((spoken, first))) = tokio::time::timeout(patience.first_word, first_word(&mut stream)).await else {
-        tracing::debug!(%peer, "a connection on which nothing was said");
+        tracing::debug!(%peer, "connection sent nothing; closing it");
         return;
     };
     let io = unread(first, stream);

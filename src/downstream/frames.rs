@@ -50,7 +50,7 @@ impl Frames {
             let Some(Ok(frame)) = self.body.frame().await else { return Ok(None) };
             let Ok(data) = frame.into_data() else { continue };
             if !self.budget.take(data.len()) {
-                return Err(Status::exhausted("too many bytes are half received, over all clients"));
+                return Err(Status::exhausted("too many incomplete requests; retry"));
             }
             self.buffer.extend_from_slice(&data);
         }
@@ -65,10 +65,13 @@ impl Frames {
         let Some((prefix, rest)) = self.buffer.split_at_checked(PREFIX) else { return Ok(None) };
         let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
         if prefix[0] != 0 {
-            return Err(Status::unimplemented("compressed requests"));
+            return Err(Status::unimplemented("compressed requests are not supported"));
         }
         if length > self.most {
-            return Err(Status::exhausted(format!("a request of {length} bytes, and {} are the limit", self.most)));
+            return Err(Status::exhausted(format!(
+                "request too large: {length} bytes, limit {} (limits.message_bytes)",
+                self.most
+            )));
         }
         if rest.len() < length {
             return Ok(None);

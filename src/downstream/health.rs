@@ -58,12 +58,12 @@ impl Health {
     pub async fn answer(mut self, inquiry: Inquiry, mut frames: Frames, out: mpsc::Sender<Bytes>) -> Status {
         let request = match frames.next().await.map(|message| message.map(Request::decode)) {
             Ok(Some(Ok(request))) => request,
-            Ok(_) => return Status::invalid("no request that can be read"),
+            Ok(_) => return Status::invalid("invalid request: expected a HealthCheckRequest"),
             Err(status) => return status,
         };
         let known = request.service.is_empty() || service_names(self.v2).any(|name| name == request.service);
         match (inquiry, known) {
-            (Inquiry::Check, false) => return Status::not_found("no such service"),
+            (Inquiry::Check, false) => return Status::not_found("unknown service"),
             (Inquiry::Check, true) => drop(out.send(status(self.readiness.is_ready())).await),
             (Inquiry::Watch, false) => {
                 let _ = out.send(message(SERVICE_UNKNOWN)).await; // nobody may be there to hear it

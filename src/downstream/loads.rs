@@ -24,9 +24,9 @@ pub(super) async fn serve(frames: &mut Frames, call: LoadsCall, answers: mpsc::S
     let status = tokio::select! {
         status = converse(frames, &call, answers) => status,
         () = client_gone.closed() => Status::ok(),
-        () = drain_turn(&mut drain) => Status::unavailable("the relay is going away"),
+        () = drain_turn(&mut drain) => Status::unavailable("the relay is shutting down; reconnect"),
     };
-    tracing::debug!(peer = %call.peer, code = status.code, reason = status.message, "stream of loads ended");
+    tracing::debug!(peer = %call.peer, code = status.code, error = status.message, "load report stream ended");
     status
 }
 

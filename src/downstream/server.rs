@@ -127,7 +127,7 @@ impl Downstream {
             return self.loads(frames, peer);
         }
         let Some(method) = Method::of_path(&path).filter(|method| self.v2 || !method.v2) else {
-            tracing::debug!(%peer, path, "a method that is not served");
+            tracing::debug!(%peer, path, "method not served");
             return refuse(&Status::unimplemented(path));
         };
         let slot = Arc::new(Slot::default());
@@ -192,7 +192,8 @@ impl Body for AnyBody {
                     return Poll::Ready(Some(Ok(Frame::data(framed(&message).into()))));
                 }
                 let Some(waiting) = end else { return Poll::Ready(None) };
-                let status = ready!(Pin::new(waiting).poll(cx)).unwrap_or_else(|_| Status::unavailable("stopped"));
+                let status = ready!(Pin::new(waiting).poll(cx))
+                    .unwrap_or_else(|_| Status::unavailable("the relay is shutting down"));
                 *end = None;
                 Poll::Ready(Some(Ok(Frame::trailers(trailers(&status)))))
             }

@@ -108,20 +108,15 @@ impl Status {
 }
 
 impl From<CloseReason> for Status {
-    fn from(end: CloseReason) -> Self {
-        match end {
-            CloseReason::HistoryExpired => Self::unavailable("too far behind; come back and say what you hold"),
-            CloseReason::KeyChanged => Self::unavailable("the node has changed; come back as what you are now"),
-            CloseReason::NoUpstream => {
-                Self::unavailable("no control plane can be reached, and nothing that was asked for is held")
-            }
-            CloseReason::ViewFailed => {
-                Self::unavailable("internal error in the view of this client; reconnect to start a new one")
-            }
-            CloseReason::BadRequest(bad @ (BadRequest::TooManyTypes(_) | BadRequest::TooManyNames(_))) => {
-                Self::exhausted(bad.to_string())
-            }
-            CloseReason::BadRequest(bad) => Self::invalid(bad.to_string()),
+    fn from(reason: CloseReason) -> Self {
+        let text = reason.to_string();
+        match reason {
+            CloseReason::HistoryExpired
+            | CloseReason::KeyChanged
+            | CloseReason::NoUpstream
+            | CloseReason::ViewFailed => Self::unavailable(text),
+            CloseReason::BadRequest(BadRequest::TooManyTypes(_) | BadRequest::TooManyNames(_)) => Self::exhausted(text),
+            CloseReason::BadRequest(_) => Self::invalid(text),
         }
     }
 }

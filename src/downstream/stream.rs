@@ -30,14 +30,13 @@ pub(super) async fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) {
     let end = tokio::select! {
         end = converse(&mut frames, &slot, &mut call) => end,
         () = slot.over.notified() => None,
-        () = drain_turn(&mut drain, &slot) => Some(Status::unavailable("the relay is going away")),
+        () = drain_turn(&mut drain, &slot) => Some(Status::unavailable("the relay is shutting down; reconnect")),
     };
     if let Some(status) = end {
         slot.end(status);
     }
     if let Some(seat) = slot.seat() {
         seat.leave().await;
-        tracing::debug!(session = seat.id.0, node = %seat.node_id, peer = %call.peer, "stream ended");
     }
     // What is still on its way is read and dropped: data for a stream that was reset would count against the connection.
     let _ = tokio::time::timeout(LINGER, frames.drain()).await;
@@ -51,12 +50,12 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
             Ok(Some(message)) => message,
             Ok(None) => return Some(Status::ok()),
             Err(status) => {
-                tracing::warn!(peer = %call.peer, method = ?call.method, reason = status.message, "request refused");
+                tracing::warn!(peer = %call.peer, error = status.message, "request rejected");
                 return Some(status);
             }
         };
         let Ok(request) = decode(message, shape) else {
-            return Some(Status::invalid("a request that cannot be read"));
+            return Some(Status::invalid("invalid request: expected a discovery request"));
         };
         if slot.seat().is_none()
             && let Err(status) = sit(&request, slot, call).await
@@ -72,7 +71,7 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
                     Status::ok()
                 }
                 Fetched::End(end) => end.into(),
-                Fetched::Waiting(_) | Fetched::Unknown => Status::unavailable("not all of this is known yet"),
+                Fetched::Waiting(_) | Fetched::Unknown => Status::unavailable("resources not available yet; retry"),
             });
         }
     }
@@ -89,13 +88,11 @@ async fn sit(request: &Request, slot: &Slot, call: &Call) -> Result<(), Status> 
     };
     match call.views.open_session(request, visit).await {
         Ok(seat) => {
-            let (peer, method) = (&call.peer, call.method);
-            tracing::debug!(session = seat.id.0, node = %seat.node_id, key = %seat.key, %peer, ?method, "stream began");
             slot.attach(seat);
             Ok(())
         }
         Err(refused) => {
-            tracing::warn!(peer = %call.peer, %refused, "stream refused");
+            tracing::warn!(peer = %call.peer, error = %refused, "client stream rejected");
             Err(refused.into())
         }
     }

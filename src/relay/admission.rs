@@ -2,13 +2,13 @@
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdmissionError {
-    #[error("the first request of a stream must carry a node")]
+    #[error("the first request of a stream has no node")]
     NoNode,
-    #[error("the node cannot be read")]
+    #[error("invalid node: expected an encoded envoy.config.core.v3.Node")]
     BadNode,
-    #[error("there are {0} views already, which is the limit")]
+    #[error("too many views: the limit is {0} (views.max)")]
     TooManyViews(usize),
-    #[error("the relay is stopping")]
+    #[error("the relay is shutting down")]
     Stopping,
 }
 

@@ -2,9 +2,8 @@
 
 use tokio::sync::oneshot;
 
-use super::report::{ClientReport, DanglingClusters, LookupReport, ViewMetrics, ViewReport};
+use super::report::{ClientReport, DanglingClusters, ViewMetrics, ViewReport, ViewSnapshot};
 use crate::protocol::view::{Claim, InterestChange, NameChanged, SessionId};
-use crate::xds::{Name, Type};
 
 /// What sessions and reporters say to the task of a view.
 pub(super) enum Command {
@@ -17,7 +16,7 @@ pub(super) enum Command {
     Leave(SessionId, Vec<InterestChange>),
     Report(oneshot::Sender<(ViewReport, Vec<ClientReport>)>),
     Measure(oneshot::Sender<ViewMetrics>),
-    Lookup(Type, Name, oneshot::Sender<Vec<LookupReport>>),
+    Snapshot(oneshot::Sender<ViewSnapshot>),
     Dangling(oneshot::Sender<DanglingClusters>),
 }
 

@@ -117,7 +117,7 @@ async fn next(seat: &SessionHandle, told: &mut SentState) -> HubEvent {
                     let response = Response::Delta(response(*reply));
                     return Poll::Ready(HubEvent::Event(LinkEvent::Response(Box::new(response))));
                 }
-                Step::End(end) => return Poll::Ready(HubEvent::End(format!("{end:?}"))),
+                Step::End(end) => return Poll::Ready(HubEvent::End(end.to_string())),
                 Step::Idle(until) => {
                     let filled = seat.sent_completeness();
                     told.filled.retain(|glob, _| filled.contains_key(glob));

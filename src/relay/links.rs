@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::link::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 use super::report::{ServerMetrics, Totals};
+use super::server_log::Connection;
 use crate::proto::Request;
 use crate::protocol::ladder::LadderState;
 use crate::protocol::moment::Moment;
@@ -31,6 +32,8 @@ pub(super) struct OpenLink {
     task: JoinHandle<()>,
     /// While the stream is up: where its requests go, and which opening it is.
     pub up: Option<(mpsc::Sender<Request>, Epoch)>,
+    /// While it is, it counts as connected in the log.
+    pub connection: Option<Connection>,
     /// Notified, the edge asks the server whether it is there.
     pub life: Option<Arc<Notify>>,
     /// A request that found no room, so that none after it may be taken.
@@ -112,8 +115,16 @@ impl Links {
                 let connector = &connectors[stream.server];
                 let variant: Option<Variant> = connector.variant();
                 let task = connector.start(Link { id: LinkId { stream, serial }, variant, reports });
-                let link =
-                    OpenLink { serial, task, up: None, life: None, waiting: None, last_error: None, responses: 0 };
+                let link = OpenLink {
+                    serial,
+                    task,
+                    up: None,
+                    connection: None,
+                    life: None,
+                    waiting: None,
+                    last_error: None,
+                    responses: 0,
+                };
                 self.open.insert(stream, link);
             }
         }

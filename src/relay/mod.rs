@@ -3,6 +3,7 @@
 //! The task of a view never waits for a client. It applies what sources say and what sessions want, publishes, and wakes whom it concerns.
 
 mod admission;
+mod client_log;
 mod clock;
 mod command;
 mod counters;
@@ -17,6 +18,7 @@ mod published;
 mod reachability;
 mod readiness;
 mod report;
+mod server_log;
 mod session_handle;
 mod stay;
 mod view_task;
@@ -31,7 +33,8 @@ pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 pub use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};
 pub use readiness::{LadderPlace, NotReady, Readiness};
 pub use report::{
-    ClientReport, Dangling, LadderMetrics, LookupReport, OrderMetrics, ServerMetrics, Totals, ViewMetrics, ViewReport,
+    ClientReport, Dangling, LadderMetrics, OrderMetrics, ResourcePage, ResourceQuery, ResourceReport, ServerMetrics,
+    Totals, ViewMetrics, ViewReport,
 };
 pub use session_handle::{SessionGuard, SessionHandle};
 pub use views::{ClientInfo, Views, ViewsOptions};

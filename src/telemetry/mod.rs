@@ -4,9 +4,12 @@
 //! authorities by the configuration, views by `views.max_in_metrics`; those beyond that are summed as `other`.
 
 mod labels;
+mod log;
 mod process;
 mod views;
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use prometheus_client::encoding::text::encode;
@@ -15,8 +18,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use self::labels::Labelled;
+pub use self::log::{LogControl, LogFilter, LogFilterError, LogFormat};
 use self::views::ViewFamilies;
-use crate::admin::Exposition;
 use crate::relay::{Incidents, Loads, ProcessCounters, ViewMetrics, Views};
 use crate::upstream::{FilesReport, FilesSource};
 
@@ -33,6 +36,9 @@ struct MetricsSnapshot<'a> {
     servers: Vec<String>,
     files: Vec<FilesReport>,
 }
+
+/// Writes the metrics of the moment, as OpenMetrics text.
+pub type Exposition = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
 
 /// Returns what the admin address serves as its metrics.
 pub fn exposition(views: Arc<Views>, loads: Arc<Loads>, files: Arc<[FilesSource]>) -> Exposition {

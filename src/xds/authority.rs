@@ -17,4 +17,12 @@ impl Authority {
             Some(Err(_)) | None => Self::TopLevel,
         }
     }
+
+    /// Returns its name, which is empty for old-style names and wildcards.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::TopLevel => "",
+            Self::Named(name) => name,
+        }
+    }
 }

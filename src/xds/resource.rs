@@ -1,60 +1,20 @@
 //! One named resource: an opaque body, byte for byte as upstream sent it, and what travels beside it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
 
+use super::body::Body;
 use super::metadata;
 use super::name::Name;
-use super::references::{self, LeadsTo, referred};
+use super::references::referred;
 use super::store::BodyStore;
 use super::types::{Type, WRAPPER_TYPE};
 use super::version::ContentHash;
 use super::wire;
 use crate::proto::{Any, discovery};
-
-/// The bytes of a resource and the hash of type and bytes.
-#[derive(Debug)]
-pub struct Body {
-    hash: ContentHash,
-    bytes: Bytes,
-    /// Looked for when first asked, not while others wait for the store.
-    leads_to: OnceLock<Option<Box<LeadsTo>>>,
-}
-
-impl PartialEq for Body {
-    fn eq(&self, other: &Self) -> bool {
-        (self.hash, &self.bytes) == (other.hash, &other.bytes)
-    }
-}
-
-impl Eq for Body {}
-
-impl Body {
-    /// Copies: a slice of a receive buffer would keep the whole buffer alive for as long as the resource lives.
-    pub(super) fn copied(hash: ContentHash, bytes: &[u8]) -> Self {
-        Self { hash, bytes: Bytes::copy_from_slice(bytes), leads_to: OnceLock::new() }
-    }
-
-    /// What it leads to, as a body of this type, which is the only one that it is of.
-    pub fn leads_to(&self, kind: &Type) -> Option<&LeadsTo> {
-        if !references::may_lead(kind) {
-            return None;
-        }
-        self.leads_to.get_or_init(|| references::leads_to(kind, &self.bytes)).as_deref()
-    }
-
-    /// The clusters among that, sorted.
-    pub fn clusters(&self, kind: &Type) -> &[Name] {
-        self.leads_to(kind).map_or(&[], |found| &found.clusters)
-    }
-
-    pub fn bytes(&self) -> &Bytes {
-        &self.bytes
-    }
-}
 
 /// A resource as the relay holds it. Equal `content` means equal for a client of unwrapped SotW, equal `full` for every
 /// client; a TTL is in neither (I5).
@@ -112,7 +72,7 @@ impl Malformed {
 
 impl Resource {
     pub fn content(&self) -> ContentHash {
-        self.body.hash
+        self.body.hash()
     }
 
     /// Whether a client could not tell the two apart.
@@ -199,7 +159,7 @@ impl Resource {
         store: &mut BodyStore,
     ) -> Self {
         let body = store.intern(kind, bytes);
-        let full = beside.as_ref().map_or(body.hash, |beside| beside.hashed_with(body.hash));
+        let full = beside.as_ref().map_or(body.hash(), |beside| beside.hashed_with(body.hash()));
         let refers_to = referred(kind.info().references, name.as_str(), bytes);
         let misnamed = kind.info().name_field.is_some() && own_name(kind, bytes).as_ref() != Some(&name);
         Self { name, body, full, ttl, refers_to, name_mismatch: misnamed, beside }

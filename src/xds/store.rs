@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use super::resource::Body;
+use super::body::Body;
 use super::types::Type;
 use super::version::ContentHash;
 

@@ -85,7 +85,7 @@ impl ResponseCache {
             );
         match making.await {
             Ok(made) => made.map_err(|none| (**none).clone()),
-            Err(_) => Err(Rejection::unavailable("the relay is stopping")),
+            Err(_) => Err(Rejection::unavailable("the relay is shutting down")),
         }
     }
 
@@ -110,7 +110,7 @@ impl Renderer {
         let _place = self.places.acquire().await;
         let (this, version) = (self.clone(), version.to_owned());
         let making = tokio::task::spawn_blocking(move || this.transcode(reply, &version));
-        making.await.unwrap_or_else(|_| Err(Arc::new(Rejection::unavailable("the relay is stopping"))))
+        making.await.unwrap_or_else(|_| Err(Arc::new(Rejection::unavailable("the relay is shutting down"))))
     }
 
     fn transcode(&self, reply: Reply, version: &str) -> Result<CachedResponse, NoRoom> {
@@ -119,7 +119,7 @@ impl Renderer {
             Ok(body) => BudgetedBytes::of(body, &self.room).map(Ok),
             Err(error) => {
                 let message = format!("resources of {kind} cannot be said in JSON: {error}");
-                tracing::warn!(kind, error, "a poll cannot be answered");
+                tracing::warn!(type_url = kind, error, "cannot render a response for polls");
                 Ok(Err(Arc::new(Rejection::new(StatusCode::NOT_IMPLEMENTED, message))))
             }
         }
@@ -146,8 +146,8 @@ struct BudgetedBytes {
 impl BudgetedBytes {
     fn of(body: Vec<u8>, room: &Arc<Budget>) -> Result<Bytes, NoRoom> {
         if !room.take(body.len()) {
-            tracing::warn!(bytes = body.len(), "no room for another answer to polls (rest.response_bytes)");
-            return Err(Arc::new(Rejection::unavailable("too many answers are on their way to clients")));
+            tracing::warn!(bytes = body.len(), "response to a poll dropped: rest.response_bytes is used up");
+            return Err(Arc::new(Rejection::unavailable("too many responses in flight; retry")));
         }
         Ok(Bytes::from_owner(Self { body, room: room.clone() }))
     }

@@ -138,7 +138,7 @@ impl Rest {
             }
             Err(Rejection { status, message }) => {
                 count(&self.counts.refused);
-                tracing::debug!(%peer, path, %status, message, "a poll is refused");
+                tracing::debug!(%peer, path, %status, message, "poll rejected");
                 let body = serde_json::json!({"code": status.as_u16(), "message": message});
                 let mut response = json(status, body.to_string().into());
                 request::say_beside(status, response.headers_mut());
@@ -152,7 +152,7 @@ impl Rest {
         let most = poll.message_bytes.min(LONGEST_POLL);
         let path = request::check_head(&head, poll.v2, most)?;
         let body = tokio::time::timeout(BODY, request::read_body(body, most, &poll.budget)).await;
-        let late = || Rejection::new(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end");
+        let late = || Rejection::new(StatusCode::REQUEST_TIMEOUT, "request incomplete");
         let request = self.parse(body.map_err(|_| late())??).await?;
         self.find(request, path, poll).await
     }
@@ -163,11 +163,11 @@ impl Rest {
         }
         // What is parsed takes many times the room of its text: no more of them at a time than can be worked on.
         let Ok(_place) = self.places.acquire().await else {
-            return Err(Rejection::unavailable("the relay is stopping"));
+            return Err(Rejection::unavailable("the relay is shutting down"));
         };
         let transcoder = self.transcoder.clone();
         let parsing = tokio::task::spawn_blocking(move || request::parse(&body, &transcoder()));
-        parsing.await.unwrap_or_else(|_| Err(Rejection::unavailable("the relay is stopping")))
+        parsing.await.unwrap_or_else(|_| Err(Rejection::unavailable("the relay is shutting down")))
     }
 
     /// Asks as often as there are news while it holds, and at least once.
@@ -184,7 +184,7 @@ impl Rest {
                 Fetched::Reply(reply) => reply,
                 Fetched::End(end) => return Err(end.into()),
                 Fetched::Waiting(_) | Fetched::Unknown => {
-                    return Err(Rejection::unavailable("this is not known yet, and is being asked for (REST-12)"));
+                    return Err(Rejection::unavailable("resource not available yet; retry"));
                 }
             };
             let version = format!("{}{asked}", reply.version);

@@ -28,12 +28,12 @@ pub(super) fn check_head(head: &Parts, v2: bool, most: usize) -> Result<RestPath
     if head.method != Method::POST {
         return Err(Rejection::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            format!("resources are asked for with POST, not {}", head.method),
+            format!("invalid method {}: expected POST", head.method),
         ));
     }
     let unsupported = |message: &str| Err(Rejection::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     if !head.headers.get(CONTENT_TYPE).is_none_or(|kind| is_json(kind.as_bytes())) {
-        return unsupported("a request is a DiscoveryRequest in JSON, with content-type: application/json");
+        return unsupported("invalid content-type: expected application/json");
     }
     if head.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
         return unsupported("a request that is compressed");
@@ -61,20 +61,23 @@ fn stated_length(headers: &HeaderMap) -> Option<usize> {
 }
 
 fn too_large(most: usize) -> Rejection {
-    Rejection::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a request of more than {most} bytes, which is the limit"))
+    Rejection::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        format!("request too large: limit {most} bytes (limits.message_bytes)"),
+    )
 }
 
 /// The whole body, within the limit for one message and the one for all that are half received.
 pub(super) async fn read_body(mut body: Incoming, most: usize, budget: &Budget) -> Result<Bytes, Rejection> {
     let mut read = HalfReceived { bytes: BytesMut::new(), budget };
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Rejection::bad_request(format!("the request breaks off: {error}")))?;
+        let frame = frame.map_err(|error| Rejection::bad_request(format!("request incomplete: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
         if read.bytes.len() + data.len() > most {
             return Err(too_large(most));
         }
         if !budget.take(data.len()) {
-            return Err(Rejection::unavailable("too many bytes are half received, over all clients"));
+            return Err(Rejection::unavailable("too many incomplete requests; retry"));
         }
         read.bytes.extend_from_slice(&data);
     }
@@ -104,7 +107,7 @@ impl Drop for HalfReceived<'_> {
 /// (REST-4, REST-7).
 pub(super) fn parse(body: &[u8], transcoder: &Transcoder) -> Result<DiscoveryRequest, Rejection> {
     let unreadable =
-        |reason: String| Rejection::bad_request(format!("the body is no DiscoveryRequest in JSON: {reason}"));
+        |reason: String| Rejection::bad_request(format!("invalid body: expected a DiscoveryRequest in JSON: {reason}"));
     let mut json: serde_json::Value = serde_json::from_slice(body).map_err(|error| unreadable(error.to_string()))?;
     if let Some(fields) = json.as_object_mut() {
         for unheard in ["errorDetail", "error_detail", "responseNonce", "response_nonce"] {

@@ -19,7 +19,7 @@ pub enum Rule {
     Reachability,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LadderState {
     /// Nothing is wanted, and nothing open.
     Idle,

@@ -11,6 +11,16 @@ pub enum Variant {
     Delta,
 }
 
+impl Variant {
+    /// Returns its word in reports, metrics, logs and the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sotw => "sotw",
+            Self::Delta => "delta",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
     pub variant: Variant,

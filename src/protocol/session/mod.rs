@@ -100,16 +100,21 @@ pub enum Fetched {
 }
 
 /// Why the relay ends a stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
     /// The client is behind what is remembered of removals; coming back, it says what it holds.
+    #[error("removal history expired; reconnect with initial_resource_versions")]
     HistoryExpired,
     /// The client is another one now, and is served as such when it comes back (SOTW-11, KEY-14).
+    #[error("node changed to another sharing key; reconnect")]
     KeyChanged,
     /// No server can be reached, nothing this client wants is held, and it may have a server of its own to turn to (XLAT-36).
+    #[error("no server is reachable and nothing requested is cached")]
     NoUpstream,
     /// Nobody runs the view any more; coming back, the client gets a new one.
+    #[error("internal error in the view of this client; reconnect")]
     ViewFailed,
+    #[error("{0}")]
     BadRequest(BadRequest),
 }
 

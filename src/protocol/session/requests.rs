@@ -18,15 +18,15 @@ use crate::xds::{EmptyFirst, Name, References, Role, Type};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRequest {
-    #[error("an aggregated stream needs a type_url in each request")]
+    #[error("request without type_url on an aggregated stream")]
     NoType,
-    #[error("a request for {asked} on a stream for {served}")]
+    #[error("invalid type_url {asked}: this stream serves {served}")]
     OtherType { asked: String, served: String },
-    #[error("a request of the other variant on this stream")]
+    #[error("invalid request: SotW and delta cannot be mixed on a stream")]
     Variant,
-    #[error("more than {0} types on one stream")]
+    #[error("too many types on one stream: limit {0} (limits.types_per_stream)")]
     TooManyTypes(usize),
-    #[error("more than {0} names of one type on one stream")]
+    #[error("too many names of one type on one stream: limit {0} (limits.names_per_type)")]
     TooManyNames(usize),
 }
 

@@ -18,6 +18,7 @@ mod second_request;
 mod set_progress;
 mod stream;
 mod type_subscription;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

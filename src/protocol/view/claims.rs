@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::class::Class;
 use super::interest::Selector;
 use super::resource_table::{Entry, Presence};
-use super::snapshot::Class;
 use super::{Completeness, View};
 use crate::xds::{Name, Type};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::snapshot::Revision;
+use super::revision::Revision;
 
 /// The time since which a name is there (or was, until its tombstone), and earlier times that ended in a removal.
 #[derive(Debug, Clone)]

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::snapshot::{Revision, Snapshot};
+use super::revision::Revision;
+use super::snapshot::Snapshot;
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;

@@ -1,9 +1,9 @@
 //! What is wanted and the cache cannot serve, and whether that is a reason to turn to another server (FB-4 to FB-6).
 
+use super::class::Class;
 use super::collections::Collection;
 use super::interest::Selector;
 use super::resource_table::{AbsenceEvidence, Entry};
-use super::snapshot::Class;
 use super::update::Completeness;
 use super::{Presence, View};
 use crate::xds::{Name, Type};

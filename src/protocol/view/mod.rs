@@ -6,15 +6,18 @@
 //! without evidence.
 
 mod claims;
+mod class;
 mod collections;
 mod gate;
 mod history;
 mod interest;
 mod leases;
 mod missing;
+mod named_error;
 mod order;
 mod ordering;
 mod resource_table;
+mod revision;
 mod snapshot;
 mod update;
 
@@ -22,12 +25,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use claims::{Claim, Claimed};
+pub use class::Class;
 pub use gate::Gate;
 pub use interest::{InterestChange, Selector, SessionId};
 pub use leases::{Lease, Leases};
+pub use named_error::NamedError;
 pub use order::Dangled;
 pub use resource_table::{AbsenceEvidence, Entry, Presence, ResourceTable};
-pub use snapshot::{Class, Lookup, NamedError, Revision, Snapshot};
+pub use revision::Revision;
+pub use snapshot::{Lookup, Snapshot};
 pub use update::{Completeness, Evidence, Origin, Retain, Update};
 
 use self::claims::Sought;
@@ -226,7 +232,7 @@ impl View {
     }
 
     /// Names of which something is remembered that names were given by, be it that there is nothing.
-    pub fn lookup(&self, kind: &Type) -> usize {
+    pub fn known_names(&self, kind: &Type) -> usize {
         self.tables.get(&(kind.clone(), Class::Named)).map_or(0, ResourceTable::len)
     }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::class::Class;
 use super::interest::{Selector, SessionId};
 use super::order::{Change, Dangled, Key};
 use super::resource_table::{Presence, ResourceTable};
-use super::snapshot::Class;
 use super::update::{Completeness, Evidence};
 use super::{Entry, View};
 use crate::protocol::faults::Fault;

@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use rpds::{HashTrieMapSync, QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 
+use super::class::Class;
 use super::collections::{Collection, Collections};
 use super::history::PresenceHistory;
-use super::snapshot::{Class, NamedError, Revision};
+use super::named_error::NamedError;
+use super::revision::Revision;
 use super::update::{Completeness, Evidence, Origin};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
@@ -118,6 +120,10 @@ struct TombstoneBody {
 impl ResourceTable {
     pub fn get(&self, name: &Name) -> Option<&Entry> {
         self.entries.get(name)
+    }
+
+    pub fn entries(&self) -> impl Iterator<Item = (&Name, &Entry)> {
+        self.entries.iter()
     }
 
     /// What is there and changed after a number, in the order of change.

@@ -1,54 +1,13 @@
-//! A published state: every shelf of a unit at one commit mark, never changed again.
+//! What a view has published: its resources at one revision, never changed again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::class::Class;
+use super::named_error::NamedError;
 use super::resource_table::{Presence, ResourceTable};
+use super::revision::Revision;
 use crate::xds::{Authority, Name, Resource, Role, Type};
-
-/// A change's number. One sequence per unit, because the order across types matters (ORD-4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Revision(u64);
-
-impl Revision {
-    pub const ZERO: Self = Self(0);
-
-    pub fn next(self) -> Self {
-        Self(self.0 + 1)
-    }
-}
-
-/// What upstream said to `*` and what it said to a name may differ, so they are never kept together (XLAT-13).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    Wildcard,
-    Named,
-}
-
-/// What is wrong with one resource, as upstream reported it (TP3) or as the relay found out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamedError {
-    pub code: i32,
-    pub message: String,
-}
-
-impl NamedError {
-    pub fn not_found() -> Self {
-        Self { code: NOT_FOUND, message: "there is no such resource".into() }
-    }
-
-    pub fn not_allowed() -> Self {
-        Self { code: PERMISSION_DENIED, message: "not for this client".into() }
-    }
-
-    /// Whether it speaks of the resource itself, and not of a passing trouble (UP-44).
-    pub fn is_about_data(&self) -> bool {
-        matches!(self.code, NOT_FOUND | PERMISSION_DENIED)
-    }
-}
-
-const NOT_FOUND: i32 = 5;
-const PERMISSION_DENIED: i32 = 7;
 
 /// What a state says of a name.
 #[derive(Debug, Clone, Copy)]
@@ -105,6 +64,10 @@ impl Snapshot {
 
     pub fn resources(&self, kind: &Type, class: Class) -> Option<&ResourceTable> {
         self.shelves.get(&(kind.clone(), class))
+    }
+
+    pub fn tables(&self) -> impl Iterator<Item = (&Type, Class, &ResourceTable)> {
+        self.shelves.iter().map(|((kind, class), table)| (kind, *class, table))
     }
 
     /// What is here of types that may lead to clusters.

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::class::Class;
 use super::interest::Selector;
-use super::snapshot::{Class, NamedError};
+use super::named_error::NamedError;
 use crate::xds::{Name, Resource, Type};
 
 /// What a source says. One response is a list of these, applied together and ended by a commit mark.

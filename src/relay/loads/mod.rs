@@ -42,19 +42,21 @@ pub struct LoadLink {
 }
 
 /// How a stream of loads ended, as gRPC says it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, thiserror::Error)]
 pub enum LoadEnd {
+    #[error("{0}")]
     Refused(AdmissionError),
+    #[error("invalid request: expected a LoadStatsRequest")]
     Unreadable,
     /// The control plane cannot be reached, or is no longer.
+    #[error("{0}")]
     Unreachable(String),
     /// Another control plane is active for the client now, or the client has become another.
+    #[error("{0}")]
     Moved(&'static str),
     /// By the control plane's own word.
-    Said {
-        code: u16,
-        message: String,
-    },
+    #[error("gRPC status {code}: {message}")]
+    Said { code: u16, message: String },
 }
 
 /// Opens streams of loads to control planes. The edge implements it.
@@ -121,7 +123,7 @@ impl Loads {
             Ok(identity) => identity.key().clone(),
             Err(refused) => return LoadEnd::Refused(refused),
         };
-        tracing::debug!(%key, "stream of loads began");
+        tracing::debug!(view = %key, "load report stream opened");
         match self.mode {
             LoadsMode::Aggregate(limits) => match self.member(key, limits) {
                 Ok(member) => member.converse(first, peer, link).await,
@@ -137,7 +139,7 @@ impl Loads {
         let server = self.views.active_server(key);
         tokio::select! {
             end = self.connector.carry(server, link) => end,
-            () = self.views.active_server_changed(key, server) => LoadEnd::Moved("another control plane takes the loads now"),
+            () = self.views.active_server_changed(key, server) => LoadEnd::Moved("another server takes the load reports now; reconnect"),
         }
     }
 

@@ -124,7 +124,7 @@ impl Pool {
                         answered = true;
                         self.hear(order); // it came right before the end
                     }
-                    tracing::warn!(key = %self.key, ?end, "upstream stream of loads ended; clients' reports are kept");
+                    tracing::warn!(view = %self.key, reason = %end, "upstream load report stream ended; buffering reports");
                     self.lock().aggregate.on_ended(self.clock.now());
                     return if self.settle(None) { StreamEnd::Closed } else { StreamEnd::Lost { answered } };
                 }
@@ -141,7 +141,7 @@ impl Pool {
             if moved {
                 drop(reports); // what was made for this server is still for it
                 let _ = tokio::time::timeout(PARTING, carried).await;
-                tracing::info!(key = %self.key, "loads go to another control plane");
+                tracing::info!(view = %self.key, "load reports switch to another server");
                 self.lock().aggregate.on_ended(self.clock.now());
                 return if self.settle(None) { StreamEnd::Closed } else { StreamEnd::Moved };
             }
@@ -167,7 +167,7 @@ impl Pool {
                 self.lock().aggregate.on_order(&order, self.clock.now());
                 self.order.send_replace(Some(Arc::new(order)));
             }
-            Err(error) => tracing::warn!(key = %self.key, %error, "what is wanted of loads cannot be read"),
+            Err(error) => tracing::warn!(view = %self.key, %error, "invalid LoadStatsResponse; ignored"),
         }
     }
 
@@ -194,7 +194,7 @@ impl Pool {
         let lost = state.aggregate.take_lost();
         if lost > 0 {
             self.views.counters().load_reports_dropped(lost);
-            tracing::warn!(key = %self.key, lost, "load reports were dropped, in whole or in part");
+            tracing::warn!(view = %self.key, count = lost, "load reports dropped, in whole or in part");
         }
         state.closed |= state.aggregate.is_over();
         state.closed
@@ -237,7 +237,7 @@ impl Member {
             tokio::select! {
                 report = link.reports.recv() => match report.map(LoadStatsRequest::decode) {
                     Some(Ok(report)) if self.is_anothers(&first, &report) => {
-                        return LoadEnd::Moved("the node has become another's");
+                        return LoadEnd::Moved("node changed to another sharing key; reconnect");
                     }
                     Some(Ok(report)) => self.report(&report),
                     Some(Err(_)) => return LoadEnd::Unreadable,

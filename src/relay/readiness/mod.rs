@@ -174,10 +174,7 @@ impl fmt::Display for NotReady {
 
 impl fmt::Display for LadderPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let authority = match &self.authority {
-            Authority::TopLevel => "",
-            Authority::Named(name) => name,
-        };
+        let authority = self.authority.name();
         write!(f, "view={} authority={authority:?} state={}", self.view, self.state)?;
         self.error.iter().try_for_each(|error| write!(f, " error={error:?}"))
     }

@@ -8,6 +8,6 @@ mod upstreams;
 
 pub use clients::{ClientReport, ClientTypeReport};
 pub use dangling::{Dangling, DanglingClusters};
-pub use lookup::LookupReport;
+pub use lookup::{ResourcePage, ResourceQuery, ResourceReport, ViewSnapshot};
 pub use metrics::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, ViewMetrics};
 pub use upstreams::{AuthorityReport, MissingReport, RejectedReport, StreamReport, TypeReport, ViewReport};

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
+use super::client_log::{ClientLog, StreamLine};
 use super::clock::Clock;
 use super::command::Command;
 use super::counters::ProcessCounters;
@@ -41,6 +42,7 @@ pub struct SessionHandle {
     owner: mpsc::Sender<Command>,
     clock: Clock,
     counters: Arc<ProcessCounters>,
+    log: Arc<ClientLog>,
 }
 
 /// Leaves its seat when it is dropped: for whoever may be given up anywhere, and is no task of its own that could come to an end.
@@ -67,13 +69,14 @@ pub(super) struct SessionParts {
     pub owner: mpsc::Sender<Command>,
     pub clock: Clock,
     pub tally: Arc<ProcessCounters>,
+    pub log: Arc<ClientLog>,
 }
 
 impl SessionHandle {
     pub(super) fn new(place: SessionParts, session: Session) -> Arc<Self> {
-        let SessionParts { id, variant, node_id, key, peer, published, owner, clock, tally } = place;
+        let SessionParts { id, variant, node_id, key, peer, published, owner, clock, tally, log } = place;
         let session = Mutex::new(session);
-        Arc::new(Self {
+        let handle = Arc::new(Self {
             id,
             variant,
             node_id,
@@ -86,11 +89,19 @@ impl SessionHandle {
             owner,
             clock,
             counters: tally,
-        })
+            log,
+        });
+        handle.log.stream_opened(handle.line());
+        handle
     }
 
-    /// Takes a request to heart, and tells the owner what changes by it. Waits while the owner is behind: that holds up this
-    /// client's requests and nobody else's.
+    fn line(&self) -> StreamLine<'_> {
+        let Self { id, node_id, peer, key, variant, .. } = self;
+        StreamLine { session: id.0, node: node_id, peer, view: key, variant: variant.name() }
+    }
+
+    /// Applies a request to the session and forwards interest changes to the task of the view. Waits while that task is behind, which
+    /// holds up the requests of this client and of no other.
     pub async fn handle_request(&self, request: Request) {
         // Room at the owner first. From there on nothing waits, so a stream that ends in the middle loses no change of
         // interest: one that was taken and never sent would be wanted upstream for ever.
@@ -105,7 +116,7 @@ impl SessionHandle {
             let refused = session.nacks().find(|(_, verdict)| verdict.nonce == nonce);
             self.counters.nack(refused.map(|(of, _)| of));
             let reason = refused.map(|(_, verdict)| verdict.message.as_str());
-            tracing::warn!(session = self.id.0, node = %self.node_id, %kind, nonce, stale, reason, "client refused a reply");
+            tracing::warn!(session = self.id.0, node = %self.node_id, view = %self.key, type_url = kind, nonce, stale, error = reason, "client NACKed a response");
         }
         drop(session);
         if !interest.is_empty() {
@@ -227,6 +238,7 @@ impl SessionHandle {
             session.take_interest()
         };
         let _ = self.owner.send(Command::Leave(self.id, interest)).await;
+        self.log.stream_ended(self.line());
     }
 
     fn count_waiting(&self, waits: bool) {

@@ -1,7 +1,7 @@
 //! What a session says of itself at the admin address.
 
 use super::SessionHandle;
-use crate::protocol::session::{Summary, Variant};
+use crate::protocol::session::Summary;
 use crate::relay::report::{ClientReport, ClientTypeReport};
 
 impl SessionHandle {
@@ -20,7 +20,7 @@ impl SessionHandle {
             peer: self.peer.clone(),
             node: self.node_id.clone(),
             view: self.key.clone(),
-            variant: if self.variant == Variant::Sotw { "sotw" } else { "delta" },
+            variant: self.variant.name(),
             unsupported_requests: session.unsupported_requests(),
             types: session.summaries().map(of_type).collect(),
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::ViewTask;
 use crate::protocol::sources::{LadderSummary, Sources};
 use crate::relay::report::{LadderMetrics, Totals, ViewMetrics};
-use crate::xds::{Authority, Type};
+use crate::xds::Type;
 
 impl ViewTask {
     pub(super) fn metrics(&mut self) -> ViewMetrics {
@@ -14,10 +14,7 @@ impl ViewTask {
         let connectors = &self.connectors;
         let named = |server: usize| connectors[server].describe();
         let ladder = |ladder: LadderSummary<'_>| LadderMetrics {
-            authority: match ladder.authority {
-                Authority::TopLevel => String::new(),
-                Authority::Named(name) => name.clone(),
-            },
+            authority: ladder.authority.name().to_owned(),
             state: ladder.state.name(),
             state_seconds: (now - ladder.since).as_secs(),
             servers: ladder.servers.iter().map(|server| named(*server)).collect(),

@@ -26,6 +26,7 @@ use super::published::Published;
 use super::reachability::ViewReachability;
 use super::readiness::ViewReadiness;
 use super::report::OrderMetrics;
+use super::server_log::{LadderChange, ServerLog};
 use crate::protocol::faults::Faults;
 use crate::protocol::ladder::LadderState;
 use crate::protocol::moment::{Moment, earliest};
@@ -45,6 +46,7 @@ pub(super) struct ViewTask {
     pub connectors: Arc<[SharedConnector]>,
     pub reachability: ViewReachability,
     pub incidents: Arc<Incidents>,
+    pub server_log: Arc<ServerLog>,
     pub readiness: ViewReadiness,
     /// How the ladders stood when that was last told.
     pub standings: BTreeMap<Authority, LadderState>,
@@ -151,8 +153,8 @@ impl ViewTask {
                 let seats = self.seats.values().map(|seat| seat.report()).collect();
                 let _ = to.send((report, seats)); // whoever asked may have gone
             }
-            Command::Lookup(kind, name, to) => {
-                let _ = to.send(self.lookup(&kind, &name));
+            Command::Snapshot(to) => {
+                let _ = to.send(self.view_snapshot());
             }
             Command::Measure(to) => {
                 let _ = to.send(self.metrics());
@@ -177,7 +179,8 @@ impl ViewTask {
                 stream.set_variant(variant);
                 link.up = self.sources.opened(id).map(|epoch| (requests, epoch));
                 link.life = Some(life);
-                tracing::info!(key = %self.view_id, server, stream = id.at, ?variant, "upstream stream is up");
+                link.connection =
+                    Some(self.server_log.stream_opened(id.server, &server, &self.view_id, variant.name()));
                 Vec::new()
             }
             LinkEvent::Alive => {
@@ -216,12 +219,13 @@ impl ViewTask {
                 self.note_rejected(id);
                 let more = self.sources.stream(id).map_or(0, |stream| name_mismatches(stream) - before);
                 if more > 0 {
-                    tracing::warn!(key = %self.view_id, server, more, "resources whose body goes by another name than they came under");
+                    tracing::warn!(view = %self.view_id, server, count = more, "resource names in body and wrapper differ");
                 }
                 batches
             }
             LinkEvent::Ended { reason, answered } => {
-                tracing::warn!(key = %self.view_id, server, stream = id.at, %reason, "upstream stream ended; what is held stays");
+                drop(link.connection.take());
+                self.server_log.stream_ended(id.server, &server, &self.view_id, &reason);
                 link.waiting = None;
                 link.last_error = Some(reason);
                 let epoch = link.up.take().map(|(_, epoch)| epoch);
@@ -237,7 +241,7 @@ impl ViewTask {
                 if let Update::Error { key: name, error, .. } = fact
                     && name.is_glob()
                 {
-                    tracing::warn!(key = %self.view_id, %name, code = error.code, message = error.message, "trouble with a collection");
+                    tracing::warn!(view = %self.view_id, %name, code = error.code, error = error.message, "server reported an error for a collection");
                 }
             }
             self.view.apply_from(source, facts, now);
@@ -291,16 +295,16 @@ impl ViewTask {
         let dangled = self.view.take_dangled();
         if dangled.removals > 0 {
             let clusters = names(&dangled.removed);
-            tracing::warn!(key = %self.view_id, count = dangled.removals, clusters, "clusters are removed while routing leads to them");
+            tracing::warn!(view = %self.view_id, count = dangled.removals, clusters, "clusters removed while routing refers to them");
         }
         if dangled.waits > 0 {
             let clusters = names(&dangled.awaited);
-            tracing::info!(key = %self.view_id, count = dangled.waits, clusters, "routing leads to clusters that do not exist");
+            tracing::info!(view = %self.view_id, count = dangled.waits, clusters, "routing refers to clusters that do not exist");
         }
         self.disorder.removals += dangled.removals;
         if dangled.too_large > 0 {
             let count = dangled.too_large;
-            tracing::warn!(key = %self.view_id, count, "resources are too large to see which clusters they lead to");
+            tracing::warn!(view = %self.view_id, count, "resources too large to find the clusters that they refer to");
         }
         self.disorder.waits += dangled.waits;
         self.disorder.too_large += dangled.too_large;
@@ -316,10 +320,14 @@ impl ViewTask {
             }
             let known = self.standings.insert(ladder.authority.clone(), ladder.state);
             if known != Some(ladder.state) {
-                let server = ladder.server.map(|server| self.connectors[server].describe());
-                let (authority, standing) = (ladder.authority, ladder.state);
-                let because = self.links.reason_of(&ladder);
-                tracing::info!(key = %self.view_id, ?authority, ?standing, server, before = ?known, because, "authority is served");
+                let change = LadderChange {
+                    authority: ladder.authority.name().to_owned(),
+                    state: ladder.state,
+                    previous: known,
+                    server: ladder.server.map(|server| self.connectors[server].describe()),
+                };
+                let reason = self.links.reason_of(&ladder);
+                self.server_log.ladder_changed(&self.view_id, change, reason.as_deref());
             }
         }
     }

@@ -3,7 +3,6 @@
 use super::ViewTask;
 use super::missing::Missing;
 use super::rejected::rejected_of_type;
-use crate::protocol::session::Variant;
 use crate::protocol::sources::StreamId;
 use crate::protocol::upstream::{Stream, TypeSummary};
 use crate::protocol::view::{Completeness, Selector, View};
@@ -44,10 +43,7 @@ impl ViewTask {
         let missing = Missing::by_authority(&self.view);
         let missing = |authority: &Authority| missing.get(authority);
         let authorities = self.sources.ladders().map(|ladder| AuthorityReport {
-            authority: match ladder.authority {
-                Authority::TopLevel => String::new(),
-                Authority::Named(name) => name.clone(),
-            },
+            authority: ladder.authority.name().to_owned(),
             state: ladder.state.name(),
             reason: links.reason_of(&ladder),
             missing: missing(ladder.authority).map(Missing::shown).unwrap_or_default(),
@@ -65,7 +61,7 @@ impl ViewTask {
             StreamReport {
                 server: connectors[id.server].describe(),
                 connected: link.is_some_and(|link| link.up.is_some()),
-                variant: if stream.variant() == Variant::Sotw { "sotw" } else { "delta" },
+                variant: stream.variant().name(),
                 responses: link.map_or(0, |link| link.responses),
                 last_error: link.and_then(|link| link.last_error.clone()),
                 liveness_call: stream.has_answered_call().map(|answered| if answered { "answered" } else { "pending" }),

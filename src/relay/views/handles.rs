@@ -53,7 +53,7 @@ pub(super) fn retire(units: &mut HashMap<SharingKey, ViewHandle>, after: Duratio
     units.retain(|key, unit| {
         let retired = unit.is_idle(after);
         if retired {
-            tracing::info!(%key, "view retired");
+            tracing::info!(view = %key, "view removed; it was idle");
         }
         unit.is_running() && !retired
     });

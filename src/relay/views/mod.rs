@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use self::handles::{Entrance, ViewHandle, retire};
 pub use self::options::{ClientInfo, ViewsOptions};
 use super::admission::AdmissionError;
+use super::client_log::ClientLog;
 use super::clock::Clock;
 use super::command::Command;
 use super::counters::ProcessCounters;
@@ -28,6 +29,7 @@ use super::metric_labels::MetricLabels;
 use super::published::Published;
 use super::reachability::{SharedReachability, ViewReachability};
 use super::readiness::Readiness;
+use super::server_log::ServerLog;
 use super::session_handle::{SessionHandle, SessionParts};
 use super::stay::Stay;
 use super::view_task::ViewTask;
@@ -53,6 +55,8 @@ pub struct Views {
     reachability: Arc<SharedReachability>,
     readiness: Arc<Readiness>,
     incidents: Arc<Incidents>,
+    server_log: Arc<ServerLog>,
+    client_log: Arc<ClientLog>,
     /// Changes whenever another server has come to serve some view.
     active_server_changes: Arc<watch::Sender<()>>,
     store: Arc<Mutex<BodyStore>>,
@@ -82,6 +86,8 @@ impl Views {
             reachability: Arc::new(SharedReachability::of(plan.servers.len())),
             readiness: Arc::default(),
             incidents: Arc::default(),
+            server_log: ServerLog::new(plan.servers.len()),
+            client_log: Arc::default(),
             active_server_changes: Arc::new(watch::Sender::new(())),
             plan: Arc::new(plan),
             connectors: connectors.into(),
@@ -160,6 +166,7 @@ impl Views {
             owner: commands.clone(),
             clock: self.clock,
             tally: self.counters.clone(),
+            log: self.client_log.clone(),
         };
         let clearance = self.access.clearance(peer.ip());
         let only = only.map(|name| self.table.resolve(name));
@@ -229,7 +236,7 @@ impl Views {
             return Err(AdmissionError::TooManyViews(self.max_views));
         }
         let unit = self.start_view(key);
-        tracing::info!(%key, views = units.len() + 1, "first client of a view");
+        tracing::info!(view = %key, count = units.len() + 1, "view created");
         let entrance = unit.enter();
         units.insert(key.clone(), unit);
         Ok(entrance)
@@ -284,6 +291,7 @@ impl Views {
             published: published.clone(),
             store: self.store.clone(),
             incidents: self.incidents.clone(),
+            server_log: self.server_log.clone(),
             table,
             clock: self.clock,
             commands,

@@ -6,8 +6,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Views;
 use crate::relay::command::Command;
-use crate::relay::report::{ClientReport, Dangling, DanglingClusters, LookupReport, ViewMetrics, ViewReport};
-use crate::xds::Name;
+use crate::relay::report::{
+    ClientReport, Dangling, DanglingClusters, ResourcePage, ResourceQuery, ViewMetrics, ViewReport,
+};
+use crate::xds::{Type, UnknownType};
 
 impl Views {
     /// What every unit and every session holds.
@@ -22,17 +24,22 @@ impl Views {
         reports
     }
 
-    /// What each view knows of a resource, of those that know anything of it.
-    pub async fn lookup(&self, type_url: &str, name: &str) -> Vec<LookupReport> {
-        let (kind, name) = (self.table.resolve(type_url), Name::canonical(name));
-        let mut found = Vec::new();
+    /// Returns what the views know of resources.
+    pub async fn resources(&self, query: ResourceQuery) -> ResourcePage {
+        let mut views = Vec::new();
         for owner in self.owners() {
             let (to, from) = oneshot::channel();
-            if owner.send(Command::Lookup(kind.clone(), name.clone(), to)).await.is_ok() {
-                found.extend(from.await.into_iter().flatten());
+            if owner.send(Command::Snapshot(to)).await.is_ok() {
+                views.extend(from.await);
             }
         }
-        found
+        // There may be very many: nothing else waits for a look at all of them.
+        tokio::task::spawn_blocking(move || query.page(&views)).await.unwrap_or_default()
+    }
+
+    /// Returns the type that a word, a name or a URL means.
+    pub fn type_of(&self, text: &str) -> Result<Type, UnknownType> {
+        self.table.by_word(text)
     }
 
     /// Clusters that routing leads to and that do not exist, by view.

@@ -97,7 +97,7 @@ impl Life<'_> {
                             server,
                             status,
                             path = LIFE_PATH,
-                            "calls are not routed to the server; a hung server cannot be told from a silent one"
+                            "liveness calls do not reach the server; a hung server looks like a silent one"
                         );
                     }
                     missed = Missed::default();

@@ -104,7 +104,7 @@ impl FilesConnector {
         match request {
             Request::Delta(request) => {
                 if let Some(refused) = &request.error_detail {
-                    tracing::warn!(source = %self.source.options(), reason = %refused.message, "resources of files are refused");
+                    tracing::warn!(source = %self.source.options(), error = %refused.message, "resources of files rejected");
                 }
                 server.on_request(request);
             }

@@ -97,7 +97,7 @@ impl Loader {
             };
             self.report = Arc::new(Report { files, resources, loaded, faults: faults.iter().cloned().collect() });
             if changed {
-                tracing::info!(source = %self.options, files, resources, took = ?start.elapsed(), "files read");
+                tracing::info!(source = %self.options, files, resources, elapsed = %humantime::format_duration(start.elapsed()), "resource files loaded");
             }
         }
         self.tell(faults);
@@ -234,18 +234,20 @@ impl Loader {
         for fault in new.iter().take(TOLD_AT_ONCE) {
             match self.files.range(fault.file.clone()..).take_while(|(path, _)| path.starts_with(&fault.file)).next() {
                 Some((_, file)) if file.good.is_some() => {
-                    tracing::warn!(source = %self.options, %fault, "a file is no good; what it said before stays");
+                    tracing::warn!(source = %self.options, error = %fault, "cannot load resource file; serving its last good version");
                 }
-                _ => tracing::warn!(source = %self.options, %fault, "a file is no good, and nothing is held of it"),
+                _ => {
+                    tracing::warn!(source = %self.options, error = %fault, "cannot load resource file; no earlier version")
+                }
             }
         }
         if let Some(more) = new.len().checked_sub(TOLD_AT_ONCE).filter(|more| *more > 0) {
-            tracing::warn!(source = %self.options, more, "further files are no good; the admin address has all of them");
+            tracing::warn!(source = %self.options, count = more, "cannot load more resource files; /files lists them");
         }
         for fault in
             self.told.iter().filter(|fault| !faults.iter().any(|other| other.file == fault.file)).take(TOLD_AT_ONCE)
         {
-            tracing::info!(source = %self.options, file = %fault.file.display(), "nothing is wrong with it any more");
+            tracing::info!(source = %self.options, file = %fault.file.display(), "resource file loads again");
         }
         self.told = faults;
     }

@@ -114,7 +114,7 @@ impl FilesSource {
             let loader = move || Loader::new(Arc::new(options), parser, Watcher::new(changed));
             match tokio::task::spawn_blocking(loader).await {
                 Ok(loader) => follow(loader, changes, tell).await,
-                Err(error) => tracing::error!(%error, "files cannot be read"),
+                Err(error) => tracing::error!(%error, "cannot start the file watcher"),
             }
         });
         Self(Arc::new(Inner { options, loaded, task }))
@@ -162,7 +162,7 @@ async fn follow(mut loader: Loader, mut changes: mpsc::Receiver<()>, tell: lates
                 look
             }
             Err(error) => {
-                tracing::error!(%error, "files are not followed any more; what they said stays");
+                tracing::error!(%error, "file watcher failed; serving the last contents");
                 return std::future::pending().await; // and is still served
             }
         };

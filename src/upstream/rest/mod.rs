@@ -159,7 +159,7 @@ impl RestConnector {
                 }
                 Err(failure) => {
                     let server = self.server.name();
-                    tracing::warn!(server, path = question.path, reason = %failure, "a poll has failed");
+                    tracing::warn!(server, path = question.path, error = %failure, "poll failed");
                     let silent = !matches!(failure, Failure::Refused(_));
                     let too_many = topics.failed(&question, silent, Instant::now(), random());
                     report(LinkEvent::PollFailed { type_url: question.url }).await?;
@@ -179,12 +179,7 @@ impl RestConnector {
         let taken = if known { topics.take(request, &self.table, Instant::now()) } else { Taken::NoPath };
         if taken == Taken::NoPath {
             let why = if known { "REST has no path for this type" } else { "there is no descriptor of this type" };
-            tracing::warn!(
-                server = self.server.name(),
-                kind = url,
-                why,
-                "cannot be asked for by polling, and stays unknown"
-            );
+            tracing::warn!(server = self.server.name(), kind = url, why, "type has no REST path; it stays unknown");
         }
         (taken == Taken::Later).then_some(url)
     }
@@ -198,7 +193,7 @@ impl RestConnector {
                 kind,
                 bad = spoiled.len(),
                 first,
-                "resources that cannot be read; what was there of them stays"
+                "resources rejected; their last good versions are served"
             );
         }
         response.nonce = number.to_string(); // by which the owner's word on it is known

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::references::References;
+use super::class::Class;
 use super::interest::SessionId;
-use super::snapshot::Class;
 use super::update::Origin;
 use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Authority, Name, Resource, Role, Type};

@@ -1,0 +1,26 @@
+//! Errors of single resources.
+
+/// What is wrong with one resource, as upstream reported it (TP3) or as the relay found out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedError {
+    pub code: i32,
+    pub message: String,
+}
+
+impl NamedError {
+    pub fn not_found() -> Self {
+        Self { code: NOT_FOUND, message: "there is no such resource".into() }
+    }
+
+    pub fn not_allowed() -> Self {
+        Self { code: PERMISSION_DENIED, message: "not for this client".into() }
+    }
+
+    /// Whether it speaks of the resource itself, and not of a passing trouble (UP-44).
+    pub fn is_about_data(&self) -> bool {
+        matches!(self.code, NOT_FOUND | PERMISSION_DENIED)
+    }
+}
+
+const NOT_FOUND: i32 = 5;
+const PERMISSION_DENIED: i32 = 7;

@@ -1,0 +1,96 @@
+//! What people call the types: in short, in the plural, or in full.
+
+use super::nearest::nearest;
+use super::types::{Type, TypeTable};
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown type {text:?}: {hint}")]
+pub struct UnknownType {
+    text: String,
+    hint: String,
+}
+
+impl TypeTable {
+    /// Returns a type by one of its words, its message name, or its URL. A name with a dot that is in no table is one of the user's own,
+    /// unless it looks like a misspelt one.
+    pub fn by_word(&self, text: &str) -> Result<Type, UnknownType> {
+        let lower = text.to_lowercase();
+        if let Some((_, name)) = WORDS.iter().find(|(words, _)| words.contains(&lower.as_str())) {
+            return Ok(self.resolve(name));
+        }
+        let own = text.rsplit_once('/').map_or(text, |(_, name)| name);
+        if own.contains('.') {
+            let near = if self.knows(own) { None } else { nearest(own, self.names(), 3) };
+            return match near {
+                None => Ok(self.resolve(text)),
+                Some(known) => Err(UnknownType { text: text.to_owned(), hint: format!("did you mean {known}?") }),
+            };
+        }
+        let words = WORDS.iter().flat_map(|(words, _)| words.iter().copied());
+        let hint = match nearest(&lower, words, 2) {
+            Some(word) => format!("did you mean {word}?"),
+            None => {
+                let known: Vec<_> = WORDS.iter().map(|(words, _)| words[..2].join(" or ")).collect();
+                format!("expected {}, or a full type URL", known.join(", "))
+            }
+        };
+        Err(UnknownType { text: text.to_owned(), hint })
+    }
+
+    /// Returns the short name of a built-in type, as the command line takes it.
+    pub fn word_of(kind: &Type) -> Option<&'static str> {
+        WORDS.iter().find(|(_, name)| *name == kind.name()).map(|(words, _)| words[1])
+    }
+}
+
+/// The first two are shown to people.
+#[rustfmt::skip]
+const WORDS: &[(&[&str], &str)] = &[
+    (&["lds", "listeners", "listener"], "envoy.config.listener.v3.Listener"),
+    (&["rds", "routes", "route"], "envoy.config.route.v3.RouteConfiguration"),
+    (&["srds", "scoped-routes", "scoped-route"], "envoy.config.route.v3.ScopedRouteConfiguration"),
+    (&["vhds", "virtual-hosts", "virtual-host"], "envoy.config.route.v3.VirtualHost"),
+    (&["cds", "clusters", "cluster"], "envoy.config.cluster.v3.Cluster"),
+    (&["eds", "endpoints", "endpoint"], "envoy.config.endpoint.v3.ClusterLoadAssignment"),
+    (&["leds", "lb-endpoints", "lb-endpoint"], "envoy.config.endpoint.v3.LbEndpoint"),
+    (&["sds", "secrets", "secret"], "envoy.extensions.transport_sockets.tls.v3.Secret"),
+    (&["rtds", "runtimes", "runtime"], "envoy.service.runtime.v3.Runtime"),
+    (&["ecds", "extensions", "extension"], "envoy.config.core.v3.TypedExtensionConfig"),
+    (&["fcds", "filter-chains", "filter-chain"], "envoy.config.listener.v3.FilterChain"),
+    (&["rls", "rate-limits", "rate-limit"], "ratelimit.config.ratelimit.v3.RateLimitConfig"),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_word_means_one_type_that_the_table_knows() {
+        let table = TypeTable::new();
+        let mut seen = BTreeSet::new();
+        for (words, name) in WORDS {
+            assert!(table.knows(name), "{name}");
+            for word in *words {
+                assert!(seen.insert(word), "{word} twice");
+                assert_eq!(table.by_word(&word.to_uppercase()).unwrap().name(), *name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_type_in_full_needs_no_word_and_of_an_unknown_word_the_nearest_is_named() {
+        let table = TypeTable::new();
+        for text in ["type.googleapis.com/my.Own", "my.Own", "type.googleapis.com/envoy.config.cluster.v3.Cluster"] {
+            assert!(table.by_word(text).is_ok(), "{text}");
+        }
+        let error = |text| table.by_word(text).unwrap_err().to_string();
+        assert!(error("pods").contains("expected lds or listeners"), "{}", error("pods"));
+        assert_eq!(error("clutsers"), "unknown type \"clutsers\": did you mean clusters?");
+        assert_eq!(
+            error("envoy.config.cluster.v3.Clustr"),
+            "unknown type \"envoy.config.cluster.v3.Clustr\": did you mean envoy.config.cluster.v3.Cluster?"
+        );
+    }
+}
