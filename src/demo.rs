@@ -50,7 +50,7 @@ impl Demo {
         let mut out = format!("Weir serves the example resources in {folder}/resources{copies}.\n\n");
         let _ = writeln!(out, "  clients  {clients}  (Envoy, gRPC, whatever speaks xDS)"); // a String takes everything
         if let Some(admin) = admin {
-            let _ = writeln!(out, "  admin    http://{admin}/clients, and there are /upstreams, /sources, /healthz");
+            let _ = writeln!(out, "  admin    http://{admin}/clients, and / lists the other pages");
         }
         let _ = write!(
             out,

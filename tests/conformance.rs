@@ -29,7 +29,10 @@ impl Relay {
         let (sender, address) = mpsc::channel();
         std::thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
-                if let Some((_, address)) = line.split_once("clients connect here address=") {
+                if let Some((_, rest)) =
+                    line.split_once("weir started").and_then(|(_, line)| line.split_once("listen=\""))
+                {
+                    let address = rest.split(['"', ' ']).next().unwrap_or_default();
                     let _ = sender.send(address.to_owned()); // only the first is waited for
                 }
             }

@@ -73,7 +73,7 @@ upstream: {servers: [{uri: 'http://127.0.0.1:1'}]}
     command.arg("--config").arg(folder.join("relay.yaml")).env("NO_COLOR", "1").stdout(nobody_reads());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
-    assert!(log.any(|line| line.unwrap().contains("clients connect here")));
+    assert!(log.any(|line| line.unwrap().contains("weir started")));
     drop(log);
     // It says that it was asked to end.
     assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
@@ -97,12 +97,12 @@ fn i10_whoever_reads_what_was_asked_for_may_have_had_enough() {
 fn boot_26_sighup_says_whether_the_relay_could_start_and_changes_nothing() {
     let configuration = "listen: [{address: '127.0.0.1:0'}]\nupstream: {servers: [{uri: 'http://127.0.0.1:1'}]}\n";
     let mut program = Program::start(configuration);
-    program.says("clients connect here");
+    program.says("weir started");
     program.signal("-HUP");
-    program.says("a restart takes it over");
+    program.says("configuration is valid; restart to apply it");
     std::fs::write(program.folder.join("relay.yaml"), "listen: []\n").unwrap();
     program.signal("-HUP");
-    program.says("would not start with this configuration");
+    program.says("a restart would fail");
     assert!(program.child.try_wait().unwrap().is_none(), "it has ended");
     program.signal("-TERM");
     assert!(program.child.wait().unwrap().success());
@@ -118,10 +118,10 @@ types:
 ";
     let mut program = Program::start(configuration);
     program.says("configuration warning");
-    program.says("clients connect here");
+    program.says("weir started");
     program.signal("-TERM");
     program.says("SIGTERM received; draining");
-    program.says("serving clients until the drain delay is over delay=10ms");
+    program.says("waiting for the drain delay; still accepting clients delay=10ms");
     program.says("closing listeners and ending client streams");
     assert!(program.child.wait().unwrap().success());
 }

@@ -44,8 +44,8 @@ fn ladder(out: &mut String, plan: &Plan, list: &[usize], rule: Rule) {
     }
     let rule = match rule {
         _ if list.len() < 2 => "there is no other server to turn to",
-        Rule::Uncached => "the next one is tried when one is out of reach and something is wanted that is not held",
-        Rule::Reachability => "the next one is tried when one is out of reach, whatever is held",
+        Rule::Uncached => "fallback when a server is unreachable and something requested is not cached",
+        Rule::Reachability => "fallback when a server is unreachable, whatever is cached",
     };
     let _ = writeln!(out, "  {rule}");
 }
@@ -57,7 +57,7 @@ fn pace(server: &RestServer) -> String {
 
 fn evidence(files: &FilesServer) -> String {
     match files.authoritative {
-        true => "what is not in them is told as absent".into(),
+        true => "what they do not have is absent".into(),
         false => "what is not in them is not told as absent".into(),
     }
 }
@@ -106,12 +106,12 @@ fn patience(plan: &Plan) -> String {
     let (minimum, hold_down) = (plan.timers.delay, plan.timers.hold_down);
     let mut out = String::from("\n");
     if !minimum.is_zero() {
-        let _ = writeln!(out, "a server has to be out of reach for {}", humantime::format_duration(minimum));
+        let _ = writeln!(out, "fallback after a server was unreachable for {}", humantime::format_duration(minimum));
     }
     if !hold_down.is_zero() {
         let _ = writeln!(out, "after a return it is not left again for {}", humantime::format_duration(hold_down));
     }
-    let held = if plan.hold_missing { "is kept" } else { "is told as gone" };
+    let held = if plan.hold_missing { "is kept" } else { "becomes absent" };
     let _ = writeln!(out, "what the next server has not, and the one before had, {held}");
     out
 }
@@ -150,10 +150,10 @@ limits: {resource_timer: 5s}
 ";
         let expected = format!(
             "old-style names
-{both}  the next one is tried when one is out of reach and something is wanted that is not held
+{both}  fallback when a server is unreachable and something requested is not cached
 
 xdstp://bare/, from the same servers
-{both}  the next one is tried when one is out of reach, whatever is held
+{both}  fallback when a server is unreachable, whatever is cached
 
 xdstp://own/
   1. https://three
@@ -162,7 +162,7 @@ xdstp://own/
 
 xdstp://some/
   1. files etc/a, etc/b.yaml
-     what is not in them is told as absent
+     what they do not have is absent
   there is no other server to turn to
 
 xdstp://told/
@@ -172,7 +172,7 @@ xdstp://told/
   there is no other server to turn to
 
 after a return it is not left again for 1m
-what the next server has not, and the one before had, is told as gone
+what the next server has not, and the one before had, becomes absent
 
 warnings
   etc/relay.yaml:12: limits.resource_timer: below 15s, names that a control plane is slow to send may count as absent

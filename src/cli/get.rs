@@ -16,20 +16,20 @@ use crate::proto::Any;
 use crate::proto::discovery::{DiscoveryResponse, Resource};
 use crate::xds::WRAPPER_TYPE;
 
-/// Asks an xDS server, this or another, and shows its resources.
+/// Requests resources from an xDS server and prints them
 ///
-/// Ends when everything that was asked for by name is known to be there or not; without names, when the server has said nothing more
-/// for --settle. Exit code: 0, or 1 if something that was asked for does not exist, or 2 if that could not be found out.
+/// Ends when each requested name is known to exist or not; without names, after --quiet-period without another response. Exit code: 0,
+/// 1 if a requested name does not exist, 2 if that is not known.
 #[derive(Debug, Args)]
 pub struct Get {
     #[command(flatten)]
     asking: QueryArgs,
-    /// How long to wait for what was asked for.
+    /// Longest wait for the requested names
     #[arg(long, value_parser = humantime::parse_duration, default_value = "15s")]
     timeout: Duration,
-    /// Without names: how long a server has to be quiet after its first response for that to be all.
+    /// Without names: silence after a response that ends the set
     #[arg(long, value_parser = humantime::parse_duration, default_value = "500ms")]
-    settle: Duration,
+    quiet_period: Duration,
 }
 
 impl Get {
@@ -47,6 +47,12 @@ impl Get {
         let picture = &client.picture;
         let absent = |standing: &NameStatus| matches!(standing, NameStatus::Absent);
         let trouble = picture.standings().values().any(|standing| *standing == NameStatus::Trouble);
+        let output = self.asking.output;
+        let secret = picture.held().iter().find(|(_, held)| output == Output::Wire && shower.has_secrets(held));
+        if let Some((name, _)) = secret.filter(|_| !shower.secrets) {
+            tell(&format!("{} contains secrets; --show-secrets writes it in this format", plain(name)));
+            return ExitCode::from(FAILED);
+        }
         // What came is shown, whatever else went wrong.
         let shown = match failure.is_some() && picture.held().is_empty() {
             true => Ok(()),
@@ -78,7 +84,7 @@ impl Get {
             if known && !client.picture.is_open_ended() {
                 return Ok(());
             }
-            let until = if known { deadline.min(heard + self.settle) } else { deadline };
+            let until = if known { deadline.min(heard + self.quiet_period) } else { deadline };
             match timeout_at(until, client.next()).await {
                 Err(_) if known => return Ok(()),
                 Err(_) => return Err(self.late(&client.picture)),
@@ -87,7 +93,7 @@ impl Get {
                     heard = Instant::now();
                     changes.iter().for_each(tell_change);
                 }
-                Ok(Event::Lost { turns: true, .. }) => tell("the server does not speak delta; it is asked in sotw"),
+                Ok(Event::Lost { turns: true, .. }) => tell("the server does not support delta; using sotw"),
                 Ok(Event::Lost { reason, .. }) => return Err(reason),
             }
         }
@@ -98,9 +104,9 @@ impl Get {
         let unknown = picture.standings().iter().filter(|(_, standing)| **standing == NameStatus::Unknown);
         let unknown: Vec<_> = unknown.map(|(name, _)| plain(name.as_str())).collect();
         match unknown.is_empty() {
-            true => format!("the server said nothing {within}"),
+            true => format!("no response {within}"),
             // By sotw a server has no word for what is not there, but for whole sets.
-            false => format!("the server said nothing of {} {within}", unknown.join(", ")),
+            false => format!("no response for {} {within}", unknown.join(", ")),
         }
     }
 }
@@ -112,9 +118,9 @@ fn tell(what: &str) {
 fn tell_change(change: &Change) {
     match change {
         Change::Absent { name } => tell(&format!("{} does not exist", plain(name))),
-        Change::Removed { name, .. } => tell(&format!("{} is gone", plain(name))),
+        Change::Removed { name, .. } => tell(&format!("{} was removed", plain(name))),
         Change::Trouble { name, reason } => tell(&format!("{}: {}", plain(name), plain(reason))),
-        Change::Unasked { type_url } => tell(&format!("the server speaks of {} unasked", plain(type_url))),
+        Change::Unasked { type_url } => tell(&format!("the server sent {} without a request", plain(type_url))),
         Change::Set { .. } => {}
     }
 }

@@ -62,10 +62,23 @@ impl Printer {
         yaml.unwrap_or_else(|error| format!("name: {name:?} # it cannot be written as YAML: {error}\n"))
     }
 
+    /// Whether something of it is left out where secrets are.
+    pub fn has_secrets(&self, held: &Held) -> bool {
+        let bytes = held.resource.encode_to_vec();
+        let redacted = self.transcoder.redacted_json(ANY, &bytes, UnknownAny::Wrap);
+        match (self.transcoder.to_json(ANY, &bytes, UnknownAny::Wrap), redacted) {
+            (Ok(full), Ok(redacted)) => full != redacted,
+            (Err(_), _) | (_, Err(_)) => true, // it may have some
+        }
+    }
+
     fn proto_text(&self, name: &str, held: &Held) -> String {
         let mut out = format!("# {}", plain(name));
         if !held.version.is_empty() {
             let _ = write!(out, ", version {}", plain(&held.version)); // a String takes everything
+        }
+        if !self.secrets && self.has_secrets(held) {
+            return out + "\n# contains secrets; --show-secrets shows it in this format\n";
         }
         let text = self.transcoder.to_text(ANY, &held.resource.encode_to_vec(), UnknownAny::Wrap);
         out + "\n" + &text.unwrap_or_else(|error| format!("# it cannot be shown: {error}\n"))

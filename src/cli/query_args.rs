@@ -15,54 +15,56 @@ use crate::config::{MESSAGE_BYTES, name_in, plain_server, server_uri};
 use crate::protocol::session::Variant;
 use crate::transcode::Transcoder;
 use crate::upstream::{AdsServer, OwnCertificate, TlsFiles};
-use crate::xds::{ERRORS_FEATURE, TypeTable};
+use crate::xds::{ERRORS_FEATURE, TypeTable, Xdstp};
 
 #[derive(Debug, Args)]
 pub(super) struct QueryArgs {
-    /// The kind of resource: lds or listeners, cds or clusters, eds, rds, sds and so on, or a type URL.
+    /// Resource type: lds or listeners, cds or clusters, eds, rds, sds, …, a type URL, or an xdstp:// name, which has its type in it
     #[arg(value_name = "TYPE")]
     kind: String,
-    /// Which ones; without a name all that the server has for such a node.
+    /// Resource names [default: all resources that the server has for the node]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// The xDS server.
+    /// xDS server
     #[arg(long, value_name = "URI", default_value = "http://127.0.0.1:18000")]
     server: String,
-    /// Who may have signed the server's certificate (PEM); otherwise whom the system trusts.
+    /// CAs that may sign the server certificate, PEM [default: the system's]
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Shown to the server (PEM); goes with --key.
+    /// Client certificate, PEM; requires --key
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
+    /// Private key of the client certificate, PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// Whom the server's certificate has to be for, if not the host of its URI.
+    /// Name expected in the server certificate [default: host of --server]
     #[arg(long, value_name = "NAME")]
     server_name: Option<String>,
-    /// A JSON web token that is sent along, over TLS alone.
+    /// JSON web token to send; TLS only
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// How to ask; by default delta, and sotw where the server does not speak that.
+    /// Variant of the protocol [default: delta, or sotw if the server does not support it]
     #[arg(long, value_enum)]
     variant: Option<VariantArg>,
-    /// The node to ask as, in JSON.
+    /// Node to send, as JSON
     #[arg(long, value_name = "JSON", conflicts_with = "node_file")]
     node: Option<String>,
-    /// The same, out of a file.
+    /// File with the node to send, as JSON
     #[arg(long, value_name = "FILE")]
     node_file: Option<PathBuf>,
-    /// The node's id.
+    /// Node id
     #[arg(long)]
     id: Option<String>,
-    /// The node's cluster.
+    /// Node cluster
     #[arg(long)]
     cluster: Option<String>,
+    /// Output format
     #[arg(short, long, value_enum, default_value = "yaml")]
     pub output: Output,
-    /// Shows private keys and the like, which are left out otherwise.
+    /// Print private keys and other secrets
     #[arg(long)]
     pub show_secrets: bool,
-    /// A FileDescriptorSet with types that Envoy does not have; may be given again.
+    /// FileDescriptorSet with types that Envoy does not have; repeatable
     #[arg(long, value_name = "FILE")]
     descriptors: Vec<PathBuf>,
 }
@@ -75,15 +77,15 @@ enum VariantArg {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
-    /// A YAML document for each resource: name, version, resource.
+    /// One YAML document per resource: name, version, resource
     Yaml,
-    /// A JSON array of the same; when watching, a JSON object a line for each change.
+    /// A JSON array of the same; with watch, one JSON object per change and line
     Json,
-    /// Protobuf's text form.
+    /// Protobuf text format
     Text,
-    /// Names alone.
+    /// Names only
     Names,
-    /// A DiscoveryResponse in protobuf's binary form, as file sources take it (get alone).
+    /// An encoded DiscoveryResponse, as file sources take it (get only)
     Wire,
 }
 
@@ -99,23 +101,25 @@ impl QueryArgs {
     pub fn check(&self) -> Result<Checked, String> {
         let mut faults = Vec::new();
         let server = self.server(&mut faults);
-        let kind = TypeTable::new().by_word(&self.kind).map_err(|error| faults.push(error.to_string())).ok();
+        // A new-style name says its type.
+        let named = Xdstp::is_new_style(&self.kind).then(|| Xdstp::parse(&self.kind));
+        let word = match &named {
+            None => Ok(self.kind.clone()),
+            Some(Ok(name)) => Ok(name.kind.clone()),
+            Some(Err(error)) => Err(format!("invalid name {:?}: {error}", self.kind)),
+        };
+        let kind = word.and_then(|word| TypeTable::new().by_word(&word).map_err(|error| error.to_string()));
+        let kind = kind.map_err(|error| faults.push(error)).ok();
+        let names: Vec<_> = named.iter().map(|_| self.kind.clone()).chain(self.names.iter().cloned()).collect();
         let node = self.node().map_err(|fault| faults.push(fault)).ok();
         let transcoder = self.transcoder().map_err(|fault| faults.push(fault)).ok();
-        if matches!(self.output, Output::Text | Output::Wire) && !self.show_secrets {
-            faults.push("this output leaves no secrets out; say --show-secrets if that is all right".into());
-        }
         match (server, kind, node, transcoder) {
             (Some(server), Some(kind), Some(node), Some(transcoder)) if faults.is_empty() => {
-                let type_url = match self.kind.contains('/') {
+                let type_url = match self.kind.contains('/') && named.is_none() {
                     true => self.kind.clone(),
                     false => format!("type.googleapis.com/{}", kind.name()),
                 };
-                Ok(Checked {
-                    server,
-                    question: Question { kind, type_url, names: self.names.clone(), node },
-                    transcoder,
-                })
+                Ok(Checked { server, question: Question { kind, type_url, names, node }, transcoder })
             }
             _ => Err(faults.join("\n")),
         }
@@ -145,8 +149,8 @@ impl QueryArgs {
     fn tls(&self, uri: &Uri) -> Result<TlsFiles, String> {
         let server_name = match &self.server_name {
             Some(name) => ServerName::try_from(name.clone())
-                .map_err(|_| format!("--server-name: {name:?} is no host name or address"))?,
-            None => name_in(uri).ok_or("--server: no certificate could be for its host; say --server-name")?,
+                .map_err(|_| format!("invalid --server-name {name:?}: expected a host name or an address"))?,
+            None => name_in(uri).ok_or("--server has no host for a certificate; use --server-name")?,
         };
         let own = self.cert.clone().zip(self.key.clone());
         let own = own.map(|(certificate, key)| OwnCertificate { certificate, key });
@@ -161,7 +165,7 @@ impl QueryArgs {
             ("--token-file", self.token_file.is_some()),
         ];
         for (flag, _) in given.into_iter().filter(|(_, given)| *given) {
-            faults.push(format!("{flag}: it goes with TLS alone; the server has to be https://"));
+            faults.push(format!("{flag} requires TLS: expected --server https://…"));
         }
     }
 
@@ -182,7 +186,7 @@ impl QueryArgs {
             None => node.id = "weir".into(),
         }
         if node.has_addresses() {
-            return Err("the node has listening_addresses, and these cannot be read from JSON here".into());
+            return Err("invalid node: listening_addresses are not supported here".into());
         }
         self.id.iter().for_each(|id| node.id.clone_from(id));
         self.cluster.iter().for_each(|cluster| node.cluster.clone_from(cluster));
@@ -254,13 +258,22 @@ mod tests {
     }
 
     #[test]
+    fn an_xdstp_name_says_its_type() {
+        let name = "xdstp://a/envoy.config.cluster.v3.Cluster/b";
+        let Checked { question, .. } = check(&format!("{name} other")).unwrap();
+        assert_eq!(question.type_url, "type.googleapis.com/envoy.config.cluster.v3.Cluster");
+        assert_eq!(question.names, [name, "other"]);
+        assert!(check("xdstp://a").is_err_and(|error| error.contains("invalid name")));
+    }
+
+    #[test]
     fn everything_that_is_wrong_is_told_at_once() {
         let told = check("pods --server http://a/b --node { -o wire").err().unwrap();
-        for part in ["\"pods\" is no type", "--server:", "goes on behind the host", "--node: EOF", "--show-secrets"] {
+        for part in ["unknown type \"pods\"", "--server:", "goes on behind the host", "--node: EOF"] {
             assert!(told.contains(part), "{part} is missing in:\n{told}");
         }
         let told = check("cds --ca ca.pem --token-file t").err().unwrap();
-        assert!(told.contains("--ca: it goes with TLS alone") && told.contains("--token-file: it"), "{told}");
+        assert!(told.contains("--ca requires TLS") && told.contains("--token-file requires TLS"), "{told}");
         let told = check("cds --node-file /none --descriptors /neither").err().unwrap();
         assert!(told.contains("/none: ") && told.contains("/neither: "), "{told}");
     }

@@ -13,20 +13,19 @@ use super::printer::{Printer, plain};
 use super::query_args::{Checked, Output, QueryArgs};
 use super::query_state::{Change, Held, QueryState};
 use super::xds_client::{Client, Event};
-use crate::protocol::session::Variant;
 
-/// Follows the resources of an xDS server, this or another, and shows each change as a difference.
+/// Follows the resources of an xDS server and prints each change as a diff
 ///
-/// What is there at first is shown as added. Everything is accepted, and a lost connection is made anew. Exit code: 0, or 2 if --count
-/// was not reached.
+/// Existing resources are printed as added. Every response is ACKed, and lost connections are re-established. Exit code: 0, or 2 if the
+/// server was never reached or --count was not.
 #[derive(Debug, Args)]
 pub struct Watch {
     #[command(flatten)]
     asking: QueryArgs,
-    /// Ends after so many changes, the first picture's among them.
+    /// Ends after this many changes, existing resources included
     #[arg(long)]
     count: Option<usize>,
-    /// Ends after so long.
+    /// Ends after this time
     #[arg(long, value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
 }
@@ -34,7 +33,7 @@ pub struct Watch {
 impl Watch {
     pub async fn run(self) -> ExitCode {
         let checked = match self.asking.check() {
-            _ if self.asking.output == Output::Wire => Err("--output wire is for get alone".to_owned()),
+            _ if self.asking.output == Output::Wire => Err("--output wire works with weir get only".to_owned()),
             checked => checked,
         };
         let Checked { server, question, transcoder } = match checked {
@@ -67,21 +66,31 @@ impl Watch {
     async fn follow(&self, client: &mut Client, whom: &str, teller: &mut ChangePrinter) -> Result<(), Failure> {
         let mut left = self.count;
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
-        let mut first = true;
+        let (mut first, mut connected, mut last_error) = (true, false, None);
         while left != Some(0) {
             let event = match deadline {
                 None => client.next().await,
                 Some(deadline) => match timeout_at(deadline, client.next()).await {
                     Ok(event) => event,
+                    Err(_) if !connected => {
+                        let reason = last_error.unwrap_or_else(|| "no connection".to_owned());
+                        return Err(Failure::Server(format!("never connected to {whom}: {reason}")));
+                    }
                     Err(_) if self.count.is_none() => return Ok(()),
-                    Err(_) => return Err(Failure::Server("there were fewer changes within --timeout".into())),
+                    Err(_) => return Err(Failure::Server("fewer changes than --count within --timeout".into())),
                 },
             };
             match event {
-                Event::Open(variant) => tell(&format!("connected to {whom} by {}", word(variant))),
-                Event::Lost { turns: true, .. } => tell("the server does not speak delta; it is asked in sotw"),
+                Event::Open(variant) => {
+                    connected = true;
+                    tell(&format!("connected to {whom}, variant {}", variant.name()));
+                }
+                Event::Lost { turns: true, .. } => tell("the server does not support delta; using sotw"),
                 Event::Lost { hopeless: true, reason, .. } => return Err(Failure::Server(plain(&reason))),
-                Event::Lost { reason, .. } => tell(&format!("lost the server, and try again soon: {}", plain(&reason))),
+                Event::Lost { reason, .. } => {
+                    tell(&format!("connection lost; retrying: {}", plain(&reason)));
+                    last_error = Some(plain(&reason));
+                }
                 Event::News(changes) => {
                     if changes.is_empty() && std::mem::take(&mut first) && client.picture.held().is_empty() {
                         tell(&format!("the server has no {} yet", client.picture.question().kind.name()));
@@ -116,13 +125,6 @@ fn tell(what: &str) {
     super::tell(&format!("weir watch: {what}"));
 }
 
-fn word(variant: Variant) -> &'static str {
-    match variant {
-        Variant::Delta => "delta",
-        Variant::Sotw => "sotw",
-    }
-}
-
 struct ChangePrinter<O = io::Stdout> {
     shower: Printer,
     colour: bool,
@@ -155,7 +157,7 @@ impl<O: Write> ChangePrinter<O> {
                         let old = self.shower.text(name, before);
                         let lines = diff::lines(&old, &new);
                         if lines.is_empty() {
-                            self.line(PLACE, "@@ what is left out here has changed @@")?;
+                            self.line(PLACE, "@@ only omitted fields changed @@")?;
                         }
                         lines.iter().try_for_each(|line| self.piece(line))
                     }

@@ -165,7 +165,7 @@ impl Checker<'_> {
             [(&raw.bytes_per_view, "load_reports.bytes_per_view"), (&raw.bytes_total, "load_reports.bytes_total")]
         {
             if let Some(bytes) = given.as_ref().filter(|bytes| bytes.value == 0) {
-                self.fault(bytes, at, "nothing could be put together");
+                self.fault(bytes, at, "must be greater than 0");
             }
         }
         let outage = self.duration(&raw.max_outage, "load_reports.max_outage").unwrap_or(LOADS_OUTAGE);
@@ -198,7 +198,7 @@ impl Checker<'_> {
             for text in &entry.types.value {
                 let kind = table.resolve(&text.value);
                 if !table.knows(kind.name()) {
-                    let reason = format!("{:?} is no type that is built in or listed under types", text.value);
+                    let reason = format!("unknown type {:?}: neither built in nor listed under types", text.value);
                     self.fault(text, &format!("{place}.types"), &reason);
                 }
                 rule.types.push(kind.name().into());
@@ -206,7 +206,11 @@ impl Checker<'_> {
             for text in &entry.allow_from {
                 match Network::parse(&text.value) {
                     Some(network) => rule.peers.push(network),
-                    None => self.fault(text, &format!("{place}.peers"), &format!("{:?} is no network", text.value)),
+                    None => self.fault(
+                        text,
+                        &format!("{place}.allow_from"),
+                        &format!("invalid network {:?}: expected an address or a CIDR block", text.value),
+                    ),
                 }
             }
             rules.push(rule);
@@ -216,13 +220,15 @@ impl Checker<'_> {
 
     fn address(&mut self, text: &Text, at: &str) -> Option<SocketAddr> {
         let address = text.value.parse();
-        address.map_err(|_| self.fault(text, at, &format!("{:?} is no address and port", text.value))).ok()
+        address
+            .map_err(|_| self.fault(text, at, &format!("invalid address {:?}: expected ADDRESS:PORT", text.value)))
+            .ok()
     }
 
     pub fn duration(&mut self, text: &Option<Text>, at: &str) -> Option<Duration> {
         let text = text.as_ref()?;
         let duration = humantime::parse_duration(&text.value);
-        duration.map_err(|error| self.fault(text, at, &format!("{:?} is no duration: {error}", text.value))).ok()
+        duration.map_err(|error| self.fault(text, at, &format!("invalid duration {:?}: {error}", text.value))).ok()
     }
 
     /// Of something that is known by its keys alone.

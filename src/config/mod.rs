@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(with("{enabled: false}").unwrap().rest, None);
         assert_eq!(with("{long_poll: 20s}").unwrap().rest.map(|rest| rest.long_poll.as_secs()), Some(20));
         let message = with("{long_poll: soon, timeout: x, cache_bytes: 0}").unwrap_err();
-        for part in ["rest.long_poll", "rest.timeout", "rest.cache_bytes: every answer would be made anew"] {
+        for part in ["rest.long_poll", "rest.timeout", "rest.cache_bytes: must be greater than 0"] {
             assert!(message.contains(part), "{part} is missing in:\n{message}");
         }
         let message = with("{response_bytes: 134217727}").unwrap_err();

@@ -11,7 +11,7 @@ impl Checker<'_> {
         let patience = self.duration(&raw.timeout, "rest.timeout").unwrap_or(PATIENCE);
         let hold = self.duration(&raw.long_poll, "rest.long_poll").unwrap_or_default();
         if let Some(bytes) = raw.cache_bytes.as_ref().filter(|bytes| bytes.value == 0) {
-            self.fault(bytes, "rest.cache_bytes", "every answer would be made anew");
+            self.fault(bytes, "rest.cache_bytes", "must be greater than 0");
         }
         let cache_bytes = number(&raw.cache_bytes, CACHE_BYTES);
         let response_bytes = number(&raw.response_bytes, cache_bytes.saturating_mul(4));

@@ -67,7 +67,7 @@ impl From<LoadEnd> for Status {
         match end {
             LoadEnd::Refused(refused) => refused.into(),
             LoadEnd::Unreadable => Self::invalid("a report that cannot be read"),
-            LoadEnd::Unreachable(reason) => Self::unavailable(format!("the control plane is out of reach: {reason}")),
+            LoadEnd::Unreachable(reason) => Self::unavailable(format!("control plane unreachable: {reason}")),
             LoadEnd::Moved(reason) => Self::unavailable(reason),
             LoadEnd::Said { code, message } => Self { code, message },
         }

@@ -38,7 +38,7 @@ impl FromStr for LogFilter {
     fn from_str(text: &str) -> Result<Self, LogFilterError> {
         for part in text.split(',').map(str::trim) {
             let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
-            if level.parse::<LevelFilter>().is_err() {
+            if level.is_empty() || level.parse::<LevelFilter>().is_err() {
                 return Err(LogFilterError::UnknownLevel(level.to_owned()));
             }
         }

@@ -201,7 +201,7 @@ impl FromJson<'_> {
         match descriptor.full_name() {
             "google.protobuf.Duration" => {
                 let Some((seconds, nanos)) = words::duration_of(text(json)?) else {
-                    return refuse(format!("{json} is no duration in seconds, such as \"1.5s\""));
+                    return refuse(format!("invalid duration {json}: expected seconds, such as \"1.5s\""));
                 };
                 put(1, Value::I64(seconds))?;
                 put(2, Value::I32(nanos))?;

@@ -81,8 +81,8 @@ impl TlsFiles {
         match reason {
             // A bad signature is that of another authority of the same name.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => match &self.ca {
-                Some(ca) => format!("nobody in {} has signed its certificate", ca.display()),
-                None => "nobody whom the system trusts has signed its certificate, and no tls.ca is given".into(),
+                Some(ca) => format!("certificate not signed by any CA in {}", ca.display()),
+                None => "certificate not signed by any CA that the system trusts; tls.ca is not set".into(),
             },
             CertificateError::NotValidForNameContext { presented, .. } => {
                 format!("its certificate is for {}, and not for {}", presented.join(", "), self.server_name.to_str())
@@ -97,7 +97,7 @@ impl TlsFiles {
     fn explain_alert(&self, alert: AlertDescription) -> String {
         match (alert, &self.own) {
             (AlertDescription::NoApplicationProtocol, _) => {
-                "it does not speak the HTTP that it is to be spoken to in".into()
+                "server did not negotiate the required ALPN protocol".into()
             }
             (AlertDescription::CertificateRequired, _) | (AlertDescription::HandshakeFailure, None) => {
                 format!("it wants a certificate from the relay, and tls.certificate is not given ({alert:?})")

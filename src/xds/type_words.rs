@@ -27,7 +27,7 @@ impl TypeTable {
             };
         }
         let words = WORDS.iter().flat_map(|(words, _)| words.iter().copied());
-        let hint = match nearest(&lower, words, 2) {
+        let hint = match nearest(&lower, words, lower.len() / 3) {
             Some(word) => format!("did you mean {word}?"),
             None => {
                 let known: Vec<_> = WORDS.iter().map(|(words, _)| words[..2].join(" or ")).collect();

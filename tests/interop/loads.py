@@ -17,7 +17,7 @@ def reporting(source, name):
 
 def run(options, upstream, mode):
     source = grpc_by_xds.SOURCE
-    with World.open(options, source, upstream, more=f"loads: {{mode: {mode}}}") as world:
+    with World.open(options, source, upstream, more=f"load_reports: {{mode: {mode}}}") as world:
         plane, (server, port) = world.plane, grpc_backend("a")
         plane.apply(reporting(source, "c1"), endpoints("c1", port), routes("routes", route_to("c1")),
                     api_listener(source, "service", manager(source, "routes")))

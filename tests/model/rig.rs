@@ -91,7 +91,7 @@ impl UnitRig {
 
 pub fn number(mark: weir::protocol::view::Revision) -> u64 {
     let text = format!("{mark:?}");
-    text.trim_start_matches("Seq(").trim_end_matches(')').parse().unwrap()
+    text.trim_start_matches("Revision(").trim_end_matches(')').parse().unwrap()
 }
 
 pub fn mark_of(reply: &weir::protocol::session::Reply) -> u64 {

@@ -603,7 +603,7 @@ impl World {
             }
             Step::End(end) => {
                 self.coverage.note(Event::BehindHorizon);
-                ensure(format!("{end:?}") == "BehindHorizon", || format!("a stream was ended: {end:?}"))?;
+                ensure(end == CloseReason::HistoryExpired, || format!("a stream was ended: {end:?}"))?;
                 client.ended = true;
                 Ok(Pulled::Ended)
             }

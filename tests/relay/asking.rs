@@ -184,13 +184,13 @@ async fn get_shows_what_is_there_and_tells_what_is_not() {
 #[tokio::test]
 async fn get_without_names_ends_when_the_server_is_quiet_and_speaks_sotw_where_delta_is_not() {
     let mut plane = Plane::start(&[Variant::Sotw]).await;
-    let get = Weir::start(plane.address, "get cds -o json --settle 100ms");
+    let get = Weir::start(plane.address, "get cds -o json --quiet-period 100ms");
     let (mut stream, request) = asked(&mut plane).await;
     assert!(names_in(&request).is_empty());
     stream.respond(&sotw(CDS, "7", vec![cluster("b", "1s"), cluster("a", "2s")]));
     assert!(!refused(&stream.request().await));
     let (code, out, told) = get.end().await;
-    assert_eq!((code, told.as_str()), (0, "weir get: the server does not speak delta; it is asked in sotw\n"));
+    assert_eq!((code, told.as_str()), (0, "weir get: the server does not support delta; using sotw\n"));
     let shown: Value = serde_json::from_str(&out).unwrap();
     let names: Vec<_> = shown.as_array().unwrap().iter().map(|of| (&of["name"], &of["version"])).collect();
     assert_eq!(names, [(&json!("a"), &json!("7")), (&json!("b"), &json!("7"))]);
@@ -201,7 +201,7 @@ async fn get_without_names_ends_when_the_server_is_quiet_and_speaks_sotw_where_d
 async fn get_without_names_of_what_is_not_there_is_no_failure() {
     let mut plane = Plane::start(&BOTH).await;
     for (options, shown) in [("-o json", "[]\n"), ("-o names", ""), ("-o yaml", "")] {
-        let get = Weir::start(plane.address, &format!("get eds --settle 50ms {options}"));
+        let get = Weir::start(plane.address, &format!("get eds --quiet-period 50ms {options}"));
         let (stream, request) = asked(&mut plane).await;
         assert_eq!(names_in(&request), ["*"]);
         stream.respond(&deltas(EDS, "1", vec![], &[]));
@@ -218,24 +218,24 @@ async fn get_that_cannot_find_out_ends_with_two_and_shows_what_came() {
     let (stream, _) = asked(&mut plane).await;
     stream.respond(&sotw(EDS, "1", vec![made(EDS, json!({ "clusterName": "a" }))]));
     let (code, out, told) = get.end().await;
-    let expected = (2, "a\n", "weir get: the server said nothing of b within 400ms\n");
+    let expected = (2, "a\n", "weir get: no response for b within 400ms\n");
     assert_eq!((code, out.as_str(), told.as_str()), expected);
 
     let get = Weir::start(plane.address, "get cds --timeout 300ms -o json");
     let (_stream, _) = asked(&mut plane).await;
     let (code, out, told) = get.end().await;
-    assert_eq!((code, out.as_str(), told.as_str()), (2, "", "weir get: the server said nothing within 300ms\n"));
+    assert_eq!((code, out.as_str(), told.as_str()), (2, "", "weir get: no response within 300ms\n"));
 
     let address = plane.kill().await;
     let (code, _, told) = Weir::start(address, "get cds").end().await;
     assert!(code == 2 && told.contains("Unavailable") && told.contains("refused"), "{told}");
     let mute = Plane::start(&[]).await;
     let (code, _, told) = Weir::start(mute.address, "get cds").end().await;
-    assert!(code == 2 && told.contains("asked in sotw") && told.contains("Unimplemented"), "{told}");
+    assert!(code == 2 && told.contains("using sotw") && told.contains("Unimplemented"), "{told}");
     let (code, _, told) = Weir::start(mute.address, "get cds --variant delta").end().await;
-    assert!(code == 2 && !told.contains("asked in sotw") && told.contains("Unimplemented"), "{told}");
+    assert!(code == 2 && !told.contains("using sotw") && told.contains("Unimplemented"), "{told}");
     let (code, _, told) = Weir::start(mute.address, "get pods --token-file t").end().await;
-    assert!(code == 2 && told.contains("\"pods\" is no type") && told.contains("--token-file"), "{told}");
+    assert!(code == 2 && told.contains("unknown type \"pods\"") && told.contains("--token-file"), "{told}");
 }
 
 #[tokio::test]
@@ -275,8 +275,14 @@ async fn secrets_are_shown_only_to_who_says_so() {
         let (code, out, _) = get.end().await;
         assert_eq!((code, out.contains("hidden"), out.contains("for-all")), (0, shows, true), "{options}: {out}");
     }
-    let (code, out, told) = Weir::start(plane.address, "get secrets s -o wire").end().await;
-    assert!(code == 2 && out.is_empty() && told.contains("--show-secrets"), "{told}");
+    for (output, code) in [("wire", 2), ("text", 0)] {
+        let get = Weir::start(plane.address, &format!("get secrets s -o {output}"));
+        let (stream, _) = asked(&mut plane).await;
+        stream.respond(&deltas(SDS, "1", vec![("s", secret.clone())], &[]));
+        let (ended, out, told) = get.end().await;
+        assert_eq!((ended, out.contains("hidden")), (code, false), "{out}");
+        assert!(format!("{out}{told}").contains("--show-secrets"), "{out}{told}");
+    }
 }
 
 #[tokio::test]
@@ -284,7 +290,7 @@ async fn other_forms_hold_the_same_and_files_can_be_made_of_it() {
     let mut plane = Plane::start(&BOTH).await;
     let mut shown = Vec::new();
     for output in ["text", "wire"] {
-        let get = Weir::start(plane.address, &format!("get cds a --show-secrets -o {output}"));
+        let get = Weir::start(plane.address, &format!("get cds a -o {output}"));
         let (stream, _) = asked(&mut plane).await;
         stream.respond(&deltas(CDS, "5", vec![("a", cluster("a", "1s"))], &[]));
         let Output { status, stdout, .. } = get.output().await;
@@ -360,7 +366,7 @@ async fn watch_comes_back_and_tells_only_what_became_different() {
     assert_eq!(lines.take(2).await, ["+ a", "+ b"]);
     drop(stream);
     let address = plane.kill().await;
-    told.until("lost the server, and try again soon").await;
+    told.until("connection lost; retrying").await;
     let mut plane = Plane::start_at(address, &BOTH).await;
     let (stream, request) = asked(&mut plane).await;
     let Request::Delta(request) = request else { panic!("another variant") };
@@ -386,11 +392,14 @@ async fn watch_ends_by_itself_when_it_is_told_to() {
     let (code, out, told) = watch.end().await;
     assert_eq!((code, out.as_str()), (2, "{\"change\":\"absent\",\"name\":\"a\"}\n"));
     assert!(told.contains("fewer changes"), "{told}");
+    let nowhere = Plane::start(&BOTH).await.kill().await;
+    let (code, _, told) = Weir::start(nowhere, "watch cds --timeout 300ms").end().await;
+    assert!(code == 2 && told.contains("never connected to"), "{told}");
     let mute = Plane::start(&[]).await;
     let (code, _, told) = Weir::start(mute.address, "watch cds").end().await;
     assert!(code == 2 && told.contains("Unimplemented"), "{told}");
     let (code, _, told) = Weir::start(mute.address, "watch cds -o wire").end().await;
-    assert!(code == 2 && told.contains("for get alone"), "{told}");
+    assert!(code == 2 && told.contains("with weir get only"), "{told}");
 }
 
 #[tokio::test]
@@ -410,7 +419,7 @@ async fn a_reader_that_has_had_enough_is_no_failure() {
 async fn names_cannot_steer_a_terminal() {
     let mut plane = Plane::start(&BOTH).await;
     let name = "a\u{1b}[2Jb\nc";
-    for options in ["get cds -o names --settle 50ms", "get cds --settle 50ms", "watch cds --count 1"] {
+    for options in ["get cds -o names --quiet-period 50ms", "get cds --quiet-period 50ms", "watch cds --count 1"] {
         let weir = Weir::start(plane.address, options);
         let (stream, _) = asked(&mut plane).await;
         stream.respond(&deltas(CDS, "1", vec![(name, cluster(name, "1s"))], &[name]));

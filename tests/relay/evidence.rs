@@ -148,7 +148,7 @@ async fn fb_9_fb_24_a_primary_that_comes_back_slowly_takes_nothing_away() {
         primary.reaches(said);
         tokio::time::sleep(PACE).await;
         if said == 1 {
-            let active = format!("\"standing\": \"active\",\n        \"server\": \"http://{first}\"");
+            let active = format!("\"state\": \"active\",\n        \"server\": \"http://{first}\"");
             standing(&relay, &active).await;
         }
         clients.iter().for_each(Holder::has_lost_nothing);

@@ -178,7 +178,7 @@ async fn fb_4_an_outage_right_after_the_first_set_is_sat_out_on_what_is_held() {
         until("the outage is seen", async || {
             let report = get(relay.admin, "/upstreams").await;
             assert_eq!(two.seen().opened, 0, "all is held: {report}");
-            report.contains("\"standing\": \"held\"")
+            report.contains("\"state\": \"cached\"")
         })
         .await;
 

@@ -99,10 +99,13 @@ async fn fb_13_cached_names_hear_nothing_of_a_fallback_and_new_ones_are_served_b
     }
     let giver = async |name: &str| get(relay.admin, &format!("/resources?type={ENDPOINTS}&name={name}")).await;
     let told = giver("%61").await;
-    assert!(told.contains(&format!("\"server\": \"http://{one}\"")) && told.contains("\"state\": \"here\""), "{told}");
-    assert_eq!(giver("b").await, "[]");
+    assert!(
+        told.contains(&format!("\"server\": \"http://{one}\"")) && told.contains("\"state\": \"present\""),
+        "{told}"
+    );
+    assert!(giver("b").await.contains("\"total\": 0"));
     serving.kill().await; // and its port is closed
-    standing(&relay, "\"standing\": \"held\"").await;
+    standing(&relay, "\"state\": \"cached\"").await;
     let mut new = Client::connect(relay.address, Variant::Delta).await;
     new.ask(EDS, &["b"], Some("web"));
     assert_eq!(content_of(&mut new).await, ["b=1"], "from the second");
@@ -110,7 +113,7 @@ async fn fb_13_cached_names_hear_nothing_of_a_fallback_and_new_ones_are_served_b
     standing(&relay, &format!("\"server\": \"http://{two}\"")).await;
 
     let _back = give(Plane::start_at(one, &BOTH).await, "1");
-    standing(&relay, &format!("\"standing\": \"active\",\n        \"server\": \"http://{one}\"")).await;
+    standing(&relay, &format!("\"state\": \"active\",\n        \"server\": \"http://{one}\"")).await;
     for client in &mut clients {
         client.hears_nothing(Duration::from_millis(5)).await;
     }
@@ -149,7 +152,7 @@ async fn fb_28_nothing_is_absent_while_no_server_is_in_reach() {
     serving.kill().await;
     let mut waits = Client::connect(relay.address, Variant::Delta).await;
     waits.ask(EDS, &["b"], Some("web"));
-    standing(&relay, "\"standing\": \"down\"").await;
+    standing(&relay, "\"state\": \"down\"").await;
     waits.hears_nothing(Duration::from_millis(500)).await;
     let mut late = Client::connect(relay.address, Variant::Delta).await;
     late.ask(EDS, &["a"], Some("web"));

@@ -157,12 +157,12 @@ async fn a_folder_that_is_not_there_says_nothing_and_one_that_is_empty_says_so()
     client.ask(EDS, &["x"], Some("web"));
     let report = report_with(&relay, "/files", "\"missing\"").await;
     assert!(report.contains("later: it does not exist"), "{report}");
-    report_with(&relay, "/upstreams", "\"standing\": \"down\"").await;
+    report_with(&relay, "/upstreams", "\"state\": \"down\"").await;
     client.hears_nothing(Duration::from_millis(200)).await;
     fs::create_dir(folder.0.join("later")).unwrap();
     assert_eq!(client.told().await.removed, ["x"]);
     fs::remove_dir(folder.0.join("later")).unwrap();
-    report_with(&relay, "/upstreams", "\"standing\": \"down\"").await;
+    report_with(&relay, "/upstreams", "\"state\": \"down\"").await;
     fs::create_dir(folder.0.join("later")).unwrap();
     folder.put("later/x.json", EDS, &["x"]);
     assert_eq!(client.told().await.set, ["x"]);
@@ -292,7 +292,7 @@ async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the
     assert_eq!(hears(&mut client, EDS, 2).await.0, ["s1", "s2"]);
     drop(stop);
     serving.await.unwrap();
-    report_with(&relay, "/upstreams", "\"standing\": \"held\"").await;
+    report_with(&relay, "/upstreams", "\"state\": \"cached\"").await;
     // Something new is wanted, so that the files' turn comes.
     client.ask(EDS, &["file", "nowhere"], None);
     let mut told = Vec::new();
@@ -320,7 +320,7 @@ async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the
 
     let (_stop, stopped) = tokio::sync::oneshot::channel();
     let _back = tokio::spawn(serve(Plane::start_at(address, &BOTH).await, "s", stopped));
-    report_with(&relay, "/upstreams", &format!("\"standing\": \"active\",\n        \"server\": \"http://{address}\""))
+    report_with(&relay, "/upstreams", &format!("\"state\": \"active\",\n        \"server\": \"http://{address}\""))
         .await;
     client.ask(EDS, &["s3"], None);
     loop {

@@ -17,7 +17,7 @@ async fn relay_to(servers: &[SocketAddr], more: &str) -> Relay {
 }
 
 fn active(server: SocketAddr) -> String {
-    format!("\"standing\": \"active\",\n        \"server\": \"http://{server}\"")
+    format!("\"state\": \"active\",\n        \"server\": \"http://{server}\"")
 }
 
 async fn new_client(relay: &Relay, name: &str) -> Client {
@@ -36,7 +36,7 @@ async fn episode(outage: Outage) {
 
     one.kill().await;
     let nobody = Nobody::at(first, outage).await;
-    standing(&relay, "\"standing\": \"held\"").await;
+    standing(&relay, "\"state\": \"cached\"").await;
     assert_eq!(two.seen().opened, 0, "everything is cached");
 
     let mut new = new_client(&relay, "b").await;
@@ -60,7 +60,7 @@ async fn episode(outage: Outage) {
     new.hears_nothing(Duration::from_millis(1)).await;
     one.turn(Way::GivesOnly(&[("a", "2"), ("b", "1"), ("c", "1")]));
     flock.hears_once_since(before).await;
-    assert!(get(relay.admin, "/upstreams").await.contains("\"moves_down\": 1,\n        \"moves_up\": 1"));
+    assert!(get(relay.admin, "/upstreams").await.contains("\"fallbacks\": 1,\n        \"returns\": 1"));
     let metrics = get(relay.admin, "/metrics").await;
     let has = |name: &str, labels: &str, value: u64| {
         let mut lines = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")) && line.contains(labels));
@@ -140,7 +140,7 @@ async fn fb_11_rows_5_9_19_fb_27_with_all_out_of_reach_the_cache_serves_until_an
     let mut b = new_client(&relay, "b").await;
     assert_eq!(content_of(&mut b).await, ["b=1"]);
     two.kill().await;
-    standing(&relay, "\"standing\": \"down\"").await;
+    standing(&relay, "\"state\": \"down\"").await;
 
     let mut waits = new_client(&relay, "c").await;
     for variant in BOTH {
@@ -195,7 +195,7 @@ async fn fb_11_row_7_fb_18_by_reachability_a_server_is_left_with_everything_cach
     let before = flock.heard();
     one.kill().await;
     standing(&relay, &active(second)).await;
-    standing(&relay, "\"standing\": \"held\"").await;
+    standing(&relay, "\"state\": \"cached\"").await;
     assert_eq!(two.seen().asked, [name.to_owned()].into(), "of the one authority alone");
     let one = Server::start_at(first, Way::Gives("1")).await;
     two.sees("one answer of the first ends it", |seen| seen.open == 0).await;
@@ -232,7 +232,7 @@ async fn fb_23_fb_28_a_fallback_server_that_answers_in_part_overwrites_what_it_s
     let before = flock.heard();
     one.kill().await;
     let mut new = new_client(&relay, "b").await;
-    standing(&relay, "\"standing\": \"trying\"").await;
+    standing(&relay, "\"state\": \"trying\"").await;
     two.sees("asked for both", |seen| seen.asked.len() == 2).await;
     new.hears_nothing(Duration::from_millis(300)).await;
     two.turn(Way::GivesOnly(&[("b", "2")]));
@@ -306,7 +306,7 @@ async fn a_smaller_set(gone: bool, up: Variant, down: Variant) {
     let two = Server::start(Way::GivesOnly(&[("b", "1"), ("c", "1"), ("n", "1")])).await;
     let protocol = protocol_of(up);
     let servers = [one.address, two.address].map(|at| format!("{{uri: 'http://{at}'{protocol}}}")).join(", ");
-    let setting = if gone { "tell" } else { "hold" };
+    let setting = if gone { "delete" } else { "keep" };
     let relay = relay_over(&format!("{{servers: [{servers}], fallback: {{on_missing: {setting}}}}}")).await;
     let mut client = Client::connect(relay.address, down).await;
     client.ask(CDS, &["*"], Some("web"));
@@ -354,7 +354,7 @@ async fn fb_11_row_16_boot_11_with_nothing_wanted_any_more_connections_are_close
         assert_eq!(one.seen().opened, opened);
         drop(client);
         one.sees("closed", |seen| seen.open == 0).await;
-        standing(&relay, "\"standing\": \"idle\"").await;
+        standing(&relay, "\"state\": \"idle\"").await;
     }
     assert_eq!(two.seen().opened, 0);
 }

@@ -304,7 +304,7 @@ async fn clients_of_one_key_share_a_stream_and_clients_of_two_do_not() {
     assert!(plane.streams.try_recv().is_err(), "two views, two streams");
 
     let report = get(relay.admin, "/upstreams").await;
-    assert!(report.contains("\"sessions\": 20") && report.contains("\"up\": true"), "{report}");
+    assert!(report.contains("\"clients\": 20") && report.contains("\"connected\": true"), "{report}");
     let report = get(relay.admin, "/clients").await;
     assert_eq!(report.matches("\"wildcard\": true").count(), 40, "{report}");
     assert_eq!(get(relay.admin, "/healthz").await, "ok\n");

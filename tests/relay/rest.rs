@@ -418,7 +418,7 @@ async fn i10_answers_are_bounded_over_all_polls_and_one_too_many_is_refused_and_
     let long = "x".repeat(400);
     say_clusters(&stream, "2", &[("a", &long)]);
     let refused = poller.polled_until(CLUSTERS, "web", json!({}), |answer| answer.status == 503).await;
-    assert!(refused.refusal().1.contains("on their way"), "{refused:?}");
+    assert!(refused.refusal().1.contains("too many responses in flight"), "{refused:?}");
     say_clusters(&stream, "3", &[("a", "2")]);
     let again = poller.polled_until(CLUSTERS, "web", json!({}), |answer| answer.status == 200).await;
     assert_eq!(again.clusters(), owned(&[("a", "2")]));

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::evidence::{relay_with_limits, servers};
+use super::holder::{ALL_CLUSTERS, Holder};
 use super::*;
 
 /// Waits until `/upstreams` shows this of its first view.
@@ -190,4 +191,69 @@ async fn an_owner_that_panics_ends_the_clients_of_its_view_alone_and_the_next_ge
     say(&streams[0], "2", &[], &[("b", "2")], &[]);
     assert_eq!(db.told().await.set, ["b"], "the other view has gone on, on the stream that it had");
     assert!(plane.streams.try_recv().is_err(), "one new stream, for the new view");
+}
+
+/// What a request to the admin address returns: status, headers, and body.
+async fn admin(relay: &Relay, method: &str, path: &str) -> (http::StatusCode, http::HeaderMap, String) {
+    let stream = tokio::net::TcpStream::connect(relay.admin).await.unwrap();
+    let (mut send, connection) =
+        hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let request = http::Request::builder().method(method).uri(path).header("host", "weir");
+    let response =
+        send.send_request(request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap()).await.unwrap();
+    let (head, body) = response.into_parts();
+    let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
+    (head.status, head.headers, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn resources_are_listed_page_by_page_by_type_name_part_and_view() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, ", variant: delta").await;
+    let client = Holder::new(relay.address, Variant::Delta, ALL_CLUSTERS).await;
+    let stream = plane.stream().await;
+    let names: Vec<_> = (0..25).map(|number| format!("c{number:02}")).collect();
+    let set: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    say(&stream, "1", &set, &set, &[]);
+    client.until("all", |record| record.holds.len() == names.len()).await;
+    let page = async |query: &str| -> Value {
+        let (status, _, body) = admin(&relay, "GET", &format!("/resources?{query}")).await;
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    };
+    let (mut seen, mut after) = (Vec::new(), String::new());
+    loop {
+        let of = page(&format!("type=clusters&limit=10&after={after}")).await;
+        assert_eq!(of["total"], 25);
+        seen.extend(of["resources"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap().to_owned()));
+        let Some(next) = of["next"].as_str() else { break };
+        after = next.replace('\n', "%0A");
+    }
+    assert_eq!(seen, names);
+    assert_eq!(page("contains=c0").await["total"], 10);
+    assert_eq!(page("type=cds&name=c07").await["resources"][0]["state"], "present");
+    assert_eq!(page("view=none").await["total"], 0);
+    assert_eq!(page("type=routes").await["total"], 0);
+    let (status, _, body) = admin(&relay, "GET", "/resources?type=clutsers").await;
+    assert_eq!((status.as_u16(), body.as_str()), (400, "unknown type \"clutsers\": did you mean clusters?\n"));
+}
+
+#[tokio::test]
+async fn the_admin_address_has_the_habits_of_one() {
+    let plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let (status, _, index) = admin(&relay, "GET", "/").await;
+    assert_eq!(status, 200);
+    for path in index.lines().filter_map(|line| line.split_whitespace().next()) {
+        let (status, headers, body) = admin(&relay, "GET", path).await;
+        assert!(status == 200 || path == "/ready", "{path}: {status}");
+        assert!(body.ends_with('\n'), "{path} ends without a newline");
+        let (of_head, head, nothing) = admin(&relay, "HEAD", path).await;
+        assert_eq!((of_head, head.get("content-type"), nothing.as_str()), (status, headers.get("content-type"), ""));
+    }
+    assert_eq!(admin(&relay, "GET", "/none").await.0, 404);
+    assert_eq!(admin(&relay, "DELETE", "/clients").await.0, 405);
+    let (status, _, why) = admin(&relay, "POST", "/log?filter=verbose").await;
+    assert_eq!((status.as_u16(), why.contains("expected error, warn, info")), (400, true), "{why}");
 }

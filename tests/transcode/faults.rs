@@ -19,7 +19,10 @@ fn faults_name_message_path_and_reason() {
             json!({ "lbPolicy": "RUNG_HASH" }),
             "lbPolicy: \"RUNG_HASH\" is no value of envoy.config.cluster.v3.Cluster.LbPolicy",
         ),
-        (json!({ "connect_timeout": "1m" }), "connect_timeout: \"1m\" is no duration in seconds, such as \"1.5s\""),
+        (
+            json!({ "connect_timeout": "1m" }),
+            "connect_timeout: invalid duration \"1m\": expected seconds, such as \"1.5s\"",
+        ),
         (json!({ "connectTimeout": 5 }), "connectTimeout: it is a number and has to be a string"),
         (
             json!({ "name": "a", "type": "EDS", "clusterType": { "name": "x" } }),

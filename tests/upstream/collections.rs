@@ -27,10 +27,10 @@ fn coll_18_and_name_24_the_glob_goes_upstream_and_its_members_are_taken_in() {
     let mut bench = open(Variant::Delta, ServerQuirks::default(), &[GLOB]);
     assert_eq!(bench.requests(0), [format!("L +[{GLOB}] -[] {{}} n with node")]);
     let facts = bench.respond(0, delta(LEDS, &[A, DEEPER], &[], "1"));
-    assert_eq!(facts, [format!("Named {A} set"), format!("Begun of {GLOB}")], "what is deeper is no member");
+    assert_eq!(facts, [format!("Named {A} set"), format!("FirstResponse of {GLOB}")], "what is deeper is no member");
     assert_eq!(bench.later(Duration::from_secs(1)), [format!("Settled of {GLOB}")]);
     let facts = bench.respond(0, delta(LEDS, &[B], &[A, DEEPER], "2"));
-    assert_eq!(facts, [format!("Named {B} set"), format!("Named {A} gone"), format!("Begun of {GLOB}")]);
+    assert_eq!(facts, [format!("Named {B} set"), format!("Named {A} gone"), format!("FirstResponse of {GLOB}")]);
     let facts = bench.respond(0, delta(LEDS, &[], &[GLOB], "3"));
     assert_eq!(facts, [format!("Named {GLOB} gone")]);
 }
@@ -152,7 +152,7 @@ fn up_25_a_member_that_came_again_and_cannot_be_read_is_not_gone() {
     let bad = || delta(LEDS, &[&b, &other_b], &[], "2");
     assert_eq!(bench.respond(0, delta(LEDS, &[A, B], &[], "1")).len(), 3);
     bench.reopen();
-    assert_eq!(bench.respond(0, bad()), [format!("Begun of {GLOB}")]);
+    assert_eq!(bench.respond(0, bad()), [format!("FirstResponse of {GLOB}")]);
     bench.later(Duration::from_secs(60));
     assert!(bench.asks_again());
     bench.reopen();

@@ -79,18 +79,18 @@ fn xlat_15_a_server_that_goes_through_what_it_was_told_is_not_silent_about_the_r
 fn xlat_12_what_a_client_holds_of_a_set_is_asked_for_again_under_a_version_that_is_nobodys() {
     let mut bench = quiet_about("b");
     assert_eq!(bench.reopen(), ["C +[] -[] {b:weir-unknown,x:1} n with node"]);
-    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "2")), ["Star b set", "Begun"]);
+    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "2")), ["Wildcard b set", "FirstResponse"]);
     assert_eq!(bench.later(SECOND), ["Settled"], "x was confirmed by not being sent");
     assert!(!bench.asks_again());
 
     let mut bench = quiet_about("b");
     bench.reopen();
-    assert_eq!(bench.respond(0, delta(CDS, &[], &["b"], "2")), ["Star b gone", "Begun"]);
+    assert_eq!(bench.respond(0, delta(CDS, &[], &["b"], "2")), ["Wildcard b gone", "FirstResponse"]);
 
     let mut bench = quiet_about("b");
     bench.reopen();
     assert_eq!(bench.later(SECOND - Duration::from_secs(1)), [""; 0]);
-    assert_eq!(bench.later(Duration::from_secs(1)), ["Star b gone"]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Wildcard b gone"]);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn xlat_12_growth_postpones_what_is_asked_again_and_what_is_concluded() {
     bench.later(SECOND - Duration::from_secs(1));
     bench.respond(0, delta(CDS, &["b"], &[], "1"));
     assert_eq!(bench.later(SECOND - Duration::from_secs(1)), ["Settled"], "it was not silent about all of it");
-    assert_eq!(bench.later(Duration::from_secs(1)), ["Star c gone"]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Wildcard c gone"]);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn xlat_12_names_that_nobody_held_are_news_and_postpone_nothing_for_ever() {
         let name = format!("new-{second}");
         bench.respond(0, delta(CDS, &[&name], &[], "1"));
         let facts = bench.later(Duration::from_secs(3));
-        if facts.contains(&"Star b gone".to_owned()) {
+        if facts.contains(&"Wildcard b gone".to_owned()) {
             gone.get_or_insert(second + 3);
         }
     }
@@ -297,7 +297,7 @@ fn up_35_a_question_that_a_lost_stream_left_open_is_asked_again_with_a_time_of_i
         assert_eq!(bench.reopen(), ["C +[] -[] {b:weir-unknown,x:1} n with node"]);
         assert_eq!(bench.later(SECOND - Duration::from_secs(1)), [""; 0], "silence on a stream that was lost is none");
     }
-    assert_eq!(bench.later(Duration::from_secs(1)), ["Star b gone"]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Wildcard b gone"]);
     assert_eq!(bench.reopen(), ["C +[] -[] {x:1} n with node"]);
 }
 
@@ -359,7 +359,7 @@ fn sotw_7_who_holds_all_of_a_set_that_nobody_knows_is_answered_by_a_second_silen
     assert!(bench.asks_again());
     bench.reopen();
     assert_eq!(bench.later(SECOND - Duration::from_secs(1)), [""; 0]);
-    assert_eq!(bench.later(Duration::from_secs(1)), ["Whole"], "there was nothing to add");
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Complete"], "there was nothing to add");
     bench.later(SECOND);
     assert!(!bench.asks_again());
 }

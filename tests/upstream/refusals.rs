@@ -52,22 +52,30 @@ fn up_25_an_entry_that_cannot_be_read_keeps_its_own_value_and_no_others() {
 fn up_25_what_cannot_be_read_and_was_never_held_is_reported_until_it_can_or_is_gone() {
     let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     let first = bench.respond(0, delta(CDS, &["a", "b", "b~2", "c", "c~2"], &[], "1"));
-    assert_eq!(first, ["Star a set", "Begun", "unread [\"b\", \"c\"]"]);
+    assert_eq!(first, ["Wildcard a set", "FirstResponse", "unread [\"b\", \"c\"]"]);
     assert_eq!(bench.later(Duration::from_secs(1)), ["Settled"]);
-    assert_eq!(bench.respond(0, delta(CDS, &["d"], &[], "2")), ["Star d set", "Begun"], "b and c are still unknown");
-    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "3")), ["Star b set", "Begun", "unread [\"c\"]"]);
-    assert_eq!(bench.respond(0, delta(CDS, &[], &["c"], "4")), ["Star c gone", "Begun", "unread []"]);
-    assert_eq!(bench.respond(0, delta(CDS, &["b", "b~2"], &[], "5")), ["Begun"], "of b there is a last good value");
+    assert_eq!(
+        bench.respond(0, delta(CDS, &["d"], &[], "2")),
+        ["Wildcard d set", "FirstResponse"],
+        "b and c are still unknown"
+    );
+    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "3")), ["Wildcard b set", "FirstResponse", "unread [\"c\"]"]);
+    assert_eq!(bench.respond(0, delta(CDS, &[], &["c"], "4")), ["Wildcard c gone", "FirstResponse", "unread []"]);
+    assert_eq!(
+        bench.respond(0, delta(CDS, &["b", "b~2"], &[], "5")),
+        ["FirstResponse"],
+        "of b there is a last good value"
+    );
 }
 
 #[test]
 fn up_25_what_could_not_be_read_on_one_stream_is_unknown_on_the_next_until_it_comes_again() {
     let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     let bad = || delta(CDS, &["x", "x~2"], &[], "1");
-    assert_eq!(bench.respond(0, bad()), ["Begun", "unread [\"x\"]"]);
+    assert_eq!(bench.respond(0, bad()), ["FirstResponse", "unread [\"x\"]"]);
     bench.reopen();
     let facts = bench.respond(0, delta(CDS, &["b"], &[], "2"));
-    assert_eq!(facts, ["Star b set", "Begun"], "nobody speaks of x any more");
+    assert_eq!(facts, ["Wildcard b set", "FirstResponse"], "nobody speaks of x any more");
     bench.reopen();
     assert_eq!(bench.respond(0, bad()).last().unwrap(), "unread [\"x\"]");
 }
@@ -76,7 +84,7 @@ fn up_25_what_could_not_be_read_on_one_stream_is_unknown_on_the_next_until_it_co
 fn up_24_an_entry_without_a_name_suspends_what_a_full_set_lacks_until_the_next() {
     let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a", "b"], "1"));
-    assert_eq!(bench.respond(0, sotw(CDS, &["a", ""], "2")), ["Star a set", "Begun"], "b may be the one");
+    assert_eq!(bench.respond(0, sotw(CDS, &["a", ""], "2")), ["Wildcard a set", "FirstResponse"], "b may be the one");
     assert_eq!(bench.respond(0, sotw(CDS, &["a"], "3")), ["whole {\"a\"}"]);
     let mut bench = asked(Variant::Sotw, CDS, &["a", "b"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a", "b"], "1"));
@@ -98,7 +106,7 @@ fn up_24_an_entry_without_a_name_suspends_a_second_silence_until_the_next_openin
     assert_eq!(bench.later(Duration::from_secs(3600)), ["Settled"], "b may be the one");
     bench.reopen();
     bench.respond(0, delta(CDS, &["a"], &[], "1"));
-    assert_eq!(bench.later(Duration::from_secs(120)), ["Settled", "Star b gone"]);
+    assert_eq!(bench.later(Duration::from_secs(120)), ["Settled", "Wildcard b gone"]);
 }
 
 #[test]
@@ -117,7 +125,7 @@ fn up_25_and_i10_of_ever_new_names_that_cannot_be_read_only_so_many_are_remember
         assert_eq!(facts.last().unwrap(), unread, "what was not remembered may be missing still");
         bench.reopen();
         let facts = bench.respond(0, delta(CDS, &["b"], &[], "3"));
-        assert_eq!(facts, ["Star b set", "Coming"]);
+        assert_eq!(facts, ["Wildcard b set", "Arriving"]);
     }
 }
 
@@ -167,7 +175,7 @@ fn up_44_and_up_45_what_is_reported_of_a_name_of_a_set_says_absent_only_where_it
             };
             bench.respond(0, answer(&["a", "b"]));
             let facts = bench.respond(0, reporting(answer(&["b"]), code));
-            assert_eq!(facts.contains(&"Star a gone".to_owned()), gone, "{variant:?} {code}: {facts:?}");
+            assert_eq!(facts.contains(&"Wildcard a gone".to_owned()), gone, "{variant:?} {code}: {facts:?}");
             let held = bench.unit.here(&bench.table.resolve(CDS), Class::Wildcard).count();
             assert_eq!(held, if gone { 1 } else { 2 }, "{variant:?} {code}");
         }
@@ -180,11 +188,14 @@ fn up_25_a_name_of_a_set_that_is_reported_in_trouble_is_there_and_unknown() {
     bench.claim(CDS, Class::Wildcard, "a");
     assert_eq!(
         bench.respond(0, reporting(delta(CDS, &["b"], &[], "1"), 14)),
-        ["Star b set", "Begun", "unread [\"a\"]"]
+        ["Wildcard b set", "FirstResponse", "unread [\"a\"]"]
     );
     assert_eq!(bench.later(Duration::from_secs(3600)), ["Settled"]);
     assert!(!bench.asks_again(), "it has spoken of it");
-    assert_eq!(bench.respond(0, reporting(delta(CDS, &[], &[], "2"), 5)), ["Star a gone", "Begun", "unread []"]);
+    assert_eq!(
+        bench.respond(0, reporting(delta(CDS, &[], &[], "2"), 5)),
+        ["Wildcard a gone", "FirstResponse", "unread []"]
+    );
 }
 
 #[test]
@@ -216,7 +227,7 @@ fn xlat_15_up_45_a_name_of_a_set_that_is_said_not_to_be_found_is_gone_for_who_ho
     assert!(bench.asks_again());
     assert_eq!(bench.reopen(), ["C +[] -[] {a:weir-unknown,x:1} n with node"]);
     let facts = bench.respond(0, reporting(delta(CDS, &[], &[], "2"), 5));
-    assert!(facts.contains(&"Star a gone".to_owned()), "{facts:?}");
+    assert!(facts.contains(&"Wildcard a gone".to_owned()), "{facts:?}");
     assert_eq!(bench.later(Duration::from_secs(3600)), ["Settled"], "x is there, and a's end is not told twice");
     assert!(!bench.asks_again());
 }

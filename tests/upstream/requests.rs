@@ -77,7 +77,10 @@ fn xlat_13_a_wildcard_and_names_of_one_type_go_over_streams_of_their_own() {
     bench.open();
     assert_eq!(bench.requests(0), ["C +[a] -[] {} n with node", "C +[e] -[] {} n"]);
     assert_eq!(bench.requests(1), ["C +[] -[] {} n with node"]);
-    assert_eq!(bench.respond(1, delta(CDS, &["a", "b"], &[], "1")), ["Star a set", "Star b set", "Begun"]);
+    assert_eq!(
+        bench.respond(1, delta(CDS, &["a", "b"], &[], "1")),
+        ["Wildcard a set", "Wildcard b set", "FirstResponse"]
+    );
     assert_eq!(bench.respond(0, delta(CDS, &["a", "b"], &[], "1")), ["Named a set"], "UP-27");
 }
 
@@ -218,7 +221,7 @@ fn up_16_what_a_server_without_initial_versions_does_not_send_again_twice_is_gon
     assert_eq!(bench.later(Duration::from_secs(110)), ["Settled"]);
     bench.respond(0, delta(CDS, &["b"], &[], "3"));
     assert_eq!(bench.later(Duration::from_secs(119)), ["Settled"], "it was saying things again until then");
-    assert_eq!(bench.later(Duration::from_secs(1)), ["Star c gone"]);
+    assert_eq!(bench.later(Duration::from_secs(1)), ["Wildcard c gone"]);
     assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
     assert!(!bench.asks_again());
 }
@@ -228,7 +231,7 @@ fn up_15_after_a_reconnect_with_versions_what_is_not_mentioned_stays() {
     let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["a", "b"], &[], "1"));
     bench.reopen();
-    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "2")), ["Star b set", "Begun"]);
+    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "2")), ["Wildcard b set", "FirstResponse"]);
     assert_eq!(bench.later(Duration::from_secs(3600)), ["Settled"]);
     assert!(!bench.asks_again(), "it was told of a, and so has confirmed it");
 }
@@ -268,7 +271,7 @@ fn up_16_and_up_25_what_came_again_and_could_not_be_read_is_not_gone() {
         assert_eq!(bench.asks_again(), !ignore_deletions);
         bench.reopen();
         bench.respond(0, bad());
-        let gone: &[&str] = if ignore_deletions { &["Settled"] } else { &["Settled", "Star c gone"] };
+        let gone: &[&str] = if ignore_deletions { &["Settled"] } else { &["Settled", "Wildcard c gone"] };
         assert_eq!(bench.later(Duration::from_secs(120)), gone);
     }
 }
@@ -321,7 +324,7 @@ fn up_16_what_is_not_said_again_goes_though_the_server_never_stops_talking() {
     for second in 0..150 {
         bench.respond(0, delta(CDS, &[if second % 2 == 0 { "a" } else { "a~2" }], &[], "2"));
         let facts = bench.later(Duration::from_secs(1));
-        if facts.contains(&"Star b gone".to_owned()) {
+        if facts.contains(&"Wildcard b gone".to_owned()) {
             gone_at = Some(second + 1);
         }
         if asked_at.is_none() && bench.asks_again() {

@@ -257,15 +257,15 @@ fn fs_4_an_answer_to_everything_is_whole_where_the_source_says_so_and_reports_no
     let (initial_set, silence) = (InitialSet::OneResponse, OnResourceTimeout::Unknown);
     let rules = ServerQuirks { initial_set, on_resource_timeout: silence, ..ServerQuirks::default() };
     let mut bench = asked(Variant::Delta, CDS, &["*"], rules.clone());
-    let whole = "Whole";
-    assert_eq!(bench.respond(0, delta(CDS, &["x"], &[], "1")), ["Star x set", whole]);
-    assert_eq!(bench.respond(0, delta(CDS, &["y"], &["x"], "2")), ["Star y set", "Star x gone", whole]);
+    let whole = "Complete";
+    assert_eq!(bench.respond(0, delta(CDS, &["x"], &[], "1")), ["Wildcard x set", whole]);
+    assert_eq!(bench.respond(0, delta(CDS, &["y"], &["x"], "2")), ["Wildcard y set", "Wildcard x gone", whole]);
     let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
     let Response::Delta(mut amiss) = delta(CDS, &["x"], &[], "1") else { unreachable!() };
     let marker = ResourceName { name: INCOMPLETE_MARKER.into(), ..Default::default() };
     let of = Status { code: 14, ..Default::default() };
     amiss.resource_errors = vec![ResourceError { resource_name: Some(marker), error_detail: Some(of) }];
-    assert_eq!(bench.respond(0, Response::Delta(amiss)), ["Star x set", "Coming"]);
+    assert_eq!(bench.respond(0, Response::Delta(amiss)), ["Wildcard x set", "Arriving"]);
     assert_eq!(bench.respond(0, delta(CDS, &[], &[INCOMPLETE_MARKER], "3")).last().unwrap(), whole, "it is no more");
 }
 
@@ -309,9 +309,9 @@ fn heartbeat_in_sotw(version: &str) {
         let (version_info, type_url, nonce) = ("1".into(), CDS.into(), "x".into());
         Response::Sotw(DiscoveryResponse { version_info, resources, type_url, nonce, ..Default::default() })
     };
-    assert_eq!(bench.respond(0, response(vec![beat.clone()])), ["Star a lives for Some(60s)"]);
+    assert_eq!(bench.respond(0, response(vec![beat.clone()])), ["Wildcard a lives for Some(60s)"]);
     let both = bench.respond(0, response(vec![beat, any(CDS, "c")]));
-    assert_eq!(both, ["Star a lives for Some(60s)", "whole {\"c\"} and {\"a\"}"]);
+    assert_eq!(both, ["Wildcard a lives for Some(60s)", "whole {\"c\"} and {\"a\"}"]);
 }
 
 #[test]

@@ -32,10 +32,10 @@ fn after_first(bench: &mut Bench) -> String {
 #[test]
 fn xlat_12_an_empty_first_response_is_the_end_and_no_other() {
     let mut bench = auto();
-    assert_eq!(bench.respond(0, delta(CDS, &[], &[], "1")), ["Whole"]);
+    assert_eq!(bench.respond(0, delta(CDS, &[], &[], "1")), ["Complete"]);
     let mut bench = auto();
     bench.respond(0, delta(CDS, &["a"], &[], "1"));
-    assert_eq!(bench.respond(0, delta(CDS, &[], &[], "2")), ["Begun"], "it may be a piece of nothing");
+    assert_eq!(bench.respond(0, delta(CDS, &[], &[], "2")), ["FirstResponse"], "it may be a piece of nothing");
     let glob = "xdstp://x/envoy.config.listener.v3.Listener/*";
     let mut bench = asked(Variant::Delta, LDS, &[glob], ServerQuirks::default());
     assert_eq!(bench.respond(0, delta(LDS, &[], &[], "1")), [""; 0], "of which of the names, nobody knows");
@@ -49,47 +49,47 @@ fn xlat_12_at_the_end_what_was_not_said_is_gone() {
     bench.later(QUIET);
     assert!(bench.asks_again());
     bench.reopen();
-    assert_eq!(bench.respond(0, delta(CDS, &[], &[], "2")), ["Whole"]);
-    assert_eq!(bench.later(Duration::ZERO), ["Star b gone", "Whole"], "it was told of a, and asked for b");
+    assert_eq!(bench.respond(0, delta(CDS, &[], &[], "2")), ["Complete"]);
+    assert_eq!(bench.later(Duration::ZERO), ["Wildcard b gone", "Complete"], "it was told of a, and asked for b");
 }
 
 #[test]
 fn xlat_12_a_server_that_is_said_to_send_a_set_in_one_response_has_no_more() {
     let one_response = ServerQuirks { initial_set: InitialSet::OneResponse, ..ServerQuirks::default() };
     let mut bench = star(one_response.clone());
-    assert_eq!(bench.respond(0, delta(CDS, &["a", "b"], &[], "1")), ["Star a set", "Star b set", "Whole"]);
+    assert_eq!(bench.respond(0, delta(CDS, &["a", "b"], &[], "1")), ["Wildcard a set", "Wildcard b set", "Complete"]);
     let rules = ServerQuirks { supports_initial_resource_versions: false, ..one_response };
     let mut bench = star(rules);
     bench.respond(0, delta(CDS, &["a", "b"], &[], "1"));
     bench.later(QUIET);
     bench.reopen();
     bench.respond(0, delta(CDS, &["a"], &[], "2"));
-    assert_eq!(bench.later(Duration::ZERO), ["Star b gone", "Whole"], "as it was told nothing of b");
-    assert_eq!(bench.respond(0, delta(CDS, &["c"], &[], "3")), ["Star c set", "Coming"], "a change is no set");
+    assert_eq!(bench.later(Duration::ZERO), ["Wildcard b gone", "Complete"], "as it was told nothing of b");
+    assert_eq!(bench.respond(0, delta(CDS, &["c"], &[], "3")), ["Wildcard c set", "Arriving"], "a change is no set");
 }
 
 #[test]
 fn xlat_12_a_server_that_is_said_to_send_pieces_is_not_taken_at_its_first() {
     let mut bench = star(ServerQuirks { initial_set: InitialSet::Pieces, ..ServerQuirks::default() });
-    assert_eq!(bench.respond(0, delta(CDS, &["a"], &[], "1")), ["Star a set", "Coming"]);
+    assert_eq!(bench.respond(0, delta(CDS, &["a"], &[], "1")), ["Wildcard a set", "Arriving"]);
     assert_eq!(bench.later(A_MOMENT), ["Settled"]);
 }
 
 #[test]
 fn xlat_12_a_server_that_was_seen_to_send_pieces_is_not_taken_at_its_first_until_it_sends_none() {
     let mut bench = auto();
-    assert_eq!(bench.respond(0, delta(CDS, &["a"], &[], "1")), ["Star a set", "Begun"]);
+    assert_eq!(bench.respond(0, delta(CDS, &["a"], &[], "1")), ["Wildcard a set", "FirstResponse"]);
     assert_eq!(
         bench.respond(0, delta(CDS, &["b"], &[], "2")),
-        ["Star b set", "Coming"],
+        ["Wildcard b set", "Arriving"],
         "a piece as large as the first"
     );
     for opening in 1..=3 {
         bench.later(QUIET);
-        assert_eq!(after_first(&mut bench), "Coming", "after {} whole openings", opening - 1);
+        assert_eq!(after_first(&mut bench), "Arriving", "after {} whole openings", opening - 1);
     }
     bench.later(QUIET);
-    assert_eq!(after_first(&mut bench), "Begun", "three times in a row all came at once");
+    assert_eq!(after_first(&mut bench), "FirstResponse", "three times in a row all came at once");
 }
 
 #[test]
@@ -97,12 +97,16 @@ fn xlat_12_what_comes_after_a_quiet_moment_or_is_small_is_no_piece() {
     let mut bench = auto();
     bench.respond(0, delta(CDS, &["a"], &[], "1"));
     bench.later(A_MOMENT);
-    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "2")), ["Star b set", "Begun"], "a change");
+    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "2")), ["Wildcard b set", "FirstResponse"], "a change");
     bench.later(QUIET);
-    assert_eq!(after_first(&mut bench), "Begun");
+    assert_eq!(after_first(&mut bench), "FirstResponse");
     let mut bench = auto();
     bench.respond(0, delta(CDS, &["a~a-long-body", "b"], &[], "1"));
-    assert_eq!(bench.respond(0, delta(CDS, &["c"], &[], "2")), ["Star c set", "Begun"], "much less than the first");
+    assert_eq!(
+        bench.respond(0, delta(CDS, &["c"], &[], "2")),
+        ["Wildcard c set", "FirstResponse"],
+        "much less than the first"
+    );
 }
 
 #[test]
@@ -111,7 +115,7 @@ fn xlat_12_an_opening_that_ends_before_it_was_quiet_says_nothing_of_the_habit() 
     bench.respond(0, delta(CDS, &["a"], &[], "1"));
     bench.respond(0, delta(CDS, &["b"], &[], "2"));
     for _ in 0..4 {
-        assert_eq!(after_first(&mut bench), "Coming");
+        assert_eq!(after_first(&mut bench), "Arriving");
     }
 }
 
@@ -126,14 +130,17 @@ fn xlat_12_a_relay_says_when_its_set_is_complete_and_what_it_has_not_said_is_gon
     bench.claim(CDS, Class::Wildcard, "b");
     assert_eq!(
         bench.respond(0, marked(delta(CDS, &["a"], &[], "1"), SetMark::Partial)),
-        ["Star a set", "Begun"],
+        ["Wildcard a set", "FirstResponse"],
         "more may come"
     );
-    assert_eq!(bench.respond(0, marked(delta(CDS, &[], &[], "2"), SetMark::Complete)), ["Whole"]);
-    assert_eq!(bench.later(Duration::ZERO), ["Whole"]);
+    assert_eq!(bench.respond(0, marked(delta(CDS, &[], &[], "2"), SetMark::Complete)), ["Complete"]);
+    assert_eq!(bench.later(Duration::ZERO), ["Complete"]);
     bench.reopen();
-    assert_eq!(bench.respond(0, marked(delta(CDS, &["c"], &[], "3"), SetMark::Complete)), ["Star c set", "Whole"]);
-    assert_eq!(bench.later(Duration::ZERO), ["Whole"], "it was told of a, and left that as it is");
+    assert_eq!(
+        bench.respond(0, marked(delta(CDS, &["c"], &[], "3"), SetMark::Complete)),
+        ["Wildcard c set", "Complete"]
+    );
+    assert_eq!(bench.later(Duration::ZERO), ["Complete"], "it was told of a, and left that as it is");
 }
 
 #[test]
@@ -147,10 +154,10 @@ fn xlat_12_of_a_relay_that_does_not_know_all_no_silence_says_that_anything_is_go
     bench.respond(0, marked(delta(CDS, &["a"], &[], "2"), SetMark::Partial));
     for minute in 0..30 {
         let said = bench.later(Duration::from_secs(60));
-        assert!(said.iter().all(|fact| !fact.contains("gone") && fact != "Whole"), "minute {minute}: {said:?}");
+        assert!(said.iter().all(|fact| !fact.contains("gone") && fact != "Complete"), "minute {minute}: {said:?}");
     }
     bench.respond(0, marked(delta(CDS, &[], &[], "3"), SetMark::Complete));
-    assert_eq!(bench.later(Duration::ZERO), ["Star b gone", "Whole"]);
+    assert_eq!(bench.later(Duration::ZERO), ["Wildcard b gone", "Complete"]);
 }
 
 #[test]
@@ -160,17 +167,17 @@ fn xlat_12_a_relay_whose_set_is_open_again_makes_it_open_here() {
     bench.later(Duration::ZERO);
     assert_eq!(
         bench.respond(0, marked(delta(CDS, &[], &[], "2"), SetMark::Partial)),
-        ["interrupted", "Begun"],
+        ["interrupted", "FirstResponse"],
         "its server is another, say"
     );
     bench.claim(CDS, Class::Wildcard, "b");
-    assert_eq!(bench.respond(0, marked(delta(CDS, &[], &[], "3"), SetMark::Complete)), ["Whole"]);
+    assert_eq!(bench.respond(0, marked(delta(CDS, &[], &[], "3"), SetMark::Complete)), ["Complete"]);
 }
 
 #[test]
 fn xlat_12_an_empty_first_response_of_a_relay_that_does_not_know_all_is_no_end() {
     let mut bench = auto();
-    assert_eq!(bench.respond(0, marked(delta(CDS, &[], &[], "1"), SetMark::Partial)), ["Begun"]);
+    assert_eq!(bench.respond(0, marked(delta(CDS, &[], &[], "1"), SetMark::Partial)), ["FirstResponse"]);
 }
 
 #[test]
@@ -181,5 +188,5 @@ fn xlat_12_a_word_that_may_be_about_an_earlier_wildcard_ends_nothing() {
     bench.want(CDS, "*", true);
     bench.requests(0);
     let said = bench.respond(0, marked(delta(CDS, &["a"], &[], "2"), SetMark::Complete));
-    assert!(!said.contains(&"Whole".to_owned()), "{said:?}");
+    assert!(!said.contains(&"Complete".to_owned()), "{said:?}");
 }

@@ -143,7 +143,7 @@ impl JsonReader<'_> {
             self.fault(&config.place(missing), &format!("it goes together with {there}, and is missing"));
         }
         if self.text(config, "refresh_interval").is_some_and(|text| !is_duration(text)) {
-            self.fault(&config.place("refresh_interval"), "it is no duration, like \"600s\"");
+            self.fault(&config.place("refresh_interval"), "invalid duration: expected seconds, such as \"600s\"");
         }
         files
     }

@@ -96,7 +96,7 @@ fn boot_5_files_for_tls_may_all_be_absent_and_a_certificate_needs_its_key() {
         (r#"{"certificate_file": "c"}"#, "private_key_file: it goes together with certificate_file, and is missing"),
         (r#"{"private_key_file": "k"}"#, "certificate_file: it goes together with private_key_file, and is missing"),
         (r#"{"ca_certificate_file": 1}"#, "ca_certificate_file: it is a number and has to be a string"),
-        (r#"{"refresh_interval": "10m"}"#, "refresh_interval: it is no duration"),
+        (r#"{"refresh_interval": "10m"}"#, "refresh_interval: invalid duration"),
         (r#"{"refresh_interval": 600}"#, "refresh_interval: it is a number"),
     ] {
         told(&faults_of_server(&with(config)), &[&format!("{place}{part}")]);
@@ -200,7 +200,7 @@ fn boot_24_each_field_of_another_type_is_told_with_its_path_and_all_at_once() {
         r#"certificate_providers["p"].config: it is a list"#,
         r#"certificate_providers["p"].plugin_name: it is missing"#,
         r#"certificate_providers["q"].config.certificate_file: it is a number"#,
-        r#"certificate_providers["q"].config.refresh_interval: it is no duration"#,
+        r#"certificate_providers["q"].config.refresh_interval: invalid duration"#,
         "client_default_listener_resource_name_template: it is a number",
         "server_listener_resource_name_template: it is an object",
     ];

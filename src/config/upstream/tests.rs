@@ -120,7 +120,7 @@ fn what_cannot_be_meant_is_told_all_at_once() {
         &format!("etc/relay.yaml:5: {place}[0].tls: certificate and key go together"),
         &format!("etc/relay.yaml:5: {place}[0].tls.server_name: \"no name\" is no host name"),
         &format!("etc/relay.yaml:5: {place}[1].uri: \"http://one:1/path\" goes on behind the host"),
-        "etc/relay.yaml:6: upstream.fallback.delay: \"soon\" is no duration",
+        "etc/relay.yaml:6: upstream.fallback.delay: invalid duration \"soon\"",
     ] {
         assert!(message.contains(part), "{part} is missing in:\n{message}");
     }
@@ -244,7 +244,7 @@ fn up_33_connections_go_by_what_is_said_of_the_server_or_of_all_or_by_the_defaul
     for part in [
         "etc/relay.yaml:4: upstream.servers[0].liveness.interval: expected 10ms or more, or 0s for never",
         "etc/relay.yaml:4: upstream.servers[0].liveness.timeout: expected 10ms or more",
-        "etc/relay.yaml:4: upstream.servers[0].keepalive.interval: \"soon\" is no duration",
+        "etc/relay.yaml:4: upstream.servers[0].keepalive.interval: invalid duration \"soon\"",
         "etc/relay.yaml:5: upstream.servers[1].backoff.max: invalid max 2m: expected at least the initial wait, 3m",
         "etc/relay.yaml:5: upstream.servers[1].backoff.factor: invalid factor 0.5: expected a number from 1 to 100",
         "etc/relay.yaml:5: upstream.servers[1].backoff.jitter: invalid jitter NaN",
