@@ -168,6 +168,11 @@ fn in_a_checkout_its_own_files_are_served_and_followed() {
     edit(&demo.join("relay.yaml"), "127.0.0.1:19000", "127.0.0.1:0");
     let relay = Relay::start(&folder.0, "");
     assert!(relay.greeting.contains("in config/demo/resources.\n"), "{}", relay.greeting);
+    assert!(
+        include_str!("../README.md").contains(&as_by_default(&relay.greeting)),
+        "{}",
+        as_by_default(&relay.greeting)
+    );
     assert!(relay.get(&folder.0, "routes web").1.contains("weight: 3"));
     edit(&demo.join("resources/routes.yaml"), "weight: 3", "weight: 7");
     relay.becomes(&folder.0, "routes web", "weight: 7");
@@ -182,6 +187,14 @@ fn in_a_checkout_its_own_files_are_served_and_followed() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(first, format!("Weir serves the example resources in {}/resources.\n", demo.display()));
+}
+
+/// A greeting as it would be with the addresses of the example, for a program that was built for use.
+fn as_by_default(greeting: &str) -> String {
+    let after = |before: &str| greeting.split_once(before).unwrap().1.split([' ', '/']).next().unwrap();
+    let (clients, admin) = (after("  clients  "), after("admin    http://"));
+    let default = greeting.replace(&format!(" --server http://{clients}"), "").replace(clients, "127.0.0.1:18000");
+    default.replace(admin, "127.0.0.1:19000").replace(env!("CARGO_BIN_EXE_weir"), "target/release/weir")
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub enum Fault {
     TakeLateMessages,
     /// I7: removals go before additions.
     RemoveBeforeAdding,
-    /// I7: removals are told while the unit has not counted what the client asked for.
+    /// I7: removals are told while the view has not counted what the client asked for.
     RemoveBeforeCounted,
     /// I7, ORD-7: merged updates send the latest set at once.
     NoUnion,

@@ -6,7 +6,7 @@ use super::faults::Faults;
 
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// States that sessions of one unit may keep alive besides the newest.
+    /// States that sessions of one view may keep alive besides the newest.
     pub leased_states: usize,
     /// A lease without progress for this long may be taken away.
     pub lease_patience: Duration,

@@ -12,7 +12,7 @@ use crate::protocol::sources::StreamId;
 use crate::protocol::view::Completeness;
 use crate::xds::{Authority, Name};
 
-/// Which of the unit's streams it is, and which of those that were opened for it.
+/// Which of the view's streams it is, and which of those that were opened for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkId {
     pub stream: StreamId,

@@ -1,4 +1,4 @@
-//! The upstream streams of one unit as the edge carries them: which are open, and the requests on their way out.
+//! The upstream streams of one view as the edge carries them: which are open, and the requests on their way out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

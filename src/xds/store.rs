@@ -1,4 +1,4 @@
-//! Keeps every resource body once in the process (I2), across units and clients, for as long as somebody holds it.
+//! Keeps every resource body once in the process (I2), across views and clients, for as long as somebody holds it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

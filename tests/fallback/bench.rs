@@ -1,4 +1,4 @@
-//! Several servers in front of one unit, and time, driven by hand.
+//! Several servers in front of one view, and time, driven by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

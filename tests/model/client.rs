@@ -31,7 +31,7 @@ pub struct Wish {
 
 pub struct Pretend {
     pub id: SessionId,
-    /// The unit it is served from.
+    /// The view it is served from.
     pub key: u8,
     pub profile: Profile,
     pub variant: Variant,
@@ -45,7 +45,7 @@ pub struct Pretend {
     pub replies: VecDeque<Reply>,
     nonces: BTreeMap<Kind, u64>,
     versions: BTreeMap<Kind, String>,
-    /// Changes of interest on their way to the unit.
+    /// Changes of interest on their way to the view.
     pub interest: VecDeque<(SessionId, u8, Vec<InterestChange>)>,
     pub silent: bool,
     pub stalled: bool,

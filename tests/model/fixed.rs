@@ -32,7 +32,7 @@ fn each_combination(case: impl Fn(&mut World)) {
     }
 }
 
-/// Lets everything that upstream said reach the unit, and be published.
+/// Lets everything that upstream said reach the view, and be published.
 fn arrive(world: &mut World) {
     world.relay_reads(0, usize::MAX, true).unwrap();
 }
@@ -206,7 +206,7 @@ fn up_32_and_i4_an_outage_is_not_told_to_anybody() {
     });
 }
 
-/// A second client asks for a route that is known already, and the route moves before the unit has counted that it asked.
+/// A second client asks for a route that is known already, and the route moves before the view has counted that it asked.
 pub fn a_route_moves_before_interest_is_counted(downstream: Variant, faults: Faults) -> Result<(), String> {
     let mut world = World::new(Variant::Delta, faults, |_| {});
     world.set(0, Kind::Cluster, 0, true, true, |_| {});

@@ -24,7 +24,7 @@ pub struct History {
     orderly: bool,
     /// Few tombstones, so that the horizon is near.
     short_memory: bool,
-    /// What a client wants reaches the unit only when a step says so.
+    /// What a client wants reaches the view only when a step says so.
     slow_interest: bool,
     steps: Vec<Op>,
 }

@@ -1,6 +1,6 @@
 //! The pure model under random histories, beside a naive oracle.
 //!
-//! A history is a list of operations on a small world: a scripted control plane, one relay with two units, and a handful of
+//! A history is a list of operations on a small world: a scripted control plane, one relay with two views, and a handful of
 //! pretend clients of both variants. Every reply is judged as it is made, and the final states once all is quiet.
 //!
 //! `cargo test --test model` runs a few thousand and re-runs every planted fault. `WEIR_HISTORIES=100000 cargo test --release --test model` runs more, and

@@ -30,7 +30,7 @@ pub struct Judge {
     pub variant: Variant,
     pub grpc: bool,
     pub wrappers: bool,
-    /// The unit remembers the bodies of what is gone only up to a few bytes.
+    /// The view remembers the bodies of what is gone only up to a few bytes.
     pub short_memory: bool,
     /// What the client held as it came.
     came_holding: BTreeMap<(Kind, String), Content>,

@@ -1,4 +1,4 @@
-//! One unit of the relay with its upstream streams, and the log by which it is judged.
+//! One view of the relay with its upstream streams, and the log by which it is judged.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::content::{Kind, table};
 use crate::origin::{Sent, Server};
 use crate::view::{Entry, ModelView};
 
-/// One unit of the relay, its upstream streams, and the log by which it is judged.
+/// One view of the relay, its upstream streams, and the log by which it is judged.
 pub struct UnitRig {
     pub unit: View,
     pub upstream: Upstream,

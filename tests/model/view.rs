@@ -9,7 +9,7 @@ use weir::protocol::moment::Moment;
 use crate::content::{Content, Kind};
 use crate::origin::{Sent, Set};
 
-/// What reached the relay's unit, in order.
+/// What reached the relay's view, in order.
 #[derive(Debug, Clone)]
 pub enum Entry {
     Said {

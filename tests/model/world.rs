@@ -1,4 +1,4 @@
-//! The small world: a control plane, one relay with a unit for each of two nodes, and clients. Everything between them is a
+//! The small world: a control plane, one relay with a view for each of two nodes, and clients. Everything between them is a
 //! queue that a history moves by hand, and time is a number.
 
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// `node` says whose content the client is to get; which unit it lands in is for its sharing key to say.
+    /// `node` says whose content the client is to get; which view it lands in is for its sharing key to say.
     pub fn add_client(&mut self, profile: Profile, variant: Variant, node: u8, wrappers: bool) -> usize {
         let key = self.unit_of(node);
         let client = client_of(profile, variant, wrappers);
@@ -513,7 +513,7 @@ impl World {
         Ok(true)
     }
 
-    /// Interest is on its way to the unit; it arrives now, or when the history says so.
+    /// Interest is on its way to the view; it arrives now, or when the history says so.
     fn carry_interest(&mut self, at: usize) -> Result<(), String> {
         let client = &mut self.clients[at];
         let changes = client.session.take_interest();

@@ -20,7 +20,7 @@ use weir::protocol::session::Variant;
 
 const THREE: [(&str, &str); 3] = [("a", "1"), ("b", "1"), ("c", "1")];
 
-/// A unit that knows three clusters and three endpoints, to `*` and by name, and keeps knowing them.
+/// A view that knows three clusters and three endpoints, to `*` and by name, and keeps knowing them.
 fn warm() -> Bench {
     let mut bench = Bench::new();
     let keeper = bench.client(Variant::Delta);

@@ -13,7 +13,7 @@ use super::support::{Bench, CDS, EDS, RDS, lead};
 const HOLD: u64 = 5_000;
 const QUIET: u64 = 50;
 
-/// A unit whose route `r` leads to cluster `a`, and a client of all of it.
+/// A view whose route `r` leads to cluster `a`, and a client of all of it.
 fn led() -> (Bench, SessionId) {
     let mut bench = Bench::with(Limits::default());
     let client = bench.client(Variant::Delta);

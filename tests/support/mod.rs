@@ -1,4 +1,4 @@
-//! One unit and a few sessions, driven by hand: for tests that look at a single rule or a single cost.
+//! One view and a few sessions, driven by hand: for tests that look at a single rule or a single cost.
 #![allow(dead_code)] // each test binary uses its own part of it
 
 use std::collections::BTreeMap;
@@ -155,7 +155,7 @@ impl Bench {
         self.count(id, changes);
     }
 
-    /// The session has the request, and the unit has not heard of it yet.
+    /// The session has the request, and the view has not heard of it yet.
     pub fn hear(&mut self, id: SessionId, request: Request) -> Vec<InterestChange> {
         let session = self.sessions.get_mut(&id).unwrap();
         session.on_request(request, self.now);

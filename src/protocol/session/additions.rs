@@ -149,7 +149,7 @@ impl Subscription {
                     if owed.changed.is_some() || owed.forced_resend.is_some() {
                         return Some(owed);
                     }
-                    self.awaiting_data.insert(name.clone()); // the unit marks it when an answer is there that is not from memory
+                    self.awaiting_data.insert(name.clone()); // the view marks it when an answer is there that is not from memory
                     return None;
                 }
                 let well_again =

@@ -1,7 +1,7 @@
 //! What a client is told of a collection that it asked for as a whole (globs, COLL-12 to COLL-24).
 //!
 //! A member is a name like any other from the moment on that there is something to tell of it, and until it is told to be gone.
-//! Only the glob itself is wanted from the unit, which marks each change of a member for those who asked for it.
+//! Only the glob itself is wanted from the view, which marks each change of a member for those who asked for it.
 
 use std::collections::HashMap;
 

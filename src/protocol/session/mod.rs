@@ -57,9 +57,9 @@ pub struct Session {
     /// How far it has come: never served from a state older than this.
     reached: Revision,
     hold: Hold,
-    /// As the unit was last told.
+    /// As the view was last told.
     refuses_routing: bool,
-    /// Changes of interest on their way to the unit. Until they are counted it makes no marks for them, so that a name of
+    /// Changes of interest on their way to the view. Until they are counted it makes no marks for them, so that a name of
     /// theirs may have changed unnoticed.
     uncounted: usize,
     /// Since when routes wait for clusters that are not all known.
@@ -220,7 +220,7 @@ impl Session {
         }
     }
 
-    /// A name that this client asked for has changed in the unit.
+    /// A name that this client asked for has changed in the view.
     pub fn on_name_changed(&mut self, mark: &NameChanged) {
         if !self.client.clearance.allows(&mark.kind, &mark.name) {
             return; // of a collection; nothing else that it may not have is asked for on its behalf
@@ -235,7 +235,7 @@ impl Session {
         }
     }
 
-    /// Changes of interest that the unit has to hear of, since the last call. Whoever takes any says when they are counted.
+    /// Changes of interest that the view has to hear of, since the last call. Whoever takes any says when they are counted.
     pub fn take_interest(&mut self) -> Vec<InterestChange> {
         let changes = std::mem::take(&mut self.interest);
         self.uncounted += usize::from(!changes.is_empty());
@@ -249,7 +249,7 @@ impl Session {
         (std::mem::replace(&mut self.refuses_routing, refuses) != refuses).then_some(refuses)
     }
 
-    /// What the client holds and nobody knows of, since the last call: the unit has it asked for.
+    /// What the client holds and nobody knows of, since the last call: the view has it asked for.
     pub fn take_claims(&mut self) -> Vec<Claim> {
         std::mem::take(&mut self.claims)
     }
@@ -274,7 +274,7 @@ impl Session {
         }
     }
 
-    /// The unit has counted what was taken at one time, and its marks for it have been delivered.
+    /// The view has counted what was taken at one time, and its marks for it have been delivered.
     pub fn on_interest_applied(&mut self) {
         self.uncounted = self.uncounted.saturating_sub(1);
     }

@@ -235,7 +235,7 @@ impl Session {
     }
 }
 
-/// Applies changes to a subscription and notes them for the unit.
+/// Applies changes to a subscription and notes them for the view.
 struct InterestChanges<'a> {
     kind: &'a Type,
     client: &'a Client,

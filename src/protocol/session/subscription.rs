@@ -27,7 +27,7 @@ pub(super) struct Subscription {
     pub names: BTreeMap<Name, SentState>,
     pub globs: BTreeSet<Name>,
     pub pending: BTreeMap<Name, Pending>,
-    /// Names that were asked for and of which nothing is known: owed as well, and not looked at before the unit marks them.
+    /// Names that were asked for and of which nothing is known: owed as well, and not looked at before the view marks them.
     pub awaiting_data: BTreeSet<Name>,
     /// A name, `*` included, was given on this stream: an empty list is a wildcard no more (SOTW-38, DELTA-19).
     pub named_once: bool,

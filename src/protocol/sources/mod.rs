@@ -1,7 +1,7 @@
 //! Where a view's resources come from: a ladder of servers for each authority, and each server once for all that use it (BOOT-9).
 //!
 //! Owns what each server is asked and how far each ladder has come down. Leaves connecting to the edge, and resources to
-//! [`unit`](super::unit). Always: what a server says of an authority counts only while that server is its active one (I6); a
+//! [`view`](super::view). Always: what a server says of an authority counts only while that server is its active one (I6); a
 //! server that is opened is asked for all of it; a move deletes nothing.
 
 mod plan;
@@ -134,7 +134,7 @@ impl Sources {
     }
 
     /// Takes over a change of interest. A name of an authority that is not in the plan is nobody's (BOOT-16).
-    pub fn want(&mut self, change: InterestChange, unit: &View, now: Moment) {
+    pub fn want(&mut self, change: InterestChange, view: &View, now: Moment) {
         let authority = authority_of(&change.selector);
         let Some(servers) = self.plan.authority(&authority).map(|plan| plan.servers.clone()) else { return };
         self.dropped |= !change.on;
@@ -148,40 +148,40 @@ impl Sources {
             return;
         }
         match self.ladder(&authority).state() {
-            LadderState::Idle => self.step(&authority, unit, |ladder, around| ladder.on_interest(around, now)),
-            _ => self.note_missed(&change, unit),
+            LadderState::Idle => self.step(&authority, view, |ladder, around| ladder.on_interest(around, now)),
+            _ => self.note_missed(&change, view),
         }
     }
 
     /// Somebody has asked for these things, be they wanted already: it may be the first by whom that counts.
-    pub fn on_names_requested(&mut self, changes: &[InterestChange], unit: &View) {
-        changes.iter().filter(|change| change.on).for_each(|change| self.note_missed(change, unit));
+    pub fn on_names_requested(&mut self, changes: &[InterestChange], view: &View) {
+        changes.iter().filter(|change| change.on).for_each(|change| self.note_missed(change, view));
     }
 
     /// Only what is missing by itself makes a ladder look at all that is wanted, so that nobody can have it look for nothing.
-    fn note_missed(&mut self, change: &InterestChange, unit: &View) {
+    fn note_missed(&mut self, change: &InterestChange, view: &View) {
         let authority = authority_of(&change.selector);
         let held =
             |ladder: &Ladder| matches!(ladder.state(), LadderState::Cached(_)) && ladder.next_deadline().is_none();
-        if self.ladders.get(&authority).is_some_and(held) && unit.is_missing(&change.kind, &change.selector) {
+        if self.ladders.get(&authority).is_some_and(held) && view.is_missing(&change.kind, &change.selector) {
             self.missed.insert(authority);
         }
     }
 
     /// When all changes were taken over: goes on where something is missed now (row 10), and closes the servers of authorities of
     /// which nothing is wanted any more.
-    pub fn close_unused(&mut self, unit: &View, now: Moment) {
+    pub fn close_unused(&mut self, view: &View, now: Moment) {
         for authority in std::mem::take(&mut self.missed) {
-            self.step(&authority, unit, |ladder, around| ladder.on_interest(around, now));
+            self.step(&authority, view, |ladder, around| ladder.on_interest(around, now));
         }
         if !std::mem::take(&mut self.dropped) {
             return; // this is asked after every change, and looks at everything that is wanted
         }
-        let wanted = |authority: &Authority| unit.wanted().any(|(_, wanted, _)| authority_of(&wanted) == *authority);
+        let wanted = |authority: &Authority| view.wanted().any(|(_, wanted, _)| authority_of(&wanted) == *authority);
         let awake = self.ladders.iter().filter(|(_, ladder)| ladder.state() != LadderState::Idle);
         let resting: Vec<_> = awake.map(|(authority, _)| authority.clone()).filter(|of| !wanted(of)).collect();
         for authority in resting {
-            self.step(&authority, unit, |ladder, _| ladder.on_idle(now));
+            self.step(&authority, view, |ladder, _| ladder.on_idle(now));
         }
     }
 
@@ -208,7 +208,7 @@ impl Sources {
         epoch: Epoch,
         response: Response,
         store: &mut BodyStore,
-        unit: &View,
+        view: &View,
         now: Moment,
     ) -> Vec<UpdateBatch> {
         let Some(stream) = self.stream(id) else { return Vec::new() };
@@ -225,16 +225,16 @@ impl Sources {
         self.servers[id.server].reachability = Some(Reachability::Responded);
         let usable =
             nothing_left || facts.iter().any(|fact| matches!(fact, Update::Upsert { .. } | Update::FullSet { .. }));
-        let newly = self.on_server_responded(id.server, usable, unit, now);
+        let newly = self.on_server_responded(id.server, usable, view, now);
         if !newly.is_empty() {
-            facts.splice(..0, interrupted_sets(unit, &newly));
+            facts.splice(..0, interrupted_sets(view, &newly));
             let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
             for stream in streams {
                 stream.look_anew();
                 facts.extend(stream.findings());
             }
             if self.limits.faults.has(Fault::SwitchDeletes) {
-                facts.extend(is_from_others(id.server, unit));
+                facts.extend(is_from_others(id.server, view));
             }
         }
         self.authoritative_updates(id.server, facts)
@@ -280,13 +280,13 @@ impl Sources {
         id: StreamId,
         epoch: Option<Epoch>,
         answered: bool,
-        unit: &View,
+        view: &View,
         now: Moment,
     ) -> Vec<UpdateBatch> {
         let was_well = epoch.is_some_and(|epoch| {
             self.stream(id).is_some_and(|stream| stream.is_current(epoch) && stream.is_healthy(now))
         });
-        let batches = epoch.map(|epoch| self.interrupt(id, epoch, unit)).unwrap_or_default();
+        let batches = epoch.map(|epoch| self.interrupt(id, epoch, view)).unwrap_or_default();
         let server = &mut self.servers[id.server];
         server.without.clear();
         let had_answered = server.reachability == Some(Reachability::Responded);
@@ -301,19 +301,19 @@ impl Sources {
             let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
             streams.for_each(Stream::clear_one_version_per_type);
             for (authority, rung) in self.users(id.server) {
-                self.step(&authority, unit, |ladder, around| ladder.on_unreachable(rung, around, now));
+                self.step(&authority, view, |ladder, around| ladder.on_unreachable(rung, around, now));
             }
         }
         batches
     }
 
     /// A stream is over. Sets that were not all there are said again from the beginning.
-    fn interrupt(&mut self, id: StreamId, epoch: Epoch, unit: &View) -> Vec<UpdateBatch> {
+    fn interrupt(&mut self, id: StreamId, epoch: Epoch, view: &View) -> Vec<UpdateBatch> {
         let Some(stream) = self.stream(id) else { return Vec::new() };
         let facts = stream.ended(epoch);
         for fact in &facts {
             if let Update::Interrupted { kind, of } = fact
-                && unit.completeness_of(kind, of) < Completeness::Settled
+                && view.completeness_of(kind, of) < Completeness::Settled
             {
                 stream.clear_set_versions(kind, of);
             }
@@ -321,14 +321,14 @@ impl Sources {
         self.authoritative_updates(id.server, facts)
     }
 
-    pub fn on_time(&mut self, unit: &View, now: Moment) -> Vec<UpdateBatch> {
+    pub fn on_time(&mut self, view: &View, now: Moment) -> Vec<UpdateBatch> {
         let authorities: Vec<_> = self.ladders.keys().cloned().collect();
         for authority in authorities {
-            self.step(&authority, unit, |ladder, around| ladder.on_time(around, now));
+            self.step(&authority, view, |ladder, around| ladder.on_time(around, now));
         }
         let mut batches = Vec::new();
         if self.limits.faults.has(Fault::AbsentWhileDown) && !self.down().is_empty() {
-            let uncached = unit.wanted().filter(|(_, wanted, cached)| !cached && *wanted != Selector::Wildcard);
+            let uncached = view.wanted().filter(|(_, wanted, cached)| !cached && *wanted != Selector::Wildcard);
             let gone = |(kind, wanted, _): (&Type, Selector, bool)| match wanted {
                 Selector::Name(key) => {
                     Some(Update::Absent { kind: kind.clone(), class: Class::Named, key, evidence: Evidence::Reported })
@@ -338,24 +338,24 @@ impl Sources {
             batches.push(UpdateBatch { origin: Origin::default(), updates: uncached.filter_map(gone).collect() });
         }
         for server in 0..self.servers.len() {
-            let facts = self.run_stream_timers(server, unit, now);
+            let facts = self.run_stream_timers(server, view, now);
             batches.extend(self.authoritative_updates(server, facts));
             let streams = self.streams().filter(|(id, _)| id.server == server);
             let again = streams.filter_map(|(id, stream)| stream.take_reopen(now).then(|| (id, stream.epoch())));
             for (id, epoch) in again.collect::<Vec<_>>() {
                 self.reopened.insert(id);
-                batches.extend(self.interrupt(id, epoch, unit));
+                batches.extend(self.interrupt(id, epoch, view));
             }
         }
         batches
     }
 
     /// Lets the streams of one server judge what its silence means.
-    fn run_stream_timers(&mut self, server: usize, unit: &View, now: Moment) -> Vec<Update> {
+    fn run_stream_timers(&mut self, server: usize, view: &View, now: Moment) -> Vec<Update> {
         let Some(mut upstream) = self.servers[server].upstream.take() else { return Vec::new() };
         let facts = {
             let speaks = |wanted: &Selector| self.speaks(server, &authority_of(wanted));
-            let at = ViewContext { view: unit, authority_of: &speaks };
+            let at = ViewContext { view: view, authority_of: &speaks };
             upstream.streams().iter_mut().flat_map(|stream| stream.on_time(&at, now)).collect()
         };
         self.servers[server].upstream = Some(upstream);
@@ -419,14 +419,14 @@ impl Sources {
 
     /// One answer counts for every authority that has this server above its own (FB-33). Those that it is active for and was not
     /// before.
-    fn on_server_responded(&mut self, server: usize, usable: bool, unit: &View, now: Moment) -> BTreeSet<Authority> {
+    fn on_server_responded(&mut self, server: usize, usable: bool, view: &View, now: Moment) -> BTreeSet<Authority> {
         let mut newly = BTreeSet::new();
         for (authority, rung) in self.users(server) {
             let before = self.ladder(&authority).active();
             if self.limits.faults.has(Fault::NeverReturn) && before.is_some_and(|before| before > rung) {
                 continue;
             }
-            self.step(&authority, unit, |ladder, _| ladder.on_response(rung, usable, now).1);
+            self.step(&authority, view, |ladder, _| ladder.on_response(rung, usable, now).1);
             if self.ladder(&authority).active() == Some(rung) && before != Some(rung) {
                 self.clear_versions_above(rung, &authority);
                 newly.insert(authority);
@@ -513,7 +513,7 @@ impl Sources {
     fn step(
         &mut self,
         authority: &Authority,
-        unit: &View,
+        view: &View,
         event: impl FnOnce(&mut Ladder, &AuthorityContext) -> Vec<LadderAction>,
     ) {
         let plan = self.plan.clone();
@@ -524,37 +524,37 @@ impl Sources {
         let unreachable = servers.iter().map(|server| &self.servers[*server]).enumerate();
         let unreachable =
             unreachable.map(|(rung, server)| server.is_unreachable() && tried_or_not_last(rung, server)).collect();
-        let around = AuthorityContext { authority, unreachable, view: unit };
+        let around = AuthorityContext { authority, unreachable, view: view };
         let moves = event(self.ladder(authority), &around);
         for step in moves {
             match step {
-                LadderAction::Open(rung) => self.open(authority, servers[rung], unit),
+                LadderAction::Open(rung) => self.open(authority, servers[rung], view),
                 LadderAction::CloseBelow(rung) => {
-                    servers[rung + 1..].iter().for_each(|server| self.close(authority, *server, unit))
+                    servers[rung + 1..].iter().for_each(|server| self.close(authority, *server, view))
                 }
-                LadderAction::CloseAll => servers.iter().for_each(|server| self.close(authority, *server, unit)),
+                LadderAction::CloseAll => servers.iter().for_each(|server| self.close(authority, *server, view)),
             }
         }
     }
 
     /// Asks a server for everything of an authority (FB-7). What is cached starts no timer (FB-15).
-    fn open(&mut self, authority: &Authority, server: usize, unit: &View) {
+    fn open(&mut self, authority: &Authority, server: usize, view: &View) {
         let (plan, node) = (&self.plan.servers[server], self.node.clone());
         let (table, limits) = (self.table.clone(), self.limits.clone());
         let upstream = self.servers[server]
             .upstream
             .get_or_insert_with(|| Upstream::new(plan.variant, node, plan.quirks.clone(), table, limits));
-        for (kind, wanted, cached) in unit.wanted().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
+        for (kind, wanted, cached) in view.wanted().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
             upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: true }, cached);
         }
     }
 
     /// Asks a server for nothing of an authority any more, and lets go of it if no other uses it. Its versions go with it.
-    fn close(&mut self, authority: &Authority, server: usize, unit: &View) {
+    fn close(&mut self, authority: &Authority, server: usize, view: &View) {
         let in_use = self.users(server).iter().any(|(user, _)| user != authority);
         let Some(upstream) = &mut self.servers[server].upstream else { return };
         if in_use {
-            for (kind, wanted, _) in unit.wanted().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
+            for (kind, wanted, _) in view.wanted().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
                 upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: false }, false);
             }
         } else {
@@ -568,23 +568,23 @@ impl Sources {
 
 /// What a server that is left may have been in the middle of, and has said to be gone: its rest will not come, and who serves now has
 /// all of its own to say first (XLAT-12).
-fn interrupted_sets(unit: &View, of: &BTreeSet<Authority>) -> Vec<Update> {
+fn interrupted_sets(view: &View, of: &BTreeSet<Authority>) -> Vec<Update> {
     let is_told = |kind: &Type, wanted: &Selector| match wanted {
         Selector::Wildcard => true,
-        Selector::Name(name) => name.is_glob() || unit.is_gone(kind, name),
+        Selector::Name(name) => name.is_glob() || view.is_gone(kind, name),
     };
-    let told = unit.wanted().filter(|(kind, wanted, _)| of.contains(&authority_of(wanted)) && is_told(kind, wanted));
+    let told = view.wanted().filter(|(kind, wanted, _)| of.contains(&authority_of(wanted)) && is_told(kind, wanted));
     told.map(|(kind, of, _)| Update::Interrupted { kind: kind.clone(), of }).collect()
 }
 
 /// The fault of a move that deletes.
-fn is_from_others(server: usize, unit: &View) -> Vec<Update> {
-    let wanted = unit.wanted().map(|(kind, wanted, _)| match wanted {
+fn is_from_others(server: usize, view: &View) -> Vec<Update> {
+    let wanted = view.wanted().map(|(kind, wanted, _)| match wanted {
         Selector::Wildcard => (kind.clone(), Class::Wildcard),
         Selector::Name(_) => (kind.clone(), Class::Named),
     });
     let gone = |(kind, class): (Type, Class)| {
-        let others = unit.here(&kind, class).filter(|(_, entry)| usize::from(entry.origin.server) != server);
+        let others = view.here(&kind, class).filter(|(_, entry)| usize::from(entry.origin.server) != server);
         let gone =
             |key: &Name| Update::Absent { kind: kind.clone(), class, key: key.clone(), evidence: Evidence::Reported };
         others.map(|(key, _)| gone(key)).collect::<Vec<_>>()

@@ -1,7 +1,7 @@
 //! The relay as a client: what is wanted from one server, over as few streams as can tell the answers apart.
 //!
 //! Owns subscriptions, the server's own versions, resource timers, ACKs. Leaves connecting to the edge, and what the facts mean
-//! to [`unit`](super::unit). Always: each response is answered once; `*` and names of one type never share a stream (XLAT-13);
+//! to [`view`](super::view). Always: each response is answered once; `*` and names of one type never share a stream (XLAT-13);
 //! nothing learnt from one server is told to another.
 
 mod backoff;
@@ -44,8 +44,8 @@ pub struct ViewContext<'a> {
 
 impl<'a> ViewContext<'a> {
     /// Where there is one server, whose word counts for everything.
-    pub fn single_server(unit: &'a View) -> Self {
-        Self { view: unit, authority_of: &|_| Some(Origin::default()) }
+    pub fn single_server(view: &'a View) -> Self {
+        Self { view: view, authority_of: &|_| Some(Origin::default()) }
     }
 
     fn origin_for(&self, wanted: &Selector) -> Option<Origin> {
@@ -53,7 +53,7 @@ impl<'a> ViewContext<'a> {
     }
 }
 
-/// Everything one unit asks of one server: one stream, and a second only while `*` and names of a type are both wanted.
+/// Everything one view asks of one server: one stream, and a second only while `*` and names of a type are both wanted.
 #[derive(Debug)]
 pub struct Upstream {
     streams: Vec<Stream>,

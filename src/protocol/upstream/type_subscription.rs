@@ -493,29 +493,29 @@ impl TypeSubscription {
 
     /// What somebody holds and the server has not answered for.
     fn unanswered_claims(&self, turn: &TimerContext) -> SecondQuestion {
-        let unit = turn.at.view;
+        let view = turn.at.view;
         let asked = |name: &Name| {
             let wanted = self.wildcard || self.names.contains(name) || self.globs.of(name).is_some();
             wanted && !self.requested.is_waiting(name) && turn.at.origin_for(&self.wanted(name)).is_some()
         };
-        let sought = unit.sought(turn.kind, self.class).filter(|name| asked(name) && !self.is_confirmed(name));
+        let sought = view.sought(turn.kind, self.class).filter(|name| asked(name) && !self.is_confirmed(name));
         let mut names: BTreeSet<_> = sought.cloned().collect();
         names.extend(self.unconfirmed_present(turn));
-        names.extend(self.unconfirmed_removed(unit, turn.kind).filter(|name| asked(name)).cloned());
+        names.extend(self.unconfirmed_removed(view, turn.kind).filter(|name| asked(name)).cloned());
         // A server that goes by what it is told has nothing to say where all is told, and says so in the end.
         let asked = self.second_request.set
             && (self.progress.repeats || !self.progress.has_response() || self.second_request.has_asked_enough());
         let speaks = || turn.at.origin_for(&Selector::Wildcard).is_some();
         let asked = asked || self.progress.is_marked_partial();
-        let set = self.wildcard && !self.progress.complete && !asked && unit.seeks_set(turn.kind) && speaks();
+        let set = self.wildcard && !self.progress.complete && !asked && view.seeks_set(turn.kind) && speaks();
         SecondQuestion { names, set }
     }
 
     /// What this server gave and has not said on this opening, and others have taken away meanwhile. It may have confirmed it by not
     /// sending it, before that.
-    fn unconfirmed_removed<'a>(&'a self, unit: &'a View, kind: &'a Type) -> impl Iterator<Item = &'a Name> {
+    fn unconfirmed_removed<'a>(&'a self, view: &'a View, kind: &'a Type) -> impl Iterator<Item = &'a Name> {
         let gone = |name: &Name| {
-            unit.entry(kind, self.class, name).is_none_or(|entry| !matches!(entry.presence, Presence::Present(_)))
+            view.entry(kind, self.class, name).is_none_or(|entry| !matches!(entry.presence, Presence::Present(_)))
         };
         self.unconfirmed.iter().filter(move |name| gone(name) && !self.is_confirmed(name))
     }

@@ -1,4 +1,4 @@
-//! Who wants what in a unit, counted: the first to want a name asks upstream, and some time after the last it is dropped.
+//! Who wants what in a view, counted: the first to want a name asks upstream, and some time after the last it is dropped.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

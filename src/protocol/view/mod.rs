@@ -1,4 +1,4 @@
-//! A unit: what is known, and who wants it, for one view and authority.
+//! A view: what is known, and who wants it, for one view and authority.
 //!
 //! Owns the numbers, the shelves, the counts of interest and the published state. Leaves the wire to
 //! [`upstream`](super::upstream) and clients to [`session`](super::session).

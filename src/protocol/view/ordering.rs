@@ -1,4 +1,4 @@
-//! What upstream says out of order, put on the shelves in order (ORD-1, ORD-4): see `unit/order`.
+//! What upstream says out of order, put on the shelves in order (ORD-1, ORD-4): see `view/order`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

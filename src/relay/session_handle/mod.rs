@@ -1,5 +1,5 @@
 //! Where one downstream session sits: shared by the task that reads its requests, the body that writes its replies, and the
-//! owner of its unit.
+//! owner of its view.
 
 mod report;
 

@@ -15,9 +15,9 @@ pub(super) struct Missing {
 
 impl Missing {
     /// Looks at all that is wanted, once.
-    pub fn by_authority(unit: &View) -> BTreeMap<Authority, Self> {
+    pub fn by_authority(view: &View) -> BTreeMap<Authority, Self> {
         let mut missing: BTreeMap<Authority, Self> = BTreeMap::new();
-        for (kind, wanted) in unit.missing() {
+        for (kind, wanted) in view.missing() {
             let authority = match &wanted {
                 Selector::Wildcard => Authority::TopLevel,
                 Selector::Name(name) => Authority::of(name),

@@ -1,4 +1,4 @@
-//! The task that owns one unit: it waits for what happens, and then decides without waiting.
+//! The task that owns one view: it waits for what happens, and then decides without waiting.
 
 mod dangling;
 mod lookup;

@@ -1,4 +1,4 @@
-//! What a unit says of itself at the admin address.
+//! What a view says of itself at the admin address.
 
 use super::ViewTask;
 use super::missing::Missing;
@@ -54,10 +54,10 @@ impl ViewTask {
             returns: ladder.switches.up,
         });
         let authorities = authorities.collect();
-        let (unit, links, connectors) = (&self.view, &self.links, &self.connectors);
+        let (view, links, connectors) = (&self.view, &self.links, &self.connectors);
         let of_stream = |(id, stream): (StreamId, &mut Stream)| {
             let link = links.get(id);
-            let of_type = |of: TypeSummary| type_report(&of, stream, unit);
+            let of_type = |of: TypeSummary| type_report(&of, stream, view);
             StreamReport {
                 server: connectors[id.server].describe(),
                 connected: link.is_some_and(|link| link.up.is_some()),

@@ -49,12 +49,12 @@ impl ViewHandle {
 }
 
 /// An owner ends when nobody can say anything to it any more.
-pub(super) fn retire(units: &mut HashMap<SharingKey, ViewHandle>, after: Duration) {
-    units.retain(|key, unit| {
-        let retired = unit.is_idle(after);
+pub(super) fn retire(views: &mut HashMap<SharingKey, ViewHandle>, after: Duration) {
+    views.retain(|key, view| {
+        let retired = view.is_idle(after);
         if retired {
             tracing::info!(view = %key, "view removed; it was idle");
         }
-        unit.is_running() && !retired
+        view.is_running() && !retired
     });
 }

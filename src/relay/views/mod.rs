@@ -1,4 +1,4 @@
-//! Which unit a client belongs to: one for each sharing key, made when the first client of the key comes.
+//! Which view a client belongs to: one for each sharing key, made when the first client of the key comes.
 
 mod handles;
 mod options;
@@ -188,9 +188,9 @@ impl Views {
 
     /// Names of the clusters that the clients of a key were given and that this peer may have.
     pub(super) fn clusters(&self, key: &SharingKey, peer: IpAddr) -> Vec<String> {
-        let units = self.views.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(published) = units.get(key).map(|unit| unit.published.clone()) else { return Vec::new() };
-        drop(units);
+        let views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(published) = views.get(key).map(|view| view.published.clone()) else { return Vec::new() };
+        drop(views);
         let (kind, clearance) = (self.table.resolve(CLUSTER), self.access.clearance(peer));
         let names: BTreeSet<_> = published.read(|state, _| {
             let shelves = [Class::Wildcard, Class::Named].into_iter().filter_map(|class| state.resources(&kind, class));
@@ -224,29 +224,29 @@ impl Views {
 
     /// Looks up the view of a key, or starts it. It is kept for whoever has what this returns.
     fn enter(&self, key: &SharingKey) -> Result<Entrance, AdmissionError> {
-        let mut units = self.views.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(unit) = units.get(key).filter(|unit| unit.is_running()) {
-            return Ok(unit.enter());
+        let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(view) = views.get(key).filter(|view| view.is_running()) {
+            return Ok(view.enter());
         }
-        units.remove(key); // it has panicked
-        if units.len() >= self.max_views {
-            retire(&mut units, Duration::ZERO);
+        views.remove(key); // it has panicked
+        if views.len() >= self.max_views {
+            retire(&mut views, Duration::ZERO);
         }
-        if units.len() >= self.max_views {
+        if views.len() >= self.max_views {
             return Err(AdmissionError::TooManyViews(self.max_views));
         }
-        let unit = self.start_view(key);
-        tracing::info!(view = %key, count = units.len() + 1, "view created");
-        let entrance = unit.enter();
-        units.insert(key.clone(), unit);
+        let view = self.start_view(key);
+        tracing::info!(view = %key, count = views.len() + 1, "view created");
+        let entrance = view.enter();
+        views.insert(key.clone(), view);
         Ok(entrance)
     }
 
     /// The server that serves a key's `*` and old-style names, or the first choice where none does (FB-19).
     pub(super) fn active_server(&self, key: &SharingKey) -> usize {
-        let units = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        let views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
         let first = self.plan.top.servers.first().copied().unwrap_or_default();
-        units.get(key).map_or(first, |unit| unit.active.load(Ordering::Relaxed))
+        views.get(key).map_or(first, |view| view.active.load(Ordering::Relaxed))
     }
 
     /// Until a key is served by another server than this.

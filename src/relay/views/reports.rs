@@ -12,7 +12,7 @@ use crate::relay::report::{
 use crate::xds::{Type, UnknownType};
 
 impl Views {
-    /// What every unit and every session holds.
+    /// What every view and every session holds.
     pub async fn report(&self) -> Vec<(ViewReport, Vec<ClientReport>)> {
         let mut reports = Vec::new();
         for owner in self.owners() {
@@ -67,9 +67,9 @@ impl Views {
     }
 
     fn owners(&self) -> Vec<mpsc::Sender<Command>> {
-        let units = self.views.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut owners: Vec<_> = units.values().map(|unit| unit.commands.clone()).collect();
-        drop(units);
+        let views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owners: Vec<_> = views.values().map(|view| view.commands.clone()).collect();
+        drop(views);
         owners.extend(self.hub.iter().flat_map(|hub| hub.owners()));
         owners
     }

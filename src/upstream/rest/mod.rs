@@ -1,6 +1,6 @@
 //! A management server that is polled in JSON (spec 15.1, from the other side), in the place of a stream.
 //!
-//! To the owner of a unit it is a SotW stream. What the stream says last of a type is what is polled for; a 200 is a response, a 304
+//! To the owner of a view it is a SotW stream. What the stream says last of a type is what is polled for; a 200 is a response, a 304
 //! a sign of life. It ends, and the server counts as out of reach, when there is no connection to be had, or when so many polls
 //! in a row failed otherwise. From then on one poll is tried again and again, and the first good answer opens the stream anew.
 

@@ -1,6 +1,6 @@
 //! What one stream asks a REST server for: a poll for each type, when it is due, and what it says. No sockets, no clock.
 //!
-//! The owner of a unit speaks to a source as to a stream. What it says last of a type is what is polled for, again and again, for as
+//! The owner of a view speaks to a source as to a stream. What it says last of a type is what is polled for, again and again, for as
 //! long as it wants anything.
 
 use std::collections::BTreeMap;

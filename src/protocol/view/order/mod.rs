@@ -1,7 +1,7 @@
 //! What waits on the shelves so that nobody is led into the void, whatever order upstream says things in: a cluster that it took away
 //! stays while something leads to it, and a change of routing waits for clusters that are on their way.
 //!
-//! Owns who leads where, and what waits since when. Leaves the shelves to the unit (`unit/orderly.rs`).
+//! Owns who leads where, and what waits since when. Leaves the shelves to the view (`view/orderly.rs`).
 
 mod references;
 mod waiting;
