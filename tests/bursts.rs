@@ -293,7 +293,7 @@ fn run(bursts: usize, faults: Faults) {
     for burst in 0..bursts {
         // All of it has queued up by the time that the relay looks.
         for fact in world.next(&mut random, &mut bench) {
-            bench.unit.apply(vec![fact], bench.now);
+            bench.view.apply(vec![fact], bench.now);
         }
         bench.publish();
         world.answer(&mut bench);

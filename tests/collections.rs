@@ -173,7 +173,7 @@ impl World {
         for (id, mut peer) in self.clients.extract_if(.., |id, _| all || *id == one).collect::<Vec<_>>() {
             peer.session.close();
             for change in peer.session.take_interest() {
-                self.unit.change_interest(id, change, self.now);
+                self.view.change_interest(id, change, self.now);
             }
             away.push(peer);
         }
@@ -211,7 +211,7 @@ impl World {
         session.on_request(Request::Delta(request), self.now);
         let changes = session.take_interest();
         let any = !changes.is_empty();
-        changes.into_iter().for_each(|change| self.unit.change_interest(id, change, self.now));
+        changes.into_iter().for_each(|change| self.view.change_interest(id, change, self.now));
         self.settle();
         if any {
             self.clients.get_mut(&id).unwrap().session.on_interest_applied();
@@ -229,12 +229,12 @@ impl World {
         if !self.sources.take_reopened().is_empty() {
             self.up = None;
         }
-        self.unit.on_time(self.now);
-        for change in self.unit.take_upstream_changes() {
-            self.sources.want(change, &self.unit, self.now);
+        self.view.on_time(self.now);
+        for change in self.view.take_upstream_changes() {
+            self.sources.want(change, &self.view, self.now);
         }
-        self.sources.close_unused(&self.unit, self.now);
-        for (id, marks) in self.unit.publish().0 {
+        self.sources.close_unused(&self.view, self.now);
+        for (id, marks) in self.view.publish().0 {
             if let Some(peer) = self.clients.get_mut(&id) {
                 marks.iter().for_each(|mark| peer.session.on_name_changed(mark));
             }
@@ -245,8 +245,8 @@ impl World {
     }
 
     fn judge(&mut self) {
-        for batch in self.sources.on_time(&self.unit, self.now) {
-            self.unit.apply_from(batch.origin, batch.updates, self.now);
+        for batch in self.sources.on_time(&self.view, self.now) {
+            self.view.apply_from(batch.origin, batch.updates, self.now);
         }
     }
 
@@ -339,28 +339,28 @@ impl World {
             return;
         }
         let response = Response::Delta(response);
-        let batches = self.sources.on_response(STREAM, epoch, response, &mut self.store, &self.unit, self.now);
+        let batches = self.sources.on_response(STREAM, epoch, response, &mut self.store, &self.view, self.now);
         for batch in batches {
-            self.unit.apply_from(batch.origin, batch.updates, self.now);
+            self.view.apply_from(batch.origin, batch.updates, self.now);
         }
         self.settle();
     }
 
     fn lose_upstream(&mut self) {
         let Some((epoch, _)) = self.up.take() else { return };
-        let batches = self.sources.ended(STREAM, Some(epoch), true, &self.unit, self.now);
+        let batches = self.sources.ended(STREAM, Some(epoch), true, &self.view, self.now);
         for batch in batches {
-            self.unit.apply_from(batch.origin, batch.updates, self.now);
+            self.view.apply_from(batch.origin, batch.updates, self.now);
         }
         self.settle();
     }
 
     fn listen(&mut self, id: SessionId) -> Result<(), String> {
-        let state = self.unit.snapshot().clone();
+        let state = self.view.snapshot().clone();
         let peer = self.clients.get_mut(&id).unwrap();
         loop {
             let step = peer.session.poll(&state, &mut self.leases, self.now);
-            self.unit.seek(peer.session.take_claims());
+            self.view.seek(peer.session.take_claims());
             match step {
                 Step::Reply(reply) => {
                     for resource in &reply.resources {

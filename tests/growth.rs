@@ -168,7 +168,7 @@ fn one_change_costs_what_its_interested_sessions_cost() {
         let cost = allocations(|| {
             let class = weir::protocol::view::Class::Named;
             let fact = weir::protocol::view::Update::Upsert { kind, class, key: "shared".into(), resource };
-            bench.unit.apply(vec![fact], bench.now);
+            bench.view.apply(vec![fact], bench.now);
             woken = bench.publish();
             assert!(bench.poll(ids[count - 1]).is_some());
         });
@@ -201,11 +201,11 @@ fn an_idle_session_does_nothing() {
         let resource = bench.resource(EDS, "shared", &round.to_string());
         let kind = bench.kind(EDS);
         let class = weir::protocol::view::Class::Named;
-        bench.unit.apply(
+        bench.view.apply(
             vec![weir::protocol::view::Update::Upsert { kind, class, key: "shared".into(), resource }],
             bench.now,
         );
-        let wakes = bench.unit.publish();
+        let wakes = bench.view.publish();
         assert!(wakes.0.keys().eq([&ids[99]]), "only who wants it is woken");
     }
     let footprint = bench.sessions[&ids[0]].footprint();

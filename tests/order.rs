@@ -323,7 +323,7 @@ fn endpoints(bench: &mut Bench, name: &str, content: &str) -> Update {
 
 /// By the control plane's word there are no endpoints.
 fn has_none(bench: &Bench, name: &str) -> bool {
-    let entry = bench.unit.entry(&bench.kind(EDS), Class::Named, &name.into());
+    let entry = bench.view.entry(&bench.kind(EDS), Class::Named, &name.into());
     entry.is_some_and(|entry| matches!(entry.presence, Presence::Absent(_)))
 }
 
@@ -375,7 +375,7 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
             world.left_bare = world.clusters.keys().copied().filter(|name| has_none(&bench, name)).collect();
             world.out.clear();
             let (kind, of) = (bench.kind(CDS), Selector::Wildcard);
-            bench.unit.note_unsteady(BTreeSet::from([Authority::TopLevel]), bench.now);
+            bench.view.note_unsteady(BTreeSet::from([Authority::TopLevel]), bench.now);
             bench.apply(vec![Update::Interrupted { kind, of }]);
             away = Some((now + random.below(8_000), false));
         }
@@ -385,7 +385,7 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
                 away = Some((world.come_back(&mut random, &mut bench, now), true));
             }
             Some((until, true)) if now > until => {
-                bench.unit.note_unsteady(BTreeSet::new(), bench.now);
+                bench.view.note_unsteady(BTreeSet::new(), bench.now);
                 world.left_bare.clear();
                 away = None;
             }

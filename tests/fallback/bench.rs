@@ -19,7 +19,7 @@ use weir::xds::{Authority, BodyStore, TypeTable};
 use super::support::{EDS, wrapper};
 
 pub struct Bench {
-    pub unit: View,
+    pub view: View,
     pub sources: Sources,
     pub store: BodyStore,
     pub table: Arc<TypeTable>,
@@ -49,7 +49,7 @@ impl Bench {
         let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(limits));
         let node = Bytes::from_static(b"node");
         Self {
-            unit: View::new(table.clone(), limits.clone()),
+            view: View::new(table.clone(), limits.clone()),
             sources: Sources::new(Arc::new(plan), node, table.clone(), limits),
             store: BodyStore::default(),
             table,
@@ -67,8 +67,8 @@ impl Bench {
     pub fn want_as(&mut self, session: SessionId, url: &str, name: &str, on: bool) {
         let wanted = if name == "*" { Selector::Wildcard } else { Selector::Name(name.into()) };
         let change = InterestChange { kind: self.table.resolve(url), selector: wanted, on };
-        self.unit.change_interest(session, change.clone(), self.now);
-        self.sources.on_names_requested(&[change], &self.unit);
+        self.view.change_interest(session, change.clone(), self.now);
+        self.sources.on_names_requested(&[change], &self.view);
         self.settle();
     }
 
@@ -78,20 +78,20 @@ impl Bench {
             self.judge();
         }
         self.again.extend(self.sources.take_reopened());
-        self.unit.on_time(self.now);
-        for change in self.unit.take_upstream_changes() {
-            self.sources.want(change, &self.unit, self.now);
+        self.view.on_time(self.now);
+        for change in self.view.take_upstream_changes() {
+            self.sources.want(change, &self.view, self.now);
         }
-        self.sources.close_unused(&self.unit, self.now);
-        self.unit.publish();
+        self.sources.close_unused(&self.view, self.now);
+        self.view.publish();
         let closed = self.sources.take_closed();
         let there: Vec<_> = self.sources.streams().map(|(id, _)| id).collect();
         self.up.retain(|id, _| there.contains(id) && !closed.contains(&id.server));
     }
 
     fn judge(&mut self) {
-        for batch in self.sources.on_time(&self.unit, self.now) {
-            self.unit.apply_from(batch.origin, batch.updates, self.now);
+        for batch in self.sources.on_time(&self.view, self.now) {
+            self.view.apply_from(batch.origin, batch.updates, self.now);
         }
     }
 
@@ -143,9 +143,9 @@ impl Bench {
     pub fn say(&mut self, server: usize, response: Response) {
         let id = StreamId { server, at: 0 };
         let epoch = self.up[&id];
-        let batches = self.sources.on_response(id, epoch, response, &mut self.store, &self.unit, self.now);
+        let batches = self.sources.on_response(id, epoch, response, &mut self.store, &self.view, self.now);
         for batch in batches {
-            self.unit.apply_from(batch.origin, batch.updates, self.now);
+            self.view.apply_from(batch.origin, batch.updates, self.now);
         }
         self.settle();
     }
@@ -165,8 +165,8 @@ impl Bench {
     }
 
     pub fn end_one(&mut self, id: StreamId, epoch: Option<Epoch>, answered: bool) {
-        for batch in self.sources.ended(id, epoch, answered, &self.unit, self.now) {
-            self.unit.apply_from(batch.origin, batch.updates, self.now);
+        for batch in self.sources.ended(id, epoch, answered, &self.view, self.now) {
+            self.view.apply_from(batch.origin, batch.updates, self.now);
         }
     }
 
@@ -176,7 +176,7 @@ impl Bench {
 
     /// What is held of a name, in its last letters, or `gone`, or `unknown`.
     pub fn held(&self, url: &str, class: Class, name: &str) -> String {
-        match self.unit.snapshot().lookup(&self.table.resolve(url), class, &name.into()) {
+        match self.view.snapshot().lookup(&self.table.resolve(url), class, &name.into()) {
             Lookup::Unknown => "unknown".into(),
             Lookup::Absent(_) => "gone".into(),
             Lookup::Present(resource) => {

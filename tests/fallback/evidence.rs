@@ -22,7 +22,7 @@ fn fallen_back(holds_missing: bool) -> Bench {
 }
 
 fn fill(bench: &Bench, url: &str) -> Completeness {
-    bench.unit.snapshot().resources(&bench.table.resolve(url), Class::Wildcard).unwrap().completeness
+    bench.view.snapshot().resources(&bench.table.resolve(url), Class::Wildcard).unwrap().completeness
 }
 
 fn held(bench: &Bench, names: [&str; 2]) -> [String; 2] {
@@ -31,7 +31,7 @@ fn held(bench: &Bench, names: [&str; 2]) -> [String; 2] {
 
 fn claim(bench: &mut Bench, url: &str, class: Class, name: &str) {
     let kind = bench.table.resolve(url);
-    bench.unit.seek(vec![Claim { kind, of: Claimed::Name(class, name.into()) }]);
+    bench.view.seek(vec![Claim { kind, of: Claimed::Name(class, name.into()) }]);
     bench.settle();
 }
 
@@ -180,7 +180,7 @@ fn up_32_what_a_server_said_of_a_name_before_a_lost_stream_is_asked_of_it_again(
     assert_eq!(bench.held(EDS, Class::Named, "b"), "gone");
     let kind = bench.table.resolve(EDS);
     let evident = |bench: &Bench| {
-        let shelf = bench.unit.snapshot().resources(&kind, Class::Named).unwrap();
+        let shelf = bench.view.snapshot().resources(&kind, Class::Named).unwrap();
         shelf.is_absent_by_evidence(shelf.get(&"b".into()).unwrap())
     };
     assert!(evident(&bench), "also for who comes and holds it");
@@ -225,7 +225,7 @@ fn xlat_12_and_up_14_a_set_that_is_cut_off_by_asking_again_for_another_type_is_s
 #[test]
 fn up_25_what_one_server_has_and_cannot_be_read_keeps_no_set_of_another_back() {
     let readable = |bench: &Bench| {
-        bench.unit.snapshot().resources(&bench.table.resolve(CDS), Class::Wildcard).unwrap().is_readable()
+        bench.view.snapshot().resources(&bench.table.resolve(CDS), Class::Wildcard).unwrap().is_readable()
     };
     let mut bench = fallen_back(true);
     bench.open(1);
@@ -240,7 +240,7 @@ fn up_25_what_one_server_has_and_cannot_be_read_keeps_no_set_of_another_back() {
 #[test]
 fn up_25_what_cannot_be_read_of_a_server_is_told_when_its_word_counts() {
     let readable = |bench: &Bench| {
-        bench.unit.snapshot().resources(&bench.table.resolve(CDS), Class::Wildcard).unwrap().is_readable()
+        bench.view.snapshot().resources(&bench.table.resolve(CDS), Class::Wildcard).unwrap().is_readable()
     };
     let mut bench = fallen_back(true);
     bench.want(LDS, "*", true);

@@ -91,14 +91,14 @@ fn fb_12_a_name_added_during_fallback_is_asked_of_the_first_server_too() {
 #[test]
 fn fb_13_and_fb_24_a_move_deletes_nothing_and_equal_content_is_no_event() {
     let mut bench = served(Rule::Reachability);
-    let mark = bench.unit.snapshot().revision;
+    let mark = bench.view.snapshot().revision;
     bench.end(0, false);
     bench.open(1);
     assert_eq!(bench.held(EDS, Class::Named, "a"), "1");
     bench.say(1, delta(EDS, &[("a", "1")], &[]));
     bench.open(0);
     bench.say(0, delta(EDS, &[("a", "1")], &[]));
-    assert_eq!(bench.unit.snapshot().revision, mark, "nothing for anybody to hear of");
+    assert_eq!(bench.view.snapshot().revision, mark, "nothing for anybody to hear of");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn fb_13_row_13_a_late_word_of_a_closed_server_is_not_taken() {
     bench.say(0, delta(EDS, &[("a", "1")], &[]));
     let id = StreamId { server: 1, at: 0 };
     let response = delta(EDS, &[("a", "8")], &[]);
-    let batches = bench.sources.on_response(id, late, response, &mut bench.store, &bench.unit, bench.now);
+    let batches = bench.sources.on_response(id, late, response, &mut bench.store, &bench.view, bench.now);
     assert!(batches.is_empty());
 }
 
@@ -362,7 +362,7 @@ fn fb_7_a_server_that_is_closed_and_needed_at_once_is_asked_on_new_streams() {
     bench.open(0);
     let name = Selector::Name("xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e".into());
     let wanted = InterestChange { kind: bench.table.resolve(EDS), selector: name, on: true };
-    bench.unit.change_interest(ONE, wanted, bench.now); // and before anybody has looked
+    bench.view.change_interest(ONE, wanted, bench.now); // and before anybody has looked
     bench.say(0, delta(EDS, &[("a", "2")], &[]));
     let first = StreamId { server: 1, at: 0 };
     assert!(bench.sources.stream(first).is_some() && !bench.up.contains_key(&first), "the old one is not it");

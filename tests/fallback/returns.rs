@@ -35,9 +35,9 @@ fn fallen_back(wanted: &[(&str, &str)]) -> Bench {
 fn fill(bench: &Bench, url: &str, glob: Option<&str>) -> Completeness {
     let kind = bench.table.resolve(url);
     match glob {
-        None => bench.unit.snapshot().resources(&kind, Class::Wildcard).unwrap().completeness,
+        None => bench.view.snapshot().resources(&kind, Class::Wildcard).unwrap().completeness,
         Some(glob) => {
-            bench.unit.snapshot().resources(&kind, Class::Named).unwrap().completeness_of(&glob.into()).unwrap()
+            bench.view.snapshot().resources(&kind, Class::Named).unwrap().completeness_of(&glob.into()).unwrap()
         }
     }
 }
@@ -68,7 +68,7 @@ fn with_error(response: Response, name: &str, code: i32) -> Response {
 
 /// What is known to be wrong with a name.
 fn trouble(bench: &Bench, url: &str, name: &str) -> Option<i32> {
-    let shelf = bench.unit.snapshot().resources(&bench.table.resolve(url), Class::Named)?;
+    let shelf = bench.view.snapshot().resources(&bench.table.resolve(url), Class::Named)?;
     shelf.get(&name.into())?.error.as_ref().map(|(_, error)| error.code)
 }
 

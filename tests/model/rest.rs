@@ -66,7 +66,7 @@ impl World {
     fn next_deadline(&mut self) -> Result<Option<Moment>, String> {
         let mut deadlines = Vec::new();
         for rig in &mut self.units {
-            deadlines.extend(rig.unit.next_deadline());
+            deadlines.extend(rig.view.next_deadline());
             deadlines.extend(rig.upstream.streams().iter().filter_map(|stream| stream.next_deadline()));
         }
         for at in 0..self.clients.len() {
@@ -81,7 +81,7 @@ impl World {
     fn check_rest(&mut self) -> Result<(), String> {
         for client in self.clients.iter().filter(|client| !client.stalled) {
             let rig = &mut self.units[usize::from(client.key)];
-            let state = rig.unit.snapshot().clone();
+            let state = rig.view.snapshot().clone();
             let view = rig.view(&state).clone();
             let at_rest = client.judge.at_rest(&client.held, &view, self.now);
             let skipped = Kind::ALL.into_iter().any(|kind| client.judge.skipped(kind));
@@ -108,7 +108,7 @@ impl World {
         for rig in &self.units {
             for (kind, class) in Kind::ALL.into_iter().flat_map(|kind| [(kind, Class::Wildcard), (kind, Class::Named)])
             {
-                let shelf = rig.unit.snapshot().resources(&table().resolve(kind.url()), class);
+                let shelf = rig.view.snapshot().resources(&table().resolve(kind.url()), class);
                 for (_, resource) in shelf.iter().flat_map(|shelf| shelf.additions(Default::default())) {
                     let at = Arc::as_ptr(&resource.body);
                     let known = *bodies.entry((kind, resource.body.bytes().to_vec())).or_insert(at);

@@ -16,7 +16,7 @@ use crate::view::{Entry, ModelView};
 
 /// One view of the relay, its upstream streams, and the log by which it is judged.
 pub struct UnitRig {
-    pub unit: View,
+    pub view: View,
     pub upstream: Upstream,
     pub links: Vec<Link>,
     pub leases: Leases,
@@ -53,7 +53,7 @@ pub struct Link {
 impl UnitRig {
     pub fn new(variant: Variant, node: bytes::Bytes, limits: &Arc<Limits>) -> Self {
         Self {
-            unit: View::new(table(), limits.clone()),
+            view: View::new(table(), limits.clone()),
             upstream: Upstream::new(variant, node, Arc::default(), table(), limits.clone()),
             links: Vec::new(),
             leases: Leases::new(limits.clone()),
@@ -85,7 +85,7 @@ impl UnitRig {
     }
 
     pub fn is_known(&self, kind: Kind) -> bool {
-        self.unit.snapshot().resources(&table().resolve(kind.url()), Class::Wildcard).is_some()
+        self.view.snapshot().resources(&table().resolve(kind.url()), Class::Wildcard).is_some()
     }
 }
 

@@ -132,7 +132,7 @@ impl World {
         while self.session_reads(at)? {}
         if node != self.clients[at].judge.key {
             self.coverage.note(Event::NodeChangedInMidStream);
-            let state = self.units[usize::from(self.clients[at].key)].unit.snapshot().clone();
+            let state = self.units[usize::from(self.clients[at].key)].view.snapshot().clone();
             let leases = &mut self.units[usize::from(self.clients[at].key)].leases;
             let step = self.clients[at].session.poll(&state, leases, self.now);
             ensure(matches!(step, Step::End(CloseReason::KeyChanged)), || "served on under its old key".into())?;
@@ -226,7 +226,7 @@ impl World {
         *link = Link { late: std::mem::take(&mut link.late), ..Link::default() };
         rig.log.push(Entry::Ended { stars });
         let facts = rig.upstream.streams()[at].ended(epoch);
-        rig.unit.apply(facts, now);
+        rig.view.apply(facts, now);
     }
 
     pub fn reset_origin(&mut self) {
@@ -290,7 +290,7 @@ impl World {
                 if let Some(said) = said {
                     println!("{said}: {facts:?}");
                 }
-                rig.unit.apply(facts, now);
+                rig.view.apply(facts, now);
                 ensure(link.server.nacked == 0, || "a good response was refused".into())?;
             }
         }
@@ -306,7 +306,7 @@ impl World {
             for (epoch, sent) in std::mem::take(&mut link.late) {
                 self.coverage.note(Event::LateMessage);
                 let facts = rig.upstream.streams()[at].on_response(epoch, sent.response, &mut self.store, self.now);
-                rig.unit.apply(facts, now);
+                rig.view.apply(facts, now);
             }
         }
     }
@@ -314,7 +314,7 @@ impl World {
     /// Carries changes of interest upstream, publishes, and wakes the sessions concerned.
     pub fn settle(&mut self, key: u8, publish: bool) -> Result<(), String> {
         let rig = &mut self.units[usize::from(key)];
-        for change in rig.unit.take_upstream_changes() {
+        for change in rig.view.take_upstream_changes() {
             let kind = Kind::of(&change.kind);
             let name = match &change.selector {
                 Selector::Wildcard => None,
@@ -347,7 +347,7 @@ impl World {
         for at in 0..self.units[usize::from(key)].links.len() {
             for _ in 0..2 {
                 let rig = &mut self.units[usize::from(key)];
-                let (link, standpoint) = (&mut rig.links[at], ViewContext::single_server(&rig.unit));
+                let (link, standpoint) = (&mut rig.links[at], ViewContext::single_server(&rig.view));
                 let Some(epoch) = link.open else { break };
                 let facts = rig.upstream.streams()[at].on_time(&standpoint, now);
                 for fact in &facts {
@@ -369,7 +369,7 @@ impl World {
                         None => rig.log.push(timed_out),
                     }
                 }
-                rig.unit.apply(facts, now);
+                rig.view.apply(facts, now);
                 let stream = &mut rig.upstream.streams()[at];
                 // What the server has sent before it answers the call is read before the answer.
                 let is_all_read = link.server.out.is_empty();
@@ -402,11 +402,11 @@ impl World {
 
     fn publish(&mut self, key: u8) {
         let rig = &mut self.units[usize::from(key)];
-        let before = rig.unit.snapshot().revision;
-        let wakes = rig.unit.publish();
+        let before = rig.view.snapshot().revision;
+        let wakes = rig.view.publish();
         let merged = std::mem::take(&mut rig.responses_since_publication) > 1;
         self.coverage.note_if(merged, Event::StateMergedResponses);
-        let state = rig.unit.snapshot().clone();
+        let state = rig.view.snapshot().clone();
         rig.note_publication(&state, before != state.revision);
         let differ = rig.view(&state).differs_by_class();
         self.coverage.note_if(differ, Event::StarAndNameDiffer);
@@ -426,7 +426,7 @@ impl World {
         let now = self.now;
         for key in 0..KEYS {
             let rig = &mut self.units[usize::from(key)];
-            rig.unit.on_time(now);
+            rig.view.on_time(now);
             let expired = rig.forgotten.len();
             self.settle(key, true)?;
             let rig = &self.units[usize::from(key)];
@@ -449,14 +449,14 @@ impl World {
         self.coverage.note(Event::GateHeld);
         let rig = &mut self.units[usize::from(key)];
         rig.gated.entry(kind).or_default();
-        rig.unit.shut_gate(&table().resolve(kind.url()));
+        rig.view.shut_gate(&table().resolve(kind.url()));
     }
 
     pub fn open_gates(&mut self, key: u8) {
         let now = self.now;
         let rig = &mut self.units[usize::from(key)];
         for (kind, entries) in std::mem::take(&mut rig.gated) {
-            rig.unit.open_gate(&table().resolve(kind.url()), now);
+            rig.view.open_gate(&table().resolve(kind.url()), now);
             rig.log.extend(entries.into_iter().map(|entry| match entry {
                 Entry::Said { sent, .. } => Entry::Said { sent, at: now },
                 other => other,
@@ -527,7 +527,7 @@ impl World {
         let now = self.now;
         while let Some((id, key, changes)) = self.clients[at].interest.pop_front() {
             for change in changes {
-                self.units[usize::from(key)].unit.change_interest(id, change, now);
+                self.units[usize::from(key)].view.change_interest(id, change, now);
             }
             self.settle(key, true)?;
             if self.clients[at].id == id {
@@ -544,7 +544,7 @@ impl World {
             return Ok(Pulled::Nothing(None));
         }
         let rig = &mut self.units[usize::from(client.key)];
-        let state = rig.unit.snapshot().clone();
+        let state = rig.view.snapshot().clone();
         let before = rig.leases.count();
         let working_on = client.session.leased_revision();
         client.judge.on_poll(rig.view(&state), !client.session.holds_routing());
@@ -555,7 +555,7 @@ impl World {
             if self.trace {
                 println!("client {at} claims {claims:?}");
             }
-            rig.unit.seek(claims);
+            rig.view.seek(claims);
             rig.sought = true;
         }
         match step {

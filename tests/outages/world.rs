@@ -33,7 +33,7 @@ const SERVERS: usize = 3;
 pub struct World {
     random: u64,
     now: Moment,
-    unit: View,
+    view: View,
     sources: Sources,
     store: BodyStore,
     table: Arc<TypeTable>,
@@ -135,7 +135,7 @@ impl World {
         let servers_that_cut = (0..SERVERS).filter(|at| servers[*at].habit.pieces.is_some()).collect();
         Self {
             now: Moment::START + Duration::from_secs(1),
-            unit: View::new(table.clone(), limits.clone()),
+            view: View::new(table.clone(), limits.clone()),
             sources: Sources::new(Arc::new(plan), Bytes::from_static(b"node"), table.clone(), limits.clone()),
             store: BodyStore::default(),
             table,
@@ -241,7 +241,7 @@ impl World {
         let id = SessionId(self.next_id);
         let mut holder = Holder::come(id, variant, with, &self.table, &self.limits, self.now);
         for change in holder.changes() {
-            self.unit.change_interest(id, change, self.now);
+            self.view.change_interest(id, change, self.now);
         }
         holder.counted();
         self.holders.push(holder);
@@ -277,7 +277,7 @@ impl World {
             let at = below(&mut self.random, self.holders.len() as u64) as usize;
             let mut holder = self.holders.remove(at);
             for change in holder.leave() {
-                self.unit.change_interest(holder.id, change, self.now);
+                self.view.change_interest(holder.id, change, self.now);
             }
             self.settle();
         }
@@ -297,7 +297,7 @@ impl World {
         self.tell(|| format!("wanted {} {name}: {on}, known {:?}", letter(url), self.known((url, name))));
         let wanted = if name == "*" { Selector::Wildcard } else { Selector::Name(name.into()) };
         let change = InterestChange { kind: self.table.resolve(url), selector: wanted, on };
-        self.unit.change_interest(SessionId(1), change, self.now);
+        self.view.change_interest(SessionId(1), change, self.now);
         if matches!(self.last, LadderState::Active(_)) {
             self.rows.insert(if on { 14 } else { 15 });
         }
@@ -421,9 +421,9 @@ impl World {
             let names: Vec<_> = of.resources.iter().map(|of| format!("{}={}", of.name, of.version)).collect();
             self.tell(|| format!("{id:?} says {} {names:?} -{:?}", letter(&of.type_url), of.removed_resources));
         }
-        let batches = self.sources.on_response(id, epoch, response, &mut self.store, &self.unit, self.now);
+        let batches = self.sources.on_response(id, epoch, response, &mut self.store, &self.view, self.now);
         for batch in batches {
-            self.unit.apply_from(batch.origin, batch.updates, self.now);
+            self.view.apply_from(batch.origin, batch.updates, self.now);
         }
         self.settle();
     }
@@ -436,9 +436,9 @@ impl World {
         let (epoch, answered) = (link.up.take().map(|(epoch, _)| epoch), link.answered);
         (link.answered, link.doomed) = (false, false);
         link.next_attempt = self.now + link.backoff.next(0.5);
-        let batches = self.sources.ended(id, epoch, answered, &self.unit, self.now);
+        let batches = self.sources.ended(id, epoch, answered, &self.view, self.now);
         for batch in batches {
-            self.unit.apply_from(batch.origin, batch.updates, self.now);
+            self.view.apply_from(batch.origin, batch.updates, self.now);
         }
         self.settle();
         match (before, self.last) {
@@ -452,18 +452,18 @@ impl World {
         let gone =
             |world: &Self| world.wanted.iter().filter(|what| matches!(world.known(**what), Lookup::Absent(_))).count();
         let before = gone(self);
-        for batch in self.sources.on_time(&self.unit, self.now) {
+        for batch in self.sources.on_time(&self.view, self.now) {
             if !batch.updates.is_empty() {
                 self.tell(|| format!("judged {:?}", batch.updates));
             }
-            self.unit.apply_from(batch.origin, batch.updates, self.now);
+            self.view.apply_from(batch.origin, batch.updates, self.now);
         }
-        self.unit.on_time(self.now);
-        for change in self.unit.take_upstream_changes() {
-            self.sources.want(change, &self.unit, self.now);
+        self.view.on_time(self.now);
+        for change in self.view.take_upstream_changes() {
+            self.sources.want(change, &self.view, self.now);
         }
-        self.sources.close_unused(&self.unit, self.now);
-        for (id, marks) in self.unit.publish().0 {
+        self.sources.close_unused(&self.view, self.now);
+        for (id, marks) in self.view.publish().0 {
             if let Some(holder) = self.holders.iter_mut().find(|holder| holder.id == id) {
                 marks.iter().for_each(|mark| holder.on_mark(mark));
             }
@@ -533,7 +533,7 @@ impl World {
         let kind = self.table.resolve(url);
         match name {
             "*" => Lookup::Unknown, // judged by its members
-            _ => self.unit.snapshot().lookup(&kind, Class::Named, &name.into()),
+            _ => self.view.snapshot().lookup(&kind, Class::Named, &name.into()),
         }
     }
 }

@@ -154,7 +154,7 @@ fn coll_17_who_leaves_a_collection_keeps_what_it_asked_for_by_itself() {
     assert_eq!(bench.said(id), [format!("L {A}")], "nothing of the other");
     bench.later(60_000);
     assert_eq!(bench.asked_upstream(), [format!("+{GLOB}"), format!("+{A}"), format!("-{GLOB}")]);
-    assert_eq!(bench.unit.held(&bench.kind(LDS), false), 1, "and what nobody wants is let go");
+    assert_eq!(bench.view.held(&bench.kind(LDS), false), 1, "and what nobody wants is let go");
 }
 
 #[test]
@@ -345,5 +345,5 @@ fn members_that_come_and_go_for_ever_are_not_remembered() {
     }
     let footprint = bench.sessions[&id].footprint();
     assert_eq!((footprint.names, footprint.pending), (3, 0));
-    assert_eq!(bench.unit.known_names(&bench.kind(LDS)), 2, "no tombstones of names that nobody asked for");
+    assert_eq!(bench.view.known_names(&bench.kind(LDS)), 2, "no tombstones of names that nobody asked for");
 }

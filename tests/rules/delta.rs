@@ -100,7 +100,7 @@ fn delta_30_delta_31_and_delta_32_absence_is_told_on_evidence_and_is_not_final()
     bench.delta(client, EDS, &["missing"], &[]);
     bench.later(100_000);
     assert_eq!(bench.said(client), [""; 0], "unknown is not absent");
-    bench.unit.on_source([Authority::TopLevel].into(), true);
+    bench.view.on_source([Authority::TopLevel].into(), true);
     bench.publish();
     bench.delta(client, EDS, &["asked for during an outage"], &[]);
     assert_eq!(bench.said(client), [""; 0], "and out of reach is not absent either");

@@ -144,7 +144,7 @@ fn xlat_36_a_new_grpc_client_or_relay_without_hope_is_ended_and_others_wait() {
     assert_eq!(bench.said(served), ["C b"]);
     bench.sotw(served, EDS, &["c"], "1");
     assert_eq!(bench.said(served), [""; 0]);
-    bench.unit.on_source([Authority::TopLevel].into(), true);
+    bench.view.on_source([Authority::TopLevel].into(), true);
     bench.publish();
     assert!(matches!(bench.step(lost), Step::End(CloseReason::NoUpstream)));
     assert!(matches!(bench.step(relay), Step::End(CloseReason::NoUpstream)));

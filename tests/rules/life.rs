@@ -126,7 +126,7 @@ fn sotw_50_a_full_state_type_is_prolonged_by_the_whole_set() {
 #[test]
 fn up_42_and_xlat_29_what_must_not_be_kept_is_fetched_anew_for_who_comes_later() {
     let mut bench = Bench::new();
-    bench.unit.on_source([].into(), true);
+    bench.view.on_source([].into(), true);
     let (early, late) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
     bench.delta(early, EDS, &["a"], &[]);
     assert_eq!(bench.asked_upstream(), ["+a"]);
@@ -138,7 +138,7 @@ fn up_42_and_xlat_29_what_must_not_be_kept_is_fetched_anew_for_who_comes_later()
     bench.give(EDS, "a", "1", uncached);
     assert_eq!((bench.said(early), bench.said(late)), (vec![], vec!["C a".to_owned()]));
 
-    bench.unit.on_source([].into(), false);
+    bench.view.on_source([].into(), false);
     let later = bench.client(Variant::Delta);
     bench.delta(later, EDS, &["a"], &[]);
     assert_eq!(bench.said(later), ["C a"], "SotW has no way to ask again");
@@ -169,7 +169,7 @@ fn delta_28_an_answer_that_was_quicker_than_the_count_is_not_given_again() {
 #[test]
 fn up_42_a_client_in_the_middle_of_something_is_not_forgotten() {
     let mut bench = Bench::new();
-    bench.unit.on_source([].into(), true);
+    bench.view.on_source([].into(), true);
     let (early, late) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
     bench.delta(early, EDS, &["a"], &[]);
     bench.give(EDS, "a", "1", uncached);

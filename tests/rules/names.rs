@@ -130,12 +130,12 @@ fn xlat_36_it_is_the_authority_of_what_is_wanted_that_has_to_be_out_of_reach() {
     bench.sotw(old, LDS, &["a"], "");
     bench.sotw(new, LDS, &[CANONICAL], "");
     bench.sotw(both, LDS, &["a", CANONICAL], "");
-    bench.unit.on_source([Authority::Named("x".into())].into(), true);
+    bench.view.on_source([Authority::Named("x".into())].into(), true);
     bench.publish();
     assert!(matches!(bench.step(new), Step::End(CloseReason::NoUpstream)));
     assert!(matches!(bench.step(old), Step::Idle(_)), "its servers are there");
     assert!(matches!(bench.step(both), Step::Idle(_)), "half of it may come");
-    bench.unit.on_source([Authority::TopLevel].into(), true);
+    bench.view.on_source([Authority::TopLevel].into(), true);
     bench.publish();
     assert!(matches!(bench.step(both), Step::Idle(_)), "now it is the other half");
     assert!(matches!(bench.step(old), Step::End(CloseReason::NoUpstream)));

@@ -184,7 +184,7 @@ fn xlat_16_no_evidence_no_absence() {
     for id in [delta, sotw].into_iter().chain(everything) {
         bench.said(id);
     }
-    bench.unit.on_source([Authority::TopLevel].into(), true); // out of reach
+    bench.view.on_source([Authority::TopLevel].into(), true); // out of reach
     bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]); // the stream closed
     for code in [14, 13, 2] {
         bench.trouble(EDS, "new", code); // a passing trouble
@@ -259,8 +259,8 @@ fn a_change_is_not_lost_when_a_server_goes_in_the_same_breath() {
     bench.said(client);
     let (kind, resource) = (bench.kind(EDS), bench.resource(EDS, "a", "2"));
     let now = bench.now;
-    bench.unit.apply(vec![Update::Upsert { kind, class: Class::Named, key: "a".into(), resource }], now);
-    bench.unit.on_source([Authority::TopLevel].into(), true);
+    bench.view.apply(vec![Update::Upsert { kind, class: Class::Named, key: "a".into(), resource }], now);
+    bench.view.on_source([Authority::TopLevel].into(), true);
     bench.publish();
     assert_eq!(bench.said(client), ["C a"]);
 }

@@ -172,7 +172,7 @@ fn trn_6_a_request_without_a_type_ends_the_stream_with_a_reason() {
     let mut bench = Bench::new();
     let client = bench.client(Variant::Sotw);
     bench.request(client, Request::Sotw(DiscoveryRequest::default()));
-    let state = bench.unit.snapshot().clone();
+    let state = bench.view.snapshot().clone();
     let step = bench.sessions.get_mut(&client).unwrap().poll(&state, &mut bench.leases, bench.now);
     assert!(matches!(step, weir::protocol::session::Step::End(_)));
 }
@@ -191,7 +191,7 @@ fn i10_a_client_that_asks_for_ever_new_types_is_ended() {
     let mut bench = Bench::new();
     let client = bench.client(Variant::Delta);
     (0..65).for_each(|number| bench.delta(client, &format!("example.org/type.{number}"), &["a"], &[]));
-    let state = bench.unit.snapshot().clone();
+    let state = bench.view.snapshot().clone();
     let step = bench.sessions.get_mut(&client).unwrap().poll(&state, &mut bench.leases, bench.now);
     assert!(matches!(step, weir::protocol::session::Step::End(_)));
 }
@@ -220,7 +220,7 @@ fn rest_5_who_has_everything_is_known_by_its_version_without_making_the_set() {
         client
     };
     let is_current = |bench: &Bench, client, version: &str| {
-        bench.sessions[&client].is_current(bench.unit.snapshot(), version, bench.now)
+        bench.sessions[&client].is_current(bench.view.snapshot(), version, bench.now)
     };
     let all = ask(&mut bench, &[]);
     let Fetched::Reply(reply) = bench.fetch(all, false) else { panic!("all is known") };
@@ -242,7 +242,7 @@ fn rest_5_who_has_everything_is_known_by_its_version_without_making_the_set() {
 #[test]
 fn trn_22_a_fetch_waits_for_what_must_not_be_answered_from_memory() {
     let mut bench = Bench::new();
-    bench.unit.on_source([].into(), true);
+    bench.view.on_source([].into(), true);
     let keeper = bench.client(Variant::Delta);
     bench.delta(keeper, EDS, &["a"], &[]);
     let give = |bench: &mut Bench| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir::protocol::limits::Limits;
 use weir::protocol::session::Variant;
-use weir::protocol::view::{Class, Dangled, Evidence, Lookup, SessionId, Update};
+use weir::protocol::view::{Class, Evidence, Lookup, OrderLosses, SessionId, Update};
 use weir::xds::Authority;
 
 use super::support::{Bench, CDS, EDS, RDS, lead};
@@ -37,14 +37,14 @@ fn gone(bench: &mut Bench, name: &str) {
 /// Where the route leads that is on the shelf.
 fn leads(bench: &Bench) -> Vec<String> {
     let kind = bench.kind(RDS);
-    match bench.unit.snapshot().lookup(&kind, Class::Named, &"r".into()) {
+    match bench.view.snapshot().lookup(&kind, Class::Named, &"r".into()) {
         Lookup::Present(route) => route.body.clusters(&kind).iter().map(ToString::to_string).collect(),
         _ => Vec::new(),
     }
 }
 
 fn dangling(bench: &Bench) -> Vec<String> {
-    bench.unit.dangling().map(|(name, _)| name.to_string()).collect()
+    bench.view.dangling().map(|(name, _)| name.to_string()).collect()
 }
 
 #[test]
@@ -59,10 +59,10 @@ fn ord_1_a_cluster_that_nothing_leads_to_goes_when_upstream_is_quiet_and_another
     gone(&mut bench, "a");
     bench.later(HOLD - 1);
     assert_eq!(bench.said(client), [""; 0], "a route leads to it");
-    assert_eq!(bench.unit.take_dangled(), Dangled::default());
+    assert_eq!(bench.view.take_dangled(), OrderLosses::default());
     bench.later(1);
     assert_eq!(bench.said(client), ["C  -a"]);
-    assert_eq!(bench.unit.take_dangled().removals, 1);
+    assert_eq!(bench.view.take_dangled().removals, 1);
     assert_eq!(dangling(&bench), ["a"]);
 }
 
@@ -79,7 +79,7 @@ fn ord_1_what_was_led_to_until_lately_stays_for_the_bound() {
     assert_eq!(bench.said(client), [""; 0], "a listener may drain there");
     bench.later(1 + QUIET);
     assert_eq!(bench.said(client), ["C  -a"]);
-    assert_eq!(bench.unit.take_dangled(), Dangled::default());
+    assert_eq!(bench.view.take_dangled(), OrderLosses::default());
 }
 
 #[test]
@@ -107,11 +107,11 @@ fn ord_1_endpoints_stay_as_long_as_the_cluster_that_is_led_to() {
 #[test]
 fn ord_1_the_bound_does_not_run_while_the_server_is_away_or_has_not_said_its_routing() {
     let (mut bench, client) = led();
-    bench.unit.note_unsteady(BTreeSet::from([Authority::TopLevel]), bench.now);
+    bench.view.note_unsteady(BTreeSet::from([Authority::TopLevel]), bench.now);
     gone(&mut bench, "a");
     bench.later(100 * HOLD);
     assert_eq!(bench.said(client), [""; 0]);
-    bench.unit.note_unsteady(BTreeSet::new(), bench.now);
+    bench.view.note_unsteady(BTreeSet::new(), bench.now);
     bench.later(HOLD - 1);
     assert_eq!(bench.said(client), [""; 0]);
     bench.later(1);
@@ -121,7 +121,7 @@ fn ord_1_the_bound_does_not_run_while_the_server_is_away_or_has_not_said_its_rou
 #[test]
 fn ord_1_a_client_that_refused_a_route_keeps_clusters_until_the_bound() {
     let (mut bench, client) = led();
-    bench.unit.note_refusing(client, true);
+    bench.view.note_refusing(client, true);
     gone(&mut bench, "idle");
     bench.later(HOLD - 1);
     assert_eq!(bench.said(client), [""; 0], "it may be led to by what the client has");
@@ -161,7 +161,7 @@ fn ord_4_a_route_waits_for_a_missing_cluster_until_it_comes_or_upstream_is_quiet
     assert_eq!(bench.said(client), [""; 0]);
     bench.later(1);
     assert_eq!(bench.said(client), ["R r"]);
-    assert_eq!((bench.unit.take_dangled().waits, dangling(&bench)), (1, vec!["static".to_owned()]));
+    assert_eq!((bench.view.take_dangled().waits, dangling(&bench)), (1, vec!["static".to_owned()]));
 
     // It is not waited for again, as long as something leads there.
     lead(&mut bench, "r2", &["static"]);

@@ -23,7 +23,7 @@ pub const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tl
 pub const VHDS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 
 pub struct Bench {
-    pub unit: View,
+    pub view: View,
     pub sessions: BTreeMap<SessionId, Session>,
     pub leases: Leases,
     pub now: Moment,
@@ -47,7 +47,7 @@ impl Bench {
     pub fn of(limits: Limits, table: TypeTable) -> Self {
         let (table, limits) = (Arc::new(table), Arc::new(limits));
         Self {
-            unit: View::new(table.clone(), limits.clone()),
+            view: View::new(table.clone(), limits.clone()),
             sessions: BTreeMap::new(),
             leases: Leases::new(limits.clone()),
             now: Moment::START,
@@ -74,7 +74,7 @@ impl Bench {
     pub fn leave(&mut self, id: SessionId) {
         let Some(mut session) = self.sessions.remove(&id) else { return };
         session.close();
-        session.take_interest().into_iter().for_each(|change| self.unit.change_interest(id, change, self.now));
+        session.take_interest().into_iter().for_each(|change| self.view.change_interest(id, change, self.now));
     }
 
     pub fn kind(&self, url: &str) -> Type {
@@ -126,13 +126,13 @@ impl Bench {
     }
 
     pub fn apply(&mut self, facts: Vec<Update>) {
-        self.unit.apply(facts, self.now);
+        self.view.apply(facts, self.now);
         self.publish();
     }
 
     /// Publishes, and says how many sessions were woken.
     pub fn publish(&mut self) -> usize {
-        let wakes = self.unit.publish();
+        let wakes = self.view.publish();
         for (id, marks) in &wakes.0 {
             if let Some(session) = self.sessions.get_mut(id) {
                 marks.iter().for_each(|mark| session.on_name_changed(mark));
@@ -164,7 +164,7 @@ impl Bench {
 
     pub fn count(&mut self, id: SessionId, changes: Vec<InterestChange>) {
         let any = !changes.is_empty();
-        changes.into_iter().for_each(|change| self.unit.change_interest(id, change, self.now));
+        changes.into_iter().for_each(|change| self.view.change_interest(id, change, self.now));
         self.publish();
         if any {
             self.sessions.get_mut(&id).unwrap().on_interest_applied();
@@ -204,12 +204,12 @@ impl Bench {
     }
 
     pub fn step(&mut self, id: SessionId) -> Step {
-        let state = self.unit.snapshot().clone();
+        let state = self.view.snapshot().clone();
         let session = self.sessions.get_mut(&id).unwrap();
         let step = session.poll(&state, &mut self.leases, self.now);
         let claims = session.take_claims();
         self.claims.extend(claims.clone());
-        self.unit.seek(claims);
+        self.view.seek(claims);
         step
     }
 
@@ -228,7 +228,7 @@ impl Bench {
 
     /// One answer to what a client asked once, now or as the last chance.
     pub fn fetch(&mut self, id: SessionId, at_last: bool) -> Fetched {
-        let state = self.unit.snapshot().clone();
+        let state = self.view.snapshot().clone();
         let session = self.sessions.get_mut(&id).unwrap();
         session.fetch(&state, &mut self.leases, self.now, at_last)
     }
@@ -241,7 +241,7 @@ impl Bench {
 
     pub fn later(&mut self, milliseconds: u64) {
         self.now = self.now + Duration::from_millis(milliseconds);
-        self.unit.on_time(self.now);
+        self.view.on_time(self.now);
         self.publish();
     }
 
@@ -254,7 +254,7 @@ impl Bench {
             };
             format!("{}{name}", if change.on { '+' } else { '-' })
         };
-        self.unit.take_upstream_changes().into_iter().map(change).collect()
+        self.view.take_upstream_changes().into_iter().map(change).collect()
     }
 }
 

@@ -354,7 +354,7 @@ fn sotw_7_who_holds_all_of_a_set_that_nobody_knows_is_answered_by_a_second_silen
     let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
     let kind = bench.table.resolve(CDS);
-    bench.unit.seek(vec![Claim { kind, of: Claimed::Set }]);
+    bench.view.seek(vec![Claim { kind, of: Claimed::Set }]);
     assert_eq!(bench.later(QUIET), ["Settled"]);
     assert!(bench.asks_again());
     bench.reopen();

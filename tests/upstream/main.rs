@@ -33,7 +33,7 @@ struct Bench {
     now: Moment,
     epochs: Vec<Epoch>,
     /// What is here by the facts so far.
-    unit: View,
+    view: View,
     /// The server answers no call.
     mute: bool,
 }
@@ -49,20 +49,20 @@ impl Bench {
             Upstream::new(variant, Bytes::from_static(b"node"), Arc::new(rules), table.clone(), Arc::default());
         let unit = View::new(table.clone(), Arc::default());
         let (store, now, epochs) = (BodyStore::default(), Moment::START, Vec::new());
-        Self { upstream, table, store, now, epochs, unit, mute: false }
+        Self { upstream, table, store, now, epochs, view: unit, mute: false }
     }
 
     fn want(&mut self, url: &str, name: &str, on: bool) {
         let wanted = if name == "*" { Selector::Wildcard } else { Selector::Name(name.into()) };
         let change = InterestChange { kind: self.table.resolve(url), selector: wanted, on };
-        self.unit.change_interest(SessionId(1), change.clone(), self.now);
+        self.view.change_interest(SessionId(1), change.clone(), self.now);
         self.upstream.want(change, false);
     }
 
     /// A client came that holds this, and nothing is known of it.
     fn claim(&mut self, url: &str, class: Class, name: &str) {
         let claim = Claim { kind: self.table.resolve(url), of: Claimed::Name(class, name.into()) };
-        self.unit.seek(vec![claim]);
+        self.view.seek(vec![claim]);
     }
 
     fn open(&mut self) {
@@ -91,7 +91,7 @@ impl Bench {
     /// Takes over what was said, and gives it as text.
     fn apply(&mut self, facts: Vec<Update>) -> Vec<String> {
         let texts = facts.iter().map(fact_text).collect();
-        self.unit.apply(facts, self.now);
+        self.view.apply(facts, self.now);
         texts
     }
 
@@ -113,7 +113,7 @@ impl Bench {
     }
 
     fn judge(&mut self) -> Vec<String> {
-        let at = ViewContext::single_server(&self.unit);
+        let at = ViewContext::single_server(&self.view);
         let facts = self.upstream.streams().iter_mut().flat_map(|stream| stream.on_time(&at, self.now)).collect();
         self.apply(facts)
     }

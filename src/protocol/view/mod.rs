@@ -30,7 +30,7 @@ pub use gate::Gate;
 pub use interest::{InterestChange, Selector, SessionId};
 pub use leases::{Lease, Leases};
 pub use named_error::NamedError;
-pub use order::Dangled;
+pub use order::OrderLosses;
 pub use resource_table::{AbsenceEvidence, Entry, Presence, ResourceTable};
 pub use revision::Revision;
 pub use snapshot::{Lookup, Snapshot};

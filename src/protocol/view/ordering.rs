@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::class::Class;
 use super::interest::{Selector, SessionId};
-use super::order::{Change, Dangled, Key};
+use super::order::{Change, Key, OrderLosses};
 use super::resource_table::{Presence, ResourceTable};
 use super::update::{Completeness, Evidence};
 use super::{Entry, View};
@@ -216,7 +216,7 @@ impl View {
     }
 
     /// What could not be kept in order since the last call.
-    pub fn take_dangled(&mut self) -> Dangled {
+    pub fn take_dangled(&mut self) -> OrderLosses {
         self.order.take_dangled()
     }
 

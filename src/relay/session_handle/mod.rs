@@ -39,7 +39,7 @@ pub struct SessionHandle {
     published: Arc<Published>,
     /// It is counted among those that are kept waiting.
     waits: AtomicBool,
-    owner: mpsc::Sender<Command>,
+    commands: mpsc::Sender<Command>,
     clock: Clock,
     counters: Arc<ProcessCounters>,
     log: Arc<ClientLog>,
@@ -86,7 +86,7 @@ impl SessionHandle {
             waker: AtomicWaker::new(),
             published,
             waits: AtomicBool::new(false),
-            owner,
+            commands: owner,
             clock,
             counters: tally,
             log,
@@ -105,7 +105,7 @@ impl SessionHandle {
     pub async fn handle_request(&self, request: Request) {
         // Room at the owner first. From there on nothing waits, so a stream that ends in the middle loses no change of
         // interest: one that was taken and never sent would be wanted upstream for ever.
-        let Ok(room) = self.owner.reserve().await else { return }; // no owner: the next poll ends it
+        let Ok(room) = self.commands.reserve().await else { return }; // no owner: the next poll ends it
         let kind = request.type_url().to_owned();
         let mut session = self.lock();
         let answer = session.on_request(request, self.clock.now());
@@ -130,7 +130,7 @@ impl SessionHandle {
     /// The next thing to say. Whoever asks is woken when it may be worth asking again.
     pub fn poll(&self, waker: &std::task::Waker) -> Step {
         self.waker.register(waker);
-        if self.owner.is_closed() {
+        if self.commands.is_closed() {
             return Step::End(CloseReason::ViewFailed);
         }
         let mut session = self.lock();
@@ -146,7 +146,7 @@ impl SessionHandle {
         if claims.is_empty() {
             return;
         }
-        if let Err(TrySendError::Full(Command::Claims(claims))) = self.owner.try_send(Command::Claims(claims)) {
+        if let Err(TrySendError::Full(Command::Claims(claims))) = self.commands.try_send(Command::Claims(claims)) {
             session.return_claims(claims);
             self.waker.wake();
         }
@@ -176,7 +176,7 @@ impl SessionHandle {
         std::future::poll_fn(|cx| {
             loop {
                 self.waker.register(cx.waker());
-                if self.owner.is_closed() {
+                if self.commands.is_closed() {
                     return Poll::Ready(Fetched::End(CloseReason::ViewFailed));
                 }
                 let at_last = Instant::now() >= last;
@@ -237,7 +237,7 @@ impl SessionHandle {
             session.close();
             session.take_interest()
         };
-        let _ = self.owner.send(Command::Leave(self.id, interest)).await;
+        let _ = self.commands.send(Command::Leave(self.id, interest)).await;
         self.log.stream_ended(self.line());
     }
 

@@ -27,8 +27,8 @@ impl ViewTask {
         let types = asked_types(&mut self.sources);
         let held = types.iter().map(|(kind, star)| self.view.held(kind, *star)).sum();
         let waiting = self.published.waiting.load(Ordering::Relaxed);
-        let (key, sessions, guessing) = (self.metric_label.name(), self.seats.len(), self.view.over_absent_limit());
-        let (dangling, disorder) = (self.view.dangling().count(), self.disorder);
+        let (key, sessions, guessing) = (self.metric_label.name(), self.sessions.len(), self.view.over_absent_limit());
+        let (dangling, disorder) = (self.view.dangling().count(), self.order_metrics);
         ViewMetrics {
             label: key,
             sessions,

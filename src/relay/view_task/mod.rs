@@ -49,9 +49,9 @@ pub(super) struct ViewTask {
     pub server_log: Arc<ServerLog>,
     pub readiness: ViewReadiness,
     /// How the ladders stood when that was last told.
-    pub standings: BTreeMap<Authority, LadderState>,
+    pub ladder_states: BTreeMap<Authority, LadderState>,
     /// What could not be kept in order.
-    pub disorder: OrderMetrics,
+    pub order_metrics: OrderMetrics,
     pub published: Arc<Published>,
     pub store: Arc<Mutex<BodyStore>>,
     pub table: Arc<TypeTable>,
@@ -64,10 +64,10 @@ pub(super) struct ViewTask {
     /// Says that it has become another.
     pub active_server_changes: Arc<watch::Sender<()>>,
     /// Dropped after the commands: a session that is dropped sees that nobody takes any.
-    pub seats: HashMap<SessionId, Box<dyn Subscriber>>,
+    pub sessions: HashMap<SessionId, Box<dyn Subscriber>>,
     pub links: Links,
     /// Sessions whose interest was counted since the last publication.
-    pub counted: Vec<SessionId>,
+    pub interest_applied: Vec<SessionId>,
     pub faults: Faults,
 }
 
@@ -134,23 +134,23 @@ impl ViewTask {
     fn handle_command(&mut self, command: Command) {
         let now = self.clock.now();
         match command {
-            Command::Join(session) => drop(self.seats.insert(session.id(), session)),
+            Command::Join(session) => drop(self.sessions.insert(session.id(), session)),
             Command::Interest(session, changes) => {
                 self.panic_if_planted(&changes);
                 changes.iter().for_each(|change| self.view.change_interest(session, change.clone(), now));
-                self.counted.push(session);
+                self.interest_applied.push(session);
                 self.sources.on_names_requested(&changes, &self.view);
             }
             Command::RoutingNack(session, refuses) => self.view.note_refusing(session, refuses),
             Command::Leave(session, changes) => {
                 self.view.note_refusing(session, false);
                 changes.into_iter().for_each(|change| self.view.change_interest(session, change, now));
-                self.seats.remove(&session);
+                self.sessions.remove(&session);
             }
             Command::Claims(claims) => self.view.seek(claims),
             Command::Report(to) => {
                 let report = self.report();
-                let seats = self.seats.values().map(|seat| seat.report()).collect();
+                let seats = self.sessions.values().map(|seat| seat.report()).collect();
                 let _ = to.send((report, seats)); // whoever asked may have gone
             }
             Command::Snapshot(to) => {
@@ -275,16 +275,16 @@ impl ViewTask {
         self.links.send(&mut self.sources, now);
         let wakes = self.view.publish();
         // Marks first: a session that saw the state without them would take a changed name for an unchanged one.
-        let concerned = || wakes.0.iter().filter_map(|(session, marks)| Some((self.seats.get(session)?, marks)));
+        let concerned = || wakes.0.iter().filter_map(|(session, marks)| Some((self.sessions.get(session)?, marks)));
         concerned().for_each(|(seat, marks)| seat.on_names_changed(marks));
         self.published.replace(self.view.snapshot());
         concerned().for_each(|(seat, _)| seat.wake());
-        let idle = self.seats.is_empty() && !self.view.is_wanted();
+        let idle = self.sessions.is_empty() && !self.view.is_wanted();
         let mut since = self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
         *since = if idle { since.or_else(|| Some(Instant::now())) } else { None };
         drop(since);
-        for session in std::mem::take(&mut self.counted) {
-            if let Some(seat) = self.seats.get(&session) {
+        for session in std::mem::take(&mut self.interest_applied) {
+            if let Some(seat) = self.sessions.get(&session) {
                 seat.on_interest_applied();
             }
         }
@@ -301,13 +301,13 @@ impl ViewTask {
             let clusters = names(&dangled.awaited);
             tracing::info!(view = %self.view_id, count = dangled.waits, clusters, "routing refers to clusters that do not exist");
         }
-        self.disorder.removals += dangled.removals;
+        self.order_metrics.removals += dangled.removals;
         if dangled.too_large > 0 {
             let count = dangled.too_large;
             tracing::warn!(view = %self.view_id, count, "resources too large to find the clusters that they refer to");
         }
-        self.disorder.waits += dangled.waits;
-        self.disorder.too_large += dangled.too_large;
+        self.order_metrics.waits += dangled.waits;
+        self.order_metrics.too_large += dangled.too_large;
     }
 
     /// Says which server serves, where that has changed.
@@ -318,7 +318,7 @@ impl ViewTask {
             {
                 self.active_server_changes.send_replace(());
             }
-            let known = self.standings.insert(ladder.authority.clone(), ladder.state);
+            let known = self.ladder_states.insert(ladder.authority.clone(), ladder.state);
             if known != Some(ladder.state) {
                 let change = LadderChange {
                     authority: ladder.authority.name().to_owned(),

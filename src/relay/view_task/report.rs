@@ -70,6 +70,6 @@ impl ViewTask {
         };
         let streams = self.sources.streams().map(of_stream).collect();
         let (key, made_from) = (self.view_id.clone(), self.made_from.clone());
-        ViewReport { view: key, key_fields: made_from, clients: self.seats.len(), authorities, streams }
+        ViewReport { view: key, key_fields: made_from, clients: self.sessions.len(), authorities, streams }
     }
 }

@@ -286,8 +286,8 @@ impl Views {
             sources: Sources::new(self.plan.clone(), key.upstream_node(), table.clone(), limits),
             connectors: self.connectors.clone(),
             reachability: ViewReachability::none(self.reachability.clone()),
-            standings: Default::default(),
-            disorder: Default::default(),
+            ladder_states: Default::default(),
+            order_metrics: Default::default(),
             published: published.clone(),
             store: self.store.clone(),
             incidents: self.incidents.clone(),
@@ -298,9 +298,9 @@ impl Views {
             idle_since: idle_since.clone(),
             active: active.clone(),
             active_server_changes: self.active_server_changes.clone(),
-            seats: HashMap::new(),
+            sessions: HashMap::new(),
             links: Links::none(),
-            counted: Vec::new(),
+            interest_applied: Vec::new(),
             faults: self.limits.faults,
         };
         tokio::spawn(owner.run_supervised());

@@ -34,7 +34,7 @@ impl World {
     /// Nothing is taken from a client that the server whose word counts has had ever since the client holds it.
     pub(super) fn judge_losses(&mut self) -> Result<(), String> {
         for holder in &mut self.holders {
-            for (what, since) in holder.listen(&mut self.unit, self.now) {
+            for (what, since) in holder.listen(&mut self.view, self.now) {
                 if self.lacked.get(&what).is_none_or(|lacked| *lacked < since) {
                     return Err(format!("{what:?} was taken from {:?}, and {:?} has it", holder.id, self.last));
                 }
@@ -45,7 +45,7 @@ impl World {
 
     /// Absent also for those who hold it, and not by a server's silence alone.
     fn is_said_absent(&self, (url, name): (&str, &str)) -> bool {
-        let entry = self.unit.entry(&self.table.resolve(url), Class::Named, &name.into());
+        let entry = self.view.entry(&self.table.resolve(url), Class::Named, &name.into());
         entry.is_some_and(|entry| {
             matches!(entry.presence, Presence::Absent(_)) && entry.absence == AbsenceEvidence::Reported
         })
@@ -55,7 +55,7 @@ impl World {
     pub(super) fn judge_silence(&mut self) {
         let kind = self.table.resolve(EDS);
         let silent = NAMES.map(|name| (EDS, name)).into_iter().filter(|(_, name)| {
-            let entry = self.unit.entry(&kind, Class::Named, &(*name).into());
+            let entry = self.view.entry(&kind, Class::Named, &(*name).into());
             entry.is_some_and(|of| matches!(of.presence, Presence::Absent(_)) && of.absence == AbsenceEvidence::Silence)
         });
         let silent: BTreeSet<_> = silent.collect();
@@ -128,7 +128,7 @@ impl World {
             }
         }
         let kind = self.table.resolve(CDS);
-        let held: BTreeSet<_> = self.unit.wildcard_names(&kind).map(|name| name.as_str().to_owned()).collect();
+        let held: BTreeSet<_> = self.view.wildcard_names(&kind).map(|name| name.as_str().to_owned()).collect();
         let own = self.servers[0].content.keys().filter(|(url, _)| *url == CDS);
         let own: BTreeSet<_> = own.map(|(_, name)| (*name).to_owned()).collect();
         if held != own {

@@ -43,7 +43,7 @@ pub(super) struct Order {
     /// Route configurations that were taken away and that clients ask for still: an Envoy goes on by what it has.
     kept: BTreeMap<Key, Arc<Resource>>,
     look_at: Option<Moment>,
-    dangled: Dangled,
+    dangled: OrderLosses,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +62,7 @@ pub(super) struct Waiting {
 
 /// What could not be prevented since it was last asked for: bounded lists, and how many there were.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Dangled {
+pub struct OrderLosses {
     /// Clusters that went while something led to them.
     pub removed: Vec<Name>,
     pub removals: u64,
@@ -73,7 +73,7 @@ pub struct Dangled {
     pub too_large: u64,
 }
 
-impl Dangled {
+impl OrderLosses {
     pub fn is_empty(&self) -> bool {
         self.removals == 0 && self.waits == 0 && self.too_large == 0
     }
@@ -289,7 +289,7 @@ impl Order {
         [quiet, bounds, waiting, lingering].into_iter().flatten().min()
     }
 
-    pub fn take_dangled(&mut self) -> Dangled {
+    pub fn take_dangled(&mut self) -> OrderLosses {
         std::mem::take(&mut self.dangled)
     }
 }
