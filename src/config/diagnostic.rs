@@ -1,0 +1,102 @@
+//! What is wrong or doubtful in a configuration, and where.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One thing that is wrong or doubtful.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    pub path: PathBuf,
+    pub line: Option<u64>,
+    pub column: Option<u64>,
+    /// The keys that lead to it; empty for the whole file.
+    pub at: String,
+    pub reason: String,
+}
+
+/// Where a value stands: its line and column, and the keys that lead to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    pub line: u64,
+    pub column: u64,
+    pub path: String,
+}
+
+/// All that was found in one file so far.
+#[derive(Debug)]
+pub(super) struct Diagnostics {
+    pub file: PathBuf,
+    pub faults: Vec<Diagnostic>,
+    /// Files that cannot be used as they are, which keeps no relay from starting: they may be there later.
+    pub unusable: Vec<Diagnostic>,
+    /// What the relay can start with, and an operator should know of.
+    pub warnings: Vec<Diagnostic>,
+}
+
+impl Diagnostics {
+    pub fn of(file: &Path) -> Self {
+        Self { file: file.into(), faults: Vec::new(), unusable: Vec::new(), warnings: Vec::new() }
+    }
+
+    pub fn fault(&mut self, place: &Place, reason: impl Into<String>) {
+        self.faults.push(self.diagnostic(place, reason.into()));
+    }
+
+    pub fn unusable(&mut self, place: &Place, reason: impl Into<String>) {
+        self.unusable.push(self.diagnostic(place, reason.into()));
+    }
+
+    pub fn warn(&mut self, place: &Place, reason: impl Into<String>) {
+        self.warnings.push(self.diagnostic(place, reason.into()));
+    }
+
+    /// Reports that a section lacks something, unless a fault within it may be why.
+    pub fn lacks(&mut self, section: &Place, reason: impl Into<String>) {
+        if !self.has_fault_within(&section.path) {
+            self.fault(section, reason);
+        }
+    }
+
+    pub fn has_fault_within(&self, path: &str) -> bool {
+        self.faults.iter().any(|fault| fault.path == self.file && encloses(path, &fault.at))
+    }
+
+    fn diagnostic(&self, place: &Place, reason: String) -> Diagnostic {
+        let known = |number: u64| Some(number).filter(|number| *number > 0);
+        let (line, column) = (known(place.line), known(place.column));
+        Diagnostic { path: self.file.clone(), line, column, at: place.path.clone(), reason }
+    }
+}
+
+impl Place {
+    pub fn key(&self, key: &str) -> String {
+        let plain = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        match (plain, self.path.is_empty()) {
+            (true, true) => key.into(),
+            (true, false) => format!("{}.{key}", self.path),
+            (false, _) => format!("{}[{key:?}]", self.path),
+        }
+    }
+
+    pub fn item(&self, index: usize) -> String {
+        format!("{}[{index}]", self.path)
+    }
+}
+
+fn encloses(path: &str, other: &str) -> bool {
+    let rest = other.strip_prefix(path);
+    path.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        for number in [self.line, self.column].into_iter().map_while(|number| number) {
+            write!(f, ":{number}")?;
+        }
+        if !self.at.is_empty() {
+            write!(f, ": {}", self.at)?;
+        }
+        write!(f, ": {}", self.reason)
+    }
+}

@@ -1,0 +1,65 @@
+//! The tree.
+
+use std::fmt;
+
+use crate::config::diagnostic::Place;
+
+#[derive(Debug, Clone)]
+pub(in crate::config) struct Node {
+    pub place: Place,
+    pub value: Value,
+}
+
+#[derive(Debug, Clone)]
+pub(in crate::config) enum Value {
+    Scalar(Scalar),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+    /// Reported already; nothing more is said of it.
+    Faulty,
+}
+
+#[derive(Debug, Clone)]
+pub(in crate::config) struct Entry {
+    pub key: String,
+    /// Of the key.
+    pub place: Place,
+    pub node: Node,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::config) enum Scalar {
+    Null,
+    Flag(bool),
+    Integer(i128),
+    Float(f64),
+    Text(String),
+}
+
+impl Node {
+    pub fn is_null(&self) -> bool {
+        matches!(self.value, Value::Scalar(Scalar::Null))
+    }
+
+    /// What it is, for messages: a value as it is written, or the word for something larger.
+    pub fn shown(&self) -> String {
+        match &self.value {
+            Value::Scalar(scalar) => scalar.to_string(),
+            Value::List(_) => "a list".into(),
+            Value::Map(_) => "a mapping".into(),
+            Value::Faulty => "a faulty value".into(),
+        }
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("null"),
+            Self::Flag(flag) => write!(f, "{flag}"),
+            Self::Integer(number) => write!(f, "{number}"),
+            Self::Float(number) => write!(f, "{number}"),
+            Self::Text(text) => write!(f, "{text:?}"),
+        }
+    }
+}
