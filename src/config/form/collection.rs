@@ -1,0 +1,109 @@
+//! Lists of values, and mappings whose keys are names.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+
+use super::located::Located;
+use super::reader::{Form, Reader};
+use crate::config::yaml::{Node, Value};
+
+/// A list with at least one item.
+#[derive(Debug, Clone)]
+pub(in crate::config) struct NonEmpty<T>(pub Vec<Located<T>>);
+
+/// One value, or a list of them that is not empty.
+#[derive(Debug, Clone)]
+pub(in crate::config) struct OneOrMore<T>(pub Vec<Located<T>>);
+
+/// Values by names that the author of the file chooses.
+#[derive(Debug, Clone)]
+pub(in crate::config) struct Names<T>(pub BTreeMap<String, Located<T>>);
+
+impl<T> Default for Names<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T: Form> Form for Vec<Located<T>> {
+    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
+        if node.is_null() {
+            return Some(Vec::new());
+        }
+        match &node.value {
+            Value::List(items) => Some(read_items(items, reader)),
+            Value::Faulty => None,
+            _ => {
+                reader.expected(node, "a list");
+                None
+            }
+        }
+    }
+
+    fn schema() -> Json {
+        json!({ "type": ["array", "null"], "items": T::schema() })
+    }
+}
+
+impl<T: Form> Form for NonEmpty<T> {
+    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
+        match &node.value {
+            Value::List(items) if !items.is_empty() => Some(Self(read_items(items, reader))),
+            Value::Faulty => None,
+            Value::List(_) => {
+                reader.found.fault(&node.place, "empty list: expected at least one item");
+                None
+            }
+            _ => {
+                reader.expected(node, "a list with at least one item");
+                None
+            }
+        }
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "array", "items": T::schema(), "minItems": 1 })
+    }
+}
+
+impl<T: Form> Form for OneOrMore<T> {
+    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
+        match &node.value {
+            Value::List(_) => NonEmpty::read(node, reader).map(|NonEmpty(items)| Self(items)),
+            _ => Located::read(node, reader).map(|one| Self(vec![one])),
+        }
+    }
+
+    fn schema() -> Json {
+        json!({ "anyOf": [T::schema(), NonEmpty::<T>::schema()] })
+    }
+}
+
+impl<T: Form> Form for Names<T> {
+    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
+        let entries = match &node.value {
+            _ if node.is_null() => return Some(Self::default()),
+            Value::Map(entries) => entries,
+            Value::Faulty => return None,
+            _ => {
+                reader.expected(node, "a mapping of names");
+                return None;
+            }
+        };
+        let read = entries.iter().filter_map(|entry| {
+            let value = Located::read(&entry.node, reader)?;
+            Some((entry.key.clone(), value))
+        });
+        Some(Self(read.collect()))
+    }
+
+    fn schema() -> Json {
+        json!({ "type": ["object", "null"], "additionalProperties": T::schema() })
+    }
+}
+
+/// Items with another form are reported and left out.
+fn read_items<T: Form>(items: &[Node], reader: &mut Reader) -> Vec<Located<T>> {
+    items.iter().filter_map(|item| Located::read(item, reader)).collect()
+}

@@ -1,0 +1,26 @@
+//! Forms that values of the configuration have. A form reads a value, reporting every fault, and describes itself as JSON schema:
+//! what is accepted and what `weir schema` prints come from one declaration.
+//!
+//! `section` declares the keys of a mapping. All else is a scalar, or made of forms.
+
+mod collection;
+mod homes;
+mod located;
+mod network;
+mod number;
+pub(super) mod reader;
+pub(super) mod scalar;
+pub(super) mod section;
+mod text;
+
+pub(super) use collection::{Names, NonEmpty, OneOrMore};
+pub(super) use located::{Located, Needed};
+pub(super) use network::{AdminAddress, HostName, ListenAddress, ServerUri};
+pub(super) use number::{Count, Factor, FieldNumber, Interval, Jitter, Pause, Positive, Size, Wait};
+pub(super) use reader::{Form, Reader};
+pub(super) use scalar::words;
+pub(super) use section::section;
+pub(super) use text::{FilePath, Name};
+
+pub use network::{admin_address, listen_address, server_uri};
+pub use scalar::ValueError;

@@ -1,0 +1,109 @@
+//! Forms of addresses, networks, and places of servers.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use http::Uri;
+use rustls::pki_types::ServerName;
+use serde_json::{Value as Json, json};
+
+use super::scalar::{ValueError, or_text, scalar_form, text_like};
+use super::text::text;
+use crate::config::yaml::Scalar;
+use crate::xds::Network;
+
+/// Where clients connect. A port alone means all addresses of this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct ListenAddress(pub SocketAddr);
+
+/// Where operators connect. A port alone means this machine only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct AdminAddress(pub SocketAddr);
+
+/// Where a server is: a scheme, a host, perhaps a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::config) struct ServerUri(pub Uri);
+
+/// What a certificate may be for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::config) struct HostName(pub ServerName<'static>);
+
+scalar_form!(ListenAddress, |scalar| listen(scalar).map(ListenAddress), address_schema());
+
+scalar_form!(AdminAddress, |scalar| admin(scalar).map(AdminAddress), address_schema());
+
+scalar_form!(ServerUri, |scalar| uri(scalar).map(ServerUri), text_like("[hH][tT][tT][pP][sS]?://[^/?]+/?"));
+
+scalar_form!(
+    HostName,
+    |scalar| {
+        let name = ServerName::try_from(text("host name", scalar)?.to_owned());
+        name.map(HostName).map_err(|_| ValueError::new("host name", scalar, "a DNS name or an IP address"))
+    },
+    text_like(r".*[a-zA-Z:_-].*|[0-9]+(\.[0-9]+){3}")
+);
+
+scalar_form!(
+    Network,
+    |scalar| {
+        let network = Network::parse(text("network", scalar)?);
+        network.ok_or_else(|| ValueError::new("network", scalar, "an IP address or a network such as 10.1.0.0/16"))
+    },
+    text_like("[0-9a-fA-F]*[.:][0-9a-fA-F.:]*(/[0-9]+)?")
+);
+
+/// Where clients are to connect, as text has it.
+pub fn listen_address(text: &str) -> Result<SocketAddr, ValueError> {
+    listen(&Scalar::Text(text.into()))
+}
+
+/// Where operators are to connect, as text has it.
+pub fn admin_address(text: &str) -> Result<SocketAddr, ValueError> {
+    admin(&Scalar::Text(text.into()))
+}
+
+/// Where a server is, as text has it.
+pub fn server_uri(text: &str) -> Result<Uri, ValueError> {
+    uri(&Scalar::Text(text.into()))
+}
+
+fn listen(scalar: &Scalar) -> Result<SocketAddr, ValueError> {
+    let all = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    let expected = "an IP address and a port, such as 127.0.0.1:18000, or :18000 for all addresses";
+    address(scalar, all).ok_or_else(|| ValueError::new("address", scalar, expected))
+}
+
+fn admin(scalar: &Scalar) -> Result<SocketAddr, ValueError> {
+    let own = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let expected = "an IP address and a port, such as 0.0.0.0:19000, or :19000 for 127.0.0.1";
+    address(scalar, own).ok_or_else(|| ValueError::new("address", scalar, expected))
+}
+
+fn address(scalar: &Scalar, of_port: IpAddr) -> Option<SocketAddr> {
+    let port = match scalar {
+        Scalar::Integer(port) => u16::try_from(*port).ok()?,
+        Scalar::Text(text) => match text.parse() {
+            Ok(address) => return Some(address),
+            Err(_) => text.strip_prefix(':').unwrap_or(text).parse().ok()?,
+        },
+        _ => return None,
+    };
+    Some(SocketAddr::new(of_port, port))
+}
+
+fn address_schema() -> Json {
+    or_text(json!({ "type": "integer", "minimum": 0, "maximum": u16::MAX }), "(.+:|:?)[0-9]+")
+}
+
+fn uri(scalar: &Scalar) -> Result<Uri, ValueError> {
+    let uri = text("URI", scalar)?.parse().ok().filter(|uri: &Uri| {
+        let known = matches!(uri.scheme_str(), Some("http" | "https"));
+        known && uri.host().is_some_and(|host| !host.is_empty())
+    });
+    match uri {
+        None => Err(ValueError::new("URI", scalar, "http:// or https:// and a host, such as https://cp.example:18000")),
+        Some(uri) if uri.path() != "/" || uri.query().is_some() => {
+            Err(ValueError::new("URI", scalar, "nothing after the host and port; the protocol has its own paths"))
+        }
+        Some(uri) => Ok(uri),
+    }
+}

@@ -1,0 +1,179 @@
+//! Forms of numbers, sizes and durations, each with its bounds.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::scalar::{ValueError, or_text, scalar_form, text_like};
+use crate::config::yaml::Scalar;
+
+/// How many, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct Count(pub usize);
+
+/// How many, and at least one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct Positive(pub usize);
+
+/// The number of a protobuf field, or 0 for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct FieldNumber(pub u32);
+
+/// Bytes, and at least one: `67108864` or `64MiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct Size(pub usize);
+
+/// Any duration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct Wait(pub Duration);
+
+/// A duration of at least [`SHORTEST`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct Pause(pub Duration);
+
+/// How often something is done: every so long, or never, which is written as `0s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct Interval(pub Option<Duration>);
+
+/// By how much each wait is longer than the one before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::config) struct Factor(pub f64);
+
+/// A part of one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::config) struct Jitter(pub f64);
+
+scalar_form!(
+    Count,
+    |scalar| whole(scalar).map(Count).ok_or_else(|| ValueError::new("number", scalar, "a whole number of 0 or more")),
+    or_text(json!({ "type": "integer", "minimum": 0 }), "[0-9]+")
+);
+
+scalar_form!(
+    Positive,
+    |scalar| {
+        let number = whole(scalar).filter(|number| *number > 0);
+        number.map(Positive).ok_or_else(|| ValueError::new("number", scalar, "a whole number of 1 or more"))
+    },
+    or_text(json!({ "type": "integer", "minimum": 1 }), "0*[1-9][0-9]*")
+);
+
+scalar_form!(
+    FieldNumber,
+    |scalar| {
+        let number = whole(scalar).and_then(|number| u32::try_from(number).ok()).filter(|number| *number <= MAX_FIELD);
+        let expected = || format!("0 for none, or a number up to {MAX_FIELD}");
+        number.map(FieldNumber).ok_or_else(|| ValueError::new("field number", scalar, expected()))
+    },
+    or_text(json!({ "type": "integer", "minimum": 0, "maximum": MAX_FIELD }), "[0-9]+")
+);
+
+scalar_form!(
+    Size,
+    |scalar| {
+        let bytes = whole(scalar).or_else(|| with_unit(scalar)).filter(|bytes| *bytes > 0);
+        bytes
+            .map(Size)
+            .ok_or_else(|| ValueError::new("size", scalar, "a number of bytes above 0, such as 67108864 or 64MiB"))
+    },
+    or_text(json!({ "type": "integer", "minimum": 1 }), &format!("[0-9]+ ?({})?", unit_names()))
+);
+
+scalar_form!(Wait, |scalar| duration(scalar).map(Wait), duration_schema());
+
+scalar_form!(
+    Pause,
+    |scalar| match duration(scalar)? {
+        time if time < SHORTEST => Err(ValueError::new("duration", scalar, "10ms or more")),
+        time => Ok(Pause(time)),
+    },
+    text_like(DURATION)
+);
+
+scalar_form!(
+    Interval,
+    |scalar| match duration(scalar)? {
+        Duration::ZERO => Ok(Interval(None)),
+        time if time < SHORTEST => Err(ValueError::new("duration", scalar, "10ms or more, or 0s for never")),
+        time => Ok(Interval(Some(time))),
+    },
+    duration_schema()
+);
+
+scalar_form!(
+    Factor,
+    |scalar| {
+        let factor = number(scalar).filter(|factor| (1.0..=100.0).contains(factor));
+        factor.map(Factor).ok_or_else(|| ValueError::new("factor", scalar, "a number from 1 to 100"))
+    },
+    or_text(json!({ "type": "number", "minimum": 1, "maximum": 100 }), r"[0-9]+(\.[0-9]+)?")
+);
+
+scalar_form!(
+    Jitter,
+    |scalar| {
+        let jitter = number(scalar).filter(|jitter| (0.0..=1.0).contains(jitter));
+        jitter.map(Jitter).ok_or_else(|| ValueError::new("jitter", scalar, "a number from 0 to 1"))
+    },
+    or_text(json!({ "type": "number", "minimum": 0, "maximum": 1 }), r"[01](\.[0-9]+)?")
+);
+
+fn whole(scalar: &Scalar) -> Option<usize> {
+    match scalar {
+        Scalar::Integer(number) => usize::try_from(*number).ok(),
+        // `1e6`, for example; as far as floats are exact.
+        Scalar::Float(number) if number.fract() == 0.0 && (0.0..9e15).contains(number) => Some(*number as usize),
+        Scalar::Text(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+fn number(scalar: &Scalar) -> Option<f64> {
+    match scalar {
+        Scalar::Integer(number) => Some(*number as f64),
+        Scalar::Float(number) => Some(*number),
+        Scalar::Text(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+fn with_unit(scalar: &Scalar) -> Option<usize> {
+    let Scalar::Text(text) = scalar else { return None };
+    let (digits, unit) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit())?);
+    let unit = unit.strip_prefix(' ').unwrap_or(unit);
+    let (_, bytes) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    usize::try_from(digits.parse::<u64>().ok()?.checked_mul(*bytes)?).ok()
+}
+
+fn unit_names() -> String {
+    UNITS.map(|(name, _)| name).join("|")
+}
+
+fn duration(scalar: &Scalar) -> Result<Duration, ValueError> {
+    let time = match scalar {
+        Scalar::Integer(0) => Some(Duration::ZERO),
+        Scalar::Text(text) => humantime::parse_duration(text).ok(),
+        _ => None,
+    };
+    time.ok_or_else(|| ValueError::new("duration", scalar, "a number with a unit, such as 30s"))
+}
+
+fn duration_schema() -> serde_json::Value {
+    or_text(json!({ "enum": [0] }), &format!("{DURATION}|0"))
+}
+
+/// Of pauses; below it they are no pauses any more.
+const SHORTEST: Duration = Duration::from_millis(10);
+const DURATION: &str = r" *([0-9]+(\.[0-9]+)? *[a-zA-Zµ]+ *)+";
+const MAX_FIELD: u32 = (1 << 29) - 1;
+const UNITS: [(&str, u64); 9] = [
+    ("B", 1),
+    ("kB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+];

@@ -1,0 +1,60 @@
+//! Reading, with all that was found on the way.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value as Json;
+
+use super::homes;
+use crate::config::diagnostic::{Diagnostics, Place};
+use crate::config::yaml::{Entry, Node};
+use crate::xds::nearest;
+
+/// What a value may be.
+pub(in crate::config) trait Form: Sized {
+    /// Reads a value, as far as it can be. Whatever is wrong with it is reported.
+    fn read(node: &Node, reader: &mut Reader) -> Option<Self>;
+
+    /// Returns the JSON schema of all values that can be read.
+    fn schema() -> Json;
+}
+
+pub(in crate::config) struct Reader<'a> {
+    pub found: &'a mut Diagnostics,
+    /// The schema of the whole file: says of an unknown key where it would be known.
+    whole: fn() -> Json,
+    /// Paths of keys that are probably meant by misspelt ones.
+    meant: BTreeSet<String>,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(found: &'a mut Diagnostics, whole: fn() -> Json) -> Self {
+        Self { found, whole, meant: BTreeSet::new() }
+    }
+
+    /// Reports that a value has another form.
+    pub fn expected(&mut self, node: &Node, what: &str) {
+        self.found.fault(&node.place, format!("invalid value {}: expected {what}", node.shown()));
+    }
+
+    pub fn unknown_key(&mut self, entry: &Entry, section: &Place, known: &[&str]) {
+        let key = &entry.key;
+        let expected = match nearest(key, known.iter().copied(), (key.len() / 3).max(1)) {
+            Some(nearest) => {
+                self.meant.insert(section.key(nearest));
+                nearest.to_owned()
+            }
+            None => match homes::of(key, &(self.whole)()) {
+                homes if homes.is_empty() => format!("one of {}", known.join(", ")),
+                homes => format!("it in {}", homes.join(" or ")),
+            },
+        };
+        self.found.fault(&entry.place, format!("unknown key {key:?}: expected {expected}"));
+    }
+
+    /// Reports that a key is missing, unless a misspelt one was reported in its place.
+    pub fn missing_key(&mut self, section: &Place, key: &str) {
+        if !self.meant.contains(&section.key(key)) {
+            self.found.fault(section, format!("missing key {key:?}"));
+        }
+    }
+}

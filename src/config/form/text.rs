@@ -1,0 +1,59 @@
+//! Forms of text: as it is, names, paths, parts of a node.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::scalar::{ValueError, scalar_form, text_like};
+use crate::config::yaml::Scalar;
+use crate::xds::KeyField;
+
+/// Text that is not empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::config) struct Name(pub String);
+
+/// The path of a file or folder, as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::config) struct FilePath(pub PathBuf);
+
+scalar_form!(String, |scalar| text("text", scalar).map(String::from), json!({ "type": "string" }));
+
+scalar_form!(
+    Name,
+    |scalar| filled("name", scalar).map(|text| Name(text.into())),
+    json!({ "type": "string", "minLength": 1 })
+);
+
+scalar_form!(
+    FilePath,
+    |scalar| filled("path", scalar).map(|text| FilePath(text.into())),
+    json!({ "type": "string", "minLength": 1 })
+);
+
+scalar_form!(
+    KeyField,
+    |scalar| {
+        let expected = || format!("one of {}", KeyField::all_names());
+        KeyField::parse(text("part of a node", scalar)?)
+            .ok_or_else(|| ValueError::new("part of a node", scalar, expected()))
+    },
+    text_like(
+        r"id|cluster|locality(\.(region|zone|sub_zone))?|metadata(\..+)?|user_agent|extensions|client_features|listening_addresses|dynamic_parameters|unknown"
+    )
+);
+
+/// YAML takes some plain words for numbers, and what they were is lost then: `007`, for example.
+pub(super) fn text<'s>(what: &'static str, scalar: &'s Scalar) -> Result<&'s str, ValueError> {
+    match scalar {
+        Scalar::Text(text) => Ok(text),
+        Scalar::Null => Err(ValueError::new(what, scalar, "text")),
+        scalar => Err(ValueError::new(what, scalar, format!("text; quotes make it text: \"{scalar}\""))),
+    }
+}
+
+fn filled<'s>(what: &'static str, scalar: &'s Scalar) -> Result<&'s str, ValueError> {
+    match text(what, scalar)? {
+        "" => Err(ValueError::new(what, scalar, "text that is not empty")),
+        text => Ok(text),
+    }
+}
