@@ -96,7 +96,7 @@ async fn start(config: Config) -> anyhow::Result<App> {
 }
 
 fn log_warnings(config: &Config) {
-    for Diagnostic { path, line, at, reason } in &config.warnings {
+    for Diagnostic { path, line, at, reason, .. } in &config.warnings {
         tracing::warn!(file = %path.display(), line, key = at, reason, "configuration warning");
     }
 }

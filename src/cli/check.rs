@@ -175,7 +175,7 @@ after a return it is not left again for 1m
 what the next server has not, and the one before had, becomes absent
 
 warnings
-  etc/relay.yaml:12: limits.resource_timer: below 15s, names that a control plane is slow to send may count as absent
+  etc/relay.yaml:12:26: limits.resource_timer: below 15s, names that a control plane is slow to send may count as absent
 "
         );
         assert_eq!(report(&config), expected);

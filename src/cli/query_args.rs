@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn everything_that_is_wrong_is_told_at_once() {
         let told = check("pods --server http://a/b --node { -o wire").err().unwrap();
-        for part in ["unknown type \"pods\"", "--server:", "goes on behind the host", "--node: EOF"] {
+        for part in ["unknown type \"pods\"", "--server:", "expected nothing after the host and port", "--node: EOF"] {
             assert!(told.contains(part), "{part} is missing in:\n{told}");
         }
         let told = check("cds --ca ca.pem --token-file t").err().unwrap();

@@ -3,121 +3,163 @@
 
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde::de::IgnoredAny;
+use serde_json::error::Category;
 
-use super::Diagnostic;
+use super::diagnostic::{Diagnostics, Place};
+use super::yaml::{self, Entry, Node, Scalar, Value};
 
-pub(super) struct JsonReader<'f> {
-    pub path: &'f Path,
-    pub faults: Vec<Diagnostic>,
+pub(super) struct JsonReader {
+    pub found: Diagnostics,
 }
 
-/// An object, and the keys that lead to it.
+/// An object, and where it stands.
 pub(super) struct Object<'a> {
-    fields: &'a Map<String, Value>,
-    at: String,
+    fields: &'a [Entry],
+    place: &'a Place,
 }
 
 impl<'a> Object<'a> {
-    pub fn place(&self, key: &str) -> String {
-        if self.at.is_empty() { key.into() } else { format!("{}.{key}", self.at) }
+    /// The place of a field, or of the object where the field is not there.
+    pub fn place(&self, key: &str) -> &'a Place {
+        self.field(key).map_or(self.place, |node| &node.place)
     }
 
     pub fn has(&self, key: &str) -> bool {
-        self.fields.contains_key(key)
+        self.field(key).is_some()
+    }
+
+    fn field(&self, key: &str) -> Option<&'a Node> {
+        self.fields.iter().find(|entry| entry.key == key).map(|entry| &entry.node)
     }
 }
 
-impl JsonReader<'_> {
-    pub fn root<'a>(&mut self, value: &'a Value) -> Option<Object<'a>> {
-        self.as_object(value, String::new())
+impl JsonReader {
+    pub fn of(path: &Path) -> Self {
+        Self { found: Diagnostics::of(path) }
+    }
+
+    /// Parses a text. Whether it is JSON is up to a parser of JSON; where things are in it tells that of YAML, which JSON is, too.
+    pub fn parse(&mut self, text: &str) -> Option<Node> {
+        match serde_json::from_str::<IgnoredAny>(text) {
+            Ok(_) => yaml::read(text, &mut self.found),
+            Err(error) => {
+                let place = Place { line: error.line() as u64, column: error.column() as u64, path: String::new() };
+                self.found.fault(&place, syntax_words(&error));
+                None
+            }
+        }
+    }
+
+    pub fn root<'a>(&mut self, node: &'a Node) -> Option<Object<'a>> {
+        self.as_object(node)
     }
 
     pub fn text<'a>(&mut self, of: &Object<'a>, key: &str) -> Option<&'a str> {
-        self.typed(of, key, "a string", Value::as_str)
+        self.typed(of, key, "a string", |value| match value {
+            Value::Scalar(Scalar::Text(text)) => Some(text.as_str()),
+            _ => None,
+        })
     }
 
     pub fn needed_text<'a>(&mut self, of: &Object<'a>, key: &str) -> Option<&'a str> {
         let text = self.text(of, key);
         if !of.has(key) {
-            self.fault(&of.place(key), "it is missing");
+            self.fault(of.place, format!("missing field {key:?}"));
         }
         if text == Some("") {
-            self.fault(&of.place(key), "it is empty");
+            self.fault(of.place(key), "empty value: expected text");
         }
         text
     }
 
-    /// A field that is not there is false.
+    /// Returns false for a field that is not there.
     pub fn flag(&mut self, of: &Object, key: &str) -> bool {
-        self.typed(of, key, "true or false", Value::as_bool).unwrap_or(false)
+        let flag = self.typed(of, key, "true or false", |value| match value {
+            Value::Scalar(Scalar::Flag(flag)) => Some(*flag),
+            _ => None,
+        });
+        flag.unwrap_or(false)
     }
 
     pub fn object<'a>(&mut self, of: &Object<'a>, key: &str) -> Option<Object<'a>> {
-        of.fields.get(key).and_then(|value| self.as_object(value, of.place(key)))
+        of.field(key).and_then(|node| self.as_object(node))
     }
 
-    pub fn list<'a>(&mut self, of: &Object<'a>, key: &str) -> &'a [Value] {
-        self.typed(of, key, "a list", Value::as_array).map_or(&[], Vec::as_slice)
+    pub fn texts<'a>(&mut self, of: &Object<'a>, key: &str) -> Vec<&'a str> {
+        let texts = self.list(of, key).iter().filter_map(|node| match &node.value {
+            Value::Scalar(Scalar::Text(text)) => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect()
     }
 
     pub fn objects<'a>(&mut self, of: &Object<'a>, key: &str) -> Vec<Object<'a>> {
-        let list = self.list(of, key).iter().enumerate();
-        list.filter_map(|(number, value)| self.as_object(value, format!("{}[{number}]", of.place(key)))).collect()
+        self.list(of, key).iter().filter_map(|node| self.as_object(node)).collect()
     }
 
-    pub fn needed_objects<'a>(&mut self, of: &Object<'a>, key: &str, reason: &str) -> Vec<Object<'a>> {
-        let before = self.faults.len();
+    pub fn needed_objects<'a>(&mut self, of: &Object<'a>, key: &str, expected: &str) -> Vec<Object<'a>> {
+        let before = self.found.faults.len();
         let objects = self.objects(of, key);
-        if objects.is_empty() && self.faults.len() == before {
-            self.fault(&of.place(key), reason);
+        if objects.is_empty() && self.found.faults.len() == before {
+            self.fault(of.place(key), format!("missing item in {key:?}: expected {expected}"));
         }
         objects
     }
 
-    /// The objects of a map, by their names.
+    /// Returns the objects of a map, by their names.
     pub fn members<'a>(&mut self, of: &Object<'a>, key: &str) -> Vec<(&'a str, Object<'a>)> {
         let Some(map) = self.object(of, key) else { return Vec::new() };
-        let members = map.fields.iter().map(|(name, value)| (name.as_str(), value, format!("{}[{name:?}]", map.at)));
-        members.filter_map(|(name, value, at)| Some((name, self.as_object(value, at)?))).collect()
+        map.fields.iter().filter_map(|entry| Some((entry.key.as_str(), self.as_object(&entry.node)?))).collect()
     }
 
-    pub fn fault(&mut self, at: &str, reason: &str) {
-        self.faults.push(Diagnostic { path: self.path.into(), line: None, at: at.into(), reason: reason.into() });
+    pub fn fault(&mut self, place: &Place, reason: impl Into<String>) {
+        self.found.fault(place, reason);
+    }
+
+    fn list<'a>(&mut self, of: &Object<'a>, key: &str) -> &'a [Node] {
+        let list = self.typed(of, key, "a list", |value| match value {
+            Value::List(items) => Some(items.as_slice()),
+            _ => None,
+        });
+        list.unwrap_or_default()
     }
 
     fn typed<'a, T>(
         &mut self,
         of: &Object<'a>,
         key: &str,
-        wanted: &str,
+        expected: &str,
         read: impl Fn(&'a Value) -> Option<T>,
     ) -> Option<T> {
-        let value = of.fields.get(key)?;
-        let read = read(value);
+        let node = of.field(key)?;
+        let read = read(&node.value);
         if read.is_none() {
-            self.fault(&of.place(key), &format!("it is {} and has to be {wanted}", kind(value)));
+            self.unexpected(node, expected);
         }
         read
     }
 
-    fn as_object<'a>(&mut self, value: &'a Value, at: String) -> Option<Object<'a>> {
-        if let Some(fields) = value.as_object() {
-            return Some(Object { fields, at });
+    fn as_object<'a>(&mut self, node: &'a Node) -> Option<Object<'a>> {
+        if let Value::Map(fields) = &node.value {
+            return Some(Object { fields, place: &node.place });
         }
-        let place = if at.is_empty() { "the file" } else { &at };
-        self.fault(place, &format!("it is {} and has to be an object", kind(value)));
+        self.unexpected(node, "an object");
         None
+    }
+
+    fn unexpected(&mut self, node: &Node, expected: &str) {
+        let shown = match &node.value {
+            Value::Map(_) => "an object".into(), // as JSON calls it
+            _ => node.shown(),
+        };
+        self.fault(&node.place, format!("invalid value {shown}: expected {expected}"));
     }
 }
 
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
+fn syntax_words(error: &serde_json::Error) -> &'static str {
+    match error.classify() {
+        Category::Eof => "invalid JSON: the file ends before all quotes and brackets are closed",
+        _ => "invalid JSON: expected a value, a comma or a closing bracket",
     }
 }

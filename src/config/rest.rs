@@ -1,26 +1,27 @@
-//! What the file says of clients that poll.
+//! Clients that poll.
 
 use std::time::Duration;
 
-use super::check::{Checker, number};
+use super::checker::{Checker, or};
+use super::form::{Located, Size, Wait};
 use super::raw;
 use crate::downstream::RestOptions;
 
 impl Checker<'_> {
-    pub fn rest(&mut self, raw: &raw::Rest) -> Option<RestOptions> {
-        let patience = self.duration(&raw.timeout, "rest.timeout").unwrap_or(PATIENCE);
-        let hold = self.duration(&raw.long_poll, "rest.long_poll").unwrap_or_default();
-        if let Some(bytes) = raw.cache_bytes.as_ref().filter(|bytes| bytes.value == 0) {
-            self.fault(bytes, "rest.cache_bytes", "must be greater than 0");
+    pub fn rest(&mut self, raw: &Located<raw::Rest>) -> Option<RestOptions> {
+        let cache_bytes = or(&raw.cache_bytes, Size(CACHE_BYTES)).0;
+        let response_bytes = or(&raw.response_bytes, Size(cache_bytes.saturating_mul(4))).0;
+        let is_known = !self.found.has_fault_within(&raw.place.key("cache_bytes"));
+        if let Some(given) = raw.response_bytes.as_ref().filter(|given| is_known && given.0 / 2 < cache_bytes) {
+            let least = cache_bytes.saturating_mul(2);
+            self.fault(
+                &given.place,
+                format!("invalid size {}: expected at least {least}, twice rest.cache_bytes", given.0),
+            );
         }
-        let cache_bytes = number(&raw.cache_bytes, CACHE_BYTES);
-        let response_bytes = number(&raw.response_bytes, cache_bytes.saturating_mul(4));
-        if let Some(bytes) = raw.response_bytes.as_ref().filter(|bytes| bytes.value / 2 < cache_bytes) {
-            self.fault(bytes, "rest.response_bytes", "has to be twice rest.cache_bytes, which is a part of it");
-        }
-        raw.enabled.then_some(RestOptions {
-            timeout: patience,
-            long_poll: hold,
+        or(&raw.enabled, true).then_some(RestOptions {
+            timeout: or(&raw.timeout, Wait(TIMEOUT)).0,
+            long_poll: or(&raw.long_poll, Wait(Duration::ZERO)).0,
             cache_bytes: cache_bytes as u64,
             response_bytes,
         })
@@ -29,5 +30,5 @@ impl Checker<'_> {
 
 /// Less than what an Envoy waits unless it is told otherwise (REST-6), and more than a set takes to settle after its first response, so
 /// that the first poll of a view is answered.
-const PATIENCE: Duration = Duration::from_millis(800);
+const TIMEOUT: Duration = Duration::from_millis(800);
 const CACHE_BYTES: usize = 64 << 20;

@@ -1,85 +1,80 @@
 //! Entries of `types`: types that are not built in, and built-in ones that an operator changes.
 
-use super::check::Checker;
-use super::raw;
-use crate::xds::{EmptyFirst, TypeInfo, TypeTable};
+use super::checker::{Checker, or};
+use super::form::Located;
+use super::raw::{self, VhdsWildcard};
+use crate::xds::{EmptyFirst, Type, TypeInfo, TypeTable};
 
 impl Checker<'_> {
     pub fn types(&mut self, raw: &raw::Root) -> TypeTable {
         let known = TypeTable::new();
         let mut added: Vec<TypeInfo> = Vec::new();
-        for (at, entry) in raw.types.iter().enumerate() {
-            let place = format!("types[{at}]");
-            let info = self.type_entry(entry, &place, &known);
-            if info.name.is_empty() {
-                self.fault(&entry.name, &format!("{place}.name"), "a message name is needed");
-            }
+        for entry in &raw.types.value {
+            let Some(info) = self.type_entry(entry, &known) else { continue };
             if added.iter().any(|other| other.name == info.name) {
-                self.fault(&entry.name, &format!("{place}.name"), &format!("{} is there twice", info.name));
+                self.fault(&entry.place, format!("duplicate type {}: expected one entry for it", info.name));
             }
             added.push(info);
         }
-        let table = TypeTable::with(added).with_v2(raw.clients.v2);
-        match raw.clients.vhds_wildcard {
-            raw::VhdsWildcard::SubscribedRoutes => table,
-            raw::VhdsWildcard::None => table.with_virtual_hosts_by_name(),
+        let table = TypeTable::with(added).with_v2(raw.clients.v2.value);
+        match raw.clients.vhds_wildcard.value {
+            VhdsWildcard::SubscribedRoutes => table,
+            VhdsWildcard::None => table.with_virtual_hosts_by_name(),
         }
     }
 
     /// Returns the built-in type of that name, or else an opaque one, with what the entry mentions changed (TYPE-7).
-    fn type_entry(&mut self, entry: &raw::TypeEntry, place: &str, known: &TypeTable) -> TypeInfo {
-        let base = known.resolve(&entry.name.value);
-        self.warn_of_less(entry, place, known);
+    fn type_entry(&mut self, entry: &raw::TypeEntry, known: &TypeTable) -> Option<TypeInfo> {
+        let name = entry.name.0.as_ref()?;
+        let base = known.resolve(&name.0);
+        self.warn_of_less(entry, &base, known);
         let mut info = base.info().clone();
-        if let Some(after) = &entry.order_with {
-            let before = known.resolve(&after.value);
+        if let Some(other) = &entry.order_with {
+            let before = known.resolve(&other.0);
             if !known.knows(before.name()) {
-                self.fault(after, &format!("{place}.order_with"), &format!("{:?} is not a built-in type", after.value));
+                self.fault(&other.place, format!("unknown type {:?}: expected one that is built in", other.0));
             }
             let before = before.info();
             (info.rank, info.addition_rank, info.removal_rank) =
                 (before.rank, before.addition_rank, before.removal_rank);
         }
         if let Some(field) = &entry.name_field {
-            info.name_field = (field.value != 0).then_some(field.value);
+            info.name_field = Some(field.0).filter(|field| *field != 0);
         }
-        if let Some(full_state) = &entry.full_state {
-            info.full_state = full_state.value;
-        }
+        info.full_state = or(&entry.full_state, info.full_state);
         match entry.legacy_wildcard.as_ref().map(|given| given.value) {
             // Virtual hosts have a wildcard of their own kind, and keep it.
             Some(true) if !info.empty_first.is_wildcard() => info.empty_first = EmptyFirst::Everything,
             Some(false) => info.empty_first = EmptyFirst::Nothing,
             _ => {}
         }
-        info
+        Some(info)
     }
 
     /// Warns where a built-in type loses something that its clients and servers count on.
-    fn warn_of_less(&mut self, entry: &raw::TypeEntry, place: &str, known: &TypeTable) {
-        let base = known.resolve(&entry.name.value);
+    fn warn_of_less(&mut self, entry: &raw::TypeEntry, base: &Type, known: &TypeTable) {
         if !known.knows(base.name()) {
             return;
         }
         let (name, info) = (base.name(), base.info());
-        if let Some(given) = entry.full_state.as_ref().filter(|given| info.full_state && !given.value) {
+        let is_off = |given: &&Located<bool>| !given.value;
+        if let Some(given) = entry.full_state.as_ref().filter(is_off).filter(|_| info.full_state) {
             let reason = format!("{name} is a full-state type; with false, a SotW response removes nothing any more");
-            self.warn(given, &format!("{place}.full_state"), &reason);
+            self.found.warn(&given.place, reason);
         }
-        let has_wildcard = info.empty_first.is_wildcard();
-        if let Some(given) = entry.legacy_wildcard.as_ref().filter(|given| has_wildcard && !given.value) {
+        if let Some(given) = entry.legacy_wildcard.as_ref().filter(is_off).filter(|_| info.empty_first.is_wildcard()) {
             let reason = format!(
                 "an empty first request for {name} is a wildcard; with false, clients that send one get no response to it"
             );
-            self.warn(given, &format!("{place}.legacy_wildcard"), &reason);
+            self.found.warn(&given.place, reason);
         }
         let named = info.name_field.unwrap_or_default();
-        if let Some(given) = entry.name_field.as_ref().filter(|given| given.value != named) {
+        if let Some(given) = entry.name_field.as_ref().filter(|given| given.0 != named) {
             let reason = match named {
-                0 => format!("{name} has no field for its name; names are read from field {} instead", given.value),
+                0 => format!("{name} has no field for its name; names are read from field {} instead", given.0),
                 _ => format!("{name} has its name in field {named}; with another, names are missing or wrong"),
             };
-            self.warn(given, &format!("{place}.name_field"), &reason);
+            self.found.warn(&given.place, reason);
         }
     }
 }
@@ -153,9 +148,9 @@ mod tests {
         assert_eq!((info.full_state, info.empty_first, info.name_field), (false, EmptyFirst::Nothing, Some(2)));
         let warnings = warnings(&config);
         let places = [
-            "relay.yaml:6: types[1].full_state: ",
-            "relay.yaml:7: types[1].legacy_wildcard: ",
-            "relay.yaml:8: types[1].name_field: ",
+            "relay.yaml:6:15: types[1].full_state: ",
+            "relay.yaml:7:20: types[1].legacy_wildcard: ",
+            "relay.yaml:8:15: types[1].name_field: ",
         ];
         assert_eq!(warnings.len(), places.len(), "{warnings:?}");
         for (warning, place) in warnings.iter().zip(places) {

@@ -124,7 +124,9 @@ fn an_authority_that_does_not_exist_cannot_be_shared() {
                 shared_authorities: [x]\n";
     let message = Config::parse(Path::new("etc/relay.yaml"), text).unwrap_err().to_string();
     assert!(
-        message.contains("etc/relay.yaml:4: upstream.shared_authorities[0]: there is no authority \"x\""),
+        message.contains(
+            "etc/relay.yaml:4:24: upstream.shared_authorities[0]: unknown authority \"x\": expected an entry of"
+        ),
         "{message}"
     );
 }

@@ -4,30 +4,28 @@
 //! resources; of them it is only checked that a gRPC client could read the file as well. Paths in it are meant as gRPC means
 //! them: as they are, from where the program runs.
 
+mod target;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use http::Uri;
-use http::uri::Authority;
-use serde_json::Value;
 
-use super::Diagnostic;
+use self::target::host_and_port;
+use super::diagnostic::Diagnostic;
 use super::json::{JsonReader, Object};
-use super::upstream::{name_in, plain_server, rule};
+use super::plain_server::{name_in, plain_server, rule};
 use crate::protocol::ladder::Rule;
 use crate::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 use crate::upstream::{AdsServer, Lists, OwnCertificate, SourcePlan, TlsFiles};
 use crate::xds::authority_of_template;
 
 pub(super) fn read(path: &Path, text: &str, message_bytes: usize) -> Result<Lists, Vec<Diagnostic>> {
-    let mut reader = JsonReader { path, faults: Vec::new() };
-    let value: Value = serde_json::from_str(text).map_err(|error| {
-        let line = u64::try_from(error.line()).ok();
-        vec![Diagnostic { path: path.into(), line, at: "the file".into(), reason: error.to_string() }]
-    })?;
-    let root = reader.root(&value);
+    let mut reader = JsonReader::of(path);
+    let tree = reader.parse(text);
+    let root = tree.as_ref().and_then(|tree| reader.root(tree));
     let lists = root.map(|root| reader.bootstrap(&root, message_bytes)).unwrap_or_default();
-    if reader.faults.is_empty() { Ok(lists) } else { Err(reader.faults) }
+    if reader.found.faults.is_empty() { Ok(lists) } else { Err(reader.found.faults) }
 }
 
 /// How a channel is to be protected, as far as it can be said without knowing where it leads.
@@ -36,9 +34,9 @@ enum Channel {
     Tls { ca: Option<PathBuf>, own: Option<OwnCertificate> },
 }
 
-impl JsonReader<'_> {
+impl JsonReader {
     fn bootstrap(&mut self, root: &Object, message_bytes: usize) -> Lists {
-        let top = self.needed_objects(root, "xds_servers", "at least one server is needed");
+        let top = self.needed_objects(root, "xds_servers", "at least one server");
         let top = self.servers(&top, message_bytes);
         let authorities = self.authorities(root, message_bytes);
         self.object(root, "node");
@@ -56,8 +54,8 @@ impl JsonReader<'_> {
             let template = "client_listener_resource_name_template";
             let given = self.text(&authority, template);
             if given.is_some_and(|given| authority_of_template(given).as_deref() != Some(name)) {
-                let reason = format!("it has to begin with xdstp:// and this authority, {name:?} (BOOT-17)");
-                self.fault(&authority.place(template), &reason);
+                let reason = format!("invalid template: expected it to begin with xdstp:// and the authority {name:?}");
+                self.fault(authority.place(template), reason); // BOOT-17
             }
             let rule = rule(self.flag(&authority, "fallback_on_reachability_only"));
             let servers = self.objects(&authority, "xds_servers");
@@ -78,7 +76,7 @@ impl JsonReader<'_> {
     fn server(&mut self, server: &Object, message_bytes: usize) -> Option<AdsServer> {
         let target = self.needed_text(server, "server_uri");
         let target = target.filter(|target| !target.is_empty()).and_then(|target| {
-            host_and_port(target).map_err(|reason| self.fault(&server.place("server_uri"), &reason)).ok()
+            host_and_port(target).map_err(|error| self.fault(server.place("server_uri"), error.to_string())).ok()
         });
         let channel = self.channel(server);
         let tokens = self.tokens(server);
@@ -91,24 +89,23 @@ impl JsonReader<'_> {
             Channel::Tls { ca, own } => match name_in(&uri) {
                 Some(server_name) => Some(TlsFiles { ca, own, server_name }),
                 None => {
-                    self.fault(&server.place("server_uri"), "its host is nothing that a certificate could be for");
+                    self.fault(server.place("server_uri"), "the host cannot be the name in a certificate");
                     return None;
                 }
             },
         };
         if tls.is_none() && !tokens.is_empty() {
-            tracing::warn!(server = %uri, "tokens are never sent without TLS; this server will see none (BOOT-7)");
+            tracing::warn!(server = %uri, "call_creds need TLS; sending no token to this server"); // BOOT-7
         }
         Some(AdsServer { tls, tokens, quirks: rules, features, ..plain_server(uri, message_bytes) })
     }
 
     /// The first of the kinds that are supported (BOOT-4).
     fn channel(&mut self, server: &Object) -> Option<Channel> {
-        let (known, place) = ("insecure and tls are supported", server.place("channel_creds"));
-        let before = self.faults.len();
+        let before = self.found.faults.len();
         let mut first = None;
         let mut others = Vec::new();
-        for credentials in self.needed_objects(server, "channel_creds", &format!("one is needed; {known}")) {
+        for credentials in self.needed_objects(server, "channel_creds", SUPPORTED) {
             match self.needed_text(&credentials, "type") {
                 Some("insecure" | "tls") if first.is_some() => {}
                 Some("insecure") => first = Some(Some(Channel::Insecure)),
@@ -116,11 +113,9 @@ impl JsonReader<'_> {
                 other => others.extend(other),
             }
         }
-        if first.is_none() && self.faults.len() == before {
-            self.fault(
-                &place,
-                &format!("{} is not supported, and nothing else is offered; {known}", others.join(", ")),
-            );
+        if first.is_none() && self.found.faults.len() == before {
+            let reason = format!("unsupported credentials {}: expected {SUPPORTED}", others.join(", "));
+            self.fault(server.place("channel_creds"), reason);
         }
         first.flatten()
     }
@@ -140,10 +135,10 @@ impl JsonReader<'_> {
         let files = keys.map(|key| self.text(config, key).map(PathBuf::from));
         if config.has(keys[1]) != config.has(keys[2]) {
             let (there, missing) = if config.has(keys[1]) { (keys[1], keys[2]) } else { (keys[2], keys[1]) };
-            self.fault(&config.place(missing), &format!("it goes together with {there}, and is missing"));
+            self.fault(config.place(there), format!("missing field {missing:?}: it goes together with {there}"));
         }
         if self.text(config, "refresh_interval").is_some_and(|text| !is_duration(text)) {
-            self.fault(&config.place("refresh_interval"), "invalid duration: expected seconds, such as \"600s\"");
+            self.fault(config.place("refresh_interval"), "invalid duration: expected seconds, such as \"600s\"");
         }
         files
     }
@@ -158,7 +153,7 @@ impl JsonReader<'_> {
             match self.object(&credentials, "config") {
                 Some(config) => tokens.extend(self.needed_text(&config, "jwt_token_file").map(PathBuf::from)),
                 None if credentials.has("config") => {}
-                None => self.fault(&credentials.place("config"), "it is missing"),
+                None => self.fault(credentials.place("config"), "missing field \"config\""),
             }
         }
         tokens
@@ -166,7 +161,7 @@ impl JsonReader<'_> {
 
     fn features(&mut self, server: &Object) -> (ServerQuirks, BTreeSet<&'static str>) {
         let (mut rules, mut features) = (ServerQuirks::default(), BTreeSet::new());
-        for feature in self.list(server, "server_features").iter().filter_map(Value::as_str) {
+        for feature in self.texts(server, "server_features") {
             match feature {
                 "fail_on_data_errors" => rules.fail_on_data_errors = true,
                 "resource_timer_is_transient_error" => rules.on_resource_timeout = OnResourceTimeout::TransientError,
@@ -185,37 +180,9 @@ impl JsonReader<'_> {
     }
 }
 
+const SUPPORTED: &str = "insecure or tls";
 /// What the relay has no use for: it speaks v3 anyway, and passes deletions and all resources on (BOOT-19, BOOT-20).
 const WITHOUT_EFFECT: [&str; 3] = ["xds_v3", "ignore_resource_deletion", "trusted_xds_server"];
-
-/// Where a gRPC target leads. Names are resolved by DNS, which is also what a target without a scheme means.
-fn host_and_port(target: &str) -> Result<Authority, String> {
-    const KNOWN: &str = "host:port and dns:///host:port are supported";
-    let host = match target.strip_prefix("dns:") {
-        Some(rest) => match rest.strip_prefix("//") {
-            Some(rest) => rest.strip_prefix('/').ok_or("a DNS server of its own is not supported")?,
-            None => rest,
-        },
-        None => target,
-    };
-    let other =
-        OTHER_SCHEMES.iter().find(|scheme| host.strip_prefix(**scheme).is_some_and(|rest| rest.starts_with(':')));
-    if let Some(scheme) = other.copied().or_else(|| host.split_once("://").map(|(scheme, _)| scheme)) {
-        return Err(format!("{scheme}: targets are not supported; {KNOWN}"));
-    }
-    let with_port = |authority: &Authority| authority.port_u16().is_some();
-    let authority =
-        host.parse().ok().filter(|authority: &Authority| !authority.host().is_empty() && !host.contains('@'));
-    let authority = match authority {
-        Some(authority) if with_port(&authority) => Some(authority),
-        // What gRPC takes where no port is given.
-        Some(_) => format!("{host}:443").parse().ok().filter(with_port),
-        None => None,
-    };
-    authority.ok_or_else(|| format!("{target:?} is no host and port; {KNOWN}"))
-}
-
-const OTHER_SCHEMES: [&str; 7] = ["unix", "unix-abstract", "vsock", "ipv4", "ipv6", "xds", "google-c2p"];
 
 /// Seconds as proto JSON writes them.
 fn is_duration(text: &str) -> bool {

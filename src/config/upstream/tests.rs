@@ -1,6 +1,10 @@
-use super::*;
+use std::path::Path;
+use std::time::Duration;
+
 use crate::config::Config;
-use crate::protocol::upstream::InitialSet;
+use crate::protocol::ladder::{FallbackTimers, Rule};
+use crate::protocol::upstream::{BackoffTimes, InitialSet, OnResourceTimeout};
+use crate::upstream::{Keepalive, LifeTimes, OwnCertificate, Plan, RestServer, SourcePlan};
 
 fn parse_at(path: &Path, upstream: &str) -> Result<Plan, String> {
     let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream:\n  {upstream}\n");
@@ -114,48 +118,64 @@ fn what_cannot_be_meant_is_told_all_at_once() {
     .unwrap_err();
     let place = "upstream.authorities[\"a.b\"].servers";
     for part in [
-        "etc/relay.yaml:3: upstream.servers[0].tls: an http:// URI means no TLS",
-        "etc/relay.yaml:3: upstream.servers[0].token_file: a token is never sent without TLS",
-        "etc/relay.yaml:3: upstream.servers[1].tls: certificate and key go together",
-        &format!("etc/relay.yaml:5: {place}[0].tls: certificate and key go together"),
-        &format!("etc/relay.yaml:5: {place}[0].tls.server_name: \"no name\" is no host name"),
-        &format!("etc/relay.yaml:5: {place}[1].uri: \"http://one:1/path\" goes on behind the host"),
-        "etc/relay.yaml:6: upstream.fallback.delay: invalid duration \"soon\"",
+        "etc/relay.yaml:3:40: upstream.servers[0].tls: requires an https:// URI",
+        "etc/relay.yaml:3:56: upstream.servers[0].token_file: requires an https:// URI: a token is never sent without TLS",
+        "etc/relay.yaml:3:102: upstream.servers[1].tls.certificate: missing key: certificate and key go together",
+        &format!("etc/relay.yaml:5:55: {place}[0].tls.key: missing certificate: certificate and key go together"),
+        &format!("etc/relay.yaml:5:71: {place}[0].tls.server_name: invalid host name \"no name\": expected a DNS name"),
+        &format!("etc/relay.yaml:5:90: {place}[1].uri: invalid URI \"http://one:1/path\": expected nothing after"),
+        "etc/relay.yaml:6:21: upstream.fallback.delay: invalid duration \"soon\": expected a number with a unit, such as 30s",
     ] {
         assert!(message.contains(part), "{part} is missing in:\n{message}");
     }
+    assert_eq!(message.lines().count(), 7, "{message}");
+}
+
+#[test]
+fn sources_that_do_not_go_together_or_lack_something_are_told() {
     for (none, part) in [
-        ("fallback: {}", "servers are needed, or files, or a bootstrap file"),
-        ("files: f\n  servers: []", "upstream.files: these are the only source"),
-        ("files: []", "upstream.files: a path is needed"),
+        ("fallback: {}", "etc/relay.yaml:3:3: upstream: missing source: expected servers, files or bootstrap"),
+        ("files: f\n  servers: [{uri: 'http://one'}]", "upstream.files: cannot be combined with servers"),
+        ("files: []", "upstream.files: empty list: expected at least one item"),
+        ("files: ''", "upstream.files: invalid path \"\": expected text that is not empty"),
         (
             "servers: [{files: a, uri: 'http://one'}]",
-            "etc/relay.yaml:3: upstream.servers[0]: a source is one of uri, files and rest",
+            "etc/relay.yaml:3:21: upstream.servers[0].files: more than one source: expected one of",
+        ),
+        ("servers: [{rest: 'http://one', files: a}]", "upstream.servers[0].files: more than one source"),
+        ("servers: [{rest: 'one:1'}]", "upstream.servers[0].rest: invalid URI \"one:1\": expected http:// or https://"),
+        (
+            "servers: [{rest: 'http://one', variant: sotw}]",
+            "upstream.servers[0].variant: only servers with uri have this key",
         ),
         (
-            "servers: [{rest: 'http://one', files: a}]",
-            "etc/relay.yaml:3: upstream.servers[0]: a source is one of uri, files and rest",
+            "servers: [{rest: 'http://one', refresh_delay: 0s}]",
+            "upstream.servers[0].refresh_delay: invalid duration \"0s\": expected 10ms or more",
         ),
-        ("servers: [{rest: 'one:1'}]", "upstream.servers[0].rest: \"one:1\" is no http:// or https:// URI"),
-        ("servers: [{rest: 'http://one', variant: sotw}]", "upstream.servers[0].rest: variant, node_in_every_request"),
-        ("servers: [{rest: 'http://one', refresh_delay: 0s}]", "upstream.servers[0].refresh_delay: it has to be 10 ms"),
         (
             "servers: [{uri: 'http://one', request_timeout: 1s}]",
-            "upstream.servers[0]: refresh_delay and request_timeout are",
+            "upstream.servers[0].request_timeout: only servers with rest have this key",
         ),
         (
             "servers: [{files: a, variant: sotw}]",
-            "etc/relay.yaml:3: upstream.servers[0].files: nothing else can be said",
+            "upstream.servers[0].variant: only servers with uri or rest have this key",
         ),
-        ("servers: [{}]", "upstream.servers[0]: a uri is needed, or files, or rest"),
-        ("servers: [{files: 5}]", "a path or a list of paths"),
-        ("servers: []", "upstream.servers: at least one server is needed"),
-        ("bootstrap: b.json\n  servers: []", "upstream.bootstrap: it replaces servers, files and authorities"),
-        ("bootstrap: b.json\n  authorities: {a: {}}", "upstream.bootstrap: it replaces servers, files and authorities"),
-        ("bootstrap: none.json", "etc/relay.yaml:3: upstream.bootstrap: cannot read etc/none.json"),
+        ("servers: [{}]", "etc/relay.yaml:3:13: upstream.servers[0]: missing source: expected uri, rest or files"),
+        (
+            "servers: [{files: 5}]",
+            "upstream.servers[0].files: invalid path 5: expected text; quotes make it text: \"5\"",
+        ),
+        ("servers: []", "upstream.servers: empty list: expected at least one item"),
+        (
+            "bootstrap: b.json\n  servers: [{uri: 'http://one'}]",
+            "upstream.bootstrap: cannot be combined with servers, files or authorities",
+        ),
+        ("bootstrap: b.json\n  authorities: {a: {}}", "upstream.bootstrap: cannot be combined with servers"),
+        ("bootstrap: none.json", "etc/relay.yaml:3:14: upstream.bootstrap: cannot read etc/none.json: no such file"),
     ] {
         let message = parse(none).unwrap_err();
         assert!(message.contains(part), "{part} is missing in:\n{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
     }
 }
 
@@ -178,13 +198,23 @@ fn boot_1_the_file_that_the_environment_names_comes_before_what_it_says_itself()
     };
     assert_eq!(parse_in(&file, &of("json"), "").unwrap(), "http://file:1");
     assert_eq!(parse_in("", &of("json"), "").unwrap(), "http://json:1", "an empty variable is none");
-    let at = "relay.yaml:3: upstream.bootstrap_from_environment: ";
+    let at = "relay.yaml:3:31: upstream.bootstrap_from_environment: ";
     for (file, json, more, part) in [
-        ("", "", "", format!("{at}neither GRPC_XDS_BOOTSTRAP nor GRPC_XDS_BOOTSTRAP_CONFIG is set")),
-        ("/no/such", "", "", format!("{at}cannot read /no/such, which GRPC_XDS_BOOTSTRAP names")),
-        ("", "{}", "", "GRPC_XDS_BOOTSTRAP_CONFIG: xds_servers: at least one".to_owned()),
-        ("", "{}", "servers: []", format!("{at}it replaces servers, files and authorities")),
-        ("", "{}", "bootstrap: b.json", format!("{at}it replaces bootstrap")),
+        ("", "", "", format!("{at}no bootstrap: expected GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG to be set")),
+        (
+            "/no/such",
+            "",
+            "",
+            format!("{at}cannot read /no/such: no such file or folder, which GRPC_XDS_BOOTSTRAP names"),
+        ),
+        (
+            "",
+            "{}",
+            "",
+            "GRPC_XDS_BOOTSTRAP_CONFIG:1:1: missing item in \"xds_servers\": expected at least one server".to_owned(),
+        ),
+        ("", "{}", "files: f", format!("{at}cannot be combined with servers, files or authorities")),
+        ("", "{}", "bootstrap: b.json", format!("{at}cannot be combined with bootstrap")),
     ] {
         let message = parse_in(file, json, more).unwrap_err();
         assert!(message.contains(&part), "{part} is missing in:\n{message}");
@@ -204,7 +234,9 @@ fn a_bootstrap_file_takes_the_place_of_servers_and_its_faults_stand_beside_the_o
     assert!(plan.authorities.contains_key("a"));
     write(r#"{"xds_servers": 5}"#);
     let message = parse_at(&config, "bootstrap: b.json\n  fallback: {hold_down: soon}").unwrap_err();
-    for part in ["relay.yaml:4: upstream.fallback.hold_down", "b.json: xds_servers: it is a number"] {
+    for part in
+        ["relay.yaml:4:25: upstream.fallback.hold_down", "b.json:1:17: xds_servers: invalid value 5: expected a list"]
+    {
         assert!(message.contains(part), "{part} is missing in:\n{message}");
     }
     std::fs::remove_dir_all(folder).unwrap();
@@ -238,20 +270,21 @@ fn up_33_connections_go_by_what_is_said_of_the_server_or_of_all_or_by_the_defaul
     - {uri: 'http://two:1', backoff: {initial: 3m, factor: 0.5, jitter: .nan}}
     - {files: a, liveness: {}}
     - {rest: 'http://three:1', keepalive: {}}
-  backoff: {max: 1ms, initial: 0s}",
+  backoff: {max: 1ms, initial: 2s}",
     )
     .unwrap_err();
     for part in [
-        "etc/relay.yaml:4: upstream.servers[0].liveness.interval: expected 10ms or more, or 0s for never",
-        "etc/relay.yaml:4: upstream.servers[0].liveness.timeout: expected 10ms or more",
-        "etc/relay.yaml:4: upstream.servers[0].keepalive.interval: invalid duration \"soon\"",
-        "etc/relay.yaml:5: upstream.servers[1].backoff.max: invalid max 2m: expected at least the initial wait, 3m",
-        "etc/relay.yaml:5: upstream.servers[1].backoff.factor: invalid factor 0.5: expected a number from 1 to 100",
-        "etc/relay.yaml:5: upstream.servers[1].backoff.jitter: invalid jitter NaN",
-        "etc/relay.yaml:6: upstream.servers[2].files: nothing else can be said of files",
-        "etc/relay.yaml:7: upstream.servers[3]: liveness and keepalive are about gRPC connections",
-        "etc/relay.yaml:8: upstream.backoff.initial: expected 10ms or more",
+        "relay.yaml:4:50: upstream.servers[0].liveness.interval: invalid duration \"1ms\": expected 10ms or more, or 0s",
+        "relay.yaml:4:64: upstream.servers[0].liveness.timeout: invalid duration \"0s\": expected 10ms or more",
+        "relay.yaml:4:91: upstream.servers[0].keepalive.interval: invalid duration \"soon\"",
+        "relay.yaml:5:48: upstream.servers[1].backoff.initial: invalid backoff: max is 1ms, expected at least 3m",
+        "relay.yaml:5:60: upstream.servers[1].backoff.factor: invalid factor 0.5: expected a number from 1 to 100",
+        "relay.yaml:5:73: upstream.servers[1].backoff.jitter: invalid jitter NaN: expected a number from 0 to 1",
+        "relay.yaml:6:28: upstream.servers[2].liveness: only servers with uri or rest have this key",
+        "relay.yaml:7:43: upstream.servers[3].keepalive: only servers with uri have this key",
+        "relay.yaml:8:18: upstream.backoff.max: invalid backoff: max is 1ms, expected at least 2s",
     ] {
         assert!(message.contains(part), "{part} is missing in:\n{message}");
     }
+    assert_eq!(message.lines().count(), 9, "{message}");
 }

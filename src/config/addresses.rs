@@ -1,0 +1,42 @@
+//! Where the relay listens.
+
+use std::net::SocketAddr;
+
+use super::checker::Checker;
+use super::diagnostic::Place;
+use super::raw;
+
+impl Checker<'_> {
+    /// Returns the addresses for clients, and the one for operators.
+    pub fn addresses(&mut self, raw: &raw::Root) -> (Vec<SocketAddr>, Option<SocketAddr>) {
+        let listen = raw.listen.0.iter().flat_map(|listen| &listen.0);
+        let listen = listen.filter_map(|listen| listen.address.0.as_ref());
+        let listen: Vec<_> = listen.map(|address| (address.0, &address.place)).collect();
+        let admin = raw.admin.as_ref().and_then(|admin| admin.address.0.as_ref());
+        let admin = admin.map(|address| (address.0, &address.place));
+        let all: Vec<_> = listen.iter().copied().chain(admin).collect();
+        for (number, (address, place)) in all.iter().enumerate() {
+            let taken = all[..number].iter().find(|(other, _)| overlap(*other, *address));
+            if let Some((other, at)) = taken {
+                self.taken(*address, place, *other, at);
+            }
+        }
+        (listen.into_iter().map(|(address, _)| address).collect(), admin.map(|(address, _)| address))
+    }
+
+    fn taken(&mut self, address: SocketAddr, place: &Place, other: SocketAddr, at: &Place) {
+        let reason = match address == other {
+            true => format!("duplicate address {address}: already {} in line {}", at.path, at.line),
+            false => format!("address {address} overlaps {other}, which is {} in line {}", at.path, at.line),
+        };
+        self.fault(place, reason);
+    }
+}
+
+/// Whether the system refuses to listen on both. It chooses a port of its own for each 0.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let covers = |all: SocketAddr, one: SocketAddr| all.ip().is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+    one.port() != 0
+        && one.port() == other.port()
+        && (one.ip() == other.ip() || covers(one, other) || covers(other, one))
+}

@@ -1,0 +1,75 @@
+//! Where a gRPC target leads. Names are resolved by DNS, which is also what a target without a scheme means.
+
+use http::uri::Authority;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum TargetError {
+    #[error("unsupported target scheme {0}: expected host:port or dns:///host:port")]
+    Scheme(String),
+    #[error("unsupported DNS server in target {0:?}: expected dns:///host:port")]
+    DnsServer(String),
+    #[error("invalid target {0:?}: expected host:port or dns:///host:port")]
+    Host(String),
+}
+
+pub(super) fn host_and_port(target: &str) -> Result<Authority, TargetError> {
+    let host = match target.strip_prefix("dns:") {
+        Some(rest) => match rest.strip_prefix("//") {
+            Some(rest) => rest.strip_prefix('/').ok_or_else(|| TargetError::DnsServer(target.into()))?,
+            None => rest,
+        },
+        None => target,
+    };
+    let other =
+        OTHER_SCHEMES.iter().find(|scheme| host.strip_prefix(**scheme).is_some_and(|rest| rest.starts_with(':')));
+    if let Some(scheme) = other.copied().or_else(|| host.split_once("://").map(|(scheme, _)| scheme)) {
+        return Err(TargetError::Scheme(scheme.into()));
+    }
+    let with_port = |authority: &Authority| authority.port_u16().is_some();
+    let authority =
+        host.parse().ok().filter(|authority: &Authority| !authority.host().is_empty() && !host.contains('@'));
+    let authority = match authority {
+        Some(authority) if with_port(&authority) => Some(authority),
+        // What gRPC takes where no port is given.
+        Some(_) => format!("{host}:443").parse().ok().filter(with_port),
+        None => None,
+    };
+    authority.ok_or_else(|| TargetError::Host(target.into()))
+}
+
+const OTHER_SCHEMES: [&str; 7] = ["unix", "unix-abstract", "vsock", "ipv4", "ipv6", "xds", "google-c2p"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_lead_where_grpc_would_go_or_are_refused() {
+        let of = |target: &str| host_and_port(target).map(|authority| authority.to_string());
+        for (target, place) in [
+            ("cp.example:18000", "cp.example:18000"),
+            ("dns:///cp.example:18000", "cp.example:18000"),
+            ("dns:cp.example:18000", "cp.example:18000"),
+            ("dns:///[::1]:5", "[::1]:5"),
+            ("10.0.0.1:80", "10.0.0.1:80"),
+            ("cp.example", "cp.example:443"),
+            ("unix.example:1", "unix.example:1"),
+        ] {
+            assert_eq!(of(target).as_deref(), Ok(place), "{target}");
+        }
+        for (target, part) in [
+            ("unix:/run/cp.sock", "unsupported target scheme unix: expected host:port"),
+            ("unix:///run/cp.sock", "target scheme unix:"),
+            ("xds:///cp", "target scheme xds:"),
+            ("https://cp:1", "target scheme https:"),
+            ("dns://8.8.8.8/cp:1", "unsupported DNS server in target"),
+            ("cp:", "invalid target \"cp:\": expected host:port"),
+            ("cp:seven", "invalid target"),
+            ("cp:1/path", "invalid target"),
+            ("me@cp:1", "invalid target"),
+        ] {
+            let reason = of(target).unwrap_err().to_string();
+            assert!(reason.contains(part), "{target}: {reason}");
+        }
+    }
+}

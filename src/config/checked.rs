@@ -1,0 +1,32 @@
+//! The configuration in types that cannot be wrong.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::diagnostic::Diagnostic;
+use crate::downstream::{self, DrainTimes, RestOptions};
+use crate::relay::{LoadsMode, ViewsOptions};
+use crate::transcode::Transcoder;
+use crate::upstream::Plan;
+
+/// Everything that a relay needs to start.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub listen: Vec<SocketAddr>,
+    pub admin: Option<SocketAddr>,
+    pub upstream: Plan,
+    /// With an operator's descriptors; None is the one with those that are embedded, which nobody may need.
+    pub transcoder: Option<Arc<Transcoder>>,
+    pub views: ViewsOptions,
+    /// For what all views share, if they share anything.
+    pub hub: Option<ViewsOptions>,
+    pub views_idle: Duration,
+    pub downstream: downstream::Options,
+    pub drain: DrainTimes,
+    pub loads: LoadsMode,
+    /// None where polls are not served.
+    pub rest: Option<RestOptions>,
+    /// What is allowed and may not be meant.
+    pub warnings: Vec<Diagnostic>,
+}

@@ -1,0 +1,73 @@
+//! Files that a configuration names: whether they are there and hold what they should.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FileFault {
+    #[error("cannot read {}: {}", path.display(), cause(error))]
+    Unreadable { path: PathBuf, error: io::Error },
+    #[error("invalid file {}: expected {expected}", path.display())]
+    Content { path: PathBuf, expected: &'static str },
+}
+
+pub(super) fn text(path: &Path) -> Result<String, FileFault> {
+    std::fs::read_to_string(path).map_err(|error| FileFault::Unreadable { path: path.into(), error })
+}
+
+pub(super) fn bytes(path: &Path) -> Result<Vec<u8>, FileFault> {
+    std::fs::read(path).map_err(|error| FileFault::Unreadable { path: path.into(), error })
+}
+
+/// Looks at a PEM file of certificates.
+pub(super) fn look_at_certificates(path: &Path) -> Result<(), FileFault> {
+    let bytes = bytes(path)?;
+    let all = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, pem::Error>>();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(()),
+        _ => Err(FileFault::Content { path: path.into(), expected: "certificates in PEM" }),
+    }
+}
+
+/// Looks at a PEM file of a private key.
+pub(super) fn look_at_key(path: &Path) -> Result<(), FileFault> {
+    let key = PrivateKeyDer::from_pem_slice(&bytes(path)?);
+    key.map(|_| ()).map_err(|_| FileFault::Content { path: path.into(), expected: "a private key in PEM" })
+}
+
+/// Looks at a file of a JSON web token: three parts of base64, with dots between them.
+pub(super) fn look_at_token(path: &Path) -> Result<(), FileFault> {
+    let text = text(path)?;
+    let letters = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    let parts: Vec<_> = text.trim().split('.').collect();
+    match parts.len() == 3 && parts.into_iter().all(letters) {
+        true => Ok(()),
+        false => Err(FileFault::Content { path: path.into(), expected: "a JSON web token" }),
+    }
+}
+
+/// Looks for a file or folder of resources. What is in it is another question.
+pub(super) fn look_for(path: &Path) -> Result<(), FileFault> {
+    let found = path.metadata().and_then(|metadata| match metadata.is_dir() {
+        true => std::fs::read_dir(path).map(|_| ()),
+        false => std::fs::File::open(path).map(|_| ()),
+    });
+    found.map_err(|error| FileFault::Unreadable { path: path.into(), error })
+}
+
+/// Says why the system refuses something, without its numbers.
+pub(super) fn cause(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file or folder".into(),
+        io::ErrorKind::PermissionDenied => "permission denied".into(),
+        io::ErrorKind::IsADirectory => "it is a folder".into(),
+        io::ErrorKind::NotADirectory => "a part of the path is not a folder".into(),
+        io::ErrorKind::InvalidData => "not valid UTF-8".into(),
+        kind => kind.to_string(),
+    }
+}

@@ -1,0 +1,67 @@
+//! Bounds and waits of the pure layers, draining, load reports.
+
+use std::time::Duration;
+
+use super::checker::{Checker, or};
+use super::form::{Count, Positive, Size, Wait};
+use super::raw;
+use crate::downstream::DrainTimes;
+use crate::protocol::limits::Limits;
+use crate::protocol::loads::LoadLimits;
+use crate::relay::LoadsMode;
+
+impl Checker<'_> {
+    pub fn limits(&mut self, raw: &raw::Root) -> Limits {
+        let (limits, defaults) = (&raw.limits, Limits::default());
+        if let Some(timer) = limits.resource_timer.as_ref().filter(|timer| timer.0 < SHORTEST_TIMER) {
+            let reason = "below 15s, names that a control plane is slow to send may count as absent";
+            self.found.warn(&timer.place, reason);
+        }
+        Limits {
+            types: or(&limits.types_per_stream, Positive(defaults.types)).0,
+            names: or(&limits.names_per_type, Positive(defaults.names)).0,
+            absent_names_per_stream: or(&limits.absent_names_per_stream, Count(defaults.absent_names_per_stream)).0,
+            linger: or(&limits.linger, Wait(defaults.linger)).0,
+            reply_bytes: or(&limits.reply_bytes, Size(defaults.reply_bytes)).0,
+            resource_timer: or(&limits.resource_timer, Wait(defaults.resource_timer)).0,
+            reference_hold: or(&limits.reference_hold, Wait(defaults.reference_hold)).0,
+            second_silence: or(&limits.second_silence, Wait(defaults.second_silence)).0,
+            fetch_timeout: or(&limits.fetch_timeout, Wait(defaults.fetch_timeout)).0,
+            grpc_fail_fast: or(&raw.clients.grpc_fail_fast, true),
+            ..defaults
+        }
+    }
+
+    pub fn loads(&mut self, raw: &raw::LoadReports) -> LoadsMode {
+        let outage = or(&raw.max_outage, Wait(MAX_OUTAGE)).0;
+        if let Some(given) = raw.max_outage.as_ref().filter(|_| outage.is_zero()) {
+            self.fault(&given.place, "invalid duration \"0s\": expected more than 0s");
+        }
+        let limits = LoadLimits {
+            outage,
+            bytes: or(&raw.bytes_per_view, Size(BYTES_PER_VIEW)).0,
+            bytes_total: or(&raw.bytes_total, Size(BYTES_TOTAL)).0,
+        };
+        match raw.mode.value {
+            raw::LoadsMode::PassThrough => LoadsMode::PassThrough,
+            raw::LoadsMode::Aggregate => LoadsMode::Aggregate(limits),
+            raw::LoadsMode::Off => LoadsMode::Off,
+        }
+    }
+}
+
+pub(super) fn drain(raw: &raw::Drain) -> DrainTimes {
+    DrainTimes {
+        delay: or(&raw.delay, Wait(Duration::ZERO)).0,
+        grace: or(&raw.grace, Wait(GRACE)).0,
+        spread: or(&raw.spread, Wait(SPREAD)).0,
+    }
+}
+
+const MAX_OUTAGE: Duration = Duration::from_secs(300);
+const BYTES_PER_VIEW: usize = 64 << 20;
+const BYTES_TOTAL: usize = 256 << 20;
+/// What clients wait for themselves; a relay that is faster answers for upstream what upstream never said (XLAT-17).
+const SHORTEST_TIMER: Duration = Duration::from_secs(15);
+const GRACE: Duration = Duration::from_secs(10);
+const SPREAD: Duration = Duration::from_secs(5);

@@ -1,0 +1,91 @@
+//! From a file to a configuration, or to everything that is wrong with it.
+//!
+//! The file is parsed into a tree ([`yaml`]), variables of the environment are put into its values, the tree is read by its forms
+//! ([`raw`], [`form`](super::form)), and what they make of it is checked ([`checker`](super::checker)). Each step goes on after a
+//! fault as far as it can, so that all faults are reported at once.
+
+use std::path::{Path, PathBuf};
+
+use super::checked::Config;
+use super::checker::Checker;
+use super::diagnostic::{Diagnostic, Diagnostics};
+use super::files;
+use super::form::{Form, Reader};
+use super::raw;
+use super::yaml;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read {}: {}", path.display(), files::cause(error))]
+    Unreadable { path: PathBuf, error: std::io::Error },
+    #[error("{}", listed(.0))]
+    Faults(Vec<Diagnostic>),
+}
+
+/// All that a look at a configuration came to.
+#[derive(Debug)]
+pub struct Review {
+    /// None if the relay could not start with it.
+    pub config: Option<Config>,
+    /// Those for which it could not, and files that it could not use.
+    pub faults: Vec<Diagnostic>,
+    pub warnings: Vec<Diagnostic>,
+}
+
+impl Config {
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        Self::parse(path, &read(path)?)
+    }
+
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        Self::parse_in(path, text, &variable)
+    }
+
+    /// Parses in an environment of these variables.
+    pub(super) fn parse_in(
+        path: &Path,
+        text: &str,
+        environment: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        let Review { config, faults, warnings } = review(path, text, environment, false);
+        let config = config.ok_or(ConfigError::Faults(faults))?;
+        Ok(Self { warnings, ..config })
+    }
+
+    /// Looks at a configuration as `weir check` does: with the files that it names, which need not be there yet when a relay starts.
+    pub fn review(path: &Path) -> Result<Review, ConfigError> {
+        Ok(review(path, &read(path)?, &variable, true))
+    }
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+pub(super) fn review(
+    path: &Path,
+    text: &str,
+    environment: &dyn Fn(&str) -> Option<String>,
+    opens_files: bool,
+) -> Review {
+    let mut found = Diagnostics::of(path);
+    let raw = yaml::read(text, &mut found).and_then(|mut tree| {
+        yaml::expand(&mut tree, environment, &mut found);
+        raw::Root::read(&tree, &mut Reader::new(&mut found, raw::Root::schema))
+    });
+    let mut checker = Checker { found, environment, opens_files };
+    let config = raw.and_then(|raw| checker.config(&raw));
+    let Diagnostics { mut faults, unusable, warnings, .. } = checker.found;
+    let config = config.filter(|_| faults.is_empty());
+    faults.extend(unusable);
+    faults.sort_by_key(|fault| (fault.path != path, fault.line, fault.column)); // each step goes through the file
+    Review { config, faults, warnings }
+}
+
+fn listed(faults: &[Diagnostic]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}

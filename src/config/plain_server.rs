@@ -1,0 +1,42 @@
+//! What is known of a server before anything is said of it but where it is.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use http::Uri;
+use rustls::pki_types::ServerName;
+
+use crate::protocol::ladder::Rule;
+use crate::protocol::upstream::{BackoffTimes, ServerQuirks};
+use crate::upstream::{AdsServer, Keepalive, LifeTimes};
+
+/// Returns a server that is spoken to without TLS and of which nothing else is said.
+pub(crate) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
+    AdsServer {
+        uri,
+        tls: None,
+        tokens: Vec::new(),
+        variant: None,
+        quirks: ServerQuirks::default(),
+        features: BTreeSet::new(),
+        connect_timeout: CONNECT_TIMEOUT,
+        life: LifeTimes::default(),
+        keepalive: Keepalive::default(),
+        backoff: BackoffTimes::default(),
+        message_bytes,
+    }
+}
+
+/// Returns the name that the certificate at a URI has to be for, unless something else is said.
+pub(crate) fn name_in(uri: &Uri) -> Option<ServerName<'static>> {
+    let host = uri.host()?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    ServerName::try_from(host.to_owned()).ok()
+}
+
+pub(super) fn rule(reachability_only: bool) -> Rule {
+    if reachability_only { Rule::Reachability } else { Rule::Uncached }
+}
+
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const MESSAGE_BYTES: usize = 64 << 20;

@@ -1,0 +1,45 @@
+//! Bounds and waits.
+
+use crate::config::form::{Count, Located, Positive, Size, Wait, section};
+
+section! {
+    /// Bounds on messages, names and waits.
+    Limits {
+        /// The longest request of a client, and the longest response of a server.
+        message_bytes: Option<Located<Size>> = "64MiB";
+        /// Memory for requests that have not fully arrived, over all clients.
+        incomplete_request_bytes: Option<Located<Size>> = "512MiB";
+        /// Types of one stream; above it, the stream ends with RESOURCE_EXHAUSTED.
+        types_per_stream: Option<Located<Positive>> = 64;
+        /// Names of one type on one stream; above it, the stream ends with RESOURCE_EXHAUSTED.
+        names_per_type: Option<Located<Positive>> = 100000;
+        /// Above this, names that only this stream wants no longer trigger fallback.
+        absent_names_per_stream: Option<Located<Count>> = 100;
+        /// How long interest and its cache outlive the last client that had it.
+        linger: Option<Located<Wait>> = "30s";
+        /// Size above which a delta reply is split.
+        reply_bytes: Option<Located<Size>> = "2MiB";
+        /// Silence of a live server after which a name is absent, for clients without it.
+        resource_timer: Option<Located<Wait>> = "15s";
+        /// Silence after a second request, after which clients that hold the resource lose it.
+        second_silence: Option<Located<Wait>> = "2m";
+        /// How long a removed cluster stays at most while routing leads to it; 0s: not at all.
+        reference_hold: Option<Located<Wait>> = "5s";
+        /// How long a Fetch call waits for what is unknown.
+        fetch_timeout: Option<Located<Wait>> = "5s";
+        /// The longest resource file.
+        file_bytes: Option<Located<Size>> = "64MiB";
+    }
+}
+
+section! {
+    /// What happens on SIGTERM.
+    Drain {
+        /// Not ready, and serving as before, so that balancers notice first.
+        delay: Option<Located<Wait>> = "0s";
+        /// How long a stream without any reply is kept.
+        grace: Option<Located<Wait>> = "10s";
+        /// The ends of the streams are spread over this time.
+        spread: Option<Located<Wait>> = "5s";
+    }
+}

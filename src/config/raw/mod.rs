@@ -1,0 +1,15 @@
+//! The configuration file as it is written: each key with its form, its default and what it is for.
+
+mod access;
+mod clients;
+mod limits;
+mod root;
+mod server;
+mod upstream;
+
+pub(super) use access::{AccessEntry, TypeEntry};
+pub(super) use clients::{LoadReports, LoadsMode, Rest, VhdsWildcard, Views};
+pub(super) use limits::Drain;
+pub(super) use root::Root;
+pub(super) use server::{Backoff, InitialSet, Probe, Server, Tls, Variant};
+pub(super) use upstream::{Authority, OnMissing, Upstream};

@@ -1,0 +1,51 @@
+//! The top of the file.
+
+use super::access::{AccessEntry, TypeEntry};
+use super::clients::{Clients, LoadReports, Rest, Views};
+use super::limits::{Drain, Limits};
+use super::upstream::Upstream;
+use crate::config::form::{AdminAddress, ListenAddress, Located, Needed, NonEmpty, section};
+
+section! {
+    /// Configuration of a Weir relay.
+    Root {
+        /// Where clients connect: gRPC without TLS, and REST-JSON.
+        listen: Needed<NonEmpty<Listen>>;
+        /// Where operators and probes connect, without authentication. Without it there is no admin API and there are no metrics.
+        admin: Option<Located<Admin>>;
+        /// Control planes, or files in their place.
+        upstream: Needed<Upstream>;
+        /// Which clients share a view: one cache, and one subscription upstream.
+        views: Located<Views>;
+        /// How clients are answered.
+        clients: Located<Clients>;
+        /// Types that are not built in, and changes to built-in ones.
+        types: Located<Vec<Located<TypeEntry>>>;
+        /// Resources for some networks only. A resource that no rule names is for all.
+        access: Located<Vec<Located<AccessEntry>>>;
+        /// Bounds on messages, names and waits.
+        limits: Located<Limits>;
+        /// What happens on SIGTERM.
+        drain: Located<Drain>;
+        /// Load reports (LRS) of clients.
+        load_reports: Located<LoadReports>;
+        /// Clients that poll in JSON over HTTP.
+        rest: Located<Rest>;
+    }
+}
+
+section! {
+    /// One address for clients.
+    Listen {
+        /// IP address and port; `:18000` is that port on all addresses.
+        address: Needed<ListenAddress>;
+    }
+}
+
+section! {
+    /// The address for operators.
+    Admin {
+        /// IP address and port; `:19000` is that port on 127.0.0.1.
+        address: Needed<AdminAddress>;
+    }
+}

@@ -1,0 +1,106 @@
+//! The whole configuration, out of its parts.
+
+use std::time::Duration;
+
+use super::checked::Config;
+use super::checker::{Checker, or};
+use super::form::{Count, Located, Positive, Size, Wait};
+use super::limits::drain;
+use super::plain_server::MESSAGE_BYTES;
+use super::raw;
+use super::upstream::SourceLimits;
+use crate::downstream;
+use crate::protocol::limits::Limits;
+use crate::protocol::upstream::BackoffTimes;
+use crate::relay::ViewsOptions;
+use crate::upstream::Plan;
+use crate::xds::{Access, KeyRule};
+
+impl Checker<'_> {
+    /// Checks every part, and returns what can be made of them. It is worth nothing if there are faults.
+    pub fn config(&mut self, raw: &raw::Root) -> Option<Config> {
+        let (listen, admin) = self.addresses(raw);
+        let limits = SourceLimits {
+            message_bytes: or(&raw.limits.message_bytes, Size(MESSAGE_BYTES)).0,
+            file_bytes: or(&raw.limits.file_bytes, Size(FILE_BYTES)).0 as u64,
+            backoff: BackoffTimes::default(),
+        };
+        let upstream = raw.upstream.0.as_ref();
+        let plan = upstream.and_then(|upstream| self.upstream(upstream, limits));
+        let transcoder = upstream.and_then(|upstream| self.transcoder(&upstream.descriptors));
+        let table = self.types(raw);
+        let access = self.access(&raw.access, &table);
+        let views_limits = self.limits(raw);
+        let loads = self.loads(&raw.load_reports);
+        let rest = self.rest(&raw.rest);
+        let upstream = plan?;
+        let views = ViewsOptions {
+            rule: key_rule(&raw.views),
+            accept_missing_node: raw.views.accept_missing_node.value,
+            max_views: or(&raw.views.max, Positive(MAX_VIEWS)).0,
+            max_in_metrics: or(&raw.views.max_in_metrics, Count(MAX_IN_METRICS)).0,
+            table,
+            access,
+            limits: views_limits,
+            plan: upstream.for_views(),
+        };
+        Some(Config {
+            listen,
+            admin,
+            hub: hub(&upstream, &views),
+            upstream,
+            transcoder,
+            views,
+            views_idle: or(&raw.views.idle_timeout, Wait(VIEWS_IDLE)).0,
+            downstream: clients(raw, limits.message_bytes),
+            drain: drain(&raw.drain),
+            loads,
+            rest,
+            warnings: Vec::new(),
+        })
+    }
+}
+
+fn key_rule(raw: &raw::Views) -> KeyRule {
+    match &raw.key {
+        Some(key) => KeyRule::of(key.iter().map(|field| field.value.clone()).collect()),
+        None => KeyRule::default(),
+    }
+}
+
+/// Everybody is one to the hub, and who may have what is seen to where clients come in.
+fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
+    upstream.for_hub().map(|plan| ViewsOptions {
+        rule: KeyRule::of(Vec::new()),
+        accept_missing_node: true,
+        max_views: 1,
+        max_in_metrics: 1,
+        access: Access::default(),
+        // A session there is a whole view: what bounds its clients bounds it.
+        limits: Limits {
+            names: usize::MAX,
+            types: usize::MAX,
+            absent_names_per_stream: usize::MAX,
+            ..views.limits.clone()
+        },
+        plan,
+        ..views.clone()
+    })
+}
+
+fn clients(raw: &raw::Root, message_bytes: usize) -> downstream::Options {
+    let identifier = raw.clients.control_plane_identifier.as_ref();
+    downstream::Options {
+        message_bytes,
+        incomplete_request_bytes: or(&raw.limits.incomplete_request_bytes, Size(INCOMPLETE_REQUEST_BYTES)).0,
+        control_plane: identifier.map_or_else(|| CONTROL_PLANE.into(), |given: &Located<String>| given.value.clone()),
+        v2: raw.clients.v2.value,
+    }
+}
+
+const FILE_BYTES: usize = 64 << 20;
+const INCOMPLETE_REQUEST_BYTES: usize = 512 << 20;
+const MAX_VIEWS: usize = 10_000;
+const MAX_IN_METRICS: usize = 100;
+const VIEWS_IDLE: Duration = Duration::from_secs(600);
+const CONTROL_PLANE: &str = "weir";

@@ -1,0 +1,270 @@
+//! What reads the file, what `weir schema` prints, and the defaults that it states are one.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::json_schema::accepts;
+use crate::config::diagnostic::Diagnostics;
+use crate::config::form::{Form, Reader};
+use crate::config::{Config, load, raw, schema, yaml};
+use crate::transcode::yaml::parse as yaml_value;
+
+const EXAMPLES: [&str; 6] = [
+    include_str!("../../../config/relay.yaml"),
+    include_str!("../../../config/failover.yaml"),
+    include_str!("../../../config/federation.yaml"),
+    include_str!("../../../config/files.yaml"),
+    include_str!("../../../config/rest.yaml"),
+    include_str!("../../../config/demo/relay.yaml"),
+];
+
+/// A file with every key there is, without regard to which go together.
+const ALL: &str = "
+listen: [{address: '127.0.0.1:18000'}, {address: ':18001'}, {address: 18002}]
+admin: {address: :19000}
+upstream:
+  servers:
+  - uri: http://cp:1
+    files: [a, b]
+    rest: https://cp:2
+    refresh_delay: 5s
+    request_timeout: 10s
+    tls: {ca: ca.pem, certificate: c.pem, key: k.pem, server_name: cp.example}
+    token_file: token
+    variant: delta
+    connect_timeout: 20s
+    liveness: {interval: 0s, timeout: 5s}
+    keepalive: {interval: 300s, timeout: 20s}
+    backoff: {initial: 1s, factor: 1.6, max: 2m 30s, jitter: 0.2, reset_after: 30s}
+    node_in_every_request: true
+    supports_initial_resource_versions: false
+    initial_set: pieces
+    supports_empty_subscription: false
+    ignore_deletions: true
+    resource_timer_is_transient_error: true
+    fail_on_data_errors: true
+  files: one
+  authorities:
+    a.b: {servers: [{uri: http://cp:1}], fallback_on_reachability_only: true}
+    c: {}
+  bootstrap: b.json
+  bootstrap_from_environment: true
+  shared_authorities: [a.b]
+  descriptors: [d.pb]
+  fallback: {delay: 1s, hold_down: 1m, on_missing: delete}
+  backoff: {initial: 1s, factor: 2, max: 120s, jitter: 0, reset_after: 0s}
+views: {key: [cluster, metadata.tenant], max: 10, max_in_metrics: 0, idle_timeout: 10m, accept_missing_node: true}
+clients: {control_plane_identifier: weir, v2: true, vhds_wildcard: none, grpc_fail_fast: false}
+types: [{name: own.Type, name_field: 1, full_state: true, legacy_wildcard: true, order_with: own.Other}]
+access: [{types: [own.Type], names: [a, b*], allow_from: [10.0.0.0/8, '::1']}]
+limits:
+  message_bytes: 64MiB
+  incomplete_request_bytes: 1 GiB
+  types_per_stream: 64
+  names_per_type: 100
+  absent_names_per_stream: 0
+  linger: 30s
+  reply_bytes: 2097152
+  resource_timer: 15s
+  second_silence: 2m
+  reference_hold: 0
+  fetch_timeout: 5s
+  file_bytes: 64MB
+drain: {delay: 0s, grace: 10s, spread: 5s}
+load_reports: {mode: aggregate, max_outage: 5m, bytes_per_view: 64MiB, bytes_total: 256MiB}
+rest: {enabled: false, timeout: 800ms, long_poll: 0s, cache_bytes: 64MiB, response_bytes: 256MiB}
+";
+
+fn faults(text: &str) -> Vec<String> {
+    let mut found = Diagnostics::of(Path::new("relay.yaml"));
+    let tree = yaml::read(text, &mut found);
+    tree.and_then(|tree| raw::Root::read(&tree, &mut Reader::new(&mut found, raw::Root::schema)));
+    found.faults.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn what_is_read_and_the_schema_agree_on_the_examples_and_a_file_with_every_key() {
+    for text in EXAMPLES.into_iter().chain([ALL]) {
+        assert!(accepts(&schema(), &yaml_value(text).unwrap()), "{text}");
+        assert_eq!(faults(text), [""; 0]);
+    }
+}
+
+#[test]
+fn the_file_with_every_key_has_every_key() {
+    let (mut known, mut used) = (BTreeSet::new(), BTreeSet::new());
+    keys_of_schema(&schema(), "", &mut known);
+    keys_of(&schema(), &yaml_value(ALL).unwrap(), "", &mut used);
+    assert_eq!(known, used);
+    assert!(known.contains("/upstream/servers/tls/ca") && known.contains("/limits/linger"), "{known:?}");
+}
+
+fn keys_of_schema(schema: &Value, at: &str, keys: &mut BTreeSet<String>) {
+    for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
+        keys.insert(format!("{at}/{key}"));
+        keys_of_schema(schema, &format!("{at}/{key}"), keys);
+    }
+    for inner in ["items", "additionalProperties"] {
+        if schema[inner].is_object() {
+            keys_of_schema(&schema[inner], at, keys);
+        }
+    }
+}
+
+/// Keys of servers of authorities are among those of servers, so that the file need not have them twice.
+fn keys_of(schema: &Value, value: &Value, at: &str, keys: &mut BTreeSet<String>) {
+    for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
+        let inner = format!("{at}/{key}");
+        if inner == "/upstream/authorities/servers" {
+            keys.insert(inner.clone());
+            keys_of_schema(schema, &inner, keys);
+        } else if let Some(value) = value.get(key) {
+            keys.insert(inner.clone());
+            keys_of(schema, value, &inner, keys);
+        }
+    }
+    for item in value.as_array().into_iter().flatten() {
+        keys_of(&schema["items"], item, at, keys);
+    }
+    for value in value
+        .as_object()
+        .filter(|_| schema["additionalProperties"].is_object())
+        .into_iter()
+        .flat_map(|map| map.values())
+    {
+        keys_of(&schema["additionalProperties"], value, at, keys);
+    }
+}
+
+#[test]
+fn what_is_read_and_the_schema_agree_on_files_with_one_thing_changed() {
+    let (schema, whole) = (schema(), yaml_value(ALL).unwrap());
+    let mut pointers = Vec::new();
+    collect_pointers(&whole, String::new(), &mut pointers);
+    let (mut accepted, mut refused) = (0, 0);
+    for pointer in &pointers {
+        for changed in changes(&whole, pointer) {
+            let text = serde_json::to_string_pretty(&changed).unwrap();
+            let faults = faults(&text);
+            let by_schema = accepts(&schema, &changed);
+            assert_eq!(faults.is_empty(), by_schema, "{pointer} is now {:?}: {faults:?}", changed.pointer(pointer));
+            if by_schema { accepted += 1 } else { refused += 1 }
+        }
+    }
+    assert!(accepted > 100 && refused > 1000, "{accepted} accepted, {refused} refused");
+}
+
+fn collect_pointers(value: &Value, at: String, pointers: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            map.iter().for_each(|(key, value)| collect_pointers(value, format!("{at}/{key}"), pointers))
+        }
+        Value::Array(items) => {
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(index, item)| collect_pointers(item, format!("{at}/{index}"), pointers));
+        }
+        _ => {}
+    }
+    pointers.push(at);
+}
+
+/// The file with other values at a place, without it, and with a key more.
+fn changes(whole: &Value, pointer: &str) -> Vec<Value> {
+    let others = json!([null, true, 0, 5, -1, 1.5, "", "text", "5", [], [5], ["text"], {}, {"x": 1}]);
+    let mut changes: Vec<_> = others.as_array().unwrap().iter().map(|other| with(whole, pointer, other)).collect();
+    if let Some((parent, key)) = pointer.rsplit_once('/') {
+        let mut without = whole.clone();
+        if let Some(map) = without.pointer_mut(parent).and_then(Value::as_object_mut) {
+            map.remove(key);
+            changes.push(without.clone());
+            without.pointer_mut(parent).unwrap()[&format!("{key}x")] = json!({});
+            changes.push(without);
+        }
+    }
+    changes
+}
+
+fn with(whole: &Value, pointer: &str, value: &Value) -> Value {
+    let mut whole = whole.clone();
+    *whole.pointer_mut(pointer).unwrap() = value.clone();
+    whole
+}
+
+#[test]
+fn the_defaults_that_the_schema_states_are_those_that_count() {
+    let bare = json!({"listen": [{"address": "127.0.0.1:0"}], "upstream": {"servers": [{"uri": "http://cp:1"}]}});
+    let mut spelled = bare.clone();
+    fill(&mut spelled, &schema());
+    let server = &mut spelled["upstream"]["servers"][0];
+    fill(server, &schema()["properties"]["upstream"]["properties"]["servers"]["items"]);
+    for polled in ["refresh_delay", "request_timeout"] {
+        assert!(server.as_object_mut().unwrap().remove(polled).is_some());
+    }
+    assert!(spelled["limits"]["linger"] == "30s" && accepts(&schema(), &spelled));
+    let parsed = |value: &Value| {
+        let text = serde_json::to_string_pretty(value).unwrap();
+        shown(&Config::parse(Path::new("relay.yaml"), &text).unwrap_or_else(|error| panic!("{error}")))
+    };
+    assert_eq!(parsed(&spelled), parsed(&bare));
+}
+
+/// All but the table of types, which has its entries in any order.
+fn shown(config: &Config) -> Vec<String> {
+    let Config { upstream, views, views_idle, downstream, drain, loads, rest, .. } = config;
+    let parts: [&dyn std::fmt::Debug; 13] = [
+        upstream,
+        &views.rule,
+        &views.accept_missing_node,
+        &views.max_views,
+        &views.max_in_metrics,
+        &views.access,
+        &views.limits,
+        &views.plan,
+        views_idle,
+        downstream,
+        drain,
+        loads,
+        rest,
+    ];
+    parts.iter().map(|part| format!("{part:?}")).collect()
+}
+
+/// Puts in the defaults of all sections.
+fn fill(value: &mut Value, schema: &Value) {
+    for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
+        if let Some(default) = schema.get("default") {
+            value[key] = default.clone();
+        } else if schema["properties"].is_object() {
+            let mut inner = value.get(key).cloned().unwrap_or_else(|| json!({}));
+            fill(&mut inner, schema);
+            if inner.as_object().is_some_and(|inner| !inner.is_empty()) {
+                value[key] = inner;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_variable_may_stand_for_any_single_value_and_is_text_until_it_is_read() {
+    let text = "listen: [{address: '${PORT}'}]
+upstream: {servers: [{uri: 'http://${HOST}:1', fail_on_data_errors: '${FLAG}'}]}
+limits: {message_bytes: '${SIZE}', types_per_stream: '${COUNT}', linger: '${TIME}'}
+clients: {control_plane_identifier: '${COUNT}'}
+";
+    assert!(accepts(&schema(), &yaml_value(text).unwrap()));
+    let environment = |name: &str| {
+        let values =
+            [("PORT", ":7"), ("HOST", "cp"), ("FLAG", "true"), ("SIZE", "1MiB"), ("COUNT", "12"), ("TIME", "1m")];
+        values.iter().find(|(other, _)| *other == name).map(|(_, value)| value.to_string())
+    };
+    let review = load::review(Path::new("relay.yaml"), text, &environment, false);
+    let config = review.config.unwrap_or_else(|| panic!("{:?}", review.faults));
+    assert_eq!(config.listen[0].to_string(), "[::]:7");
+    assert_eq!((config.upstream.servers[0].name(), config.downstream.message_bytes), ("http://cp:1".into(), 1 << 20));
+    assert_eq!((config.views.limits.types, config.views.limits.linger.as_secs()), (12, 60));
+    assert_eq!(config.downstream.control_plane, "12");
+}

@@ -1,0 +1,168 @@
+//! One source: a server over gRPC, one that is polled, or files.
+
+use std::time::Duration;
+
+use super::limits::SourceLimits;
+use crate::config::checker::{Checker, or};
+use crate::config::diagnostic::Place;
+use crate::config::files;
+use crate::config::form::{FilePath, Located, OneOrMore, Pause, ServerUri, Wait};
+use crate::config::plain_server::{CONNECT_TIMEOUT, plain_server};
+use crate::config::raw::{self, Server};
+use crate::protocol::session::Variant;
+use crate::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
+use crate::upstream::{AdsServer, FilesOptions, FilesServer, RestServer, SourcePlan};
+
+impl Checker<'_> {
+    pub(super) fn source(&mut self, raw: &Located<Server>, limits: SourceLimits) -> Option<SourcePlan> {
+        match (&raw.uri, &raw.rest, &raw.files) {
+            (Some(uri), None, None) => {
+                self.only_with("rest", polled_keys(raw));
+                self.server(raw, uri, limits).map(Box::new).map(SourcePlan::Ads)
+            }
+            (None, Some(uri), None) => {
+                self.only_with("uri", streamed_keys(raw));
+                self.polled(raw, uri, limits).map(Box::new).map(SourcePlan::Rest)
+            }
+            (None, None, Some(files)) => {
+                let keys = polled_keys(raw).into_iter().chain(streamed_keys(raw)).chain(server_keys(raw));
+                self.only_with("uri or rest", keys);
+                Some(self.files(files, limits))
+            }
+            (None, None, None) => {
+                self.found.lacks(&raw.place, "missing source: expected uri, rest or files");
+                None
+            }
+            (uri, rest, files) => {
+                let places = [uri.as_ref().map(|uri| &uri.place), place(rest), place(files)];
+                let mut places = places.into_iter().flatten();
+                if let Some(second) = places.nth(1) {
+                    self.fault(second, "more than one source: expected one of uri, rest and files");
+                }
+                None
+            }
+        }
+    }
+
+    pub(super) fn files(&mut self, raw: &Located<OneOrMore<FilePath>>, limits: SourceLimits) -> SourcePlan {
+        let paths = raw.0.iter().map(|path| self.file(path, files::look_for)).collect();
+        let options = FilesOptions { paths, files: MAX_FILES, file_bytes: limits.file_bytes };
+        SourcePlan::Files(FilesServer::new(options))
+    }
+
+    fn only_with<'p>(&mut self, kind: &str, keys: impl IntoIterator<Item = Option<&'p Place>>) {
+        for place in keys.into_iter().flatten() {
+            self.fault(place, format!("only servers with {kind} have this key"));
+        }
+    }
+
+    fn polled(&mut self, raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits) -> Option<RestServer> {
+        let request_timeout = or(&raw.request_timeout, Pause(REQUEST_TIMEOUT)).0;
+        let at = self.server(raw, uri, limits)?;
+        let connect_timeout = if raw.connect_timeout.is_some() { at.connect_timeout } else { request_timeout };
+        Some(RestServer {
+            at: AdsServer { connect_timeout, ..at },
+            refresh_delay: or(&raw.refresh_delay, Pause(REFRESH_DELAY)).0,
+            request_timeout,
+        })
+    }
+
+    fn server(&mut self, raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits) -> Option<AdsServer> {
+        let is_encrypted = uri.0.scheme_str() == Some("https");
+        if !is_encrypted {
+            self.without_tls(raw);
+        }
+        let tls = if is_encrypted { Some(self.tls(raw.tls.as_ref(), uri)?) } else { None };
+        let backoff = raw.backoff.as_ref().map_or(limits.backoff, |raw| self.backoff(raw, limits.backoff));
+        Some(AdsServer {
+            tls,
+            tokens: raw.token_file.iter().map(|file| self.file(file, files::look_at_token)).collect(),
+            variant: raw.variant.as_ref().map(|variant| variant.value.into()),
+            quirks: quirks(raw),
+            connect_timeout: or(&raw.connect_timeout, Wait(CONNECT_TIMEOUT)).0,
+            life: self.life(raw.liveness.as_ref().map(|probe| &probe.value)),
+            keepalive: self.keepalive(raw.keepalive.as_ref().map(|probe| &probe.value)),
+            backoff,
+            ..plain_server(uri.0.clone(), limits.message_bytes)
+        })
+    }
+}
+
+fn quirks(raw: &Server) -> ServerQuirks {
+    let on_resource_timeout = match or(&raw.resource_timer_is_transient_error, false) {
+        true => OnResourceTimeout::TransientError,
+        false => OnResourceTimeout::Absent,
+    };
+    ServerQuirks {
+        node_in_every_request: or(&raw.node_in_every_request, false),
+        supports_initial_resource_versions: or(&raw.supports_initial_resource_versions, true),
+        supports_empty_subscription: or(&raw.supports_empty_subscription, true),
+        ignore_deletions: or(&raw.ignore_deletions, false),
+        on_resource_timeout,
+        fail_on_data_errors: or(&raw.fail_on_data_errors, false),
+        initial_set: or(&raw.initial_set, raw::InitialSet::Auto).into(),
+        signals_completion: false,
+        per_type_liveness: false,
+    }
+}
+
+fn place<T>(given: &Option<Located<T>>) -> Option<&Place> {
+    given.as_ref().map(|given| &given.place)
+}
+
+/// Keys about polls.
+fn polled_keys(raw: &Server) -> [Option<&Place>; 2] {
+    [place(&raw.refresh_delay), place(&raw.request_timeout)]
+}
+
+/// Keys about streams, and connections that are kept.
+fn streamed_keys(raw: &Server) -> [Option<&Place>; 7] {
+    [
+        place(&raw.variant),
+        place(&raw.liveness),
+        place(&raw.keepalive),
+        place(&raw.node_in_every_request),
+        place(&raw.supports_initial_resource_versions),
+        place(&raw.initial_set),
+        place(&raw.supports_empty_subscription),
+    ]
+}
+
+/// Keys about servers of either kind.
+fn server_keys(raw: &Server) -> [Option<&Place>; 7] {
+    [
+        place(&raw.tls),
+        place(&raw.token_file),
+        place(&raw.connect_timeout),
+        place(&raw.backoff),
+        place(&raw.ignore_deletions),
+        place(&raw.resource_timer_is_transient_error),
+        place(&raw.fail_on_data_errors),
+    ]
+}
+
+impl From<raw::InitialSet> for InitialSet {
+    fn from(raw: raw::InitialSet) -> Self {
+        match raw {
+            raw::InitialSet::Auto => Self::Auto,
+            raw::InitialSet::OneResponse => Self::OneResponse,
+            raw::InitialSet::Pieces => Self::Pieces,
+        }
+    }
+}
+
+impl From<raw::Variant> for Variant {
+    fn from(raw: raw::Variant) -> Self {
+        match raw {
+            raw::Variant::Delta => Self::Delta,
+            raw::Variant::Sotw => Self::Sotw,
+        }
+    }
+}
+
+const REFRESH_DELAY: Duration = Duration::from_secs(5);
+/// Ten times what an Envoy waits, which asks for itself alone: sets for many are larger, and a relay has something to serve
+/// meanwhile.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// In all folders of one source.
+const MAX_FILES: usize = 100_000;
