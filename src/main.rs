@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use tokio::signal::unix::{SignalKind, signal};
 use weir::app::App;
 use weir::cli::{get::Get, show, tell, watch::Watch};
-use weir::config::{Config, Diagnostic};
+use weir::config::{Config, Diagnostic, admin_address, listen_address};
 use weir::demo::{Demo, Places};
 use weir::telemetry::{LogControl, LogFilter, LogFormat};
 
@@ -20,14 +22,16 @@ use weir::telemetry::{LogControl, LogFilter, LogFormat};
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Arguments {
-    /// The configuration file; config/relay.yaml is one with every key explained.
-    #[arg(long, global = true)]
+    /// Configuration file; config/relay.yaml is one with every key explained
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where clients connect to the example resources; otherwise 127.0.0.1:18000.
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    /// Address for clients, instead of those in the configuration; `:18000` is that port on all addresses [default without a
+    /// configuration: 127.0.0.1:18000]
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     listen: Option<SocketAddr>,
-    /// The admin address beside the example resources; otherwise 127.0.0.1:19000.
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    /// Address for operators, instead of the one in the configuration; `:19000` is that port on 127.0.0.1 [default without a
+    /// configuration: 127.0.0.1:19000]
+    #[arg(long, value_name = "ADDRESS", value_parser = admin_address)]
     admin: Option<SocketAddr>,
     /// Log level: error, warn, info, debug or trace, also by module (`info,weir::downstream=debug`) [default: info with a
     /// configuration, warn with the example resources]
@@ -42,57 +46,135 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Reads the configuration, and shows which servers would be asked for what, and in which order.
-    Check,
+    /// Checks a configuration and the files that it names, and shows which servers would be asked for what, in which order.
+    ///
+    /// Exits with 0 if the relay can use it, with 1 if there are faults. Warnings are shown, and do not count.
+    Check(ConfigFile),
     /// Shows which sharing key nodes have, what made it, and how a fleet splits.
     Key {
-        /// Nodes as JSON, one a line; without it they are read from standard input.
+        #[command(flatten)]
+        config: ConfigFile,
+        /// Nodes as JSON, one a line; without it they are read from standard input
         nodes: Option<PathBuf>,
     },
     Get(Get),
     Watch(Watch),
+    /// Prints the JSON schema of the configuration, for editors and other tools.
+    Schema,
+    /// Prints a completion script for a shell.
+    Completions {
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+struct ConfigFile {
+    /// Configuration file
+    #[arg(long = "config", id = "config_file", value_name = "FILE")]
+    path: Option<PathBuf>,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let usual = if arguments.config.is_some() { "info" } else { "warn" };
-    let Some(filter) = arguments.log.or_else(|| usual.parse().ok()) else { return ExitCode::FAILURE };
-    let log = LogControl::start(&filter, arguments.log_format);
-    match (arguments.task, arguments.config) {
-        (Some(Task::Get(get)), _) => get.run().await,
-        (Some(Task::Watch(watch)), _) => watch.run().await,
-        (None, None) => ended(demo(Places { listen: arguments.listen, admin: arguments.admin }, log).await),
-        (Some(Task::Check | Task::Key { .. }), None) => {
-            tell("weir: say where the configuration is: --config FILE");
-            tell("config/relay.yaml is an example with every key explained.");
-            ExitCode::from(2)
+    let Arguments { config, listen, admin, log, log_format, task } = Arguments::parse();
+    let usual = match (&task, &config) {
+        (Some(Task::Check(_)), _) => "error", // it shows what is wrong by itself
+        (None, Some(_)) => "info",
+        _ => "warn",
+    };
+    let Some(filter) = log.or_else(|| usual.parse().ok()) else { return ExitCode::FAILURE };
+    let log = LogControl::start(&filter, log_format);
+    let places = Places { listen, admin };
+    match task {
+        Some(task) if places.listen.is_some() || places.admin.is_some() => {
+            refuse(&format!("--listen and --admin have no effect on {}", task.name()))
         }
-        (task, Some(path)) => with_config(&path, task, log).await,
+        Some(task) => task.run(config).await,
+        None => match config {
+            Some(path) => relay(&path, places, log).await,
+            None => ended(demo(places, log).await),
+        },
     }
 }
 
-async fn with_config(path: &Path, task: Option<Task>, log: LogControl) -> ExitCode {
-    let config = match Config::from_file(path) {
-        Ok(config) => config,
-        Err(error) => {
-            tell(&format!("weir: {:#}", anyhow::Error::from(error)));
-            return ExitCode::from(2);
+impl Task {
+    async fn run(self, before: Option<PathBuf>) -> ExitCode {
+        let name = self.name();
+        match self {
+            Self::Check(ConfigFile { path }) => match path.or(before) {
+                Some(path) => ExitCode::from(weir::cli::check::run(&path).await),
+                None => refuse(WHICH_FILE),
+            },
+            Self::Key { config: ConfigFile { path }, nodes } => match path.or(before) {
+                Some(path) => with_config(&path, |config| show_keys(&config, nodes)),
+                None => refuse(WHICH_FILE),
+            },
+            _ if before.is_some() => refuse(&format!("--config has no effect on {name}")),
+            Self::Get(get) => get.run().await,
+            Self::Watch(watch) => watch.run().await,
+            Self::Schema => {
+                let schema = format!("{:#}\n", weir::config::schema());
+                ended(show(&schema).context("cannot write"))
+            }
+            Self::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Arguments::command(), "weir", &mut script);
+                ended(show(&String::from_utf8_lossy(&script)).context("cannot write"))
+            }
         }
-    };
-    ended(match task {
-        Some(Task::Check) => show(&weir::cli::check::report(&config)).context("cannot write"),
-        Some(Task::Key { nodes }) => show_keys(&config, nodes),
-        _ => match start(config).await {
-            Ok(app) => run(app.with_log_control(log), "", Some(path)).await,
-            Err(error) => Err(error),
-        },
-    })
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Check(_) => "check",
+            Self::Key { .. } => "key",
+            Self::Get(_) => "get",
+            Self::Watch(_) => "watch",
+            Self::Schema => "schema",
+            Self::Completions { .. } => "completions",
+        }
+    }
 }
 
-async fn start(config: Config) -> anyhow::Result<App> {
+/// Says what is wrong with the command line.
+fn refuse(reason: &str) -> ExitCode {
+    let error = Arguments::command().error(ErrorKind::ArgumentConflict, reason);
+    tell(error.render().to_string().trim_end());
+    ExitCode::from(USAGE)
+}
+
+fn with_config(path: &Path, task: impl FnOnce(Config) -> anyhow::Result<()>) -> ExitCode {
+    match Config::from_file(path) {
+        Ok(config) => ended(task(config)),
+        Err(error) => {
+            tell(&error.to_string());
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+async fn relay(path: &Path, places: Places, log: LogControl) -> ExitCode {
+    match Config::from_file(path) {
+        Ok(config) => ended(serve(with_places(config, places), path, log).await),
+        Err(error) => {
+            tell(&error.to_string());
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+/// What the command line says goes before what the file says.
+fn with_places(mut config: Config, places: Places) -> Config {
+    if let Some(listen) = places.listen {
+        config.listen = vec![listen];
+    }
+    config.admin = places.admin.or(config.admin);
+    config
+}
+
+async fn serve(config: Config, path: &Path, log: LogControl) -> anyhow::Result<()> {
     log_warnings(&config);
-    App::bind(config).await
+    run(App::bind(config).await?.with_log_control(log), "", Some(path)).await
 }
 
 fn log_warnings(config: &Config) {
@@ -178,3 +260,8 @@ async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<
     }
     Ok(())
 }
+
+const WHICH_FILE: &str =
+    "missing configuration: expected --config FILE; config/relay.yaml is one with every key explained";
+/// The exit code for a command line, or a configuration, that cannot be used.
+const USAGE: u8 = 2;

@@ -210,13 +210,5 @@ fn an_address_that_is_taken_is_told_and_nothing_is_left_behind() {
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
 }
 
-#[test]
-fn the_addresses_of_a_configuration_are_its_own() {
-    let folder = Folder::new("own");
-    let output = weir(&folder.0, "--config relay.yaml --listen 127.0.0.1:0").output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot be used with"));
-}
-
 /// Longer than anything takes; a test that hangs fails instead.
 const PATIENCE: Duration = Duration::from_secs(20);

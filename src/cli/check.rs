@@ -1,15 +1,72 @@
-//! `weir check`: what a configuration comes to, above all whom the relay would ask for what, and in which order.
+//! `weir check`: whether a configuration can be used, and what it comes to: above all which servers the relay would ask for what, and
+//! in which order.
 
 use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::config::Config;
+use super::{show, tell};
+use crate::config::{Config, Review};
 use crate::protocol::ladder::Rule;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::OnResourceTimeout;
-use crate::upstream::{AdsServer, FilesServer, Plan, RestServer, SourcePlan};
+use crate::upstream::{AdsServer, FilesOptions, FilesServer, FilesSource, Parser, Plan, RestServer, SourcePlan};
 
-/// The ladder of the top level, and of each authority.
-pub fn report(config: &Config) -> String {
+/// Checks a file, the files that it names, and the resources in them. Returns the exit code: 0, or 1 if there are faults.
+pub async fn run(path: &Path) -> u8 {
+    let Review { config, faults, warnings } = match Config::review(path) {
+        Ok(review) => review,
+        Err(error) => {
+            tell(&error.to_string());
+            return FAULTY;
+        }
+    };
+    let mut faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
+    if let Some(config) = &config {
+        faults.extend(faults_in_resources(config).await);
+        if let Err(error) = show(&report(config)) {
+            tell(&format!("cannot write: {error}"));
+            return FAULTY;
+        }
+    }
+    warnings.iter().for_each(|warning| tell(&format!("warning: {warning}")));
+    faults.iter().for_each(|fault| tell(&format!("error: {fault}")));
+    if faults.is_empty() { 0 } else { FAULTY }
+}
+
+/// Reads all files of resources, as the relay does when it starts.
+async fn faults_in_resources(config: &Config) -> Vec<String> {
+    let parser = Parser { table: Arc::new(config.views.table.clone()), transcoder: config.transcoder.clone() };
+    let mut read: Vec<&FilesOptions> = Vec::new();
+    let mut faults = Vec::new();
+    for source in &config.upstream.servers {
+        let SourcePlan::Files(FilesServer { options, .. }) = source else { continue };
+        if !read.contains(&options) {
+            read.push(options);
+            faults.extend(faults_in(options, parser.clone()).await);
+        }
+    }
+    faults
+}
+
+async fn faults_in(options: &FilesOptions, parser: Parser) -> Vec<String> {
+    let source = FilesSource::start(options.clone(), parser);
+    let mut report = source.report();
+    while report.state == "loading" {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        report = source.report();
+    }
+    let folder = std::env::current_dir().map(|folder| format!("{}/", folder.display())).unwrap_or_default();
+    // What is not there was found missing where the configuration names it.
+    let errors = report.errors.iter().filter(|error| error.file.exists()).map(ToString::to_string);
+    errors.map(|error| error.strip_prefix(&folder).map(str::to_owned).unwrap_or(error)).collect()
+}
+
+const FAULTY: u8 = 1;
+
+/// Returns the ladder of the top level, and of each authority.
+fn report(config: &Config) -> String {
     let plan = &config.upstream;
     let mut out = String::from("old-style names\n");
     ladder(&mut out, plan, &plan.top, Rule::default());
@@ -19,19 +76,13 @@ pub fn report(config: &Config) -> String {
         ladder(&mut out, plan, &authority.servers, authority.rule);
     }
     if plan.servers.len() > 1 {
-        out.push_str(&patience(plan));
-    }
-    if !config.warnings.is_empty() {
-        out.push_str("\nwarnings\n");
-    }
-    for warning in &config.warnings {
-        let _ = writeln!(out, "  {warning}");
+        out.push_str(&fallback(plan));
     }
     out
 }
 
 fn ladder(out: &mut String, plan: &Plan, list: &[usize], rule: Rule) {
-    for (number, server) in list.iter().filter_map(|at| plan.servers.get(*at)).enumerate() {
+    for (number, server) in list.iter().filter_map(|index| plan.servers.get(*index)).enumerate() {
         let _ = writeln!(out, "  {}. {}", number + 1, server.name());
         let lines = match server {
             SourcePlan::Ads(server) => [credentials(server), variant(server), features(server)],
@@ -43,22 +94,23 @@ fn ladder(out: &mut String, plan: &Plan, list: &[usize], rule: Rule) {
         }
     }
     let rule = match rule {
-        _ if list.len() < 2 => "there is no other server to turn to",
-        Rule::Uncached => "fallback when a server is unreachable and something requested is not cached",
-        Rule::Reachability => "fallback when a server is unreachable, whatever is cached",
+        _ if list.len() < 2 => "fallback: none, there is no other server",
+        Rule::Uncached => "fallback: if a server is unreachable and a requested resource is not cached",
+        Rule::Reachability => "fallback: if a server is unreachable, even if everything is cached",
     };
     let _ = writeln!(out, "  {rule}");
 }
 
 fn pace(server: &RestServer) -> String {
-    let [delay, timeout] = [server.refresh_delay, server.request_timeout].map(humantime::format_duration);
-    format!("each type is asked for again after {delay} to twice that; an answer may take {timeout}")
+    let [delay, longest] = [server.refresh_delay, server.refresh_delay * 2].map(humantime::format_duration);
+    let timeout = humantime::format_duration(server.request_timeout);
+    format!("polled for each type {delay} to {longest} after a response; timeout {timeout}")
 }
 
 fn evidence(files: &FilesServer) -> String {
     match files.authoritative {
-        true => "what they do not have is absent".into(),
-        false => "what is not in them is not told as absent".into(),
+        true => "resources that are not in them are absent".into(),
+        false => "resources that are not in them may still exist".into(),
     }
 }
 
@@ -66,8 +118,8 @@ fn credentials(server: &AdsServer) -> Option<String> {
     let mut text = match &server.tls {
         None => "no TLS".to_owned(),
         Some(tls) => {
-            let ca = tls.ca.as_ref().map_or("whom the system trusts".into(), |ca| ca.display().to_string());
-            let own = tls.own.as_ref().map(|own| format!(", shown {}", own.certificate.display()));
+            let ca = tls.ca.as_ref().map_or("the system's CAs".into(), |ca| ca.display().to_string());
+            let own = tls.own.as_ref().map(|own| format!(", own certificate {}", own.certificate.display()));
             format!("TLS for {}, signed by {ca}{}", tls.server_name.to_str(), own.unwrap_or_default())
         }
     };
@@ -80,21 +132,21 @@ fn credentials(server: &AdsServer) -> Option<String> {
 
 fn variant(server: &AdsServer) -> Option<String> {
     Some(match server.variant? {
-        Variant::Delta => "delta alone".into(),
-        Variant::Sotw => "state of the world alone".into(),
+        Variant::Delta => "delta only".into(),
+        Variant::Sotw => "state of the world only".into(),
     })
 }
 
-/// Only what is not as usual.
+/// Only what is not as usual, by its key.
 fn features(server: &AdsServer) -> Option<String> {
-    let rules = &server.quirks;
+    let quirks = &server.quirks;
     let known = [
-        (rules.node_in_every_request, "node_in_every_request"),
-        (!rules.supports_initial_resource_versions, "no initial_versions"),
-        (!rules.supports_empty_subscription, "no supports_empty_subscription"),
-        (rules.ignore_deletions, "ignore_deletions"),
-        (rules.on_resource_timeout == OnResourceTimeout::TransientError, "resource_timer_is_transient_error"),
-        (rules.fail_on_data_errors, "fail_on_data_errors"),
+        (quirks.node_in_every_request, "node_in_every_request"),
+        (!quirks.supports_initial_resource_versions, "no supports_initial_resource_versions"),
+        (!quirks.supports_empty_subscription, "no supports_empty_subscription"),
+        (quirks.ignore_deletions, "ignore_deletions"),
+        (quirks.on_resource_timeout == OnResourceTimeout::TransientError, "resource_timer_is_transient_error"),
+        (quirks.fail_on_data_errors, "fail_on_data_errors"),
     ];
     let names =
         known.into_iter().filter_map(|(there, name)| there.then_some(name)).chain(server.features.iter().copied());
@@ -102,28 +154,26 @@ fn features(server: &AdsServer) -> Option<String> {
     (!names.is_empty()).then(|| format!("features: {}", names.join(", ")))
 }
 
-fn patience(plan: &Plan) -> String {
-    let (minimum, hold_down) = (plan.timers.delay, plan.timers.hold_down);
+fn fallback(plan: &Plan) -> String {
+    let (delay, hold_down) = (plan.timers.delay, plan.timers.hold_down);
     let mut out = String::from("\n");
-    if !minimum.is_zero() {
-        let _ = writeln!(out, "fallback after a server was unreachable for {}", humantime::format_duration(minimum));
+    if !delay.is_zero() {
+        let _ = writeln!(out, "fallback delay: {}", humantime::format_duration(delay));
     }
     if !hold_down.is_zero() {
-        let _ = writeln!(out, "after a return it is not left again for {}", humantime::format_duration(hold_down));
+        let _ = writeln!(out, "no fallback for {} after a return", humantime::format_duration(hold_down));
     }
-    let held = if plan.hold_missing { "is kept" } else { "becomes absent" };
-    let _ = writeln!(out, "what the next server has not, and the one before had, {held}");
+    let fate = if plan.hold_missing { "kept" } else { "deleted" };
+    let _ = writeln!(out, "resources that only the previous server had are {fate}");
     out
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
-    fn each_ladder_is_shown_with_credentials_features_and_its_rule_in_words_and_then_what_may_not_be_meant() {
+    fn each_ladder_is_shown_with_credentials_features_and_its_rule_in_words() {
         let config = Config::parse(
             Path::new("etc/relay.yaml"),
             "listen: [{address: '127.0.0.1:0'}]
@@ -137,47 +187,72 @@ upstream:
     some: {servers: [{files: [a, b.yaml]}]}
     told: {servers: [{rest: 'http://four', refresh_delay: 2s}]}
   fallback: {hold_down: 1m, on_missing: delete}
-limits: {resource_timer: 5s}
 ",
         )
         .unwrap();
         let both = "  1. https://one:1
-     TLS for one, signed by etc/ca.pem, shown etc/weir.pem, token from etc/token
+     TLS for one, signed by etc/ca.pem, own certificate etc/weir.pem, token from etc/token
   2. http://two:1
      no TLS
-     state of the world alone
+     state of the world only
      features: no supports_empty_subscription, fail_on_data_errors
 ";
         let expected = format!(
             "old-style names
-{both}  fallback when a server is unreachable and something requested is not cached
+{both}  fallback: if a server is unreachable and a requested resource is not cached
 
 xdstp://bare/, from the same servers
-{both}  fallback when a server is unreachable, whatever is cached
+{both}  fallback: if a server is unreachable, even if everything is cached
 
 xdstp://own/
   1. https://three
-     TLS for three, signed by whom the system trusts
-  there is no other server to turn to
+     TLS for three, signed by the system's CAs
+  fallback: none, there is no other server
 
 xdstp://some/
   1. files etc/a, etc/b.yaml
-     what they do not have is absent
-  there is no other server to turn to
+     resources that are not in them are absent
+  fallback: none, there is no other server
 
 xdstp://told/
   1. http://four (REST)
      no TLS
-     each type is asked for again after 2s to twice that; an answer may take 10s
-  there is no other server to turn to
+     polled for each type 2s to 4s after a response; timeout 10s
+  fallback: none, there is no other server
 
-after a return it is not left again for 1m
-what the next server has not, and the one before had, becomes absent
-
-warnings
-  etc/relay.yaml:12:26: limits.resource_timer: below 15s, names that a control plane is slow to send may count as absent
+no fallback for 1m after a return
+resources that only the previous server had are deleted
 "
         );
         assert_eq!(report(&config), expected);
+    }
+
+    #[tokio::test]
+    async fn faults_decide_the_exit_code_and_warnings_do_not() {
+        let folder = std::env::temp_dir().join(format!("weir-check-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("resources")).unwrap();
+        let path = folder.join("relay.yaml");
+        let code = async |text: &str| {
+            std::fs::write(&path, format!("listen: [{{address: '127.0.0.1:0'}}]\n{text}")).unwrap();
+            run(&path).await
+        };
+        assert_eq!(code("upstream: {files: resources}\nlimits: {resource_timer: 1s}\n").await, 0);
+        assert_eq!(code("upstream: {files: [resources, none]}\n").await, 1);
+        assert_eq!(code("upstream: {fils: resources}\n").await, 1);
+        let resource = folder.join("resources/clusters.yaml");
+        std::fs::write(
+            &resource,
+            "resources:\n- {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, nam: a}\n",
+        )
+        .unwrap();
+        assert_eq!(code("upstream: {files: resources}\n").await, 1);
+        let config = Config::from_file(&path).unwrap();
+        let faults = faults_in_resources(&config).await;
+        assert!(
+            faults.len() == 1 && faults[0].contains("resources/clusters.yaml:2") && faults[0].contains("nam"),
+            "{faults:?}"
+        );
+        assert_eq!(run(&folder.join("none.yaml")).await, 1);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

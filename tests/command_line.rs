@@ -1,0 +1,137 @@
+//! The program as it is built: its commands and flags, and what it says when they cannot be used.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A folder that is nobody else's, gone at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.0.join(name), text).unwrap();
+    }
+
+    fn weir(&self, line: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(line).current_dir(&self.0).env_remove("CARGO_MANIFEST_DIR").env_remove("WEIR_LOG");
+        command.env("TMPDIR", &self.0).env("NO_COLOR", "1").stdin(Stdio::null());
+        command
+    }
+
+    fn output(&self, line: &[&str]) -> (i32, String, String) {
+        let Output { status, stdout, stderr } = self.weir(line).output().unwrap();
+        (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+const GOOD: &str =
+    "listen: [{address: '127.0.0.1:1'}]\nadmin: {address: '127.0.0.1:1'}\nupstream: {files: resources}\n";
+
+#[test]
+fn check_tells_every_fault_with_its_place_and_its_exit_code_says_whether_there_are_any() {
+    let folder = Folder::new("check");
+    folder.write(
+        "relay.yaml",
+        "listen: [{address: nowhere}]\nupstream: {files: none}\nlimits: {linger: ${LINGER}, resource_timer: 1s}\n",
+    );
+    let (code, out, said) = folder.output(&["check", "--config", "relay.yaml"]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(said.starts_with("error: relay.yaml:3:19: invalid list or mapping in brackets: "), "{said}");
+
+    folder.write(
+        "relay.yaml",
+        "listen: [{address: nowhere}]\nupstream: {files: none}\nlimits: {lingre: 1s, resource_timer: 1s}\n",
+    );
+    let (code, out, said) = folder.output(&["check", "--config", "relay.yaml"]);
+    let lines: Vec<_> = said.lines().map(|line| line.split(": ").take(3).collect::<Vec<_>>().join(": ")).collect();
+    let expected = [
+        "warning: relay.yaml:3:38: limits.resource_timer",
+        "error: relay.yaml:1:20: listen[0].address",
+        "error: relay.yaml:2:19: upstream.files",
+        "error: relay.yaml:3:10: limits.lingre",
+    ];
+    assert_eq!((code, out.as_str(), lines.as_slice()), (1, "", expected.map(String::from).as_slice()));
+
+    std::fs::create_dir(folder.0.join("resources")).unwrap();
+    folder.write("relay.yaml", &GOOD.replace("admin: {address: '127.0.0.1:1'}\n", "limits: {resource_timer: 1s}\n"));
+    let (code, out, said) = folder.output(&["--config", "relay.yaml", "check"]);
+    assert!(code == 0 && out.starts_with("old-style names\n  1. files resources\n"), "{out}");
+    assert!(
+        said.starts_with("warning: relay.yaml:2:26: limits.resource_timer: ") && said.lines().count() == 1,
+        "{said}"
+    );
+
+    let (code, _, said) = folder.output(&["check", "--config", "none.yaml"]);
+    assert_eq!((code, said.as_str()), (1, "cannot read none.yaml: no such file or folder\n"));
+    let (code, _, said) = folder.output(&["check"]);
+    assert!(code == 2 && said.contains("missing configuration: expected --config FILE"), "{said}");
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_ends_the_program_with_every_fault() {
+    let folder = Folder::new("faults");
+    folder.write("relay.yaml", GOOD);
+    let (code, _, said) = folder.output(&["--config", "relay.yaml"]);
+    let fault = "relay.yaml:2:18: admin.address: duplicate address 127.0.0.1:1: already listen[0].address in line 1\n";
+    assert_eq!((code, said.as_str()), (2, fault));
+}
+
+#[test]
+fn addresses_of_the_command_line_go_before_those_of_a_configuration_and_of_the_demo() {
+    let folder = Folder::new("listen");
+    folder.write("relay.yaml", &GOOD.replace("'127.0.0.1:1'}\nupstream", "'127.0.0.1:2'}\nupstream"));
+    for line in [&["--config", "relay.yaml"][..], &["--log", "info"]] {
+        let line = [line, &["--listen", "[::]:0", "--admin", ":0"]].concat();
+        let mut child = folder.weir(&line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let told = { lines }.find(|line| line.contains("weir started")).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(told.contains("listen=\"[::]:") && told.contains("admin=127.0.0.1:"), "{line:?}: {told}");
+    }
+    let (code, _, said) = folder.output(&["--listen", "here"]);
+    assert!(code == 2 && said.contains("invalid address \"here\": expected an IP address and a port"), "{said}");
+}
+
+#[test]
+fn flags_are_refused_where_they_would_do_nothing() {
+    let folder = Folder::new("flags");
+    for (line, part) in [
+        (&["--config", "relay.yaml", "schema"][..], "--config has no effect on schema"),
+        (&["--config", "relay.yaml", "get", "clusters"], "--config has no effect on get"),
+        (&["--listen", ":1", "check"], "--listen and --admin have no effect on check"),
+        (&["watch", "clusters", "--config", "relay.yaml"], "unexpected argument '--config'"),
+    ] {
+        let (code, out, said) = folder.output(line);
+        assert!(code == 2 && out.is_empty() && said.contains(part), "{line:?}: {said}");
+    }
+}
+
+#[test]
+fn schema_and_completions_are_printed() {
+    let folder = Folder::new("printed");
+    let (code, out, said) = folder.output(&["schema"]);
+    let schema: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, said.as_str()), (0, ""));
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert_eq!(schema["properties"]["limits"]["properties"]["linger"]["default"], "30s");
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, out, _) = folder.output(&["completions", shell]);
+        assert!(code == 0 && out.contains("completions") && out.contains("config"), "{shell}: {out}");
+    }
+    let (code, _, said) = folder.output(&["completions", "shell"]);
+    assert!(code == 2 && said.contains("bash"), "{said}");
+}
