@@ -355,7 +355,7 @@ impl Sources {
         let Some(mut upstream) = self.servers[server].upstream.take() else { return Vec::new() };
         let facts = {
             let speaks = |wanted: &Selector| self.speaks(server, &authority_of(wanted));
-            let at = ViewContext { view: view, authority_of: &speaks };
+            let at = ViewContext { view, authority_of: &speaks };
             upstream.streams().iter_mut().flat_map(|stream| stream.on_time(&at, now)).collect()
         };
         self.servers[server].upstream = Some(upstream);
@@ -524,7 +524,7 @@ impl Sources {
         let unreachable = servers.iter().map(|server| &self.servers[*server]).enumerate();
         let unreachable =
             unreachable.map(|(rung, server)| server.is_unreachable() && tried_or_not_last(rung, server)).collect();
-        let around = AuthorityContext { authority, unreachable, view: view };
+        let around = AuthorityContext { authority, unreachable, view };
         let moves = event(self.ladder(authority), &around);
         for step in moves {
             match step {

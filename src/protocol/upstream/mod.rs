@@ -45,7 +45,7 @@ pub struct ViewContext<'a> {
 impl<'a> ViewContext<'a> {
     /// Where there is one server, whose word counts for everything.
     pub fn single_server(view: &'a View) -> Self {
-        Self { view: view, authority_of: &|_| Some(Origin::default()) }
+        Self { view, authority_of: &|_| Some(Origin::default()) }
     }
 
     fn origin_for(&self, wanted: &Selector) -> Option<Origin> {
