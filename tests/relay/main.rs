@@ -20,6 +20,7 @@ mod ladder;
 mod life;
 mod load_plane;
 mod loads;
+mod log_lines;
 mod order_pace;
 #[path = "../model/origin.rs"]
 #[allow(dead_code)] // the model also looks at what a response meant and asks for repetitions

@@ -1,0 +1,83 @@
+//! What an outage writes to the log: a line for each change of a server, and not for each view and retry.
+
+use std::fmt::Write;
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::subscriber::set_default;
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+use super::*;
+
+const VIEWS: usize = 30;
+
+/// Keeps the lines from info on, each with its level.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let _ = write!(self.0, "{}={value:?} ", field.name());
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("weir") && *metadata.level() <= Level::INFO
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push((*event.metadata().level(), text.0));
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+impl Lines {
+    fn with(&self, part: &str) -> Vec<(Level, String)> {
+        self.0.lock().unwrap().iter().filter(|(_, line)| line.contains(part)).cloned().collect()
+    }
+}
+
+#[tokio::test]
+async fn an_outage_of_thirty_views_is_a_few_lines_and_so_is_its_end() {
+    let lines = Lines::default();
+    let _guard = set_default(lines.clone());
+    let mut plane = Plane::start(&BOTH).await;
+    let times = ", variant: delta, backoff: {initial: 50ms, max: 100ms}";
+    let relay = relay(plane.address, times).await;
+    let mut clients = Vec::new();
+    for view in 0..VIEWS {
+        let mut client = Client::connect(relay.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some(&format!("view-{view}")));
+        let stream = plane.stream().await;
+        say(&stream, "1", &TWO, &TWO, &[]);
+        client.told().await;
+        clients.push((client, stream));
+    }
+    assert_eq!(lines.with("server connected").len(), 1, "of thirty streams to one server");
+    let streams = lines.with("client stream");
+    assert!(!streams.is_empty() && streams.len() <= VIEWS, "{streams:?}");
+    let address = plane.kill().await;
+    let before = lines.0.lock().unwrap().len();
+    until("the loss is logged", async || !lines.with("server connection lost").is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(2)).await; // for twenty retries of each view
+    let during: Vec<_> = lines.0.lock().unwrap()[before..].to_vec();
+    let warnings: Vec<_> = during.iter().filter(|(level, _)| *level == Level::WARN).collect();
+    assert!(warnings.len() <= 4, "{warnings:#?}");
+    let mut back = Plane::start_at(address, &BOTH).await;
+    back.stream().await;
+    until("the return is logged", async || !lines.with("server connected again").is_empty()).await;
+    assert_eq!(lines.with("server connected again").len(), 1);
+}
