@@ -111,6 +111,9 @@ async fn fb_13_cached_names_hear_nothing_of_a_fallback_and_new_ones_are_served_b
     assert_eq!(content_of(&mut new).await, ["b=1"], "from the second");
     assert!(giver("b").await.contains(&format!("\"server\": \"http://{two}\"")));
     standing(&relay, &format!("\"server\": \"http://{two}\"")).await;
+    let report: serde_json::Value = serde_json::from_str(&get(relay.admin, "/upstreams").await).unwrap();
+    let cached = serde_json::json!({ format!("http://{two}"): 2 });
+    assert_eq!(report[0]["cached"], cached, "the same again from the second is of the second");
 
     let _back = give(Plane::start_at(one, &BOTH).await, "1");
     standing(&relay, &format!("\"state\": \"active\",\n        \"server\": \"http://{one}\"")).await;

@@ -231,6 +231,15 @@ impl View {
         self.tables.get(&(kind.clone(), class)).map_or(0, |shelf| shelf.present())
     }
 
+    /// Returns how many cached resources came from each server, by its place in the plan.
+    pub fn cached_by_server(&self) -> BTreeMap<u16, usize> {
+        let mut sum = BTreeMap::new();
+        for (server, count) in self.tables.values().flat_map(ResourceTable::by_server) {
+            *sum.entry(*server).or_default() += count;
+        }
+        sum
+    }
+
     /// Names of which something is remembered that names were given by, be it that there is nothing.
     pub fn known_names(&self, kind: &Type) -> usize {
         self.tables.get(&(kind.clone(), Class::Named)).map_or(0, ResourceTable::len)

@@ -4,7 +4,7 @@
 //! and a published state stays as it was.
 //! Always: a name that is here or gone stands in exactly one of the two journals, at the number its entry has.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,6 +107,8 @@ pub struct ResourceTable {
     /// Tombstones that still have a body, oldest first.
     bodies: QueueSync<TombstoneBody>,
     body_bytes: usize,
+    /// How many of what is present came from each server, by its place in the plan.
+    by_server: Arc<BTreeMap<u16, usize>>,
 }
 
 #[derive(Debug, Clone)]
@@ -275,7 +277,10 @@ impl ResourceTable {
                 let wanted_again = awaited || entry.error.is_some();
                 if held.full == resource.full && entry.origin != source {
                     // The same from another server: nothing has happened, but whose it is (FB-24).
+                    let before = entry.origin;
                     let entry = Entry { origin: source, since: now, ..entry.clone() };
+                    self.count_origin(before, false);
+                    self.count_origin(source, true);
                     self.entries.insert_mut(name.clone(), entry);
                     return self.set(class, name, resource, source, seq, now);
                 }
@@ -295,6 +300,7 @@ impl ResourceTable {
         }
         self.unindex(&name);
         self.count(&name, &resource, SetVersion::plus);
+        self.count_origin(source, true);
         self.additions.insert_mut(seq, name.clone());
         self.collections.note(&name, true);
         if Xdstp::is_new_style(name.as_str()) {
@@ -523,11 +529,26 @@ impl ResourceTable {
                 self.collections.note(name, false);
                 self.in_folders.remove_mut(name);
                 self.count(name, held, SetVersion::minus);
+                self.count_origin(entry.origin, false);
                 self.unschedule(name, &entry);
             }
             Presence::Absent(_) => drop(self.removals.remove_mut(&entry.changed)),
             Presence::Unknown => {}
         }
+    }
+
+    fn count_origin(&mut self, origin: Origin, more: bool) {
+        let counts = Arc::make_mut(&mut self.by_server);
+        let count = counts.entry(origin.server).or_default();
+        *count = if more { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            counts.remove(&origin.server);
+        }
+    }
+
+    /// Returns how many of the present resources came from each server, by its place in the plan.
+    pub(super) fn by_server(&self) -> &BTreeMap<u16, usize> {
+        &self.by_server
     }
 
     fn unschedule(&mut self, name: &Name, entry: &Entry) {

@@ -10,6 +10,8 @@ pub struct ViewReport {
     /// The fields of its clients' nodes that made the key.
     pub key_fields: BTreeMap<String, String>,
     pub clients: usize,
+    /// How many cached resources came from each server.
+    pub cached: BTreeMap<String, usize>,
     pub authorities: Vec<AuthorityReport>,
     pub streams: Vec<StreamReport>,
 }

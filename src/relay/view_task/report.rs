@@ -70,6 +70,8 @@ impl ViewTask {
         };
         let streams = self.sources.streams().map(of_stream).collect();
         let (key, made_from) = (self.view_id.clone(), self.made_from.clone());
-        ViewReport { view: key, key_fields: made_from, clients: self.sessions.len(), authorities, streams }
+        let cached = self.view.cached_by_server().into_iter();
+        let cached = cached.map(|(server, count)| (self.connectors[usize::from(server)].describe(), count)).collect();
+        ViewReport { view: key, key_fields: made_from, clients: self.sessions.len(), cached, authorities, streams }
     }
 }
