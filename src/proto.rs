@@ -59,3 +59,14 @@ pub mod loads {
 pub mod node {
     include!(concat!(env!("OUT_DIR"), "/envoy.config.core.v3.rs"));
 }
+
+/// The codes of gRPC statuses.
+pub mod code {
+    pub const OK: i32 = 0;
+    pub const INVALID_ARGUMENT: i32 = 3;
+    pub const NOT_FOUND: i32 = 5;
+    pub const PERMISSION_DENIED: i32 = 7;
+    pub const RESOURCE_EXHAUSTED: i32 = 8;
+    pub const UNIMPLEMENTED: i32 = 12;
+    pub const UNAVAILABLE: i32 = 14;
+}

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message;
 
+use crate::proto::code::NOT_FOUND;
 use crate::proto::discovery::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource, ResourceError,
 };
@@ -322,9 +323,6 @@ fn is_open_ended(name: &str) -> bool {
 fn type_name(type_url: &str) -> &str {
     type_url.rsplit_once('/').map_or(type_url, |(_, name)| name)
 }
-
-/// As gRPC numbers its codes.
-const NOT_FOUND: i32 = 5;
 
 #[cfg(test)]
 mod tests {

@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 
+use crate::proto::code;
 use crate::protocol::session::{BadRequest, CloseReason, Reply};
 use crate::relay::{AdmissionError, SessionHandle};
 
 /// How a stream ends, as gRPC says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Status {
-    pub code: u16,
+    pub code: i32,
     pub message: String,
 }
 
@@ -83,27 +84,27 @@ impl Slot {
 
 impl Status {
     pub fn ok() -> Self {
-        Self { code: 0, message: String::new() }
+        Self { code: code::OK, message: String::new() }
     }
 
     pub fn invalid(message: impl Into<String>) -> Self {
-        Self { code: 3, message: message.into() }
+        Self { code: code::INVALID_ARGUMENT, message: message.into() }
     }
 
     pub fn not_found(message: impl Into<String>) -> Self {
-        Self { code: 5, message: message.into() }
+        Self { code: code::NOT_FOUND, message: message.into() }
     }
 
     pub fn exhausted(message: impl Into<String>) -> Self {
-        Self { code: 8, message: message.into() }
+        Self { code: code::RESOURCE_EXHAUSTED, message: message.into() }
     }
 
     pub fn unimplemented(message: impl Into<String>) -> Self {
-        Self { code: 12, message: message.into() }
+        Self { code: code::UNIMPLEMENTED, message: message.into() }
     }
 
     pub fn unavailable(message: impl Into<String>) -> Self {
-        Self { code: 14, message: message.into() }
+        Self { code: code::UNAVAILABLE, message: message.into() }
     }
 }
 

@@ -11,6 +11,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Request as Call, Status};
 
 use super::ads::{AdsConnector, chain};
+use crate::proto::code;
 use crate::protocol::upstream::BackoffTimes;
 use crate::relay::{LoadConnector, LoadEnd, LoadLink};
 use crate::xds::LOADS_PATH;
@@ -36,7 +37,7 @@ impl LoadConnector for LoadsConnector {
                 None => listen_to_nothing(link).await,
             };
             match carried {
-                Ok(()) => LoadEnd::Said { code: 0, message: String::new() },
+                Ok(()) => LoadEnd::Said { code: code::OK, message: String::new() },
                 Err(status) => end_of(&status),
             }
         })
@@ -75,7 +76,7 @@ fn end_of(status: &Status) -> LoadEnd {
     // A status with a source is not one that the server gave.
     match std::error::Error::source(status) {
         Some(source) => LoadEnd::Unreachable(chain(source)),
-        None => LoadEnd::Said { code: status.code() as u16, message: status.message().into() },
+        None => LoadEnd::Said { code: status.code() as i32, message: status.message().into() },
     }
 }
 

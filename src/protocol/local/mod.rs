@@ -8,6 +8,7 @@ mod sent;
 mod snapshot;
 mod type_subscription;
 
+use crate::proto::code::UNAVAILABLE;
 use crate::protocol::upstream::INCOMPLETE_MARKER;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -112,8 +113,6 @@ fn more_to_come() -> ResourceError {
     let message = "not all of the set is known".into();
     ResourceError { resource_name, error_detail: Some(Status { code: UNAVAILABLE, message, details: Vec::new() }) }
 }
-
-const UNAVAILABLE: i32 = 14;
 
 #[cfg(test)]
 mod tests;

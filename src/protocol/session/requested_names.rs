@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Variant;
 use super::client::Client;
+use crate::proto::code::{INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED};
 use crate::proto::discovery::ResourceLocator;
 use crate::protocol::view::NamedError;
 use crate::xds::{Name, Type, WILDCARD, Xdstp};
@@ -92,7 +93,3 @@ impl NameParser<'_> {
         Ok(name.to_string().into())
     }
 }
-
-const INVALID_ARGUMENT: i32 = 3;
-const NOT_FOUND: i32 = 5;
-const UNIMPLEMENTED: i32 = 12;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::quirks::ServerQuirks;
 use super::type_subscription::TypeSubscription;
 use crate::proto::Request;
+use crate::proto::code::INVALID_ARGUMENT;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
@@ -177,6 +178,5 @@ fn url_of(kind: &Type) -> String {
 
 /// A name that no resource has, for servers that take an empty list for everything (UP-9).
 const NOTHING: &str = "weir.nothing";
-const INVALID_ARGUMENT: i32 = 3;
 /// A version that no server gives. An empty one makes some servers say nothing.
 const UNKNOWN: &str = "weir-unknown";

@@ -9,6 +9,7 @@ use super::quirks::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuir
 use super::rejected::Rejection;
 use super::requested_names::NameState;
 use super::type_subscription::TypeSubscription;
+use crate::proto::code::{NOT_FOUND, OK};
 use crate::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::{Limits, truncate};
@@ -491,9 +492,6 @@ impl TypeSubscription {
 fn ttl_of(wrapper: &discovery::Resource) -> Option<Duration> {
     wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok())
 }
-
-const OK: i32 = 0;
-const NOT_FOUND: i32 = 5;
 
 /// The resources of one response, sorted into good and bad.
 #[derive(Default)]

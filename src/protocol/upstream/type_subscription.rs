@@ -15,6 +15,7 @@ use super::requested_names::{NameState, RequestedNames};
 use super::second_request::{OpenQuestion as SecondQuestion, SecondRequest};
 use super::set_progress::SetProgress;
 use super::wire::Wire;
+use crate::proto::code::{UNAVAILABLE, UNIMPLEMENTED};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
@@ -617,6 +618,3 @@ fn unspeakable() -> NamedError {
     let message = "the control plane does not speak the delta variant, and collections exist in that alone".into();
     NamedError { code: UNIMPLEMENTED, message }
 }
-
-const UNIMPLEMENTED: i32 = 12;
-const UNAVAILABLE: i32 = 14;

@@ -1,5 +1,7 @@
 //! Errors of single resources.
 
+use crate::proto::code::{NOT_FOUND, PERMISSION_DENIED};
+
 /// What is wrong with one resource, as upstream reported it (TP3) or as the relay found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedError {
@@ -21,6 +23,3 @@ impl NamedError {
         matches!(self.code, NOT_FOUND | PERMISSION_DENIED)
     }
 }
-
-const NOT_FOUND: i32 = 5;
-const PERMISSION_DENIED: i32 = 7;

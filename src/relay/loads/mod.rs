@@ -56,7 +56,7 @@ pub enum LoadEnd {
     Moved(&'static str),
     /// By the control plane's own word.
     #[error("gRPC status {code}: {message}")]
-    Said { code: u16, message: String },
+    Said { code: i32, message: String },
 }
 
 /// Opens streams of loads to control planes. The edge implements it.

@@ -9,6 +9,7 @@ use prost::Message;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::{Kept, LoadConnector, LoadEnd, LoadLink, Pools};
+use crate::proto::code;
 use crate::proto::loads::LoadStatsRequest;
 use crate::proto::node::Node;
 use crate::protocol::loads::{Aggregate, LoadLimits, Order, Reporter};
@@ -214,7 +215,7 @@ impl Pool {
 impl Member {
     /// Carries a client's reports into the pool, and to the client what is wanted of it.
     pub async fn converse(self, first: LoadStatsRequest, peer: IpAddr, mut link: LoadLink) -> LoadEnd {
-        let done = || LoadEnd::Said { code: 0, message: String::new() };
+        let done = || LoadEnd::Said { code: code::OK, message: String::new() };
         let node = Node::decode(first.node.clone().unwrap_or_default()).unwrap_or_default();
         let reads_all = node.client_features.iter().any(|feature| feature == ALL_CLUSTERS);
         if !first.cluster_stats.is_empty() {
