@@ -48,7 +48,7 @@ struct Reader {
     endowed: BTreeSet<String>,
     routes: BTreeMap<String, String>,
     started: bool,
-    /// The answer to clusters waits until they are warm (observed-clients 1.2).
+    /// The answer to clusters waits until they are warm.
     unacknowledged: Option<String>,
     /// What it has asked for and the relay has not heard yet.
     on_its_way: Vec<Request>,

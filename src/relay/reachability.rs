@@ -1,5 +1,5 @@
 //! What the views have found of the servers: facts are shared, decisions are not (FB-20). A view that has not tried a server yet
-//! takes the word of those that have, so that it does not wait for each server that is known to be out of reach (row 22).
+//! takes the word of those that have, so that it does not wait for each server that is known to be out of reach.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};

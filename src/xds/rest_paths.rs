@@ -1,4 +1,4 @@
-//! The REST paths of discovery (spec 1.3): which asks for what type.
+//! The REST paths of discovery: which asks for what type.
 
 /// What a path asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What the relay knows of each resource type (spec section 3): a table that operators extend, and a rule for the rest.
+//! What the relay knows of each resource type: a table that operators extend, and a rule for the rest.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The wrapper that carries a name beside a resource in SotW (SOTW-48, UP-29).
 pub const WRAPPER_TYPE: &str = "envoy.service.discovery.v3.Resource";
 
-/// The part a type plays when several types change together (spec section 8).
+/// The part a type plays when several types change together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// What routes point at.
@@ -21,7 +21,7 @@ pub enum Role {
     Free,
 }
 
-/// Where the body names another resource (spec 2.5).
+/// Where the body names another resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum References {
     None,

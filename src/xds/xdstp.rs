@@ -1,4 +1,4 @@
-//! New-style names: `xdstp://authority/type/id?context`, parsed, brought into one form, and compared by it (spec section 9).
+//! New-style names: `xdstp://authority/type/id?context`, parsed, brought into one form, and compared by it.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};

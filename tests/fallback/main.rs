@@ -1,4 +1,4 @@
-//! Several servers behind one view: fallback and return (spec section 11), on the pure model of sources and view.
+//! Several servers behind one view: fallback and return, on the pure model of sources and view.
 
 mod bench;
 mod cached;

@@ -8,7 +8,7 @@
 //! absent which every server has; nothing that is known is forgotten while it is wanted; no server is left again too soon after a
 //! return; silence counts of a server alone that was there after it; who comes with nothing waits for no more than the first response
 //! of a server that does not cut its sets. And once all servers stay up, the first one serves, what it says is what is known and what
-//! clients hold, and who comes with nothing waits for nothing. Each row of the state table (spec 11.3) has to be reached.
+//! clients hold, and who comes with nothing waits for nothing. Each row of the state table has to be reached.
 
 mod holder;
 mod server;

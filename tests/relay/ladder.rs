@@ -1,4 +1,4 @@
-//! The state table of spec 11.3 over real connections: control planes that are out of reach in every way there is, and many
+//! The state table (FB-11) over real connections: control planes that are out of reach in every way there is, and many
 //! clients who hear nothing of it.
 
 use weir::proto::node::Node;

@@ -1,4 +1,4 @@
-//! Clients that poll (spec 15.1).
+//! Clients that poll.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};

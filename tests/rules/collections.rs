@@ -1,4 +1,4 @@
-//! Collections that are asked for as a whole (spec section 12.2).
+//! Collections that are asked for as a whole.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The relay as a server of delta (spec section 5).
+//! The relay as a server of delta.
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceName};

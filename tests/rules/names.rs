@@ -1,4 +1,4 @@
-//! New-style names between client and upstream (spec section 9).
+//! New-style names between client and upstream.
 
 use std::sync::Arc;
 

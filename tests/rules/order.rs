@@ -1,4 +1,4 @@
-//! Order between types, and endpoints behind clusters (spec section 8).
+//! Order between types, and endpoints behind clusters.
 
 use std::sync::Arc;
 

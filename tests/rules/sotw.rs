@@ -1,4 +1,4 @@
-//! The relay as a server of the state of the world (spec section 4).
+//! The relay as a server of the state of the world.
 
 use prost::Message;
 use weir::proto::Request;

@@ -1,4 +1,4 @@
-//! From one side to the other: existence, versions, interest (spec section 7).
+//! From one side to the other: existence, versions, interest.
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};

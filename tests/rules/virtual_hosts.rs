@@ -1,4 +1,4 @@
-//! Virtual hosts: at start, on demand, by alias (spec 5.5).
+//! Virtual hosts: at start, on demand, by alias.
 
 use weir::proto::discovery::Resource as Wrapper;
 use weir::protocol::limits::Limits;

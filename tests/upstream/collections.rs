@@ -1,4 +1,4 @@
-//! Collections that are asked for as a whole, towards upstream (spec section 12.2).
+//! Collections that are asked for as a whole, towards upstream.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Rules of the relay as a client (spec section 6), on the pure model: requests out, responses in, facts out.
+//! Rules of the relay as a client, on the pure model: requests out, responses in, facts out.
 
 mod collections;
 mod evidence;

@@ -1,4 +1,4 @@
-//! Entries that cannot be used: what they keep from being told, and what they leave alone (spec section 6.4).
+//! Entries that cannot be used: what they keep from being told, and what they leave alone.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What follows an answer of a client's, or the lack of one (spec 4.2 and 5.1), and what a cold cache may say (SOTW-7, DELTA-16).
+//! What follows an answer of a client's, or the lack of one, and what a cold cache may say (SOTW-7, DELTA-16).
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Delta towards clients (spec 5).
+//! Delta towards clients.
 
 use std::collections::BTreeMap;
 

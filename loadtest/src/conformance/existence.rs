@@ -1,4 +1,4 @@
-//! What does not exist, and what is only not known (spec 5.4 and 7.3).
+//! What does not exist, and what is only not known.
 
 use std::time::Instant;
 

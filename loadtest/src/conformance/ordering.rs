@@ -1,4 +1,4 @@
-//! Order between types and between clients (spec 8 and 4.7).
+//! Order between types and between clients.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! State of the world towards clients (spec 4). What is told alike in both variants is checked in both.
+//! State of the world towards clients. What is told alike in both variants is checked in both.
 
 use anyhow::ensure;
 use prost::Message;

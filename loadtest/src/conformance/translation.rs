@@ -1,4 +1,4 @@
-//! From one variant to the other, and what passes through unchanged (spec 2.9, 3 and 7).
+//! From one variant to the other, and what passes through unchanged.
 
 use anyhow::ensure;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};

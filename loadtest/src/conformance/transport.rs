@@ -1,4 +1,4 @@
-//! What is served at all, and what a stream survives (spec 1).
+//! What is served at all, and what a stream survives.
 
 use anyhow::{Context, ensure};
 use prost::Message;

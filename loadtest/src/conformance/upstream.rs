@@ -1,4 +1,4 @@
-//! The server under test as a client of its own upstream (spec 6), and what its clients notice of upstream's troubles.
+//! The server under test as a client of its own upstream, and what its clients notice of upstream's troubles.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

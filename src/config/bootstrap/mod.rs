@@ -1,4 +1,4 @@
-//! A gRPC xDS bootstrap file, read as it is (spec section 10; gRFC A27, A30, A47, A65, A71, A88, A95, A97).
+//! A gRPC xDS bootstrap file, read as it is (gRFC A27, A30, A47, A65, A71, A88, A95, A97).
 //!
 //! Takes what it says of servers and authorities. The node, certificate providers and name templates are for those who use
 //! resources; of them it is only checked that a gRPC client could read the file as well. Paths in it are meant as gRPC means

@@ -1,4 +1,4 @@
-//! Discovery by polling, in JSON over HTTP (spec 15.1): a fetch with another encoding.
+//! Discovery by polling, in JSON over HTTP: a fetch with another encoding.
 //!
 //! A poll is a session of one request. What it asked for stays wanted upstream for a while after it (`limits.linger`), so that the
 //! next poll finds it, and a poll on a cold cache makes the next one succeed.

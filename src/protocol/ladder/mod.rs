@@ -1,4 +1,4 @@
-//! Which of an authority's servers serves: fallback and return by gRFC A71 and A95 (spec section 11).
+//! Which of an authority's servers serves: fallback and return by gRFC A71 and A95.
 //!
 //! Knows servers by their place in the list alone, 0 being the first choice, and holds no resource. Always: the servers above
 //! the lowest one that is open are open too and keep trying; only an answer moves the ladder up, and only a server out of
@@ -154,7 +154,7 @@ impl Ladder {
         }
     }
 
-    /// The server whose silence counts too (row 17). That of one that has not answered yet does not, where there are others that
+    /// The server whose silence counts too. That of one that has not answered yet does not, where there are others that
     /// may know better (FB-28). Where there is none, nobody else will ever say that a name does not exist.
     pub fn authoritative(&self) -> Option<usize> {
         match self.state {
@@ -163,7 +163,7 @@ impl Ladder {
         }
     }
 
-    /// Something new is wanted (rows 1, 10, 14, 22).
+    /// Something new is wanted.
     pub fn on_interest(&mut self, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
         match self.state {
             LadderState::Idle => {
@@ -177,7 +177,7 @@ impl Ladder {
         }
     }
 
-    /// Nothing is wanted any more, for long enough (row 16).
+    /// Nothing is wanted any more, for long enough.
     pub fn on_idle(&mut self, now: Moment) -> Vec<LadderAction> {
         if self.state == LadderState::Idle {
             return Vec::new();
@@ -186,10 +186,10 @@ impl Ladder {
         vec![LadderAction::CloseAll]
     }
 
-    /// A well-formed response has come from an open server (rows 2, 11, 12, 19). Whether its word counts from now on.
+    /// A well-formed response has come from an open server. Whether its word counts from now on.
     pub fn on_response(&mut self, server: usize, usable: bool, now: Moment) -> (bool, Vec<LadderAction>) {
         if !self.open().contains(&server) {
-            return (false, Vec::new()); // a late word of one that was closed (row 13)
+            return (false, Vec::new()); // a late word of one that was closed
         }
         match self.state {
             LadderState::Active(active) if server == active => {
@@ -210,7 +210,7 @@ impl Ladder {
         }
     }
 
-    /// A server has been found out of reach (rows 3 to 5 and 7 to 9). Those above the lowest are out of reach already.
+    /// A server has been found out of reach. Those above the lowest are out of reach already.
     pub fn on_unreachable(&mut self, server: usize, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
         let lowest = match self.state {
             LadderState::Trying(at) | LadderState::Active(at) | LadderState::Cached(at) => at,

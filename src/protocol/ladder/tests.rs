@@ -1,4 +1,4 @@
-//! The state table of spec 11.3, a test for each row.
+//! The state table (FB-11), a test for each row.
 
 use super::*;
 

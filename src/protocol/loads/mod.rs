@@ -1,4 +1,4 @@
-//! The load reports of all clients of a key, put together into the ones that the relay makes itself (spec 14.2).
+//! The load reports of all clients of a key, put together into the ones that the relay makes itself.
 //!
 //! Owns what was reported since the relay's own last report, the latest gauges of each client, and what the control plane last
 //! ordered. Leaves streams to `relay`. Always: what a client reported is counted in one report upstream, or counted as lost; what

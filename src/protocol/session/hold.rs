@@ -1,6 +1,6 @@
 //! The LDS/RDS hold: a change of routing waits a little while for the endpoints of the clusters that went before it.
 //!
-//! Envoy does not hold a route back whose cluster is not warm yet; requests fail until it is (observed-clients 2.5). It answers
+//! Envoy does not hold a route back whose cluster is not warm yet; requests fail until it is. It answers
 //! for its clusters once they are, secrets included. So the hold ends with that answer, or a little after the endpoints have
 //! been sent, when they are known not to exist, and in any case after a total time. Other clients answer at once, before they ask for
 //! the endpoints of a cluster that is new to them: for that the hold waits a little, and then until those are sent (ORD-13).

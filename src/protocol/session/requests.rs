@@ -207,8 +207,8 @@ impl Session {
 }
 
 impl Session {
-    /// A wildcard of virtual hosts is about the route configurations of this stream, where the client has said which these are
-    /// . A stream of virtual hosts alone shows none of that, and there it is about all of them.
+    /// A wildcard of virtual hosts is about the route configurations of this stream, where the client has said which these
+    /// are. A stream of virtual hosts alone shows none of that, and there it is about all of them.
     fn limit_to_routes(&mut self, hosts: &Type, legacy: bool) {
         let routes = self.route_names(hosts);
         let limited = self.client.is_aggregated() && (legacy || !routes.is_empty());

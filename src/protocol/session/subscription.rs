@@ -71,7 +71,7 @@ pub(super) struct Wildcard {
     pub initial_versions: Option<InitialVersions>,
     /// Told of all longer lives up to here.
     pub refreshed: Revision,
-    /// Virtual hosts: only those of the route configurations that the client asked for.
+    /// Virtual hosts: only those of the route configurations that the client asked for.
     pub under: Option<BTreeSet<Name>>,
     /// The opening on which it was said what the client holds and nobody knows of.
     pub claimed_on: Option<Revision>,

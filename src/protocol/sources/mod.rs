@@ -102,7 +102,7 @@ impl Sources {
         Self { plan, node, servers, ladders, dropped, missed, closed, reopened, table, limits }
     }
 
-    /// What other views have found of the servers, for those that this one has not tried yet (FB-20, row 22).
+    /// What other views have found of the servers, for those that this one has not tried yet (FB-20).
     pub fn on_shared_reachability(&mut self, unreachable: impl Fn(usize) -> bool) {
         for (at, server) in self.servers.iter_mut().enumerate() {
             server.unreachable_to_others = unreachable(at);
@@ -168,7 +168,7 @@ impl Sources {
         }
     }
 
-    /// When all changes were taken over: goes on where something is missed now (row 10), and closes the servers of authorities of
+    /// When all changes were taken over: goes on where something is missed now, and closes the servers of authorities of
     /// which nothing is wanted any more.
     pub fn close_unused(&mut self, view: &View, now: Moment) {
         for authority in std::mem::take(&mut self.missed) {

@@ -17,7 +17,7 @@ pub struct Plan {
     /// By authority, as canonical names spell it.
     pub authorities: BTreeMap<String, AuthorityPlan>,
     pub timers: FallbackTimers,
-    /// What a server further down lacks stays, if one above it gave it.
+    /// What a server further down lacks stays, if one above it gave it.
     pub holds_missing: bool,
 }
 

@@ -10,7 +10,7 @@ use crate::xds::{Name, Type};
 
 impl View {
     /// Whether a value, absence, or trouble is known, or of `*` and globs, the set as far as clients that hold
-    /// nothing are given it. What has outlived its time is neither a value nor known not to exist, and a set that it was in not complete.
+    /// nothing are given it. What has outlived its time is neither a value nor known not to exist, and a set that it was in not complete.
     pub fn is_cached(&self, kind: &Type, wanted: &Selector) -> bool {
         let shelf = |class| self.tables.get(&(kind.clone(), class));
         match wanted {

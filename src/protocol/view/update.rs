@@ -74,7 +74,7 @@ impl Completeness {
 pub struct Origin {
     pub server: u16,
     pub rank: u8,
-    /// What a server of higher rank gave is not deleted because this one lacks it.
+    /// What a server of higher rank gave is not deleted because this one lacks it.
     pub holds_missing: bool,
 }
 

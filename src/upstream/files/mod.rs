@@ -1,4 +1,4 @@
-//! Files as a source: what is in them is served as if a control plane had it (spec 15.2).
+//! Files as a source: what is in them is served as if a control plane had it.
 //!
 //! One loader for each list of paths reads them and watches; whoever serves out of them gets each new state whole. Nothing here
 //! decides what it means that something is not there: [`local`](crate::protocol::local) does.

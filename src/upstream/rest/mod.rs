@@ -1,4 +1,4 @@
-//! A management server that is polled in JSON (spec 15.1, from the other side), in the place of a stream.
+//! A management server that is polled in JSON, in the place of a stream.
 //!
 //! To the owner of a view it is a SotW stream. What the stream says last of a type is what is polled for; a 200 is a response, a 304
 //! a sign of life. It ends, and the server counts as out of reach, when there is no connection to be had, or when so many polls

@@ -1,4 +1,4 @@
-//! Sharing keys: the part of a client's identity that may change what the control plane answers (spec section 13).
+//! Sharing keys: the part of a client's identity that may change what the control plane answers.
 //!
 //! A key *is* the canonical encoding of the node that upstream will be shown, less what never counts: nothing that differs
 //! between two clients of one key can reach the control plane, and `key(upstream_node(k)) == k`, so tiers agree.

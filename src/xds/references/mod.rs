@@ -1,4 +1,4 @@
-//! The names that one resource holds of another (spec 2.5), found by a bounded scan of its encoded body.
+//! The names that one resource holds of another, found by a bounded scan of its encoded body.
 
 mod clusters;
 
