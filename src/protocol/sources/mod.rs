@@ -4,6 +4,7 @@
 //! [`view`](super::view). Always: what a server says of an authority counts only while that server is its active one (I6); a
 //! server that is opened is asked for all of it; a move deletes nothing.
 
+mod ladders;
 mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,10 +15,9 @@ use bytes::Bytes;
 pub use plan::{AuthorityPlan, Plan, ServerPlan};
 
 use super::faults::Fault;
-use super::ladder::{Ladder, LadderAction, LadderContext, LadderState, Switches};
+use super::ladder::{Ladder, LadderContext, LadderState, Switches};
 use super::limits::Limits;
 use super::moment::{Moment, earliest};
-use super::session::Variant;
 use super::upstream::{Delivery, Epoch, Stream, Upstream, ViewContext};
 use super::view::{Class, Completeness, Evidence, InterestChange, Origin, Selector, Update, View};
 use crate::proto::Response;
@@ -372,197 +372,6 @@ impl Sources {
         let ladders = self.ladders.values().filter_map(Ladder::next_deadline).min();
         let streams = self.streams().filter(|(id, _)| !blocked(*id)).filter_map(|(_, stream)| stream.next_deadline());
         earliest(ladders, streams.min())
-    }
-
-    /// Authorities of which something is wanted and no server is in reach.
-    pub fn down(&self) -> BTreeSet<Authority> {
-        let is_down = |(authority, ladder): &(&Authority, &Ladder)| {
-            let heard = self.is_authoritative(authority).map(|(_, server)| server);
-            ladder.state() == LadderState::Down
-                || heard.is_some_and(|server| self.servers[server].without.contains(authority))
-        };
-        self.ladders.iter().filter(is_down).map(|(authority, _)| authority.clone()).collect()
-    }
-
-    /// Whether the server that serves `*` and old-style names gives the same name twice (UP-17).
-    pub fn repeats(&mut self) -> bool {
-        let active = self.ladders.get(&Authority::TopLevel).and_then(Ladder::active);
-        let server = active.map(|rung| self.plan.top.servers[rung]);
-        let upstream = server.and_then(|server| self.servers[server].upstream.as_mut());
-        upstream.is_some_and(|upstream| upstream.streams().iter().all(|stream| stream.variant() == Variant::Delta))
-    }
-
-    /// Authorities whose server is out of reach, or has not said since it came in reach what routing it has.
-    pub fn unsteady(&self) -> BTreeSet<Authority> {
-        let is_steady = |server: usize| {
-            let upstream = self.servers[server].upstream.as_ref();
-            upstream.is_some_and(|upstream| upstream.all().all(Stream::has_answered_routing))
-        };
-        let unsteady = self.ladders().filter(|ladder| !ladder.server.is_some_and(is_steady));
-        unsteady.map(|ladder| ladder.authority.clone()).collect()
-    }
-
-    pub fn ladders(&self) -> impl Iterator<Item = LadderSummary<'_>> {
-        self.ladders.iter().map(|(authority, ladder)| {
-            let servers = self.plan.authority(authority).map_or(&[][..], |plan| &plan.servers);
-            let server = ladder.active().and_then(|rung| servers.get(rung).copied());
-            LadderSummary {
-                authority,
-                state: ladder.state(),
-                since: ladder.since(),
-                switches: ladder.switches(),
-                server,
-                servers,
-            }
-        })
-    }
-
-    /// One answer counts for every authority that has this server above its own (FB-33). Those that it is active for and was not
-    /// before.
-    fn on_server_responded(&mut self, server: usize, usable: bool, view: &View, now: Moment) -> BTreeSet<Authority> {
-        let mut newly = BTreeSet::new();
-        for (authority, rung) in self.users(server) {
-            let before = self.ladder(&authority).active();
-            if self.limits.faults.has(Fault::NeverReturn) && before.is_some_and(|before| before > rung) {
-                continue;
-            }
-            self.step(&authority, view, |ladder, _| ladder.on_response(rung, usable, now).1);
-            if self.ladder(&authority).active() == Some(rung) && before != Some(rung) {
-                self.clear_versions_above(rung, &authority);
-                newly.insert(authority);
-            }
-        }
-        newly
-    }
-
-    /// Another server gives the resources of an authority now: those above it say theirs again when they are back.
-    fn clear_versions_above(&mut self, rung: usize, authority: &Authority) {
-        let Some(above) = self.plan.authority(authority).and_then(|plan| plan.servers.get(..rung)) else { return };
-        let theirs = |wanted: &Selector| authority_of(wanted) == *authority;
-        for server in above {
-            let streams = self.servers[*server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
-            streams.for_each(|stream| stream.clear_all_versions(theirs));
-        }
-    }
-
-    /// As whom a server speaks of an authority, if its word counts for that.
-    fn speaks(&self, server: usize, authority: &Authority) -> Option<Origin> {
-        let plan = self.plan.authority(authority)?;
-        let heard = self.is_authoritative(authority);
-        let all =
-            self.limits.faults.has(Fault::TakeWordsOfAll).then(|| plan.servers.iter().position(|of| *of == server));
-        let counts = heard.filter(|(_, at)| *at == server).map(|(rung, _)| rung);
-        let rank = counts.or(all.flatten())?;
-        Some(Origin {
-            server: u16::try_from(server).unwrap_or(u16::MAX),
-            rank: u8::try_from(rank).unwrap_or(u8::MAX),
-            holds_missing: self.plan.holds_missing,
-        })
-    }
-
-    /// The server whose word counts for an authority, and its rung. One that has answered for another authority on the same streams
-    /// is no stranger to this one (FB-33).
-    fn is_authoritative(&self, authority: &Authority) -> Option<(usize, usize)> {
-        let (ladder, plan) = (self.ladders.get(authority)?, self.plan.authority(authority)?);
-        let known = |server: &&usize| self.servers[**server].reachability == Some(Reachability::Responded);
-        let first = || {
-            let tried_first = ladder.state() == LadderState::Trying(0);
-            plan.servers.first().filter(|_| tried_first).filter(known).map(|_| 0)
-        };
-        let rung = ladder.authoritative().or_else(first)?;
-        Some((rung, *plan.servers.get(rung)?))
-    }
-
-    /// Those of a server's facts that count: of authorities for which it is the active one.
-    fn authoritative_updates(&mut self, server: usize, facts: Vec<Update>) -> Vec<UpdateBatch> {
-        let mut batches: BTreeMap<Authority, UpdateBatch> = BTreeMap::new();
-        for fact in facts {
-            let authority = match fact.subject() {
-                (_, Some((Class::Named, key))) => Authority::of(key),
-                _ => Authority::TopLevel,
-            };
-            let Some(source) = self.speaks(server, &authority) else { continue };
-            batches.entry(authority).or_insert(UpdateBatch { origin: source, updates: Vec::new() }).updates.push(fact);
-        }
-        batches.into_values().collect()
-    }
-
-    /// The ladders that have a server open, and the rung that it is for each.
-    fn users(&self, server: usize) -> Vec<(Authority, usize)> {
-        let rung = |(authority, ladder): (&Authority, &Ladder)| {
-            let servers = &self.plan.authority(authority)?.servers;
-            let rung = ladder.open().find(|rung| servers[*rung] == server)?;
-            Some((authority.clone(), rung))
-        };
-        self.ladders.iter().filter_map(rung).collect()
-    }
-
-    fn ladder(&mut self, authority: &Authority) -> &mut Ladder {
-        let plan = &self.plan;
-        self.ladders.entry(authority.clone()).or_insert_with(|| {
-            let of = plan.authority(authority);
-            Ladder::new(
-                of.map_or(0, |of| of.servers.len()),
-                of.map_or_else(Default::default, |of| of.rule),
-                plan.timers,
-            )
-        })
-    }
-
-    /// Lets something happen to a ladder, and opens and closes what that asks for.
-    fn step(
-        &mut self,
-        authority: &Authority,
-        view: &View,
-        event: impl FnOnce(&mut Ladder, &AuthorityContext) -> Vec<LadderAction>,
-    ) {
-        let plan = self.plan.clone();
-        let Some(servers) = plan.authority(authority).map(|plan| plan.servers.as_slice()) else { return };
-        // The last of them is tried by each view itself: hearsay alone takes nobody's hope.
-        let tried_or_not_last =
-            |rung: usize, server: &Server| rung + 1 < servers.len() || server.reachability.is_some();
-        let unreachable = servers.iter().map(|server| &self.servers[*server]).enumerate();
-        let unreachable =
-            unreachable.map(|(rung, server)| server.is_unreachable() && tried_or_not_last(rung, server)).collect();
-        let around = AuthorityContext { authority, unreachable, view };
-        let moves = event(self.ladder(authority), &around);
-        for step in moves {
-            match step {
-                LadderAction::Open(rung) => self.open(authority, servers[rung], view),
-                LadderAction::CloseBelow(rung) => {
-                    servers[rung + 1..].iter().for_each(|server| self.close(authority, *server, view))
-                }
-                LadderAction::CloseAll => servers.iter().for_each(|server| self.close(authority, *server, view)),
-            }
-        }
-    }
-
-    /// Asks a server for everything of an authority (FB-7). What is cached starts no timer (FB-15).
-    fn open(&mut self, authority: &Authority, server: usize, view: &View) {
-        let (plan, node) = (&self.plan.servers[server], self.node.clone());
-        let (table, limits) = (self.table.clone(), self.limits.clone());
-        let upstream = self.servers[server]
-            .upstream
-            .get_or_insert_with(|| Upstream::new(plan.variant, node, plan.quirks.clone(), table, limits));
-        for (kind, wanted, cached) in view.wanted().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
-            upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: true }, cached);
-        }
-    }
-
-    /// Asks a server for nothing of an authority any more, and lets go of it if no other uses it. Its versions go with it.
-    fn close(&mut self, authority: &Authority, server: usize, view: &View) {
-        let in_use = self.users(server).iter().any(|(user, _)| user != authority);
-        let Some(upstream) = &mut self.servers[server].upstream else { return };
-        if in_use {
-            for (kind, wanted, _) in view.wanted().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
-                upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: false }, false);
-            }
-        } else {
-            self.servers[server].upstream = None;
-            self.servers[server].reachability = None;
-            self.servers[server].without.clear();
-            self.closed.insert(server);
-        }
     }
 }
 

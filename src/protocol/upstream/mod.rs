@@ -16,6 +16,7 @@ mod requested_names;
 mod response;
 mod second_request;
 mod set_progress;
+mod silence;
 mod stream;
 mod type_subscription;
 mod wire;

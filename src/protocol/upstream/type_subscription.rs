@@ -7,22 +7,19 @@ use std::sync::Arc;
 use super::ViewContext;
 use super::delivery::{Delivery, DeliveryHabit};
 use super::globs::Globs;
-use super::liveness::{Liveness, SilenceVerdict};
+use super::liveness::Liveness;
 use super::quirks::{self, InitialSet, ServerQuirks};
 use super::recently_left::RecentlyLeft;
 use super::rejected::Rejected;
 use super::requested_names::{NameState, RequestedNames};
-use super::second_request::{OpenQuestion as SecondQuestion, SecondRequest};
+use super::second_request::SecondRequest;
 use super::set_progress::SetProgress;
 use super::wire::Wire;
-use crate::proto::code::{UNAVAILABLE, UNIMPLEMENTED};
-use crate::protocol::faults::Fault;
+use crate::proto::code::UNIMPLEMENTED;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::session::Variant;
-use crate::protocol::view::{
-    Class, Completeness, Entry, Evidence, NamedError, Origin, Presence, Retain, Selector, Update, View,
-};
+use crate::protocol::view::{Class, Completeness, Evidence, NamedError, Retain, Selector, Update};
 use crate::xds::{Name, Type};
 
 #[derive(Debug)]
@@ -58,11 +55,11 @@ pub(super) struct TypeSubscription {
     pub errors: BTreeMap<Name, Arc<NamedError>>,
     pub wire: Wire,
     /// When the first request of this opening was written.
-    written: Option<Moment>,
+    pub written: Option<Moment>,
     /// Where each type is polled for by itself: what its polls prove.
-    poll_liveness: Liveness,
+    pub poll_liveness: Liveness,
     /// Up to here time has done its work.
-    judged_at: Moment,
+    pub judged_at: Moment,
 }
 
 /// What is at hand while time is let do its work.
@@ -345,199 +342,13 @@ impl TypeSubscription {
     }
 
     /// Whether what the server has of a name is known on this opening: it was sent, or confirmed, or came and could not be read.
-    fn is_confirmed(&self, name: &Name) -> bool {
+    pub fn is_confirmed(&self, name: &Name) -> bool {
         let own = self.own_name(name);
         let given = self.versions.contains_key(own) && !self.unconfirmed.contains(own);
         given || self.rejected.may_be(name) || self.errors.contains_key(name)
     }
 
-    /// Lets time do its work: what a silence means, where somebody was there who could have spoken.
-    pub fn on_time(&mut self, turn: &mut TimerContext) -> Vec<Update> {
-        self.judged_at = turn.now;
-        let mut facts = Vec::new();
-        if !turn.receiving && self.progress.settle(turn.now, turn.limits) && !turn.quirks.signals_completion {
-            facts.extend(self.completeness_updates(turn.kind, Completeness::Settled));
-            self.progress.complete |= self.wildcard && turn.limits.faults.has(Fault::FirstQuietIsTheEnd);
-        }
-        self.expire(turn, &mut facts);
-        self.conclude_polls(turn, &mut facts);
-        self.conclude_end(turn, &mut facts);
-        self.conclude_second_silence(turn, &mut facts);
-        facts
-    }
-
-    /// What is known of each set that the server has spoken of.
-    fn completeness_updates(&self, kind: &Type, fill: Completeness) -> Vec<Update> {
-        let star = self.wildcard.then_some(Selector::Wildcard);
-        let globs = self.globs.begun().cloned().map(Selector::Name);
-        let of = star.into_iter().chain(globs);
-        of.map(|of| Update::Progress { kind: kind.clone(), of, completeness: fill }).collect()
-    }
-
-    /// Names that the server was asked for and said nothing of, for the time that it has (XLAT-15).
-    fn expire(&mut self, turn: &mut TimerContext, facts: &mut Vec<Update>) {
-        let life = if turn.quirks.per_type_liveness { &mut self.poll_liveness } else { &mut *turn.liveness };
-        let (now, receiving) = (turn.now, turn.receiving);
-        let mut judge = |end| if receiving { SilenceVerdict::Unproven } else { life.judge(end, now) };
-        while let Some(name) = self.requested.next_silent(now, &mut judge) {
-            self.second_request.look_anew(); // somebody may hold it
-            let kind = turn.kind.clone();
-            facts.push(match turn.quirks.on_resource_timeout {
-                quirks::OnResourceTimeout::TransientError | quirks::OnResourceTimeout::Unknown => {
-                    let error = NamedError { code: UNAVAILABLE, message: "the control plane does not answer".into() };
-                    self.requested.request(name.clone());
-                    let error = Arc::new(error);
-                    self.errors.insert(name.clone(), error.clone());
-                    Update::Error { kind, key: name, error }
-                }
-                quirks::OnResourceTimeout::Absent => {
-                    self.errors.remove(&name);
-                    // A poll is answered in full each time: what it leaves out it does not have.
-                    let word = if turn.quirks.per_type_liveness { Evidence::Reported } else { Evidence::Silence };
-                    Update::Absent { kind, class: Class::Named, key: name, evidence: word }
-                }
-            });
-        }
-    }
-
-    /// Where a type is polled for, each answer is one to all that is asked: what others gave and it lacks is gone.
-    fn conclude_polls(&mut self, turn: &TimerContext, facts: &mut Vec<Update>) {
-        let end = self
-            .first_silence_ends_at(turn.others.come_in_until, turn.limits)
-            .filter(|_| turn.quirks.per_type_liveness);
-        let Some(end) = end.filter(|_| !self.second_request.has_looked()) else { return };
-        if self.poll_liveness.judge(end, turn.now) == SilenceVerdict::Proven {
-            self.second_request.looked(turn.at.view.sought_generation());
-            self.report_absent(self.unconfirmed_present(turn), turn.kind, facts);
-        }
-    }
-
-    /// Where the end of `*` is known: what is here and was not said is gone.
-    fn conclude_end(&mut self, turn: &TimerContext, facts: &mut Vec<Update>) {
-        if !self.progress.complete || self.progress.concluded || turn.at.view.is_gated(turn.kind) {
-            return;
-        }
-        self.progress.concluded = true;
-        let mut gone = self.unconfirmed_present(turn);
-        gone.append(&mut self.second_request.conclude_all());
-        self.report_absent(gone, turn.kind, facts);
-        facts.extend(self.completeness_updates(turn.kind, Completeness::Complete));
-    }
-
-    /// Asked a second time, and silent for as long as it may take: what was asked for is not there.
-    fn conclude_second_silence(&mut self, turn: &mut TimerContext, facts: &mut Vec<Update>) {
-        let Some(end) = self.second_request.ends_at(self.progress.growth(), turn.others.news, turn.limits) else {
-            return;
-        };
-        let unfinished = turn.receiving || self.rejected.unnamed.is_some() || self.progress.is_marked_partial();
-        if unfinished || turn.liveness.judge(end, turn.now) != SilenceVerdict::Proven {
-            return;
-        }
-        let SecondQuestion { names, set } = self.second_request.conclude();
-        self.report_absent(names, turn.kind, facts);
-        if set {
-            facts.extend(self.completeness_updates(turn.kind, Completeness::Complete));
-        }
-    }
-
-    fn report_absent(&mut self, names: BTreeSet<Name>, kind: &Type, facts: &mut Vec<Update>) {
-        for name in names {
-            self.forget(&name);
-            if self.names.contains(&name) {
-                self.requested.settle(name.clone(), NameState::Absent);
-            }
-            facts.push(Update::Absent {
-                kind: kind.clone(),
-                class: self.class,
-                key: name,
-                evidence: Evidence::Reported,
-            });
-        }
-    }
-
-    /// When a server that is silent has had time to say what it has.
-    fn first_silence_ends_at(&self, not_before: Moment, limits: &Limits) -> Option<Moment> {
-        let asked = self.written? + limits.resource_timer;
-        let quiet = self.progress.quiet_at(limits).map(|quiet| quiet.max(not_before));
-        Some(match (self.class, quiet) {
-            (Class::Wildcard, Some(quiet)) => quiet,
-            (_, quiet) => quiet.map_or(asked, |quiet| quiet.max(asked)),
-        })
-    }
-
-    /// Finds what the server is to be asked a second time, on a new opening.
-    pub fn plan_second_request(&mut self, turn: &mut TimerContext) {
-        let generation = turn.at.view.sought_generation();
-        let Some(end) = self.first_silence_ends_at(turn.others.come_in_until, turn.limits) else { return };
-        if !self.second_request.is_to_look(generation) || turn.now < end {
-            return;
-        }
-        let nobody_says =
-            turn.quirks.on_resource_timeout == quirks::OnResourceTimeout::Unknown && !turn.quirks.signals_completion;
-        if nobody_says
-            || turn.quirks.per_type_liveness
-            || turn.receiving
-            || !self.is_wanted()
-            || turn.at.view.is_gated(turn.kind)
-        {
-            return;
-        }
-        let question = self.second_request.without_asked(self.unanswered_claims(turn));
-        if question.is_empty() {
-            self.second_request.looked(generation);
-        } else if turn.quirks.signals_completion || turn.liveness.judge(end, turn.now) == SilenceVerdict::Proven {
-            // What says by itself how much it has said is within the process.
-            self.second_request.looked(generation);
-            self.second_request.ask_next(question);
-        }
-    }
-
-    /// What somebody holds and the server has not answered for.
-    fn unanswered_claims(&self, turn: &TimerContext) -> SecondQuestion {
-        let view = turn.at.view;
-        let asked = |name: &Name| {
-            let wanted = self.wildcard || self.names.contains(name) || self.globs.of(name).is_some();
-            wanted && !self.requested.is_waiting(name) && turn.at.origin_for(&self.wanted(name)).is_some()
-        };
-        let sought = view.sought(turn.kind, self.class).filter(|name| asked(name) && !self.is_confirmed(name));
-        let mut names: BTreeSet<_> = sought.cloned().collect();
-        names.extend(self.unconfirmed_present(turn));
-        names.extend(self.unconfirmed_removed(view, turn.kind).filter(|name| asked(name)).cloned());
-        // A server that goes by what it is told has nothing to say where all is told, and says so in the end.
-        let asked = self.second_request.set
-            && (self.progress.repeats || !self.progress.has_response() || self.second_request.has_asked_enough());
-        let speaks = || turn.at.origin_for(&Selector::Wildcard).is_some();
-        let asked = asked || self.progress.is_marked_partial();
-        let set = self.wildcard && !self.progress.complete && !asked && view.seeks_set(turn.kind) && speaks();
-        SecondQuestion { names, set }
-    }
-
-    /// What this server gave and has not said on this opening, and others have taken away meanwhile. It may have confirmed it by not
-    /// sending it, before that.
-    fn unconfirmed_removed<'a>(&'a self, view: &'a View, kind: &'a Type) -> impl Iterator<Item = &'a Name> {
-        let gone = |name: &Name| {
-            view.entry(kind, self.class, name).is_none_or(|entry| !matches!(entry.presence, Presence::Present(_)))
-        };
-        self.unconfirmed.iter().filter(move |name| gone(name) && !self.is_confirmed(name))
-    }
-
-    /// What is here that this server has not said on this opening, and that may go by that.
-    fn unconfirmed_present(&self, turn: &TimerContext) -> BTreeSet<Name> {
-        if turn.quirks.ignore_deletions {
-            return BTreeSet::new();
-        }
-        let goes = |name: &Name, entry: &Entry| {
-            let own = self.wildcard || self.names.contains(name) || self.globs.of(name).is_some();
-            let speaks = |source: Origin| !(source.holds_missing && entry.origin.rank < source.rank);
-            own && !self.is_confirmed(name)
-                && !self.requested.is_waiting(name)
-                && turn.at.origin_for(&self.wanted(name)).is_some_and(speaks)
-        };
-        let here = turn.at.view.here(turn.kind, self.class);
-        here.filter(|(name, entry)| goes(name, entry)).map(|(name, _)| name.clone()).collect()
-    }
-
-    fn wanted(&self, name: &Name) -> Selector {
+    pub fn wanted(&self, name: &Name) -> Selector {
         match self.class {
             Class::Wildcard => Selector::Wildcard,
             Class::Named => Selector::Name(name.clone()),

@@ -1,0 +1,152 @@
+//! What is sent next of one snapshot: additions in the order of types, then removals.
+
+use std::collections::HashSet;
+
+use super::hold::SentCluster;
+use super::reply::{Draft, Reply};
+use super::subscription::SentState;
+use super::{Attempt, ReplyContext, SendScope, Session};
+use crate::protocol::faults::Fault;
+use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::view::{Class, Snapshot};
+use crate::xds::{Name, References, Role, Type};
+
+impl Session {
+    /// The next thing to tell of this state, or when to look again.
+    pub(super) fn next_draft(&mut self, state: &Snapshot, now: Moment) -> Result<(Type, Draft), Option<Moment>> {
+        let removals_first = self.limits.faults.has(Fault::RemoveBeforeAdding);
+        if removals_first && let Some(found) = self.next_removal(state, now).0 {
+            return Ok(found);
+        }
+        let (found, deadline, blocked) = self.next_addition(state, now);
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let uncounted = self.uncounted > 0 && !self.limits.faults.has(Fault::RemoveBeforeCounted);
+        if blocked || uncounted {
+            return Err(deadline); // what is still to come may be what makes the removals harmless
+        }
+        let (found, later) = self.next_removal(state, now);
+        found.ok_or(earliest(deadline, later))
+    }
+
+    pub(super) fn next_addition(
+        &mut self,
+        state: &Snapshot,
+        now: Moment,
+    ) -> (Option<(Type, Draft)>, Option<Moment>, bool) {
+        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
+        let (mut deadline, mut blocked, mut clusters_wait, mut routing_held) = (None, false, false, false);
+        let (mut clusters_unknown, mut routing_waits) = (false, false);
+        self.waits = false;
+        let endpoints = self.subscriptions.iter().find(|(kind, _)| kind.is(Role::Endpoints));
+        let asks = |name: &Name| endpoints.is_some_and(|(_, of)| of.wildcard.is_some() || of.names.contains_key(name));
+        let holding = self.client.is_aggregated() && self.hold.stands(endpoints.map(|(kind, _)| kind), asks, &view);
+        let mut by_rank: Vec<_> = self.subscriptions.iter_mut().collect();
+        by_rank.sort_by_key(|(kind, _)| kind.info().addition_rank);
+        for (kind, subscription) in by_rank {
+            let routing = kind.is(Role::Routing) && self.client.is_aggregated();
+            let may = match (routing, clusters_wait, holding) {
+                (true, true, _) => SendScope::Nothing,
+                (true, false, true) => SendScope::InitialReplies,
+                _ => SendScope::Anything,
+            };
+            match subscription.addition(kind, &view, may) {
+                Attempt::Nothing => {}
+                Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None, false),
+                Attempt::Blocked(until) => {
+                    blocked = true;
+                    deadline = earliest(deadline, until);
+                    clusters_wait |= kind.is(Role::Clusters) || kind.is(Role::Endpoints);
+                    routing_held |= may == SendScope::InitialReplies;
+                    routing_waits |= may == SendScope::Nothing && clusters_unknown;
+                }
+                Attempt::Unknown => {
+                    self.waits = true;
+                    // A change of routing that cannot be told yet may be what makes the removals harmless.
+                    blocked |= routing;
+                    // Routes wait for clusters that this client is about to be told of, but not for ever.
+                    let patience = self.clusters_awaited.unwrap_or(now) + self.limits.clusters_timeout;
+                    let waits = kind.is(Role::Clusters) && now < patience;
+                    deadline = earliest(deadline, waits.then_some(patience));
+                    clusters_unknown |= waits;
+                    clusters_wait |= waits;
+                }
+            }
+            deadline = earliest(deadline, subscription.next_forced(now));
+        }
+        self.clusters_awaited = routing_waits.then(|| self.clusters_awaited.unwrap_or(now));
+        deadline = earliest(deadline, self.hold.account(routing_held, now, &self.limits));
+        (None, deadline, blocked)
+    }
+
+    pub(super) fn next_removal(&mut self, state: &Snapshot, now: Moment) -> (Option<(Type, Draft)>, Option<Moment>) {
+        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
+        let mut by_rank: Vec<_> = self.subscriptions.iter_mut().collect();
+        by_rank.sort_by_key(|(kind, _)| kind.info().removal_rank);
+        for (kind, subscription) in by_rank {
+            match subscription.removal(kind, &view) {
+                Attempt::Nothing => {}
+                Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None),
+                // What this type still holds may lean on what the next one would remove.
+                Attempt::Blocked(until) => return (None, until),
+                Attempt::Unknown => {}
+            }
+        }
+        (None, None)
+    }
+
+    pub(super) fn finish(&mut self, kind: &Type, draft: Draft, state: &Snapshot, now: Moment) -> Reply {
+        self.last_nonce += 1;
+        let nonce = self.last_nonce;
+        if kind.is(Role::Clusters) && self.client.is_aggregated() {
+            self.after_clusters(kind, &draft, nonce, now);
+        }
+        if kind.info().references == References::VirtualHosts && self.client.is_aggregated() {
+            self.after_routes(kind, &draft, state, now);
+        }
+        if kind.is(Role::Endpoints) {
+            self.hold.told(&draft, now, &self.limits);
+        }
+        let mut reply = Reply::new(kind.clone(), nonce, state.revision, self.client.wrappers, draft);
+        if let Some(subscription) = self.subscriptions.get_mut(kind) {
+            subscription.acks.sent(nonce, now, &self.limits);
+            reply.spell(&subscription.spelling, &subscription.spellings);
+        }
+        reply
+    }
+
+    /// A client that was just sent a route configuration has none of its virtual hosts any more (DELTA-41).
+    pub(super) fn after_routes(&mut self, kind: &Type, draft: &Draft, state: &Snapshot, now: Moment) {
+        let Some(hosts) = self.table.referred_by(kind) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(&hosts).filter(|_| !draft.warms.is_empty()) else { return };
+        let routes: HashSet<_> = draft.warms.iter().map(|warms| warms.name.as_str()).collect();
+        let under = |name: &&Name| name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route));
+        let named: Vec<_> = subscription.names.keys().filter(under).cloned().collect();
+        let shelf = state.resources(&hosts, Class::Wildcard).filter(|_| subscription.wildcard.is_some());
+        let of_star: Vec<_> = shelf.iter().flat_map(|shelf| shelf.present_names()).filter(under).cloned().collect();
+        named.iter().chain(&of_star).for_each(|name| subscription.force(name, now));
+    }
+
+    /// A client that was just sent a cluster waits for its endpoints, once more if it has them (SOTW-33, DELTA-45).
+    pub(super) fn after_clusters(&mut self, kind: &Type, draft: &Draft, nonce: u64, now: Moment) {
+        let Some(endpoints) = self.table.referred_by(kind) else { return };
+        let due = now + self.limits.forced_endpoints_after;
+        if let Some(subscription) = self.subscriptions.get_mut(&endpoints)
+            && self.client.warms_clusters()
+            && !self.limits.faults.has(Fault::NoForcedEndpoints)
+        {
+            draft.warms.iter().for_each(|warms| subscription.force(&warms.name, due));
+        }
+        if !self.limits.faults.has(Fault::NoRoutingHold) {
+            let had = self.subscriptions.get(&endpoints).filter(|_| self.client.warms_clusters());
+            let changed = draft.warms.iter().filter(|warms| !warms.first).map(|warms| SentCluster {
+                endpoints: warms.name.clone(),
+                new: had.is_some_and(|of| {
+                    of.wildcard.is_none() && !of.names.get(&warms.name).is_some_and(SentState::client_may_hold)
+                }),
+            });
+            self.hold.sent(nonce, changed, now, &self.limits);
+        }
+    }
+}

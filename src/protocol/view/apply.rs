@@ -1,0 +1,316 @@
+//! What updates make of the view: which resources are set and removed, and what is known of sets.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::NameChanged;
+use super::resource_table::Applied;
+use super::{Class, Completeness, Entry, Evidence, Presence, ResourceTable, Retain, Revision, Selector, Update, View};
+use crate::protocol::faults::Fault;
+use crate::protocol::moment::Moment;
+use crate::xds::{Name, Resource, Role, Type};
+
+impl View {
+    /// Takes over a fact, unless nobody wants it any more: it was on its way when its interest ended.
+    pub(super) fn apply_one(&mut self, fact: Update, now: Moment) {
+        let wanted = match fact.subject() {
+            (kind, Some((Class::Named, key))) => self.interest.covers(kind, key),
+            (kind, _) => self.interest.has_wildcard(kind),
+        };
+        if !wanted {
+            return;
+        }
+        match fact {
+            Update::Upsert { kind, class, key, resource } => self.set(&kind, class, key, resource, now),
+            Update::Absent { kind, class, key, evidence: word } => self.remove(&kind, class, &key, word, now),
+            Update::FullSet { kind, resources, retain: kept } => self.replace(&kind, resources, &kept, now),
+            Update::Refresh { kind, class, key, ttl } => {
+                if class == Class::Wildcard {
+                    self.confirm(&kind, &Selector::Wildcard);
+                }
+                self.order.spare(&(kind.clone(), class, key.clone()));
+                let (seq, source) = (self.seq.next(), self.origin);
+                let taken = self.resources(&kind, class).extend_ttl(&key, ttl, source, seq, now);
+                self.record_applied(taken, &kind, class, key, seq);
+            }
+            Update::Error { kind, key, error } => {
+                let seq = self.seq.next();
+                if self.resources(&kind, Class::Named).set_error(key.clone(), error, seq, now) {
+                    self.changed(&kind, Class::Named, key, seq);
+                }
+            }
+            Update::Progress { kind, of, completeness: fill } => {
+                self.confirm(&kind, &of);
+                self.update_completeness(&kind, &of, |known| known.raised(fill));
+                if let Selector::Name(glob) = of
+                    && fill >= Completeness::Settled
+                {
+                    self.conclude_empty(&kind, &glob, now);
+                }
+            }
+            Update::Interrupted { kind, of } => self.interrupt(&kind, &of),
+            Update::Unreadable { kind, of, names } => {
+                let shelf = self.resources(&kind, Class::Wildcard);
+                names.iter().for_each(|name| shelf.interrupt_one(name));
+                if of == Selector::Wildcard && shelf.set_unreadable(names) {
+                    self.dirty = true;
+                    self.changed_wildcards.insert(kind);
+                }
+            }
+        }
+    }
+
+    pub(super) fn set(&mut self, kind: &Type, class: Class, key: Name, resource: Arc<Resource>, now: Moment) {
+        self.sought.found(kind, class, &key);
+        let leaks =
+            self.limits.faults.has(Fault::StarAnswersNames) && self.interest.sessions_of(kind, &key).next().is_some();
+        if leaks && class == Class::Wildcard {
+            self.set(kind, Class::Named, key.clone(), resource.clone(), now);
+        }
+        if !self.waits_for_clusters(kind, class, &key, &resource, now) {
+            self.set_resource(kind, class, key, resource, now);
+        }
+    }
+
+    pub(super) fn set_resource(&mut self, kind: &Type, class: Class, key: Name, resource: Arc<Resource>, now: Moment) {
+        self.prefetch_endpoints(kind, &resource, now);
+        if class == Class::Named {
+            self.revive_collection(kind, &key);
+        }
+        let (seq, source) = (self.seq.next(), self.origin);
+        let old = self.on_shelf(kind, class, &key);
+        let taken = self.resources(kind, class).set(class, key.clone(), resource, source, seq, now);
+        if taken == Applied::Changed {
+            self.note_change(kind, class, &key, old.as_ref(), now);
+        } else {
+            self.order.spare(&(kind.clone(), class, key.clone()));
+        }
+        self.record_applied(taken, kind, class, key, seq);
+    }
+
+    pub(super) fn record_applied(&mut self, taken: Applied, kind: &Type, class: Class, key: Name, seq: Revision) {
+        if taken != Applied::Unchanged {
+            self.changed(kind, class, key, seq);
+        }
+    }
+
+    /// A collection that was said to be empty, or in error, is not: whoever asks next is not told so.
+    pub(super) fn revive_collection(&mut self, kind: &Type, member: &Name) {
+        if let Some(glob) = self.interest.collection(kind, member) {
+            let shelf = self.resources(kind, Class::Named);
+            if shelf.get(&glob).is_some() {
+                shelf.forget(&glob);
+                self.dirty = true;
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence, now: Moment) {
+        if !self.stays_for_now(kind, class, key, word, now) {
+            self.remove_resource(kind, class, key, word, now);
+        }
+    }
+
+    pub(super) fn remove_resource(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence, now: Moment) {
+        if class == Class::Named && key.is_glob() {
+            self.empty_collection(kind, key, now);
+            return;
+        }
+        self.remove_one(kind, class, key, word, now);
+        // A collection of which all is known and whose last member upstream has taken away is empty by that.
+        if class == Class::Named
+            && let Some(glob) = self.interest.collection(kind, key)
+        {
+            let of = self.resources(kind, class).collection(&glob);
+            if of.is_some_and(|of| of.is_empty() && of.completeness >= Completeness::Settled) {
+                self.remove_one(kind, class, &glob, Evidence::Reported, now);
+            }
+        }
+    }
+
+    /// All that was said of a collection is known, and nothing is in it.
+    pub(super) fn conclude_empty(&mut self, kind: &Type, glob: &Name, now: Moment) {
+        let of = self.resources(kind, Class::Named).collection(glob);
+        if of.is_some_and(|of| of.is_empty() && !of.lapsed) {
+            self.remove_one(kind, Class::Named, glob, Evidence::Reported, now);
+        }
+    }
+
+    /// Whose word counts is another from here on, or begins anew: a set may have grown, and what it took away be there again.
+    pub(super) fn interrupt(&mut self, kind: &Type, of: &Selector) {
+        self.update_completeness(kind, of, Completeness::interrupted);
+        let seq = self.seq;
+        self.dirty = true; // what is published says what is evident
+        match of {
+            Selector::Wildcard => {
+                self.order.spare_all(kind); // whoever serves from here on is asked what it has of it
+                let shelf = self.resources(kind, Class::Wildcard);
+                shelf.interrupt(seq);
+                shelf.set_unreadable(BTreeSet::new()); // it comes again, if it is there still
+            }
+            Selector::Name(name) => {
+                self.order.spare(&(kind.clone(), Class::Named, name.clone()));
+                self.resources(kind, Class::Named).interrupt_one(name);
+            }
+        }
+    }
+
+    /// Upstream says that there is nothing in a collection (COLL-15). What a server above it gave may stay all the same.
+    pub(super) fn empty_collection(&mut self, kind: &Type, glob: &Name, now: Moment) {
+        let members = |shelf: &ResourceTable| -> Vec<Name> {
+            shelf.collection(glob).into_iter().flat_map(|of| of.members().cloned()).collect()
+        };
+        for member in members(self.resources(kind, Class::Named)) {
+            if !self.stays_for_now(kind, Class::Named, &member, Evidence::Reported, now) {
+                self.remove_one(kind, Class::Named, &member, Evidence::Reported, now);
+            }
+        }
+        if members(self.resources(kind, Class::Named)).is_empty() {
+            self.remove_one(kind, Class::Named, glob, Evidence::Reported, now);
+        }
+        self.confirm(kind, &Selector::Name(glob.clone()));
+        self.update_completeness(kind, &Selector::Name(glob.clone()), |_| Completeness::Complete);
+    }
+
+    pub(super) fn remove_one(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence, now: Moment) {
+        let (seq, source) = (self.seq.next(), self.origin);
+        let limits = self.limits.clone();
+        let sought = word == Evidence::Reported && self.sought.found(kind, class, key);
+        let old = self.on_shelf(kind, class, key);
+        self.order.drop_waiting(&(kind.clone(), class, key.clone()));
+        let member_only = class == Class::Named && !self.interest.has_name(kind, key);
+        let shelf = self.resources(kind, class);
+        // Of trouble and absence nobody is the owner: the word of a lower server does for those.
+        let here = |entry: &Entry| matches!(entry.presence, Presence::Present(_));
+        let higher = |entry: &Entry| source.holds_missing && here(entry) && entry.origin.rank < source.rank;
+        if shelf.get(key).is_some_and(higher) {
+            return;
+        }
+        if member_only && !sought {
+            // Nobody asked for it by itself. Those who were told of it as a member know it, and need no tombstone.
+            if shelf.get(key).is_some() {
+                shelf.forget(key);
+                self.note_change(kind, class, key, old.as_ref(), now);
+                self.changed(kind, class, key.clone(), seq);
+            }
+            return;
+        }
+        // A `*` shelf has no use for the absence of what nobody holds; a name is remembered as absent (XLAT-18).
+        let changed = match class {
+            Class::Wildcard if !sought => shelf.remove(key, seq, now),
+            Class::Wildcard | Class::Named => shelf.set_absent(key, word, seq, now),
+        };
+        if changed {
+            shelf.trim(now, &limits, class);
+            self.note_change(kind, class, key, old.as_ref(), now);
+            self.changed(kind, class, key.clone(), seq);
+        } else if class == Class::Named {
+            self.note_absence(kind, key); // it was gone, and it may have been for its age alone
+        }
+    }
+
+    /// A life is over (UP-40): clients are told that it is gone. That nobody has said. It may be alive upstream, and its word late
+    /// (UP-17), or another server's to say (FB-4).
+    pub(super) fn expire(&mut self, kind: &Type, class: Class, name: Name, now: Moment) {
+        let glob = self.interest.collection(kind, &name).filter(|_| class == Class::Named);
+        self.remove_one(kind, class, &name, Evidence::Reported, now);
+        self.resources(kind, class).record_expired(&name, glob.as_ref());
+        let wanted = match class {
+            Class::Wildcard => Some(Selector::Wildcard),
+            Class::Named => {
+                self.note_absence(kind, &name);
+                self.interest.has_name(kind, &name).then_some(Selector::Name(name))
+            }
+        };
+        for wanted in wanted.into_iter().chain(glob.map(Selector::Name)) {
+            self.interest.ask_again(kind, &wanted);
+        }
+    }
+
+    /// Upstream speaks of a set. What has outlived its time before, and it does not mention, it lets be gone.
+    pub(super) fn confirm(&mut self, kind: &Type, of: &Selector) {
+        match of {
+            Selector::Wildcard => self.resources(kind, Class::Wildcard).has_expired = false,
+            Selector::Name(glob) => self.resources(kind, Class::Named).collections.set_expired(glob, false),
+        }
+    }
+
+    pub(super) fn replace(&mut self, kind: &Type, resources: Vec<Arc<Resource>>, kept: &Retain, now: Moment) {
+        let sent: BTreeSet<Name> = resources.iter().map(|resource| resource.name.clone()).collect();
+        let vanished: Vec<_> = match kept {
+            Retain::These(names) => {
+                let stays = |name: &Name| sent.contains(name) || names.contains(name);
+                self.resources(kind, Class::Wildcard).present_names().filter(|name| !stays(name)).cloned().collect()
+            }
+            Retain::Everything => Vec::new(),
+        };
+        for resource in resources {
+            self.set(kind, Class::Wildcard, resource.name.clone(), resource, now);
+        }
+        for name in vanished {
+            self.remove(kind, Class::Wildcard, &name, Evidence::Reported, now);
+        }
+        self.confirm(kind, &Selector::Wildcard);
+        self.update_completeness(kind, &Selector::Wildcard, |_| Completeness::Complete);
+    }
+
+    pub(super) fn held_by_name(&self, kind: &Type, name: &Name) -> bool {
+        let shelf = self.tables.get(&(kind.clone(), Class::Named));
+        shelf.and_then(|shelf| shelf.get(name)).is_some_and(|entry| matches!(entry.presence, Presence::Present(_)))
+    }
+
+    /// More or less of a set is known now.
+    pub(super) fn update_completeness(
+        &mut self,
+        kind: &Type,
+        of: &Selector,
+        change: impl FnOnce(Completeness) -> Completeness,
+    ) {
+        match of {
+            Selector::Wildcard => {
+                let fill = &mut self.resources(kind, Class::Wildcard).completeness;
+                let before = *fill;
+                *fill = change(before);
+                if *fill != before {
+                    if *fill == Completeness::Complete {
+                        self.sought.found_all(kind);
+                    }
+                    self.dirty = true;
+                    self.changed_wildcards.insert(kind.clone());
+                }
+            }
+            Selector::Name(glob) => {
+                if self.resources(kind, Class::Named).collections.update_completeness(glob, change) {
+                    self.dirty = true;
+                    for session in self.interest.sessions_of(kind, glob) {
+                        self.wakes.entry(session).or_default();
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn changed(&mut self, kind: &Type, class: Class, name: Name, seq: Revision) {
+        self.seq = seq;
+        self.dirty = true;
+        match class {
+            Class::Wildcard => drop(self.changed_wildcards.insert(kind.clone())),
+            Class::Named => {
+                self.note_absence(kind, &name);
+                for session in self.interest.sessions_of(kind, &name) {
+                    let mark = NameChanged { kind: kind.clone(), name: name.clone(), revision: seq };
+                    self.wakes.entry(session).or_default().push(mark);
+                }
+            }
+        }
+    }
+
+    /// A client that is sent a new cluster asks for its endpoints next: they are asked for before it does.
+    pub(super) fn prefetch_endpoints(&mut self, kind: &Type, resource: &Resource, now: Moment) {
+        let Some(name) = &resource.refers_to else { return };
+        let Some(referred) = self.table.referred_by(kind).filter(|kind| kind.is(Role::Endpoints)) else { return };
+        if self.interest.any_name(&referred) {
+            self.interest.prefetch(&referred, name, now);
+        }
+    }
+}
