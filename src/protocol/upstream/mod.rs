@@ -8,6 +8,7 @@ mod backoff;
 mod delivery;
 mod globs;
 mod liveness;
+mod parsed_response;
 mod quirks;
 mod recently_left;
 mod rejected;

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::delivery::Delivery;
-use super::quirks::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
+use super::parsed_response::ParsedResponse;
+use super::quirks::{InitialSet, OnResourceTimeout, ServerQuirks};
 use super::rejected::Rejection;
 use super::requested_names::NameState;
 use super::type_subscription::TypeSubscription;
-use crate::proto::code::{NOT_FOUND, OK};
+use crate::proto::code::NOT_FOUND;
 use crate::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::{Limits, truncate};
+use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::set_mark::SetMark;
 use crate::protocol::view::{Class, Evidence, NamedError, Retain, Selector, Update};
@@ -64,16 +65,16 @@ impl TypeSubscription {
         // Nothing but heartbeats says that some things live on, and nothing of the rest.
         let heartbeats_alone = read.good.is_empty() && !read.alive.is_empty();
         if self.class == Class::Wildcard && full && !heartbeats_alone {
-            self.rejected.keep_only(|name| read.spoiled.contains_key(name)); // what is not in this set is not there
+            self.rejected.keep_only(|name| read.rejected.contains_key(name)); // what is not in this set is not there
         }
         self.record_rejected(&read, &said, &version, limits);
         // Of what could not even be told by name, nobody knows what is missing (UP-25).
         let gap = read.unnamed.is_some();
         let unread = self.rejected.take_unreadable(|name| self.versions.contains_key(name));
         let unreadable: BTreeSet<Name> =
-            read.spoiled.keys().filter(|name| !said.contains_key(*name)).cloned().collect();
+            read.rejected.keys().filter(|name| !said.contains_key(*name)).cloned().collect();
         if self.class == Class::Wildcard && full && read.alive.is_empty() && !gap {
-            self.versions.retain(|name, _| read.spoiled.contains_key(name));
+            self.versions.retain(|name, _| read.rejected.contains_key(name));
             self.unconfirmed.clear();
             self.second_request.conclude_all();
         }
@@ -88,7 +89,7 @@ impl TypeSubscription {
             Class::Wildcard if full && !gap => {
                 let kept = match reader.quirks.ignore_deletions {
                     true => Retain::Everything,
-                    false => Retain::These(read.alive.into_keys().chain(read.spoiled.into_keys()).collect()),
+                    false => Retain::These(read.alive.into_keys().chain(read.rejected.into_keys()).collect()),
                 };
                 facts.push(Update::FullSet {
                     kind: kind.clone(),
@@ -150,7 +151,7 @@ impl TypeSubscription {
             }
         }
         if limits.faults.has(Fault::BadEntryIsAbsent) {
-            removed.extend(read.spoiled.keys().cloned());
+            removed.extend(read.rejected.keys().cloned());
         }
         let reported = read.take_errors(response.resource_errors, limits);
         self.wire.queue_ack(response.nonce, self.accepted.clone(), read.nack_message(limits), limits);
@@ -167,7 +168,7 @@ impl TypeSubscription {
         self.record_progress(&read, repeats, reader);
         let mut facts = self.error_updates(reported, reader);
         facts.extend(self.refresh_updates(&read, kind));
-        for name in read.spoiled.keys() {
+        for name in read.rejected.keys() {
             self.record_one_rejected(name, &said, versions.get(name).map_or("", |version| version), &read, limits);
         }
         self.record_readable(&read, "", limits);
@@ -188,7 +189,7 @@ impl TypeSubscription {
         }
         let sets = match self.class {
             Class::Wildcard => BTreeSet::from([Selector::Wildcard]),
-            Class::Named => self.sets_of(read.good.keys().chain(read.spoiled.keys())),
+            Class::Named => self.sets_of(read.good.keys().chain(read.rejected.keys())),
         };
         for set in &sets {
             if let Selector::Name(glob) = set {
@@ -197,7 +198,7 @@ impl TypeSubscription {
         }
         let unread = self.rejected.take_unreadable(|name| self.versions.contains_key(name));
         let unreadable: BTreeSet<Name> =
-            read.spoiled.keys().filter(|name| !said.contains_key(*name)).cloned().collect();
+            read.rejected.keys().filter(|name| !said.contains_key(*name)).cloned().collect();
         // The first response to `*` is all there is where the server sends sets so, or if there is nothing to add.
         let opens_again = self.progress.take_mark(mark);
         let speaks_of_all = first || reader.quirks.on_resource_timeout == OnResourceTimeout::Unknown;
@@ -269,7 +270,7 @@ impl TypeSubscription {
         };
         let new = read.good.values().filter(|resource| is_new(&resource.name));
         let bytes = new.clone().map(|resource| resource.body.bytes().len()).sum();
-        let any = new.clone().next().is_some() || read.spoiled.keys().any(is_new);
+        let any = new.clone().next().is_some() || read.rejected.keys().any(is_new);
         let held = read.names().any(|name| self.unconfirmed.contains(name) || self.second_request.names.contains(name));
         if self.progress.on_response(any, held, bytes, reader.now) {
             self.record_delivery(Delivery::Piece);
@@ -315,7 +316,7 @@ impl TypeSubscription {
 
     /// What could not be used is there all the same: no timer calls it absent (UP-38), and no set is whole without it.
     fn record_rejected(&mut self, read: &ParsedResponse, said: &BTreeMap<Name, bool>, version: &str, limits: &Limits) {
-        for name in read.spoiled.keys() {
+        for name in read.rejected.keys() {
             self.record_one_rejected(name, said, version, read, limits);
         }
         self.rejected.unnamed = None; // of a type without full sets, nothing is concluded from what is missing
@@ -346,7 +347,7 @@ impl TypeSubscription {
         let in_a_set = self.class == Class::Wildcard || self.globs.of(name).is_some();
         let has_none = said.get(name) == Some(&true);
         if in_a_set && !has_none || unreadable && self.names.contains(name) {
-            let reason = read.spoiled.get(name).cloned().unwrap_or_default();
+            let reason = read.rejected.get(name).cloned().unwrap_or_default();
             self.rejected.insert(name, Rejection { version: version.to_owned(), reason }, limits.refused_names);
         }
     }
@@ -465,7 +466,7 @@ impl TypeSubscription {
     /// stood in the first request on this opening, was given since, or was asked for long enough before.
     fn absent_from(&self, read: &ParsedResponse, limits: &Limits) -> Vec<Name> {
         let present = |name: &Name| read.good.contains_key(name) || read.alive.contains_key(name);
-        let absent = |name: &Name| !present(name) && !read.spoiled.contains_key(name);
+        let absent = |name: &Name| !present(name) && !read.rejected.contains_key(name);
         let any = limits.faults.has(Fault::AbsenceDeletesTheUnanswered);
         let known = |name: &Name| match self.requested.get(name) {
             None | Some(NameState::Silent | NameState::Waiting { first: true, .. }) => true,
@@ -491,117 +492,4 @@ impl TypeSubscription {
 
 fn ttl_of(wrapper: &discovery::Resource) -> Option<Duration> {
     wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok())
-}
-
-/// The resources of one response, sorted into good and bad.
-#[derive(Default)]
-struct ParsedResponse {
-    good: BTreeMap<Name, Arc<Resource>>,
-    /// Heartbeats: what lives on as it is, and for how long.
-    alive: BTreeMap<Name, Option<Duration>>,
-    /// Present, and not usable, with the reason: their previous value stays.
-    spoiled: BTreeMap<Name, Arc<str>>,
-    /// Why something that cannot be told by name is not.
-    unnamed: Option<Arc<str>>,
-    /// A source within the process says that this is not all.
-    incomplete: bool,
-    faults: Vec<Malformed>,
-}
-
-impl ParsedResponse {
-    /// Whatever it says something of by name.
-    fn names(&self) -> impl Iterator<Item = &Name> {
-        self.good.keys().chain(self.alive.keys()).chain(self.spoiled.keys())
-    }
-
-    fn take(&mut self, resource: Result<Resource, Malformed>) -> Option<Name> {
-        match resource {
-            // The same twice is one, and worth a NACK (UP-22); two that differ say nothing that can be believed.
-            Ok(resource) if self.good.get(&resource.name).is_some_and(|known| known.is_same(&resource)) => {
-                self.faults.push(Malformed::Duplicate { name: resource.name });
-                None
-            }
-            Ok(resource) if self.good.contains_key(&resource.name) || self.spoiled.contains_key(&resource.name) => {
-                let name = resource.name;
-                self.good.remove(&name);
-                self.reject(Malformed::Duplicate { name });
-                None
-            }
-            Ok(resource) => {
-                let name = resource.name.clone();
-                self.good.insert(name.clone(), Arc::new(resource));
-                Some(name)
-            }
-            Err(malformed) => {
-                self.reject(malformed);
-                None
-            }
-        }
-    }
-
-    fn reject(&mut self, malformed: Malformed) {
-        let reason: Arc<str> = malformed.to_string().into();
-        match malformed.name() {
-            Some(name) => drop(self.spoiled.insert(name.clone(), reason)),
-            None => self.unnamed = Some(reason),
-        }
-        self.faults.push(malformed);
-    }
-
-    /// A name both sent and removed says nothing that can be believed.
-    fn reject_if_sent(&mut self, name: &Name) -> bool {
-        if self.good.remove(name).is_none() && !self.spoiled.contains_key(name) {
-            return false;
-        }
-        self.reject(Malformed::SentAndRemoved { name: name.clone() });
-        true
-    }
-
-    /// Errors that the server reports of single resources. They count as present; one that makes no sense is refused (UP-22).
-    fn take_errors(&mut self, errors: Vec<discovery::ResourceError>, limits: &Limits) -> Vec<(Name, NamedError)> {
-        let mut reported = Vec::new();
-        for error in errors {
-            let name = Name::canonical(&error.resource_name.map(|name| name.name).unwrap_or_default());
-            let detail = error.error_detail.unwrap_or_default();
-            let code = detail.code;
-            if name.as_str() == INCOMPLETE_MARKER {
-                self.incomplete = true;
-                continue;
-            }
-            if name.as_str().is_empty() || code == OK {
-                let why = if code == OK { "that all is well" } else { "of nothing" };
-                self.faults.push(Malformed::Error { name, why });
-                continue;
-            }
-            if !self.reject_if_sent(&name) {
-                self.spoiled.insert(name.clone(), Arc::from("reported by the server"));
-                reported.push((name, NamedError { code, message: truncate(&detail.message, limits.error_bytes) }));
-            }
-        }
-        reported
-    }
-
-    /// The text of the NACK, if there is to be one.
-    fn nack_message(&self, limits: &Limits) -> Option<String> {
-        let mut text = String::new();
-        for fault in &self.faults {
-            let fault = fault.to_string();
-            if text.len() + fault.len() > limits.error_bytes {
-                text.push_str("; ...");
-                break;
-            }
-            text.push_str(if text.is_empty() { "" } else { "; " });
-            text.push_str(&fault);
-        }
-        (!text.is_empty()).then_some(text)
-    }
-
-    /// The fault of versions that are not made from content.
-    fn overwrite_versions(&mut self, upstream_version: &str) {
-        for resource in self.good.values_mut() {
-            let mut stamped = (**resource).clone();
-            stamped.full = stamped.full.with([upstream_version.as_bytes()]);
-            *resource = Arc::new(stamped);
-        }
-    }
 }
