@@ -194,3 +194,19 @@ fn a_ring_that_is_put_in_is_found() {
     assert!(ring.contains(&"xds::version".to_owned()), "{ring:?}");
     assert_eq!(leaves("a::{b, c::{self, e}}"), ["a::b", "a::c", "a::c::e"]);
 }
+
+#[test]
+fn files_that_the_documents_name_exist() {
+    let mut missing = Vec::new();
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/concepts.md"] {
+        let text = fs::read_to_string(page).unwrap();
+        for path in
+            text.split('`').skip(1).step_by(2).filter(|path| path.ends_with(".rs") && !path.contains([' ', '*']))
+        {
+            if !["", "src/", "src/protocol/"].iter().any(|root| Path::new(&format!("{root}{path}")).exists()) {
+                missing.push(format!("{page}: {path}"));
+            }
+        }
+    }
+    assert_eq!(missing, [""; 0]);
+}
