@@ -15,6 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 
+use super::coalesce::Coalesced;
 use super::drain::Drain;
 use super::sniff::{Spoken, first_word, unread};
 use super::write_timeout::WriteTimeout;
@@ -49,7 +50,7 @@ pub(super) async fn serve<F, B>(
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
-    let _ = stream.set_nodelay(true); // a socket that cannot is still a socket
+    prepare(&stream);
     let Ok(Ok((spoken, first))) = tokio::time::timeout(patience.first_word, first_word(&mut stream)).await else {
         tracing::debug!(%peer, "connection sent nothing; closing it");
         return;
@@ -62,12 +63,13 @@ pub(super) async fn serve<F, B>(
     // Graceful: no new streams or requests, and what is there ends by itself.
     let ended = match spoken {
         Spoken::Http2 => {
-            let mut connection = pin!(http2().serve_connection(TokioIo::new(io), service));
+            let io = Coalesced::new(io);
+            let mut connection = pin!(http2().serve_connection(TokioIo::new(io.share()), service));
             tokio::select! {
-                ended = &mut connection => ended,
+                ended = io.drive(connection.as_mut()) => ended,
                 () = drain.begins() => {
                     connection.as_mut().graceful_shutdown();
-                    connection.await
+                    io.drive(connection).await
                 }
             }
         }
@@ -86,6 +88,13 @@ pub(super) async fn serve<F, B>(
     if let Err(error) = ended {
         tracing::debug!(%peer, %error, "connection ended");
     }
+}
+
+/// What a socket cannot be set to, it works without.
+fn prepare(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT);
 }
 
 fn http2() -> http2::Builder<TokioExecutor> {
@@ -109,6 +118,9 @@ fn http1(patience: ConnectionTimeouts) -> http1::Builder {
     builder
 }
 
+/// What the kernel holds of a connection beyond what is on its way to the peer. Without a bound that is up to 4 MiB for each client
+/// that stops reading.
+const UNSENT: u32 = 128 << 10;
 /// An Envoy without ADS has a stream for each cluster and route, and opens them all before it has seen our settings.
 const STREAMS: u32 = 4096;
 const KEEPALIVE: Duration = Duration::from_secs(60);

@@ -2,6 +2,7 @@
 
 mod body;
 mod buffered_body;
+mod coalesce;
 mod connection;
 mod drain;
 mod encode;

@@ -1,0 +1,270 @@
+//! Collects what HTTP/2 writes while a connection is polled, and writes it to the socket at once.
+//!
+//! The HTTP/2 library writes and flushes each frame by itself, and a frame has 16 KiB at most: a response of 1 MiB would be 67 system
+//! calls. Copying the bytes once more costs less than the calls do.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A connection whose writes are collected until [`Coalesced::drive`] has polled what writes.
+pub(super) struct Coalesced<T>(Arc<Mutex<Inner<T>>>);
+
+struct Inner<T> {
+    io: T,
+    /// What is written and not yet sent begins at `sent`.
+    buffer: Vec<u8>,
+    sent: usize,
+    /// The socket takes no more for now. Nothing is accepted until it has taken the rest.
+    blocked: bool,
+    error: Option<io::ErrorKind>,
+}
+
+/// Collected before it is written. A peer that stops reading pins no more than this.
+const BUFFER: usize = 64 << 10;
+
+thread_local! {
+    /// A connection needs a whole buffer only while it is polled, so each thread has one.
+    static SPARE: Cell<Option<Vec<u8>>> = const { Cell::new(None) };
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Coalesced<T> {
+    pub fn new(io: T) -> Self {
+        Self(Arc::new(Mutex::new(Inner { io, buffer: Vec::new(), sent: 0, blocked: false, error: None })))
+    }
+
+    /// The same connection, for whatever reads and writes it.
+    pub fn share(&self) -> Self {
+        Self(self.0.clone())
+    }
+
+    /// Polls what writes to this connection, and sends what it has written.
+    pub async fn drive<F: Future>(&self, mut writer: Pin<&mut F>) -> F::Output {
+        poll_fn(|cx| {
+            let polled = writer.as_mut().poll(cx);
+            self.lock().end_of_poll(cx);
+            polled
+        })
+        .await
+    }
+
+    /// Never waited for: the writer and `drive` run in one task.
+    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> Inner<T> {
+    fn collect(&mut self, cx: &mut Context<'_>, pieces: &[&[u8]]) -> Poll<io::Result<usize>> {
+        if self.blocked || self.buffer.len() == BUFFER {
+            ready!(self.send(cx))?;
+        }
+        if self.buffer.capacity() == 0 {
+            self.buffer = SPARE.take().unwrap_or_else(|| Vec::with_capacity(BUFFER));
+        }
+        let before = self.buffer.len();
+        for piece in pieces {
+            let room = BUFFER - self.buffer.len();
+            self.buffer.extend_from_slice(&piece[..piece.len().min(room)]);
+        }
+        Poll::Ready(Ok(self.buffer.len() - before))
+    }
+
+    /// Writes what is collected. Ready when the socket has taken all of it.
+    fn send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(kind) = self.error {
+            return Poll::Ready(Err(kind.into()));
+        }
+        while self.sent < self.buffer.len() {
+            match Pin::new(&mut self.io).poll_write(cx, &self.buffer[self.sent..]) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(self.fail(io::ErrorKind::WriteZero))),
+                Poll::Ready(Ok(written)) => self.sent += written,
+                Poll::Ready(Err(error)) => {
+                    self.fail(error.kind());
+                    return Poll::Ready(Err(error));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        (self.sent, self.blocked) = (0, false);
+        self.buffer.clear();
+        Poll::Ready(Ok(()))
+    }
+
+    fn end_of_poll(&mut self, cx: &mut Context<'_>) {
+        match self.send(cx) {
+            Poll::Ready(Ok(())) => put_back(std::mem::take(&mut self.buffer)),
+            // Whatever reads or writes next finds out.
+            Poll::Ready(Err(_)) => cx.waker().wake_by_ref(),
+            Poll::Pending if !self.blocked => {
+                let rest = self.buffer[self.sent..].to_vec();
+                put_back(std::mem::replace(&mut self.buffer, rest));
+                (self.sent, self.blocked) = (0, true);
+            }
+            Poll::Pending => {}
+        }
+    }
+
+    fn fail(&mut self, kind: io::ErrorKind) -> io::Error {
+        self.error = Some(kind);
+        (self.buffer, self.sent) = (Vec::new(), 0);
+        kind.into()
+    }
+}
+
+/// Keeps a buffer for the next connection of this thread that writes.
+fn put_back(mut buffer: Vec<u8>) {
+    if buffer.capacity() >= BUFFER {
+        buffer.clear();
+        SPARE.set(Some(buffer));
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Coalesced<T> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.lock().collect(cx, &[bytes])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let mut inner = self.lock();
+        match pieces {
+            [one] => inner.collect(cx, &[one]),
+            [one, two] => inner.collect(cx, &[one, two]),
+            more => inner.collect(cx, &more.iter().map(|piece| &**piece).collect::<Vec<_>>()),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Waits for a socket that is full, and otherwise for nothing: the end of the poll is near.
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut inner = self.lock();
+        if inner.blocked { inner.send(cx) } else { Poll::Ready(Ok(())) }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut inner = self.lock();
+        ready!(inner.send(cx))?;
+        Pin::new(&mut inner.io).poll_shutdown(cx)
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Coalesced<T> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut inner = self.lock();
+        if let Some(kind) = inner.error {
+            return Poll::Ready(Err(kind.into()));
+        }
+        Pin::new(&mut inner.io).poll_read(cx, buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// Takes so much of each write, and counts the writes.
+    struct Socket {
+        room: usize,
+        taken: Vec<u8>,
+        writes: usize,
+    }
+
+    impl AsyncWrite for Socket {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            if self.room == 0 {
+                return Poll::Pending;
+            }
+            let taken = bytes.len().min(self.room);
+            (self.room, self.writes) = (self.room - taken, self.writes + 1);
+            self.taken.extend_from_slice(&bytes[..taken]);
+            Poll::Ready(Ok(taken))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncRead for Socket {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn socket(room: usize) -> Coalesced<Socket> {
+        Coalesced::new(Socket { room, taken: Vec::new(), writes: 0 })
+    }
+
+    #[tokio::test]
+    async fn frames_that_are_written_and_flushed_one_by_one_go_out_at_once() {
+        let io = socket(usize::MAX);
+        let mut writer = io.share();
+        let frames = pin!(async {
+            for frame in 0..40u8 {
+                writer.write_all(&[frame; 1000]).await.unwrap();
+                writer.flush().await.unwrap();
+            }
+        });
+        io.drive(frames).await;
+        let inner = io.lock();
+        assert_eq!(inner.io.writes, 1);
+        assert_eq!(inner.io.taken, (0..40u8).flat_map(|frame| [frame; 1000]).collect::<Vec<_>>());
+        assert_eq!(inner.buffer.capacity(), 0, "an idle connection has no buffer");
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_is_full_takes_the_rest_later_and_pins_one_buffer_at_most() {
+        let io = socket(1_000);
+        let mut writer = io.share();
+        let bytes: Vec<u8> = (0..3 * BUFFER + 7).map(|at| at as u8).collect();
+        let mut writing = pin!(async { writer.write_all(&bytes).await });
+        let mut rounds = 0;
+        while std::future::poll_fn(|cx| {
+            let polled = pin!(io.drive(writing.as_mut())).poll(cx);
+            Poll::Ready(polled.is_pending())
+        })
+        .await
+        {
+            let mut inner = io.lock();
+            assert!(inner.buffer.capacity() <= BUFFER);
+            inner.io.room = 10_000;
+            rounds += 1;
+        }
+        assert!(rounds > 10);
+        let mut left = pin!(async { writer.shutdown().await });
+        while std::future::poll_fn(|cx| Poll::Ready(left.as_mut().poll(cx).is_pending())).await {
+            io.lock().io.room = 10_000;
+        }
+        assert!(io.lock().io.taken == bytes, "in order, and nothing twice");
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_fails_is_found_out_by_the_next_read() {
+        let (near, far) = tokio::io::duplex(64);
+        drop(far);
+        let io = Coalesced::new(near);
+        let mut writer = io.share();
+        io.drive(pin!(async { writer.write_all(b"lost").await.unwrap() })).await;
+        assert_eq!(writer.read(&mut [0; 8]).await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}
