@@ -131,7 +131,7 @@ impl Reader {
                 }
             }
             "R" => {
-                for resource in &reply.resources {
+                for resource in &*reply.resources {
                     let body = resource.body.bytes();
                     let target = std::str::from_utf8(&body[body.len() - 2..]).unwrap().to_owned();
                     self.routes.insert(resource.name.to_string(), target);

@@ -363,7 +363,7 @@ impl World {
             self.view.seek(peer.session.take_claims());
             match step {
                 Step::Reply(reply) => {
-                    for resource in &reply.resources {
+                    for resource in &*reply.resources {
                         let name = resource.name.to_string();
                         if !peer.wanted.iter().any(|wanted| covers(wanted, &name)) {
                             return Err(format!("{id:?} was sent {name}, which it did not ask for"));

@@ -167,7 +167,7 @@ impl Reader {
             if self.manner.refuses && random.below(4) == 0 && self.routes.len() == ROUTES.len() {
                 self.say(now, refusing(answer));
             } else {
-                for resource in &reply.resources {
+                for resource in &*reply.resources {
                     let body = resource.body.bytes();
                     let target = std::str::from_utf8(&body[body.len() - 2..]).unwrap().to_owned();
                     if self.routes.insert(resource.name.to_string(), target.clone()).is_none() {

@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
@@ -13,14 +14,14 @@ use http::HeaderMap;
 use http_body::{Body, Frame};
 use tokio::time::Sleep;
 
-use super::encode::Encoder;
+use super::encode::{Head, Outgoing, SharedMessages};
 use super::slot::{Slot, Status};
 use crate::protocol::session::{Step, Variant};
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
-    control_plane: Arc<str>,
-    encoder: Option<Encoder>,
+    messages: Arc<SharedMessages>,
+    outgoing: Option<Outgoing>,
     gate: Arc<Gate>,
     sleep: Option<Pin<Box<Sleep>>>,
     /// A call with one answer.
@@ -28,44 +29,52 @@ pub(super) struct SessionBody {
     over: bool,
 }
 
-/// Shut while a piece is out. Whatever stalls, a stream pins one piece and no more.
+/// Counts the pieces that are out. Whatever stalls, a stream pins a piece of its own and no more, or a few that others have too.
 #[derive(Default)]
 struct Gate {
-    out: AtomicBool,
+    out: AtomicUsize,
     body: AtomicWaker,
 }
 
-/// A piece on its way to the socket. The last byte of it gone, the gate opens.
+/// A piece on its way to the socket, with what comes before it. The last byte of it gone, the gate opens.
 pub(super) struct Piece {
+    head: Head,
+    head_sent: usize,
     bytes: Bytes,
     gate: Arc<Gate>,
 }
 
-/// The most that one frame hands over.
-pub(super) const PIECE: usize = 64 << 10;
+/// Pieces that may be out at once where other clients are sent them as well. More of them are fewer turns of the connection.
+const SHARED_PIECES_OUT: usize = 4;
 
 impl SessionBody {
-    pub fn new(slot: Arc<Slot>, control_plane: Arc<str>, single: bool) -> Self {
-        Self { slot, control_plane, encoder: None, gate: Arc::default(), sleep: None, single, over: false }
+    pub fn new(slot: Arc<Slot>, messages: Arc<SharedMessages>, single: bool) -> Self {
+        Self { slot, messages, outgoing: None, gate: Arc::default(), sleep: None, single, over: false }
     }
 
     fn next_piece(&mut self) -> Option<Piece> {
-        let bytes = self.encoder.as_mut()?.next_piece(PIECE);
-        match (&bytes, self.slot.seat()) {
-            (None, _) => self.encoder = None,
+        let next = self.outgoing.as_mut()?.next_piece();
+        match (&next, self.slot.seat()) {
+            (None, _) => self.outgoing = None,
             (Some(_), Some(seat)) => seat.progressed(),
             (Some(_), None) => {}
         }
-        let piece = Piece { bytes: bytes?, gate: self.gate.clone() };
-        self.gate.out.store(true, Ordering::Release);
-        Some(piece)
+        let (head, bytes) = next?;
+        self.gate.out.fetch_add(1, Ordering::AcqRel);
+        Some(Piece { head, head_sent: 0, bytes, gate: self.gate.clone() })
+    }
+
+    /// Whether as many pieces are out as may be.
+    fn is_shut(&self) -> bool {
+        let shared = self.outgoing.as_ref().is_some_and(Outgoing::is_shared);
+        self.gate.out.load(Ordering::Acquire) >= if shared { SHARED_PIECES_OUT } else { 1 }
     }
 
     /// Makes the next reply, or notes when to look again.
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         self.slot.wait(cx.waker());
         if let Some(reply) = self.slot.take_answer() {
-            self.encoder = Some(Encoder::new(reply, Variant::Sotw, &self.control_plane));
+            self.outgoing = Some(Outgoing::new(reply, Variant::Sotw, &self.messages));
             return Poll::Ready(Ok(()));
         }
         if let Some(status) = self.slot.ended() {
@@ -79,7 +88,7 @@ impl SessionBody {
             match seat.poll(cx.waker()) {
                 Step::Reply(reply) => {
                     self.slot.signal();
-                    self.encoder = Some(Encoder::new(*reply, seat.variant, &self.control_plane));
+                    self.outgoing = Some(Outgoing::new(*reply, seat.variant, &self.messages));
                     return Poll::Ready(Ok(()));
                 }
                 Step::End(end) => return Poll::Ready(Err(end.into())),
@@ -107,9 +116,9 @@ impl Body for SessionBody {
             if self.over {
                 return Poll::Ready(None);
             }
-            if self.encoder.is_some() {
+            if self.outgoing.is_some() {
                 self.gate.body.register(cx.waker());
-                if self.gate.out.load(Ordering::Acquire) {
+                if self.is_shut() {
                     return Poll::Pending;
                 }
                 if let Some(piece) = self.next_piece() {
@@ -136,28 +145,41 @@ impl Drop for SessionBody {
 impl From<Bytes> for Piece {
     /// A message of a call that is too small to need a gate.
     fn from(bytes: Bytes) -> Self {
-        Self { bytes, gate: Arc::default() }
+        Self { head: Head::default(), head_sent: 0, bytes, gate: Arc::default() }
     }
 }
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        self.gate.out.store(false, Ordering::Release);
+        self.gate.out.fetch_sub(1, Ordering::AcqRel);
         self.gate.body.wake();
+    }
+}
+
+impl Piece {
+    fn head(&self) -> &[u8] {
+        &self.head.bytes()[self.head_sent..]
     }
 }
 
 impl Buf for Piece {
     fn remaining(&self) -> usize {
-        self.bytes.remaining()
+        self.head().len() + self.bytes.len()
     }
 
     fn chunk(&self) -> &[u8] {
-        self.bytes.chunk()
+        if self.head().is_empty() { &self.bytes } else { self.head() }
+    }
+
+    fn chunks_vectored<'a>(&'a self, into: &mut [IoSlice<'a>]) -> usize {
+        let chunks = [self.head(), &self.bytes].into_iter().filter(|chunk| !chunk.is_empty());
+        into.iter_mut().zip(chunks).map(|(slot, chunk)| *slot = IoSlice::new(chunk)).count()
     }
 
     fn advance(&mut self, count: usize) {
-        self.bytes.advance(count);
+        let of_head = count.min(self.head().len());
+        self.head_sent += of_head;
+        self.bytes.advance(count - of_head);
     }
 }
 
@@ -180,6 +202,7 @@ mod tests {
     use std::task::{Wake, Waker};
 
     use super::*;
+    use crate::downstream::encode::PIECE;
     use crate::proto::{Any, discovery};
     use crate::protocol::session::Reply;
     use crate::xds::{BodyStore, Resource, TypeTable};
@@ -204,8 +227,9 @@ mod tests {
 
     #[test]
     fn a_stalled_stream_pins_one_piece_whatever_is_still_to_be_said() {
-        let mut body = SessionBody::new(Arc::default(), "weir".into(), false);
-        body.encoder = Some(Encoder::new(reply_of(10 << 20), Variant::Delta, "weir"));
+        let messages = SharedMessages::new("weir");
+        let mut body = SessionBody::new(Arc::default(), messages.clone(), false);
+        body.outgoing = Some(Outgoing::new(reply_of(10 << 20), Variant::Delta, &messages));
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(woken.clone());
         let mut cx = Context::from_waker(&waker);
@@ -217,7 +241,7 @@ mod tests {
         let mut sent = 0;
         while sent < 10 << 20 {
             let piece = poll(&mut body).expect("the gate is open");
-            assert!(piece.remaining() <= PIECE);
+            assert!(piece.bytes.len() <= PIECE);
             assert!(poll(&mut body).is_none(), "one piece is out");
             let before = woken.0.load(Ordering::Relaxed);
             sent += piece.remaining();

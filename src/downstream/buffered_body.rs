@@ -12,7 +12,8 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use tokio::task::JoinHandle;
 
-use super::body::{PIECE, Piece};
+use super::body::Piece;
+use super::encode::PIECE;
 
 pub(super) struct BufferedBody {
     rest: Arc<Mutex<Rest>>,

@@ -19,6 +19,7 @@ use super::body::{Piece, SessionBody, trailers};
 use super::buffered_body::{BufferedBody, ReadStalled};
 use super::connection::{self, ConnectionTimeouts};
 use super::drain::Drain;
+use super::encode::SharedMessages;
 use super::frames::{Budget, Frames, framed};
 use super::health::{Health, Inquiry};
 use super::loads::{self, LoadsCall};
@@ -46,7 +47,7 @@ pub struct Downstream {
     loads: Arc<Loads>,
     budget: Arc<Budget>,
     message_bytes: usize,
-    control_plane: Arc<str>,
+    messages: Arc<SharedMessages>,
     v2: bool,
     drain: Drain,
     rest: Option<Arc<Rest>>,
@@ -55,13 +56,12 @@ pub struct Downstream {
 impl Downstream {
     pub fn new(views: Arc<Views>, loads: Arc<Loads>, options: Options, drain: Drain) -> Self {
         let Options { message_bytes, incomplete_request_bytes, control_plane, v2 } = options;
-        let control_plane = control_plane.into();
         Self {
             views,
             loads,
             budget: Budget::of(incomplete_request_bytes),
             message_bytes,
-            control_plane,
+            messages: SharedMessages::new(&control_plane),
             v2,
             drain,
             rest: None,
@@ -134,7 +134,7 @@ impl Downstream {
         let (views, drain) = (self.views.clone(), self.drain.clone());
         tokio::spawn(read(frames, slot.clone(), Call { method, views, drain, peer }));
         let single = method.shape == Shape::Fetch;
-        let body = AnyBody::Session(Box::new(SessionBody::new(slot, self.control_plane.clone(), single)));
+        let body = AnyBody::Session(Box::new(SessionBody::new(slot, self.messages.clone(), single)));
         grpc_response(body)
     }
 

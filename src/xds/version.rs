@@ -37,9 +37,20 @@ fn update_delimited(hasher: &mut Xxh3, part: &[u8]) {
     hasher.update(part);
 }
 
+/// The characters of a version: the scheme, a dot, and 22 digits of six bits each, short enough to be stated ten thousand times in one
+/// request.
+pub type VersionText = [u8; 24];
+
+impl ContentHash {
+    /// Its version without an allocation.
+    pub fn text(self) -> VersionText {
+        version_text(self.0)
+    }
+}
+
 impl fmt::Display for ContentHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_version(f, self.0)
+        f.write_str(std::str::from_utf8(&self.text()).unwrap_or_default())
     }
 }
 
@@ -85,24 +96,27 @@ impl SetVersion {
     pub fn minus(self, share: Self) -> Self {
         Self(self.0.wrapping_sub(share.0))
     }
+
+    /// Its version without an allocation.
+    pub fn text(self) -> VersionText {
+        // Hashed once more: a sum of few shares would otherwise show the shares themselves.
+        version_text(xxh3_128(&self.0.to_le_bytes()))
+    }
 }
 
 impl fmt::Display for SetVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Hashed once more: a sum of few shares would otherwise show the shares themselves.
-        write_version(f, xxh3_128(&self.0.to_le_bytes()))
+        f.write_str(std::str::from_utf8(&self.text()).unwrap_or_default())
     }
 }
 
-/// The scheme and 22 characters of six bits each, short enough to be stated ten thousand times in one request.
-fn write_version(f: &mut fmt::Formatter<'_>, value: u128) -> fmt::Result {
-    let mut text = String::with_capacity(24);
-    text.push(SCHEME);
-    text.push('.');
-    for shift in (0..128).step_by(6) {
-        text.push(char::from(DIGITS[((value >> shift) & 63) as usize]));
+fn version_text(value: u128) -> VersionText {
+    let mut text = [0; 24];
+    (text[0], text[1]) = (SCHEME as u8, b'.');
+    for (place, digit) in text[2..].iter_mut().enumerate() {
+        *digit = DIGITS[((value >> (place * 6)) & 63) as usize];
     }
-    f.write_str(&text)
+    text
 }
 
 const DIGITS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";

@@ -167,7 +167,8 @@ impl Pretend {
         if on.iter().any(|name| name == "*") {
             // What is on its way answers names, and those that were dropped meanwhile do not come back as part of `*`.
             for reply in self.replies.iter_mut().filter(|reply| Kind::of(&reply.kind) == kind) {
-                reply.resources.retain(|resource| names.contains(resource.name.as_str()));
+                let named = reply.resources.iter().filter(|resource| names.contains(resource.name.as_str()));
+                reply.resources = named.cloned().collect();
             }
         }
         self.held.retain(|(of, name), _| *of != kind || star || names.contains(name));
@@ -202,7 +203,7 @@ impl Pretend {
         if self.variant == Variant::Sotw && kind.full_state() {
             self.held.retain(|(of, _), _| *of != kind);
         }
-        for resource in &reply.resources {
+        for resource in &*reply.resources {
             let name = resource.name.to_string();
             if wanted(&name) {
                 self.held.insert((kind, name), decode(kind, resource));

@@ -281,7 +281,7 @@ impl Judge {
         names.extend(reply.removed.iter().map(|name| name.as_str()));
         let unique: BTreeSet<_> = names.iter().collect();
         ensure(unique.len() == names.len(), || format!("a name stands twice in one reply: {names:?}"))?;
-        for resource in &reply.resources {
+        for resource in &*reply.resources {
             self.check_key(resource)?;
         }
         if self.variant == Variant::Sotw && kind.full_state() {
@@ -291,7 +291,7 @@ impl Judge {
         }
         if kind == Kind::Route {
             let whole = view.whole(Kind::Cluster) && self.has_all_clusters(view, now);
-            for resource in &reply.resources {
+            for resource in &*reply.resources {
                 self.early_routes.remove(resource.name.as_str());
                 self.early_routes.extend((!whole).then(|| resource.name.to_string()));
             }
@@ -322,7 +322,7 @@ impl Judge {
     ) -> Result<(), String> {
         let star_asked = self.asked.contains(&(kind, None));
         self.changed.clear();
-        for resource in &reply.resources {
+        for resource in &*reply.resources {
             let name = resource.name.as_str().to_owned();
             let Seen::Here(content) = self.visible(view, kind, &name, now) else {
                 return Err(format!("{name} was sent, and is {:?}", self.visible(view, kind, &name, now)));

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::available_parallelism;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use http::StatusCode;
 use moka::future::Cache;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::rejection::Rejection;
-use crate::downstream::encode::Encoder;
+use crate::downstream::encode::Message;
 use crate::downstream::frames::Budget;
 use crate::protocol::session::{Reply, Variant};
 use crate::transcode::Descriptors;
@@ -126,7 +126,7 @@ impl Renderer {
     }
 
     fn json(&self, reply: Reply, version: &str) -> Result<Vec<u8>, String> {
-        let message = encoded(reply, &self.control_plane);
+        let message = Message::of(reply, Variant::Sotw, &self.control_plane).to_vec();
         let json = (self.transcoder)().to_json(RESPONSE, &message, UnknownAny::Refuse);
         let mut json = json.map_err(|error| error.to_string())?;
         if let Some(fields) = json.as_object_mut() {
@@ -165,18 +165,7 @@ impl Drop for BudgetedBytes {
     }
 }
 
-/// The whole message, without what gRPC puts before it.
-fn encoded(reply: Reply, control_plane: &str) -> Bytes {
-    let mut encoder = Encoder::new(reply, Variant::Sotw, control_plane);
-    let mut message = BytesMut::new();
-    while let Some(piece) = encoder.next_piece(LARGE) {
-        message.put(piece);
-    }
-    message.freeze().slice(GRPC_PREFIX..)
-}
-
 const RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
-const GRPC_PREFIX: usize = 5;
 /// More than this takes a thread that serves others too long.
 const LARGE: usize = 64 << 10;
 /// About what an entry takes beside its texts.

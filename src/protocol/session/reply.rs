@@ -18,7 +18,8 @@ pub struct Reply {
     pub nonce: u64,
     /// SotW only: the version of what the client holds of this type after it.
     pub version: SetVersion,
-    pub resources: Vec<Arc<Resource>>,
+    /// Many clients may be sent the same list.
+    pub resources: Arc<[Arc<Resource>]>,
     /// Names of the client's own spelling, by the place of the resource.
     pub spellings: Vec<(usize, Arc<str>)>,
     /// What is left of the life of those that have an end, by their place among the resources. Only for clients that can tell.
@@ -172,7 +173,7 @@ impl Reply {
             spelling: Arc::default(),
             nonce,
             version,
-            resources,
+            resources: resources.into(),
             spellings: Vec::new(),
             ttls,
             heartbeats,

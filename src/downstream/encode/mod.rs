@@ -1,0 +1,249 @@
+//! Replies on the wire: a head of the client's own, and then pieces that other clients may be sent too. The whole message never exists
+//! at once.
+
+mod message;
+mod shared;
+mod sink;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+pub(super) use self::message::Message;
+use self::message::put_own_fields;
+use self::shared::SharedMessage;
+pub(super) use self::shared::{PIECE, SharedMessages};
+use self::sink::{Length, Sink};
+use crate::protocol::session::{Reply, Variant};
+
+/// A gRPC message on its way to one client.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    messages: Arc<SharedMessages>,
+    message: Arc<SharedMessage>,
+    head: Head,
+    next: usize,
+}
+
+/// What comes before the pieces of a message: the prefix of gRPC, the nonce, and the version of a SotW set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head {
+    bytes: [u8; HEAD],
+    length: usize,
+}
+
+impl Outgoing {
+    pub fn new(reply: Reply, variant: Variant, messages: &Arc<SharedMessages>) -> Self {
+        let (nonce, version) = (reply.nonce, (variant == Variant::Sotw).then_some(reply.version));
+        let message = messages.message(reply, variant);
+        let mut own = Length::default();
+        put_own_fields(&mut own, nonce, version);
+        let mut head = Head::default();
+        head.put(&[0]); // not compressed
+        head.put(&u32::try_from(own.0 + message.length).unwrap_or(u32::MAX).to_be_bytes());
+        put_own_fields(&mut head, nonce, version);
+        Self { messages: messages.clone(), message, head, next: 0 }
+    }
+
+    /// The next piece, and what comes before it: the head, once.
+    pub fn next_piece(&mut self) -> Option<(Head, Bytes)> {
+        if self.next == self.message.pieces() {
+            return None;
+        }
+        self.next += 1;
+        Some((std::mem::take(&mut self.head), self.messages.piece(&self.message, self.next - 1)))
+    }
+
+    /// Whether other clients are sent the same bytes.
+    pub fn is_shared(&self) -> bool {
+        self.message.is_shared()
+    }
+}
+
+impl Head {
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self { bytes: [0; HEAD], length: 0 }
+    }
+}
+
+impl Sink for Head {
+    fn put(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        self.bytes[self.length..end].copy_from_slice(bytes);
+        self.length = end;
+    }
+}
+
+/// Five bytes of gRPC, a nonce of 20 digits and a version of 24, each with tag and length.
+const HEAD: usize = 5 + 22 + 26;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use prost::Message as _;
+
+    use super::*;
+    use crate::proto::{Any, discovery};
+    use crate::protocol::session::Heartbeat;
+    use crate::protocol::set_mark::SetMark;
+    use crate::protocol::view::NamedError;
+    use crate::xds::{BodyStore, ContentHash, Name, Resource, SetVersion, TypeTable, WRAPPER_TYPE};
+
+    const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+    fn wrapper(name: &str, size: usize) -> discovery::Resource {
+        let mut value = Vec::new();
+        sink::put_text(&mut value, 1, name);
+        sink::put_text(&mut value, 9, &"x".repeat(size));
+        let any = Any { type_url: CDS.into(), value: value.into() };
+        discovery::Resource { name: name.into(), resource: Some(any), ..Default::default() }
+    }
+
+    fn reply(wrappers: Vec<discovery::Resource>) -> Reply {
+        let kind = TypeTable::new().resolve(CDS);
+        let mut store = BodyStore::default();
+        let resources = wrappers
+            .into_iter()
+            .map(|wrapper| Arc::new(Resource::from_wrapper(0, wrapper, &kind, &mut store).unwrap()))
+            .collect();
+        Reply { removed: vec!["gone".into()], ..Reply::sample(kind, resources) }
+    }
+
+    /// The bytes of a reply, which are the same however they are cut.
+    fn encode(reply: Reply, variant: Variant) -> Vec<u8> {
+        let message = Message::of(reply.clone(), variant, &"weir".into());
+        for size in [1, 7, 100, 65_536] {
+            let (length, cuts) = message.measure(size);
+            let pieces = cuts.iter().map(|cut| message.write(*cut, size)).collect::<Vec<_>>();
+            assert!(pieces.iter().rev().skip(1).all(|piece| piece.len() == size));
+            assert_eq!((length, pieces.concat()), (message.to_vec().len(), message.to_vec()));
+        }
+        let mut outgoing = Outgoing::new(reply, variant, &SharedMessages::new("weir"));
+        let mut all = Vec::new();
+        while let Some((head, piece)) = outgoing.next_piece() {
+            assert!(piece.len() <= PIECE);
+            all.extend_from_slice(head.bytes());
+            all.extend_from_slice(&piece);
+        }
+        let length = u32::from_be_bytes(all[1..5].try_into().unwrap()) as usize;
+        assert_eq!((all[0], length), (0, all.len() - 5), "the prefix tells the length");
+        all.split_off(5)
+    }
+
+    #[test]
+    fn a_delta_reply_reads_back_as_it_was_in_pieces_of_any_size() {
+        let mut aliased = wrapper("b", 0);
+        aliased.aliases = vec!["other".into()];
+        aliased.metadata = Some(Bytes::from_static(b"\x0a\x03\x0a\x01k"));
+        aliased.cache_control = Some(discovery::resource::CacheControl { do_not_cache: true });
+        let wrappers = vec![wrapper("a", 300), aliased.clone(), wrapper("c", 70_000)];
+        let bytes = encode(reply(wrappers.clone()), Variant::Delta);
+        let read = discovery::DeltaDiscoveryResponse::decode(&*bytes).unwrap();
+        assert_eq!((read.nonce.as_str(), read.type_url.as_str()), ("7", CDS));
+        assert_eq!(read.removed_resources, ["gone"]);
+        let without_version = |mut resource: discovery::Resource| {
+            assert!(resource.version.starts_with("1."));
+            resource.version.clear();
+            resource
+        };
+        let resources: Vec<_> = read.resources.into_iter().map(without_version).collect();
+        assert_eq!(resources, wrappers);
+    }
+
+    #[test]
+    fn sotw_49_only_what_needs_a_wrapper_gets_one() {
+        let mut aliased = wrapper("b", 5);
+        aliased.aliases = vec!["other".into()];
+        let bytes = encode(reply(vec![wrapper("a", 300), aliased.clone()]), Variant::Sotw);
+        let read = discovery::DiscoveryResponse::decode(&*bytes).unwrap();
+        assert_eq!(Some(&read.resources[0]), wrapper("a", 300).resource.as_ref());
+        assert!(read.resources[1].type_url.ends_with(WRAPPER_TYPE));
+        assert_eq!(discovery::Resource::decode(read.resources[1].value.clone()).unwrap(), aliased);
+        let plain = Reply { wrappers: false, ..reply(vec![aliased]) };
+        let read = discovery::DiscoveryResponse::decode(&*encode(plain, Variant::Sotw)).unwrap();
+        assert_eq!(read.resources[0].type_url, CDS, "a client that cannot read wrappers gets none");
+    }
+
+    #[test]
+    fn delta_39_delta_46_and_delta_49_what_goes_beside_resources_reads_back() {
+        let name = |name: &str| Name::from(name);
+        let error = Arc::new(NamedError { code: 14, message: "later".into() });
+        let ttl = Duration::from_millis(90_500);
+        let beat = || Heartbeat { name: name("alive"), version: ContentHash::of_body("t", b""), ttl };
+        let full = || Reply {
+            ttls: vec![(0, ttl)],
+            heartbeats: vec![beat()],
+            constrained: vec![(name("variant"), Bytes::from_static(b"\x0a\x00"))],
+            unresolved: vec![name("r/alias")],
+            errors: vec![(name("troubled"), error.clone())],
+            ..reply(vec![wrapper("a", 3)])
+        };
+        let wanted = prost_types::Duration { seconds: 90, nanos: 500_000_000 };
+        let read = discovery::DeltaDiscoveryResponse::decode(&*encode(full(), Variant::Delta)).unwrap();
+        let [alive, alias, a] = read.resources.as_slice() else { panic!("{:?}", read.resources) };
+        assert_eq!((alive.name.as_str(), &alive.resource, alive.ttl), ("alive", &None, Some(wanted)));
+        assert_eq!(alive.version, beat().version.to_string());
+        assert_eq!((alias.name.as_str(), alias.aliases.as_slice()), ("r/alias", ["r/alias".to_owned()].as_slice()));
+        assert_eq!((alias.resource.is_none(), a.ttl), (true, Some(wanted)));
+        let variant = &read.removed_resource_names[0];
+        assert_eq!((variant.name.as_str(), variant.dynamic_parameter_constraints.is_some()), ("variant", true));
+        let told = |errors: &[discovery::ResourceError]| {
+            let (name, status) = (errors[0].resource_name.clone(), errors[0].error_detail.clone());
+            name.zip(status).map(|(name, status)| (name.name, status.code, status.message))
+        };
+        assert_eq!(told(&read.resource_errors), Some(("troubled".into(), 14, "later".into())));
+
+        let read = discovery::DiscoveryResponse::decode(&*encode(full(), Variant::Sotw)).unwrap();
+        assert_eq!(told(&read.resource_errors), Some(("troubled".into(), 14, "later".into())));
+        let [alive, a] = [0, 1].map(|at| discovery::Resource::decode(read.resources[at].value.clone()).unwrap());
+        assert_eq!((alive.version, alive.resource, alive.ttl), (read.version_info, None, Some(wanted)));
+        assert_eq!((a.ttl, a.resource.is_some()), (Some(wanted), true));
+    }
+
+    /// What a reply is changed by, if that shows in its parts.
+    type Change = fn(&mut Reply);
+
+    #[test]
+    fn replies_of_equal_parts_are_one_message_and_all_others_are_not() {
+        let base = reply(vec![wrapper("a", 300), wrapper("b", 9)]);
+        let messages = SharedMessages::new("weir");
+        let take = |reply: Reply, variant| Outgoing::new(reply, variant, &messages);
+        let is_same = |one: &Outgoing, two: &Outgoing| Arc::ptr_eq(&one.message, &two.message);
+        let first = take(base.clone(), Variant::Delta);
+        let own: [Change; 3] = [
+            |reply| reply.nonce = 8,
+            |reply| reply.version = SetVersion::EMPTY,
+            |reply| reply.resources = reply.resources.iter().cloned().collect(), // another list of the same
+        ];
+        for change in own {
+            let mut other = base.clone();
+            change(&mut other);
+            assert!(is_same(&first, &take(other, Variant::Delta)));
+        }
+        let different: [Change; 10] = [
+            |reply| reply.resources = reply.resources.iter().rev().cloned().collect(),
+            |reply| reply.resources = reply.resources.iter().skip(1).cloned().collect(),
+            |reply| reply.removed.clear(),
+            |reply| reply.unresolved.push("alias".into()),
+            |reply| reply.constrained.push(("variant".into(), Bytes::new())),
+            |reply| reply.errors.push(("a".into(), Arc::new(NamedError { code: 1, message: String::new() }))),
+            |reply| reply.set_mark = Some(SetMark::Complete),
+            |reply| reply.spelling = "type.googleapis.com/other".into(),
+            |reply| reply.ttls.push((0, Duration::from_secs(1))),
+            |reply| reply.spellings.push((0, "own".into())),
+        ];
+        for change in different {
+            let mut other = base.clone();
+            change(&mut other);
+            assert!(!is_same(&first, &take(other, Variant::Delta)));
+        }
+        assert!(!is_same(&first, &take(base, Variant::Sotw)));
+    }
+}

@@ -1,0 +1,208 @@
+//! Encoded bytes that several clients are sent: a reply that is made of the same parts has the same bytes, whoever it is for.
+//!
+//! Nothing here needs to be invalidated. A message is found by what is in it and keeps that alive, and its pieces can be encoded again
+//! from it at any time. So both may be forgotten whenever there are too many.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::message::{Message, Place, is_for_all};
+use crate::protocol::session::{Reply, Variant};
+
+/// The messages that are on their way to clients.
+#[derive(Debug)]
+pub(in super::super) struct SharedMessages {
+    control_plane: Arc<str>,
+    shards: [Mutex<Shard>; SHARDS],
+    /// Keeps small messages for the next client, which may come when the last one has all of it.
+    latest: Mutex<Latest<Arc<SharedMessage>>>,
+    pieces: Mutex<Latest<Arc<Piece>>>,
+}
+
+/// A message for any number of clients. A piece of it is encoded by the first that gets there.
+#[derive(Debug)]
+pub(super) struct SharedMessage {
+    pub message: Message,
+    pub length: usize,
+    cuts: Vec<Place>,
+    pieces: Box<[Mutex<Weak<Piece>>]>,
+    /// How many clients it was given to.
+    clients: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Piece(Vec<u8>);
+
+#[derive(Debug, Default)]
+struct Shard {
+    by_hash: HashMap<u64, Weak<SharedMessage>>,
+    /// Swept when this many entries are reached, so that the work for each entry is constant.
+    sweep_at: usize,
+}
+
+/// As many as take no more than so many bytes, the oldest forgotten first.
+#[derive(Debug)]
+struct Latest<T> {
+    queue: VecDeque<(usize, T)>,
+    bytes: usize,
+    most: usize,
+}
+
+impl SharedMessages {
+    pub fn new(control_plane: &str) -> Arc<Self> {
+        Arc::new(Self {
+            control_plane: control_plane.into(),
+            shards: Default::default(),
+            latest: Mutex::new(Latest::new(LATEST_BYTES)),
+            pieces: Mutex::new(Latest::new(PIECE_BYTES)),
+        })
+    }
+
+    /// The message of a reply: one that is on its way already, if there is one of the same parts.
+    pub(super) fn message(&self, reply: Reply, variant: Variant) -> Arc<SharedMessage> {
+        let made = |reply| Arc::new(SharedMessage::new(Message::of(reply, variant, &self.control_plane)));
+        if !is_for_all(&reply) {
+            return made(reply);
+        }
+        let hash = hash_of(&reply, variant);
+        let shard = &self.shards[hash as usize % SHARDS];
+        if let Some(found) = lock(shard).find(hash, &reply, variant) {
+            return found;
+        }
+        // Measured without the lock: two that do so at once are two messages, which costs bytes and breaks nothing.
+        let message = made(reply);
+        lock(shard).insert(hash, &message);
+        if message.length <= LATEST_BYTES / 16 {
+            let forgotten = lock(&self.latest).push(message.length + OVERHEAD, message.clone());
+            drop(forgotten); // without the lock
+        }
+        message
+    }
+
+    /// One piece of a message.
+    pub(super) fn piece(&self, message: &SharedMessage, at: usize) -> Bytes {
+        let Some((cut, slot)) = message.cuts.get(at).zip(message.pieces.get(at)) else { return Bytes::new() };
+        let most = PIECE.min(message.length - at * PIECE);
+        if !message.is_shared() {
+            return message.message.write(*cut, most).into();
+        }
+        // Those who wait here want these very bytes.
+        let mut slot = lock(slot);
+        let found = slot.upgrade();
+        let is_new = found.is_none();
+        let piece = found.unwrap_or_else(|| Arc::new(Piece(message.message.write(*cut, most))));
+        if is_new {
+            *slot = Arc::downgrade(&piece);
+            drop(slot);
+            let forgotten = lock(&self.pieces).push(piece.0.len() + OVERHEAD, piece.clone());
+            drop(forgotten);
+        }
+        Bytes::from_owner(Owner(piece))
+    }
+}
+
+impl SharedMessage {
+    fn new(message: Message) -> Self {
+        let (length, cuts) = message.measure(PIECE);
+        let pieces = cuts.iter().map(|_| Mutex::default()).collect();
+        Self { message, length, cuts, pieces, clients: AtomicUsize::new(1) }
+    }
+
+    /// Whether more than one client was given it.
+    pub fn is_shared(&self) -> bool {
+        self.clients.load(Ordering::Relaxed) > 1
+    }
+
+    pub fn pieces(&self) -> usize {
+        self.cuts.len()
+    }
+}
+
+impl Shard {
+    fn find(&self, hash: u64, reply: &Reply, variant: Variant) -> Option<Arc<SharedMessage>> {
+        let found = self.by_hash.get(&hash)?.upgrade()?;
+        if !found.message.has_same_parts(reply, variant) {
+            return None;
+        }
+        found.clients.fetch_add(1, Ordering::Relaxed);
+        Some(found)
+    }
+
+    fn insert(&mut self, hash: u64, message: &Arc<SharedMessage>) {
+        if self.by_hash.len() >= self.sweep_at.max(64) {
+            self.by_hash.retain(|_, message| message.strong_count() > 0);
+            self.sweep_at = self.by_hash.len() * 2;
+            self.by_hash.shrink_to(self.sweep_at);
+        }
+        self.by_hash.insert(hash, Arc::downgrade(message));
+    }
+}
+
+impl<T> Latest<T> {
+    fn new(most: usize) -> Self {
+        Self { queue: VecDeque::new(), bytes: 0, most }
+    }
+
+    /// Gives back what it forgets, to be dropped where nobody waits for it.
+    fn push(&mut self, bytes: usize, item: T) -> Vec<T> {
+        self.queue.push_back((bytes, item));
+        self.bytes += bytes;
+        let mut forgotten = Vec::new();
+        while self.bytes > self.most
+            && let Some((bytes, item)) = self.queue.pop_front()
+        {
+            self.bytes -= bytes;
+            forgotten.push(item);
+        }
+        forgotten
+    }
+}
+
+/// Lets a piece that is on its way keep itself alive, and nothing else of its message.
+struct Owner(Arc<Piece>);
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.0
+    }
+}
+
+/// Equal for equal parts. The parts of a large reply are told apart by its ends: those in between are compared when it is found.
+fn hash_of(reply: &Reply, variant: Variant) -> u64 {
+    let mut hasher = Xxh3::new();
+    let mut number = |number: usize| hasher.update(&number.to_le_bytes());
+    number(variant as usize * 2 + usize::from(reply.wrappers));
+    let beside = [reply.removed.len(), reply.unresolved.len(), reply.constrained.len(), reply.errors.len()];
+    beside.into_iter().for_each(&mut number);
+    number(reply.resources.len());
+    for resource in ends(&reply.resources) {
+        number(Arc::as_ptr(resource).addr());
+    }
+    ends(&reply.removed).for_each(|name| hasher.update(name.as_str().as_bytes()));
+    hasher.update(reply.spelling.as_bytes());
+    hasher.digest()
+}
+
+fn ends<T>(list: &[T]) -> impl Iterator<Item = &T> {
+    let last = list.len().saturating_sub(ENDS).max(ENDS).min(list.len());
+    list[..ENDS.min(list.len())].iter().chain(&list[last..])
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The most that one frame hands over.
+pub(in super::super) const PIECE: usize = 64 << 10;
+const SHARDS: usize = 16;
+const ENDS: usize = 8;
+/// Pieces that are kept for those who come next. More would not make anything faster: clients are sent the same at nearly the same time.
+const PIECE_BYTES: usize = 8 << 20;
+/// Messages that are kept with the resources in them, which may be superseded.
+const LATEST_BYTES: usize = 4 << 20;
+/// What is counted for an item beside its bytes.
+const OVERHEAD: usize = 512;

@@ -1,0 +1,88 @@
+//! Protobuf fields, written or only measured by the same code, so that a length cannot differ from what follows it.
+
+use prost::encoding::encoded_len_varint;
+
+/// Takes the bytes of a message in their order.
+pub(super) trait Sink {
+    fn put(&mut self, bytes: &[u8]);
+}
+
+/// Measures.
+#[derive(Default)]
+pub(super) struct Length(pub usize);
+
+impl Sink for Length {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+}
+
+impl Sink for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// Keeps what lies behind the first `skip` bytes, as much as there is room for.
+pub(super) struct Window {
+    pub skip: usize,
+    pub room: usize,
+    pub bytes: Vec<u8>,
+}
+
+impl Sink for Window {
+    fn put(&mut self, bytes: &[u8]) {
+        let skipped = self.skip.min(bytes.len());
+        let taken = (bytes.len() - skipped).min(self.room);
+        self.bytes.extend_from_slice(&bytes[skipped..skipped + taken]);
+        (self.skip, self.room) = (self.skip - skipped, self.room - taken);
+    }
+}
+
+pub(super) fn put_text(out: &mut dyn Sink, field: u32, text: &str) {
+    put_bytes(out, field, text.as_bytes());
+}
+
+pub(super) fn put_bytes(out: &mut dyn Sink, field: u32, bytes: &[u8]) {
+    put_length(out, field, bytes.len());
+    out.put(bytes);
+}
+
+pub(super) fn put_number(out: &mut dyn Sink, field: u32, number: u64) {
+    put_varint(out, u64::from(field) << 3);
+    put_varint(out, number);
+}
+
+/// A message within a message.
+pub(super) fn put_message(out: &mut dyn Sink, field: u32, write: impl Fn(&mut dyn Sink)) {
+    let mut length = Length::default();
+    write(&mut length);
+    put_length(out, field, length.0);
+    write(out);
+}
+
+/// What comes before so many bytes of a field.
+pub(super) fn put_length(out: &mut dyn Sink, field: u32, length: usize) {
+    put_varint(out, u64::from(field) << 3 | LENGTH_DELIMITED);
+    put_varint(out, length as u64);
+}
+
+/// The length of a field of so many bytes.
+pub(super) fn field_len(field: u32, length: usize) -> usize {
+    encoded_len_varint(u64::from(field) << 3) + encoded_len_varint(length as u64) + length
+}
+
+fn put_varint(out: &mut dyn Sink, mut number: u64) {
+    let (mut bytes, mut length) = ([0; 10], 0);
+    loop {
+        bytes[length] = number as u8 & 0x7f;
+        number >>= 7;
+        length += 1;
+        if number == 0 {
+            return out.put(&bytes[..length]);
+        }
+        bytes[length - 1] |= 0x80;
+    }
+}
+
+const LENGTH_DELIMITED: u64 = 2;
