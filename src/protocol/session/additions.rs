@@ -11,7 +11,7 @@ use super::subscription::{Pending, Subscription, Wildcard};
 use super::{Attempt, ReplyContext, SendScope};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::{Class, Completeness, Entry, Lookup, NamedError, Presence, Revision};
+use crate::protocol::view::{BatchKey, Class, Completeness, Entry, Lookup, NamedError, Presence, Revision};
 use crate::xds::{EmptyFirst, Name, Resource, SetVersion, Type};
 
 impl Subscription {
@@ -253,6 +253,9 @@ impl Subscription {
     }
 
     fn add_of_star(&mut self, kind: &Type, view: &ReplyContext, may: SendScope, whole: bool, round: &mut Round) {
+        if self.add_batch(kind, view, may, round) {
+            return;
+        }
         let Self { wildcard: Some(star), names, pending: owed, .. } = self else { return };
         let Some(shelf) = view.state.resources(kind, Class::Wildcard) else { return };
         let allowed = if star.first { SendScope::InitialReplies } else { SendScope::Anything };
@@ -315,6 +318,42 @@ impl Subscription {
             self.record_sent(&resource.name, Self::share(view, &resource.name, resource));
         }
     }
+
+    /// Adds what every client is sent that asks for `*` alone and was sent as much as this one. `false` if this client is not one of
+    /// them, or has all of it.
+    fn add_batch(&mut self, kind: &Type, view: &ReplyContext, may: SendScope, round: &mut Round) -> bool {
+        let alone = self.names.is_empty() && self.pending.is_empty() && round.is_empty();
+        let Some(star) = self.wildcard.as_mut().filter(|_| alone) else { return false };
+        let Some(shelf) = view.state.resources(kind, Class::Wildcard) else { return false };
+        let alike = view.client.variant == Variant::Delta && star.initial_versions.is_none() && star.under.is_none();
+        let (added, first) = (star.added, star.first);
+        let allowed = if first { SendScope::InitialReplies } else { SendScope::Anything };
+        if !alike || may < allowed || !view.sends_alike(kind) || shelf.additions(added).next().is_none() {
+            return false;
+        }
+        let key = BatchKey { kind: kind.clone(), complete: false, wrappers: false, added, first };
+        let batch = view.state.batch(key, || {
+            let (mut draft, mut last, mut cut) = (Draft::default(), added, false);
+            for (entry, resource) in shelf.additions(added) {
+                cut = draft.bytes >= view.limits.reply_bytes;
+                if cut {
+                    break;
+                }
+                draft.add(resource, None);
+                draft.warms.extend(Warms::of(resource, first));
+                last = entry.changed;
+            }
+            draft.into_batch(cut.then_some(last))
+        });
+        star.added = batch.cut_after.unwrap_or(view.state.revision.max(added));
+        if batch.cut_after.is_none() {
+            star.refreshed = view.state.revision;
+            star.first = false;
+        }
+        star.record_additions_sent(view.state.revision);
+        round.draft.add_batch(batch, first);
+        true
+    }
 }
 
 /// One reply in the making.
@@ -331,6 +370,10 @@ struct Round {
 type LongerLife = (Arc<Resource>, Option<Duration>);
 
 impl Round {
+    fn is_empty(&self) -> bool {
+        self.draft.is_empty() && self.seen.is_empty() && self.longer_lives.is_empty()
+    }
+
     fn add(&mut self, resource: &Arc<Resource>, ttl: Option<Duration>, first: bool) {
         if self.seen.insert(resource.name.clone()) {
             self.draft.warms.extend(Warms::of(resource, first));

@@ -119,8 +119,10 @@ impl Session {
     /// A client that was just sent a route configuration has none of its virtual hosts any more (DELTA-41).
     pub(super) fn after_routes(&mut self, kind: &Type, draft: &Draft, state: &Snapshot, now: Moment) {
         let Some(hosts) = self.table.referred_by(kind) else { return };
-        let Some(subscription) = self.subscriptions.get_mut(&hosts).filter(|_| !draft.warms.is_empty()) else { return };
-        let routes: HashSet<_> = draft.warms.iter().map(|warms| warms.name.as_str()).collect();
+        let Some(subscription) = self.subscriptions.get_mut(&hosts).filter(|_| draft.warms().next().is_some()) else {
+            return;
+        };
+        let routes: HashSet<_> = draft.warms().map(|(name, _)| name.as_str()).collect();
         let under = |name: &&Name| name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route));
         let named: Vec<_> = subscription.names.keys().filter(under).cloned().collect();
         let shelf = state.resources(&hosts, Class::Wildcard).filter(|_| subscription.wildcard.is_some());
@@ -136,14 +138,14 @@ impl Session {
             && self.client.warms_clusters()
             && !self.limits.faults.has(Fault::NoForcedEndpoints)
         {
-            draft.warms.iter().for_each(|warms| subscription.force(&warms.name, due));
+            draft.warms().for_each(|(name, _)| subscription.force(name, due));
         }
         if !self.limits.faults.has(Fault::NoRoutingHold) {
             let had = self.subscriptions.get(&endpoints).filter(|_| self.client.warms_clusters());
-            let changed = draft.warms.iter().filter(|warms| !warms.first).map(|warms| SentCluster {
-                endpoints: warms.name.clone(),
+            let changed = draft.warms().filter(|(_, first)| !first).map(|(name, _)| SentCluster {
+                endpoints: name.clone(),
                 new: had.is_some_and(|of| {
-                    of.wildcard.is_none() && !of.names.get(&warms.name).is_some_and(SentState::client_may_hold)
+                    of.wildcard.is_none() && !of.names.get(name).is_some_and(SentState::client_may_hold)
                 }),
             });
             self.hold.sent(nonce, changed, now, &self.limits);

@@ -7,11 +7,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::progress::Progress;
 use super::reply::{Draft, Warms};
 use super::subscription::{Pending, Subscription};
 use super::{Attempt, ReplyContext, SendScope};
 use crate::protocol::faults::Fault;
-use crate::protocol::view::{Class, Completeness, Entry, Lookup, Presence, Revision};
+use crate::protocol::view::{Batch, BatchKey, Class, Completeness, Entry, Lookup, Presence, Revision};
 use crate::xds::{Name, Resource, SetVersion, Type};
 
 impl Subscription {
@@ -109,10 +110,10 @@ impl Subscription {
 
     /// What is wrong with names that are not in the set.
     fn add_errors(&mut self, kind: &Type, view: &ReplyContext, draft: &mut Draft) {
-        if !view.client.errors {
+        if !view.client.errors || self.pending.is_empty() {
             return;
         }
-        let sent: HashSet<_> = draft.resources.iter().map(|resource| resource.name.clone()).collect();
+        let sent: HashSet<_> = draft.resources().map(|resource| resource.name.clone()).collect();
         let untold = |name: &Name| Some((name.clone(), self.unsent_error(kind, name, view)?));
         let errors: Vec<_> = self.pending.keys().filter(|name| !sent.contains(*name)).filter_map(untold).collect();
         for (name, (seq, error)) in errors {
@@ -179,6 +180,11 @@ impl Subscription {
     }
 
     fn compose(&self, kind: &Type, view: &ReplyContext, union: bool) -> Draft {
+        if let Some(star) = &self.wildcard
+            && let Some(batch) = self.common_set(kind, view, union)
+        {
+            return Draft::of_batch(batch, star.first);
+        }
         let mut set = FullSet { draft: Draft::default(), seen: HashSet::new(), kind, view };
         if let (Some(star), Some(shelf)) = (&self.wildcard, view.state.resources(kind, Class::Wildcard)) {
             let by_name = |resource: &Resource| {
@@ -218,6 +224,26 @@ impl Subscription {
             }
         }
         set.draft
+    }
+
+    /// The set of a client that asks for `*` alone, may have all of it, and holds nothing else.
+    fn common_set(&self, kind: &Type, view: &ReplyContext, union: bool) -> Option<Arc<Batch>> {
+        let star = self.wildcard.as_ref().filter(|_| self.names.is_empty() && view.sends_alike(kind))?;
+        let shelf = view.state.resources(kind, Class::Wildcard)?;
+        let gone = |progress: &Progress| shelf.removals(progress.removals()).next().is_some();
+        if union && star.progress.as_ref().is_some_and(gone) {
+            return None;
+        }
+        let (added, first, wrappers) = (star.added, star.first, view.client.wrappers);
+        let key = BatchKey { kind: kind.clone(), complete: true, wrappers, added, first };
+        let collect = || {
+            let mut set = FullSet { draft: Draft::default(), seen: HashSet::new(), kind, view };
+            for (entry, resource) in shelf.additions(Revision::ZERO) {
+                set.add(resource, None, (entry.body_changed > added).then_some(first));
+            }
+            set.draft.into_batch(None)
+        };
+        Some(view.state.batch(key, collect))
     }
 
     fn is_gone(&self, kind: &Type, name: &Name, view: &ReplyContext) -> bool {

@@ -66,7 +66,7 @@ impl Hold {
         if self.warming.is_empty() {
             return;
         }
-        for resource in &draft.resources {
+        for resource in draft.resources() {
             if let Some(warming) = self.warming.get_mut(&resource.name) {
                 let answered = warming.asks_by.is_some();
                 warming.new = false;

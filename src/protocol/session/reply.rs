@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::protocol::set_mark::SetMark;
-use crate::protocol::view::{NamedError, Revision};
+use crate::protocol::view::{Batch, NamedError, Revision};
 use crate::xds::{ContentHash, Name, Resource, SetVersion, Type};
 
 #[derive(Debug, Clone)]
@@ -52,6 +52,10 @@ pub struct Heartbeat {
 /// What is to be said, before it has a number.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
+    /// Resources that other clients are sent too. There are no others then.
+    pub batch: Option<Arc<Batch>>,
+    /// The batch is the first response to `*`.
+    pub first: bool,
     pub resources: Vec<Arc<Resource>>,
     pub ttls: Vec<(usize, Duration)>,
     pub heartbeats: Vec<Heartbeat>,
@@ -85,12 +89,43 @@ impl Draft {
     }
 
     pub fn is_unchanged(&self) -> bool {
-        let Self { resources, removed, constrained, unresolved, errors, .. } = self;
-        resources.is_empty()
+        let Self { batch, resources, removed, constrained, unresolved, errors, .. } = self;
+        batch.as_ref().is_none_or(|batch| batch.resources.is_empty())
+            && resources.is_empty()
             && removed.is_empty()
             && constrained.is_empty()
             && unresolved.is_empty()
             && errors.is_empty()
+    }
+
+    /// A draft of nothing but what others are sent too.
+    pub fn of_batch(batch: Arc<Batch>, first: bool) -> Self {
+        let mut draft = Self::default();
+        draft.add_batch(batch, first);
+        draft
+    }
+
+    pub fn add_batch(&mut self, batch: Arc<Batch>, first: bool) {
+        self.bytes += batch.bytes;
+        self.version = batch.version;
+        (self.batch, self.first) = (Some(batch), first);
+    }
+
+    /// What would be sent, for all who are sent the same.
+    pub fn into_batch(self, cut_after: Option<Revision>) -> Batch {
+        let refers_to = self.warms.into_iter().map(|warms| warms.name).collect();
+        let Self { resources, bytes, version, .. } = self;
+        Batch { resources: resources.into(), refers_to, bytes, version, cut_after }
+    }
+
+    pub fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.batch.iter().flat_map(|batch| &*batch.resources).chain(&self.resources)
+    }
+
+    /// What the resources in it make the client wait for, and whether they answer a request.
+    pub fn warms(&self) -> impl Iterator<Item = (&Name, bool)> {
+        let of_batch = self.batch.iter().flat_map(|batch| &batch.refers_to).map(|name| (name, self.first));
+        of_batch.chain(self.warms.iter().map(|warms| (&warms.name, warms.first)))
     }
 
     /// Adds what the client gets, with the rest of its life if it has an end and the client can make use of that.
@@ -167,13 +202,15 @@ impl Reply {
     }
 
     pub(super) fn new(kind: Type, nonce: u64, mark: Revision, wrappers: bool, draft: Draft) -> Self {
-        let Draft { resources, ttls, heartbeats, removed, constrained, unresolved, errors, set, version, .. } = draft;
+        let Draft {
+            batch, resources, ttls, heartbeats, removed, constrained, unresolved, errors, set, version, ..
+        } = draft;
         Self {
             kind,
             spelling: Arc::default(),
             nonce,
             version,
-            resources: resources.into(),
+            resources: batch.map_or_else(|| resources.into(), |batch| batch.resources.clone()),
             spellings: Vec::new(),
             ttls,
             heartbeats,

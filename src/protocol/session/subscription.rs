@@ -442,6 +442,12 @@ impl Subscription {
 }
 
 impl ReplyContext<'_> {
+    /// Whether this client is sent what all others are that ask for `*` in its variant: it may have everything, and no time runs in it.
+    pub fn sends_alike(&self, kind: &Type) -> bool {
+        let mortal = || self.state.resources(kind, Class::Wildcard).is_some_and(ResourceTable::is_mortal);
+        !self.client.clearance.restricts(kind) && !(self.client.ttl && mortal())
+    }
+
     /// What is left of the life of a resource, for a client that can make use of it (XLAT-28).
     pub fn ttl(&self, entry: Option<&Entry>) -> Option<Duration> {
         let expires = entry.and_then(|entry| entry.expires).filter(|_| self.client.ttl)?;

@@ -6,6 +6,7 @@
 //! without evidence.
 
 mod apply;
+mod batch;
 mod claims;
 mod class;
 mod collections;
@@ -25,6 +26,7 @@ mod update;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub use batch::{Batch, BatchKey};
 pub use claims::{Claim, Claimed};
 pub use class::Class;
 pub use gate::Gate;

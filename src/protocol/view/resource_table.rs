@@ -167,6 +167,11 @@ impl ResourceTable {
         self.horizon
     }
 
+    /// Whether anything here dies by itself.
+    pub fn is_mortal(&self) -> bool {
+        !self.expirations.is_empty()
+    }
+
     pub fn present_names(&self) -> impl Iterator<Item = &Name> {
         self.additions.values()
     }

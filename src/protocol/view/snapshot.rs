@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::batch::{Batch, BatchKey, Batches};
 use super::class::Class;
 use super::named_error::NamedError;
 use super::resource_table::{Presence, ResourceTable};
@@ -34,6 +35,7 @@ pub struct Snapshot {
     shelves: BTreeMap<(Type, Class), ResourceTable>,
     /// When the last `*` set was forgotten.
     forgotten: Revision,
+    batches: Batches,
 }
 
 impl Snapshot {
@@ -43,7 +45,7 @@ impl Snapshot {
         shelves: BTreeMap<(Type, Class), ResourceTable>,
         forgotten: Revision,
     ) -> Self {
-        Self { revision: mark, down, shelves, forgotten }
+        Self { revision: mark, down, shelves, forgotten, batches: Batches::default() }
     }
 
     /// A session of `*` that was told of removals only up to less than this has missed some. Where there is no set any more that
@@ -54,6 +56,11 @@ impl Snapshot {
 
     pub fn forgotten(&self) -> Revision {
         self.forgotten
+    }
+
+    /// Additions that other clients are sent too; the first that asks collects them.
+    pub fn batch(&self, key: BatchKey, collect: impl FnOnce() -> Batch) -> Arc<Batch> {
+        self.batches.get(key, collect)
     }
 
     /// What was last reported wrong with a name, and since which change.

@@ -1,0 +1,63 @@
+//! Additions that all clients at the same place are sent of one snapshot, collected for the first of them.
+//!
+//! A snapshot never changes, so what is collected from it stays right for as long as it is there.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::revision::Revision;
+use crate::xds::{Name, Resource, SetVersion, Type};
+
+/// What a batch depends on, beside the snapshot that it is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchKey {
+    pub kind: Type,
+    /// A complete set, as opposed to what changed after `added`.
+    pub complete: bool,
+    /// The client reads wrapped resources in SotW.
+    pub wrappers: bool,
+    /// How far additions were sent.
+    pub added: Revision,
+    /// It is the first response to `*`.
+    pub first: bool,
+}
+
+/// Resources of one reply.
+#[derive(Debug)]
+pub struct Batch {
+    pub resources: Arc<[Arc<Resource>]>,
+    /// What those that are news make a client ask for next.
+    pub refers_to: Vec<Name>,
+    pub bytes: usize,
+    pub version: SetVersion,
+    /// The last change that is in it, where it was cut.
+    pub cut_after: Option<Revision>,
+}
+
+/// The batches of one snapshot. Collecting one again costs time and nothing else, so only a few are kept.
+#[derive(Debug, Default)]
+pub(super) struct Batches(Mutex<VecDeque<(BatchKey, Cell)>>);
+
+type Cell = Arc<OnceLock<Arc<Batch>>>;
+
+impl Batches {
+    /// Clients that ask for the same batch wait for the first of them; those that ask for another do not.
+    pub fn get(&self, key: BatchKey, collect: impl FnOnce() -> Batch) -> Arc<Batch> {
+        self.cell(key).get_or_init(|| Arc::new(collect())).clone()
+    }
+
+    fn cell(&self, key: BatchKey) -> Cell {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, cell)) = kept.iter().find(|(known, _)| *known == key) {
+            return cell.clone();
+        }
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        let cell = Cell::default();
+        kept.push_back((key, cell.clone()));
+        cell
+    }
+}
+
+const KEPT: usize = 16;
