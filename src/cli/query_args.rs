@@ -60,10 +60,10 @@ pub(super) struct QueryArgs {
     cluster: Option<String>,
     /// Output format
     #[arg(short, long, value_enum, default_value = "yaml")]
-    pub output: Output,
+    pub(crate) output: Output,
     /// Print private keys and other secrets
     #[arg(long)]
-    pub show_secrets: bool,
+    pub(crate) show_secrets: bool,
     /// FileDescriptorSet with types that Envoy does not have; repeatable
     #[arg(long, value_name = "FILE")]
     descriptors: Vec<PathBuf>,
@@ -91,14 +91,14 @@ pub(super) enum Output {
 
 /// Asking, when all of it makes sense.
 pub(super) struct Checked {
-    pub server: AdsServer,
-    pub question: Question,
-    pub transcoder: Arc<Transcoder>,
+    pub(crate) server: AdsServer,
+    pub(crate) question: Question,
+    pub(crate) transcoder: Arc<Transcoder>,
 }
 
 impl QueryArgs {
     /// Or everything that is wrong, a line each.
-    pub fn check(&self) -> Result<Checked, String> {
+    pub(crate) fn check(&self) -> Result<Checked, String> {
         let mut faults = Vec::new();
         let server = self.server(&mut faults);
         // A new-style name says its type.

@@ -45,7 +45,7 @@ pub(super) struct Piece {
 pub(super) const PIECE: usize = 64 << 10;
 
 impl SessionBody {
-    pub fn new(slot: Arc<Slot>, control_plane: Arc<str>, single: bool) -> Self {
+    pub(crate) fn new(slot: Arc<Slot>, control_plane: Arc<str>, single: bool) -> Self {
         Self { slot, control_plane, encoder: None, gate: Arc::default(), sleep: None, single, over: false }
     }
 

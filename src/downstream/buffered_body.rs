@@ -30,7 +30,7 @@ pub(super) struct ReadStalled;
 
 impl BufferedBody {
     /// To be called where a runtime runs.
-    pub fn new(bytes: Bytes, patience: Duration) -> Self {
+    pub(crate) fn new(bytes: Bytes, patience: Duration) -> Self {
         let long = bytes.len() > PIECE;
         // A short one is what a stream may pin anyway, and takes no room of what others share.
         let bytes = if long { bytes } else { Bytes::copy_from_slice(&bytes) };

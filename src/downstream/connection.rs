@@ -23,12 +23,12 @@ use super::write_timeout::WriteTimeout;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConnectionTimeouts {
     /// Whoever connects has something to say; an HTTP/2 client says it before it has heard anything.
-    pub first_word: Duration,
+    pub(crate) first_word: Duration,
     /// For the head of the next HTTP/1.1 request to be there, from the answer to the last one on. Pollers come back on the same
     /// connection, mostly within twice a delay of up to a minute.
-    pub next_request: Duration,
+    pub(crate) next_request: Duration,
     /// For an HTTP/1.1 peer that stops in the middle of an answer.
-    pub stall: Duration,
+    pub(crate) stall: Duration,
 }
 
 impl Default for ConnectionTimeouts {

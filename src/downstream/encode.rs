@@ -11,7 +11,7 @@ use crate::xds::{Name, Resource, WRAPPER_TYPE};
 
 /// A gRPC message on its way out.
 #[derive(Debug)]
-pub struct Encoder {
+pub(crate) struct Encoder {
     reply: Reply,
     variant: Variant,
     /// Tags, lengths and small fields that come before the next body.
@@ -22,7 +22,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    pub fn new(reply: Reply, variant: Variant, control_plane: &str) -> Self {
+    pub(crate) fn new(reply: Reply, variant: Variant, control_plane: &str) -> Self {
         let mut start = BytesMut::new();
         write_start(&mut start, &reply, variant, control_plane);
         let entries = (0..reply.resources.len()).map(|at| entry(at, &reply, variant).len());
@@ -35,7 +35,7 @@ impl Encoder {
     }
 
     /// The next piece, at most so long; `None` at the end.
-    pub fn next_piece(&mut self, most: usize) -> Option<Bytes> {
+    pub(crate) fn next_piece(&mut self, most: usize) -> Option<Bytes> {
         let mut piece = BytesMut::new();
         loop {
             let room = most - piece.len();
@@ -228,7 +228,7 @@ mod tests {
 
     use super::*;
     use crate::proto::{Any, discovery};
-    use crate::protocol::session::Heartbeat;
+    use crate::protocol::session::reply::Heartbeat;
     use crate::xds::{BodyStore, ContentHash, TypeTable};
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";

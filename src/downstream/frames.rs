@@ -11,12 +11,12 @@ use super::slot::Status;
 
 /// Bytes that may lie in half-received messages, over all clients of the process.
 #[derive(Debug)]
-pub struct Budget {
+pub(crate) struct Budget {
     left: AtomicUsize,
 }
 
 impl Budget {
-    pub fn of(bytes: usize) -> Arc<Self> {
+    pub(crate) fn of(bytes: usize) -> Arc<Self> {
         Arc::new(Self { left: AtomicUsize::new(bytes) })
     }
 
@@ -37,12 +37,12 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub fn new(body: Incoming, most: usize, budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(body: Incoming, most: usize, budget: Arc<Budget>) -> Self {
         Self { body, buffer: BytesMut::new(), most, budget }
     }
 
     /// The next message; `None` once the client has half-closed or is gone.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             if let Some(message) = self.take_message()? {
                 return Ok(Some(message));
@@ -57,7 +57,7 @@ impl Frames {
     }
 
     /// Reads on to the end and keeps nothing: a stream that is reset instead would count against its connection.
-    pub async fn drain(&mut self) {
+    pub(crate) async fn drain(&mut self) {
         while let Some(Ok(_)) = self.body.frame().await {}
     }
 

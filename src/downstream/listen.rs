@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpSocket};
 ///
 /// Otherwise as `TcpListener::bind`, whose queue of 128 makes the kernel drop connection attempts: each is repeated a second later,
 /// and later still after that.
-pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;

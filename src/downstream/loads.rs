@@ -13,9 +13,9 @@ use crate::relay::{LoadEnd, LoadLink, Loads};
 
 /// What there is to know of a call.
 pub(super) struct LoadsCall {
-    pub loads: Arc<Loads>,
-    pub drain: Drain,
-    pub peer: SocketAddr,
+    pub(crate) loads: Arc<Loads>,
+    pub(crate) drain: Drain,
+    pub(crate) peer: SocketAddr,
 }
 
 /// Serves a stream until either side has ended it, and says how. Whoever takes the answers of a client that is gone is closed.

@@ -29,19 +29,19 @@ use crate::relay::{Loads, Views};
 use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Shape};
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub(crate) struct Options {
     /// The longest request that is read.
-    pub message_bytes: usize,
+    pub(crate) message_bytes: usize,
     /// Half-received requests, over all clients.
-    pub incomplete_request_bytes: usize,
+    pub(crate) incomplete_request_bytes: usize,
     /// How the relay calls itself in its replies.
-    pub control_plane: String,
+    pub(crate) control_plane: String,
     /// The legacy transport is served too (TRN-8).
-    pub v2: bool,
+    pub(crate) v2: bool,
 }
 
 #[derive(Clone)]
-pub struct Downstream {
+pub(crate) struct Downstream {
     views: Arc<Views>,
     loads: Arc<Loads>,
     budget: Arc<Budget>,
@@ -53,7 +53,7 @@ pub struct Downstream {
 }
 
 impl Downstream {
-    pub fn new(views: Arc<Views>, loads: Arc<Loads>, options: Options, drain: Drain) -> Self {
+    pub(crate) fn new(views: Arc<Views>, loads: Arc<Loads>, options: Options, drain: Drain) -> Self {
         let Options { message_bytes, incomplete_request_bytes, control_plane, v2 } = options;
         let control_plane = control_plane.into();
         Self {
@@ -69,13 +69,13 @@ impl Downstream {
     }
 
     /// Serves REST too.
-    pub fn with_rest(self, rest: Option<Arc<Rest>>) -> Self {
+    pub(crate) fn with_rest(self, rest: Option<Arc<Rest>>) -> Self {
         Self { rest, ..self }
     }
 
     /// Accepts until the relay drains, and returns when the last connection is gone. Dropping the future closes the listener and
     /// every connection.
-    pub async fn serve(self, listener: TcpListener) {
+    pub(crate) async fn serve(self, listener: TcpListener) {
         let mut connections = tokio::task::JoinSet::new();
         let mut drain = self.drain.clone();
         loop {

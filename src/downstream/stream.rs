@@ -18,10 +18,10 @@ use crate::xds::{Method, Scope, Shape};
 
 /// What a reader needs to know of its call.
 pub(super) struct Call {
-    pub method: Method,
-    pub views: Arc<Views>,
-    pub drain: Drain,
-    pub peer: SocketAddr,
+    pub(crate) method: Method,
+    pub(crate) views: Arc<Views>,
+    pub(crate) drain: Drain,
+    pub(crate) peer: SocketAddr,
 }
 
 /// Reads requests for as long as the stream lives, whether or not its replies get anywhere.

@@ -20,7 +20,7 @@ pub(super) struct WriteTimeout<T> {
 }
 
 impl<T> WriteTimeout<T> {
-    pub fn new(inner: T, patience: Duration) -> Self {
+    pub(crate) fn new(inner: T, patience: Duration) -> Self {
         Self { inner, patience, waiting: None }
     }
 

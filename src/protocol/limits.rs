@@ -103,7 +103,7 @@ impl Default for Limits {
 }
 
 /// A text of a peer's, no longer than so many bytes.
-pub fn truncate(text: &str, limit: usize) -> String {
+pub(crate) fn truncate(text: &str, limit: usize) -> String {
     let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -27,12 +27,12 @@ use crate::xds::{Authority, Name, Resource, Type};
 
 /// Opens streams to the hub.
 #[derive(Clone)]
-pub struct HubConnector {
+pub(crate) struct HubConnector {
     hub: Arc<Views>,
 }
 
 impl HubConnector {
-    pub fn new(hub: Arc<Views>) -> Self {
+    pub(crate) fn new(hub: Arc<Views>) -> Self {
         Self { hub }
     }
 

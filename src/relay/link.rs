@@ -29,7 +29,7 @@ pub struct Link {
 
 #[derive(Debug)]
 pub struct LinkReport {
-    pub id: LinkId,
+    pub(crate) id: LinkId,
     pub event: LinkEvent,
 }
 

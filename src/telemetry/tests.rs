@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::protocol::ladder::Switches;
-use crate::relay::{LadderMetrics, OrderMetrics, ServerMetrics, Totals};
+use crate::relay::report::{LadderMetrics, OrderMetrics, ServerMetrics, Totals};
 use crate::xds::TypeTable;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";

@@ -55,7 +55,7 @@ impl Network {
         Some(Self { address, bits })
     }
 
-    pub fn contains(&self, peer: IpAddr) -> bool {
+    pub(crate) fn contains(&self, peer: IpAddr) -> bool {
         match (self.address, peer.to_canonical()) {
             (IpAddr::V4(own), IpAddr::V4(peer)) => {
                 let shift = 32 - u32::from(self.bits);
@@ -99,12 +99,12 @@ impl Access {
 
 impl Clearance {
     /// Whether some resources of a type, be there any such or not, are not for this client.
-    pub fn restricts(&self, kind: &Type) -> bool {
+    pub(crate) fn restricts(&self, kind: &Type) -> bool {
         let about = |rule: &AccessRule| rule.types.iter().any(|of| **of == *kind.name());
         self.access.rules.iter().zip(&*self.named).any(|(rule, named)| !named && about(rule))
     }
 
-    pub fn allows(&self, kind: &Type, name: &Name) -> bool {
+    pub(crate) fn allows(&self, kind: &Type, name: &Name) -> bool {
         let about = |rule: &AccessRule| {
             let of_type = rule.types.iter().any(|of| **of == *kind.name());
             of_type && (rule.names.is_empty() || rule.names.iter().any(|pattern| pattern.matches(name.as_str())))

@@ -23,11 +23,11 @@ pub struct Resource {
     pub name: Name,
     pub body: Arc<Body>,
     pub full: ContentHash,
-    pub ttl: Option<Duration>,
+    pub(crate) ttl: Option<Duration>,
     /// The name of what this one makes a client ask for next: a cluster's endpoints, the virtual hosts of a route.
     pub refers_to: Option<Name>,
     /// The body goes by another name, so that the name can only travel beside it (TYPE-10).
-    pub name_mismatch: bool,
+    pub(crate) name_mismatch: bool,
     beside: Option<Box<WrapperFields>>,
 }
 
@@ -61,7 +61,7 @@ pub enum Malformed {
 
 impl Malformed {
     /// The resource that was meant, if that can be told: it is present, though of no use (UP-25).
-    pub fn name(&self) -> Option<&Name> {
+    pub(crate) fn name(&self) -> Option<&Name> {
         match self {
             Self::ForeignType { name, .. } | Self::Bodyless { name, .. } => name.as_ref(),
             Self::Duplicate { name } | Self::SentAndRemoved { name } | Self::Error { name, .. } => Some(name),
@@ -71,16 +71,16 @@ impl Malformed {
 }
 
 impl Resource {
-    pub fn content(&self) -> ContentHash {
+    pub(crate) fn content(&self) -> ContentHash {
         self.body.hash()
     }
 
     /// Whether a client could not tell the two apart.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.name, self.full, self.ttl) == (&other.name, other.full, other.ttl)
     }
 
-    pub fn with_ttl(&self, ttl: Option<Duration>) -> Self {
+    pub(crate) fn with_ttl(&self, ttl: Option<Duration>) -> Self {
         Self { ttl, ..self.clone() }
     }
 
@@ -93,21 +93,16 @@ impl Resource {
     }
 
     /// Encoded `DynamicParameterConstraints`, passed on unread.
-    pub fn constraints(&self) -> Option<&Bytes> {
+    pub(crate) fn constraints(&self) -> Option<&Bytes> {
         self.beside.as_ref()?.constraints.as_ref()
     }
 
-    /// Whether a SotW client needs a wrapper to know which resource this is (TYPE-4, TYPE-10).
-    pub fn needs_wrapper(&self, kind: &Type) -> bool {
-        self.name_mismatch || kind.info().name_field.is_none()
-    }
-
-    pub fn do_not_cache(&self) -> bool {
+    pub(crate) fn do_not_cache(&self) -> bool {
         self.beside.as_ref().is_some_and(|beside| beside.do_not_cache)
     }
 
     /// From one entry of a SotW response: bare, or in a wrapper that is opened (UP-29, XLAT-25).
-    pub fn from_sotw(index: usize, any: Any, kind: &Type, store: &mut BodyStore) -> Result<Self, Malformed> {
+    pub(crate) fn from_sotw(index: usize, any: Any, kind: &Type, store: &mut BodyStore) -> Result<Self, Malformed> {
         let found = any.type_url.rsplit_once('/').map_or(&*any.type_url, |(_, name)| name);
         if found == WRAPPER_TYPE {
             let wrapper = discovery::Resource::decode(any.value).map_err(|_| Malformed::Wrapper { index })?;

@@ -16,7 +16,7 @@ use crate::protocol::ladder::{FallbackTimers, Rule};
 use crate::upstream::{Lists, Plan, SourcePlan};
 
 impl Checker<'_> {
-    pub fn upstream(&mut self, raw: &Located<raw::Upstream>, limits: SourceLimits) -> Option<Plan> {
+    pub(crate) fn upstream(&mut self, raw: &Located<raw::Upstream>, limits: SourceLimits) -> Option<Plan> {
         let backoff = self.backoff(&raw.backoff, limits.backoff);
         let limits = SourceLimits { backoff, ..limits };
         let timers = FallbackTimers {

@@ -22,12 +22,12 @@ use crate::transcode::UnknownAny;
 pub(super) struct CacheKey {
     /// Versions are made from content, and yet nothing is shared across views: what upstream says to one cannot be made to stand
     /// for what it says to another.
-    pub view: Arc<str>,
+    pub(crate) view: Arc<str>,
     /// The type as the client spells it.
-    pub spelling: Arc<str>,
-    pub version: String,
+    pub(crate) spelling: Arc<str>,
+    pub(crate) version: String,
     /// The client can read resources in wrappers.
-    pub wrappers: bool,
+    pub(crate) wrappers: bool,
 }
 
 /// What comes of making an answer is kept also when it is none: what cannot be said in JSON is not tried for each poll.
@@ -52,7 +52,7 @@ struct Renderer {
 }
 
 impl ResponseCache {
-    pub fn new(bytes: u64, room: Arc<Budget>, transcoder: Descriptors, control_plane: Arc<str>) -> Self {
+    pub(crate) fn new(bytes: u64, room: Arc<Budget>, transcoder: Descriptors, control_plane: Arc<str>) -> Self {
         let weight = |wanted: &CacheKey, made: &CachedResponse| {
             let body = made.as_ref().map_or_else(|refusal| refusal.message.len(), Bytes::len);
             let key = wanted.view.len() + wanted.spelling.len() + wanted.version.len();
@@ -65,7 +65,7 @@ impl ResponseCache {
     }
 
     /// The answer, as it is or as it is being made for somebody else, or made for this one.
-    pub async fn body(&self, wanted: CacheKey, reply: Reply) -> Result<CachedResponse, Rejection> {
+    pub(crate) async fn body(&self, wanted: CacheKey, reply: Reply) -> Result<CachedResponse, Rejection> {
         let own = !reply.ttls.is_empty()
             || !reply.spellings.is_empty()
             || !reply.errors.is_empty()
@@ -90,12 +90,12 @@ impl ResponseCache {
     }
 
     /// Answers that were made, as opposed to those that were given.
-    pub fn transcoded(&self) -> u64 {
+    pub(crate) fn transcoded(&self) -> u64 {
         self.maker.transcoded.load(Ordering::Relaxed)
     }
 
     /// Answers that are kept, and their bytes.
-    pub fn kept(&self) -> (u64, u64) {
+    pub(crate) fn kept(&self) -> (u64, u64) {
         (self.made.entry_count(), self.made.weighted_size())
     }
 }

@@ -35,18 +35,18 @@ use crate::transcode::Descriptors;
 use crate::xds::RestPath;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RestOptions {
+pub(crate) struct RestOptions {
     /// How long a poll waits for what is not known yet.
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
     /// How long a poll that finds nothing new waits for news (REST-6).
-    pub long_poll: Duration,
+    pub(crate) long_poll: Duration,
     /// Answers that are kept for others who ask the same.
-    pub cache_bytes: u64,
+    pub(crate) cache_bytes: u64,
     /// All answers that there are, kept or on their way.
-    pub response_bytes: usize,
+    pub(crate) response_bytes: usize,
 }
 
-pub struct Rest {
+pub(crate) struct Rest {
     options: RestOptions,
     transcoder: Descriptors,
     shared: ResponseCache,
@@ -65,25 +65,25 @@ struct Counts {
 
 /// What has become of polls so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct RestReport {
-    pub polls: u64,
-    pub ok: u64,
-    pub not_modified: u64,
-    pub rejected: u64,
+pub(crate) struct RestReport {
+    pub(crate) polls: u64,
+    pub(crate) ok: u64,
+    pub(crate) not_modified: u64,
+    pub(crate) rejected: u64,
     /// Answers that were made, where others were shared.
-    pub transcoded: u64,
-    pub kept: u64,
-    pub kept_bytes: u64,
+    pub(crate) transcoded: u64,
+    pub(crate) kept: u64,
+    pub(crate) kept_bytes: u64,
 }
 
 /// What a poll needs to know of the relay and of who asks.
 pub(super) struct Poll {
-    pub views: Arc<Views>,
-    pub budget: Arc<Budget>,
-    pub drain: Drain,
-    pub peer: SocketAddr,
-    pub message_bytes: usize,
-    pub v2: bool,
+    pub(crate) views: Arc<Views>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) drain: Drain,
+    pub(crate) peer: SocketAddr,
+    pub(crate) message_bytes: usize,
+    pub(crate) v2: bool,
 }
 
 /// What a poll comes to.
@@ -93,14 +93,14 @@ enum Answer {
 }
 
 impl Rest {
-    pub fn new(options: RestOptions, transcoder: Descriptors, control_plane: &str) -> Self {
+    pub(crate) fn new(options: RestOptions, transcoder: Descriptors, control_plane: &str) -> Self {
         let room = Budget::of(options.response_bytes);
         let shared = ResponseCache::new(options.cache_bytes, room, transcoder.clone(), control_plane.into());
         let places = Semaphore::new(available_parallelism().map_or(1, usize::from));
         Self { options, transcoder, shared, places, counts: Counts::default() }
     }
 
-    pub fn report(&self) -> RestReport {
+    pub(crate) fn report(&self) -> RestReport {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let Counts { polls, content, unchanged, refused } = &self.counts;
         let (kept, kept_bytes) = self.shared.kept();

@@ -9,20 +9,20 @@ use crate::relay::AdmissionError;
 /// A status with a text for whoever looks into it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::downstream) struct Rejection {
-    pub status: StatusCode,
-    pub message: String,
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
 }
 
 impl Rejection {
-    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
 
-    pub fn bad_request(message: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    pub fn unavailable(message: impl Into<String>) -> Self {
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
     }
 }

@@ -12,16 +12,16 @@ pub(super) struct Room<'a> {
 
 impl<'r> Room<'r> {
     /// `bytes` counts what is taken.
-    pub fn of(bytes: &'r mut usize, most: usize) -> Self {
+    pub(crate) fn of(bytes: &'r mut usize, most: usize) -> Self {
         Self { bytes, most, refused: false }
     }
 
     /// Something has not fitted.
-    pub fn refused(&self) -> bool {
+    pub(crate) fn refused(&self) -> bool {
         self.refused
     }
 
-    pub fn take(&mut self, bytes: usize) -> bool {
+    pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let fits = self.bytes.saturating_add(bytes) <= self.most;
         if fits {
             *self.bytes += bytes;
@@ -31,7 +31,7 @@ impl<'r> Room<'r> {
     }
 
     /// The entry of a key, made if it is not there and fits.
-    pub fn entry<'a, K: Ord + Clone + Cost, V: Default>(
+    pub(crate) fn entry<'a, K: Ord + Clone + Cost, V: Default>(
         &mut self,
         map: &'a mut BTreeMap<K, V>,
         key: K,

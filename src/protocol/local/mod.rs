@@ -13,7 +13,7 @@ use crate::protocol::upstream::INCOMPLETE_MARKER;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use snapshot::{Item, Items, Set, SourceSnapshot};
+pub(crate) use snapshot::{Item, Items, SourceSnapshot};
 
 use self::type_subscription::{Pass, TypeSubscription};
 use super::moment::Moment;
@@ -22,7 +22,7 @@ use crate::xds::{Type, TypeTable};
 
 /// One stream of one client, as the server of it.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     table: Arc<TypeTable>,
     snapshot: Arc<SourceSnapshot>,
     /// What is not in the set is nowhere. Otherwise there are other sources, and nobody here knows (FS-6).
@@ -33,7 +33,7 @@ pub struct Server {
 
 /// What comes of asking for the next response.
 #[derive(Debug, PartialEq)]
-pub enum Step {
+pub(crate) enum Step {
     Response(Box<DeltaDiscoveryResponse>),
     /// A good deal was looked at and nothing found yet: whoever else needs the thread may have it before the next call.
     Busy,
@@ -41,11 +41,11 @@ pub enum Step {
 }
 
 impl Server {
-    pub fn new(table: Arc<TypeTable>, snapshot: Arc<SourceSnapshot>, alone: bool) -> Self {
+    pub(crate) fn new(table: Arc<TypeTable>, snapshot: Arc<SourceSnapshot>, alone: bool) -> Self {
         Self { table, snapshot, alone, topics: BTreeMap::new(), responses: 0 }
     }
 
-    pub fn on_request(&mut self, request: DeltaDiscoveryRequest) {
+    pub(crate) fn on_request(&mut self, request: DeltaDiscoveryRequest) {
         let kind = self.table.resolve(&request.type_url);
         let topic = self
             .topics
@@ -55,24 +55,24 @@ impl Server {
     }
 
     /// Another set takes the place of the one that was there. Only what differs is told.
-    pub fn on_snapshot(&mut self, snapshot: Arc<SourceSnapshot>) {
+    pub(crate) fn on_snapshot(&mut self, snapshot: Arc<SourceSnapshot>) {
         self.snapshot = snapshot;
         for (kind, topic) in &mut self.topics {
             topic.turn_to(self.snapshot.set(kind));
         }
     }
 
-    pub fn on_time(&mut self, now: Moment) {
+    pub(crate) fn on_time(&mut self, now: Moment) {
         self.topics.values_mut().for_each(|topic| topic.on_time(now));
     }
 
     /// When something with a life of its own has to be told again.
-    pub fn next_deadline(&self) -> Option<Moment> {
+    pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.topics.values().filter_map(TypeSubscription::next_deadline).min()
     }
 
     /// The next response, if there is anything to say.
-    pub fn step(&mut self, now: Moment) -> Step {
+    pub(crate) fn step(&mut self, now: Moment) -> Step {
         let knows_all = self.alone && self.snapshot.is_complete();
         let mut found = None;
         for (kind, topic) in &mut self.topics {

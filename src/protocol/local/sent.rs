@@ -34,48 +34,48 @@ pub(super) struct SentVersions {
 }
 
 impl SentVersions {
-    pub fn names(&self) -> &BTreeMap<Name, SentState> {
+    pub(crate) fn names(&self) -> &BTreeMap<Name, SentState> {
         &self.names
     }
 
-    pub fn get(&self, name: &Name) -> Option<&SentState> {
+    pub(crate) fn get(&self, name: &Name) -> Option<&SentState> {
         self.names.get(name)
     }
 
-    pub fn version(&self, name: &Name) -> Option<&str> {
+    pub(crate) fn version(&self, name: &Name) -> Option<&str> {
         match self.names.get(name)? {
             SentState::Version { version, .. } => Some(version),
             SentState::Absent => None,
         }
     }
 
-    pub fn insert(&mut self, name: Name, told: SentState) {
+    pub(crate) fn insert(&mut self, name: Name, told: SentState) {
         self.remove(&name);
         self.beats.extend(told.again().map(|at| (at, name.clone())));
         self.names.insert(name, told);
     }
 
-    pub fn remove(&mut self, name: &Name) {
+    pub(crate) fn remove(&mut self, name: &Name) {
         if let Some(at) = self.names.remove(name).and_then(|told| told.again()) {
             self.beats.remove(&(at, name.clone()));
         }
     }
 
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    pub fn retain(&mut self, wanted: impl Fn(&Name) -> bool) {
+    pub(crate) fn retain(&mut self, wanted: impl Fn(&Name) -> bool) {
         self.names.retain(|name, _| wanted(name));
         self.beats.retain(|(_, name)| wanted(name));
     }
 
-    pub fn next_beat(&self) -> Option<Moment> {
+    pub(crate) fn next_beat(&self) -> Option<Moment> {
         self.beats.first().map(|(at, _)| *at)
     }
 
     /// A name that has to be told again by now, whatever its version is.
-    pub fn beat(&mut self, now: Moment) -> Option<Name> {
+    pub(crate) fn beat(&mut self, now: Moment) -> Option<Name> {
         self.next_beat().filter(|at| *at <= now)?;
         let (_, name) = self.beats.pop_first()?;
         self.names.insert(name.clone(), SentState::Version { version: "".into(), again: None });

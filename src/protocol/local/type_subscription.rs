@@ -41,7 +41,7 @@ pub(super) enum Pass {
 }
 
 impl TypeSubscription {
-    pub fn over(set: Arc<Set>, alone: bool) -> Self {
+    pub(crate) fn over(set: Arc<Set>, alone: bool) -> Self {
         Self {
             star: false,
             names: BTreeSet::new(),
@@ -57,7 +57,7 @@ impl TypeSubscription {
         }
     }
 
-    pub fn on_request(&mut self, request: DeltaDiscoveryRequest) {
+    pub(crate) fn on_request(&mut self, request: DeltaDiscoveryRequest) {
         let first = std::mem::take(&mut self.first);
         if first {
             for (name, version) in request.initial_resource_versions {
@@ -157,7 +157,7 @@ impl TypeSubscription {
         self.names.insert(name);
     }
 
-    pub fn turn_to(&mut self, set: Arc<Set>) {
+    pub(crate) fn turn_to(&mut self, set: Arc<Set>) {
         if Arc::ptr_eq(&set, &self.set) {
             return;
         }
@@ -171,23 +171,23 @@ impl TypeSubscription {
         self.set = set;
     }
 
-    pub fn on_time(&mut self, now: Moment) {
+    pub(crate) fn on_time(&mut self, now: Moment) {
         while let Some(name) = self.sent.beat(now) {
             self.due.insert(name);
         }
     }
 
-    pub fn next_deadline(&self) -> Option<Moment> {
+    pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.sent.next_beat()
     }
 
     /// Whether an answer is no part of a `*` set that has an end to come.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.whole || !self.star
     }
 
     /// What is there and was not told.
-    pub fn additions(&mut self, now: Moment) -> Pass {
+    pub(crate) fn additions(&mut self, now: Moment) -> Pass {
         let (mut resources, mut bytes, mut sent) = (Vec::new(), 0, BTreeSet::new());
         for name in self.candidates() {
             if bytes >= BYTES_AT_ONCE {
@@ -220,7 +220,7 @@ impl TypeSubscription {
     }
 
     /// What the client holds or waits for, and is not there. Of `*` also that everything has been told, once.
-    pub fn removals(&mut self) -> Option<Vec<String>> {
+    pub(crate) fn removals(&mut self) -> Option<Vec<String>> {
         let mut removed = Vec::new();
         while removed.len() < NAMES_AT_ONCE {
             let Some(name) = self.missing.pop_first() else { break };

@@ -23,11 +23,11 @@ pub enum Ack {
 
 /// The latest refusal, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Nack {
-    pub nonce: u64,
-    pub code: i32,
-    pub message: String,
-    pub at: Moment,
+pub(crate) struct Nack {
+    pub(crate) nonce: u64,
+    pub(crate) code: i32,
+    pub(crate) message: String,
+    pub(crate) at: Moment,
 }
 
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ pub(super) struct AckTracker {
 }
 
 impl AckTracker {
-    pub fn sent(&mut self, nonce: u64, now: Moment, limits: &Limits) {
+    pub(crate) fn sent(&mut self, nonce: u64, now: Moment, limits: &Limits) {
         if self.sent.len() >= limits.answers && !limits.faults.has(Fault::KeepEveryNonce) {
             self.sent.pop_front();
         }
@@ -55,7 +55,7 @@ impl AckTracker {
 
     /// Takes the answer to `nonce`. Those before it stay: some are never answered (SOTW-16), some late, and a late refusal
     /// is still one that somebody wants to see.
-    pub fn answer(&mut self, nonce: &str, refusal: Option<(i32, String)>, now: Moment) -> Ack {
+    pub(crate) fn answer(&mut self, nonce: &str, refusal: Option<(i32, String)>, now: Moment) -> Ack {
         let known = nonce.parse().ok().filter(|nonce| self.sent.contains(nonce) || self.last == Some(*nonce));
         let Some(nonce) = known else { return Ack::UnknownNonce };
         self.sent.retain(|sent| *sent != nonce);
@@ -76,25 +76,25 @@ impl AckTracker {
     }
 
     /// Whether a nonce is one of ours, and not the last.
-    pub fn is_stale(&self, nonce: &str) -> bool {
+    pub(crate) fn is_stale(&self, nonce: &str) -> bool {
         nonce.parse().is_ok_and(|nonce: u64| self.last.is_some_and(|last| nonce < last))
     }
 
     /// Until when a change has to wait for the answer to the last reply.
-    pub fn waiting(&self, now: Moment) -> Option<Moment> {
+    pub(crate) fn waiting(&self, now: Moment) -> Option<Moment> {
         self.deadline.filter(|until| now < *until)
     }
 
-    pub fn last_nack(&self) -> Option<&Nack> {
+    pub(crate) fn last_nack(&self) -> Option<&Nack> {
         self.last_nack.as_ref()
     }
 
     /// The latest refusal still stands: nothing that was sent after it has been accepted.
-    pub fn is_nacked(&self) -> bool {
+    pub(crate) fn is_nacked(&self) -> bool {
         self.last_nack.as_ref().is_some_and(|verdict| self.accepted < Some(verdict.nonce))
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.sent.len()
     }
 }

@@ -13,7 +13,7 @@ pub enum Variant {
 
 impl Variant {
     /// Returns its word in reports, metrics, logs and the configuration.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Sotw => "sotw",
             Self::Delta => "delta",
@@ -69,11 +69,11 @@ impl Client {
     }
 
     /// The id that a client gives itself: for logs and reports, and for nothing else.
-    pub fn node_id(encoded: &[u8]) -> String {
+    pub(crate) fn node_id(encoded: &[u8]) -> String {
         Node::decode(encoded).map(|node| node.id).unwrap_or_default()
     }
 
-    pub fn is_aggregated(&self) -> bool {
+    pub(crate) fn is_aggregated(&self) -> bool {
         self.only.is_none()
     }
 

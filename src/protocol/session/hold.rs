@@ -45,13 +45,19 @@ impl Warming {
 
 /// A cluster that was just sent, by the name of its endpoints.
 pub(super) struct SentCluster {
-    pub endpoints: Name,
+    pub(crate) endpoints: Name,
     /// The client has had no endpoints of it.
-    pub new: bool,
+    pub(crate) new: bool,
 }
 
 impl Hold {
-    pub fn sent(&mut self, nonce: u64, clusters: impl Iterator<Item = SentCluster>, now: Moment, limits: &Limits) {
+    pub(crate) fn sent(
+        &mut self,
+        nonce: u64,
+        clusters: impl Iterator<Item = SentCluster>,
+        now: Moment,
+        limits: &Limits,
+    ) {
         self.warming.retain(|_, warming| now < warming.until);
         let until = now + limits.routing_hold;
         for SentCluster { endpoints, new } in clusters {
@@ -62,7 +68,7 @@ impl Hold {
 
     /// Endpoints went out, or word that there are none. What is left of warming takes a moment, and a client that never answers
     /// would not say when it is over.
-    pub fn told(&mut self, draft: &Draft, now: Moment, limits: &Limits) {
+    pub(crate) fn told(&mut self, draft: &Draft, now: Moment, limits: &Limits) {
         if self.warming.is_empty() {
             return;
         }
@@ -82,7 +88,7 @@ impl Hold {
 
     /// The client answered a reply with clusters: it waits for nothing that was in it, or for nothing any more. If it has endpoints
     /// to ask for, it does so now.
-    pub fn answered(&mut self, answer: Ack, now: Moment, limits: &Limits) {
+    pub(crate) fn answered(&mut self, answer: Ack, now: Moment, limits: &Limits) {
         if let Ack::Ack { nonce, .. } | Ack::Nack { nonce, .. } = answer {
             self.warming.retain(|_, warming| warming.nonce > nonce || warming.new);
             for warming in self.warming.values_mut().filter(|warming| warming.nonce <= nonce) {
@@ -92,7 +98,12 @@ impl Hold {
     }
 
     /// Whether changes of routing have to wait now. `asks` says whether the client has asked for endpoints of a name.
-    pub fn stands(&mut self, endpoints: Option<&Type>, asks: impl Fn(&Name) -> bool, view: &ReplyContext) -> bool {
+    pub(crate) fn stands(
+        &mut self,
+        endpoints: Option<&Type>,
+        asks: impl Fn(&Name) -> bool,
+        view: &ReplyContext,
+    ) -> bool {
         if let Some(kind) = endpoints {
             let none = |name: &Name| matches!(view.state.lookup(kind, Class::Named, name), Lookup::Absent(_));
             self.warming.retain(|name, warming| warming.new || !none(name));
@@ -112,7 +123,7 @@ impl Hold {
     }
 
     /// Notes whether something is kept back, and says until when at the latest.
-    pub fn account(&mut self, kept_back: bool, now: Moment, limits: &Limits) -> Option<Moment> {
+    pub(crate) fn account(&mut self, kept_back: bool, now: Moment, limits: &Limits) -> Option<Moment> {
         if !kept_back {
             self.since = None;
             return None;
@@ -122,11 +133,11 @@ impl Hold {
         earliest(last, Some(since + limits.routing_hold))
     }
 
-    pub fn is_keeping_back(&self) -> bool {
+    pub(crate) fn is_keeping_back(&self) -> bool {
         self.since.is_some()
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.warming.len()
     }
 }

@@ -21,12 +21,12 @@ impl Identity {
         Ok(Self { rule, key, seen: xxh3_128(node) })
     }
 
-    pub fn key(&self) -> &SharingKey {
+    pub(crate) fn key(&self) -> &SharingKey {
         &self.key
     }
 
     /// Whether a later node still leads to the same key (KEY-14). One that cannot be read does not.
-    pub fn still_is(&mut self, node: &[u8]) -> bool {
+    pub(crate) fn still_is(&mut self, node: &[u8]) -> bool {
         let hash = xxh3_128(node);
         if hash == self.seen {
             return true;

@@ -22,7 +22,7 @@ mod hold;
 mod identity;
 mod progress;
 mod removals;
-mod reply;
+pub(crate) mod reply;
 mod requested_names;
 mod requests;
 mod subscription;
@@ -30,11 +30,12 @@ mod subscription;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use acks::{Ack, Nack};
+pub use acks::Ack;
+pub(crate) use acks::Nack;
 pub use client::{Client, Variant};
 pub use identity::Identity;
-pub use reply::{Heartbeat, Reply};
-pub use requested_names::Authorities;
+pub use reply::Reply;
+pub(crate) use requested_names::Authorities;
 pub use requests::BadRequest;
 
 use self::hold::Hold;
@@ -125,20 +126,20 @@ pub struct Footprint {
     pub names: usize,
     pub pending: usize,
     pub stated: usize,
-    pub warming: usize,
+    pub(crate) warming: usize,
     pub answers: usize,
 }
 
 /// One type of a session, for reports.
 #[derive(Debug)]
-pub struct Summary<'a> {
-    pub kind: &'a Type,
-    pub wildcard: bool,
-    pub names: usize,
-    pub owed: usize,
-    pub last_nack: Option<&'a Nack>,
+pub(crate) struct Summary<'a> {
+    pub(crate) kind: &'a Type,
+    pub(crate) wildcard: bool,
+    pub(crate) names: usize,
+    pub(crate) owed: usize,
+    pub(crate) last_nack: Option<&'a Nack>,
     /// The latest refusal is not followed by an acceptance.
-    pub nacked: bool,
+    pub(crate) nacked: bool,
 }
 
 /// What everything below looks at while one reply is made.
@@ -244,7 +245,7 @@ impl Session {
     }
 
     /// Whether the client stays with routing that it had, since it refused what came last, if that has changed since the last call.
-    pub fn take_routing_nack(&mut self) -> Option<bool> {
+    pub(crate) fn take_routing_nack(&mut self) -> Option<bool> {
         let mut routing = self.subscriptions.iter().filter(|(kind, _)| kind.is(Role::Routing));
         let refuses = routing.any(|(_, of)| of.acks.is_nacked());
         (std::mem::replace(&mut self.refuses_routing, refuses) != refuses).then_some(refuses)
@@ -256,7 +257,7 @@ impl Session {
     }
 
     /// Takes claims back that found nobody to take them.
-    pub fn return_claims(&mut self, claims: Vec<Claim>) {
+    pub(crate) fn return_claims(&mut self, claims: Vec<Claim>) {
         self.claims.extend(claims);
     }
 
@@ -352,7 +353,7 @@ impl Session {
     }
 
     /// How much is known of collections of which the client has been told everything that there is, by the end of this state.
-    pub fn sent_completeness(&self, state: &Snapshot) -> BTreeMap<(Type, Name), Completeness> {
+    pub(crate) fn sent_completeness(&self, state: &Snapshot) -> BTreeMap<(Type, Name), Completeness> {
         let of = |(kind, of): (&Type, &Subscription)| {
             of.told_fills(kind, state).map(|(glob, fill)| ((kind.clone(), glob.clone()), fill)).collect::<Vec<_>>()
         };
@@ -367,18 +368,18 @@ impl Session {
         all.next().is_some_and(|(kind, of)| of.is_current(kind, version, &view)) && all.next().is_none()
     }
 
-    pub fn nacks(&self) -> impl Iterator<Item = (&Type, &Nack)> {
+    pub(crate) fn nacks(&self) -> impl Iterator<Item = (&Type, &Nack)> {
         self.subscriptions.iter().filter_map(|(kind, subscription)| Some((kind, subscription.acks.last_nack()?)))
     }
 
     /// A piece of the last reply went out: the client is slow, maybe, and not stuck.
-    pub fn progressed(&self, leases: &mut Leases, now: Moment) {
+    pub(crate) fn progressed(&self, leases: &mut Leases, now: Moment) {
         if let Some(lease) = &self.lease {
             leases.state(lease, now);
         }
     }
 
-    pub fn summaries(&self) -> impl Iterator<Item = Summary<'_>> {
+    pub(crate) fn summaries(&self) -> impl Iterator<Item = Summary<'_>> {
         self.subscriptions.iter().map(|(kind, subscription)| Summary {
             kind,
             wildcard: subscription.wildcard.is_some(),
@@ -394,12 +395,12 @@ impl Session {
         self.lease.as_ref().map(Lease::revision)
     }
 
-    pub fn take_rejected_names(&mut self) -> usize {
+    pub(crate) fn take_rejected_names(&mut self) -> usize {
         std::mem::take(&mut self.refused_names)
     }
 
     /// Whether the client is kept waiting without a bound, by what was last looked at.
-    pub fn is_blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.waits
     }
 
@@ -408,7 +409,7 @@ impl Session {
         self.unserved
     }
 
-    pub fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
 

@@ -12,15 +12,15 @@ pub(super) struct Progress {
 
 impl Progress {
     /// The first answer tells of this state.
-    pub fn starting(mark: Revision) -> Self {
+    pub(crate) fn starting(mark: Revision) -> Self {
         Self { removals: mark, additions: vec![(mark, mark)] }
     }
 
-    pub fn removals(&self) -> Revision {
+    pub(crate) fn removals(&self) -> Revision {
         self.removals
     }
 
-    pub fn record_additions_sent(&mut self, mark: Revision) {
+    pub(crate) fn record_additions_sent(&mut self, mark: Revision) {
         if self.additions.last().is_some_and(|(_, last)| *last == mark) {
             return;
         }
@@ -32,17 +32,17 @@ impl Progress {
     }
 
     /// Some removals are told, and more of this state will follow.
-    pub fn record_removals_sent_to(&mut self, seq: Revision) {
+    pub(crate) fn record_removals_sent_to(&mut self, seq: Revision) {
         self.removals = self.removals.max(seq);
     }
 
     /// All is told: the client holds what this state has.
-    pub fn record_all_sent(&mut self, mark: Revision) {
+    pub(crate) fn record_all_sent(&mut self, mark: Revision) {
         *self = Self::starting(mark);
     }
 
     /// Whether the client may hold something that is gone now.
-    pub fn client_may_hold(&self, gone: &Entry) -> bool {
+    pub(crate) fn client_may_hold(&self, gone: &Entry) -> bool {
         self.additions.iter().any(|(from, to)| gone.history.overlaps(*from, *to, gone.changed))
     }
 }

@@ -21,87 +21,87 @@ use crate::xds::{Name, Resource, SetVersion, Type};
 #[derive(Debug)]
 pub(super) struct Subscription {
     /// The type URL as this client spells it.
-    pub spelling: Arc<str>,
-    pub wildcard: Option<Wildcard>,
+    pub(crate) spelling: Arc<str>,
+    pub(crate) wildcard: Option<Wildcard>,
     /// Those of collections too, once there is something to tell of them.
-    pub names: BTreeMap<Name, SentState>,
-    pub globs: BTreeSet<Name>,
-    pub pending: BTreeMap<Name, Pending>,
+    pub(crate) names: BTreeMap<Name, SentState>,
+    pub(crate) globs: BTreeSet<Name>,
+    pub(crate) pending: BTreeMap<Name, Pending>,
     /// Names that were asked for and of which nothing is known: owed as well, and not looked at before the view marks them.
-    pub awaiting_data: BTreeSet<Name>,
+    pub(crate) awaiting_data: BTreeSet<Name>,
     /// A name, `*` included, was given on this stream: an empty list is a wildcard no more (SOTW-38, DELTA-19).
-    pub named_once: bool,
+    pub(crate) named_once: bool,
     /// The client said, as it came, that it holds something of this type; or others do that it asks for.
-    pub stated: bool,
+    pub(crate) stated: bool,
     /// A complete answer is owed (SotW, full-state types).
-    pub complete_due: bool,
+    pub(crate) complete_due: bool,
     /// Removals were forgotten before this client was told: its set is looked at though the journal shows nothing.
-    pub missed_removals: bool,
+    pub(crate) missed_removals: bool,
     /// The version a client of a pure wildcard came with: equal content need not be sent again (SOTW-4).
-    pub initial_version: Option<String>,
+    pub(crate) initial_version: Option<String>,
     /// The version of the last SotW reply.
-    pub sent: Option<SetVersion>,
+    pub(crate) sent: Option<SetVersion>,
     /// The sum over what was told by name.
-    pub sum: SetVersion,
+    pub(crate) sum: SetVersion,
     /// What is wrong with the client's own questions; none once it was told.
-    pub refused: BTreeMap<Name, Option<Arc<NamedError>>>,
+    pub(crate) refused: BTreeMap<Name, Option<Arc<NamedError>>>,
     /// How many names of the last SotW list could not be asked for.
-    pub refused_before: usize,
+    pub(crate) refused_before: usize,
     /// What this client calls names that it spells in a way of its own (NAME-16).
-    pub spellings: BTreeMap<Name, Arc<str>>,
+    pub(crate) spellings: BTreeMap<Name, Arc<str>>,
     /// An answer is owed that says nothing (DELTA-36).
-    pub empty_answer_due: bool,
+    pub(crate) empty_answer_due: bool,
     /// Names of which it was said that the client may hold them, and the opening on which it was.
-    pub claimed: BTreeMap<(Class, Name), Revision>,
-    pub claims: Vec<Claimed>,
+    pub(crate) claimed: BTreeMap<(Class, Name), Revision>,
+    pub(crate) claims: Vec<Claimed>,
     /// It asks once, and is answered whatever it holds.
-    pub asks_once: bool,
-    pub acks: AckTracker,
+    pub(crate) asks_once: bool,
+    pub(crate) acks: AckTracker,
 }
 
 #[derive(Debug)]
 pub(super) struct Wildcard {
     /// Told of all additions up to here.
-    pub added: Revision,
+    pub(crate) added: Revision,
     /// What it may hold, from the first answer on.
-    pub progress: Option<Progress>,
+    pub(crate) progress: Option<Progress>,
     /// An answer is owed, even an empty one (DELTA-21, SOTW-23).
-    pub first: bool,
+    pub(crate) first: bool,
     /// What the client says it holds, until it can be judged (DELTA-13).
-    pub initial_versions: Option<InitialVersions>,
+    pub(crate) initial_versions: Option<InitialVersions>,
     /// Told of all longer lives up to here.
-    pub refreshed: Revision,
+    pub(crate) refreshed: Revision,
     /// Virtual hosts: only those of the route configurations that the client asked for.
-    pub under: Option<BTreeSet<Name>>,
+    pub(crate) under: Option<BTreeSet<Name>>,
     /// The opening on which it was said what the client holds and nobody knows of.
-    pub claimed_on: Option<Revision>,
+    pub(crate) claimed_on: Option<Revision>,
     /// A relay was told that it has everything.
-    pub told_complete: bool,
+    pub(crate) told_complete: bool,
 }
 
 /// `initial_resource_versions`, kept only while the set is not whole.
 #[derive(Debug)]
 pub(super) struct InitialVersions {
-    pub versions: Arc<HashMap<Name, String>>,
+    pub(crate) versions: Arc<HashMap<Name, String>>,
     /// Names of these that the client has been told of since, so that what it came with counts no more.
-    pub outdated: BTreeSet<Name>,
+    pub(crate) outdated: BTreeSet<Name>,
     /// It asked again, and is sent what it said it holds too. What is gone is still to be told.
-    pub send_all: bool,
+    pub(crate) send_all: bool,
     /// The state that it was last judged by, which had nothing more to say of it.
-    pub judged_at: Option<(Revision, Completeness)>,
+    pub(crate) judged_at: Option<(Revision, Completeness)>,
 }
 
 /// What the client was told of a name it asked for.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SentState {
     /// The share of the content it holds from us; empty for none.
-    pub holds: SetVersion,
+    pub(crate) holds: SetVersion,
     /// It said as it came that it holds something under this name.
-    pub held_before: bool,
+    pub(crate) held_before: bool,
     /// The last of its errors that the client was told of.
-    pub error: Revision,
+    pub(crate) error: Revision,
     /// It is in a collection that the client asked for, and the client did not ask for it by itself.
-    pub member: bool,
+    pub(crate) member: bool,
 }
 
 /// Changes of a name that are untold. A state between the first and the last has some of them, and tells those.
@@ -115,15 +115,15 @@ pub(super) struct Changes {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pending {
     /// The client asked, and is answered whatever it holds (DELTA-10).
-    pub asked: bool,
+    pub(crate) asked: bool,
     /// It changed.
-    pub changed: Option<Changes>,
+    pub(crate) changed: Option<Changes>,
     /// A cluster waits for it, from then on with or without a change.
-    pub forced_resend: Option<Moment>,
+    pub(crate) forced_resend: Option<Moment>,
 }
 
 impl Wildcard {
-    pub fn new(stated: Option<InitialVersions>) -> Self {
+    pub(crate) fn new(stated: Option<InitialVersions>) -> Self {
         Self {
             added: Revision::ZERO,
             progress: None,
@@ -138,19 +138,19 @@ impl Wildcard {
 
     /// Whether this wildcard is about a resource at all. What stands before the last `/` names the route configuration
     /// (DELTA-37).
-    pub fn covers(&self, name: &Name) -> bool {
+    pub(crate) fn covers(&self, name: &Name) -> bool {
         let Some(routes) = &self.under else { return true };
         name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route))
     }
 
     /// Additions up to a state have been told: from the first answer on the client holds things, and has to hear when they go.
-    pub fn record_additions_sent(&mut self, mark: Revision) {
+    pub(crate) fn record_additions_sent(&mut self, mark: Revision) {
         self.progress.get_or_insert_with(|| Progress::starting(mark)).record_additions_sent(mark);
     }
 }
 
 impl InitialVersions {
-    pub fn holds(&self, resource: &Resource) -> bool {
+    pub(crate) fn holds(&self, resource: &Resource) -> bool {
         !self.send_all
             && !self.outdated.contains(&resource.name)
             && self.versions.get(&resource.name).is_some_and(|version| *version == resource.full.to_string())
@@ -159,13 +159,13 @@ impl InitialVersions {
 
 impl SentState {
     /// Whether an answer without this name would make the client drop something.
-    pub fn client_may_hold(&self) -> bool {
+    pub(crate) fn client_may_hold(&self) -> bool {
         !self.holds.is_empty() || self.held_before
     }
 }
 
 impl Subscription {
-    pub fn new(spelling: &str) -> Self {
+    pub(crate) fn new(spelling: &str) -> Self {
         Self {
             spelling: spelling.into(),
             wildcard: None,
@@ -192,15 +192,15 @@ impl Subscription {
     }
 
     /// What bounds it: nothing of this is longer than a client may ask for.
-    pub fn longest_list(&self) -> usize {
+    pub(crate) fn longest_list(&self) -> usize {
         self.names.len().max(self.pending.len()).max(self.refused.len())
     }
 
-    pub fn wants_anything(&self) -> bool {
+    pub(crate) fn wants_anything(&self) -> bool {
         self.wildcard.is_some() || !self.names.is_empty()
     }
 
-    pub fn on_name_changed(&mut self, name: &Name, seq: Revision, forget_earlier: bool) {
+    pub(crate) fn on_name_changed(&mut self, name: &Name, seq: Revision, forget_earlier: bool) {
         self.take_in(name);
         if !self.claimed.is_empty() {
             self.claimed.remove(&(Class::Named, name.clone())); // what is known of it now may not do for this client
@@ -213,20 +213,20 @@ impl Subscription {
         }
     }
 
-    pub fn data_arrived(&mut self, name: &Name) {
+    pub(crate) fn data_arrived(&mut self, name: &Name) {
         if self.awaiting_data.remove(name) {
             self.pending.entry(name.clone()).or_default().asked = true;
         }
     }
 
-    pub fn recheck_awaiting_data(&mut self) {
+    pub(crate) fn recheck_awaiting_data(&mut self) {
         for name in std::mem::take(&mut self.awaiting_data) {
             self.pending.entry(name).or_default().asked = true;
         }
     }
 
     /// The endpoints of a cluster just sent have to follow it, if the client is subscribed to them.
-    pub fn force(&mut self, name: &Name, due: Moment) {
+    pub(crate) fn force(&mut self, name: &Name, due: Moment) {
         let known_to_be_owed = self.awaiting_data.contains(name);
         if !known_to_be_owed && (self.wildcard.is_some() || self.names.contains_key(name)) {
             self.pending.entry(name.clone()).or_default().forced_resend.get_or_insert(due);
@@ -234,12 +234,12 @@ impl Subscription {
     }
 
     /// When the next forced name falls due that has not yet.
-    pub fn next_forced(&self, now: Moment) -> Option<Moment> {
+    pub(crate) fn next_forced(&self, now: Moment) -> Option<Moment> {
         self.pending.values().filter_map(|owed| owed.forced_resend).filter(|due| *due > now).min()
     }
 
     /// Gets ready for a state. `false` if removals that this client should hear of are forgotten.
-    pub fn start_burst(&mut self, kind: &Type, view: &ReplyContext) -> bool {
+    pub(crate) fn start_burst(&mut self, kind: &Type, view: &ReplyContext) -> bool {
         let Some(star) = &mut self.wildcard else { return true };
         let horizon = view.state.horizon(kind);
         match (&mut star.progress, view.client.variant) {
@@ -256,7 +256,7 @@ impl Subscription {
         }
     }
 
-    pub fn addition(&mut self, kind: &Type, view: &ReplyContext, may: SendScope) -> Attempt {
+    pub(crate) fn addition(&mut self, kind: &Type, view: &ReplyContext, may: SendScope) -> Attempt {
         if self.uses_full_sets(kind, view) {
             self.full_set_with_additions(kind, view, may)
         } else {
@@ -264,12 +264,12 @@ impl Subscription {
         }
     }
 
-    pub fn removal(&mut self, kind: &Type, view: &ReplyContext) -> Attempt {
+    pub(crate) fn removal(&mut self, kind: &Type, view: &ReplyContext) -> Attempt {
         if self.uses_full_sets(kind, view) { self.full_set_reduced(kind, view) } else { self.removals(kind, view) }
     }
 
     /// What the client is to see under a name: what upstream said to the name, or else to `*` if it has that too.
-    pub fn known<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Lookup<'a> {
+    pub(crate) fn known<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Lookup<'a> {
         if !view.client.clearance.allows(kind, name) {
             return Lookup::Absent(None);
         }
@@ -292,23 +292,23 @@ impl Subscription {
     }
 
     /// Whether something that was asked for is not known.
-    pub fn is_awaiting_data(&self, kind: &Type, view: &ReplyContext) -> bool {
+    pub(crate) fn is_awaiting_data(&self, kind: &Type, view: &ReplyContext) -> bool {
         let unknown = self.names.keys().any(|name| self.known(kind, name, view).is_unknown());
         unknown || self.wildcard.is_some() && !self.can_send_full_set(kind, view)
     }
 
     /// Whether the end of what there is under `*` is known, so that what is not there does not exist.
-    pub fn is_wildcard_complete(&self, kind: &Type, view: &ReplyContext) -> bool {
+    pub(crate) fn is_wildcard_complete(&self, kind: &Type, view: &ReplyContext) -> bool {
         self.wildcard_completeness(kind, view) == Completeness::Complete
     }
 
-    pub fn wildcard_completeness(&self, kind: &Type, view: &ReplyContext) -> Completeness {
+    pub(crate) fn wildcard_completeness(&self, kind: &Type, view: &ReplyContext) -> Completeness {
         view.state.resources(kind, Class::Wildcard).map_or(Completeness::Unknown, |shelf| shelf.completeness)
     }
 
     /// Whether this client may take what is here for all there is. It must not be made to drop what it holds and nobody knows of:
     /// who came with nothing, or with a version of what was here, holds no such thing.
-    pub fn can_send_full_set(&self, kind: &Type, view: &ReplyContext) -> bool {
+    pub(crate) fn can_send_full_set(&self, kind: &Type, view: &ReplyContext) -> bool {
         let Some(shelf) = view.state.resources(kind, Class::Wildcard) else { return false };
         let part_for_whole = view.limits.faults.has(Fault::TakePartForWhole);
         if part_for_whole || !self.stated || self.has_past_version(shelf, view) {
@@ -342,14 +342,14 @@ impl Subscription {
     }
 
     /// The client holds this, as far as can be told, and what is known of it does not do for an answer.
-    pub fn claim(&mut self, class: Class, name: &Name, opening: Revision) {
+    pub(crate) fn claim(&mut self, class: Class, name: &Name, opening: Revision) {
         if self.claimed.insert((class, name.clone()), opening) != Some(opening) {
             self.claims.push(Claimed::Name(class, name.clone()));
         }
     }
 
     /// What this client holds of `*` and nobody knows of, once on each opening: it is asked for.
-    pub fn claim_wildcard(&mut self, kind: &Type, view: &ReplyContext) {
+    pub(crate) fn claim_wildcard(&mut self, kind: &Type, view: &ReplyContext) {
         let Some(shelf) =
             view.state.resources(kind, Class::Wildcard).filter(|shelf| shelf.completeness == Completeness::Settled)
         else {
@@ -382,13 +382,13 @@ impl Subscription {
     }
 
     /// What a resource is worth in this client's versions: SotW clients that cannot read wrappers see the body alone.
-    pub fn share(view: &ReplyContext, name: &Name, resource: &Resource) -> SetVersion {
+    pub(crate) fn share(view: &ReplyContext, name: &Name, resource: &Resource) -> SetVersion {
         let full = view.client.variant == Variant::Delta || view.client.wrappers;
         SetVersion::of(name.as_str(), if full { resource.full } else { resource.content() })
     }
 
     /// The version of everything of a type that this client may have.
-    pub fn wildcard_version(kind: &Type, shelf: &ResourceTable, view: &ReplyContext) -> SetVersion {
+    pub(crate) fn wildcard_version(kind: &Type, shelf: &ResourceTable, view: &ReplyContext) -> SetVersion {
         if !view.client.clearance.restricts(kind) {
             return shelf.version(view.client.wrappers);
         }
@@ -397,7 +397,7 @@ impl Subscription {
     }
 
     /// Notes what the client has now been told of a name it asked for.
-    pub fn record_sent(&mut self, name: &Name, share: SetVersion) {
+    pub(crate) fn record_sent(&mut self, name: &Name, share: SetVersion) {
         if let Some(told) = self.names.get_mut(name) {
             self.sum = self.sum.minus(told.holds).plus(share);
             *told = SentState { holds: share, held_before: false, ..*told };
@@ -405,7 +405,12 @@ impl Subscription {
     }
 
     /// What is wrong with a name, if this client reads that and has not been told.
-    pub fn unsent_error(&self, kind: &Type, name: &Name, view: &ReplyContext) -> Option<(Revision, Arc<NamedError>)> {
+    pub(crate) fn unsent_error(
+        &self,
+        kind: &Type,
+        name: &Name,
+        view: &ReplyContext,
+    ) -> Option<(Revision, Arc<NamedError>)> {
         let told = self.names.get(name).filter(|_| view.client.errors)?;
         let error = match view.client.variant {
             _ if !view.client.clearance.allows(kind, name) => {
@@ -418,32 +423,32 @@ impl Subscription {
     }
 
     /// The entry that a name shows to the client, of the class that [`Self::known`] goes by.
-    pub fn entry<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Option<&'a Entry> {
+    pub(crate) fn entry<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Option<&'a Entry> {
         let of = |class| view.state.resources(kind, class).and_then(|shelf| shelf.get(name));
         let named = of(Class::Named).filter(|_| self.names.contains_key(name));
         let here = |entry: &&Entry| matches!(entry.presence, Presence::Present(_));
         named.filter(here).or_else(|| of(Class::Wildcard).filter(|_| self.wildcard.is_some()).filter(here)).or(named)
     }
 
-    pub fn record_error_sent(&mut self, name: &Name, seq: Revision) {
+    pub(crate) fn record_error_sent(&mut self, name: &Name, seq: Revision) {
         if let Some(told) = self.names.get_mut(name) {
             told.error = seq;
         }
     }
 
-    pub fn initial_version_count(&self) -> usize {
+    pub(crate) fn initial_version_count(&self) -> usize {
         let stated = self.wildcard.as_ref().and_then(|star| star.initial_versions.as_ref());
         stated.map_or(0, |stated| stated.versions.len() + stated.outdated.len())
     }
 
-    pub fn uses_full_sets(&self, kind: &Type, view: &ReplyContext) -> bool {
+    pub(crate) fn uses_full_sets(&self, kind: &Type, view: &ReplyContext) -> bool {
         view.client.variant == Variant::Sotw && kind.info().full_state
     }
 }
 
 impl ReplyContext<'_> {
     /// What is left of the life of a resource, for a client that can make use of it (XLAT-28).
-    pub fn ttl(&self, entry: Option<&Entry>) -> Option<Duration> {
+    pub(crate) fn ttl(&self, entry: Option<&Entry>) -> Option<Duration> {
         let expires = entry.and_then(|entry| entry.expires).filter(|_| self.client.ttl)?;
         Some((expires - self.now).max(SHORTEST_LIFE))
     }
@@ -453,33 +458,33 @@ impl ReplyContext<'_> {
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
 impl Pending {
-    pub fn asked() -> Self {
+    pub(crate) fn asked() -> Self {
         Self { asked: true, ..Self::default() }
     }
 
-    pub fn changed_at(&mut self, seq: Revision) {
+    pub(crate) fn changed_at(&mut self, seq: Revision) {
         let changes = self.changed.get_or_insert(Changes { first: seq, last: seq });
         changes.first = changes.first.min(seq);
         changes.last = changes.last.max(seq);
     }
 
-    pub fn with_change(mut self, seq: Revision) -> Self {
+    pub(crate) fn with_change(mut self, seq: Revision) -> Self {
         self.changed_at(seq);
         self
     }
 
     /// Whether one of the untold changes may be this.
-    pub fn covers(&self, seq: Revision) -> bool {
+    pub(crate) fn covers(&self, seq: Revision) -> bool {
         self.changed.is_some_and(|changes| changes.first <= seq && seq <= changes.last)
     }
 
     /// Whether a state has a change that is untold.
-    pub fn changed_by(&self, mark: Revision) -> bool {
+    pub(crate) fn changed_by(&self, mark: Revision) -> bool {
         self.changed.is_some_and(|changes| changes.first <= mark)
     }
 
     /// What is left after the state up to `mark` has been told.
-    pub fn after(self, mark: Revision) -> Option<Self> {
+    pub(crate) fn after(self, mark: Revision) -> Option<Self> {
         let last = self.changed.map(|changes| changes.last).filter(|last| *last > mark)?;
         Some(Self { changed: Some(Changes { first: mark.next(), last }), ..Self::default() })
     }

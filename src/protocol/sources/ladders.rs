@@ -23,7 +23,7 @@ impl Sources {
     }
 
     /// Whether the server that serves `*` and old-style names gives the same name twice (UP-17).
-    pub fn repeats(&mut self) -> bool {
+    pub(crate) fn repeats(&mut self) -> bool {
         let active = self.ladders.get(&Authority::TopLevel).and_then(Ladder::active);
         let server = active.map(|rung| self.plan.top.servers[rung]);
         let upstream = server.and_then(|server| self.servers[server].upstream.as_mut());

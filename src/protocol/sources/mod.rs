@@ -68,7 +68,7 @@ struct Server {
 
 /// What was found of a server since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reachability {
+pub(crate) enum Reachability {
     Responded,
     /// The last attempt came to nothing before there was a stream.
     Unreachable,
@@ -88,11 +88,11 @@ impl Server {
 pub struct LadderSummary<'a> {
     pub authority: &'a Authority,
     pub state: LadderState,
-    pub since: Moment,
-    pub switches: Switches,
+    pub(crate) since: Moment,
+    pub(crate) switches: Switches,
     /// The active server by its place in the plan, and all that there are, the first choice first.
-    pub server: Option<usize>,
-    pub servers: &'a [usize],
+    pub(crate) server: Option<usize>,
+    pub(crate) servers: &'a [usize],
 }
 
 impl Sources {
@@ -110,7 +110,7 @@ impl Sources {
     }
 
     /// What other views have seen of how each server sends its sets: the types that come in pieces.
-    pub fn on_delivery_habits(&mut self, cut: impl Fn(usize) -> Arc<BTreeSet<Type>>) {
+    pub(crate) fn on_delivery_habits(&mut self, cut: impl Fn(usize) -> Arc<BTreeSet<Type>>) {
         for (at, server) in self.servers.iter_mut().enumerate() {
             let Some(upstream) = &mut server.upstream else { continue };
             let cut = cut(at);
@@ -119,7 +119,7 @@ impl Sources {
     }
 
     /// What this view has seen of that since it was last asked, by the server's place in the plan.
-    pub fn take_deliveries(&mut self) -> Vec<(usize, Type, Delivery)> {
+    pub(crate) fn take_deliveries(&mut self) -> Vec<(usize, Type, Delivery)> {
         let upstreams = self.servers.iter_mut().enumerate();
         let streams = upstreams.filter_map(|(at, server)| Some((at, server.upstream.as_mut()?.streams())));
         let of = |(at, streams): (usize, &mut [Stream])| -> Vec<_> {
@@ -129,7 +129,7 @@ impl Sources {
     }
 
     /// What this view has found of each server, by its place in the plan.
-    pub fn reachability(&self) -> impl Iterator<Item = Option<Reachability>> {
+    pub(crate) fn reachability(&self) -> impl Iterator<Item = Option<Reachability>> {
         self.servers.iter().map(|server| server.reachability)
     }
 
@@ -241,7 +241,7 @@ impl Sources {
     }
 
     /// A source that is no server says how much of a collection has been told.
-    pub fn on_progress(
+    pub(crate) fn on_progress(
         &mut self,
         id: StreamId,
         epoch: Epoch,
@@ -259,14 +259,14 @@ impl Sources {
     }
 
     /// A source that stands for several servers says of which authorities none is in reach.
-    pub fn on_outage(&mut self, id: StreamId, epoch: Epoch, authorities: BTreeSet<Authority>) {
+    pub(crate) fn on_outage(&mut self, id: StreamId, epoch: Epoch, authorities: BTreeSet<Authority>) {
         if self.stream(id).is_some_and(|stream| stream.is_current(epoch)) {
             self.servers[id.server].without = authorities;
         }
     }
 
     /// A stream is up. The server is there, though it has said nothing yet: that is no finding for others.
-    pub fn opened(&mut self, id: StreamId) -> Option<Epoch> {
+    pub(crate) fn opened(&mut self, id: StreamId) -> Option<Epoch> {
         let server = &mut self.servers[id.server];
         server.reachability = server
             .reachability
@@ -368,7 +368,7 @@ impl Sources {
     }
 
     /// The next time at which something happens by itself, leaving out streams that cannot take requests now.
-    pub fn next_deadline(&mut self, blocked: impl Fn(StreamId) -> bool) -> Option<Moment> {
+    pub(crate) fn next_deadline(&mut self, blocked: impl Fn(StreamId) -> bool) -> Option<Moment> {
         let ladders = self.ladders.values().filter_map(Ladder::next_deadline).min();
         let streams = self.streams().filter(|(id, _)| !blocked(*id)).filter_map(|(_, stream)| stream.next_deadline());
         earliest(ladders, streams.min())

@@ -16,31 +16,31 @@ struct GlobState {
 }
 
 impl Globs {
-    pub fn insert(&mut self, name: &Name) {
+    pub(crate) fn insert(&mut self, name: &Name) {
         if name.is_glob() {
             self.0.insert(name.clone(), GlobState::default());
         }
     }
 
     /// Whether it was one.
-    pub fn remove(&mut self, name: &Name) -> bool {
+    pub(crate) fn remove(&mut self, name: &Name) -> bool {
         self.0.remove(name).is_some()
     }
 
-    pub fn has(&self, name: &Name) -> bool {
+    pub(crate) fn has(&self, name: &Name) -> bool {
         self.0.contains_key(name)
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub fn all(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Name> {
         self.0.keys()
     }
 
     /// The collection that a name is in.
-    pub fn of(&self, name: &Name) -> Option<&Name> {
+    pub(crate) fn of(&self, name: &Name) -> Option<&Name> {
         if self.0.is_empty() {
             return None; // as nearly always; and to look for one is work
         }
@@ -48,25 +48,25 @@ impl Globs {
     }
 
     /// The server speaks of it. Whether for the first time.
-    pub fn begin(&mut self, glob: &Name) -> bool {
+    pub(crate) fn begin(&mut self, glob: &Name) -> bool {
         self.0.get_mut(glob).is_some_and(|standing| !std::mem::replace(&mut standing.begun, true))
     }
 
     /// Those that the server has spoken of.
-    pub fn begun(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn begun(&self) -> impl Iterator<Item = &Name> {
         self.0.iter().filter(|(_, standing)| standing.begun).map(|(name, _)| name)
     }
 
     /// Those that it was said of that this server cannot be asked for them.
-    pub fn rejected(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn rejected(&self) -> impl Iterator<Item = &Name> {
         self.0.iter().filter(|(_, standing)| standing.refused).map(|(name, _)| name)
     }
 
-    pub fn any_unasked(&self) -> bool {
+    pub(crate) fn any_unasked(&self) -> bool {
         self.0.values().any(|standing| !standing.refused)
     }
 
-    pub fn take_unasked(&mut self) -> Vec<Name> {
+    pub(crate) fn take_unasked(&mut self) -> Vec<Name> {
         let unasked = self.0.iter_mut().filter(|(_, standing)| !standing.refused);
         let refuse = |(name, standing): (&Name, &mut GlobState)| {
             standing.refused = true;
@@ -76,7 +76,7 @@ impl Globs {
     }
 
     /// Another server may answer next, or the same in another variant.
-    pub fn disconnect(&mut self) {
+    pub(crate) fn disconnect(&mut self) {
         self.0.values_mut().for_each(|standing| *standing = GlobState::default());
     }
 }

@@ -27,13 +27,13 @@ pub(super) enum SilenceVerdict {
 }
 
 impl Liveness {
-    pub fn new(faults: Faults) -> Self {
+    pub(crate) fn new(faults: Faults) -> Self {
         Self { faults, ..Self::default() }
     }
 
     /// Judges a silence that has lasted for long enough at `end`, and asks whether the server is there if that is all that is
     /// missing.
-    pub fn judge(&mut self, end: Moment, now: Moment) -> SilenceVerdict {
+    pub(crate) fn judge(&mut self, end: Moment, now: Moment) -> SilenceVerdict {
         if now < end {
             return SilenceVerdict::UntilThen(end);
         }
@@ -47,27 +47,27 @@ impl Liveness {
     }
 
     /// The server has answered the call that was asked for.
-    pub fn answered(&mut self) {
+    pub(crate) fn answered(&mut self) {
         self.proven = self.asked.take().or(self.proven);
         self.untold = false;
     }
 
     /// Something was answered that was asked after all that is in question now: a poll.
-    pub fn answered_at(&mut self, now: Moment) {
+    pub(crate) fn answered_at(&mut self, now: Moment) {
         (self.asked, self.untold, self.proven) = (None, false, Some(now));
     }
 
     /// A call is under way.
-    pub fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.asked.is_some()
     }
 
-    pub fn is_proven(&self) -> bool {
+    pub(crate) fn is_proven(&self) -> bool {
         self.proven.is_some()
     }
 
     /// Whether a call is to be made that was not asked for before.
-    pub fn take_question(&mut self) -> bool {
+    pub(crate) fn take_question(&mut self) -> bool {
         std::mem::take(&mut self.untold)
     }
 }

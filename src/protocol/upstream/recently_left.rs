@@ -17,12 +17,12 @@ pub(super) struct RecentlyLeft {
 }
 
 impl RecentlyLeft {
-    pub fn leave(&mut self, mut names: BTreeSet<Name>) {
+    pub(crate) fn leave(&mut self, mut names: BTreeSet<Name>) {
         self.leaving.append(&mut names);
     }
 
     /// Requests were written, which are answered before `lasting` is over.
-    pub fn written(&mut self, now: Moment, lasting: Duration) {
+    pub(crate) fn written(&mut self, now: Moment, lasting: Duration) {
         let over = self.told.iter().take_while(|(until, _)| *until <= now).count();
         for (at, name) in self.told.drain(..over) {
             if self.until.get(&name) == Some(&at) {
@@ -35,7 +35,7 @@ impl RecentlyLeft {
         }
     }
 
-    pub fn is_recent(&self, name: &Name, now: Moment) -> bool {
+    pub(crate) fn is_recent(&self, name: &Name, now: Moment) -> bool {
         self.leaving.contains(name) || self.until.get(name).is_some_and(|until| now < *until)
     }
 }

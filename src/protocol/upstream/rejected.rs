@@ -10,7 +10,7 @@ use crate::xds::Name;
 pub(super) struct Rejected {
     names: BTreeMap<Name, Rejection>,
     /// Why something of the last response could not be told by name, so that what is missing may be that.
-    pub unnamed: Option<Arc<str>>,
+    pub(crate) unnamed: Option<Arc<str>>,
     /// There were more than are remembered, and which is not known.
     more: bool,
     /// Those of before the last new beginning: what comes again as it was is no news.
@@ -25,7 +25,7 @@ pub(super) struct Rejected {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     pub version: String,
-    pub reason: Arc<str>,
+    pub(crate) reason: Arc<str>,
 }
 
 /// What was refused and is not reported yet.
@@ -34,7 +34,7 @@ pub struct NewRejections {
     /// Without a name where none could be told.
     pub entries: Vec<(Option<Name>, Rejection)>,
     /// There were so many more.
-    pub more: usize,
+    pub(crate) more: usize,
 }
 
 impl NewRejections {
@@ -46,13 +46,13 @@ impl NewRejections {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.more == 0
     }
 }
 
 impl Rejected {
-    pub fn insert(&mut self, name: &Name, refusal: Rejection, limit: usize) {
+    pub(crate) fn insert(&mut self, name: &Name, refusal: Rejection, limit: usize) {
         if self.names.get(name) == Some(&refusal) {
             return;
         }
@@ -67,7 +67,7 @@ impl Rejected {
     }
 
     /// Something came that cannot be told by name.
-    pub fn insert_unnamed(&mut self, refusal: Rejection, limit: usize) {
+    pub(crate) fn insert_unnamed(&mut self, refusal: Rejection, limit: usize) {
         if self.unnamed_before.as_ref() != Some(&refusal.reason) {
             self.unnamed_before = Some(refusal.reason.clone());
             self.news.push(None, refusal.clone(), limit);
@@ -76,17 +76,17 @@ impl Rejected {
     }
 
     /// It was read, or is gone. Refused again, it is news.
-    pub fn remove(&mut self, name: &Name) {
+    pub(crate) fn remove(&mut self, name: &Name) {
         self.names.remove(name);
         self.before.remove(name);
     }
 
-    pub fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
         self.names.retain(|name, _| keep(name));
     }
 
     /// The server says all of it again on a new stream, or nothing of it is wanted any more.
-    pub fn disconnect(&mut self) {
+    pub(crate) fn disconnect(&mut self) {
         let names = std::mem::take(&mut self.names);
         let before = if names.is_empty() { std::mem::take(&mut self.before) } else { names };
         let (news, unnamed_before) = (std::mem::take(&mut self.news), self.unnamed_before.take());
@@ -94,22 +94,22 @@ impl Rejected {
     }
 
     /// The server has nothing under other names than these.
-    pub fn keep_only(&mut self, sent: impl Fn(&Name) -> bool) {
+    pub(crate) fn keep_only(&mut self, sent: impl Fn(&Name) -> bool) {
         self.retain(sent);
         (self.unnamed, self.more) = (None, false);
     }
 
     /// Whether the server may have something under this name that is not known.
-    pub fn may_be(&self, name: &Name) -> bool {
+    pub(crate) fn may_be(&self, name: &Name) -> bool {
         self.more || self.names.contains_key(name)
     }
 
-    pub fn names(&self) -> impl Iterator<Item = (&Name, &Rejection)> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&Name, &Rejection)> {
         self.names.iter()
     }
 
     /// Those of which nothing is held, if they are others than before.
-    pub fn take_unreadable(&mut self, is_held: impl Fn(&Name) -> bool) -> Option<BTreeSet<Name>> {
+    pub(crate) fn take_unreadable(&mut self, is_held: impl Fn(&Name) -> bool) -> Option<BTreeSet<Name>> {
         if self.names.is_empty() && self.unreadable.is_empty() && !self.more {
             return None;
         }
@@ -122,12 +122,12 @@ impl Rejected {
     }
 
     /// Those of which nothing is held.
-    pub fn unreadable(&self) -> &BTreeSet<Name> {
+    pub(crate) fn unreadable(&self) -> &BTreeSet<Name> {
         &self.unreadable
     }
 
     /// What was refused since the last call, each version of a name once.
-    pub fn take_news(&mut self) -> NewRejections {
+    pub(crate) fn take_news(&mut self) -> NewRejections {
         std::mem::take(&mut self.news)
     }
 }

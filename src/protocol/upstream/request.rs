@@ -14,7 +14,7 @@ use crate::protocol::view::Class;
 use crate::xds::{Name, Type, WILDCARD};
 
 impl TypeSubscription {
-    pub fn next_request(
+    pub(crate) fn next_request(
         &mut self,
         kind: &Type,
         variant: Variant,

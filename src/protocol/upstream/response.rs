@@ -21,11 +21,11 @@ use crate::xds::{BodyStore, Malformed, Name, Resource, Type};
 
 /// What is at hand while one response is read.
 pub(super) struct ResponseContext<'a> {
-    pub kind: &'a Type,
-    pub quirks: &'a ServerQuirks,
-    pub limits: &'a Limits,
-    pub store: &'a mut BodyStore,
-    pub now: Moment,
+    pub(crate) kind: &'a Type,
+    pub(crate) quirks: &'a ServerQuirks,
+    pub(crate) limits: &'a Limits,
+    pub(crate) store: &'a mut BodyStore,
+    pub(crate) now: Moment,
 }
 
 impl TypeSubscription {

@@ -19,7 +19,7 @@ use crate::xds::{Name, Type};
 
 impl TypeSubscription {
     /// Lets time do its work: what a silence means, where somebody was there who could have spoken.
-    pub fn on_time(&mut self, turn: &mut TimerContext) -> Vec<Update> {
+    pub(crate) fn on_time(&mut self, turn: &mut TimerContext) -> Vec<Update> {
         self.judged_at = turn.now;
         let mut facts = Vec::new();
         if !turn.receiving && self.progress.settle(turn.now, turn.limits) && !turn.quirks.signals_completion {
@@ -133,7 +133,7 @@ impl TypeSubscription {
     }
 
     /// Finds what the server is to be asked a second time, on a new opening.
-    pub fn plan_second_request(&mut self, turn: &mut TimerContext) {
+    pub(crate) fn plan_second_request(&mut self, turn: &mut TimerContext) {
         let generation = turn.at.view.sought_generation();
         let Some(end) = self.first_silence_ends_at(turn.others.come_in_until, turn.limits) else { return };
         if !self.second_request.is_to_look(generation) || turn.now < end {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use self::summary::{TypeRejections, TypeSummary};
+pub(crate) use self::summary::TypeSummary;
 use super::ViewContext;
 use super::delivery::Delivery;
 use super::liveness::Liveness;
@@ -56,7 +56,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub fn new(
+    pub(crate) fn new(
         variant: Variant,
         node: Bytes,
         rules: Arc<ServerQuirks>,
@@ -128,7 +128,7 @@ impl Stream {
     }
 
     /// What others have seen of how the server sends its sets.
-    pub fn on_delivery_habits(&mut self, cut: &Arc<BTreeSet<Type>>) {
+    pub(crate) fn on_delivery_habits(&mut self, cut: &Arc<BTreeSet<Type>>) {
         if !Arc::ptr_eq(cut, &self.types_in_pieces) {
             self.types_in_pieces = cut.clone();
             self.types.iter_mut().for_each(|(kind, topic)| topic.in_pieces_for_others = cut.contains(kind));
@@ -136,7 +136,7 @@ impl Stream {
     }
 
     /// What this one has seen of that since it was last asked.
-    pub fn take_deliveries(&mut self) -> impl Iterator<Item = (Type, Delivery)> {
+    pub(crate) fn take_deliveries(&mut self) -> impl Iterator<Item = (Type, Delivery)> {
         let of = |(kind, topic): (&Type, &mut TypeSubscription)| {
             topic.deliveries.drain(..).map(|seen| (kind.clone(), seen)).collect::<Vec<_>>()
         };
@@ -144,7 +144,7 @@ impl Stream {
     }
 
     /// Whether the server has said, since the stream was opened, what it has of all routing that is wanted.
-    pub fn has_answered_routing(&self) -> bool {
+    pub(crate) fn has_answered_routing(&self) -> bool {
         let mut routing = self.types.iter().filter(|(kind, topic)| kind.is(Role::Routing) && topic.is_wanted());
         self.open && routing.all(|(_, topic)| topic.has_answered_all())
     }
@@ -173,12 +173,8 @@ impl Stream {
         facts
     }
 
-    pub fn epoch(&self) -> Epoch {
+    pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
-    }
-
-    pub fn is_open(&self) -> bool {
-        self.open
     }
 
     pub fn has_answered(&self) -> bool {
@@ -187,7 +183,7 @@ impl Stream {
 
     /// Whether the server has nothing to say because nothing is left to say: it is there, has had time to answer, and owes no
     /// answer. One that is told what it gave before has no reason to repeat it.
-    pub fn is_healthy(&self, now: Moment) -> bool {
+    pub(crate) fn is_healthy(&self, now: Moment) -> bool {
         let wanted = || self.types.values().filter(|topic| topic.is_wanted());
         let alive = if self.quirks.per_type_liveness {
             wanted().all(TypeSubscription::is_polled)
@@ -200,7 +196,7 @@ impl Stream {
     }
 
     /// Others have given something else of these meanwhile: the server says again what it has.
-    pub fn clear_all_versions(&mut self, of: impl Fn(&Selector) -> bool) {
+    pub(crate) fn clear_all_versions(&mut self, of: impl Fn(&Selector) -> bool) {
         self.must_reopen |= self.open; // it was told on this opening that this is held
         for topic in self.types.values_mut() {
             match topic.class {
@@ -212,17 +208,17 @@ impl Stream {
     }
 
     /// The server's word counts for more than before: what others gave may have to be asked for.
-    pub fn look_anew(&mut self) {
+    pub(crate) fn look_anew(&mut self) {
         self.types.values_mut().for_each(|topic| topic.second_request.look_anew());
     }
 
     /// The server was out of reach. One that has nothing to add could not show that it is back: of each type it says one thing again.
-    pub fn clear_one_version_per_type(&mut self) {
+    pub(crate) fn clear_one_version_per_type(&mut self) {
         self.types.values_mut().for_each(TypeSubscription::clear_one_version);
     }
 
     /// A set was not all there when a stream ended: the server says it again from the beginning.
-    pub fn clear_set_versions(&mut self, kind: &Type, of: &Selector) {
+    pub(crate) fn clear_set_versions(&mut self, kind: &Type, of: &Selector) {
         let Some(topic) = self.types.get_mut(kind) else { return };
         match of {
             Selector::Wildcard => topic.clear_versions(|_| true),
@@ -246,7 +242,7 @@ impl Stream {
         self.types.values().any(TypeSubscription::is_wanted)
     }
 
-    pub fn want(&mut self, change: InterestChange, held: bool) {
+    pub(crate) fn want(&mut self, change: InterestChange, held: bool) {
         let InterestChange { kind, selector: wanted, on } = change;
         let cut = self.types_in_pieces.contains(&kind);
         let topic = self.types.entry(kind).or_insert_with(|| TypeSubscription::of(&wanted));
@@ -256,7 +252,7 @@ impl Stream {
 
     /// What this server has said of names, that it has spoken of a set, and what of that cannot be read, be it at a time when its
     /// word did not count. Resources are not among that: a server that has given one is one whose word counts.
-    pub fn findings(&self) -> Vec<Update> {
+    pub(crate) fn findings(&self) -> Vec<Update> {
         let spoken = |topic: &TypeSubscription| topic.wildcard && topic.progress.has_response();
         let filled = |kind: &Type, topic: &TypeSubscription| {
             let fill = topic.completeness_after(&self.quirks, &Selector::Wildcard, topic.progress.complete);
@@ -269,7 +265,7 @@ impl Stream {
     }
 
     /// Whether a message of this opening is one of the present.
-    pub fn is_current(&self, epoch: Epoch) -> bool {
+    pub(crate) fn is_current(&self, epoch: Epoch) -> bool {
         epoch == self.epoch && self.open
     }
 
@@ -362,7 +358,7 @@ impl Stream {
     }
 
     /// Whether anything is kept of a type, be it that its last words may still come.
-    pub fn has(&self, kind: &Type) -> bool {
+    pub(crate) fn has(&self, kind: &Type) -> bool {
         self.types.contains_key(kind)
     }
 

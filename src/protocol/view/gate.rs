@@ -9,7 +9,7 @@ use super::{Selector, Type, Update};
 use crate::xds::Name;
 
 #[derive(Debug, Default)]
-pub struct Gate {
+pub(crate) struct Gate {
     shut: BTreeMap<Type, Overlay>,
 }
 
@@ -22,16 +22,16 @@ struct Overlay {
 }
 
 impl Gate {
-    pub fn is_shut(&self, kind: &Type) -> bool {
+    pub(crate) fn is_shut(&self, kind: &Type) -> bool {
         self.shut.contains_key(kind)
     }
 
-    pub fn shut(&mut self, kind: Type) {
+    pub(crate) fn shut(&mut self, kind: Type) {
         self.shut.entry(kind).or_default();
     }
 
     /// The facts that go on at once. The common gate is open for everything and passes them as they are.
-    pub fn pass(&mut self, facts: Vec<Update>) -> Vec<Update> {
+    pub(crate) fn pass(&mut self, facts: Vec<Update>) -> Vec<Update> {
         if self.shut.is_empty() {
             return facts;
         }
@@ -39,7 +39,7 @@ impl Gate {
     }
 
     /// What was said to an interest that has ended is no answer to a later one.
-    pub fn forget(&mut self, kind: &Type, wanted: &Selector) {
+    pub(crate) fn forget(&mut self, kind: &Type, wanted: &Selector) {
         let Some(overlay) = self.shut.get_mut(kind) else { return };
         match wanted {
             Selector::Name(name) => overlay.latest.retain(|(class, key), _| {
@@ -53,7 +53,7 @@ impl Gate {
     }
 
     /// Opens the gate for a type, and lets out what it kept.
-    pub fn open(&mut self, kind: &Type) -> Vec<Update> {
+    pub(crate) fn open(&mut self, kind: &Type) -> Vec<Update> {
         let Some(Overlay { whole, latest, fill }) = self.shut.remove(kind) else { return Vec::new() };
         whole.into_iter().chain(latest.into_values()).chain(fill).collect()
     }

@@ -6,7 +6,7 @@ use super::revision::Revision;
 
 /// The time since which a name is there (or was, until its tombstone), and earlier times that ended in a removal.
 #[derive(Debug, Clone)]
-pub struct PresenceHistory {
+pub(crate) struct PresenceHistory {
     since: Revision,
     earlier: Option<Arc<[Interval]>>,
 }
@@ -36,7 +36,7 @@ impl PresenceHistory {
     }
 
     /// Whether it was there at some time from one mark to another, if it went for the last time at `removed`.
-    pub fn overlaps(&self, from: Revision, to: Revision, removed: Revision) -> bool {
+    pub(crate) fn overlaps(&self, from: Revision, to: Revision, removed: Revision) -> bool {
         let earlier = self.earlier.iter().flat_map(|lives| lives.iter().copied());
         let last = Interval { since: self.since, removed };
         earlier.chain([last]).any(|life| life.since <= to && life.removed > from)

@@ -11,7 +11,7 @@ use crate::xds::{Name, Type};
 impl View {
     /// Whether a value, absence, or trouble is known, or of `*` and globs, the set as far as clients that hold
     /// nothing are given it. What has outlived its time is neither a value nor known not to exist, and a set that it was in not complete.
-    pub fn is_cached(&self, kind: &Type, wanted: &Selector) -> bool {
+    pub(crate) fn is_cached(&self, kind: &Type, wanted: &Selector) -> bool {
         let shelf = |class| self.tables.get(&(kind.clone(), class));
         match wanted {
             Selector::Wildcard => shelf(Class::Wildcard)
@@ -25,7 +25,7 @@ impl View {
     }
 
     /// How much is known of a set.
-    pub fn completeness_of(&self, kind: &Type, of: &Selector) -> Completeness {
+    pub(crate) fn completeness_of(&self, kind: &Type, of: &Selector) -> Completeness {
         let shelf = |class| self.tables.get(&(kind.clone(), class));
         let fill = match of {
             Selector::Wildcard => shelf(Class::Wildcard).map(|shelf| shelf.completeness),
@@ -36,22 +36,22 @@ impl View {
 
     /// Whether this is wanted, not cached, and by who waits for it a reason to turn to another server. Nobody may wait for it any
     /// more, or only sessions that ask for a great many names that nobody has.
-    pub fn is_missing(&self, kind: &Type, wanted: &Selector) -> bool {
+    pub(crate) fn is_missing(&self, kind: &Type, wanted: &Selector) -> bool {
         !self.is_cached(kind, wanted) && self.interest.awaits(kind, wanted)
     }
 
     /// Sessions that ask for so many names that nobody has that they are no reason to turn to another server.
-    pub fn over_absent_limit(&self) -> usize {
+    pub(crate) fn over_absent_limit(&self) -> usize {
         self.interest.over_absent_limit()
     }
 
     /// Whether any of these things is missing.
-    pub fn misses_any(&self, of: impl Fn(&Selector) -> bool) -> bool {
+    pub(crate) fn misses_any(&self, of: impl Fn(&Selector) -> bool) -> bool {
         self.interest.all().any(|(kind, wanted)| of(&wanted) && self.is_missing(kind, &wanted))
     }
 
     /// Returns all that is missing, in no order.
-    pub fn missing(&self) -> impl Iterator<Item = (&Type, Selector)> {
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (&Type, Selector)> {
         self.interest.all().filter(|(kind, wanted)| self.is_missing(kind, wanted))
     }
 

@@ -27,15 +27,18 @@ use std::sync::Arc;
 
 pub use claims::{Claim, Claimed};
 pub use class::Class;
-pub use gate::Gate;
+pub(crate) use gate::Gate;
 pub use interest::{InterestChange, Selector, SessionId};
-pub use leases::{Lease, Leases};
+pub(crate) use leases::Lease;
+pub use leases::Leases;
 pub use named_error::NamedError;
 pub use order::OrderLosses;
-pub use resource_table::{AbsenceEvidence, Entry, Presence, ResourceTable};
+pub use resource_table::{AbsenceEvidence, Presence};
+pub(crate) use resource_table::{Entry, ResourceTable};
 pub use revision::Revision;
 pub use snapshot::{Lookup, Snapshot};
-pub use update::{Completeness, Evidence, Origin, Retain, Update};
+pub(crate) use update::Origin;
+pub use update::{Completeness, Evidence, Retain, Update};
 
 use self::claims::Sought;
 use self::interest::Interest;
@@ -48,9 +51,9 @@ use crate::xds::{Authority, Name, Type, TypeTable};
 /// A change to one name that a session asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameChanged {
-    pub kind: Type,
-    pub name: Name,
-    pub revision: Revision,
+    pub(crate) kind: Type,
+    pub(crate) name: Name,
+    pub(crate) revision: Revision,
 }
 
 /// A new state, and exactly the sessions that it concerns. Sessions of `*` have no marks: they read the state.
@@ -186,7 +189,7 @@ impl View {
     }
 
     /// Everything that is to be asked of a server that is opened now, with whether the answer is known from another (FB-4).
-    pub fn wanted(&self) -> impl Iterator<Item = (&Type, Selector, bool)> {
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = (&Type, Selector, bool)> {
         self.interest.all().map(|(kind, wanted)| {
             let cached = self.is_cached(kind, &wanted);
             (kind, wanted, cached)
@@ -198,14 +201,8 @@ impl View {
         self.tables.get(&(kind.clone(), Class::Wildcard)).into_iter().flat_map(ResourceTable::present_names)
     }
 
-    /// What is here of the collections that are wanted, each member with its glob.
-    pub fn members(&self, kind: &Type) -> impl Iterator<Item = (&Name, &Name)> {
-        let shelf = self.tables.get(&(kind.clone(), Class::Named));
-        shelf.into_iter().flat_map(|shelf| shelf.collections.all_members())
-    }
-
     /// Whether anybody wants anything, or did until lately.
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.interest.is_any()
     }
 
@@ -232,7 +229,7 @@ impl View {
     }
 
     /// Returns how many cached resources came from each server, by its place in the plan.
-    pub fn cached_by_server(&self) -> BTreeMap<u16, usize> {
+    pub(crate) fn cached_by_server(&self) -> BTreeMap<u16, usize> {
         let mut sum = BTreeMap::new();
         for (server, count) in self.tables.values().flat_map(ResourceTable::by_server) {
             *sum.entry(*server).or_default() += count;

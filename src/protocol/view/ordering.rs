@@ -197,12 +197,12 @@ impl View {
     }
 
     /// Whether it was taken away upstream and is still here.
-    pub fn is_doomed(&self, kind: &Type, class: Class, name: &Name) -> bool {
+    pub(crate) fn is_doomed(&self, kind: &Type, class: Class, name: &Name) -> bool {
         self.order.has_doomed() && self.order.is_doomed(&(kind.clone(), class, name.clone()))
     }
 
     /// Whether it counts which authorities' servers are away, or have not said what routing they have.
-    pub fn awaits_routing(&self) -> bool {
+    pub(crate) fn awaits_routing(&self) -> bool {
         self.order.is_any()
     }
 

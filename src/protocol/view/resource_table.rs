@@ -32,20 +32,20 @@ pub enum Presence {
 
 #[derive(Debug, Clone)]
 pub struct Entry {
-    pub changed: Revision,
+    pub(crate) changed: Revision,
     /// The last change of its body, which is all that a SotW client without wrappers sees.
-    pub body_changed: Revision,
-    pub history: PresenceHistory,
+    pub(crate) body_changed: Revision,
+    pub(crate) history: PresenceHistory,
     pub presence: Presence,
     /// What was last reported wrong with it, and since when (UP-46).
     pub error: Option<(Revision, Arc<NamedError>)>,
     /// When it dies unless upstream gives it more time (UP-40).
-    pub expires: Option<Moment>,
+    pub(crate) expires: Option<Moment>,
     /// The last time that it was given a TTL, or none.
-    pub refreshed: Revision,
+    pub(crate) refreshed: Revision,
     /// Who gave it, and since when that is so; or since when it is gone or in error.
-    pub origin: Origin,
-    pub since: Moment,
+    pub(crate) origin: Origin,
+    pub(crate) since: Moment,
     /// Why it is gone, if it is, and since when that was last said on the present opening.
     pub absence: AbsenceEvidence,
     reported: Revision,
@@ -53,7 +53,7 @@ pub struct Entry {
 
 impl Entry {
     /// What is here.
-    pub fn resource(&self) -> Option<&Arc<Resource>> {
+    pub(crate) fn resource(&self) -> Option<&Arc<Resource>> {
         match &self.presence {
             Presence::Present(resource) => Some(resource),
             Presence::Absent(_) | Presence::Unknown => None,
@@ -124,7 +124,7 @@ impl ResourceTable {
         self.entries.get(name)
     }
 
-    pub fn entries(&self) -> impl Iterator<Item = (&Name, &Entry)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&Name, &Entry)> {
         self.entries.iter()
     }
 
@@ -140,7 +140,7 @@ impl ResourceTable {
     }
 
     /// What is here and had its TTL extended after a number.
-    pub fn refreshes(&self, after: Revision) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
+    pub(crate) fn refreshes(&self, after: Revision) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
         self.refreshes.range((Excluded(after), Unbounded)).filter_map(|(_, name)| {
             let entry = self.entries.get(name)?;
             match &entry.presence {
@@ -151,14 +151,14 @@ impl ResourceTable {
     }
 
     /// What was removed after a number, in the order of removal.
-    pub fn removals(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
+    pub(crate) fn removals(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
         self.removals
             .range((Excluded(after), Unbounded))
             .filter_map(|(_, name)| self.entries.get(name).map(|entry| (name, entry)))
     }
 
     /// The version of everything that is here: of bodies alone, or of all that a delta client sees (I5).
-    pub fn version(&self, full: bool) -> SetVersion {
+    pub(crate) fn version(&self, full: bool) -> SetVersion {
         if full { self.full } else { self.content }
     }
 
@@ -167,7 +167,7 @@ impl ResourceTable {
         self.horizon
     }
 
-    pub fn present_names(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn present_names(&self) -> impl Iterator<Item = &Name> {
         self.additions.values()
     }
 
@@ -184,7 +184,7 @@ impl ResourceTable {
     }
 
     /// Whether a client with this version holds nothing but what is here, or went by evidence.
-    pub fn knows_version(&self, version: &str) -> bool {
+    pub(crate) fn knows_version(&self, version: &str) -> bool {
         let known = |(bodies, all): &(SetVersion, SetVersion)| {
             [bodies, all].into_iter().any(|known| known.to_string() == version)
         };
@@ -221,7 +221,7 @@ impl ResourceTable {
     }
 
     /// Changes with each opening.
-    pub fn opening(&self) -> Revision {
+    pub(crate) fn opening(&self) -> Revision {
         self.evidence_from
     }
 

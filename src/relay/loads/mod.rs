@@ -24,7 +24,7 @@ use crate::xds::SharingKey;
 
 /// What becomes of the reports of clients (LRS-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LoadsMode {
+pub(crate) enum LoadsMode {
     /// Clients are told that there is no such method.
     Off,
     /// An upstream stream for each of a client's, with the same messages.
@@ -35,15 +35,15 @@ pub enum LoadsMode {
 
 /// One stream of loads as it is handed on: what came first from below, what comes after it, and where answers go. Both ways
 /// are bounded, and whoever reads slowly is sent slowly.
-pub struct LoadLink {
-    pub first: Bytes,
-    pub reports: mpsc::Receiver<Bytes>,
-    pub answers: mpsc::Sender<Bytes>,
+pub(crate) struct LoadLink {
+    pub(crate) first: Bytes,
+    pub(crate) reports: mpsc::Receiver<Bytes>,
+    pub(crate) answers: mpsc::Sender<Bytes>,
 }
 
 /// How a stream of loads ended, as gRPC says it.
 #[derive(Debug, thiserror::Error)]
-pub enum LoadEnd {
+pub(crate) enum LoadEnd {
     #[error("{0}")]
     Refused(AdmissionError),
     #[error("invalid request: expected a LoadStatsRequest")]
@@ -60,7 +60,7 @@ pub enum LoadEnd {
 }
 
 /// Opens streams of loads to control planes. The edge implements it.
-pub trait LoadConnector: Send + Sync {
+pub(crate) trait LoadConnector: Send + Sync {
     /// Carries messages between a link and a server, by its place in the plan, until either side has ended. Dropping the future
     /// resets the stream.
     fn carry(&self, server: usize, link: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>>;
@@ -69,7 +69,7 @@ pub trait LoadConnector: Send + Sync {
     fn backoff(&self, server: usize) -> BackoffTimes;
 }
 
-pub struct Loads {
+pub(crate) struct Loads {
     mode: LoadsMode,
     views: Arc<Views>,
     connector: Arc<dyn LoadConnector>,
@@ -102,7 +102,7 @@ impl Kept {
 }
 
 impl Loads {
-    pub fn new(mode: LoadsMode, views: Arc<Views>, connector: Arc<dyn LoadConnector>) -> Self {
+    pub(crate) fn new(mode: LoadsMode, views: Arc<Views>, connector: Arc<dyn LoadConnector>) -> Self {
         let pools = Pools {
             clock: Clock::starting_now(),
             of_keys: Mutex::default(),
@@ -112,12 +112,12 @@ impl Loads {
         Self { mode, views, connector, pools: Arc::new(pools) }
     }
 
-    pub fn are_served(&self) -> bool {
+    pub(crate) fn are_served(&self) -> bool {
         self.mode != LoadsMode::Off
     }
 
     /// Serves a client's stream from its first message to its end. Dropping the future is how a client leaves in the middle.
-    pub async fn serve(&self, peer: IpAddr, link: LoadLink) -> LoadEnd {
+    pub(crate) async fn serve(&self, peer: IpAddr, link: LoadLink) -> LoadEnd {
         let Ok(first) = LoadStatsRequest::decode(link.first.clone()) else { return LoadEnd::Unreadable };
         let key = match self.views.identify(first.node.as_ref()) {
             Ok(identity) => identity.key().clone(),
@@ -144,12 +144,12 @@ impl Loads {
     }
 
     /// About how many bytes of reports are kept for control planes, of all views together.
-    pub fn kept(&self) -> usize {
+    pub(crate) fn kept(&self) -> usize {
         self.pools.kept.0.load(Ordering::Relaxed)
     }
 
     /// When no clients are left: what they last reported goes upstream before the relay does.
-    pub async fn finish(&self) {
+    pub(crate) async fn finish(&self) {
         self.pools.lock().values().for_each(|pool| pool.hasten());
         while !self.pools.lock().is_empty() {
             self.pools.ended.notified().await;

@@ -25,13 +25,13 @@ use crate::protocol::session::{Ack, CloseReason, Fetched, Session, Step, Variant
 use crate::protocol::view::{Completeness, NameChanged, SessionId};
 use crate::xds::{Authority, Name, Type};
 
-pub struct SessionHandle {
-    pub id: SessionId,
-    pub variant: Variant,
+pub(crate) struct SessionHandle {
+    pub(crate) id: SessionId,
+    pub(crate) variant: Variant,
     /// Who it is, for logs and reports.
-    pub node_id: String,
-    pub key: String,
-    pub peer: String,
+    pub(crate) node_id: String,
+    pub(crate) key: String,
+    pub(crate) peer: String,
     /// Guards the session's books. Taken for a moment at a time, by whoever of the three has something for it.
     session: Mutex<Session>,
     /// The body that waits for something to say.
@@ -46,7 +46,7 @@ pub struct SessionHandle {
 }
 
 /// Leaves its seat when it is dropped: for whoever may be given up anywhere, and is no task of its own that could come to an end.
-pub struct SessionGuard(pub Arc<SessionHandle>);
+pub(crate) struct SessionGuard(pub(crate) Arc<SessionHandle>);
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
@@ -60,16 +60,16 @@ impl Drop for SessionGuard {
 
 /// Who a session is and where it belongs.
 pub(super) struct SessionParts {
-    pub id: SessionId,
-    pub variant: Variant,
-    pub node_id: String,
-    pub key: String,
-    pub peer: String,
-    pub published: Arc<Published>,
-    pub owner: mpsc::Sender<Command>,
-    pub clock: Clock,
-    pub tally: Arc<ProcessCounters>,
-    pub log: Arc<ClientLog>,
+    pub(crate) id: SessionId,
+    pub(crate) variant: Variant,
+    pub(crate) node_id: String,
+    pub(crate) key: String,
+    pub(crate) peer: String,
+    pub(crate) published: Arc<Published>,
+    pub(crate) owner: mpsc::Sender<Command>,
+    pub(crate) clock: Clock,
+    pub(crate) tally: Arc<ProcessCounters>,
+    pub(crate) log: Arc<ClientLog>,
 }
 
 impl SessionHandle {
@@ -102,7 +102,7 @@ impl SessionHandle {
 
     /// Applies a request to the session and forwards interest changes to the task of the view. Waits while that task is behind, which
     /// holds up the requests of this client and of no other.
-    pub async fn handle_request(&self, request: Request) {
+    pub(crate) async fn handle_request(&self, request: Request) {
         // Room at the owner first. From there on nothing waits, so a stream that ends in the middle loses no change of
         // interest: one that was taken and never sent would be wanted upstream for ever.
         let Ok(room) = self.commands.reserve().await else { return }; // no owner: the next poll ends it
@@ -128,7 +128,7 @@ impl SessionHandle {
     }
 
     /// The next thing to say. Whoever asks is woken when it may be worth asking again.
-    pub fn poll(&self, waker: &std::task::Waker) -> Step {
+    pub(crate) fn poll(&self, waker: &std::task::Waker) -> Step {
         self.waker.register(waker);
         if self.commands.is_closed() {
             return Step::End(CloseReason::ViewFailed);
@@ -153,7 +153,7 @@ impl SessionHandle {
     }
 
     /// Whether there is nothing that a client at this version of everything would have to be told.
-    pub fn is_current(&self, version: &str) -> bool {
+    pub(crate) fn is_current(&self, version: &str) -> bool {
         let session = self.lock();
         self.published.read(|state, _| session.is_current(state, version, self.clock.now()))
     }
@@ -170,7 +170,7 @@ impl SessionHandle {
     }
 
     /// One answer to what was asked, as soon as all of it is known, and in any case within the time that a fetch may take.
-    pub async fn fetch(&self, patience: Duration) -> Fetched {
+    pub(crate) async fn fetch(&self, patience: Duration) -> Fetched {
         let last = Instant::now() + patience;
         let mut sleep = std::pin::pin!(tokio::time::sleep_until(last));
         std::future::poll_fn(|cx| {
@@ -198,12 +198,12 @@ impl SessionHandle {
     }
 
     /// How long a fetch may take, unless its transport says something else.
-    pub fn fetch_timeout(&self) -> Duration {
+    pub(crate) fn fetch_timeout(&self) -> Duration {
         self.lock().limits().fetch_timeout
     }
 
     /// Until there is something to tell this client, beyond what it has taken.
-    pub async fn changed(&self) {
+    pub(crate) async fn changed(&self) {
         let mut sleep = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
         std::future::poll_fn(|cx| {
             loop {
@@ -221,17 +221,17 @@ impl SessionHandle {
     }
 
     /// The client has taken a piece of what was said last.
-    pub fn progressed(&self) {
+    pub(crate) fn progressed(&self) {
         let session = self.lock();
         self.published.read(|_, leases| session.progressed(leases, self.clock.now()));
     }
 
-    pub fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> Clock {
         self.clock
     }
 
     /// The stream is over. What it wanted is wanted by it no more.
-    pub async fn leave(&self) {
+    pub(crate) async fn leave(&self) {
         let interest = {
             let mut session = self.lock();
             session.close();

@@ -5,7 +5,7 @@ use crate::protocol::session::Summary;
 use crate::relay::report::{ClientReport, ClientTypeReport};
 
 impl SessionHandle {
-    pub fn report(&self) -> ClientReport {
+    pub(crate) fn report(&self) -> ClientReport {
         let session = self.lock();
         let of_type = |summary: Summary| ClientTypeReport {
             kind: summary.kind.name().to_owned(),

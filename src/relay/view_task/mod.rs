@@ -36,39 +36,39 @@ use crate::protocol::view::{SessionId, Update, View};
 use crate::xds::{Authority, BodyStore, Name, TypeTable};
 
 pub(super) struct ViewTask {
-    pub view_id: String,
-    pub metric_label: MetricLabel,
+    pub(crate) view_id: String,
+    pub(crate) metric_label: MetricLabel,
     /// The fields of its clients' nodes that made the key.
-    pub made_from: BTreeMap<String, String>,
-    pub view: View,
-    pub sources: Sources,
+    pub(crate) made_from: BTreeMap<String, String>,
+    pub(crate) view: View,
+    pub(crate) sources: Sources,
     /// By their place in the plan.
-    pub connectors: Arc<[SharedConnector]>,
-    pub reachability: ViewReachability,
-    pub incidents: Arc<Incidents>,
-    pub server_log: Arc<ServerLog>,
-    pub readiness: ViewReadiness,
+    pub(crate) connectors: Arc<[SharedConnector]>,
+    pub(crate) reachability: ViewReachability,
+    pub(crate) incidents: Arc<Incidents>,
+    pub(crate) server_log: Arc<ServerLog>,
+    pub(crate) readiness: ViewReadiness,
     /// How the ladders stood when that was last told.
-    pub ladder_states: BTreeMap<Authority, LadderState>,
+    pub(crate) ladder_states: BTreeMap<Authority, LadderState>,
     /// What could not be kept in order.
-    pub order_metrics: OrderMetrics,
-    pub published: Arc<Published>,
-    pub store: Arc<Mutex<BodyStore>>,
-    pub table: Arc<TypeTable>,
-    pub clock: Clock,
-    pub commands: mpsc::Receiver<Command>,
+    pub(crate) order_metrics: OrderMetrics,
+    pub(crate) published: Arc<Published>,
+    pub(crate) store: Arc<Mutex<BodyStore>>,
+    pub(crate) table: Arc<TypeTable>,
+    pub(crate) clock: Clock,
+    pub(crate) commands: mpsc::Receiver<Command>,
     /// Since when nobody is here and nothing is wanted, for whoever retires idle views.
-    pub idle_since: Arc<Mutex<Option<Instant>>>,
+    pub(crate) idle_since: Arc<Mutex<Option<Instant>>>,
     /// The server for `*` and old-style names, for whoever reports loads to it.
-    pub active: Arc<AtomicUsize>,
+    pub(crate) active: Arc<AtomicUsize>,
     /// Says that it has become another.
-    pub active_server_changes: Arc<watch::Sender<()>>,
+    pub(crate) active_server_changes: Arc<watch::Sender<()>>,
     /// Dropped after the commands: a session that is dropped sees that nobody takes any.
-    pub sessions: HashMap<SessionId, Box<dyn Subscriber>>,
-    pub links: Links,
+    pub(crate) sessions: HashMap<SessionId, Box<dyn Subscriber>>,
+    pub(crate) links: Links,
     /// Sessions whose interest was counted since the last publication.
-    pub interest_applied: Vec<SessionId>,
-    pub faults: Faults,
+    pub(crate) interest_applied: Vec<SessionId>,
+    pub(crate) faults: Faults,
 }
 
 enum Event {
@@ -81,7 +81,7 @@ enum Event {
 const MAX_BATCH: usize = 256;
 
 impl ViewTask {
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         loop {
             match self.next().await {
                 Event::Command(None) => {

@@ -26,31 +26,31 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let heard = Mutex::new(Instant::now());
         Self { heard, answered: AtomicBool::new(false), begun: AtomicBool::new(false), changed: Notify::new() }
     }
 
     /// When the server last said something, be it a part of a message.
-    pub fn heard(&self) -> Instant {
+    pub(crate) fn heard(&self) -> Instant {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn hear(&self) {
+    pub(crate) fn hear(&self) {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    pub fn has_answered(&self) -> bool {
+    pub(crate) fn has_answered(&self) -> bool {
         self.answered.load(Ordering::Relaxed)
     }
 
     /// A response came. Returns whether it is the first.
-    pub fn answer(&self) -> bool {
+    pub(crate) fn answer(&self) -> bool {
         !self.answered.swap(true, Ordering::Relaxed)
     }
 
     /// Until a message has begun to come in that is still incomplete; once for each message. May be given up anywhere.
-    pub async fn receiving(&self) {
+    pub(crate) async fn receiving(&self) {
         loop {
             self.changed.notified().await;
             if self.begun.swap(false, Ordering::Relaxed) {
@@ -76,8 +76,8 @@ impl Incoming {
 /// A channel whose responses are watched.
 #[derive(Clone)]
 pub(super) struct Watched {
-    pub channel: Channel,
-    pub incoming: Arc<Incoming>,
+    pub(crate) channel: Channel,
+    pub(crate) incoming: Arc<Incoming>,
 }
 
 impl Service<http::Request<Body>> for Watched {

@@ -26,16 +26,16 @@ use super::shared::{Doubts, Shared};
 
 /// Asks on the connection of one stream.
 pub(super) struct Life<'a> {
-    pub server: String,
-    pub times: LifeTimes,
-    pub shared: &'a Shared,
-    pub channel: Channel,
-    pub metadata: MetadataMap,
-    pub incoming: Arc<Incoming>,
+    pub(crate) server: String,
+    pub(crate) times: LifeTimes,
+    pub(crate) shared: &'a Shared,
+    pub(crate) channel: Channel,
+    pub(crate) metadata: MetadataMap,
+    pub(crate) incoming: Arc<Incoming>,
     /// Notified, the owner of the stream wants an answer to a call that begins from then on.
-    pub asked: Arc<Notify>,
+    pub(crate) asked: Arc<Notify>,
     /// To be notified when that is there. What came in before it has to be told before it.
-    pub answered: &'a Notify,
+    pub(crate) answered: &'a Notify,
 }
 
 /// What came of a call.
@@ -58,7 +58,7 @@ struct Missed {
 
 impl Life<'_> {
     /// Runs for as long as the server answers. Returns why the connection is to be closed.
-    pub async fn watch(mut self) -> Status {
+    pub(crate) async fn watch(mut self) -> Status {
         let mut doubts = self.shared.doubts();
         let mut duty = None;
         // The owner's wish that has no answer yet, and when the next call may begin at the earliest.

@@ -25,18 +25,18 @@ use crate::relay::{Link, LinkEvent, LinkReport};
 
 /// How one opening of a stream came to its end.
 pub(super) struct End {
-    pub stage: Stage,
-    pub status: Status,
+    pub(crate) stage: Stage,
+    pub(crate) status: Status,
     /// How long it was up.
-    pub lived: Duration,
+    pub(crate) lived: Duration,
 }
 
 impl End {
-    pub fn unreached(status: Status) -> Self {
+    pub(crate) fn unreached(status: Status) -> Self {
         Self { stage: Stage::Unreached, status, lived: Duration::ZERO }
     }
 
-    pub fn is_answered(&self) -> bool {
+    pub(crate) fn is_answered(&self) -> bool {
         self.stage == Stage::Answered
     }
 }

@@ -22,14 +22,14 @@ pub(super) struct Known {
     read: Option<SystemTime>,
     bytes: Option<u128>,
     /// What counts.
-    pub good: Option<Arc<[Entry]>>,
+    pub(crate) good: Option<Arc<[Entry]>>,
     /// Read well, and not taken over yet.
     new: Option<Arc<[Entry]>>,
     fault: Option<FileError>,
     /// Another file has a resource of this one, too.
-    pub conflict: Option<FileError>,
+    pub(crate) conflict: Option<FileError>,
     /// Since when it is not there.
-    pub missing: Option<Instant>,
+    pub(crate) missing: Option<Instant>,
 }
 
 pub(super) enum Reading {
@@ -40,7 +40,7 @@ pub(super) enum Reading {
 
 impl Known {
     /// Reads it unless it is as it was, and says what came of it.
-    pub fn read(&mut self, path: &Path, stamp: Stamp, parser: &Parser, most: u64) -> Reading {
+    pub(crate) fn read(&mut self, path: &Path, stamp: Stamp, parser: &Parser, most: u64) -> Reading {
         let back = self.missing.take().is_some();
         if back {
             // It was made anew in its place, and is in no other way whole than one that is written in place.
@@ -87,7 +87,7 @@ impl Known {
     }
 
     /// It is read again, and what comes of that counts even if it is the same.
-    pub fn forget_reading(&mut self) {
+    pub(crate) fn forget_reading(&mut self) {
         (self.read, self.bytes) = (None, None);
     }
 
@@ -105,18 +105,18 @@ impl Known {
     }
 
     /// What would count if nothing spoke against it.
-    pub fn candidate(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn candidate(&self) -> impl Iterator<Item = &Entry> {
         let new = self.new.as_ref().filter(|_| self.conflict.is_none());
         new.or(self.good.as_ref()).into_iter().flat_map(|entries| entries.iter())
     }
 
-    pub fn take_over(&mut self) {
+    pub(crate) fn take_over(&mut self) {
         if self.conflict.is_none() && self.missing.is_none() && self.new.is_some() {
             self.good = self.new.take();
         }
     }
 
-    pub fn faults(&self) -> impl Iterator<Item = &FileError> {
+    pub(crate) fn faults(&self) -> impl Iterator<Item = &FileError> {
         self.fault.iter().chain(&self.conflict)
     }
 }

@@ -14,7 +14,7 @@ use crate::xds::TypeTable;
 
 /// Opens streams to the files of one source.
 #[derive(Clone)]
-pub struct FilesConnector {
+pub(crate) struct FilesConnector {
     source: FilesSource,
     /// Nobody but these files is asked: what is not in them is nowhere.
     alone: bool,
@@ -23,7 +23,7 @@ pub struct FilesConnector {
 }
 
 impl FilesConnector {
-    pub fn new(source: FilesSource, alone: bool, table: Arc<TypeTable>) -> Self {
+    pub(crate) fn new(source: FilesSource, alone: bool, table: Arc<TypeTable>) -> Self {
         Self { source, alone, table, clock: Clock::starting_now() }
     }
 

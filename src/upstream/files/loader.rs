@@ -35,14 +35,14 @@ pub(super) struct Loader {
 
 /// What a look came to.
 pub(super) struct Look {
-    pub loaded: Loaded,
+    pub(crate) loaded: Loaded,
     /// A file was being written, or is missing, so that it has to be looked at again soon.
-    pub unsettled: bool,
-    pub watched: bool,
+    pub(crate) unsettled: bool,
+    pub(crate) watched: bool,
 }
 
 impl Loader {
-    pub fn new(options: Arc<FilesOptions>, parser: Parser, watcher: Watcher) -> Self {
+    pub(crate) fn new(options: Arc<FilesOptions>, parser: Parser, watcher: Watcher) -> Self {
         Self {
             options,
             parser,
@@ -58,7 +58,7 @@ impl Loader {
     }
 
     /// Looks at all files, reads those that have changed, and says what all of them come to. Takes its time, and blocks.
-    pub fn look(&mut self) -> Look {
+    pub(crate) fn look(&mut self) -> Look {
         let start = Instant::now();
         let mut watch = self.watcher.look();
         let mut walk = Walk::over(&self.options.paths, self.options.files, &Parser::takes, &mut watch);

@@ -33,15 +33,15 @@ use crate::xds::TypeTable;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestServer {
     /// Where it is and how it is reached. It has no variant.
-    pub at: AdsServer,
+    pub(crate) at: AdsServer,
     /// Between an answer and the next poll of the same type, and up to as much again (REST-10).
-    pub refresh_delay: Duration,
+    pub(crate) refresh_delay: Duration,
     /// For one answer to have come.
-    pub request_timeout: Duration,
+    pub(crate) request_timeout: Duration,
 }
 
 impl RestServer {
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("{} (REST)", self.at.name())
     }
 

@@ -16,18 +16,18 @@ use crate::xds::{RestPath, TypeTable, WILDCARD};
 /// One poll: where, and what it says.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Poll {
-    pub url: String,
-    pub path: String,
-    pub request: DiscoveryRequest,
+    pub(crate) url: String,
+    pub(crate) path: String,
+    pub(crate) request: DiscoveryRequest,
 }
 
 /// How often is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PollSchedule {
     /// Between an answer and the next poll, and up to as much again (REST-10).
-    pub refresh: Duration,
+    pub(crate) refresh: Duration,
     /// Polls in a row, of whatever types, that fail before the server counts as out of reach.
-    pub failures: u32,
+    pub(crate) failures: u32,
 }
 
 #[derive(Debug)]
@@ -70,12 +70,12 @@ pub(super) enum Taken {
 }
 
 impl Topics {
-    pub fn new(pace: PollSchedule) -> Self {
+    pub(crate) fn new(pace: PollSchedule) -> Self {
         Self { by_url: BTreeMap::new(), node: None, pace, failed_in_a_row: 0, answers: 0 }
     }
 
     /// Takes over what is wanted of a type, or that an answer was taken.
-    pub fn take(&mut self, request: DiscoveryRequest, table: &TypeTable, now: Instant) -> Taken {
+    pub(crate) fn take(&mut self, request: DiscoveryRequest, table: &TypeTable, now: Instant) -> Taken {
         self.node = request.node.or(self.node.take());
         let url = request.type_url;
         let kind = table.resolve(&url);
@@ -104,19 +104,19 @@ impl Topics {
     }
 
     /// The polls that are due. Each of them is under way from here on, until it is said what came of it.
-    pub fn due(&mut self, now: Instant) -> Vec<Poll> {
+    pub(crate) fn due(&mut self, now: Instant) -> Vec<Poll> {
         let node = &self.node;
         let due = self.by_url.iter_mut().filter(|(_, topic)| topic.wanted && topic.due.is_some_and(|due| due <= now));
         due.map(|(url, topic)| topic.ask(url, node.clone())).collect()
     }
 
-    pub fn next_due(&self) -> Option<Instant> {
+    pub(crate) fn next_due(&self) -> Option<Instant> {
         self.by_url.values().filter(|topic| topic.wanted).filter_map(|topic| topic.due).min()
     }
 
     /// A poll was answered, be it with nothing new. `mortal` says that something in the answer has an end, and is to be given
     /// again. The number of the answer.
-    pub fn answered(&mut self, question: &Poll, mortal: bool, now: Instant, random: f64) -> u64 {
+    pub(crate) fn answered(&mut self, question: &Poll, mortal: bool, now: Instant, random: f64) -> u64 {
         self.failed_in_a_row = 0;
         self.answers += 1;
         let refresh = self.pace.refresh.mul_f64(1.0 + random.clamp(0.0, 1.0));
@@ -131,7 +131,7 @@ impl Topics {
 
     /// A poll has failed. Whether that is one too many: what the server says of one type, be it that it has none of it, is no
     /// reason to leave it for all the others.
-    pub fn failed(&mut self, question: &Poll, silent: bool, now: Instant, random: f64) -> bool {
+    pub(crate) fn failed(&mut self, question: &Poll, silent: bool, now: Instant, random: f64) -> bool {
         self.failed_in_a_row += u32::from(silent);
         if let Some(topic) = self.by_url.get_mut(&question.url) {
             topic.versioned = false;
@@ -142,7 +142,7 @@ impl Topics {
     }
 
     /// Something to ask that is asked anyway, to see whether the server is there; what it has answered, if there is such a thing.
-    pub fn probe(&self) -> Option<Poll> {
+    pub(crate) fn probe(&self) -> Option<Poll> {
         let wanted = || self.by_url.iter().filter(|(_, topic)| topic.wanted);
         let (url, topic) = wanted().find(|(_, topic)| topic.ever_answered).or_else(|| wanted().next())?;
         Some(topic.question(url, self.node.clone(), false))

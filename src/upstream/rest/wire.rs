@@ -42,12 +42,12 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub fn new(server: Arc<RestServer>) -> Self {
+    pub(crate) fn new(server: Arc<RestServer>) -> Self {
         Self { server, open: None }
     }
 
     /// Asks once. A connection that was kept and is found closed is opened anew; that is no failure.
-    pub async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Failure> {
+    pub(crate) async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Failure> {
         let tokens = if self.server.at.tls.is_some() { self.server.at.tokens.as_slice() } else { &[] };
         let headers = token::metadata(tokens).await.map_err(|error| Failure::Unreachable(chain(&error)))?;
         let headers = headers.into_headers();
@@ -73,7 +73,7 @@ impl Wire {
     }
 
     /// Whether there is a server at all.
-    pub async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+    pub(crate) async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
         let unreachable = |error: &dyn Error| Failure::Unreachable(chain(error));
         let socket = dial(&self.server.at, b"http/1.1").await.map_err(|error| unreachable(&error))?;
         let (sender, connection) = handshake(TokioIo::new(socket)).await.map_err(|error| unreachable(&error))?;

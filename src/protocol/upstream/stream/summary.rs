@@ -9,23 +9,23 @@ use crate::xds::{Name, Type};
 /// One type on a stream, for reports.
 #[derive(Debug)]
 pub struct TypeSummary<'a> {
-    pub kind: &'a Type,
-    pub wildcard: bool,
-    pub names: usize,
+    pub(crate) kind: &'a Type,
+    pub(crate) wildcard: bool,
+    pub(crate) names: usize,
     /// Resources whose body goes by another name than they came under (TYPE-10).
-    pub misnamed: u64,
+    pub(crate) misnamed: u64,
     /// What the server is asked for a second time: names, and a set as one.
-    pub asked_again: usize,
+    pub(crate) asked_again: usize,
     /// Names that it is known to have something under that cannot be used.
-    pub refused: usize,
+    pub(crate) refused: usize,
     /// Why something of its last response could not be told by name.
-    pub unnamed: Option<&'a Arc<str>>,
+    pub(crate) unnamed: Option<&'a Arc<str>>,
 }
 
 /// What was refused of one type and is not reported yet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TypeRejections {
-    pub kind: Type,
+    pub(crate) kind: Type,
     pub news: NewRejections,
 }
 
@@ -55,7 +55,7 @@ impl Stream {
     }
 
     /// Whether the server has answered the last call that asked on this opening if it is there; `None` if there was none.
-    pub fn has_answered_call(&self) -> Option<bool> {
+    pub(crate) fn has_answered_call(&self) -> Option<bool> {
         if self.liveness.is_asked() { Some(false) } else { self.liveness.is_proven().then_some(true) }
     }
 }
