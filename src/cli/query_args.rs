@@ -268,13 +268,13 @@ mod tests {
 
     #[test]
     fn everything_that_is_wrong_is_told_at_once() {
-        let told = check("pods --server http://a/b --node { -o wire").err().unwrap();
+        let reported = check("pods --server http://a/b --node { -o wire").err().unwrap();
         for part in ["unknown type \"pods\"", "--server:", "expected nothing after the host and port", "--node: EOF"] {
-            assert!(told.contains(part), "{part} is missing in:\n{told}");
+            assert!(reported.contains(part), "{part} is missing in:\n{reported}");
         }
-        let told = check("cds --ca ca.pem --token-file t").err().unwrap();
-        assert!(told.contains("--ca requires TLS") && told.contains("--token-file requires TLS"), "{told}");
-        let told = check("cds --node-file /none --descriptors /neither").err().unwrap();
-        assert!(told.contains("/none: ") && told.contains("/neither: "), "{told}");
+        let reported = check("cds --ca ca.pem --token-file t").err().unwrap();
+        assert!(reported.contains("--ca requires TLS") && reported.contains("--token-file requires TLS"), "{reported}");
+        let reported = check("cds --node-file /none --descriptors /neither").err().unwrap();
+        assert!(reported.contains("/none: ") && reported.contains("/neither: "), "{reported}");
     }
 }

@@ -51,9 +51,9 @@ impl SessionBody {
 
     fn next_piece(&mut self) -> Option<Piece> {
         let bytes = self.encoder.as_mut()?.next_piece(PIECE);
-        match (&bytes, self.slot.seat()) {
+        match (&bytes, self.slot.handle()) {
             (None, _) => self.encoder = None,
-            (Some(_), Some(seat)) => seat.progressed(),
+            (Some(_), Some(handle)) => handle.progressed(),
             (Some(_), None) => {}
         }
         let piece = Piece { bytes: bytes?, gate: self.gate.clone() };
@@ -74,12 +74,12 @@ impl SessionBody {
         if self.single {
             return Poll::Pending; // what answers it is not the stream of replies
         }
-        let Some(seat) = self.slot.seat() else { return Poll::Pending };
+        let Some(handle) = self.slot.handle() else { return Poll::Pending };
         loop {
-            match seat.poll(cx.waker()) {
+            match handle.poll(cx.waker()) {
                 Step::Reply(reply) => {
                     self.slot.signal();
-                    self.encoder = Some(Encoder::new(*reply, seat.variant, &self.control_plane));
+                    self.encoder = Some(Encoder::new(*reply, handle.variant, &self.control_plane));
                     return Poll::Ready(Ok(()));
                 }
                 Step::End(end) => return Poll::Ready(Err(end.into())),
@@ -88,7 +88,7 @@ impl SessionBody {
                     return Poll::Pending;
                 }
                 Step::Idle(Some(moment)) => {
-                    let mut sleep = Box::pin(tokio::time::sleep_until(seat.clock().instant(moment)));
+                    let mut sleep = Box::pin(tokio::time::sleep_until(handle.clock().instant(moment)));
                     let due = sleep.as_mut().poll(cx);
                     self.sleep = Some(sleep);
                     ready!(due); // due already: time has passed since the session looked

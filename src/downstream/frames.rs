@@ -32,13 +32,13 @@ impl Budget {
 pub(super) struct Frames {
     body: Incoming,
     buffer: BytesMut,
-    most: usize,
+    limit: usize,
     budget: Arc<Budget>,
 }
 
 impl Frames {
-    pub(crate) fn new(body: Incoming, most: usize, budget: Arc<Budget>) -> Self {
-        Self { body, buffer: BytesMut::new(), most, budget }
+    pub(crate) fn new(body: Incoming, limit: usize, budget: Arc<Budget>) -> Self {
+        Self { body, buffer: BytesMut::new(), limit, budget }
     }
 
     /// The next message; `None` once the client has half-closed or is gone.
@@ -67,10 +67,10 @@ impl Frames {
         if prefix[0] != 0 {
             return Err(Status::unimplemented("compressed requests are not supported"));
         }
-        if length > self.most {
+        if length > self.limit {
             return Err(Status::exhausted(format!(
                 "request too large: {length} bytes, limit {} (limits.message_bytes)",
-                self.most
+                self.limit
             )));
         }
         if rest.len() < length {

@@ -20,10 +20,10 @@ pub(super) struct LoadsCall {
 
 /// Serves a stream until either side has ended it, and says how. Whoever takes the answers of a client that is gone is closed.
 pub(super) async fn serve(frames: &mut Frames, call: LoadsCall, answers: mpsc::Sender<Bytes>) -> Status {
-    let (client_gone, mut drain) = (answers.clone(), call.drain.clone());
+    let (client_disconnected, mut drain) = (answers.clone(), call.drain.clone());
     let status = tokio::select! {
         status = converse(frames, &call, answers) => status,
-        () = client_gone.closed() => Status::ok(),
+        () = client_disconnected.closed() => Status::ok(),
         () = drain_turn(&mut drain) => Status::unavailable("the relay is shutting down; reconnect"),
     };
     tracing::debug!(peer = %call.peer, code = status.code, error = status.message, "load report stream ended");
@@ -65,7 +65,7 @@ async fn drain_turn(drain: &mut Drain) {
 impl From<LoadEnd> for Status {
     fn from(end: LoadEnd) -> Self {
         match end {
-            LoadEnd::Refused(refused) => refused.into(),
+            LoadEnd::Refused(rejected) => rejected.into(),
             LoadEnd::Unreadable => Self::invalid("a report that cannot be read"),
             LoadEnd::Unreachable(reason) => Self::unavailable(format!("control plane unreachable: {reason}")),
             LoadEnd::Moved(reason) => Self::unavailable(reason),

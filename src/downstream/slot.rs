@@ -22,7 +22,7 @@ pub(super) struct Slot {
     session: OnceLock<Arc<SessionHandle>>,
     /// The one answer of a call that has only one.
     answer: Mutex<Option<Reply>>,
-    told: Signal,
+    replied: Signal,
     end: Mutex<Option<Status>>,
     body: AtomicWaker,
     /// The last word is said: the reader may stop listening to what is meant.
@@ -37,8 +37,8 @@ struct Signal {
 }
 
 impl Slot {
-    pub(crate) fn attach(&self, seat: Arc<SessionHandle>) {
-        let _ = self.session.set(seat); // once per stream
+    pub(crate) fn attach(&self, handle: Arc<SessionHandle>) {
+        let _ = self.session.set(handle); // once per stream
         self.body.wake();
     }
 
@@ -52,19 +52,19 @@ impl Slot {
 
     /// A reply is on its way.
     pub(crate) fn signal(&self) {
-        if !self.told.yes.swap(true, Ordering::AcqRel) {
-            self.told.now.notify_one();
+        if !self.replied.yes.swap(true, Ordering::AcqRel) {
+            self.replied.now.notify_one();
         }
     }
 
     /// Waits until the stream has had a reply.
     pub(crate) async fn answered(&self) {
-        if !self.told.yes.load(Ordering::Acquire) {
-            self.told.now.notified().await;
+        if !self.replied.yes.load(Ordering::Acquire) {
+            self.replied.now.notified().await;
         }
     }
 
-    pub(crate) fn seat(&self) -> Option<&Arc<SessionHandle>> {
+    pub(crate) fn handle(&self) -> Option<&Arc<SessionHandle>> {
         self.session.get()
     }
 
@@ -123,9 +123,9 @@ impl From<CloseReason> for Status {
 }
 
 impl From<AdmissionError> for Status {
-    fn from(refused: AdmissionError) -> Self {
-        let text = refused.to_string();
-        match refused {
+    fn from(rejected: AdmissionError) -> Self {
+        let text = rejected.to_string();
+        match rejected {
             AdmissionError::NoNode | AdmissionError::BadNode => Self::invalid(text),
             AdmissionError::TooManyViews(_) => Self::exhausted(text),
             AdmissionError::Stopping => Self::unavailable(text),

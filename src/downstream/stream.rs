@@ -35,8 +35,8 @@ pub(super) async fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) {
     if let Some(status) = end {
         slot.end(status);
     }
-    if let Some(seat) = slot.seat() {
-        seat.leave().await;
+    if let Some(handle) = slot.handle() {
+        handle.leave().await;
     }
     // What is still on its way is read and dropped: data for a stream that was reset would count against the connection.
     let _ = tokio::time::timeout(LINGER, frames.drain()).await;
@@ -57,15 +57,15 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
         let Ok(request) = decode(message, shape) else {
             return Some(Status::invalid("invalid request: expected a discovery request"));
         };
-        if slot.seat().is_none()
+        if slot.handle().is_none()
             && let Err(status) = sit(&request, slot, call).await
         {
             return Some(status);
         }
-        let Some(seat) = slot.seat() else { continue };
-        seat.handle_request(request).await;
+        let Some(handle) = slot.handle() else { continue };
+        handle.handle_request(request).await;
         if shape == Shape::Fetch {
-            return Some(match seat.fetch(seat.fetch_timeout()).await {
+            return Some(match handle.fetch(handle.fetch_timeout()).await {
                 Fetched::Reply(reply) => {
                     slot.answer(*reply);
                     Status::ok()
@@ -87,13 +87,13 @@ async fn sit(request: &Request, slot: &Slot, call: &Call) -> Result<(), Status> 
         peer: call.peer,
     };
     match call.views.open_session(request, visit).await {
-        Ok(seat) => {
-            slot.attach(seat);
+        Ok(handle) => {
+            slot.attach(handle);
             Ok(())
         }
-        Err(refused) => {
-            tracing::warn!(peer = %call.peer, error = %refused, "client stream rejected");
-            Err(refused.into())
+        Err(rejected) => {
+            tracing::warn!(peer = %call.peer, error = %rejected, "client stream rejected");
+            Err(rejected.into())
         }
     }
 }

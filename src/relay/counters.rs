@@ -12,7 +12,7 @@ use crate::xds::{Type, TypeTable};
 pub(crate) struct ProcessCounters {
     table: Arc<TypeTable>,
     streams: [AtomicU64; 2],
-    refused: [AtomicU64; AdmissionError::REASONS.len()],
+    rejected: [AtomicU64; AdmissionError::REASONS.len()],
     /// By type. Those that are in no table count as one, since clients make them up.
     nacks: Mutex<BTreeMap<String, u64>>,
     names_refused: AtomicU64,
@@ -21,18 +21,18 @@ pub(crate) struct ProcessCounters {
 
 impl ProcessCounters {
     pub(crate) fn new(table: Arc<TypeTable>) -> Self {
-        let (streams, refused) = Default::default();
+        let (streams, rejected) = Default::default();
         let nacks = table.names().chain([OTHER]).map(|name| (name.to_owned(), 0)).collect();
         let (names_refused, lost_load_reports) = Default::default();
-        Self { table, streams, refused, nacks: Mutex::new(nacks), names_refused, lost_load_reports }
+        Self { table, streams, rejected, nacks: Mutex::new(nacks), names_refused, lost_load_reports }
     }
 
     pub(super) fn stream_accepted(&self, variant: Variant) {
         self.streams[usize::from(variant == Variant::Delta)].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn refused(&self, why: &AdmissionError) {
-        self.refused[why.place()].fetch_add(1, Ordering::Relaxed);
+    pub(super) fn rejected(&self, why: &AdmissionError) {
+        self.rejected[why.place()].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn nack(&self, kind: Option<&Type>) {
@@ -62,7 +62,7 @@ impl ProcessCounters {
 
     /// Streams that were not taken on, by reason.
     pub(crate) fn rejections(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        AdmissionError::REASONS.into_iter().zip(self.refused.iter().map(|count| count.load(Ordering::Relaxed)))
+        AdmissionError::REASONS.into_iter().zip(self.rejected.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
     /// Replies that clients refused, by type.

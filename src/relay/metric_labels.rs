@@ -21,8 +21,8 @@ pub(super) struct MetricLabel {
 }
 
 impl MetricLabels {
-    pub(crate) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { free: AtomicUsize::new(most), retired: Mutex::default() })
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { free: AtomicUsize::new(limit), retired: Mutex::default() })
     }
 
     /// Gives a view a label of its own if one is left.

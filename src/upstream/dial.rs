@@ -150,7 +150,7 @@ async fn first_of(
         tokio::select! {
             attempted = attempts.join_next() => match attempted {
                 Some(Ok(Ok(socket))) => return Ok(socket),
-                Some(Ok(Err(refusal))) => refusals.push(refusal),
+                Some(Ok(Err(nack))) => refusals.push(nack),
                 Some(Err(ended)) => refusals.push(ended.to_string()),
                 None => return Err(refusals),
             },

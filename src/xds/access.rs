@@ -50,8 +50,8 @@ impl Network {
     pub fn parse(text: &str) -> Option<Self> {
         let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
         let address: IpAddr = address.parse().ok()?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Some(most), |bits| bits.parse().ok()).filter(|bits| *bits <= most)?;
+        let limit = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Some(limit), |bits| bits.parse().ok()).filter(|bits| *bits <= limit)?;
         Some(Self { address, bits })
     }
 

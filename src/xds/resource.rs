@@ -258,8 +258,8 @@ mod tests {
         let kind = TypeTable::new().resolve(url);
         let bare = Any { type_url: url.into(), value: Bytes::new() };
         let mut store = BodyStore::default();
-        let refused = Resource::from_sotw(3, bare.clone(), &kind, &mut store).unwrap_err();
-        assert_eq!(refused, Malformed::Nameless { index: 3 });
+        let rejected = Resource::from_sotw(3, bare.clone(), &kind, &mut store).unwrap_err();
+        assert_eq!(rejected, Malformed::Nameless { index: 3 });
         let wrapped = discovery::Resource { name: "l".into(), resource: Some(bare), ..Default::default() };
         let any =
             Any { type_url: format!("type.googleapis.com/{WRAPPER_TYPE}"), value: wrapped.encode_to_vec().into() };

@@ -340,8 +340,8 @@ mod tests {
         let opaque = TypeTable::new().resolve("a/b.C");
         let nothing = opaque.info().empty_first == EmptyFirst::Nothing;
         assert!(!opaque.info().full_state && nothing && opaque.info().name_field == Some(1));
-        let told = TypeInfo { full_state: true, ..opaque.info().clone() };
-        assert!(TypeTable::with(vec![told]).resolve("x/b.C").info().full_state);
+        let sent = TypeInfo { full_state: true, ..opaque.info().clone() };
+        assert!(TypeTable::with(vec![sent]).resolve("x/b.C").info().full_state);
     }
 
     #[test]

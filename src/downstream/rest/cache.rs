@@ -54,7 +54,7 @@ struct Renderer {
 impl ResponseCache {
     pub(crate) fn new(bytes: u64, room: Arc<Budget>, transcoder: Descriptors, control_plane: Arc<str>) -> Self {
         let weight = |wanted: &CacheKey, made: &CachedResponse| {
-            let body = made.as_ref().map_or_else(|refusal| refusal.message.len(), Bytes::len);
+            let body = made.as_ref().map_or_else(|nack| nack.message.len(), Bytes::len);
             let key = wanted.view.len() + wanted.spelling.len() + wanted.version.len();
             u32::try_from(body + key + PER_ENTRY).unwrap_or(u32::MAX)
         };

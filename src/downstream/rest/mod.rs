@@ -60,7 +60,7 @@ struct Counts {
     polls: AtomicU64,
     content: AtomicU64,
     unchanged: AtomicU64,
-    refused: AtomicU64,
+    rejected: AtomicU64,
 }
 
 /// What has become of polls so far.
@@ -102,7 +102,7 @@ impl Rest {
 
     pub(crate) fn report(&self) -> RestReport {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { polls, content, unchanged, refused } = &self.counts;
+        let Counts { polls, content, unchanged, rejected } = &self.counts;
         let (kept, kept_bytes) = self.shared.kept();
         let transcoded = self.shared.transcoded();
         let (polls, content) = (of(polls), of(content));
@@ -110,7 +110,7 @@ impl Rest {
             polls,
             ok: content,
             not_modified: of(unchanged),
-            rejected: of(refused),
+            rejected: of(rejected),
             transcoded,
             kept,
             kept_bytes,
@@ -137,7 +137,7 @@ impl Rest {
                 response
             }
             Err(Rejection { status, message }) => {
-                count(&self.counts.refused);
+                count(&self.counts.rejected);
                 tracing::debug!(%peer, path, %status, message, "poll rejected");
                 let body = serde_json::json!({"code": status.as_u16(), "message": message});
                 let mut response = json(status, body.to_string().into());
@@ -149,9 +149,9 @@ impl Rest {
 
     async fn handle(&self, request: Request<Incoming>, poll: Poll) -> Result<Answer, Rejection> {
         let (head, body) = request.into_parts();
-        let most = poll.message_bytes.min(LONGEST_POLL);
-        let path = request::check_head(&head, poll.v2, most)?;
-        let body = tokio::time::timeout(BODY, request::read_body(body, most, &poll.budget)).await;
+        let limit = poll.message_bytes.min(LONGEST_POLL);
+        let path = request::check_head(&head, poll.v2, limit)?;
+        let body = tokio::time::timeout(BODY, request::read_body(body, limit, &poll.budget)).await;
         let late = || Rejection::new(StatusCode::REQUEST_TIMEOUT, "request incomplete");
         let request = self.parse(body.map_err(|_| late())??).await?;
         self.find(request, path, poll).await
@@ -172,34 +172,34 @@ impl Rest {
 
     /// Asks as often as there are news while it holds, and at least once.
     async fn find(&self, request: DiscoveryRequest, path: RestPath, mut poll: Poll) -> Result<Answer, Rejection> {
-        let (asked, held) = (asked_for(&request.resource_names), request.version_info.clone());
+        let (requested, held) = (asked_for(&request.resource_names), request.version_info.clone());
         let until = Instant::now() + self.options.long_poll;
         loop {
             let sitting = self.long_poll(&request, path, &poll).await?;
-            let seat = &sitting.0;
-            if self.options.long_poll.is_zero() && seat.is_current(&held) {
+            let handle = &sitting.0;
+            if self.options.long_poll.is_zero() && handle.is_current(&held) {
                 return Ok(Answer::Unchanged);
             }
-            let reply = match seat.fetch(self.options.timeout).await {
+            let reply = match handle.fetch(self.options.timeout).await {
                 Fetched::Reply(reply) => reply,
                 Fetched::End(end) => return Err(end.into()),
                 Fetched::Waiting(_) | Fetched::Unknown => {
                     return Err(Rejection::unavailable("resource not available yet; retry"));
                 }
             };
-            let version = format!("{}{asked}", reply.version);
+            let version = format!("{}{requested}", reply.version);
             if version != held {
-                let (view, spelling) = (seat.key.as_str().into(), reply.spelling.clone());
+                let (view, spelling) = (handle.key.as_str().into(), reply.spelling.clone());
                 let wanted = CacheKey { view, spelling, version, wrappers: reply.wrappers };
                 let made = self.shared.body(wanted, *reply).await?;
-                return made.map(Answer::Content).map_err(|refusal| (*refusal).clone());
+                return made.map(Answer::Content).map_err(|nack| (*nack).clone());
             }
             if self.options.long_poll.is_zero() {
                 return Ok(Answer::Unchanged);
             }
-            seat.handle_request(taken(&request, &reply)).await;
+            handle.handle_request(taken(&request, &reply)).await;
             tokio::select! {
-                () = seat.changed() => {}
+                () = handle.changed() => {}
                 () = tokio::time::sleep_until(until) => return Ok(Answer::Unchanged),
                 () = poll.drain.begins() => return Ok(Answer::Unchanged),
             }

@@ -28,9 +28,9 @@ impl Rejection {
 }
 
 impl From<AdmissionError> for Rejection {
-    fn from(refused: AdmissionError) -> Self {
-        let text = refused.to_string();
-        match refused {
+    fn from(rejected: AdmissionError) -> Self {
+        let text = rejected.to_string();
+        match rejected {
             AdmissionError::NoNode | AdmissionError::BadNode => Self::bad_request(text),
             AdmissionError::TooManyViews(_) | AdmissionError::Stopping => Self::unavailable(text),
         }

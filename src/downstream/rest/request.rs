@@ -15,7 +15,7 @@ use crate::transcode::{Strictness, Transcoder};
 use crate::xds::RestPath;
 
 /// What shows from the head of a request alone. A body that cannot be wanted is not read.
-pub(super) fn check_head(head: &Parts, v2: bool, most: usize) -> Result<RestPath, Rejection> {
+pub(super) fn check_head(head: &Parts, v2: bool, limit: usize) -> Result<RestPath, Rejection> {
     let path = head.uri.path();
     let known = RestPath::of(path).filter(|known| v2 || !known.v2);
     let Some(known) = known else {
@@ -38,8 +38,8 @@ pub(super) fn check_head(head: &Parts, v2: bool, most: usize) -> Result<RestPath
     if head.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
         return unsupported("a request that is compressed");
     }
-    if stated_length(&head.headers).is_some_and(|length| length > most) {
-        return Err(too_large(most));
+    if stated_length(&head.headers).is_some_and(|length| length > limit) {
+        return Err(too_large(limit));
     }
     Ok(known)
 }
@@ -60,21 +60,21 @@ fn stated_length(headers: &HeaderMap) -> Option<usize> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-fn too_large(most: usize) -> Rejection {
+fn too_large(limit: usize) -> Rejection {
     Rejection::new(
         StatusCode::PAYLOAD_TOO_LARGE,
-        format!("request too large: limit {most} bytes (limits.message_bytes)"),
+        format!("request too large: limit {limit} bytes (limits.message_bytes)"),
     )
 }
 
 /// The whole body, within the limit for one message and the one for all that are half received.
-pub(super) async fn read_body(mut body: Incoming, most: usize, budget: &Budget) -> Result<Bytes, Rejection> {
+pub(super) async fn read_body(mut body: Incoming, limit: usize, budget: &Budget) -> Result<Bytes, Rejection> {
     let mut read = HalfReceived { bytes: BytesMut::new(), budget };
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Rejection::bad_request(format!("request incomplete: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
-        if read.bytes.len() + data.len() > most {
-            return Err(too_large(most));
+        if read.bytes.len() + data.len() > limit {
+            return Err(too_large(limit));
         }
         if !budget.take(data.len()) {
             return Err(Rejection::unavailable("too many incomplete requests; retry"));

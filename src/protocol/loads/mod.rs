@@ -41,7 +41,7 @@ pub(crate) struct Aggregate {
     /// The gauges of each live client as it last reported them.
     clients: BTreeMap<Reporter, Vec<Gauge>>,
     next: Reporter,
-    asked: Option<Asked>,
+    requested: Option<Asked>,
     /// The relay's own last report, or when it was first asked for one.
     since: Option<Moment>,
     due: Option<Moment>,
@@ -66,7 +66,7 @@ impl Aggregate {
             limits,
             clients: BTreeMap::new(),
             next: Reporter(0),
-            asked: None,
+            requested: None,
             since: None,
             due: None,
             patience_ends: None,
@@ -91,13 +91,13 @@ impl Aggregate {
     /// kept besides what is.
     pub(crate) fn on_report(&mut self, client: Reporter, report: &LoadStatsRequest, free: usize) {
         let Some(gauges) = self.clients.get_mut(&client) else { return };
-        let Some(asked) = self.asked else {
+        let Some(requested) = self.requested else {
             self.lost += 1; // nobody has asked for it
             return;
         };
         self.sums.lower(&std::mem::take(gauges));
-        let most = self.limits.bytes.min(self.sums.bytes().saturating_add(free));
-        let added = self.sums.add(&report.cluster_stats, asked.endpoints, most);
+        let limit = self.limits.bytes.min(self.sums.bytes().saturating_add(free));
+        let added = self.sums.add(&report.cluster_stats, requested.endpoints, limit);
         *gauges = added.gauges;
         self.kept += 1;
         self.lost += u64::from(added.in_part);
@@ -106,11 +106,11 @@ impl Aggregate {
     /// The control plane says what it wants. The same again changes nothing on a stream that was told it (LRS-3).
     pub(crate) fn on_order(&mut self, order: &Order, now: Moment) {
         let interval = order.interval();
-        let same = self.asked.is_some_and(|asked| asked.interval == interval);
+        let same = self.requested.is_some_and(|requested| requested.interval == interval);
         self.since.get_or_insert(now);
         self.patience_ends = None;
         self.due = self.due.filter(|_| same).or(Some(now + interval));
-        self.asked = Some(Asked { interval, endpoints: order.endpoints() });
+        self.requested = Some(Asked { interval, endpoints: order.endpoints() });
     }
 
     /// The stream to the control plane is gone, or there is still none.
@@ -138,7 +138,7 @@ impl Aggregate {
     /// The relay's own report: of the time since its last one, however late it is (LRS-15).
     pub(crate) fn report(&mut self, now: Moment) -> LoadStatsRequest {
         let covered = now - self.since.replace(now).unwrap_or(now);
-        self.due = self.asked.map(|asked| now + asked.interval);
+        self.due = self.requested.map(|requested| now + requested.interval);
         self.kept = 0;
         LoadStatsRequest { node: None, cluster_stats: self.sums.take(covered) }
     }

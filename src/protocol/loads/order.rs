@@ -40,8 +40,8 @@ impl Order {
     }
 
     pub(crate) fn interval(&self) -> Duration {
-        let asked = self.response.load_reporting_interval.unwrap_or_default();
-        Duration::try_from(asked).unwrap_or_default().max(SHORTEST)
+        let requested = self.response.load_reporting_interval.unwrap_or_default();
+        Duration::try_from(requested).unwrap_or_default().max(SHORTEST)
     }
 }
 

@@ -6,27 +6,27 @@ use std::collections::btree_map::Entry;
 /// What may still be kept.
 pub(super) struct Room<'a> {
     bytes: &'a mut usize,
-    most: usize,
-    refused: bool,
+    limit: usize,
+    rejected: bool,
 }
 
 impl<'r> Room<'r> {
     /// `bytes` counts what is taken.
-    pub(crate) fn of(bytes: &'r mut usize, most: usize) -> Self {
-        Self { bytes, most, refused: false }
+    pub(crate) fn of(bytes: &'r mut usize, limit: usize) -> Self {
+        Self { bytes, limit, rejected: false }
     }
 
     /// Something has not fitted.
-    pub(crate) fn refused(&self) -> bool {
-        self.refused
+    pub(crate) fn rejected(&self) -> bool {
+        self.rejected
     }
 
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
-        let fits = self.bytes.saturating_add(bytes) <= self.most;
+        let fits = self.bytes.saturating_add(bytes) <= self.limit;
         if fits {
             *self.bytes += bytes;
         }
-        self.refused |= !fits;
+        self.rejected |= !fits;
         fits
     }
 

@@ -118,7 +118,7 @@ impl Row {
         freed
     }
 
-    pub(crate) fn fill(&self, stats: &mut UpstreamLocalityStats) {
+    pub(crate) fn completeness(&self, stats: &mut UpstreamLocalityStats) {
         let Counts { succeeded, failed, issued, connections_new, connections_failed, cpu, memory, application } =
             self.counts;
         stats.total_successful_requests = succeeded;

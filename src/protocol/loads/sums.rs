@@ -54,9 +54,9 @@ impl Sums {
     }
 
     /// Counts a client's report, and returns what it has in progress. What does not fit into so many bytes is left out.
-    pub(crate) fn add(&mut self, report: &[ClusterStats], endpoints: bool, most: usize) -> Added {
+    pub(crate) fn add(&mut self, report: &[ClusterStats], endpoints: bool, limit: usize) -> Added {
         let Self { clusters, bytes } = self;
-        let mut room = Room::of(bytes, most);
+        let mut room = Room::of(bytes, limit);
         let mut gauges = Vec::new();
         for stats in report {
             let key = ClusterKey { name: stats.cluster_name.clone(), service: stats.cluster_service_name.clone() };
@@ -73,7 +73,7 @@ impl Sums {
                 gauges.extend((levels != Levels::default()).then(|| Gauge { cluster: key.clone(), row, levels }));
             }
         }
-        Added { gauges, in_part: room.refused() }
+        Added { gauges, in_part: room.rejected() }
     }
 
     /// Takes a client's gauges away, since they have changed or it has gone.
@@ -137,7 +137,7 @@ impl Cluster {
             last = Some(key);
             let Some(locality) = localities.last_mut() else { continue };
             match &key.address {
-                None => row.fill(locality),
+                None => row.completeness(locality),
                 Some(address) => locality.upstream_endpoint_stats.push(row.endpoint(address)),
             }
         }

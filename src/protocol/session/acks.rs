@@ -55,7 +55,7 @@ impl AckTracker {
 
     /// Takes the answer to `nonce`. Those before it stay: some are never answered (SOTW-16), some late, and a late refusal
     /// is still one that somebody wants to see.
-    pub(crate) fn answer(&mut self, nonce: &str, refusal: Option<(i32, String)>, now: Moment) -> Ack {
+    pub(crate) fn answer(&mut self, nonce: &str, nack: Option<(i32, String)>, now: Moment) -> Ack {
         let known = nonce.parse().ok().filter(|nonce| self.sent.contains(nonce) || self.last == Some(*nonce));
         let Some(nonce) = known else { return Ack::UnknownNonce };
         self.sent.retain(|sent| *sent != nonce);
@@ -63,7 +63,7 @@ impl AckTracker {
         if !stale {
             self.deadline = None;
         }
-        match refusal {
+        match nack {
             None => {
                 self.accepted = self.accepted.max(Some(nonce));
                 Ack::Ack { nonce, stale }
@@ -109,8 +109,8 @@ mod tests {
         for nonce in 1..=3 {
             answers.sent(nonce, now, &limits);
         }
-        let refused = Some((3, "no".to_owned()));
-        assert_eq!(answers.answer("2", refused, now), Ack::Nack { nonce: 2, stale: true });
+        let rejected = Some((3, "no".to_owned()));
+        assert_eq!(answers.answer("2", rejected, now), Ack::Nack { nonce: 2, stale: true });
         assert!(answers.waiting(now).is_some(), "the last one is still out");
         assert_eq!(answers.answer("3", None, now), Ack::Ack { nonce: 3, stale: false });
         assert_eq!(answers.waiting(now), None);

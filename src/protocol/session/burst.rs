@@ -106,7 +106,7 @@ impl Session {
             self.after_routes(kind, &draft, state, now);
         }
         if kind.is(Role::Endpoints) {
-            self.hold.told(&draft, now, &self.limits);
+            self.hold.on_reply_sent(&draft, now, &self.limits);
         }
         let mut reply = Reply::new(kind.clone(), nonce, state.revision, self.client.wrappers, draft);
         if let Some(subscription) = self.subscriptions.get_mut(kind) {
@@ -123,9 +123,9 @@ impl Session {
         let routes: HashSet<_> = draft.warms.iter().map(|warms| warms.name.as_str()).collect();
         let under = |name: &&Name| name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route));
         let named: Vec<_> = subscription.names.keys().filter(under).cloned().collect();
-        let shelf = state.resources(&hosts, Class::Wildcard).filter(|_| subscription.wildcard.is_some());
-        let of_star: Vec<_> = shelf.iter().flat_map(|shelf| shelf.present_names()).filter(under).cloned().collect();
-        named.iter().chain(&of_star).for_each(|name| subscription.force(name, now));
+        let table = state.resources(&hosts, Class::Wildcard).filter(|_| subscription.wildcard.is_some());
+        let of_wildcard: Vec<_> = table.iter().flat_map(|table| table.present_names()).filter(under).cloned().collect();
+        named.iter().chain(&of_wildcard).for_each(|name| subscription.force(name, now));
     }
 
     /// A client that was just sent a cluster waits for its endpoints, once more if it has them (SOTW-33, DELTA-45).

@@ -47,7 +47,7 @@ impl Subscription {
     /// A glob is asked for once more: everything in it is sent again (DELTA-10).
     pub(super) fn again_of(&mut self, glob: &Name) {
         for (name, _) in glob.members_in(&self.names) {
-            self.pending.entry(name.clone()).or_default().asked = true;
+            self.pending.entry(name.clone()).or_default().requested = true;
         }
     }
 
@@ -56,12 +56,12 @@ impl Subscription {
         if !self.globs.remove(glob) {
             return;
         }
-        let leaves = glob.members_in(&self.names).filter(|(_, told)| told.member);
+        let leaves = glob.members_in(&self.names).filter(|(_, sent)| sent.member);
         let members: Vec<_> = leaves.map(|(name, _)| name.clone()).collect();
         for name in members {
             self.drop_name(&name);
             if self.wildcard.is_some() {
-                self.pending.insert(name, Pending::asked()); // it stays visible through `*`, or goes (DELTA-24)
+                self.pending.insert(name, Pending::requested()); // it stays visible through `*`, or goes (DELTA-24)
             }
         }
     }
@@ -69,23 +69,23 @@ impl Subscription {
     /// A name that is not asked for by itself any more is told on as a member of its collection, if it is in one.
     pub(super) fn keep_as_member(&mut self, name: &Name) -> bool {
         let held = match self.names.get_mut(name) {
-            Some(told) if !self.globs.is_empty() => told.client_may_hold(),
+            Some(sent) if !self.globs.is_empty() => sent.client_may_hold(),
             _ => return false,
         };
         if self.collection(name).is_none() {
             return false;
         }
         self.awaiting_data.remove(name);
-        let owed = self.pending.entry(name.clone()).or_default();
-        owed.changed_at(Revision::ZERO); // it may be there no more, or never have been
-        owed.asked = held;
-        self.names.entry(name.clone()).and_modify(|told| told.member = true);
+        let pending = self.pending.entry(name.clone()).or_default();
+        pending.changed_at(Revision::ZERO); // it may be there no more, or never have been
+        pending.requested = held;
+        self.names.entry(name.clone()).and_modify(|sent| sent.member = true);
         true
     }
 
     /// Nothing is left to be said of a member that is gone.
-    pub(super) fn drop_gone_member(&mut self, name: &Name) {
-        let gone = |told: &SentState| told.member && !told.client_may_hold();
+    pub(super) fn drop_absent_member(&mut self, name: &Name) {
+        let gone = |sent: &SentState| sent.member && !sent.client_may_hold();
         if self.names.get(name).is_some_and(gone) && !self.pending.contains_key(name) {
             self.names.remove(name);
         }
@@ -101,28 +101,33 @@ impl Subscription {
 
     /// Of what a collection had, there is nothing where nothing is known. What the client came with is only judged once all of
     /// it is known (DELTA-16).
-    pub(super) fn is_no_member(&self, kind: &Type, name: &Name, told: SentState, view: &ReplyContext) -> bool {
+    pub(super) fn is_no_member(&self, kind: &Type, name: &Name, sent: SentState, view: &ReplyContext) -> bool {
         // What it was marked for may have come after this state.
-        let of_this_state =
-            self.pending.get(name).is_none_or(|owed| owed.changed.is_none() || owed.changed_by(view.state.revision));
+        let of_this_state = self
+            .pending
+            .get(name)
+            .is_none_or(|pending| pending.changed.is_none() || pending.changed_by(view.state.revision));
         let hasty = view.limits.faults.has(Fault::JudgeStatedWhileCold);
-        let judged =
-            || hasty || !told.held_before || self.collection_fill(kind, name, view) == Some(Completeness::Complete);
-        told.member && of_this_state && judged()
+        let judged = || {
+            hasty || !sent.held_before || self.collection_completeness(kind, name, view) == Some(Completeness::Complete)
+        };
+        sent.member && of_this_state && judged()
     }
 
     /// How much is known of collections of which the client has been told all that is.
-    pub(super) fn told_fills<'a>(
+    pub(super) fn sent_collections<'a>(
         &'a self,
         kind: &'a Type,
         state: &'a Snapshot,
     ) -> impl Iterator<Item = (&'a Name, Completeness)> {
-        let shelf = state.resources(kind, Class::Named);
-        let fill = move |glob: &Name| {
-            shelf.and_then(|shelf| shelf.completeness_of(glob)).filter(|fill| *fill >= Completeness::Settled)
+        let table = state.resources(kind, Class::Named);
+        let completeness = move |glob: &Name| {
+            table
+                .and_then(|table| table.completeness_of(glob))
+                .filter(|completeness| *completeness >= Completeness::Settled)
         };
-        let filled = self.globs.iter().filter_map(move |glob| Some((glob, fill(glob)?)));
-        filled.filter(|(glob, _)| glob.members_in(&self.pending).all(|(name, _)| self.is_claimed(name)))
+        let completeness_by_name = self.globs.iter().filter_map(move |glob| Some((glob, completeness(glob)?)));
+        completeness_by_name.filter(|(glob, _)| glob.members_in(&self.pending).all(|(name, _)| self.is_claimed(name)))
     }
 
     /// What nobody knows of is no part of what there is to tell.
@@ -135,11 +140,11 @@ impl Subscription {
         if self.globs.is_empty() {
             return false; // as nearly always
         }
-        let in_doubt = |(name, owed): (&Name, &Pending)| {
-            let told = self.names.get(name).filter(|told| told.member && told.held_before);
-            owed.changed_by(view.state.revision) && told.is_some() && self.known(kind, name, view).is_unknown()
+        let unconfirmed = |(name, pending): (&Name, &Pending)| {
+            let sent = self.names.get(name).filter(|sent| sent.member && sent.held_before);
+            pending.changed_by(view.state.revision) && sent.is_some() && self.known(kind, name, view).is_unknown()
         };
-        self.pending.iter().any(in_doubt)
+        self.pending.iter().any(unconfirmed)
     }
 
     /// What this client holds of collections and nobody knows of: it is asked for.
@@ -147,27 +152,27 @@ impl Subscription {
         if self.globs.is_empty() {
             return;
         }
-        let Some(shelf) = view.state.resources(kind, Class::Named) else { return };
+        let Some(table) = view.state.resources(kind, Class::Named) else { return };
         let held = self
             .pending
             .keys()
-            .filter(|name| self.names.get(*name).is_some_and(|told| told.member && told.held_before));
-        let settled = |name: &&Name| self.collection_fill(kind, name, view) == Some(Completeness::Settled);
+            .filter(|name| self.names.get(*name).is_some_and(|sent| sent.member && sent.held_before));
+        let settled = |name: &&Name| self.collection_completeness(kind, name, view) == Some(Completeness::Settled);
         let unknown = |name: &&Name| self.known(kind, name, view).is_unknown();
         let names: Vec<_> = held.filter(settled).filter(unknown).cloned().collect();
-        names.iter().for_each(|name| self.claim(Class::Named, name, shelf.opening()));
+        names.iter().for_each(|name| self.claim(Class::Named, name, table.opening()));
     }
 
-    fn collection_fill(&self, kind: &Type, member: &Name, view: &ReplyContext) -> Option<Completeness> {
+    fn collection_completeness(&self, kind: &Type, member: &Name, view: &ReplyContext) -> Option<Completeness> {
         view.state.resources(kind, Class::Named)?.completeness_of(self.collection(member)?)
     }
 
     /// Forgets a name and what was owed of it.
     pub(super) fn drop_name(&mut self, name: &Name) -> Option<SentState> {
-        let told = self.names.remove(name)?;
-        self.sum = self.sum.minus(told.holds);
+        let sent = self.names.remove(name)?;
+        self.sum = self.sum.minus(sent.holds);
         self.pending.remove(name);
         self.awaiting_data.remove(name);
-        Some(told)
+        Some(sent)
     }
 }

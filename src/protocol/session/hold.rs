@@ -34,12 +34,12 @@ struct Warming {
     /// The client has answered, and until when it may ask for the endpoints of a new cluster.
     asks_by: Option<Moment>,
     /// It has asked for them.
-    asked: bool,
+    requested: bool,
 }
 
 impl Warming {
     fn ends_at(&self) -> Moment {
-        self.asks_by.filter(|_| !self.asked).map_or(self.until, |by| by.min(self.until))
+        self.asks_by.filter(|_| !self.requested).map_or(self.until, |by| by.min(self.until))
     }
 }
 
@@ -62,13 +62,13 @@ impl Hold {
         let until = now + limits.routing_hold;
         for SentCluster { endpoints, new } in clusters {
             let new = new && !limits.faults.has(Fault::HoldEndsWithAck);
-            self.warming.insert(endpoints, Warming { nonce, sent: now, until, new, asks_by: None, asked: false });
+            self.warming.insert(endpoints, Warming { nonce, sent: now, until, new, asks_by: None, requested: false });
         }
     }
 
     /// Endpoints went out, or word that there are none. What is left of warming takes a moment, and a client that never answers
     /// would not say when it is over.
-    pub(crate) fn told(&mut self, draft: &Draft, now: Moment, limits: &Limits) {
+    pub(crate) fn on_reply_sent(&mut self, draft: &Draft, now: Moment, limits: &Limits) {
         if self.warming.is_empty() {
             return;
         }
@@ -113,7 +113,7 @@ impl Hold {
             }
         }
         for (name, warming) in &mut self.warming {
-            warming.asked = asks(name);
+            warming.requested = asks(name);
         }
         if self.since.is_some_and(|since| view.now >= since + view.limits.routing_hold) {
             self.warming.clear();

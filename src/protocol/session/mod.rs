@@ -60,7 +60,7 @@ pub struct Session {
     reached: Revision,
     hold: Hold,
     /// As the view was last told.
-    refuses_routing: bool,
+    nacks_routing: bool,
     /// Changes of interest on their way to the view. Until they are counted it makes no marks for them, so that a name of
     /// theirs may have changed unnoticed.
     uncounted: usize,
@@ -74,7 +74,7 @@ pub struct Session {
     end: Option<CloseReason>,
     authorities: Authorities,
     /// Names that cannot be asked for, since that was last taken.
-    refused_names: usize,
+    rejected_names: usize,
     /// Something is kept back from the client for as long as it takes, since it may be more than it is known to be (I3).
     waits: bool,
     table: Arc<TypeTable>,
@@ -136,7 +136,7 @@ pub(crate) struct Summary<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) wildcard: bool,
     pub(crate) names: usize,
-    pub(crate) owed: usize,
+    pub(crate) pending: usize,
     pub(crate) last_nack: Option<&'a Nack>,
     /// The latest refusal is not followed by an acceptance.
     pub(crate) nacked: bool,
@@ -176,7 +176,7 @@ impl Session {
             lease: None,
             reached: Revision::ZERO,
             hold: Hold::default(),
-            refuses_routing: false,
+            nacks_routing: false,
             uncounted: 0,
             clusters_awaited: None,
             last_nonce: 0,
@@ -185,7 +185,7 @@ impl Session {
             claims: Vec::new(),
             end: None,
             authorities: Authorities::default(),
-            refused_names: 0,
+            rejected_names: 0,
             waits: false,
             table,
             limits,
@@ -213,7 +213,7 @@ impl Session {
             self.end = Some(CloseReason::KeyChanged);
             return None;
         }
-        match self.take_request(request, now) {
+        match self.apply_request(request, now) {
             Ok(answer) => answer,
             Err(bad) => {
                 self.end = Some(CloseReason::BadRequest(bad));
@@ -227,12 +227,12 @@ impl Session {
         if !self.client.clearance.allows(&mark.kind, &mark.name) {
             return; // of a collection; nothing else that it may not have is asked for on its behalf
         }
-        let most = self.limits.names;
+        let limit = self.limits.names;
         if let Some(subscription) = self.subscriptions.get_mut(&mark.kind) {
             let forget_earlier = self.limits.faults.has(Fault::LastChangeOnly);
             subscription.on_name_changed(&mark.name, mark.revision, forget_earlier);
-            if subscription.longest_list() > most {
-                self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyNames(most)));
+            if subscription.longest_list() > limit {
+                self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyNames(limit)));
             }
         }
     }
@@ -248,7 +248,7 @@ impl Session {
     pub(crate) fn take_routing_nack(&mut self) -> Option<bool> {
         let mut routing = self.subscriptions.iter().filter(|(kind, _)| kind.is(Role::Routing));
         let refuses = routing.any(|(_, of)| of.acks.is_nacked());
-        (std::mem::replace(&mut self.refuses_routing, refuses) != refuses).then_some(refuses)
+        (std::mem::replace(&mut self.nacks_routing, refuses) != refuses).then_some(refuses)
     }
 
     /// What the client holds and nobody knows of, since the last call: the view has it asked for.
@@ -269,7 +269,7 @@ impl Session {
             }
             subscription.claim_members(kind, &view);
             if subscription.uses_full_sets(kind, &view) {
-                subscription.claim_owed(kind, &view);
+                subscription.claim_pending(kind, &view);
             }
             let claims = subscription.claims.drain(..);
             self.claims.extend(claims.map(|of| Claim { kind: kind.clone(), of }));
@@ -286,10 +286,10 @@ impl Session {
         self.lease = None;
         for (kind, subscription) in std::mem::take(&mut self.subscriptions) {
             let off = |wanted| InterestChange { kind: kind.clone(), selector: wanted, on: false };
-            let star = subscription.wildcard.is_some().then_some(Selector::Wildcard);
-            let asked = subscription.names.into_iter().filter(|(_, told)| !told.member);
-            let names = asked.map(|(name, _)| Selector::Name(name));
-            self.interest.extend(star.into_iter().chain(names).map(off));
+            let wildcard = subscription.wildcard.is_some().then_some(Selector::Wildcard);
+            let requested = subscription.names.into_iter().filter(|(_, sent)| !sent.member);
+            let names = requested.map(|(name, _)| Selector::Name(name));
+            self.interest.extend(wildcard.into_iter().chain(names).map(off));
         }
     }
 
@@ -355,7 +355,9 @@ impl Session {
     /// How much is known of collections of which the client has been told everything that there is, by the end of this state.
     pub(crate) fn sent_completeness(&self, state: &Snapshot) -> BTreeMap<(Type, Name), Completeness> {
         let of = |(kind, of): (&Type, &Subscription)| {
-            of.told_fills(kind, state).map(|(glob, fill)| ((kind.clone(), glob.clone()), fill)).collect::<Vec<_>>()
+            of.sent_collections(kind, state)
+                .map(|(glob, completeness)| ((kind.clone(), glob.clone()), completeness))
+                .collect::<Vec<_>>()
         };
         self.subscriptions.iter().flat_map(of).collect()
     }
@@ -384,7 +386,7 @@ impl Session {
             kind,
             wildcard: subscription.wildcard.is_some(),
             names: subscription.names.len(),
-            owed: subscription.pending.len() + subscription.awaiting_data.len(),
+            pending: subscription.pending.len() + subscription.awaiting_data.len(),
             last_nack: subscription.acks.last_nack(),
             nacked: subscription.acks.is_nacked(),
         })
@@ -396,7 +398,7 @@ impl Session {
     }
 
     pub(crate) fn take_rejected_names(&mut self) -> usize {
-        std::mem::take(&mut self.refused_names)
+        std::mem::take(&mut self.rejected_names)
     }
 
     /// Whether the client is kept waiting without a bound, by what was last looked at.
@@ -439,7 +441,7 @@ impl Session {
                 state.lookup(kind, Class::Named, name).is_unknown() && state.down.contains(&Authority::of(name))
             });
             let cold = || {
-                state.resources(kind, Class::Wildcard).is_none_or(|shelf| shelf.completeness == Completeness::Unknown)
+                state.resources(kind, Class::Wildcard).is_none_or(|table| table.completeness == Completeness::Unknown)
             };
             by_name && (of.wildcard.is_none() || cold() && state.down.contains(&Authority::TopLevel))
         };

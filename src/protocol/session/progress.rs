@@ -32,8 +32,8 @@ impl Progress {
     }
 
     /// Some removals are told, and more of this state will follow.
-    pub(crate) fn record_removals_sent_to(&mut self, seq: Revision) {
-        self.removals = self.removals.max(seq);
+    pub(crate) fn record_removals_sent_to(&mut self, revision: Revision) {
+        self.removals = self.removals.max(revision);
     }
 
     /// All is told: the client holds what this state has.

@@ -16,13 +16,13 @@ pub(crate) type Authorities = Arc<BTreeSet<String>>;
 /// A list of names as a set (SOTW-60), with `*` apart.
 #[derive(Debug, Default)]
 pub(super) struct RequestedNames {
-    pub(crate) star: bool,
+    pub(crate) wildcard: bool,
     /// In canonical form.
     pub(crate) names: BTreeSet<Name>,
     /// What the client calls those of them that it spells otherwise (NAME-16).
     pub(crate) spellings: BTreeMap<Name, Arc<str>>,
     /// Names that cannot be asked for, as the client wrote them.
-    pub(crate) refused: BTreeMap<Name, NamedError>,
+    pub(crate) rejected: BTreeMap<Name, NamedError>,
 }
 
 /// What a name is looked at with.
@@ -49,12 +49,12 @@ impl RequestedNames {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        !self.star && self.names.is_empty() && self.refused.is_empty()
+        !self.wildcard && self.names.is_empty() && self.rejected.is_empty()
     }
 
     fn take(&mut self, text: &str, reader: &NameParser) {
         if text == WILDCARD {
-            self.star = true;
+            self.wildcard = true;
         } else if !Xdstp::is_new_style(text) {
             self.names.insert(text.into());
         } else {
@@ -71,7 +71,7 @@ impl RequestedNames {
     }
 
     fn refuse(&mut self, name: &str, code: i32, message: String) {
-        self.refused.insert(name.into(), NamedError { code, message });
+        self.rejected.insert(name.into(), NamedError { code, message });
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) struct Subscription {
     /// The sum over what was told by name.
     pub(crate) sum: SetVersion,
     /// What is wrong with the client's own questions; none once it was told.
-    pub(crate) refused: BTreeMap<Name, Option<Arc<NamedError>>>,
+    pub(crate) rejected: BTreeMap<Name, Option<Arc<NamedError>>>,
     /// How many names of the last SotW list could not be asked for.
     pub(crate) refused_before: usize,
     /// What this client calls names that it spells in a way of its own (NAME-16).
@@ -76,7 +76,7 @@ pub(super) struct Wildcard {
     /// The opening on which it was said what the client holds and nobody knows of.
     pub(crate) claimed_on: Option<Revision>,
     /// A relay was told that it has everything.
-    pub(crate) told_complete: bool,
+    pub(crate) sent_complete: bool,
 }
 
 /// `initial_resource_versions`, kept only while the set is not whole.
@@ -115,7 +115,7 @@ pub(super) struct Changes {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pending {
     /// The client asked, and is answered whatever it holds (DELTA-10).
-    pub(crate) asked: bool,
+    pub(crate) requested: bool,
     /// It changed.
     pub(crate) changed: Option<Changes>,
     /// A cluster waits for it, from then on with or without a change.
@@ -132,7 +132,7 @@ impl Wildcard {
             refreshed: Revision::ZERO,
             under: None,
             claimed_on: None,
-            told_complete: false,
+            sent_complete: false,
         }
     }
 
@@ -180,7 +180,7 @@ impl Subscription {
             initial_version: None,
             sent: None,
             sum: SetVersion::EMPTY,
-            refused: BTreeMap::new(),
+            rejected: BTreeMap::new(),
             refused_before: 0,
             spellings: BTreeMap::new(),
             empty_answer_due: false,
@@ -193,56 +193,56 @@ impl Subscription {
 
     /// What bounds it: nothing of this is longer than a client may ask for.
     pub(crate) fn longest_list(&self) -> usize {
-        self.names.len().max(self.pending.len()).max(self.refused.len())
+        self.names.len().max(self.pending.len()).max(self.rejected.len())
     }
 
     pub(crate) fn wants_anything(&self) -> bool {
         self.wildcard.is_some() || !self.names.is_empty()
     }
 
-    pub(crate) fn on_name_changed(&mut self, name: &Name, seq: Revision, forget_earlier: bool) {
+    pub(crate) fn on_name_changed(&mut self, name: &Name, revision: Revision, forget_earlier: bool) {
         self.take_in(name);
         if !self.claimed.is_empty() {
             self.claimed.remove(&(Class::Named, name.clone())); // what is known of it now may not do for this client
         }
         if self.names.contains_key(name) {
             self.data_arrived(name);
-            let owed = self.pending.entry(name.clone()).or_default();
-            owed.changed = owed.changed.filter(|_| !forget_earlier);
-            owed.changed_at(seq);
+            let pending = self.pending.entry(name.clone()).or_default();
+            pending.changed = pending.changed.filter(|_| !forget_earlier);
+            pending.changed_at(revision);
         }
     }
 
     pub(crate) fn data_arrived(&mut self, name: &Name) {
         if self.awaiting_data.remove(name) {
-            self.pending.entry(name.clone()).or_default().asked = true;
+            self.pending.entry(name.clone()).or_default().requested = true;
         }
     }
 
     pub(crate) fn recheck_awaiting_data(&mut self) {
         for name in std::mem::take(&mut self.awaiting_data) {
-            self.pending.entry(name).or_default().asked = true;
+            self.pending.entry(name).or_default().requested = true;
         }
     }
 
     /// The endpoints of a cluster just sent have to follow it, if the client is subscribed to them.
     pub(crate) fn force(&mut self, name: &Name, due: Moment) {
-        let known_to_be_owed = self.awaiting_data.contains(name);
-        if !known_to_be_owed && (self.wildcard.is_some() || self.names.contains_key(name)) {
+        let is_awaiting = self.awaiting_data.contains(name);
+        if !is_awaiting && (self.wildcard.is_some() || self.names.contains_key(name)) {
             self.pending.entry(name.clone()).or_default().forced_resend.get_or_insert(due);
         }
     }
 
     /// When the next forced name falls due that has not yet.
     pub(crate) fn next_forced(&self, now: Moment) -> Option<Moment> {
-        self.pending.values().filter_map(|owed| owed.forced_resend).filter(|due| *due > now).min()
+        self.pending.values().filter_map(|pending| pending.forced_resend).filter(|due| *due > now).min()
     }
 
     /// Gets ready for a state. `false` if removals that this client should hear of are forgotten.
     pub(crate) fn start_burst(&mut self, kind: &Type, view: &ReplyContext) -> bool {
-        let Some(star) = &mut self.wildcard else { return true };
+        let Some(wildcard) = &mut self.wildcard else { return true };
         let horizon = view.state.horizon(kind);
-        match (&mut star.progress, view.client.variant) {
+        match (&mut wildcard.progress, view.client.variant) {
             (None, _) => true,
             (Some(progress), _) if progress.removals() >= horizon => true,
             (Some(_), Variant::Delta) => view.limits.faults.has(Fault::IgnoreHorizon),
@@ -273,9 +273,9 @@ impl Subscription {
         if !view.client.clearance.allows(kind, name) {
             return Lookup::Absent(None);
         }
-        let named = self.names.get(name).map(|told| match view.state.lookup(kind, Class::Named, name) {
-            Lookup::Unknown if self.is_no_member(kind, name, *told, view) => Lookup::Absent(None),
-            Lookup::Absent(_) if !self.is_absent_for_client(kind, name, *told, view) => Lookup::Unknown,
+        let named = self.names.get(name).map(|sent| match view.state.lookup(kind, Class::Named, name) {
+            Lookup::Unknown if self.is_no_member(kind, name, *sent, view) => Lookup::Absent(None),
+            Lookup::Absent(_) if !self.is_absent_for_client(kind, name, *sent, view) => Lookup::Unknown,
             known => known,
         });
         if let Some(Lookup::Present(_)) = named {
@@ -303,40 +303,40 @@ impl Subscription {
     }
 
     pub(crate) fn wildcard_completeness(&self, kind: &Type, view: &ReplyContext) -> Completeness {
-        view.state.resources(kind, Class::Wildcard).map_or(Completeness::Unknown, |shelf| shelf.completeness)
+        view.state.resources(kind, Class::Wildcard).map_or(Completeness::Unknown, |table| table.completeness)
     }
 
     /// Whether this client may take what is here for all there is. It must not be made to drop what it holds and nobody knows of:
     /// who came with nothing, or with a version of what was here, holds no such thing.
     pub(crate) fn can_send_full_set(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let Some(shelf) = view.state.resources(kind, Class::Wildcard) else { return false };
-        let part_for_whole = view.limits.faults.has(Fault::TakePartForWhole);
-        if part_for_whole || !self.stated || self.has_past_version(shelf, view) {
+        let Some(table) = view.state.resources(kind, Class::Wildcard) else { return false };
+        let partial_as_complete = view.limits.faults.has(Fault::TakePartForWhole);
+        if partial_as_complete || !self.stated || self.has_past_version(table, view) {
             let enough = if view.limits.faults.has(Fault::HeldIsKeptBack) {
                 Completeness::Settled
             } else {
                 Completeness::FirstResponse
             };
-            return shelf.completeness >= enough || part_for_whole;
+            return table.completeness >= enough || partial_as_complete;
         }
-        shelf.completeness == Completeness::Complete && shelf.is_readable()
+        table.completeness == Completeness::Complete && table.is_readable()
     }
 
-    fn has_past_version(&self, shelf: &ResourceTable, view: &ReplyContext) -> bool {
-        let known = |version: &String| shelf.knows_version(version);
+    fn has_past_version(&self, table: &ResourceTable, view: &ReplyContext) -> bool {
+        let known = |version: &String| table.knows_version(version);
         view.client.variant == Variant::Sotw && self.initial_version.as_ref().is_some_and(known)
     }
 
     /// Whether it is said of a name that it does not exist, in a way that does for this client: who came with it has to be told
     /// so on the present opening, and who holds it at all not by silence.
-    fn is_absent_for_client(&self, kind: &Type, name: &Name, told: SentState, view: &ReplyContext) -> bool {
-        let Some(shelf) = view.state.resources(kind, Class::Named) else { return false };
-        let Some(entry) = shelf.get(name) else { return false };
+    fn is_absent_for_client(&self, kind: &Type, name: &Name, sent: SentState, view: &ReplyContext) -> bool {
+        let Some(table) = view.state.resources(kind, Class::Named) else { return false };
+        let Some(entry) = table.get(name) else { return false };
         match entry.absence {
             _ if view.limits.faults.has(Fault::JudgeStatedWhileCold) => true,
             AbsenceEvidence::Silence if view.limits.faults.has(Fault::SilenceIsAbsence) => true,
-            _ if told.held_before => shelf.is_absent_by_evidence(entry),
-            AbsenceEvidence::Silence => !told.client_may_hold(),
+            _ if sent.held_before => table.is_absent_by_evidence(entry),
+            AbsenceEvidence::Silence => !sent.client_may_hold(),
             AbsenceEvidence::Reported | AbsenceEvidence::Expired => true,
         }
     }
@@ -350,27 +350,27 @@ impl Subscription {
 
     /// What this client holds of `*` and nobody knows of, once on each opening: it is asked for.
     pub(crate) fn claim_wildcard(&mut self, kind: &Type, view: &ReplyContext) {
-        let Some(shelf) =
-            view.state.resources(kind, Class::Wildcard).filter(|shelf| shelf.completeness == Completeness::Settled)
+        let Some(table) =
+            view.state.resources(kind, Class::Wildcard).filter(|table| table.completeness == Completeness::Settled)
         else {
             return;
         };
         if self.can_send_full_set(kind, view)
-            && self.wildcard.as_ref().is_none_or(|star| star.initial_versions.is_none())
+            && self.wildcard.as_ref().is_none_or(|wildcard| wildcard.initial_versions.is_none())
         {
             return;
         }
-        let Some(star) = &mut self.wildcard else { return };
-        if star.claimed_on.replace(shelf.opening()) == Some(shelf.opening()) {
+        let Some(wildcard) = &mut self.wildcard else { return };
+        if wildcard.claimed_on.replace(table.opening()) == Some(table.opening()) {
             return;
         }
-        match (&star.initial_versions, view.client.variant) {
+        match (&wildcard.initial_versions, view.client.variant) {
             (Some(stated), _) => {
                 let unknown = |name: &&Name| {
                     !stated.outdated.contains(*name)
                         && !self.names.contains_key(*name)
-                        && shelf.get(name).is_none_or(|entry| {
-                            !matches!(entry.presence, Presence::Present(_)) && !shelf.is_absent_by_evidence(entry)
+                        && table.get(name).is_none_or(|entry| {
+                            !matches!(entry.presence, Presence::Present(_)) && !table.is_absent_by_evidence(entry)
                         })
                 };
                 let names = stated.versions.keys().filter(unknown).cloned();
@@ -388,19 +388,19 @@ impl Subscription {
     }
 
     /// The version of everything of a type that this client may have.
-    pub(crate) fn wildcard_version(kind: &Type, shelf: &ResourceTable, view: &ReplyContext) -> SetVersion {
+    pub(crate) fn wildcard_version(kind: &Type, table: &ResourceTable, view: &ReplyContext) -> SetVersion {
         if !view.client.clearance.restricts(kind) {
-            return shelf.version(view.client.wrappers);
+            return table.version(view.client.wrappers);
         }
-        let visible = shelf.additions(Revision::ZERO).filter(|(_, resource)| view.client.can_have(kind, resource));
+        let visible = table.additions(Revision::ZERO).filter(|(_, resource)| view.client.can_have(kind, resource));
         visible.fold(SetVersion::EMPTY, |sum, (_, resource)| sum.plus(Self::share(view, &resource.name, resource)))
     }
 
     /// Notes what the client has now been told of a name it asked for.
     pub(crate) fn record_sent(&mut self, name: &Name, share: SetVersion) {
-        if let Some(told) = self.names.get_mut(name) {
-            self.sum = self.sum.minus(told.holds).plus(share);
-            *told = SentState { holds: share, held_before: false, ..*told };
+        if let Some(sent) = self.names.get_mut(name) {
+            self.sum = self.sum.minus(sent.holds).plus(share);
+            *sent = SentState { holds: share, held_before: false, ..*sent };
         }
     }
 
@@ -411,33 +411,33 @@ impl Subscription {
         name: &Name,
         view: &ReplyContext,
     ) -> Option<(Revision, Arc<NamedError>)> {
-        let told = self.names.get(name).filter(|_| view.client.errors)?;
+        let sent = self.names.get(name).filter(|_| view.client.errors)?;
         let error = match view.client.variant {
             _ if !view.client.clearance.allows(kind, name) => {
                 Some((Revision::ZERO.next(), Arc::new(NamedError::not_allowed())))
             }
-            Variant::Delta => view.state.error(kind, name).map(|(seq, error)| (seq, error.clone())),
+            Variant::Delta => view.state.error(kind, name).map(|(revision, error)| (revision, error.clone())),
             Variant::Sotw => view.state.error_or_absence(kind, name), // absence has no other words there
         };
-        error.filter(|(seq, _)| *seq > told.error)
+        error.filter(|(revision, _)| *revision > sent.error)
     }
 
     /// The entry that a name shows to the client, of the class that [`Self::known`] goes by.
     pub(crate) fn entry<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Option<&'a Entry> {
-        let of = |class| view.state.resources(kind, class).and_then(|shelf| shelf.get(name));
+        let of = |class| view.state.resources(kind, class).and_then(|table| table.get(name));
         let named = of(Class::Named).filter(|_| self.names.contains_key(name));
         let here = |entry: &&Entry| matches!(entry.presence, Presence::Present(_));
         named.filter(here).or_else(|| of(Class::Wildcard).filter(|_| self.wildcard.is_some()).filter(here)).or(named)
     }
 
-    pub(crate) fn record_error_sent(&mut self, name: &Name, seq: Revision) {
-        if let Some(told) = self.names.get_mut(name) {
-            told.error = seq;
+    pub(crate) fn record_error_sent(&mut self, name: &Name, revision: Revision) {
+        if let Some(sent) = self.names.get_mut(name) {
+            sent.error = revision;
         }
     }
 
     pub(crate) fn initial_version_count(&self) -> usize {
-        let stated = self.wildcard.as_ref().and_then(|star| star.initial_versions.as_ref());
+        let stated = self.wildcard.as_ref().and_then(|wildcard| wildcard.initial_versions.as_ref());
         stated.map_or(0, |stated| stated.versions.len() + stated.outdated.len())
     }
 
@@ -458,24 +458,24 @@ impl ReplyContext<'_> {
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
 impl Pending {
-    pub(crate) fn asked() -> Self {
-        Self { asked: true, ..Self::default() }
+    pub(crate) fn requested() -> Self {
+        Self { requested: true, ..Self::default() }
     }
 
-    pub(crate) fn changed_at(&mut self, seq: Revision) {
-        let changes = self.changed.get_or_insert(Changes { first: seq, last: seq });
-        changes.first = changes.first.min(seq);
-        changes.last = changes.last.max(seq);
+    pub(crate) fn changed_at(&mut self, revision: Revision) {
+        let changes = self.changed.get_or_insert(Changes { first: revision, last: revision });
+        changes.first = changes.first.min(revision);
+        changes.last = changes.last.max(revision);
     }
 
-    pub(crate) fn with_change(mut self, seq: Revision) -> Self {
-        self.changed_at(seq);
+    pub(crate) fn with_change(mut self, revision: Revision) -> Self {
+        self.changed_at(revision);
         self
     }
 
     /// Whether one of the untold changes may be this.
-    pub(crate) fn covers(&self, seq: Revision) -> bool {
-        self.changed.is_some_and(|changes| changes.first <= seq && seq <= changes.last)
+    pub(crate) fn covers(&self, revision: Revision) -> bool {
+        self.changed.is_some_and(|changes| changes.first <= revision && revision <= changes.last)
     }
 
     /// Whether a state has a change that is untold.

@@ -10,7 +10,7 @@ pub(super) struct Globs(BTreeMap<Name, GlobState>);
 #[derive(Debug, Default)]
 struct GlobState {
     /// It was said that this server cannot be asked for it.
-    refused: bool,
+    rejected: bool,
     /// The server has spoken of it, on this opening.
     begun: bool,
 }
@@ -59,17 +59,17 @@ impl Globs {
 
     /// Those that it was said of that this server cannot be asked for them.
     pub(crate) fn rejected(&self) -> impl Iterator<Item = &Name> {
-        self.0.iter().filter(|(_, standing)| standing.refused).map(|(name, _)| name)
+        self.0.iter().filter(|(_, standing)| standing.rejected).map(|(name, _)| name)
     }
 
     pub(crate) fn any_unasked(&self) -> bool {
-        self.0.values().any(|standing| !standing.refused)
+        self.0.values().any(|standing| !standing.rejected)
     }
 
     pub(crate) fn take_unasked(&mut self) -> Vec<Name> {
-        let unasked = self.0.iter_mut().filter(|(_, standing)| !standing.refused);
+        let unasked = self.0.iter_mut().filter(|(_, standing)| !standing.rejected);
         let refuse = |(name, standing): (&Name, &mut GlobState)| {
-            standing.refused = true;
+            standing.rejected = true;
             name.clone()
         };
         unasked.map(refuse).collect()

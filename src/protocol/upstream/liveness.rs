@@ -7,11 +7,11 @@ use crate::protocol::moment::Moment;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Liveness {
     /// When the call that is under way was asked for.
-    asked: Option<Moment>,
+    requested: Option<Moment>,
     /// When the last one that was answered was asked for.
     proven: Option<Moment>,
     /// The edge has not been told of the one that is asked for.
-    untold: bool,
+    unsent: bool,
     faults: Faults,
 }
 
@@ -40,26 +40,26 @@ impl Liveness {
         if self.proven.is_some_and(|begun| begun >= end) || self.faults.has(Fault::ClockIsLife) {
             return SilenceVerdict::Proven;
         }
-        if self.asked.is_none() {
-            (self.asked, self.untold) = (Some(now), true);
+        if self.requested.is_none() {
+            (self.requested, self.unsent) = (Some(now), true);
         }
         SilenceVerdict::Unproven
     }
 
     /// The server has answered the call that was asked for.
     pub(crate) fn answered(&mut self) {
-        self.proven = self.asked.take().or(self.proven);
-        self.untold = false;
+        self.proven = self.requested.take().or(self.proven);
+        self.unsent = false;
     }
 
     /// Something was answered that was asked after all that is in question now: a poll.
     pub(crate) fn answered_at(&mut self, now: Moment) {
-        (self.asked, self.untold, self.proven) = (None, false, Some(now));
+        (self.requested, self.unsent, self.proven) = (None, false, Some(now));
     }
 
     /// A call is under way.
     pub(crate) fn is_asked(&self) -> bool {
-        self.asked.is_some()
+        self.requested.is_some()
     }
 
     pub(crate) fn is_proven(&self) -> bool {
@@ -68,7 +68,7 @@ impl Liveness {
 
     /// Whether a call is to be made that was not asked for before.
     pub(crate) fn take_question(&mut self) -> bool {
-        std::mem::take(&mut self.untold)
+        std::mem::take(&mut self.unsent)
     }
 }
 

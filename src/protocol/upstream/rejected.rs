@@ -38,9 +38,9 @@ pub struct NewRejections {
 }
 
 impl NewRejections {
-    fn push(&mut self, name: Option<Name>, refusal: Rejection, limit: usize) {
+    fn push(&mut self, name: Option<Name>, nack: Rejection, limit: usize) {
         if self.entries.len() < limit {
-            self.entries.push((name, refusal));
+            self.entries.push((name, nack));
         } else {
             self.more += 1;
         }
@@ -52,27 +52,27 @@ impl NewRejections {
 }
 
 impl Rejected {
-    pub(crate) fn insert(&mut self, name: &Name, refusal: Rejection, limit: usize) {
-        if self.names.get(name) == Some(&refusal) {
+    pub(crate) fn insert(&mut self, name: &Name, nack: Rejection, limit: usize) {
+        if self.names.get(name) == Some(&nack) {
             return;
         }
-        if self.before.remove(name).as_ref() != Some(&refusal) {
-            self.news.push(Some(name.clone()), refusal.clone(), limit);
+        if self.before.remove(name).as_ref() != Some(&nack) {
+            self.news.push(Some(name.clone()), nack.clone(), limit);
         }
         if self.names.len() < limit || self.names.contains_key(name) {
-            self.names.insert(name.clone(), refusal);
+            self.names.insert(name.clone(), nack);
         } else {
             self.more = true;
         }
     }
 
     /// Something came that cannot be told by name.
-    pub(crate) fn insert_unnamed(&mut self, refusal: Rejection, limit: usize) {
-        if self.unnamed_before.as_ref() != Some(&refusal.reason) {
-            self.unnamed_before = Some(refusal.reason.clone());
-            self.news.push(None, refusal.clone(), limit);
+    pub(crate) fn insert_unnamed(&mut self, nack: Rejection, limit: usize) {
+        if self.unnamed_before.as_ref() != Some(&nack.reason) {
+            self.unnamed_before = Some(nack.reason.clone());
+            self.news.push(None, nack.clone(), limit);
         }
-        self.unnamed = Some(refusal.reason);
+        self.unnamed = Some(nack.reason);
     }
 
     /// It was read, or is gone. Refused again, it is news.
@@ -148,31 +148,31 @@ mod tests {
 
     #[test]
     fn each_version_of_a_name_is_news_once_over_reconnects_and_repeated_sets() {
-        let mut refused = Rejected::default();
+        let mut rejected = Rejected::default();
         let name = Name::from("a");
-        refused.insert(&name, rejection("1"), LIMIT);
-        refused.insert_unnamed(rejection(""), LIMIT);
-        assert_eq!(names(&refused.take_news()), ["a", "-"]);
+        rejected.insert(&name, rejection("1"), LIMIT);
+        rejected.insert_unnamed(rejection(""), LIMIT);
+        assert_eq!(names(&rejected.take_news()), ["a", "-"]);
         for _ in 0..2 {
-            refused.disconnect(); // the stream ended, and the server says its whole set again
-            refused.disconnect();
-            refused.insert(&name, rejection("1"), LIMIT);
-            refused.insert_unnamed(rejection(""), LIMIT);
-            assert!(refused.take_news().is_empty());
+            rejected.disconnect(); // the stream ended, and the server says its whole set again
+            rejected.disconnect();
+            rejected.insert(&name, rejection("1"), LIMIT);
+            rejected.insert_unnamed(rejection(""), LIMIT);
+            assert!(rejected.take_news().is_empty());
         }
-        refused.insert(&name, rejection("2"), LIMIT);
-        assert_eq!(names(&refused.take_news()), ["a"], "another version");
-        refused.remove(&name);
-        refused.insert(&name, rejection("2"), LIMIT);
-        assert_eq!(names(&refused.take_news()), ["a"], "it was good in between");
+        rejected.insert(&name, rejection("2"), LIMIT);
+        assert_eq!(names(&rejected.take_news()), ["a"], "another version");
+        rejected.remove(&name);
+        rejected.insert(&name, rejection("2"), LIMIT);
+        assert_eq!(names(&rejected.take_news()), ["a"], "it was good in between");
     }
 
     #[test]
     fn what_is_refused_beyond_the_limit_is_counted() {
-        let mut refused = Rejected::default();
-        ["a", "b", "c", "d"].iter().for_each(|name| refused.insert(&Name::from(*name), rejection("1"), LIMIT));
-        let news = refused.take_news();
+        let mut rejected = Rejected::default();
+        ["a", "b", "c", "d"].iter().for_each(|name| rejected.insert(&Name::from(*name), rejection("1"), LIMIT));
+        let news = rejected.take_news();
         assert_eq!((names(&news), news.more), (vec!["a", "b"], 2));
-        assert!(refused.may_be(&Name::from("z")), "nobody remembers which");
+        assert!(rejected.may_be(&Name::from("z")), "nobody remembers which");
     }
 }

@@ -123,8 +123,8 @@ impl TypeSubscription {
 
     /// Whether the server has something to say that it has not said.
     pub(crate) fn is_waiting(&self) -> bool {
-        let of_star = self.wildcard && self.versions.is_empty() && self.accepted.is_empty();
-        of_star || self.requested.is_any_waiting()
+        let of_wildcard = self.wildcard && self.versions.is_empty() && self.accepted.is_empty();
+        of_wildcard || self.requested.is_any_waiting()
     }
 
     /// Whether the server has spoken of all that is wanted on this opening, or had the time to: one that goes by what it is told has
@@ -136,8 +136,8 @@ impl TypeSubscription {
 
     /// Whether nothing of it is wanted, and the server was told so and has had time for its last words.
     pub(crate) fn is_over(&self, now: Moment, limits: &Limits) -> bool {
-        let told = self.wire.is_acked() && now >= self.wire.last_sent_at() + limits.resource_timer;
-        !self.is_wanted() && (told || !self.wire.opened)
+        let sent = self.wire.is_acked() && now >= self.wire.last_sent_at() + limits.resource_timer;
+        !self.is_wanted() && (sent || !self.wire.opened)
     }
 
     /// What is held of another server is in the first request like everything; later it is a question like any other.
@@ -177,7 +177,7 @@ impl TypeSubscription {
                 self.second_request.answered(&name);
                 if self.globs.remove(&name) {
                     self.forget_members(&name);
-                    self.rejected.retain(|refused| refused.collection().as_ref() != Some(&name));
+                    self.rejected.retain(|rejected| rejected.collection().as_ref() != Some(&name));
                     self.second_request.retain(|member| member.collection().as_ref() != Some(&name));
                 }
                 if self.globs.of(&name).is_none() {
@@ -236,8 +236,8 @@ impl TypeSubscription {
     /// What came on this opening and could not be read was given, and nothing is held of it: it is a question on the next.
     fn request_rejected(&mut self) {
         let unheld = |name: &&Name| !self.versions.contains_key(self.own_name(name)) && !self.globs.has(name);
-        let refused = |name: &&Name| self.rejected.may_be(name) && self.requested.get(name).is_none();
-        let questions: Vec<_> = self.names.iter().filter(refused).filter(unheld).cloned().collect();
+        let rejected = |name: &&Name| self.rejected.may_be(name) && self.requested.get(name).is_none();
+        let questions: Vec<_> = self.names.iter().filter(rejected).filter(unheld).cloned().collect();
         questions.into_iter().for_each(|name| self.requested.request(name));
     }
 
@@ -357,12 +357,12 @@ impl TypeSubscription {
 
     /// How much is known of a set by a response, in which the server says or does not that this is all.
     pub(crate) fn completeness_after(&self, rules: &ServerQuirks, of: &Selector, ends: bool) -> Completeness {
-        let star = *of == Selector::Wildcard;
+        let wildcard = *of == Selector::Wildcard;
         match rules.initial_set {
-            _ if ends && star => Completeness::Complete,
-            _ if rules.signals_completion && !star => Completeness::Arriving,
+            _ if ends && wildcard => Completeness::Complete,
+            _ if rules.signals_completion && !wildcard => Completeness::Arriving,
             InitialSet::Pieces => self.progress.completeness(true),
-            InitialSet::OneResponse if star => Completeness::Arriving, // it says that there is more
+            InitialSet::OneResponse if wildcard => Completeness::Arriving, // it says that there is more
             InitialSet::Auto | InitialSet::OneResponse => {
                 self.progress.completeness(self.habit.cuts || self.in_pieces_for_others)
             }
@@ -372,8 +372,8 @@ impl TypeSubscription {
     /// Globs that this server cannot be asked for in the variant that it speaks (COLL-23).
     pub(crate) fn reject_globs(&mut self, kind: &Type) -> Vec<Update> {
         let error = Arc::new(unspeakable());
-        let refused = self.globs.take_unasked().into_iter();
-        refused.map(|key| Update::Error { kind: kind.clone(), key, error: error.clone() }).collect()
+        let rejected = self.globs.take_unasked().into_iter();
+        rejected.map(|key| Update::Error { kind: kind.clone(), key, error: error.clone() }).collect()
     }
 
     /// What was found of names on this opening: that there is none, or that something is wrong with one.
@@ -393,14 +393,14 @@ impl TypeSubscription {
         };
         let error = |key: &Name, error| Update::Error { kind: kind.clone(), key: key.clone(), error };
         let troubles = self.errors.iter().map(|(key, of)| error(key, of.clone()));
-        let refused = self.globs.rejected().map(|glob| error(glob, Arc::new(unspeakable())));
+        let rejected = self.globs.rejected().map(|glob| error(glob, Arc::new(unspeakable())));
         let unread = (!self.rejected.unreadable().is_empty()).then(|| Update::Unreadable {
             kind: kind.clone(),
             of: Selector::Wildcard,
             names: self.rejected.unreadable().clone(),
         });
         let unread = unread.filter(|_| self.class == Class::Wildcard);
-        self.requested.iter().filter_map(gone).chain(troubles).chain(refused).chain(unread).collect()
+        self.requested.iter().filter_map(gone).chain(troubles).chain(rejected).chain(unread).collect()
     }
 
     pub(crate) fn drop_everything(&mut self, kind: &Type) -> Vec<Update> {

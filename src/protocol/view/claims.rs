@@ -97,10 +97,10 @@ impl View {
                         Class::Wildcard => self.interest.has_wildcard(&claim.kind),
                         Class::Named => self.interest.covers(&claim.kind, name),
                     };
-                    let shelf = self.tables.get(&(claim.kind.clone(), *class));
+                    let table = self.tables.get(&(claim.kind.clone(), *class));
                     let known =
-                        shelf.and_then(|shelf| Some((shelf, shelf.get(name)?))).is_some_and(|(shelf, entry)| {
-                            matches!(entry.presence, Presence::Present(_)) || shelf.is_absent_by_evidence(entry)
+                        table.and_then(|table| Some((table, table.get(name)?))).is_some_and(|(table, entry)| {
+                            matches!(entry.presence, Presence::Present(_)) || table.is_absent_by_evidence(entry)
                         });
                     wanted && !known
                 }
@@ -127,9 +127,9 @@ impl View {
 
     /// What is here of a type, with whose it is. What was taken away upstream and stays for a while is as good as gone.
     pub fn here<'a>(&'a self, kind: &'a Type, class: Class) -> impl Iterator<Item = (&'a Name, &'a Entry)> {
-        let shelf = self.tables.get(&(kind.clone(), class));
+        let table = self.tables.get(&(kind.clone(), class));
         let all =
-            shelf.into_iter().flat_map(|shelf| shelf.present_names().filter_map(|name| Some((name, shelf.get(name)?))));
+            table.into_iter().flat_map(|table| table.present_names().filter_map(|name| Some((name, table.get(name)?))));
         all.filter(move |(name, _)| !self.is_doomed(kind, class, name))
     }
 

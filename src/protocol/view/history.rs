@@ -49,25 +49,25 @@ const REMEMBERED: usize = 8;
 mod tests {
     use super::*;
 
-    fn seq(number: u64) -> Revision {
-        (0..number).fold(Revision::ZERO, |seq, _| seq.next())
+    fn revision(number: u64) -> Revision {
+        (0..number).fold(Revision::ZERO, |revision, _| revision.next())
     }
 
     #[test]
     fn only_the_times_when_it_was_there_count() {
-        let lives = PresenceHistory::beginning(seq(5)).again(seq(8), seq(20), Revision::ZERO);
-        let there = |mark| lives.overlaps(seq(mark), seq(mark), seq(30));
+        let lives = PresenceHistory::beginning(revision(5)).again(revision(8), revision(20), Revision::ZERO);
+        let there = |mark| lives.overlaps(revision(mark), revision(mark), revision(30));
         let marks: Vec<_> = (0..35).filter(|mark| there(*mark)).collect();
         assert_eq!(marks, [5, 6, 7, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29]);
     }
 
     #[test]
     fn a_name_that_comes_and_goes_for_ever_is_remembered_in_bounded_space() {
-        let mut lives = PresenceHistory::beginning(seq(1));
+        let mut lives = PresenceHistory::beginning(revision(1));
         for number in 1..100 {
-            lives = lives.again(seq(number * 2), seq(number * 2 + 1), Revision::ZERO);
+            lives = lives.again(revision(number * 2), revision(number * 2 + 1), Revision::ZERO);
         }
         assert_eq!(lives.earlier.as_ref().map(|earlier| earlier.len()), Some(REMEMBERED));
-        assert!(lives.overlaps(seq(1), seq(1), seq(300)));
+        assert!(lives.overlaps(revision(1), revision(1), revision(300)));
     }
 }

@@ -110,8 +110,8 @@ impl Interest {
 
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Type, Selector)> {
         self.types.iter().flat_map(|(kind, of)| {
-            let star = of.wildcard.iter().map(|_| Selector::Wildcard);
-            star.chain(of.names.keys().cloned().map(Selector::Name)).map(move |wanted| (kind, wanted))
+            let wildcard = of.wildcard.iter().map(|_| Selector::Wildcard);
+            wildcard.chain(of.names.keys().cloned().map(Selector::Name)).map(move |wanted| (kind, wanted))
         })
     }
 

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn state(mark: u64) -> Arc<Snapshot> {
-        let mark = (0..mark).fold(Revision::ZERO, |seq, _| seq.next());
+        let mark = (0..mark).fold(Revision::ZERO, |revision, _| revision.next());
         Arc::new(Snapshot::new(mark, Arc::default(), BTreeMap::new(), Revision::ZERO))
     }
 

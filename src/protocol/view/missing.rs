@@ -12,26 +12,26 @@ impl View {
     /// Whether a value, absence, or trouble is known, or of `*` and globs, the set as far as clients that hold
     /// nothing are given it. What has outlived its time is neither a value nor known not to exist, and a set that it was in not complete.
     pub(crate) fn is_cached(&self, kind: &Type, wanted: &Selector) -> bool {
-        let shelf = |class| self.tables.get(&(kind.clone(), class));
+        let table = |class| self.tables.get(&(kind.clone(), class));
         match wanted {
-            Selector::Wildcard => shelf(Class::Wildcard)
-                .is_some_and(|shelf| shelf.completeness >= Completeness::FirstResponse && !shelf.has_expired),
-            Selector::Name(name) => shelf(Class::Named).is_some_and(|shelf| {
+            Selector::Wildcard => table(Class::Wildcard)
+                .is_some_and(|table| table.completeness >= Completeness::FirstResponse && !table.has_expired),
+            Selector::Name(name) => table(Class::Named).is_some_and(|table| {
                 let known = |entry: &Entry| entry.absence != AbsenceEvidence::Expired || entry.error.is_some();
                 let whole = |of: &Collection| of.completeness >= Completeness::FirstResponse && !of.lapsed;
-                shelf.get(name).is_some_and(known) || shelf.collection(name).is_some_and(whole)
+                table.get(name).is_some_and(known) || table.collection(name).is_some_and(whole)
             }),
         }
     }
 
     /// How much is known of a set.
     pub(crate) fn completeness_of(&self, kind: &Type, of: &Selector) -> Completeness {
-        let shelf = |class| self.tables.get(&(kind.clone(), class));
-        let fill = match of {
-            Selector::Wildcard => shelf(Class::Wildcard).map(|shelf| shelf.completeness),
-            Selector::Name(glob) => shelf(Class::Named).and_then(|shelf| shelf.completeness_of(glob)),
+        let table = |class| self.tables.get(&(kind.clone(), class));
+        let completeness = match of {
+            Selector::Wildcard => table(Class::Wildcard).map(|table| table.completeness),
+            Selector::Name(glob) => table(Class::Named).and_then(|table| table.completeness_of(glob)),
         };
-        fill.unwrap_or_default()
+        completeness.unwrap_or_default()
     }
 
     /// Whether this is wanted, not cached, and by who waits for it a reason to turn to another server. Nobody may wait for it any
@@ -57,7 +57,7 @@ impl View {
 
     /// Counts a name for those who want it, by whether it is known now that there is none.
     pub(super) fn note_absence(&mut self, kind: &Type, name: &Name) {
-        let entry = self.tables.get(&(kind.clone(), Class::Named)).and_then(|shelf| shelf.get(name));
+        let entry = self.tables.get(&(kind.clone(), Class::Named)).and_then(|table| table.get(name));
         let absent = entry.is_some_and(|entry| {
             matches!(entry.presence, Presence::Absent(_)) && entry.absence != AbsenceEvidence::Expired
         });

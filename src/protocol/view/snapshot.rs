@@ -31,7 +31,7 @@ pub struct Snapshot {
     pub revision: Revision,
     /// Authorities of which no server is in reach.
     pub(crate) down: Arc<BTreeSet<Authority>>,
-    shelves: BTreeMap<(Type, Class), ResourceTable>,
+    tables: BTreeMap<(Type, Class), ResourceTable>,
     /// When the last `*` set was forgotten.
     forgotten: Revision,
 }
@@ -40,10 +40,10 @@ impl Snapshot {
     pub(super) fn new(
         mark: Revision,
         down: Arc<BTreeSet<Authority>>,
-        shelves: BTreeMap<(Type, Class), ResourceTable>,
+        tables: BTreeMap<(Type, Class), ResourceTable>,
         forgotten: Revision,
     ) -> Self {
-        Self { revision: mark, down, shelves, forgotten }
+        Self { revision: mark, down, tables, forgotten }
     }
 
     /// A session of `*` that was told of removals only up to less than this has missed some. Where there is no set any more that
@@ -59,23 +59,23 @@ impl Snapshot {
     /// What was last reported wrong with a name, and since which change.
     pub(crate) fn error(&self, kind: &Type, name: &Name) -> Option<(Revision, &Arc<NamedError>)> {
         let entry = self.resources(kind, Class::Named)?.get(name)?;
-        entry.error.as_ref().map(|(seq, error)| (*seq, error))
+        entry.error.as_ref().map(|(revision, error)| (*revision, error))
     }
 
     pub fn resources(&self, kind: &Type, class: Class) -> Option<&ResourceTable> {
-        self.shelves.get(&(kind.clone(), class))
+        self.tables.get(&(kind.clone(), class))
     }
 
     pub(crate) fn tables(&self) -> impl Iterator<Item = (&Type, Class, &ResourceTable)> {
-        self.shelves.iter().map(|((kind, class), table)| (kind, *class, table))
+        self.tables.iter().map(|((kind, class), table)| (kind, *class, table))
     }
 
     /// What is here of types that may lead to clusters.
     pub(crate) fn leading(&self) -> impl Iterator<Item = (&Type, &Arc<Resource>)> {
         let leading =
-            self.shelves.iter().filter(|((kind, _), _)| matches!(kind.info().role, Role::Routing | Role::Clusters));
-        leading.flat_map(|((kind, _), shelf)| {
-            shelf.present_names().filter_map(move |name| Some((kind, shelf.get(name)?.resource()?)))
+            self.tables.iter().filter(|((kind, _), _)| matches!(kind.info().role, Role::Routing | Role::Clusters));
+        leading.flat_map(|((kind, _), table)| {
+            table.present_names().filter_map(move |name| Some((kind, table.get(name)?.resource()?)))
         })
     }
 
@@ -83,14 +83,14 @@ impl Snapshot {
     pub(crate) fn error_or_absence(&self, kind: &Type, name: &Name) -> Option<(Revision, Arc<NamedError>)> {
         let entry = self.resources(kind, Class::Named)?.get(name)?;
         match (&entry.error, &entry.presence) {
-            (Some((seq, error)), _) => Some((*seq, error.clone())),
+            (Some((revision, error)), _) => Some((*revision, error.clone())),
             (None, Presence::Absent(_)) => Some((entry.changed, Arc::new(NamedError::not_found()))),
             (None, _) => None,
         }
     }
 
     pub fn lookup(&self, kind: &Type, class: Class, name: &Name) -> Lookup<'_> {
-        match self.resources(kind, class).and_then(|shelf| shelf.get(name)).map(|entry| &entry.presence) {
+        match self.resources(kind, class).and_then(|table| table.get(name)).map(|entry| &entry.presence) {
             None | Some(Presence::Unknown) => Lookup::Unknown,
             Some(Presence::Present(resource)) => Lookup::Present(resource),
             Some(Presence::Absent(last)) => Lookup::Absent(last.as_ref()),

@@ -91,8 +91,8 @@ struct Pools {
 struct Kept(AtomicUsize);
 
 impl Kept {
-    fn free_of(&self, most: usize) -> usize {
-        most.saturating_sub(self.0.load(Ordering::Relaxed))
+    fn free_of(&self, limit: usize) -> usize {
+        limit.saturating_sub(self.0.load(Ordering::Relaxed))
     }
 
     fn replace(&self, before: usize, now: usize) {
@@ -121,13 +121,13 @@ impl Loads {
         let Ok(first) = LoadStatsRequest::decode(link.first.clone()) else { return LoadEnd::Unreadable };
         let key = match self.views.identify(first.node.as_ref()) {
             Ok(identity) => identity.key().clone(),
-            Err(refused) => return LoadEnd::Refused(refused),
+            Err(rejected) => return LoadEnd::Refused(rejected),
         };
         tracing::debug!(view = %key, "load report stream opened");
         match self.mode {
             LoadsMode::Aggregate(limits) => match self.member(key, limits) {
                 Ok(member) => member.converse(first, peer, link).await,
-                Err(refused) => LoadEnd::Refused(refused),
+                Err(rejected) => LoadEnd::Refused(rejected),
             },
             LoadsMode::PassThrough | LoadsMode::Off => self.pass_through(&key, link).await,
         }
@@ -161,9 +161,9 @@ impl Loads {
         if let Some(member) = pools.get(&key).and_then(Pool::join) {
             return Ok(member);
         }
-        let most = self.views.max_views();
-        if pools.len() >= most {
-            return Err(AdmissionError::TooManyViews(most));
+        let limit = self.views.max_views();
+        if pools.len() >= limit {
+            return Err(AdmissionError::TooManyViews(limit));
         }
         let pool = Arc::new(Pool::new(key.clone(), self.views.clone(), &self.pools, limits));
         let member = pool.join().ok_or(AdmissionError::Stopping)?;

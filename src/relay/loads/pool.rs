@@ -222,7 +222,7 @@ impl Member {
             self.report(&first);
         }
         let mut orders = self.pool.order.subscribe();
-        let mut told = None;
+        let mut reported = None;
         loop {
             let order = orders.borrow_and_update().clone();
             let due = order.as_ref().map(|order| match reads_all || !order.is_for_all_clusters() {
@@ -244,10 +244,10 @@ impl Member {
                     Some(Err(_)) => return LoadEnd::Unreadable,
                     None => return done(),
                 },
-                room = link.answers.reserve(), if due.is_some() && due != told => {
+                room = link.answers.reserve(), if due.is_some() && due != reported => {
                     let (Ok(room), Some(due)) = (room, due) else { return done() };
                     room.send(due.clone());
-                    told = Some(due);
+                    reported = Some(due);
                 }
                 // A sender that is gone is the pool, which a member keeps.
                 _ = orders.changed() => {}

@@ -50,10 +50,10 @@ pub(crate) struct SessionGuard(pub(crate) Arc<SessionHandle>);
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
-        let seat = self.0.clone();
+        let handle = self.0.clone();
         // Without a runtime the process is stopping, and there is nobody left to tell.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { seat.leave().await });
+            runtime.spawn(async move { handle.leave().await });
         }
     }
 }
@@ -113,9 +113,9 @@ impl SessionHandle {
         let refuses = if interest.is_empty() { session.take_routing_nack() } else { None };
         self.counters.names_refused(session.take_rejected_names());
         if let Some(Ack::Nack { nonce, stale }) = answer {
-            let refused = session.nacks().find(|(_, verdict)| verdict.nonce == nonce);
-            self.counters.nack(refused.map(|(of, _)| of));
-            let reason = refused.map(|(_, verdict)| verdict.message.as_str());
+            let rejected = session.nacks().find(|(_, verdict)| verdict.nonce == nonce);
+            self.counters.nack(rejected.map(|(of, _)| of));
+            let reason = rejected.map(|(_, verdict)| verdict.message.as_str());
             tracing::warn!(session = self.id.0, node = %self.node_id, view = %self.key, type_url = kind, nonce, stale, error = reason, "client NACKed a response");
         }
         drop(session);

@@ -11,7 +11,7 @@ impl SessionHandle {
             kind: summary.kind.name().to_owned(),
             wildcard: summary.wildcard,
             names: summary.names,
-            pending: summary.owed,
+            pending: summary.pending,
             nacked: summary.nacked,
             last_nack: summary.last_nack.map(|verdict| verdict.message.clone()),
         };

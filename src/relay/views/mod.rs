@@ -130,20 +130,20 @@ impl Views {
         visit: ClientInfo,
     ) -> Result<Arc<SessionHandle>, AdmissionError> {
         let variant = visit.variant;
-        let seat = self.try_open_session(first, visit).await;
-        match &seat {
+        let handle = self.try_open_session(first, visit).await;
+        match &handle {
             Ok(_) => self.counters.stream_accepted(variant),
-            Err(refused) => self.counters.refused(refused),
+            Err(rejected) => self.counters.rejected(rejected),
         }
-        seat
+        handle
     }
 
     async fn try_open_session(&self, first: &Request, visit: ClientInfo) -> Result<Arc<SessionHandle>, AdmissionError> {
         for _ in 0..JOINS {
             let identity = self.identify(first.node())?;
             let entrance = self.enter(identity.key())?;
-            if let Some(seat) = self.join(entrance, identity, first, &visit).await {
-                return Ok(seat);
+            if let Some(handle) = self.join(entrance, identity, first, &visit).await {
+                return Ok(handle);
             }
         }
         Err(AdmissionError::Stopping)
@@ -177,10 +177,10 @@ impl Views {
         let client = Client { clearance, ..Client::of_node(node, variant, only) };
         let session = Session::new(client, self.table.clone(), self.limits.clone());
         let session = session.with_identity(identity).with_authorities(self.authorities.clone());
-        let seat = SessionHandle::new(place, session);
-        commands.send(Command::Join(Box::new(Member::new(seat.clone(), stay)))).await.ok()?;
+        let handle = SessionHandle::new(place, session);
+        commands.send(Command::Join(Box::new(Member::new(handle.clone(), stay)))).await.ok()?;
         // An owner that ends from here on finds the command, and by dropping it tells the session.
-        (!commands.is_closed()).then_some(seat)
+        (!commands.is_closed()).then_some(handle)
     }
 
     /// Who a client is by the node that it sent, if it sent one.
@@ -197,8 +197,8 @@ impl Views {
         drop(views);
         let (kind, clearance) = (self.table.resolve(CLUSTER), self.access.clearance(peer));
         let names: BTreeSet<_> = published.read(|state, _| {
-            let shelves = [Class::Wildcard, Class::Named].into_iter().filter_map(|class| state.resources(&kind, class));
-            shelves
+            let tables = [Class::Wildcard, Class::Named].into_iter().filter_map(|class| state.resources(&kind, class));
+            tables
                 .flat_map(ResourceTable::present_names)
                 .filter(|name| clearance.allows(&kind, name))
                 .cloned()

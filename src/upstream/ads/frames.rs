@@ -235,15 +235,15 @@ mod tests {
     async fn nobody_is_told_of_a_message_that_is_complete_by_then_nor_twice_of_one() {
         use futures_util::FutureExt;
         let incoming = Incoming::new();
-        let told = || incoming.receiving().now_or_never().is_some();
+        let reported = || incoming.receiving().now_or_never().is_some();
         incoming.take(Progress::Begun);
-        assert!(told() && !told());
+        assert!(reported() && !reported());
         incoming.take(Progress::More);
-        assert!(!told());
+        assert!(!reported());
         incoming.take(Progress::Begun);
         incoming.take(Progress::Complete);
-        assert!(!told());
+        assert!(!reported());
         incoming.take(Progress::Begun);
-        assert!(told(), "the permit of the one before stands in nobody's way");
+        assert!(reported(), "the permit of the one before stands in nobody's way");
     }
 }

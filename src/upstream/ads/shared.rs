@@ -94,7 +94,7 @@ impl Shared {
     }
 
     /// All other streams are to ask at once, each on its own connection. Not again before they had time to.
-    pub(crate) fn doubt(&self, own: Option<&mut Doubts>) {
+    pub(crate) fn unconfirmed(&self, own: Option<&mut Doubts>) {
         let now = Instant::now();
         let mut last = self.last_doubt.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_none_or(|last| now - last >= 2 * self.life.timeout) {
@@ -128,7 +128,7 @@ impl Shared {
         match stage {
             Stage::Unreached => {
                 self.unreached.store(true, Ordering::Relaxed);
-                self.doubt(None);
+                self.unconfirmed(None);
             }
             Stage::Rejected => self.rejected.store(true, Ordering::Relaxed),
             Stage::Answered => {}

@@ -98,11 +98,11 @@ impl AdsConnector {
             return End::unreached(Status::unavailable(chain(&error)));
         }
         let (sender, receiver) = mpsc::channel(16);
-        let asked = Arc::new(Notify::new());
-        let event = LinkEvent::Opened { variant, requests: sender, life: asked.clone() };
+        let requested = Arc::new(Notify::new());
+        let event = LinkEvent::Opened { variant, requests: sender, life: requested.clone() };
         let (id, reports) = (link.id, link.reports.clone());
         // Told before the server has said anything: many servers send no headers until they have a first request.
-        let told = reports.send(LinkReport { id, event }).await;
+        let reported = reports.send(LinkReport { id, event }).await;
         let mut call = Call::new(ReceiverStream::new(receiver).filter_map(wire.inner));
         *call.metadata_mut() = metadata.clone();
         let codec: ProstCodec<Q, R> = ProstCodec::default();
@@ -110,8 +110,8 @@ impl AdsConnector {
         let (server, times, shared) = (self.server.name(), self.server.life, &*self.shared);
         let alive = Notify::new();
         let life =
-            Life { server, times, shared, channel, metadata, incoming: incoming.clone(), asked, answered: &alive };
-        let status = match told {
+            Life { server, times, shared, channel, metadata, incoming: incoming.clone(), requested, answered: &alive };
+        let status = match reported {
             Err(_) => gone(),
             Ok(()) => tokio::select! {
                 status = self.listen(call, link, wire.wrap, &incoming, &alive) => status,

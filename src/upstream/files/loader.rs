@@ -29,7 +29,7 @@ pub(super) struct Loader {
     nothing: Option<Instant>,
     snapshot: Arc<SourceSnapshot>,
     /// What was wrong when last looked, which has been told.
-    told: BTreeSet<FileError>,
+    reported: BTreeSet<FileError>,
     report: Arc<Report>,
 }
 
@@ -52,7 +52,7 @@ impl Loader {
             reached: false,
             nothing: None,
             snapshot: Arc::default(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             report: Arc::default(),
         }
     }
@@ -88,7 +88,7 @@ impl Loader {
         let lost = walk.lost.iter().filter(|lost| !missing(lost)); // whether it is gone is told when that is known
         let faults: BTreeSet<_> = lost.chain(self.files.values().flat_map(Known::faults)).cloned().collect();
         let ready = matches!(state, State::Ready(_));
-        if changed || faults != self.told || self.report.loaded.is_none() && ready {
+        if changed || faults != self.reported || self.report.loaded.is_none() && ready {
             let (files, resources) = (self.files.len(), self.snapshot.resources());
             let loaded = if changed || self.report.loaded.is_none() {
                 Some((Instant::now(), start.elapsed()))
@@ -230,7 +230,7 @@ impl Loader {
 
     /// Says once what is wrong, and that it is no more.
     fn tell(&mut self, faults: BTreeSet<FileError>) {
-        let new: Vec<_> = faults.difference(&self.told).collect();
+        let new: Vec<_> = faults.difference(&self.reported).collect();
         for fault in new.iter().take(TOLD_AT_ONCE) {
             match self.files.range(fault.file.clone()..).take_while(|(path, _)| path.starts_with(&fault.file)).next() {
                 Some((_, file)) if file.good.is_some() => {
@@ -245,11 +245,11 @@ impl Loader {
             tracing::warn!(source = %self.options, count = more, "cannot load more resource files; /files lists them");
         }
         for fault in
-            self.told.iter().filter(|fault| !faults.iter().any(|other| other.file == fault.file)).take(TOLD_AT_ONCE)
+            self.reported.iter().filter(|fault| !faults.iter().any(|other| other.file == fault.file)).take(TOLD_AT_ONCE)
         {
             tracing::info!(source = %self.options, file = %fault.file.display(), "resource file loads again");
         }
-        self.told = faults;
+        self.reported = faults;
     }
 }
 

@@ -89,7 +89,7 @@ pub(super) enum Sought {
 
 impl Walk {
     /// Files that `takes` takes; of the paths themselves all.
-    pub(crate) fn over(paths: &[PathBuf], most: usize, takes: &dyn Fn(&Path) -> bool, watch: &mut dyn Watch) -> Self {
+    pub(crate) fn over(paths: &[PathBuf], limit: usize, takes: &dyn Fn(&Path) -> bool, watch: &mut dyn Watch) -> Self {
         let mut walk = Self::default();
         for path in paths {
             watch_way_to(path, watch);
@@ -104,7 +104,7 @@ impl Walk {
                 Ok(metadata) => {
                     walk.present.insert(path.clone());
                     match metadata.is_dir() {
-                        true => walk.folders_from(path, most, takes, watch),
+                        true => walk.folders_from(path, limit, takes, watch),
                         false if takes(path) => walk.file(path, &metadata),
                         false => walk.record_error(path, "its name does not end in a format that is known"),
                     }
@@ -144,7 +144,7 @@ impl Walk {
         (other != path && self.files.contains_key(&other)).then_some(other)
     }
 
-    fn folders_from(&mut self, top: &Path, most: usize, takes: &dyn Fn(&Path) -> bool, watch: &mut dyn Watch) {
+    fn folders_from(&mut self, top: &Path, limit: usize, takes: &dyn Fn(&Path) -> bool, watch: &mut dyn Watch) {
         let mut left = vec![top.to_owned()];
         while let Some(folder) = left.pop() {
             watch.inside(&folder);
@@ -188,9 +188,9 @@ impl Walk {
                 }
             }
             left[before..].reverse(); // the first of them is next
-            if self.files.len() > most {
+            if self.files.len() > limit {
                 self.files.retain(|path, _| !path.starts_with(top));
-                return self.record_error(top, &format!("there are more than {most} files in it, which is the limit"));
+                return self.record_error(top, &format!("there are more than {limit} files in it, which is the limit"));
             }
         }
     }

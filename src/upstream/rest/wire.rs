@@ -105,17 +105,17 @@ impl Wire {
         body: Bytes,
         headers: HeaderMap,
     ) -> Result<Answer, Attempt> {
-        let refused = |reason: String| Attempt::Failed(Failure::Refused(reason));
+        let rejected = |reason: String| Attempt::Failed(Failure::Refused(reason));
         sender.ready().await.map_err(|_| Attempt::Gone)?;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = path.parse().map_err(|error: http::uri::InvalidUri| refused(error.to_string()))?;
+        *request.uri_mut() = path.parse().map_err(|error: http::uri::InvalidUri| rejected(error.to_string()))?;
         *request.headers_mut() = headers;
         let authority = self.server.at.uri.authority().map_or("", |authority| authority.as_str());
         let json = HeaderValue::from_static("application/json");
         request
             .headers_mut()
-            .insert(HOST, HeaderValue::from_str(authority).map_err(|error| refused(error.to_string()))?);
+            .insert(HOST, HeaderValue::from_str(authority).map_err(|error| rejected(error.to_string()))?);
         request.headers_mut().insert(CONTENT_TYPE, json.clone());
         request.headers_mut().insert(ACCEPT, json);
         // Nothing of an answer has come: as likely as not the server closed a connection that it took for idle.
@@ -123,8 +123,8 @@ impl Wire {
         if head.status == StatusCode::NOT_MODIFIED {
             return Ok(Answer::Unchanged);
         }
-        let most = if head.status == StatusCode::OK { self.server.at.message_bytes } else { EXPLANATION };
-        let body = Limited::new(body, most).collect().await.map(|body| body.to_bytes());
+        let limit = if head.status == StatusCode::OK { self.server.at.message_bytes } else { EXPLANATION };
+        let body = Limited::new(body, limit).collect().await.map(|body| body.to_bytes());
         if head.status != StatusCode::OK {
             let text = body.map(|body| String::from_utf8_lossy(&body).trim().to_owned()).unwrap_or_default();
             let reason = format!("{}: {text}", head.status);

@@ -17,7 +17,7 @@ pub struct TypeSummary<'a> {
     /// What the server is asked for a second time: names, and a set as one.
     pub(crate) asked_again: usize,
     /// Names that it is known to have something under that cannot be used.
-    pub(crate) refused: usize,
+    pub(crate) rejected: usize,
     /// Why something of its last response could not be told by name.
     pub(crate) unnamed: Option<&'a Arc<str>>,
 }
@@ -31,25 +31,25 @@ pub struct TypeRejections {
 
 impl Stream {
     pub fn types(&self) -> impl Iterator<Item = TypeSummary<'_>> {
-        self.types.iter().map(|(kind, topic)| TypeSummary {
+        self.types.iter().map(|(kind, subscription)| TypeSummary {
             kind,
-            wildcard: topic.wildcard,
-            names: topic.names.len(),
-            misnamed: topic.misnamed,
-            asked_again: topic.second_request.names.len() + usize::from(topic.second_request.set),
-            refused: topic.rejected.names().count(),
-            unnamed: topic.rejected.unnamed.as_ref(),
+            wildcard: subscription.wildcard,
+            names: subscription.names.len(),
+            misnamed: subscription.misnamed,
+            asked_again: subscription.second_request.names.len() + usize::from(subscription.second_request.set),
+            rejected: subscription.rejected.names().count(),
+            unnamed: subscription.rejected.unnamed.as_ref(),
         })
     }
 
     /// What stands refused of a type, by name.
     pub fn rejected(&self, kind: &Type) -> impl Iterator<Item = (&Name, &Rejection)> {
-        self.types.get(kind).into_iter().flat_map(|topic| topic.rejected.names())
+        self.types.get(kind).into_iter().flat_map(|subscription| subscription.rejected.names())
     }
 
     /// Returns what was refused since the last call, each version of a name once.
     pub fn take_rejected(&mut self) -> Vec<TypeRejections> {
-        let news = self.types.iter_mut().map(|(kind, topic)| (kind, topic.rejected.take_news()));
+        let news = self.types.iter_mut().map(|(kind, subscription)| (kind, subscription.rejected.take_news()));
         let any = news.filter(|(_, news)| !news.is_empty());
         any.map(|(kind, news)| TypeRejections { kind: kind.clone(), news }).collect()
     }

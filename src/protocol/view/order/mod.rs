@@ -241,7 +241,7 @@ impl Order {
         bound: Duration,
         is_here: impl Fn(&Name) -> bool,
     ) -> Vec<(Key, Doomed)> {
-        let refused = !self.refusing.is_empty();
+        let rejected = !self.refusing.is_empty();
         let mut dead: BTreeMap<Key, Doomed> = BTreeMap::new();
         let is_over = |name: &Name, since| self.bound_of(name, since, bound).is_some_and(|at| at <= now);
         let (clusters, endpoints): (Vec<_>, Vec<_>) =
@@ -249,7 +249,7 @@ impl Order {
         let mut fallen = Vec::new();
         let mut stay = BTreeSet::new();
         for (key, doomed) in clusters {
-            let free = !refused && self.is_quiet(doomed.since, now) && !self.references.is_any(&key.2);
+            let free = !rejected && self.is_quiet(doomed.since, now) && !self.references.is_any(&key.2);
             if free || is_over(&key.2, doomed.since) {
                 fallen.extend(self.references.is_live(&key.2).then(|| key.2.clone()));
                 dead.insert(key.clone(), *doomed);
