@@ -1,4 +1,4 @@
-//! The replies of one session as a response body. One piece at a time is out, and the next is made when that was taken.
+//! The replies of one session as a response body. One piece at a time is out, and the next is made when it was taken.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,25 +23,25 @@ pub(super) struct SessionBody {
     encoder: Option<Encoder>,
     gate: Arc<Gate>,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// A call with one answer.
+    /// A call with one response.
     single: bool,
     over: bool,
 }
 
-/// Shut while a piece is out. Whatever stalls, a stream pins one piece and no more.
+/// Shut while a piece is out. A stalled stream pins one piece and no more.
 #[derive(Default)]
 struct Gate {
     out: AtomicBool,
     body: AtomicWaker,
 }
 
-/// A piece on its way to the socket. The last byte of it gone, the gate opens.
+/// A piece on its way to the socket. The gate opens when its last byte was written.
 pub(super) struct Piece {
     bytes: Bytes,
     gate: Arc<Gate>,
 }
 
-/// The most that one frame hands over.
+/// The longest piece that one frame carries.
 pub(super) const PIECE: usize = 64 << 10;
 
 impl SessionBody {
@@ -72,7 +72,7 @@ impl SessionBody {
             return Poll::Ready(Err(status));
         }
         if self.single {
-            return Poll::Pending; // what answers it is not the stream of replies
+            return Poll::Pending; // its response is not one of a session
         }
         let Some(handle) = self.slot.handle() else { return Poll::Pending };
         loop {
@@ -164,7 +164,7 @@ impl Buf for Piece {
 pub(super) fn trailers(status: &Status) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("grpc-status", http::HeaderValue::from(status.code));
-    // Bytes that a header cannot hold are left out; our own texts have none, a peer's may.
+    // Bytes that a header cannot hold are left out; only texts of peers may have some.
     let text: String = status.message.chars().filter(|letter| (' '..='~').contains(letter) && *letter != '%').collect();
     if let Ok(message) = http::HeaderValue::from_str(&text)
         && !text.is_empty()

@@ -34,7 +34,7 @@ impl Encoder {
         Self { reply, variant, head, body: Bytes::new(), next: 0 }
     }
 
-    /// The next piece, at most so long; `None` at the end.
+    /// Returns the next piece, at most `limit` long; `None` at the end.
     pub(crate) fn next_piece(&mut self, limit: usize) -> Option<Bytes> {
         let mut piece = BytesMut::new();
         loop {
@@ -58,7 +58,7 @@ impl Encoder {
     }
 }
 
-/// Everything of an entry but its body, which stands last.
+/// Everything of an entry except its body, which comes last.
 struct Entry {
     head: BytesMut,
     body: usize,

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 
 use super::slot::Status;
 
-/// Bytes that may lie in half-received messages, over all clients of the process.
+/// Bounds the bytes of half-received messages, over all clients of the process.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: AtomicUsize,
@@ -41,7 +41,7 @@ impl Frames {
         Self { body, buffer: BytesMut::new(), limit, budget }
     }
 
-    /// The next message; `None` once the client has half-closed or is gone.
+    /// Returns the next message; `None` once the client has half-closed or disconnected.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             if let Some(message) = self.take_message()? {

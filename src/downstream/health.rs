@@ -54,7 +54,7 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// Answers into `out`, and returns how the call ends. Watching ends with the relay or with whoever watches.
+    /// Responds into `out`, and returns how the call ends. Watching ends with the relay or with the watcher.
     pub(crate) async fn answer(mut self, inquiry: Inquiry, mut frames: Frames, out: mpsc::Sender<Bytes>) -> Status {
         let request = match frames.next().await.map(|message| message.map(Request::decode)) {
             Ok(Some(Ok(request))) => request,
@@ -66,7 +66,7 @@ impl Health {
             (Inquiry::Check, false) => return Status::not_found("unknown service"),
             (Inquiry::Check, true) => drop(out.send(status(self.readiness.is_ready())).await),
             (Inquiry::Watch, false) => {
-                let _ = out.send(message(SERVICE_UNKNOWN)).await; // nobody may be there to hear it
+                let _ = out.send(message(SERVICE_UNKNOWN)).await; // the client may have disconnected
                 tokio::select! {
                     () = self.drain.begins() => {}
                     () = out.closed() => {}
@@ -97,7 +97,7 @@ impl Health {
                 () = self.readiness.changed_from(ready) => {}
                 () = self.drain.begins() => {
                     if ready {
-                        let _ = out.try_send(status(false)); // a watcher that did not read so far learns it by the end
+                        let _ = out.try_send(status(false)); // a watcher that is behind learns it from the end
                     }
                     return;
                 }

@@ -55,7 +55,7 @@ mod tests {
         for _ in 0..crowd() {
             clients.spawn(TcpStream::connect(address));
         }
-        // An attempt that the kernel dropped is repeated in vain for as long as nobody accepts.
+        // An attempt that the kernel dropped is repeated without success until something accepts.
         let connected = tokio::time::timeout(Duration::from_secs(20), clients.join_all()).await;
         let connected = connected.expect("some clients are not connected before anybody accepts");
         assert!(connected.iter().all(Result::is_ok), "of {address}");

@@ -1,4 +1,4 @@
-//! Listens, and says what each request is about.
+//! Listens, and finds out what each request is for.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ pub(crate) struct Options {
     pub(crate) message_bytes: usize,
     /// Half-received requests, over all clients.
     pub(crate) incomplete_request_bytes: usize,
-    /// How the relay calls itself in its replies.
+    /// The identifier in `control_plane` of its replies.
     pub(crate) control_plane: String,
     /// The legacy transport is served too (TRN-8).
     pub(crate) v2: bool,
@@ -73,7 +73,7 @@ impl Downstream {
         Self { rest, ..self }
     }
 
-    /// Accepts until the relay drains, and returns when the last connection is gone. Dropping the future closes the listener and
+    /// Accepts until the relay drains, and returns when the last connection is closed. Dropping the future closes the listener and
     /// every connection.
     pub(crate) async fn serve(self, listener: TcpListener) {
         let mut connections = tokio::task::JoinSet::new();
@@ -92,7 +92,7 @@ impl Downstream {
                 Some(_) = connections.join_next() => {}
             }
         }
-        drop(listener); // whoever comes now is refused, and turns to another relay
+        drop(listener); // a client that connects now is refused, and turns to another relay
         while connections.join_next().await.is_some() {}
     }
 
@@ -144,7 +144,7 @@ impl Downstream {
         let (readiness, drain) = (self.views.readiness().clone(), self.drain.clone());
         let health = Health { readiness, drain, v2: self.v2 };
         tokio::spawn(async move {
-            let _ = status.send(health.answer(inquiry, frames, out).await); // nobody may be there to hear it
+            let _ = status.send(health.answer(inquiry, frames, out).await); // the client may have disconnected
         });
         grpc_response(AnyBody::Messages(messages, Some(end)))
     }
@@ -154,23 +154,23 @@ impl Downstream {
         let (status, end) = oneshot::channel();
         let call = LoadsCall { loads: self.loads.clone(), drain: self.drain.clone(), peer };
         tokio::spawn(async move {
-            let _ = status.send(loads::serve(&mut frames, call, answers).await); // nobody may be there to hear it
+            let _ = status.send(loads::serve(&mut frames, call, answers).await); // the client may have disconnected
             let _ = tokio::time::timeout(LINGER, frames.drain()).await;
         });
         grpc_response(AnyBody::Messages(messages, Some(end)))
     }
 }
 
-/// What a response may have for a body.
+/// The kinds of response bodies.
 enum AnyBody {
     Session(Box<SessionBody>),
-    /// Messages that somebody else makes, and how they end.
+    /// Messages that another task makes, and how they end.
     Messages(mpsc::Receiver<Bytes>, Option<oneshot::Receiver<Status>>),
     Whole(BufferedBody),
     Empty,
 }
 
-/// Paths of REST begin with a version. Everything else over HTTP/2 is gRPC, unless it says that it is not.
+/// Paths of REST begin with a version. Everything else over HTTP/2 is gRPC, unless its content type is another one.
 fn is_grpc(request: &Request<Incoming>) -> bool {
     let rest = ["/v3/", "/v2/"].into_iter().any(|version| request.uri().path().starts_with(version));
     let json = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/json");
@@ -230,5 +230,5 @@ fn grpc_response(body: AnyBody) -> Response<AnyBody> {
     response
 }
 
-/// For how long a client may take nothing of an answer to a poll.
+/// For how long a client may read nothing of a response to a poll.
 const UNTAKEN: Duration = Duration::from_secs(60);

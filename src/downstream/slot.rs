@@ -10,7 +10,7 @@ use crate::proto::code;
 use crate::protocol::session::{BadRequest, CloseReason, Reply};
 use crate::relay::{AdmissionError, SessionHandle};
 
-/// How a stream ends, as gRPC says it.
+/// How a stream ends, as a gRPC status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Status {
     pub(crate) code: i32,
@@ -20,12 +20,12 @@ pub(super) struct Status {
 #[derive(Default)]
 pub(super) struct Slot {
     session: OnceLock<Arc<SessionHandle>>,
-    /// The one answer of a call that has only one.
+    /// The one response of a unary call.
     answer: Mutex<Option<Reply>>,
     replied: Signal,
     end: Mutex<Option<Status>>,
     body: AtomicWaker,
-    /// The last word is said: the reader may stop listening to what is meant.
+    /// The stream has ended: the reader may stop.
     pub(crate) over: Notify,
 }
 

@@ -42,7 +42,7 @@ pub(super) async fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) {
     let _ = tokio::time::timeout(LINGER, frames.drain()).await;
 }
 
-/// Until the client has said its last. `Some` is how the stream ends by it.
+/// Reads until the client half-closes. `Some` is how that ends the stream.
 async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<Status> {
     let shape = call.method.shape;
     loop {
@@ -98,7 +98,7 @@ async fn sit(request: &Request, slot: &Slot, call: &Call) -> Result<(), Status> 
     }
 }
 
-/// When this stream's turn to be ended has come, and it was answered or has waited long enough for that.
+/// Waits until it is this stream's turn to end, and it had a response or has waited long enough for one.
 async fn drain_turn(drain: &mut Drain, slot: &Slot) {
     drain.begins().await;
     tokio::time::sleep(drain.turn()).await;
@@ -119,5 +119,5 @@ fn decode(message: Bytes, shape: Shape) -> Result<Request, prost::DecodeError> {
     }
 }
 
-/// How long a client is listened to after the last word.
+/// How long a client's data is read and dropped after the stream ended.
 pub(super) const LINGER: Duration = Duration::from_secs(5);

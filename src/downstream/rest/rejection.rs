@@ -1,4 +1,4 @@
-//! Why a poll gets no resources, as HTTP says it (REST-9).
+//! Why a poll gets no resources, as an HTTP status (REST-9).
 
 use http::StatusCode;
 
@@ -6,7 +6,7 @@ use crate::downstream::slot::Status;
 use crate::protocol::session::CloseReason;
 use crate::relay::AdmissionError;
 
-/// A status with a text for whoever looks into it.
+/// A status with a text for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::downstream) struct Rejection {
     pub(crate) status: StatusCode,

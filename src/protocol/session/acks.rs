@@ -1,4 +1,4 @@
-//! Which replies of one type are out, and what the client said of them.
+//! Which replies of one type are unanswered, and how the client answered the others.
 
 use std::collections::VecDeque;
 
@@ -9,19 +9,25 @@ use crate::protocol::moment::Moment;
 /// How a request answers a reply. It counts for its own reply, stale or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ack {
+    /// The client accepted a reply.
     Ack {
+        /// The reply's number.
         nonce: u64,
+        /// A later reply of the type had been sent by then.
         stale: bool,
     },
+    /// The client rejected a reply.
     Nack {
+        /// The reply's number.
         nonce: u64,
+        /// A later reply of the type had been sent by then.
         stale: bool,
     },
-    /// A nonce that was never given out here, or too long ago to remember (SOTW-2).
+    /// A nonce that this stream never used, or so long ago that it is forgotten (SOTW-2).
     UnknownNonce,
 }
 
-/// The latest refusal, for operators.
+/// The latest NACK, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Nack {
     pub(crate) nonce: u64,
@@ -32,7 +38,7 @@ pub(crate) struct Nack {
 
 #[derive(Debug, Default)]
 pub(super) struct AckTracker {
-    /// A short ring of what is out and unanswered, oldest first.
+    /// The nonces of the latest unanswered replies, oldest first.
     sent: VecDeque<u64>,
     last: Option<u64>,
     /// Until when the last reply, still unanswered, keeps the next one back.
@@ -48,13 +54,13 @@ impl AckTracker {
         }
         self.sent.push_back(nonce);
         self.last = Some(nonce);
-        // Patience runs from the first reply that is unanswered: an answer in between does not put a change off again.
+        // The time runs from the first unanswered reply: an answer in between does not delay a change again.
         let running = self.deadline.filter(|until| now < *until);
         self.deadline = Some(running.unwrap_or(now + limits.ack_patience));
     }
 
-    /// Takes the answer to `nonce`. Those before it stay: some are never answered (SOTW-16), some late, and a late refusal
-    /// is still one that somebody wants to see.
+    /// Records the answer to `nonce`. Earlier nonces stay: some are never answered (SOTW-16), some late, and operators
+    /// want to see a late NACK too.
     pub(crate) fn answer(&mut self, nonce: &str, nack: Option<(i32, String)>, now: Moment) -> Ack {
         let known = nonce.parse().ok().filter(|nonce| self.sent.contains(nonce) || self.last == Some(*nonce));
         let Some(nonce) = known else { return Ack::UnknownNonce };

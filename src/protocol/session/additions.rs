@@ -1,4 +1,4 @@
-//! What is new for a client, in the variants that tell of single resources: delta, and SotW of types that are not full state.
+//! What is new for a client, where replies list single resources: delta, and SotW of types that are not full state.
 
 use std::collections::HashSet;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -47,7 +47,7 @@ impl Subscription {
             return Attempt::Unknown;
         }
         // More of a set may come, and what points at it had better come later. Not so with virtual hosts: where these are given
-        // on demand alone, nobody ever answers the wildcard.
+        // on demand alone, no server ever answers the wildcard.
         if self.more_is_to_come(kind, view) && kind.info().empty_first != EmptyFirst::UnderRoutes {
             return Attempt::Unknown;
         }
@@ -74,7 +74,7 @@ impl Subscription {
         }
     }
 
-    /// Tells one owed name if that may be done now. Gives back what is still owed of it.
+    /// Adds one pending name if that may be done now. Returns what is still pending of it.
     fn add_one(
         &mut self,
         kind: &Type,
@@ -103,7 +103,7 @@ impl Subscription {
                 }
                 self.add_error(name, trouble, round);
                 self.claim_unknown(kind, name, view);
-                // An error is no answer: the name is still owed one, and until then nothing more is to be said of it.
+                // An error is not an answer: the name stays pending, and until one comes nothing more is sent of it.
                 let pending = match view.state.error(kind, name) {
                     Some(_) => Pending {
                         requested: true,
@@ -114,7 +114,7 @@ impl Subscription {
                 };
                 let asked_alone =
                     pending.changed.is_none() && pending.forced_resend.is_none() && self.wildcard.is_none();
-                // A glob has no value, only members: until it is known to be empty there is nothing to say under its own name.
+                // A glob has no value, only members: until it is known to be empty, nothing is sent under its own name.
                 if asked_alone || self.globs.contains(name) {
                     self.awaiting_data.insert(name.clone());
                     return None;
@@ -122,7 +122,7 @@ impl Subscription {
                 return Some(pending);
             }
             Lookup::Absent(_) if view.client.variant == Variant::Sotw => {
-                // No way to say so in SotW but an error, and an empty stand-in would be a lie (SOTW-25, SOTW-55).
+                // SotW can express absence only as an error, and an empty resource in its place would be wrong (SOTW-25, SOTW-55).
                 if kept_back && trouble.is_some() {
                     round.kept_back = true;
                     return Some(pending);
@@ -290,7 +290,7 @@ impl Subscription {
                 {
                     stated.outdated.insert(resource.name.clone());
                 }
-                // What was owed of it by `*` alone is paid with this; a cluster that waits for it has it now.
+                // This settles what was pending by `*` alone; a cluster that waits for it has it now.
                 if names.contains_key(&resource.name) {
                     pending.entry(resource.name.clone()).and_modify(|pending| pending.forced_resend = None);
                     sent.push(resource);
@@ -316,7 +316,7 @@ impl Subscription {
             wildcard.record_additions_sent(view.state.revision);
             wildcard.first &= !exhausted;
         } else if exhausted && whole && view.client.variant == Variant::Sotw {
-            // In SotW a partial type has no empty answer: nothing, once all is known, is the first one.
+            // In SotW a partial type has no empty reply: sending nothing, once all is known, counts as the first one.
             wildcard.record_additions_sent(view.state.revision);
             wildcard.first = false;
         }
@@ -330,9 +330,9 @@ impl Subscription {
 #[derive(Default)]
 struct Round {
     draft: Draft,
-    /// Names in it that were owed by name, so that `*` does not say them again (DELTA-33).
+    /// Names in it that were pending by name, so that `*` does not repeat them (DELTA-33).
     seen: HashSet<Name>,
-    /// What is told to live on, or to live for ever.
+    /// Resources whose TTL is extended or removed.
     longer_lives: Vec<LongerLife>,
     kept_back: bool,
 }

@@ -12,7 +12,7 @@ use crate::protocol::view::{Class, Snapshot};
 use crate::xds::{Name, References, Role, Type};
 
 impl Session {
-    /// The next thing to tell of this state, or when to look again.
+    /// Returns the next draft of this snapshot, or when to look again.
     pub(super) fn next_draft(&mut self, state: &Snapshot, now: Moment) -> Result<(Type, Draft), Option<Moment>> {
         let removals_first = self.limits.faults.has(Fault::RemoveBeforeAdding);
         if removals_first && let Some(found) = self.next_removal(state, now).0 {
@@ -63,9 +63,9 @@ impl Session {
                 }
                 Attempt::Unknown => {
                     self.waits = true;
-                    // A change of routing that cannot be told yet may be what makes the removals harmless.
+                    // A change of routing that must wait may be what makes the removals harmless.
                     blocked |= routing;
-                    // Routes wait for clusters that this client is about to be told of, but not for ever.
+                    // Routes wait for clusters that this client is about to be sent, but not for ever.
                     let patience = self.clusters_awaited.unwrap_or(now) + self.limits.clusters_timeout;
                     let waits = kind.is(Role::Clusters) && now < patience;
                     deadline = earliest(deadline, waits.then_some(patience));

@@ -1,7 +1,7 @@
-//! What a client is told of a collection that it asked for as a whole (globs, COLL-12 to COLL-24).
+//! What a client is sent of a collection that it subscribes to (globs, COLL-12 to COLL-24).
 //!
-//! A member is a name like any other from the moment on that there is something to tell of it, and until it is told to be gone.
-//! Only the glob itself is wanted from the view, which marks each change of a member for those who asked for it.
+//! A member is a name like any other from its first change until its removal was sent. The view counts interest in the glob
+//! alone, and reports each change of a member to the sessions that subscribe to it.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::protocol::view::{Class, Completeness, Revision, Snapshot};
 use crate::xds::{ContentHash, Name, SetVersion, Type};
 
 impl Subscription {
-    /// The collection that a name is in, if the client asked for it.
+    /// Returns the collection that a name is in, if the client subscribes to it.
     pub(super) fn collection(&self, name: &Name) -> Option<&Name> {
         if self.globs.is_empty() {
             return None; // as nearly always; and to look for one is work
@@ -20,14 +20,14 @@ impl Subscription {
         self.globs.get(&name.collection()?)
     }
 
-    /// There is something to tell of a name: if it is in a collection, it becomes one of those that are told.
+    /// A name has changed: if it is in a subscribed collection, it becomes one of the session's names.
     pub(super) fn take_in(&mut self, name: &Name) {
         if !self.names.contains_key(name) && self.collection(name).is_some() {
             self.names.insert(name.clone(), SentState { member: true, ..SentState::default() });
         }
     }
 
-    /// What the client says, as it comes, that it holds of a collection: it is sent what differs, and told what is gone.
+    /// Records what the client states that it holds of a collection: it is sent what differs, and removals.
     pub(super) fn hold_members(&mut self, stated: &HashMap<Name, String>) {
         for (name, version) in stated {
             if self.names.contains_key(name) || self.collection(name).is_none() {
@@ -44,14 +44,14 @@ impl Subscription {
         }
     }
 
-    /// A glob is asked for once more: everything in it is sent again (DELTA-10).
+    /// A glob is subscribed once more: everything in it is sent again (DELTA-10).
     pub(super) fn again_of(&mut self, glob: &Name) {
         for (name, _) in glob.members_in(&self.names) {
             self.pending.entry(name.clone()).or_default().requested = true;
         }
     }
 
-    /// Nothing of a collection is told any more but what was asked for by itself (COLL-17).
+    /// Nothing of a collection is sent any more but names that are subscribed by themselves (COLL-17).
     pub(super) fn leave_collection(&mut self, glob: &Name) {
         if !self.globs.remove(glob) {
             return;
@@ -66,7 +66,7 @@ impl Subscription {
         }
     }
 
-    /// A name that is not asked for by itself any more is told on as a member of its collection, if it is in one.
+    /// A name that is no longer subscribed by itself stays as a member of its collection, if it is in one.
     pub(super) fn keep_as_member(&mut self, name: &Name) -> bool {
         let held = match self.names.get_mut(name) {
             Some(sent) if !self.globs.is_empty() => sent.client_may_hold(),
@@ -83,7 +83,7 @@ impl Subscription {
         true
     }
 
-    /// Nothing is left to be said of a member that is gone.
+    /// The removal of a member was sent: the name is forgotten.
     pub(super) fn drop_absent_member(&mut self, name: &Name) {
         let gone = |sent: &SentState| sent.member && !sent.client_may_hold();
         if self.names.get(name).is_some_and(gone) && !self.pending.contains_key(name) {
@@ -91,7 +91,7 @@ impl Subscription {
         }
     }
 
-    /// A member was told of: that the collection is empty needs no saying any more.
+    /// A member was sent: the collection is no longer reported as empty.
     pub(super) fn answer_collection_of(&mut self, name: &Name) {
         if let Some(glob) = self.collection(name).cloned() {
             self.awaiting_data.remove(&glob);
@@ -114,7 +114,7 @@ impl Subscription {
         sent.member && of_this_state && judged()
     }
 
-    /// How much is known of collections of which the client has been told all that is.
+    /// Returns how complete each collection is of which the client has been sent everything.
     pub(super) fn sent_collections<'a>(
         &'a self,
         kind: &'a Type,
@@ -130,12 +130,12 @@ impl Subscription {
         completeness_by_name.filter(|(glob, _)| glob.members_in(&self.pending).all(|(name, _)| self.is_claimed(name)))
     }
 
-    /// What nobody knows of is no part of what there is to tell.
+    /// Claimed names, which the view does not know, do not count as unsent.
     fn is_claimed(&self, name: &Name) -> bool {
         self.claimed.contains_key(&(Class::Named, name.clone()))
     }
 
-    /// Whether the client came holding members of collections of which nobody knows whether they are there.
+    /// Whether the client stated members of collections whose presence is unknown.
     pub(super) fn doubts_members(&self, kind: &Type, view: &ReplyContext) -> bool {
         if self.globs.is_empty() {
             return false; // as nearly always
@@ -147,7 +147,7 @@ impl Subscription {
         self.pending.iter().any(unconfirmed)
     }
 
-    /// What this client holds of collections and nobody knows of: it is asked for.
+    /// Claims what this client holds of collections and the view does not know.
     pub(super) fn claim_members(&mut self, kind: &Type, view: &ReplyContext) {
         if self.globs.is_empty() {
             return;
@@ -167,7 +167,7 @@ impl Subscription {
         view.state.resources(kind, Class::Named)?.completeness_of(self.collection(member)?)
     }
 
-    /// Forgets a name and what was owed of it.
+    /// Forgets a name and what was pending of it.
     pub(super) fn drop_name(&mut self, name: &Name) -> Option<SentState> {
         let sent = self.names.remove(name)?;
         self.sum = self.sum.minus(sent.holds);

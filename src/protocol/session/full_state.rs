@@ -1,7 +1,7 @@
-//! Complete answers: SotW of full-state types, where what is left out is deleted (SOTW-20, SOTW-21).
+//! Complete sets: SotW of full-state types, where the client deletes what is left out (SOTW-20, SOTW-21).
 //!
-//! While additions go out, the set is the union of what is there and what is gone but was not yet told to be (ORD-7). The
-//! reduced set comes last.
+//! While additions go out, the set is the union of what is present and what is removed but not yet sent as removed (ORD-7).
+//! The reduced set comes last.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Subscription {
         if self.would_delete_unknown(kind, view) {
             return Attempt::Unknown;
         }
-        // Before the set is made: it may turn out to be no news, but making it is what costs.
+        // Checked before the set is made: it may turn out unchanged, but making it is the expensive part.
         if let Some(blocked) = self.blocked(view, may, requested) {
             return blocked;
         }
@@ -62,7 +62,7 @@ impl Subscription {
         if unchanged { Attempt::Nothing } else { Attempt::Ready(draft.into()) }
     }
 
-    /// Whether an answer is owed to a request, as opposed to a change.
+    /// Whether a set is due because of a request, and not because of a change.
     fn requested(&self, kind: &Type, view: &ReplyContext) -> bool {
         let known = |name| !matches!(self.known(kind, name, view), Lookup::Unknown);
         self.complete_due || self.pending.iter().any(|(name, pending)| pending.requested && known(name))
@@ -87,8 +87,8 @@ impl Subscription {
             || self.rejected.values().any(Option::is_some)
     }
 
-    /// Whether what this client holds was given more time, which the whole set has to go out for: a heartbeat would leave the
-    /// rest of it out.
+    /// Whether a TTL of what this client holds was extended. The complete set has to go out for that: a heartbeat would leave
+    /// the rest of it out.
     fn any_refresh(&self, kind: &Type, view: &ReplyContext) -> bool {
         if !view.client.ttl {
             return false;
@@ -104,13 +104,13 @@ impl Subscription {
         of_wildcard || self.pending.iter().any(by_name)
     }
 
-    /// What the client holds goes with the reduced set, and the reason with it.
+    /// What the client holds is removed by the reduced set, and the reason is sent with that.
     fn is_held_and_gone(&self, kind: &Type, name: &Name, view: &ReplyContext) -> bool {
         let held = self.names.get(name).is_some_and(|sent| sent.client_may_hold());
         held && matches!(self.known(kind, name, view), Lookup::Absent(_))
     }
 
-    /// What is wrong with names that are not in the set.
+    /// Adds the errors of names that are not in the set.
     fn add_errors(&mut self, kind: &Type, view: &ReplyContext, draft: &mut Draft) {
         if !view.client.errors {
             return;
@@ -134,8 +134,8 @@ impl Subscription {
         self.missed_removals || of_wildcard || by_name
     }
 
-    /// A set that is not known to be whole is not sent: what it lacks would be deleted (I3, SOTW-7). A client without state
-    /// is given the names that are there (ORD-10), and one with state waits, for however long.
+    /// An incomplete set is not sent: clients would delete what it lacks (I3, SOTW-7). A client without state is sent the
+    /// names that are present (ORD-10), and one with state waits, for however long.
     fn would_delete_unknown(&self, kind: &Type, view: &ReplyContext) -> bool {
         if self.wildcard.is_some() && !self.can_send_full_set(kind, view) {
             return true;
@@ -152,7 +152,7 @@ impl Subscription {
         self.names.iter().any(|(name, sent)| unknown(name) && (sent.client_may_hold() || had_of_wildcard(name)))
     }
 
-    /// What this client asked for by name, may hold, and is known to be gone in no way that does for it.
+    /// Claims names that this client subscribes to and may hold, and whose absence lacks evidence enough for it.
     pub(super) fn claim_pending(&mut self, kind: &Type, view: &ReplyContext) {
         let Some(table) = view.state.resources(kind, Class::Named) else { return };
         let gone = |name: &Name| matches!(table.get(name).map(|entry| &entry.presence), Some(Presence::Absent(_)));
@@ -171,7 +171,7 @@ impl Subscription {
         unanswered.map(|until| Attempt::Blocked(Some(until)))
     }
 
-    /// A change that leaves what this client sees as it was is none, and neither is a return to what it came with.
+    /// A change that this client cannot see is not sent, and neither is a set that equals what the client stated.
     fn is_known_to_client(&self, draft: &Draft, requested: bool) -> bool {
         if !requested {
             return self.sent == Some(draft.version);
@@ -235,7 +235,7 @@ impl Subscription {
         let mark = view.state.revision;
         self.sent = Some(draft.version);
         self.complete_due = false;
-        (self.initial_version, self.stated) = (None, false); // from here on it holds what it was given
+        (self.initial_version, self.stated) = (None, false); // from here on it holds what it was sent
         if let Some(wildcard) = &mut self.wildcard {
             (wildcard.added, wildcard.refreshed) = (mark, mark);
             wildcard.record_additions_sent(mark);
@@ -257,7 +257,7 @@ impl Subscription {
         self.note_all(kind, view, |known, _| matches!(known, Lookup::Absent(_)));
     }
 
-    /// Notes every name of which the set just told says what the state says.
+    /// Records every name of which the set just sent agrees with the snapshot.
     fn note_all(&mut self, kind: &Type, view: &ReplyContext, said: impl Fn(Lookup, Option<&Pending>) -> bool) {
         let mark = view.state.revision;
         let names: Vec<_> = self.names.keys().cloned().collect();
@@ -277,7 +277,7 @@ impl Subscription {
                         self.record_error_sent(&name, Revision::ZERO);
                     }
                 }
-                // What the client holds is in the union still, and goes with the reduced set.
+                // What the client holds is in the union still, and is removed by the reduced set.
                 Lookup::Absent(_) if held && self.pending.get(&name).is_some_and(|pending| pending.requested) => {
                     if let Some(pending) = self.pending.get_mut(&name) {
                         pending.requested = false;
@@ -305,9 +305,9 @@ struct FullSet<'a> {
 }
 
 impl FullSet<'_> {
-    /// `news` says that the client is told something new by it, and whether for the first time.
+    /// `news` means that it is new to the client, and whether for the first time.
     fn add(&mut self, resource: &Arc<Resource>, ttl: Option<Duration>, news: Option<bool>) {
-        // Asked for by an alias too, and a set names nothing twice (SOTW-30); or nothing that this client could tell by name.
+        // Requested by an alias too, and a set has no name twice (SOTW-30); or without a name that this client could read.
         if !self.view.client.can_have(self.kind, resource) || !self.seen.insert(resource.name.clone()) {
             return;
         }

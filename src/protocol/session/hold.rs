@@ -33,7 +33,7 @@ struct Warming {
     new: bool,
     /// The client has answered, and until when it may ask for the endpoints of a new cluster.
     asks_by: Option<Moment>,
-    /// It has asked for them.
+    /// It has requested them.
     requested: bool,
 }
 
@@ -66,8 +66,8 @@ impl Hold {
         }
     }
 
-    /// Endpoints went out, or word that there are none. What is left of warming takes a moment, and a client that never answers
-    /// would not say when it is over.
+    /// Records a reply with endpoints, or with the news that there are none. The client then warms the cluster for a moment, and
+    /// one that never answers does not show when that is over.
     pub(crate) fn on_reply_sent(&mut self, draft: &Draft, now: Moment, limits: &Limits) {
         if self.warming.is_empty() {
             return;
@@ -97,7 +97,7 @@ impl Hold {
         }
     }
 
-    /// Whether changes of routing have to wait now. `asks` says whether the client has asked for endpoints of a name.
+    /// Whether changes of routing have to wait now. `asks` returns whether the client has requested the endpoints of a name.
     pub(crate) fn stands(
         &mut self,
         endpoints: Option<&Type>,
@@ -122,7 +122,7 @@ impl Hold {
         !self.warming.is_empty()
     }
 
-    /// Notes whether something is kept back, and says until when at the latest.
+    /// Records whether something is kept back, and returns until when at the latest.
     pub(crate) fn account(&mut self, kept_back: bool, now: Moment, limits: &Limits) -> Option<Moment> {
         if !kept_back {
             self.since = None;

@@ -16,6 +16,7 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Computes the key of a stream's first node. Fails if the node cannot be read or must not share.
     pub fn of(rule: Arc<KeyRule>, node: &[u8]) -> Result<Self, NodeError> {
         let key = rule.key(node)?;
         Ok(Self { rule, key, seen: xxh3_128(node) })

@@ -1,8 +1,8 @@
-//! How far a client of `*` has been told, and so what it may hold, without keeping a name.
+//! What a client of `*` has been sent, and so what it may hold, without keeping a name.
 
 use crate::protocol::view::{Entry, Revision};
 
-/// Removals up to one number, and the states whose additions were told since.
+/// Removals up to one revision, and the snapshots whose additions were sent since.
 #[derive(Debug)]
 pub(super) struct Progress {
     removals: Revision,
@@ -11,7 +11,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// The first answer tells of this state.
+    /// The first reply was made from this snapshot.
     pub(crate) fn starting(mark: Revision) -> Self {
         Self { removals: mark, additions: vec![(mark, mark)] }
     }
@@ -31,17 +31,17 @@ impl Progress {
         }
     }
 
-    /// Some removals are told, and more of this state will follow.
+    /// Some removals were sent, and more of this snapshot will follow.
     pub(crate) fn record_removals_sent_to(&mut self, revision: Revision) {
         self.removals = self.removals.max(revision);
     }
 
-    /// All is told: the client holds what this state has.
+    /// All was sent: the client holds what this snapshot has.
     pub(crate) fn record_all_sent(&mut self, mark: Revision) {
         *self = Self::starting(mark);
     }
 
-    /// Whether the client may hold something that is gone now.
+    /// Whether the client may hold something that is removed now.
     pub(crate) fn client_may_hold(&self, gone: &Entry) -> bool {
         self.additions.iter().any(|(from, to)| gone.history.overlaps(*from, *to, gone.changed))
     }

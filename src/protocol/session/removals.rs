@@ -1,4 +1,4 @@
-//! What is gone for a client, told after everything that is new; in SotW only types of full state have a way to say so.
+//! Removals, sent after everything that is new. In SotW only full-state types can express them.
 
 use std::collections::HashSet;
 
@@ -35,7 +35,7 @@ impl Subscription {
         if unjudged { Attempt::Unknown } else { Attempt::Nothing }
     }
 
-    /// How much of `*` a relay has been told by the next reply, and whether it was told something else before.
+    /// Returns how much of `*` a relay has been sent with the next reply, and whether that differs from before.
     pub(super) fn note_set_mark(
         &mut self,
         kind: &Type,
@@ -102,7 +102,7 @@ impl Subscription {
                 break;
             }
             let never_sent = !progress.client_may_hold(entry);
-            // A name asked for by itself goes by what upstream says to that name.
+            // A name that is subscribed by itself follows what the server sent for that name.
             let by_name = names.get(name).is_some_and(|sent| match view.state.lookup(kind, Class::Named, name) {
                 Lookup::Present(_) => true,
                 Lookup::Unknown => !sent.member,
@@ -179,7 +179,7 @@ impl Subscription {
         true
     }
 
-    /// The first answer to `*` is given even if there is nothing to say: the client's start waits for it (DELTA-21).
+    /// The first reply to `*` is sent even if it is empty: the client's start waits for it (DELTA-21).
     fn has_empty_answer_due(&mut self, kind: &Type, view: &ReplyContext) -> bool {
         if !self.wildcard.as_ref().is_some_and(|wildcard| wildcard.first)
             || self.wildcard_completeness(kind, view) < Completeness::FirstResponse

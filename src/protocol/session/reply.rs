@@ -10,20 +10,24 @@ use crate::protocol::set_mark::SetMark;
 use crate::protocol::view::{NamedError, Revision};
 use crate::xds::{ContentHash, Name, Resource, SetVersion, Type};
 
+/// One response to a client, ready to be encoded.
 #[derive(Debug, Clone)]
 pub struct Reply {
+    /// The type of the resources.
     pub kind: Type,
     /// The type URL as this client spells it (TYPE-1, TRN-10).
     pub spelling: Arc<str>,
+    /// The number of this reply on its stream.
     pub nonce: u64,
     /// SotW only: the version of what the client holds of this type after it.
     pub version: SetVersion,
+    /// Resources that are new or changed.
     pub resources: Vec<Arc<Resource>>,
     /// Names of the client's own spelling, by the place of the resource.
     pub spellings: Vec<(usize, Arc<str>)>,
-    /// What is left of the life of those that have an end, by their place among the resources. Only for clients that can tell.
+    /// The remaining TTL of resources, by their place. Only for clients that run TTLs.
     pub ttls: Vec<(usize, Duration)>,
-    /// What lives on as it is.
+    /// Resources whose TTL is extended without a change.
     pub heartbeats: Vec<Heartbeat>,
     /// Delta only.
     pub removed: Vec<Name>,
@@ -31,10 +35,11 @@ pub struct Reply {
     pub constrained: Vec<(Name, Bytes)>,
     /// Delta only: aliases that lead to nothing (DELTA-39).
     pub unresolved: Vec<Name>,
+    /// Names with what is wrong with each.
     pub errors: Vec<(Name, Arc<NamedError>)>,
-    /// Delta only, for relays that ask for `*`: how much of that they have been told with this.
+    /// Delta only, for relays that subscribe to `*`: how much of it they have been sent with this reply.
     pub set_mark: Option<SetMark>,
-    /// The state that it tells of.
+    /// The snapshot that it was made from.
     pub revision: Revision,
     /// This client can read wrapped resources in SotW.
     pub(crate) wrappers: bool,
@@ -43,12 +48,15 @@ pub struct Reply {
 /// A resource that goes on at the version that the client has of it (DELTA-46).
 #[derive(Debug, Clone)]
 pub struct Heartbeat {
+    /// The resource's name.
     pub name: Name,
+    /// The version that the client has.
     pub version: ContentHash,
+    /// The new remaining time.
     pub ttl: Duration,
 }
 
-/// What is to be said, before it has a number.
+/// The contents of a reply before it has a nonce.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(crate) resources: Vec<Arc<Resource>>,
@@ -99,7 +107,7 @@ impl Draft {
         self.resources.push(resource.clone());
     }
 
-    /// Adds word that a resource is gone, `last` being what it was if that is still known.
+    /// Adds a removal; `last` is the removed resource, if it is still known.
     pub(crate) fn add_removed(&mut self, name: Name, last: Option<&Arc<Resource>>) {
         let name = last.map_or(name, |last| last.name.clone());
         self.count(&name, 0);

@@ -10,7 +10,7 @@ use crate::proto::discovery::ResourceLocator;
 use crate::protocol::view::NamedError;
 use crate::xds::{Name, Type, WILDCARD, Xdstp};
 
-/// The authorities whose names somebody serves, beside the old-style names that belong to none.
+/// The authorities whose names are served, beside the old-style names that belong to none.
 pub(crate) type Authorities = Arc<BTreeSet<String>>;
 
 /// A list of names as a set (SOTW-60), with `*` apart.
@@ -21,7 +21,7 @@ pub(super) struct RequestedNames {
     pub(crate) names: BTreeSet<Name>,
     /// What the client calls those of them that it spells otherwise (NAME-16).
     pub(crate) spellings: BTreeMap<Name, Arc<str>>,
-    /// Names that cannot be asked for, as the client wrote them.
+    /// Names that cannot be requested, as the client wrote them.
     pub(crate) rejected: BTreeMap<Name, NamedError>,
 }
 

@@ -16,16 +16,22 @@ use crate::protocol::moment::Moment;
 use crate::protocol::view::{InterestChange, Revision, Selector};
 use crate::xds::{EmptyFirst, Name, References, Role, Type};
 
+/// Why a request ends its stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRequest {
+    /// An aggregated stream needs a type in each request.
     #[error("request without type_url on an aggregated stream")]
     NoType,
+    /// The type is not the one that the service serves.
     #[error("invalid type_url {requested}: this stream serves {served}")]
     OtherType { requested: String, served: String },
+    /// The request is of the other variant.
     #[error("invalid request: SotW and delta cannot be mixed on a stream")]
     Variant,
+    /// The stream subscribes to more types than this limit.
     #[error("too many types on one stream: limit {0} (limits.types_per_stream)")]
     TooManyTypes(usize),
+    /// The stream subscribes to more names of a type than this limit.
     #[error("too many names of one type on one stream: limit {0} (limits.names_per_type)")]
     TooManyNames(usize),
 }
@@ -102,7 +108,7 @@ impl Session {
         let legacy = has_legacy_wildcard(&kind, &self.client);
         let first = !self.subscriptions.contains_key(&kind);
         let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Subscription::new(url));
-        // A list is said again with each answer: what is more than before is new.
+        // Each request repeats the list: only what exceeds the last count is new.
         self.rejected_names += list.rejected.len().saturating_sub(subscription.refused_before);
         subscription.refused_before = list.rejected.len();
         subscription.rejected.retain(|name, _| list.rejected.contains_key(name));
@@ -120,9 +126,9 @@ impl Session {
         }
         subscription.named_once |= !list.is_empty();
         list.wildcard |= list.is_empty() && legacy && !subscription.named_once;
-        // The version tells of a pure wildcard alone; for names it does not say which of them the client has (SOTW-4).
+        // The version means something for a pure wildcard only; for names it does not show which of them the client has (SOTW-4).
         let pure = first && list.wildcard && list.names.is_empty() && has_version;
-        // A relay takes its first answer for all there is, for clients that may hold more.
+        // A relay takes its first response for the complete set, on behalf of clients that may hold more.
         subscription.stated |= first && list.wildcard && self.client.relay;
         subscription.initial_version = subscription.initial_version.take().filter(|_| list.names.is_empty());
         if pure {
@@ -149,7 +155,7 @@ impl Session {
             subscription.pending.extend(subscription.names.keys().map(|name| (name.clone(), Pending::requested())));
         }
         if subscription.wildcard.is_none() && subscription.names.is_empty() {
-            subscription.complete_due = false; // nothing wanted, nothing sent (SOTW-43)
+            subscription.complete_due = false; // no subscription, no reply (SOTW-43)
         }
     }
 
@@ -167,7 +173,7 @@ impl Session {
         subscription.stated |= !versions.is_empty();
         subscription.named_once |= !on.is_empty() || !off.is_empty();
         for name in on.rejected.keys().chain(off.rejected.keys()) {
-            subscription.rejected.remove(name); // asked again is told again, and left is left
+            subscription.rejected.remove(name); // a repeated request gets the error again, an ended one does not
         }
         self.rejected_names += on.rejected.len();
         subscription.refuse(&mut on, &self.client);
@@ -194,7 +200,7 @@ impl Session {
         changes.set_wildcard(subscription, wildcard, stated);
         for name in &off.names {
             if changes.unsubscribe(subscription, name) && subscription.wildcard.is_some() && !name.is_glob() {
-                // It stays visible through `*`, or goes: the client is told which (DELTA-24).
+                // The name stays visible through `*` or is removed: the client is sent which (DELTA-24).
                 subscription.pending.entry(name.clone()).or_default().requested = true;
             }
         }
@@ -207,8 +213,8 @@ impl Session {
 }
 
 impl Session {
-    /// A wildcard of virtual hosts is about the route configurations of this stream, where the client has said which these
-    /// are. A stream of virtual hosts alone shows none of that, and there it is about all of them.
+    /// Limits a wildcard of virtual hosts to the route configurations of this stream, if the client requested any. On a stream
+    /// of virtual hosts alone the wildcard covers all of them.
     fn limit_to_routes(&mut self, hosts: &Type, legacy: bool) {
         let routes = self.route_names(hosts);
         let limited = self.client.is_aggregated() && (legacy || !routes.is_empty());
@@ -220,7 +226,7 @@ impl Session {
         }
     }
 
-    /// What is under a new name is told once its route configuration has been: that is when the client wants it.
+    /// Virtual hosts of a new route configuration are sent after it: that is when the client wants them.
     fn follow_routes(&mut self, routes: &Type) {
         let Some(hosts) = self.table.referred_by(routes) else { return };
         let names = self.route_names(&hosts);
@@ -257,7 +263,7 @@ impl InterestChanges<'_> {
         if !on {
             let names = &subscription.names;
             subscription.pending.retain(|name, _| names.contains_key(name));
-            // What the client has of these may be what `*` showed: it is compared with what the names have.
+            // The client may hold these from `*`: that is compared with what the names have.
             for name in subscription.names.keys() {
                 subscription.pending.entry(name.clone()).or_default().changed_at(Revision::ZERO);
             }
@@ -293,7 +299,7 @@ impl InterestChanges<'_> {
         true
     }
 
-    /// What a client may not have is not asked for on its behalf.
+    /// A name that a client may not have is not requested for it.
     fn note(&mut self, wanted: Selector, on: bool) {
         if matches!(&wanted, Selector::Name(name) if !self.client.clearance.allows(self.kind, name)) {
             return;
@@ -303,7 +309,7 @@ impl InterestChanges<'_> {
 }
 
 impl Subscription {
-    /// A client that does not read errors learns nothing by one.
+    /// Only clients that read errors are sent one.
     fn refuse(&mut self, list: &mut RequestedNames, client: &Client) {
         for (name, error) in list.rejected.iter().filter(|_| client.errors) {
             self.rejected.entry(name.clone()).or_insert_with(|| Some(Arc::new(error.clone())));
@@ -323,7 +329,7 @@ impl Subscription {
     }
 }
 
-/// gRPC names what it wants: an empty list of its is no wildcard (SOTW-40).
+/// gRPC clients name what they want: an empty list of theirs is not a wildcard (SOTW-40).
 fn has_legacy_wildcard(kind: &Type, client: &Client) -> bool {
     kind.info().empty_first.is_wildcard() && !client.grpc
 }

@@ -1,4 +1,4 @@
-//! What a session says of itself at the admin address.
+//! What the admin address shows of a session.
 
 use super::SessionHandle;
 use crate::protocol::session::Summary;
