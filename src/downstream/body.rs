@@ -1,4 +1,4 @@
-//! The replies of one session as a response body. One piece at a time is out, and the next is made when that was taken.
+//! The replies of one session as a response body. One piece at a time is out, and the next is made when it was taken.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -24,19 +24,19 @@ pub(super) struct SessionBody {
     outgoing: Option<Outgoing>,
     gate: Arc<Gate>,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// A call with one answer.
+    /// A call with one response.
     single: bool,
     over: bool,
 }
 
-/// Counts the pieces that are out. Whatever stalls, a stream pins a piece of its own and no more, or a few that others have too.
+/// Counts the pieces that are out. A stalled stream pins one piece of its own, or a few that other clients are sent too.
 #[derive(Default)]
 struct Gate {
     out: AtomicUsize,
     body: AtomicWaker,
 }
 
-/// A piece on its way to the socket, with what comes before it. The last byte of it gone, the gate opens.
+/// A piece on its way to the socket, after what comes before it. The gate opens when its last byte was written.
 pub(super) struct Piece {
     head: Head,
     head_sent: usize,
@@ -48,15 +48,15 @@ pub(super) struct Piece {
 const SHARED_PIECES_OUT: usize = 4;
 
 impl SessionBody {
-    pub fn new(slot: Arc<Slot>, messages: Arc<SharedMessages>, single: bool) -> Self {
+    pub(crate) fn new(slot: Arc<Slot>, messages: Arc<SharedMessages>, single: bool) -> Self {
         Self { slot, messages, outgoing: None, gate: Arc::default(), sleep: None, single, over: false }
     }
 
     fn next_piece(&mut self) -> Option<Piece> {
         let next = self.outgoing.as_mut()?.next_piece();
-        match (&next, self.slot.seat()) {
+        match (&next, self.slot.handle()) {
             (None, _) => self.outgoing = None,
-            (Some(_), Some(seat)) => seat.progressed(),
+            (Some(_), Some(handle)) => handle.progressed(),
             (Some(_), None) => {}
         }
         let (head, bytes) = next?;
@@ -81,14 +81,14 @@ impl SessionBody {
             return Poll::Ready(Err(status));
         }
         if self.single {
-            return Poll::Pending; // what answers it is not the stream of replies
+            return Poll::Pending; // its response is not one of a session
         }
-        let Some(seat) = self.slot.seat() else { return Poll::Pending };
+        let Some(handle) = self.slot.handle() else { return Poll::Pending };
         loop {
-            match seat.poll(cx.waker()) {
+            match handle.poll(cx.waker()) {
                 Step::Reply(reply) => {
                     self.slot.signal();
-                    self.outgoing = Some(Outgoing::new(*reply, seat.variant, &self.messages));
+                    self.outgoing = Some(Outgoing::new(*reply, handle.variant, &self.messages));
                     return Poll::Ready(Ok(()));
                 }
                 Step::End(end) => return Poll::Ready(Err(end.into())),
@@ -97,7 +97,7 @@ impl SessionBody {
                     return Poll::Pending;
                 }
                 Step::Idle(Some(moment)) => {
-                    let mut sleep = Box::pin(tokio::time::sleep_until(seat.clock().instant(moment)));
+                    let mut sleep = Box::pin(tokio::time::sleep_until(handle.clock().instant(moment)));
                     let due = sleep.as_mut().poll(cx);
                     self.sleep = Some(sleep);
                     ready!(due); // due already: time has passed since the session looked
@@ -186,7 +186,7 @@ impl Buf for Piece {
 pub(super) fn trailers(status: &Status) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("grpc-status", http::HeaderValue::from(status.code));
-    // Bytes that a header cannot hold are left out; our own texts have none, a peer's may.
+    // Bytes that a header cannot hold are left out; only texts of peers may have some.
     let text: String = status.message.chars().filter(|letter| (' '..='~').contains(letter) && *letter != '%').collect();
     if let Ok(message) = http::HeaderValue::from_str(&text)
         && !text.is_empty()

@@ -34,17 +34,17 @@ thread_local! {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Coalesced<T> {
-    pub fn new(io: T) -> Self {
+    pub(crate) fn new(io: T) -> Self {
         Self(Arc::new(Mutex::new(Inner { io, buffer: Vec::new(), sent: 0, blocked: false, error: None })))
     }
 
     /// The same connection, for whatever reads and writes it.
-    pub fn share(&self) -> Self {
+    pub(crate) fn share(&self) -> Self {
         Self(self.0.clone())
     }
 
     /// Polls what writes to this connection, and sends what it has written.
-    pub async fn drive<F: Future>(&self, mut writer: Pin<&mut F>) -> F::Output {
+    pub(crate) async fn drive<F: Future>(&self, mut writer: Pin<&mut F>) -> F::Output {
         poll_fn(|cx| {
             let polled = writer.as_mut().poll(cx);
             self.lock().end_of_poll(cx);

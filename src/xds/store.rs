@@ -1,4 +1,4 @@
-//! Keeps every resource body once in the process (I2), across views and clients, for as long as somebody holds it.
+//! Keeps every resource body once in the process (I2), across views and clients, for as long as something refers to it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -7,16 +7,16 @@ use super::body::Body;
 use super::types::Type;
 use super::version::ContentHash;
 
-/// Finds the body that is already held. It keeps nothing alive itself.
+/// Finds the body that already exists. It keeps nothing alive itself.
 #[derive(Debug, Default)]
 pub struct BodyStore {
     bodies: HashMap<ContentHash, Vec<Weak<Body>>>,
-    /// Swept when this many entries are reached: each sweep doubles it over what lived, so the work per body is constant.
+    /// Swept when this many entries are reached: each sweep sets it to twice what is alive, so the work per body is constant.
     sweep_at: usize,
 }
 
 impl BodyStore {
-    /// The one copy of these bytes. A hit is compared byte for byte: a hash alone never decides what a client gets.
+    /// Returns the one copy of these bytes. A hit is compared byte for byte: a hash alone never decides what a client gets.
     pub fn intern(&mut self, kind: &Type, bytes: &[u8]) -> Arc<Body> {
         self.sweep_if_grown();
         let hash = ContentHash::of_body(kind.name(), bytes);

@@ -26,12 +26,12 @@ pub(super) struct Place {
 }
 
 impl Message {
-    pub fn of(reply: Reply, variant: Variant, control_plane: &Arc<str>) -> Self {
+    pub(crate) fn of(reply: Reply, variant: Variant, control_plane: &Arc<str>) -> Self {
         Self { reply, variant, control_plane: control_plane.clone() }
     }
 
     /// The parts in one piece: all but the fields that a client gets for itself.
-    pub fn to_vec(&self) -> Vec<u8> {
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         (0..self.parts()).for_each(|part| self.write_part(part, &mut bytes));
         bytes

@@ -33,7 +33,7 @@ pub(super) struct Head {
 }
 
 impl Outgoing {
-    pub fn new(reply: Reply, variant: Variant, messages: &Arc<SharedMessages>) -> Self {
+    pub(crate) fn new(reply: Reply, variant: Variant, messages: &Arc<SharedMessages>) -> Self {
         let (nonce, version) = (reply.nonce, (variant == Variant::Sotw).then_some(reply.version));
         let message = messages.message(reply, variant);
         let mut own = Length::default();
@@ -46,7 +46,7 @@ impl Outgoing {
     }
 
     /// The next piece, and what comes before it: the head, once.
-    pub fn next_piece(&mut self) -> Option<(Head, Bytes)> {
+    pub(crate) fn next_piece(&mut self) -> Option<(Head, Bytes)> {
         if self.next == self.message.pieces() {
             return None;
         }
@@ -55,13 +55,13 @@ impl Outgoing {
     }
 
     /// Whether other clients are sent the same bytes.
-    pub fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.message.is_shared()
     }
 }
 
 impl Head {
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }

@@ -26,8 +26,8 @@ pub(in super::super) struct SharedMessages {
 /// A message for any number of clients. A piece of it is encoded by the first that gets there.
 #[derive(Debug)]
 pub(super) struct SharedMessage {
-    pub message: Message,
-    pub length: usize,
+    pub(crate) message: Message,
+    pub(crate) length: usize,
     cuts: Vec<Place>,
     pieces: Box<[Mutex<Weak<Piece>>]>,
     /// How many clients it was given to.
@@ -53,7 +53,7 @@ struct Latest<T> {
 }
 
 impl SharedMessages {
-    pub fn new(control_plane: &str) -> Arc<Self> {
+    pub(crate) fn new(control_plane: &str) -> Arc<Self> {
         Arc::new(Self {
             control_plane: control_plane.into(),
             shards: Default::default(),
@@ -113,11 +113,11 @@ impl SharedMessage {
     }
 
     /// Whether more than one client was given it.
-    pub fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.clients.load(Ordering::Relaxed) > 1
     }
 
-    pub fn pieces(&self) -> usize {
+    pub(crate) fn pieces(&self) -> usize {
         self.cuts.len()
     }
 }

@@ -25,9 +25,9 @@ impl Sink for Vec<u8> {
 
 /// Keeps what lies behind the first `skip` bytes, as much as there is room for.
 pub(super) struct Window {
-    pub skip: usize,
-    pub room: usize,
-    pub bytes: Vec<u8>,
+    pub(crate) skip: usize,
+    pub(crate) room: usize,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Sink for Window {

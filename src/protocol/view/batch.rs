@@ -11,27 +11,27 @@ use crate::xds::{Name, Resource, SetVersion, Type};
 /// What a batch depends on, beside the snapshot that it is of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchKey {
-    pub kind: Type,
+    pub(crate) kind: Type,
     /// A complete set, as opposed to what changed after `added`.
-    pub complete: bool,
+    pub(crate) complete: bool,
     /// The client reads wrapped resources in SotW.
-    pub wrappers: bool,
+    pub(crate) wrappers: bool,
     /// How far additions were sent.
-    pub added: Revision,
+    pub(crate) added: Revision,
     /// It is the first response to `*`.
-    pub first: bool,
+    pub(crate) first: bool,
 }
 
 /// Resources of one reply.
 #[derive(Debug)]
 pub struct Batch {
-    pub resources: Arc<[Arc<Resource>]>,
+    pub(crate) resources: Arc<[Arc<Resource>]>,
     /// What those that are news make a client ask for next.
-    pub refers_to: Vec<Name>,
-    pub bytes: usize,
-    pub version: SetVersion,
+    pub(crate) refers_to: Vec<Name>,
+    pub(crate) bytes: usize,
+    pub(crate) version: SetVersion,
     /// The last change that is in it, where it was cut.
-    pub cut_after: Option<Revision>,
+    pub(crate) cut_after: Option<Revision>,
 }
 
 /// The batches of one snapshot. Collecting one again costs time and nothing else, so only a few are kept.
@@ -42,7 +42,7 @@ type Cell = Arc<OnceLock<Arc<Batch>>>;
 
 impl Batches {
     /// Clients that ask for the same batch wait for the first of them; those that ask for another do not.
-    pub fn get(&self, key: BatchKey, collect: impl FnOnce() -> Batch) -> Arc<Batch> {
+    pub(crate) fn get(&self, key: BatchKey, collect: impl FnOnce() -> Batch) -> Arc<Batch> {
         self.cell(key).get_or_init(|| Arc::new(collect())).clone()
     }
 
