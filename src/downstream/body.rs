@@ -56,7 +56,9 @@ impl SessionBody {
         let next = self.outgoing.as_mut()?.next_piece();
         match (&next, self.slot.handle()) {
             (None, _) => self.outgoing = None,
-            (Some(_), Some(handle)) => handle.progressed(),
+            (Some(_), Some(handle)) => {
+                self.outgoing.iter().for_each(|outgoing| outgoing.note_progress(handle.clock().now()))
+            }
             (Some(_), None) => {}
         }
         let (head, bytes) = next?;

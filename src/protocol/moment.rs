@@ -1,6 +1,7 @@
 //! Time as the pure layers see it: a count that somebody else reads off a clock.
 
 use std::ops::{Add, Sub};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Microseconds since whatever the caller counts from.
@@ -25,6 +26,20 @@ impl Sub for Moment {
     /// Nothing if `earlier` is in fact later.
     fn sub(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A moment that is noted and read without a lock.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicMoment(AtomicU64);
+
+impl AtomicMoment {
+    pub(crate) fn note(&self, moment: Moment) {
+        self.0.fetch_max(moment.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn latest(&self) -> Moment {
+        Moment(self.0.load(Ordering::Relaxed))
     }
 }
 

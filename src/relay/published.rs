@@ -1,32 +1,38 @@
-//! What an owner has published, for its sessions to read.
+//! What a view has published, for its sessions to read.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::protocol::limits::Limits;
-use crate::protocol::view::{Leases, Snapshot};
+use crate::protocol::view::{LeaseAccess, Leases, Snapshot};
 
-/// The newest state and the states that sessions are in the middle of. The lock is held for one reply in the making, and
-/// nothing waits inside it.
+/// The newest snapshot of a view, and the snapshots that sessions are working through. No lock is held while a reply is made.
 #[derive(Debug)]
-pub(crate) struct Published {
-    /// Sessions that are kept waiting without a bound.
-    pub(crate) waiting: AtomicUsize,
-    inner: Mutex<(Arc<Snapshot>, Leases)>,
+pub(super) struct Published {
+    /// How many sessions wait without a bound.
+    pub(super) waiting: AtomicUsize,
+    newest: Mutex<Arc<Snapshot>>,
+    leases: Mutex<Leases>,
 }
 
 impl Published {
-    pub(crate) fn new(limits: Arc<Limits>) -> Self {
-        Self { waiting: AtomicUsize::new(0), inner: Mutex::new((Arc::default(), Leases::new(limits))) }
+    pub(super) fn new(limits: Arc<Limits>) -> Self {
+        Self { waiting: AtomicUsize::new(0), newest: Mutex::default(), leases: Mutex::new(Leases::new(limits)) }
     }
 
-    pub(crate) fn replace(&self, state: &Arc<Snapshot>) {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).0 = state.clone();
+    pub(super) fn replace(&self, snapshot: &Arc<Snapshot>) {
+        let before =
+            std::mem::replace(&mut *self.newest.lock().unwrap_or_else(PoisonError::into_inner), snapshot.clone());
+        drop(before); // without the lock: what only an old snapshot had may be large
     }
 
-    pub(crate) fn read<T>(&self, with: impl FnOnce(&Arc<Snapshot>, &mut Leases) -> T) -> T {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let (state, leases) = &mut *inner;
-        with(state, leases)
+    pub(super) fn newest(&self) -> Arc<Snapshot> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl LeaseAccess for &Published {
+    fn access<T>(&mut self, with: impl FnOnce(&mut Leases) -> T) -> T {
+        with(&mut self.leases.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

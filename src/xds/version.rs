@@ -39,7 +39,7 @@ fn update_delimited(hasher: &mut Xxh3, part: &[u8]) {
 
 /// The characters of a version: the scheme, a dot, and 22 digits of six bits each, short enough to be stated ten thousand times in one
 /// request.
-pub type VersionText = [u8; 24];
+pub(crate) type VersionText = [u8; 24];
 
 impl ContentHash {
     /// Its version without an allocation.

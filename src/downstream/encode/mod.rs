@@ -14,7 +14,9 @@ use self::message::put_own_fields;
 use self::shared::SharedMessage;
 pub(super) use self::shared::{PIECE, SharedMessages};
 use self::sink::{Length, Sink};
+use crate::protocol::moment::Moment;
 use crate::protocol::session::{Reply, Variant};
+use crate::protocol::view::LeaseProgress;
 
 /// A gRPC message on its way to one client.
 #[derive(Debug)]
@@ -23,6 +25,7 @@ pub(super) struct Outgoing {
     message: Arc<SharedMessage>,
     head: Head,
     next: usize,
+    progress: Option<LeaseProgress>,
 }
 
 /// What comes before the pieces of a message: the prefix of gRPC, the nonce, and the version of a SotW set.
@@ -35,6 +38,7 @@ pub(super) struct Head {
 impl Outgoing {
     pub(crate) fn new(reply: Reply, variant: Variant, messages: &Arc<SharedMessages>) -> Self {
         let (nonce, version) = (reply.nonce, (variant == Variant::Sotw).then_some(reply.version));
+        let progress = reply.progress.clone();
         let message = messages.message(reply, variant);
         let mut own = Length::default();
         put_own_fields(&mut own, nonce, version);
@@ -42,7 +46,7 @@ impl Outgoing {
         head.put(&[0]); // not compressed
         head.put(&u32::try_from(own.0 + message.length).unwrap_or(u32::MAX).to_be_bytes());
         put_own_fields(&mut head, nonce, version);
-        Self { messages: messages.clone(), message, head, next: 0 }
+        Self { messages: messages.clone(), message, head, next: 0, progress }
     }
 
     /// The next piece, and what comes before it: the head, once.
@@ -52,6 +56,11 @@ impl Outgoing {
         }
         self.next += 1;
         Some((std::mem::take(&mut self.head), self.messages.piece(&self.message, self.next - 1)))
+    }
+
+    /// The client takes its pieces: what they are of stays leased.
+    pub(crate) fn note_progress(&self, now: Moment) {
+        self.progress.iter().for_each(|progress| progress.note(now));
     }
 
     /// Whether other clients are sent the same bytes.

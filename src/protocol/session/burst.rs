@@ -22,12 +22,15 @@ impl Session {
         if let Some(found) = found {
             return Ok(found);
         }
-        let uncounted = self.uncounted > 0 && !self.limits.faults.has(Fault::RemoveBeforeCounted);
+        let uncounted =
+            (self.uncounted > 0 || !self.interest.is_empty()) && !self.limits.faults.has(Fault::RemoveBeforeCounted);
         if blocked || uncounted {
             return Err(deadline); // what is still to come may be what makes the removals harmless
         }
-        let (found, later) = self.next_removal(state, now);
-        found.ok_or(earliest(deadline, later))
+        let (found, later, blocked) = self.next_removal(state, now);
+        let deadline = earliest(deadline, later);
+        self.at_rest = found.is_none() && !blocked && deadline.is_none();
+        found.ok_or(deadline)
     }
 
     pub(super) fn next_addition(
@@ -80,20 +83,24 @@ impl Session {
         (None, deadline, blocked)
     }
 
-    pub(super) fn next_removal(&mut self, state: &Snapshot, now: Moment) -> (Option<(Type, Draft)>, Option<Moment>) {
+    pub(super) fn next_removal(
+        &mut self,
+        state: &Snapshot,
+        now: Moment,
+    ) -> (Option<(Type, Draft)>, Option<Moment>, bool) {
         let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
         let mut by_rank: Vec<_> = self.subscriptions.iter_mut().collect();
         by_rank.sort_by_key(|(kind, _)| kind.info().removal_rank);
         for (kind, subscription) in by_rank {
             match subscription.removal(kind, &view) {
                 Attempt::Nothing => {}
-                Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None),
+                Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None, false),
                 // What this type still holds may lean on what the next one would remove.
-                Attempt::Blocked(until) => return (None, until),
+                Attempt::Blocked(until) => return (None, until, true),
                 Attempt::Unknown => {}
             }
         }
-        (None, None)
+        (None, None, false)
     }
 
     pub(super) fn finish(&mut self, kind: &Type, draft: Draft, state: &Snapshot, now: Moment) -> Reply {
@@ -109,6 +116,7 @@ impl Session {
             self.hold.on_reply_sent(&draft, now, &self.limits);
         }
         let mut reply = Reply::new(kind.clone(), nonce, state.revision, self.client.wrappers, draft);
+        reply.progress = self.lease.as_ref().map(|lease| lease.progress().clone());
         if let Some(subscription) = self.subscriptions.get_mut(kind) {
             subscription.acks.sent(nonce, now, &self.limits);
             reply.spell(&subscription.spelling, &subscription.spellings);

@@ -45,7 +45,7 @@ use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::Moment;
 use super::view::{
-    Claim, Class, Completeness, InterestChange, Lease, Leases, NameChanged, Revision, Selector, Snapshot,
+    Claim, Class, Completeness, InterestChange, Lease, LeaseAccess, NameChanged, Revision, Selector, Snapshot,
 };
 use crate::proto::Request;
 use crate::xds::{Authority, Name, Role, Type, TypeTable};
@@ -75,6 +75,8 @@ pub struct Session {
     authorities: Authorities,
     /// How many names were rejected since the count was last taken.
     rejected_names: usize,
+    /// The last poll left nothing that an answer of the client could release.
+    at_rest: bool,
     /// Something is kept back from the client until it is known to be complete (I3).
     waits: bool,
     table: Arc<TypeTable>,
@@ -196,6 +198,7 @@ impl Session {
             end: None,
             authorities: Authorities::default(),
             rejected_names: 0,
+            at_rest: false,
             waits: false,
             table,
             limits,
@@ -223,13 +226,33 @@ impl Session {
             self.end = Some(CloseReason::KeyChanged);
             return None;
         }
+        let kind = self.answered_type(&request);
         match self.apply_request(request, now) {
-            Ok(answer) => answer,
+            Ok(answer) => {
+                let nothing_new = self.interest.is_empty() && matches!(answer, Some(Ack::Ack { .. }));
+                let of = kind.and_then(|kind| self.subscriptions.get(&kind));
+                self.at_rest &= nothing_new && of.is_some_and(Subscription::has_nothing_to_send);
+                answer
+            }
             Err(bad) => {
                 self.end = Some(CloseReason::BadRequest(bad));
                 None
             }
         }
+    }
+
+    /// The type of a request that may say nothing but what the client made of a reply.
+    fn answered_type(&self, request: &Request) -> Option<Type> {
+        let names = match request {
+            Request::Sotw(_) => 0, // its list is said again with each answer
+            Request::Delta(request) => {
+                let names = [&request.resource_names_subscribe, &request.resource_names_unsubscribe];
+                let locators = [&request.resource_locators_subscribe, &request.resource_locators_unsubscribe];
+                names.map(Vec::len).iter().sum::<usize>() + locators.map(Vec::len).iter().sum::<usize>()
+            }
+        };
+        let (kind, _) = self.meant(request.type_url()).ok()?;
+        (names == 0).then_some(kind)
     }
 
     /// Marks a name as pending that has changed in the view.
@@ -254,11 +277,25 @@ impl Session {
         changes
     }
 
+    /// Whether the view has to be told something that a request changed.
+    pub(crate) fn has_news_for_view(&self) -> bool {
+        !self.interest.is_empty() || self.nacks_routing_now() != self.nacks_routing
+    }
+
+    /// Whether polling again may give a reply.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.at_rest
+    }
+
     /// Returns whether the client has NACKed its latest routing, and so keeps what it had, if that changed since the last call.
     pub(crate) fn take_routing_nack(&mut self) -> Option<bool> {
-        let mut routing = self.subscriptions.iter().filter(|(kind, _)| kind.is(Role::Routing));
-        let refuses = routing.any(|(_, of)| of.acks.is_nacked());
+        let refuses = self.nacks_routing_now();
         (std::mem::replace(&mut self.nacks_routing, refuses) != refuses).then_some(refuses)
+    }
+
+    fn nacks_routing_now(&self) -> bool {
+        let mut routing = self.subscriptions.iter().filter(|(kind, _)| kind.is(Role::Routing));
+        routing.any(|(_, of)| of.acks.is_nacked())
     }
 
     /// Returns what the client holds and the view does not know, since the last call: the view has it requested.
@@ -304,12 +341,13 @@ impl Session {
     }
 
     /// Returns the next reply, if there is one. To be called when the last one has been taken and something has happened.
-    pub fn poll(&mut self, newest: &Arc<Snapshot>, leases: &mut Leases, now: Moment) -> Step {
+    pub fn poll(&mut self, newest: &Arc<Snapshot>, leases: &mut impl LeaseAccess, now: Moment) -> Step {
+        self.at_rest = false;
         loop {
             if let Some(end) = &self.end {
                 return Step::End(end.clone());
             }
-            let standing = self.lease.as_ref().and_then(|lease| leases.state(lease, now));
+            let standing = self.lease.as_ref().and_then(|lease| leases.access(|leases| leases.state(lease, now)));
             let state = match standing {
                 Some(state) => state,
                 None => match self.start_on(newest, leases, now) {
@@ -337,7 +375,13 @@ impl Session {
 
     /// Returns one reply to everything that was requested, for a client that polls (TRN-22). It waits until everything is known, and
     /// `at_last` accepts less, as long as the reply deletes nothing at the client.
-    pub fn fetch(&mut self, newest: &Arc<Snapshot>, leases: &mut Leases, now: Moment, at_last: bool) -> Fetched {
+    pub fn fetch(
+        &mut self,
+        newest: &Arc<Snapshot>,
+        leases: &mut impl LeaseAccess,
+        now: Moment,
+        at_last: bool,
+    ) -> Fetched {
         for subscription in self.subscriptions.values_mut() {
             subscription.asks_once = true; // it gets a full reply, whatever it holds
         }
@@ -382,13 +426,6 @@ impl Session {
 
     pub(crate) fn nacks(&self) -> impl Iterator<Item = (&Type, &Nack)> {
         self.subscriptions.iter().filter_map(|(kind, subscription)| Some((kind, subscription.acks.last_nack()?)))
-    }
-
-    /// A piece of the last reply went out: the client is slow, maybe, and not stuck.
-    pub(crate) fn progressed(&self, leases: &mut Leases, now: Moment) {
-        if let Some(lease) = &self.lease {
-            leases.state(lease, now);
-        }
     }
 
     pub(crate) fn summaries(&self) -> impl Iterator<Item = Summary<'_>> {
@@ -463,10 +500,10 @@ impl Session {
     fn start_on(
         &mut self,
         newest: &Arc<Snapshot>,
-        leases: &mut Leases,
+        leases: &mut impl LeaseAccess,
         now: Moment,
     ) -> Result<Arc<Snapshot>, CloseReason> {
-        let (lease, state) = leases.take(newest, self.reached, now);
+        let (lease, state) = leases.access(|leases| leases.take(newest, self.reached, now));
         self.reached = lease.revision();
         self.lease = Some(lease);
         for (kind, subscription) in &mut self.subscriptions {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::protocol::set_mark::SetMark;
-use crate::protocol::view::{Batch, NamedError, Revision};
+use crate::protocol::view::{Batch, LeaseProgress, NamedError, Revision};
 use crate::xds::{ContentHash, Name, Resource, SetVersion, Type};
 
 /// One response to a client, ready to be encoded.
@@ -43,6 +43,8 @@ pub struct Reply {
     pub revision: Revision,
     /// This client can read wrapped resources in SotW.
     pub(crate) wrappers: bool,
+    /// Where each piece of it that goes out is noted, so that the snapshot that it is of stays leased.
+    pub progress: Option<LeaseProgress>,
 }
 
 /// A resource that goes on at the version that the client has of it (DELTA-46).
@@ -228,6 +230,7 @@ impl Reply {
             set_mark: set,
             revision: mark,
             wrappers,
+            progress: None,
         }
     }
 }

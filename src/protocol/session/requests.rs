@@ -63,7 +63,7 @@ impl Session {
     }
 
     /// The type that a request is for, and its URL in the client's spelling.
-    fn meant(&self, url: &str) -> Result<(Type, String), BadRequest> {
+    pub(super) fn meant(&self, url: &str) -> Result<(Type, String), BadRequest> {
         match &self.client.only {
             None if url.is_empty() => Err(BadRequest::NoType),
             None => match self.table.resolve(url) {

@@ -195,6 +195,12 @@ impl Subscription {
         self.names.len().max(self.pending.len()).max(self.rejected.len())
     }
 
+    /// Whether no answer is due, whatever snapshot there is.
+    pub(crate) fn has_nothing_to_send(&self) -> bool {
+        let due = self.complete_due || self.empty_answer_due || self.rejected.values().any(Option::is_some);
+        self.pending.is_empty() && !due
+    }
+
     pub(crate) fn wants_anything(&self) -> bool {
         self.wildcard.is_some() || !self.names.is_empty()
     }

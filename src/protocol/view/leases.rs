@@ -7,14 +7,35 @@ use super::revision::Revision;
 use super::snapshot::Snapshot;
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
-use crate::protocol::moment::Moment;
+use crate::protocol::moment::{AtomicMoment, Moment};
 
 /// A session's hold on one state. Dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct Lease {
     revision: Revision,
-    /// Counts the users of a pinned state, and says no more than that.
-    ticket: Arc<()>,
+    /// Counts the users of a pinned state.
+    ticket: Arc<Ticket>,
+}
+
+#[derive(Debug)]
+struct Ticket {
+    progress: LeaseProgress,
+}
+
+/// When any user of a leased state last made progress. Noted without a lock, since it is noted for each piece of a reply.
+#[derive(Debug, Clone, Default)]
+pub struct LeaseProgress(Arc<AtomicMoment>);
+
+/// Gives access to the leases of a view for as long as it takes to look one up.
+pub trait LeaseAccess {
+    /// Calls `with` on the leases.
+    fn access<T>(&mut self, with: impl FnOnce(&mut Leases) -> T) -> T;
+}
+
+impl LeaseAccess for Leases {
+    fn access<T>(&mut self, with: impl FnOnce(&mut Leases) -> T) -> T {
+        with(self)
+    }
 }
 
 #[derive(Debug)]
@@ -26,9 +47,7 @@ pub struct Leases {
 #[derive(Debug)]
 struct Pinned {
     state: Arc<Snapshot>,
-    ticket: Arc<()>,
-    /// When any of its users last got on.
-    progressed: Moment,
+    ticket: Arc<Ticket>,
 }
 
 impl Leases {
@@ -40,18 +59,21 @@ impl Leases {
     /// as far as the session has come; and where there is none, in the place of the one that got on least lately.
     pub(crate) fn take(&mut self, newest: &Arc<Snapshot>, after: Revision, now: Moment) -> (Lease, Arc<Snapshot>) {
         self.sweep(now);
-        if let Some(pinned) = self.pinned.iter_mut().find(|pinned| Arc::ptr_eq(&pinned.state, newest)) {
+        if let Some(pinned) = self.pinned.iter().find(|pinned| Arc::ptr_eq(&pinned.state, newest)) {
             return pinned.join(now);
         }
         if self.pinned.len() >= self.limits.leased_states && !self.limits.faults.has(Fault::LeaseEveryState) {
-            let ahead = self.pinned.iter_mut().filter(|pinned| pinned.state.revision > after);
+            // A session knows what changed up to its newest state. Others may be on later ones by now.
+            let known = |revision| after < revision && revision <= newest.revision;
+            let ahead = self.pinned.iter().filter(|pinned| known(pinned.state.revision));
             if let Some(pinned) = ahead.max_by_key(|pinned| pinned.state.revision) {
                 return pinned.join(now);
             }
-            let stuck = (0..self.pinned.len()).min_by_key(|at| self.pinned[*at].progressed);
+            let stuck = (0..self.pinned.len()).min_by_key(|at| self.pinned[*at].progressed());
             stuck.map(|at| self.pinned.swap_remove(at));
         }
-        let mut pinned = Pinned { state: newest.clone(), ticket: Arc::new(()), progressed: now };
+        let ticket = Arc::new(Ticket { progress: LeaseProgress::default() });
+        let pinned = Pinned { state: newest.clone(), ticket };
         let joined = pinned.join(now);
         self.pinned.push(pinned);
         joined
@@ -60,8 +82,8 @@ impl Leases {
     /// The state of a lease that still stands. Asking counts as progress.
     pub(crate) fn state(&mut self, lease: &Lease, now: Moment) -> Option<Arc<Snapshot>> {
         self.expire(now);
-        let pinned = self.pinned.iter_mut().find(|pinned| Arc::ptr_eq(&pinned.ticket, &lease.ticket))?;
-        pinned.progressed = now;
+        let pinned = self.pinned.iter().find(|pinned| Arc::ptr_eq(&pinned.ticket, &lease.ticket))?;
+        lease.progress().note(now);
         Some(pinned.state.clone())
     }
 
@@ -77,13 +99,17 @@ impl Leases {
 
     fn expire(&mut self, now: Moment) {
         let patience = self.limits.lease_patience;
-        self.pinned.retain(|pinned| now - pinned.progressed < patience);
+        self.pinned.retain(|pinned| now - pinned.progressed() < patience);
     }
 }
 
 impl Pinned {
-    fn join(&mut self, now: Moment) -> (Lease, Arc<Snapshot>) {
-        self.progressed = now;
+    fn progressed(&self) -> Moment {
+        self.ticket.progress.0.latest()
+    }
+
+    fn join(&self, now: Moment) -> (Lease, Arc<Snapshot>) {
+        self.ticket.progress.note(now);
         (Lease { revision: self.state.revision, ticket: self.ticket.clone() }, self.state.clone())
     }
 }
@@ -91,6 +117,16 @@ impl Pinned {
 impl Lease {
     pub(crate) fn revision(&self) -> Revision {
         self.revision
+    }
+
+    pub(crate) fn progress(&self) -> &LeaseProgress {
+        &self.ticket.progress
+    }
+}
+
+impl LeaseProgress {
+    pub(crate) fn note(&self, now: Moment) {
+        self.0.note(now);
     }
 }
 

@@ -32,7 +32,7 @@ pub use class::Class;
 pub(crate) use gate::Gate;
 pub use interest::{InterestChange, Selector, SessionId};
 pub(crate) use leases::Lease;
-pub use leases::Leases;
+pub use leases::{LeaseAccess, LeaseProgress, Leases};
 pub use named_error::NamedError;
 pub use order::OrderLosses;
 pub use resource_table::{AbsenceEvidence, Presence};

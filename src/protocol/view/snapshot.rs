@@ -21,7 +21,7 @@ pub enum Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    pub(crate) fn is_unknown(self) -> bool {
+    pub fn is_unknown(self) -> bool {
         matches!(self, Self::Unknown)
     }
 }
@@ -29,7 +29,7 @@ impl Lookup<'_> {
 #[derive(Debug, Default)]
 pub struct Snapshot {
     /// The number of the last change in it, which is the end of a response.
-    pub(crate) revision: Revision,
+    pub revision: Revision,
     /// Authorities of which no server is in reach.
     pub(crate) down: Arc<BTreeSet<Authority>>,
     tables: BTreeMap<(Type, Class), ResourceTable>,
@@ -69,7 +69,7 @@ impl Snapshot {
         entry.error.as_ref().map(|(revision, error)| (*revision, error))
     }
 
-    pub(crate) fn resources(&self, kind: &Type, class: Class) -> Option<&ResourceTable> {
+    pub fn resources(&self, kind: &Type, class: Class) -> Option<&ResourceTable> {
         self.tables.get(&(kind.clone(), class))
     }
 
@@ -96,7 +96,7 @@ impl Snapshot {
         }
     }
 
-    pub(crate) fn lookup(&self, kind: &Type, class: Class, name: &Name) -> Lookup<'_> {
+    pub fn lookup(&self, kind: &Type, class: Class, name: &Name) -> Lookup<'_> {
         match self.resources(kind, class).and_then(|table| table.get(name)).map(|entry| &entry.presence) {
             None | Some(Presence::Unknown) => Lookup::Unknown,
             Some(Presence::Present(resource)) => Lookup::Present(resource),

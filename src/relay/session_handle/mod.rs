@@ -6,7 +6,7 @@ mod report;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub(crate) struct SessionHandle {
     pub(crate) peer: String,
     /// Guards the session. Locked for a moment at a time, by one of the three.
     session: Mutex<Session>,
+    /// What the view task has for the session. It is never kept waiting by a session that makes a reply.
+    inbox: Mutex<Vec<Notice>>,
     /// Wakes the body that waits for a reply.
     waker: AtomicWaker,
     published: Arc<Published>,
@@ -43,6 +45,13 @@ pub(crate) struct SessionHandle {
     clock: Clock,
     counters: Arc<ProcessCounters>,
     log: Arc<ClientLog>,
+}
+
+/// What the view task has to say to a session.
+#[derive(Debug)]
+enum Notice {
+    NamesChanged(Vec<NameChanged>),
+    InterestApplied,
 }
 
 /// Ends the session when it is dropped: for futures that may be dropped at any await.
@@ -83,6 +92,7 @@ impl SessionHandle {
             key,
             peer,
             session,
+            inbox: Mutex::default(),
             waker: AtomicWaker::new(),
             published,
             waits: AtomicBool::new(false),
@@ -103,28 +113,40 @@ impl SessionHandle {
     /// Applies a request to the session and forwards interest changes to the view task. Waits while that task is behind, which
     /// delays the requests of this client alone.
     pub(crate) async fn handle_request(&self, request: Request) {
-        // Reserves room first. From there on nothing waits, so a stream that ends in the middle loses no change of interest: one
-        // that was taken and never sent would stay subscribed upstream for ever.
-        let Ok(room) = self.commands.reserve().await else { return }; // the view task has ended: the next poll ends the stream
+        let (has_news, at_rest) = self.apply_request(request);
+        if has_news {
+            // Reserves room first, and takes the changes then: a stream that ends while this waits has not taken any, so none is
+            // lost. One that was taken and never sent would stay subscribed upstream for ever.
+            let Ok(room) = self.commands.reserve().await else { return }; // the view task has ended: the next poll ends the stream
+            let mut session = self.lock();
+            let interest = session.take_interest();
+            let refuses = if interest.is_empty() { session.take_routing_nack() } else { None };
+            drop(session);
+            if !interest.is_empty() {
+                room.send(Command::Interest(self.id, interest));
+            } else if let Some(refuses) = refuses {
+                room.send(Command::RoutingNack(self.id, refuses));
+            }
+        }
+        if !at_rest {
+            self.waker.wake();
+        }
+    }
+
+    /// Whether the view has to be told of it, and whether it gives no reason to look for a reply.
+    fn apply_request(&self, request: Request) -> (bool, bool) {
         let kind = request.type_url().to_owned();
         let mut session = self.lock();
         let answer = session.on_request(request, self.clock.now());
-        let interest = session.take_interest();
-        let refuses = if interest.is_empty() { session.take_routing_nack() } else { None };
+        let follows = (session.has_news_for_view(), session.is_at_rest());
         self.counters.names_refused(session.take_rejected_names());
-        if let Some(Ack::Nack { nonce, stale }) = answer {
-            let rejected = session.nacks().find(|(_, verdict)| verdict.nonce == nonce);
-            self.counters.nack(rejected.map(|(of, _)| of));
-            let reason = rejected.map(|(_, verdict)| verdict.message.as_str());
-            tracing::warn!(session = self.id.0, node = %self.node_id, view = %self.key, type_url = kind, nonce, stale, error = reason, "client NACKed a response");
-        }
+        let Some(Ack::Nack { nonce, stale }) = answer else { return follows };
+        let rejected = session.nacks().find(|(_, verdict)| verdict.nonce == nonce);
+        self.counters.nack(rejected.map(|(of, _)| of));
+        let reason = rejected.map(|(_, verdict)| verdict.message.clone());
         drop(session);
-        if !interest.is_empty() {
-            room.send(Command::Interest(self.id, interest));
-        } else if let Some(refuses) = refuses {
-            room.send(Command::RoutingNack(self.id, refuses));
-        }
-        self.waker.wake();
+        tracing::warn!(session = self.id.0, node = %self.node_id, view = %self.key, type_url = kind, nonce, stale, error = reason, "client NACKed a response");
+        follows
     }
 
     /// Returns the next step. The caller's waker is woken when polling again may be worthwhile.
@@ -133,8 +155,11 @@ impl SessionHandle {
         if self.commands.is_closed() {
             return Step::End(CloseReason::ViewFailed);
         }
+        // The snapshot before the inbox: what changed up to it is in the inbox by then. The other way round a change in between would
+        // be taken for none.
+        let newest = self.published.newest();
         let mut session = self.lock();
-        let step = self.published.read(|state, leases| session.poll(state, leases, self.clock.now()));
+        let step = session.poll(&newest, &mut &*self.published, self.clock.now());
         self.count_waiting(session.is_blocked());
         self.forward_claims(&mut session);
         step
@@ -154,19 +179,19 @@ impl SessionHandle {
 
     /// Whether a client that states this version of everything is current.
     pub(crate) fn is_current(&self, version: &str) -> bool {
-        let session = self.lock();
-        self.published.read(|state, _| session.is_current(state, version, self.clock.now()))
+        let newest = self.published.newest();
+        self.lock().is_current(&newest, version, self.clock.now())
     }
 
     /// Returns how complete each collection is of which the client has been sent everything so far.
     pub(super) fn sent_completeness(&self) -> BTreeMap<(Type, Name), Completeness> {
-        let session = self.lock();
-        self.published.read(|state, _| session.sent_completeness(state))
+        let newest = self.published.newest();
+        self.lock().sent_completeness(&newest)
     }
 
     /// Returns authorities without a reachable server.
     pub(super) fn outages(&self) -> Arc<BTreeSet<Authority>> {
-        self.published.read(|state, _| state.down.clone())
+        self.published.newest().down.clone()
     }
 
     /// Returns one reply to what was requested, as soon as all of it is known, and in any case within the time that a fetch may take.
@@ -181,8 +206,9 @@ impl SessionHandle {
                 }
                 let at_last = Instant::now() >= last;
                 let now = self.clock.now();
+                let newest = self.published.newest();
                 let mut session = self.lock();
-                let fetched = self.published.read(|state, leases| session.fetch(state, leases, now, at_last));
+                let fetched = session.fetch(&newest, &mut &*self.published, now, at_last);
                 self.forward_claims(&mut session);
                 match fetched {
                     Fetched::Waiting(until) => {
@@ -220,12 +246,6 @@ impl SessionHandle {
         .await;
     }
 
-    /// The client has taken a piece of the last reply.
-    pub(crate) fn progressed(&self) {
-        let session = self.lock();
-        self.published.read(|_, leases| session.progressed(leases, self.clock.now()));
-    }
-
     pub(crate) fn clock(&self) -> Clock {
         self.clock
     }
@@ -251,22 +271,48 @@ impl SessionHandle {
 
     pub(super) fn on_names_changed(&self, marks: &[NameChanged]) {
         if !marks.is_empty() {
-            let mut session = self.lock();
-            marks.iter().for_each(|mark| session.on_name_changed(mark));
+            self.notify(Notice::NamesChanged(marks.to_vec()));
         }
     }
 
     pub(super) fn on_interest_applied(&self) {
-        self.lock().on_interest_applied();
+        self.notify(Notice::InterestApplied);
         self.waker.wake();
+    }
+
+    /// Leaves a notice, and has it read if the session is not making a reply. So the inbox holds no more than what happens during
+    /// one reply, however long the client stalls.
+    fn notify(&self, notice: Notice) {
+        self.inbox().push(notice);
+        match self.session.try_lock() {
+            Ok(mut session) => self.read_inbox(&mut session),
+            Err(TryLockError::Poisoned(session)) => self.read_inbox(&mut session.into_inner()),
+            Err(TryLockError::WouldBlock) => {} // whoever locks it next reads the inbox first
+        }
+    }
+
+    fn read_inbox(&self, session: &mut Session) {
+        for notice in std::mem::take(&mut *self.inbox()) {
+            match notice {
+                Notice::NamesChanged(marks) => marks.iter().for_each(|mark| session.on_name_changed(mark)),
+                Notice::InterestApplied => session.on_interest_applied(),
+            }
+        }
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Vec<Notice>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn wake(&self) {
         self.waker.wake();
     }
 
+    /// The session, with its inbox read.
     fn lock(&self) -> MutexGuard<'_, Session> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        self.read_inbox(&mut session);
+        session
     }
 }
 

@@ -196,15 +196,11 @@ impl Views {
         let Some(published) = views.get(key).map(|view| view.published.clone()) else { return Vec::new() };
         drop(views);
         let (kind, clearance) = (self.table.resolve(CLUSTER), self.access.clearance(peer));
-        let names: BTreeSet<_> = published.read(|state, _| {
-            let tables = [Class::Wildcard, Class::Named].into_iter().filter_map(|class| state.resources(&kind, class));
-            tables
-                .flat_map(ResourceTable::present_names)
-                .filter(|name| clearance.allows(&kind, name))
-                .cloned()
-                .collect()
-        });
-        names.iter().map(Name::to_string).collect()
+        let snapshot = published.newest();
+        let tables = [Class::Wildcard, Class::Named].into_iter().filter_map(|class| snapshot.resources(&kind, class));
+        let allowed = |name: &&Name| clearance.allows(&kind, name);
+        let names: BTreeSet<_> = tables.flat_map(ResourceTable::present_names).filter(allowed).collect();
+        names.into_iter().map(Name::to_string).collect()
     }
 
     /// Keys that may be served at one time.
