@@ -33,6 +33,7 @@ pub struct Get {
 }
 
 impl Get {
+    /// Prints the resources once and returns the exit code.
     pub async fn run(self) -> ExitCode {
         let Checked { server, question, transcoder } = match self.asking.check() {
             Ok(checked) => checked,

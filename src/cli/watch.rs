@@ -31,6 +31,7 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Prints changes until the stream ends or a limit is reached, and returns the exit code.
     pub async fn run(self) -> ExitCode {
         let checked = match self.asking.check() {
             _ if self.asking.output == Output::Wire => Err("--output wire works with weir get only".to_owned()),

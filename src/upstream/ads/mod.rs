@@ -33,6 +33,7 @@ pub struct AdsConnector {
 }
 
 impl AdsConnector {
+    /// Prepares connections to a server; none is opened before a stream is started.
     pub fn new(server: AdsServer) -> Self {
         let mut endpoint = Endpoint::from(server.uri.clone())
             .initial_stream_window_size(WINDOW)
