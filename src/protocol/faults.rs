@@ -128,24 +128,29 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// No rule is broken.
     #[cfg(feature = "faults")]
     pub const NONE: Self = Self { planted: None };
 
+    /// No rule is broken.
     #[cfg(not(feature = "faults"))]
-    pub(crate) const NONE: Self = Self {};
+    pub const NONE: Self = Self {};
 
+    /// Breaks one rule.
     #[cfg(feature = "faults")]
     pub fn planted(fault: Fault) -> Self {
         Self { planted: Some(fault) }
     }
 
+    /// Whether this rule is broken.
     #[cfg(feature = "faults")]
     pub fn has(self, fault: Fault) -> bool {
         self.planted == Some(fault)
     }
 
+    /// Whether this rule is broken.
     #[cfg(not(feature = "faults"))]
-    pub(crate) const fn has(self, _: Fault) -> bool {
+    pub const fn has(self, _: Fault) -> bool {
         false
     }
 }

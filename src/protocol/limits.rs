@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::faults::Faults;
 
+/// Bounds and waiting times of sessions, views and upstream streams.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// States that sessions of one view may keep alive besides the newest.
@@ -35,6 +36,7 @@ pub struct Limits {
     pub tombstones: usize,
     /// Bytes of removed bodies kept for replies that must still hold the union.
     pub tombstone_bytes: usize,
+    /// How long a removal is remembered.
     pub tombstone_age: Duration,
     /// How long interest outlives the last session that had it.
     pub linger: Duration,
@@ -63,6 +65,7 @@ pub struct Limits {
     pub fetch_timeout: Duration,
     /// A new gRPC client that nothing can be given because no server is in reach is ended, so that it turns to its next one.
     pub grpc_fail_fast: bool,
+    /// Rules that tests break on purpose; none in a release.
     pub faults: Faults,
 }
 

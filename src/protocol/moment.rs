@@ -9,6 +9,7 @@ use std::time::Duration;
 pub struct Moment(u64);
 
 impl Moment {
+    /// The first moment.
     pub const START: Self = Self(0);
 }
 

@@ -4,11 +4,14 @@
 /// Whether what was told, up to and with this response, is everything there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetMark {
+    /// The client now has the complete set.
     Complete,
+    /// The set is incomplete, or no longer known to be complete.
     Partial,
 }
 
 impl SetMark {
+    /// Returns the text that carries the mark in `system_version_info`.
     pub fn text(self) -> &'static str {
         match self {
             Self::Complete => "weir.set=complete",

@@ -15,29 +15,38 @@ use crate::xds::{Authority, Name};
 /// Which of the view's streams it is, and which of those that were opened for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkId {
+    /// The stream within its view.
     pub stream: StreamId,
+    /// Grows with each link of that stream, so that events of an earlier one can be dropped.
     pub serial: u64,
 }
 
 /// One upstream stream to be kept open, through all its reconnects.
 pub struct Link {
+    /// Goes with every report.
     pub id: LinkId,
     /// The variant to begin with; a server that does not speak it is spoken to in the other.
     pub variant: Option<Variant>,
+    /// Where events are sent. The link ends when the receiver is dropped.
     pub reports: mpsc::Sender<LinkReport>,
 }
 
+/// An event of one link.
 #[derive(Debug)]
 pub struct LinkReport {
     pub(crate) id: LinkId,
+    /// What happened.
     pub event: LinkEvent,
 }
 
+/// What happens on an upstream stream.
 #[derive(Debug)]
 pub enum LinkEvent {
     /// The stream is up, in this variant, and takes requests here.
     Opened {
+        /// The variant that the server accepted.
         variant: Variant,
+        /// Takes the requests that are to be sent.
         requests: mpsc::Sender<Request>,
         /// Notified, the edge asks the server on the connection of this stream whether it is there.
         life: Arc<Notify>,
@@ -46,26 +55,35 @@ pub enum LinkEvent {
     Alive,
     /// A message has begun to come in, and is not complete.
     Receiving,
+    /// A complete response has come in.
     Response(Box<Response>),
     /// A poll for one type was answered with nothing new.
     Unchanged {
+        /// The polled type.
         type_url: String,
     },
     /// A question about one type was not answered, and will be asked again.
     PollFailed {
+        /// The polled type.
         type_url: String,
     },
     /// So much of a collection has been said, which only a source can tell that is no server.
     Progress {
+        /// The collection's type.
         type_url: String,
+        /// The collection.
         glob: Name,
+        /// How much of it was sent.
         completeness: Completeness,
     },
     /// Authorities of which nobody is in reach, which only a source can tell that stands for several servers.
     Outage {
+        /// All such authorities; others are reachable again.
         authorities: BTreeSet<Authority>,
     },
+    /// The stream has ended. The link opens another one after a pause.
     Ended {
+        /// The cause, for logs and reports.
         reason: String,
         /// Something had come on it. Otherwise the server is out of reach (UP-31).
         answered: bool,
@@ -74,11 +92,13 @@ pub enum LinkEvent {
 
 /// Opens upstream streams. The edge implements it; owners know no sockets.
 pub trait Connector: Send + Sync {
+    /// Opens the stream in a task of its own, and opens it again whenever it ends.
     fn start(&self, link: Link) -> JoinHandle<()>;
 
     /// What to say of the server in reports.
     fn describe(&self) -> String;
 
+    /// Returns the variant that the server is spoken to in, if that is configured.
     fn variant(&self) -> Option<Variant>;
 
     /// Calls that asked whether the server is there and that it did not answer, if it is asked such things.
@@ -87,4 +107,5 @@ pub trait Connector: Send + Sync {
     }
 }
 
+/// A connector for any number of views.
 pub type SharedConnector = Arc<dyn Connector>;

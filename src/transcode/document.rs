@@ -23,9 +23,12 @@ const RESPONSE_TYPE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
 /// More are only counted: who has so many does not read them all.
 const MAX_FAULTS: usize = 20;
 
+/// The format of a resource file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
+    /// One or more YAML documents.
     Yaml,
+    /// One JSON document.
     Json,
     /// A DiscoveryResponse in protobuf's binary form.
     Binary,
@@ -34,6 +37,7 @@ pub enum Format {
 }
 
 impl Format {
+    /// Returns the format by a file's extension, if it is known.
     pub fn of_path(path: &Path) -> Option<Self> {
         Some(match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "yaml" | "yml" => Self::Yaml,
@@ -48,18 +52,23 @@ impl Format {
 /// One resource of a file, and what its wrapper said beside it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FileResource {
+    /// The type of the resource.
     pub type_url: String,
     /// The wrapper's. A bare resource has its name in its body, and nowhere else.
     pub name: Option<String>,
     /// The wrapper's, or else that of the response around it.
     pub version: Option<String>,
+    /// The wrapper's TTL.
     pub ttl: Option<Duration>,
+    /// The wrapper's aliases.
     pub aliases: Vec<String>,
     /// Encoded `envoy.config.core.v3.Metadata`.
     pub(crate) metadata: Option<Bytes>,
     /// Encoded `DynamicParameterConstraints`.
     pub(crate) constraints: Option<Bytes>,
+    /// The wrapper asks relays not to cache it.
     pub do_not_cache: bool,
+    /// The encoded resource.
     pub body: Bytes,
     /// Where it begins in a YAML or JSON file.
     pub line: Option<u64>,
@@ -88,11 +97,13 @@ impl FileResource {
 /// All that is wrong with a file.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub struct DocumentError {
+    /// The first faults, in the order of the file.
     pub faults: Vec<DocumentFault>,
     /// Further ones, which are not listed.
     pub more: usize,
 }
 
+/// One fault of a file, with its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DocumentFault {
     pub(crate) line: Option<u64>,

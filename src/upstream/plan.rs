@@ -25,8 +25,11 @@ pub struct Plan {
 /// Whoever has resources. Two that are equal are one (BOOT-9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourcePlan {
+    /// A control plane over gRPC.
     Ads(Box<AdsServer>),
+    /// Files and folders.
     Files(FilesServer),
+    /// A control plane that is polled over HTTP.
     Rest(Box<RestServer>),
 }
 
@@ -119,6 +122,7 @@ impl SourcePlan {
         }
     }
 
+    /// Returns the control plane over gRPC, if it is one.
     pub fn ads(&self) -> Option<&AdsServer> {
         match self {
             Self::Ads(server) => Some(server),

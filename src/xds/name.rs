@@ -24,6 +24,7 @@ impl Name {
         }
     }
 
+    /// Returns the canonical spelling.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -19,6 +19,7 @@ pub enum Rule {
     Reachability,
 }
 
+/// Which server of a list is active, or why none is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LadderState {
     /// Nothing is wanted, and nothing open.

@@ -40,6 +40,7 @@ impl Sources {
         unsteady.map(|ladder| ladder.authority.clone()).collect()
     }
 
+    /// Returns the state of the ladder of each authority that is in use.
     pub fn ladders(&self) -> impl Iterator<Item = LadderSummary<'_>> {
         self.ladders.iter().map(|(authority, ladder)| {
             let servers = self.plan.authority(authority).map_or(&[][..], |plan| &plan.servers);

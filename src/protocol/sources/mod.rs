@@ -26,17 +26,22 @@ use crate::xds::{Authority, BodyStore, Name, Type, TypeTable};
 /// A stream by the server it goes to and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
+    /// The server's place in [`Plan::servers`].
     pub server: usize,
+    /// The stream's place among those to this server.
     pub at: usize,
 }
 
 /// Facts of one response, and whose they are.
 #[derive(Debug)]
 pub struct UpdateBatch {
+    /// The server that the updates are attributed to.
     pub origin: Origin,
+    /// What changed, in order.
     pub updates: Vec<Update>,
 }
 
+/// The servers of one view: a ladder for each authority, and the streams that these have open.
 #[derive(Debug)]
 pub struct Sources {
     plan: Arc<Plan>,
@@ -86,7 +91,9 @@ impl Server {
 /// One ladder, for reports.
 #[derive(Debug)]
 pub struct LadderSummary<'a> {
+    /// The authority, or the top level.
     pub authority: &'a Authority,
+    /// Which server is active, or why none is.
     pub state: LadderState,
     pub(crate) since: Moment,
     pub(crate) switches: Switches,
@@ -96,6 +103,7 @@ pub struct LadderSummary<'a> {
 }
 
 impl Sources {
+    /// Starts with every ladder idle and no stream open. `node` is the encoded node that servers are shown.
     pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         let servers = plan.servers.iter().map(|_| Server::default()).collect();
         let (ladders, dropped, missed, closed, reopened) = Default::default();
@@ -185,6 +193,7 @@ impl Sources {
         }
     }
 
+    /// Returns every stream that is wanted, open or not.
     pub fn streams(&mut self) -> impl Iterator<Item = (StreamId, &mut Stream)> {
         self.servers.iter_mut().enumerate().flat_map(|(server, of)| {
             let streams = of.upstream.iter_mut().flat_map(|upstream| upstream.streams().iter_mut().enumerate());
@@ -197,6 +206,7 @@ impl Sources {
         std::mem::take(&mut self.closed)
     }
 
+    /// Returns a stream, if it is still wanted.
     pub fn stream(&mut self, id: StreamId) -> Option<&mut Stream> {
         self.servers.get_mut(id.server)?.upstream.as_mut()?.streams().get_mut(id.at)
     }
@@ -322,6 +332,7 @@ impl Sources {
         self.authoritative_updates(id.server, updates)
     }
 
+    /// Runs the timers that are due, and returns what follows from them.
     pub fn on_time(&mut self, view: &View, now: Moment) -> Vec<UpdateBatch> {
         let authorities: Vec<_> = self.ladders.keys().cloned().collect();
         for authority in authorities {

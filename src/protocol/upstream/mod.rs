@@ -71,6 +71,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
+    /// Starts with a single stream, which is not open yet.
     pub fn new(
         variant: Variant,
         node: bytes::Bytes,
@@ -96,6 +97,7 @@ impl Upstream {
         self.streams.iter()
     }
 
+    /// Returns the streams to this server.
     pub fn streams(&mut self) -> &mut [Stream] {
         &mut self.streams
     }

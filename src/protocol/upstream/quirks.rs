@@ -12,6 +12,7 @@ pub struct ServerQuirks {
     pub supports_empty_subscription: bool,
     /// What it deletes is kept (XLAT-20).
     pub ignore_deletions: bool,
+    /// What it means when the server does not mention a requested name in time.
     pub on_resource_timeout: OnResourceTimeout,
     /// What it reports as not allowed is given up, although it is held (A88, `fail_on_data_errors`).
     pub fail_on_data_errors: bool,

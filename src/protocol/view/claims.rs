@@ -12,10 +12,13 @@ use crate::xds::{Name, Type};
 /// Something that a client holds, as far as can be told, and that is not known here.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim {
+    /// The type of what is held.
     pub kind: Type,
+    /// What is held.
     pub of: Claimed,
 }
 
+/// What a client holds that the view does not know.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claimed {
     /// Under a name, as a member of `*` or by itself.
@@ -133,6 +136,7 @@ impl View {
         all.filter(move |(name, _)| !self.is_doomed(kind, class, name))
     }
 
+    /// Returns what is known of a name, if anything is.
     pub fn entry(&self, kind: &Type, class: Class, name: &Name) -> Option<&Entry> {
         self.tables.get(&(kind.clone(), class))?.get(name)
     }

@@ -12,16 +12,23 @@ use crate::xds::{Name, Type};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
+/// What a subscription selects of a type.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Selector {
+    /// Everything, `*`.
     Wildcard,
+    /// A single name, or a collection by its glob.
     Name(Name),
 }
 
+/// A session subscribes or unsubscribes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterestChange {
+    /// The type.
     pub kind: Type,
+    /// What is subscribed.
     pub selector: Selector,
+    /// Whether the interest begins, and does not end.
     pub on: bool,
 }
 

@@ -38,6 +38,7 @@ impl LeaseAccess for Leases {
     }
 }
 
+/// The snapshots that sessions of one view are working through. It bounds how many are kept alive.
 #[derive(Debug)]
 pub struct Leases {
     pinned: Vec<Pinned>,
@@ -51,6 +52,7 @@ struct Pinned {
 }
 
 impl Leases {
+    /// Starts without leases.
     pub fn new(limits: Arc<Limits>) -> Self {
         Self { pinned: Vec::new(), limits }
     }
@@ -93,6 +95,7 @@ impl Leases {
         self.expire(now);
     }
 
+    /// Returns how many snapshots are leased.
     pub fn count(&self) -> usize {
         self.pinned.len()
     }

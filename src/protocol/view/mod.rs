@@ -62,6 +62,7 @@ pub struct NameChanged {
 #[derive(Debug, Default)]
 pub struct Notifications(pub BTreeMap<SessionId, Vec<NameChanged>>);
 
+/// The cached resources of one view, who wants them, and the snapshot that sessions read.
 #[derive(Debug)]
 pub struct View {
     revision: Revision,
@@ -90,6 +91,7 @@ pub struct View {
 }
 
 impl View {
+    /// Starts empty, with an empty snapshot published.
     pub fn new(table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         Self {
             revision: Revision::ZERO,
@@ -117,6 +119,7 @@ impl View {
         self.apply_from(Origin::default(), updates, now);
     }
 
+    /// Applies the updates of one response, as far as they may be shown now. [`View::publish`] makes them visible.
     pub fn apply_from(&mut self, source: Origin, updates: Vec<Update>, now: Moment) {
         self.origin = source;
         for update in self.gate.pass(updates) {
@@ -131,6 +134,7 @@ impl View {
         }
     }
 
+    /// Keeps back updates of a type until its set is complete, since another server has taken over.
     pub fn shut_gate(&mut self, kind: &Type) {
         self.gate.shut(kind.clone());
     }
@@ -222,6 +226,7 @@ impl View {
         }
     }
 
+    /// Returns the snapshot that was published last.
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.published
     }
@@ -251,6 +256,7 @@ impl View {
         self.interest.take_changes()
     }
 
+    /// Returns when [`View::on_time`] has something to do next.
     pub fn next_deadline(&self) -> Option<Moment> {
         let tables = self.tables.values().filter_map(|table| table.next_deadline(&self.limits));
         earliest(tables.min(), earliest(self.interest.next_deadline(), self.order.next_deadline()))

@@ -206,6 +206,7 @@ impl View {
         self.order.is_any()
     }
 
+    /// Records the authorities of `Sources::unsteady`. While an authority is unsteady, no wait in it runs out.
     pub fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) {
         self.order.note_unsteady(unsteady, now);
     }

@@ -21,8 +21,10 @@ use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Name, Resource, SetVersion, Xdstp};
 
+/// What is known of one name.
 #[derive(Debug, Clone)]
 pub enum Presence {
+    /// The resource that clients are sent.
     Present(Arc<Resource>),
     /// A tombstone. The body goes first, the name later.
     Absent(Option<Arc<Resource>>),
@@ -64,6 +66,7 @@ impl Entry {
 /// By what it is known that something is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AbsenceEvidence {
+    /// The server removed it, or reported that it does not exist.
     Reported,
     /// A server that is there was silent about it. Whoever holds it is not told so by that.
     Silence,

@@ -15,17 +15,20 @@ use crate::xds::{Authority, Name, Resource, Role, Type};
 pub enum Lookup<'a> {
     /// Nothing: not asked, not answered, or not complete yet. Never to be told as absent (I3).
     Unknown,
+    /// The resource.
     Present(&'a Arc<Resource>),
     /// Upstream has said so; the last content may still be at hand.
     Absent(Option<&'a Arc<Resource>>),
 }
 
 impl Lookup<'_> {
+    /// Whether nothing is known.
     pub fn is_unknown(self) -> bool {
         matches!(self, Self::Unknown)
     }
 }
 
+/// The state of a view at one revision. It never changes, and sessions share it.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     /// The number of the last change in it, which is the end of a response.
@@ -69,6 +72,7 @@ impl Snapshot {
         entry.error.as_ref().map(|(revision, error)| (*revision, error))
     }
 
+    /// Returns the resources of a type and class, if there is a table of them.
     pub fn resources(&self, kind: &Type, class: Class) -> Option<&ResourceTable> {
         self.tables.get(&(kind.clone(), class))
     }
@@ -96,6 +100,7 @@ impl Snapshot {
         }
     }
 
+    /// Returns what is known of a name.
     pub fn lookup(&self, kind: &Type, class: Class, name: &Name) -> Lookup<'_> {
         match self.resources(kind, class).and_then(|table| table.get(name)).map(|entry| &entry.presence) {
             None | Some(Presence::Unknown) => Lookup::Unknown,

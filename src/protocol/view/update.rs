@@ -1,4 +1,4 @@
-//! What sources say: the facts that a response comes down to.
+//! Updates: what a response of a source changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,24 +9,25 @@ use super::interest::Selector;
 use super::named_error::NamedError;
 use crate::xds::{Name, Resource, Type};
 
-/// What a source says. One response is a list of these, applied together and ended by a commit mark.
+/// One change that a source reports. A response is a list of these, applied as a whole.
 #[derive(Debug, Clone)]
+#[allow(missing_docs)] // of the fields: each variant says what they mean
 pub enum Update {
     /// `key` is the name under which the resource is wanted: its own, or one of its aliases.
     Upsert { kind: Type, class: Class, key: Name, resource: Arc<Resource> },
     /// A name has no resource (XLAT-15), by the server's word or by its silence.
     Absent { kind: Type, class: Class, key: Name, evidence: Evidence },
-    /// The complete `*` set of a type: what is held and not among these is gone, but for what is kept.
+    /// The complete `*` set of a type: cached resources that are not among these are removed, except those to retain.
     FullSet { kind: Type, resources: Vec<Arc<Resource>>, retain: Retain },
-    /// What is held under this name has so much time from now on, or no end (UP-40).
+    /// The cached resource of this name expires after `ttl` from now on, or never (UP-40).
     Refresh { kind: Type, class: Class, key: Name, ttl: Option<Duration> },
-    /// Something is wrong with a name that was asked for; what is held of it stays, and so does its absence.
+    /// The server reported an error for a requested name. What is cached of it stays, and so does its absence.
     Error { kind: Type, key: Name, error: Arc<NamedError> },
-    /// So much is known of a set, `*` or a glob.
+    /// How much is known of a set, which is `*` or a glob.
     Progress { kind: Type, of: Selector, completeness: Completeness },
-    /// The source went away, or another has taken its place.
+    /// The source is lost, or another one has become active: a set is no longer known to be complete.
     Interrupted { kind: Type, of: Selector },
-    /// These came, cannot be read, and nothing is held of them; none of the others of that set is so.
+    /// The names of a set that came, cannot be read, and of which nothing is cached. It replaces the earlier list.
     Unreadable { kind: Type, of: Selector, names: BTreeSet<Name> },
 }
 
@@ -42,6 +43,7 @@ pub enum Evidence {
 /// How much of a set is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Completeness {
+    /// Nothing has come.
     #[default]
     Unknown,
     /// Something has come, of a server that is known to send its sets in pieces.
@@ -81,6 +83,7 @@ pub struct Origin {
 /// What a complete set does not delete although it lacks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Retain {
+    /// These names, and nothing else.
     These(BTreeSet<Name>),
     /// Deletions of this server are not carried out (XLAT-20).
     Everything,
@@ -106,6 +109,7 @@ impl Update {
 }
 
 impl Retain {
+    /// Keeps nothing: what the set lacks is absent.
     pub fn nothing() -> Self {
         Self::These(BTreeSet::new())
     }

@@ -51,6 +51,7 @@ impl RestServer {
     }
 }
 
+/// Polls a control plane over HTTP, in the place of streams.
 #[derive(Clone)]
 pub struct RestConnector {
     server: Arc<RestServer>,
@@ -59,6 +60,7 @@ pub struct RestConnector {
 }
 
 impl RestConnector {
+    /// Prepares polls of a server; none is sent before a link is started.
     pub fn new(server: RestServer, transcoder: Descriptors, table: Arc<TypeTable>) -> Self {
         Self { server: Arc::new(server), transcoder, table }
     }

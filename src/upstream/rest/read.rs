@@ -103,8 +103,8 @@ mod tests {
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-    fn read_text(text: &str) -> Result<Read, String> {
-        read(text.as_bytes(), CDS, &Transcoder::envoy()).map_err(|error| error.to_string())
+    fn read_text(text: &str) -> Result<Read, Unreadable> {
+        read(text.as_bytes(), CDS, &Transcoder::envoy())
     }
 
     #[test]

@@ -66,6 +66,7 @@ impl Default for KeyRule {
 }
 
 impl KeyRule {
+    /// Makes the rule by which clients share whose nodes are equal in these fields.
     pub fn of(fields: Vec<KeyField>) -> Self {
         Self { fields }
     }

@@ -65,9 +65,11 @@ pub(super) struct Waiting {
 pub struct OrderLosses {
     /// Clusters that went while something led to them.
     pub(crate) removed: Vec<Name>,
+    /// Removals of clusters that did not wait until nothing led to them.
     pub removals: u64,
     /// Clusters that a change leads to and that did not come.
     pub(crate) awaited: Vec<Name>,
+    /// Changes of routing that did not wait until their clusters came.
     pub waits: u64,
     /// Bodies that were too large to be looked at.
     pub(crate) too_large: u64,
