@@ -5,4 +5,6 @@
 
 pub mod conformance;
 pub mod content;
+pub mod link;
+pub mod observe;
 pub mod wire;
