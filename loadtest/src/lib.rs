@@ -6,5 +6,6 @@
 pub mod conformance;
 pub mod content;
 pub mod link;
+pub mod measure;
 pub mod observe;
 pub mod wire;
