@@ -1,14 +1,17 @@
 //! The clients of a benchmark: they subscribe, read what comes, and ACK it. A goal says what each of them has to receive next.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
+use prost::Message as _;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 
 use super::Kind;
 use super::arrival;
@@ -24,14 +27,30 @@ pub struct ClientOptions {
     pub variant: Variant,
     pub kind: Kind,
     pub connections: usize,
+    /// Streams of each connection.
     pub streams: usize,
     /// The names that a stream subscribes to, by its number; none is `*`.
     pub names: Names,
     /// The node's cluster, which is the sharing key.
-    pub cluster: &'static str,
+    pub cluster: String,
+    /// How many may connect at a time.
+    pub connecting: usize,
+    /// How many connections may wait for their first set at a time.
+    pub syncing: usize,
+    /// What the clients have from an earlier stream.
+    pub held: Arc<Held>,
 }
 
 pub type Names = Arc<dyn Fn(usize) -> Vec<String> + Send + Sync>;
+
+/// What a client states of an earlier stream.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// Of each resource by its name, in delta.
+    pub versions: BTreeMap<String, String>,
+    /// Of the set, in SotW.
+    pub version: String,
+}
 
 /// All resources of the type.
 pub fn wildcard() -> Names {
@@ -52,6 +71,7 @@ enum Order {
     Subscribe,
     /// The connections of lower number stop reading.
     Stall(usize),
+    Resume,
 }
 
 struct Shared {
@@ -59,8 +79,9 @@ struct Shared {
     progress: Mutex<Progress>,
     reached: Notify,
     bytes: AtomicU64,
-    messages: AtomicU64,
     resources: AtomicU64,
+    /// Messages by connection.
+    messages: Vec<AtomicU64>,
 }
 
 struct Progress {
@@ -92,12 +113,24 @@ pub struct Received {
 }
 
 impl Clients {
-    /// Connects all, no more than some at a time, and waits for the last. They do not subscribe yet.
+    /// Connects all and waits for the last. They do not subscribe yet.
     pub async fn connect(options: ClientOptions) -> anyhow::Result<Self> {
+        let clients = Self::start(options, Order::Wait, usize::MAX);
+        clients.wait("connected", |progress, options| progress.connected == options.connections).await?;
+        Ok(clients)
+    }
+
+    /// Each client connects and subscribes at once. The goal is the first set, of so many resources.
+    pub fn storm(options: ClientOptions, resources: usize) -> Self {
+        Self::start(options, Order::Subscribe, resources)
+    }
+
+    fn start(options: ClientOptions, first: Order, resources: usize) -> Self {
         let now = Instant::now();
         let streams = options.connections * options.streams;
+        let messages = std::iter::repeat_with(AtomicU64::default).take(options.connections).collect();
         let progress = Progress {
-            goal: Goal { number: 0, since: 0, resources: usize::MAX, start: now },
+            goal: Goal { number: 0, since: 0, resources, start: now },
             remaining: streams,
             last: now,
             received: Latencies::default(),
@@ -110,23 +143,23 @@ impl Clients {
             progress: Mutex::new(progress),
             reached: Notify::new(),
             bytes: AtomicU64::new(0),
-            messages: AtomicU64::new(0),
             resources: AtomicU64::new(0),
+            messages,
         });
-        let (orders, order) = watch::channel(Order::Wait);
-        let connecting = Arc::new(Semaphore::new(CONNECTING));
+        let (orders, order) = watch::channel(first);
+        let connecting = Arc::new(Semaphore::new(shared.options.connecting));
+        let syncing = Arc::new(Semaphore::new(shared.options.syncing));
         let mut tasks = JoinSet::new();
         for connection in 0..shared.options.connections {
-            let (shared, order, connecting) = (shared.clone(), order.clone(), connecting.clone());
+            let (shared, order) = (shared.clone(), order.clone());
+            let (connecting, syncing) = (connecting.clone(), syncing.clone());
             tasks.spawn(async move {
-                let Err(error) = run(&shared, connection, order, &connecting).await else { return };
+                let Err(error) = run(&shared, connection, order, &connecting, syncing).await else { return };
                 shared.lock().failure.get_or_insert_with(|| format!("connection {connection}: {error:#}"));
                 shared.reached.notify_one();
             });
         }
-        let clients = Self { shared, orders, _tasks: tasks };
-        clients.wait("connected", |progress, options| progress.connected == options.connections).await?;
-        Ok(clients)
+        Self { shared, orders, _tasks: tasks }
     }
 
     /// All subscribe at once. The goal is the first set, of so many resources.
@@ -140,6 +173,16 @@ impl Clients {
     /// The connections of lower number stop reading. They no longer count for goals.
     pub fn stall(&self, connections: usize) {
         self.orders.send_replace(Order::Stall(connections));
+    }
+
+    /// They read again. The goal is what changed last for them alone.
+    pub fn resume(&self, round: u32, resources: usize) {
+        let mut progress = self.shared.lock();
+        let Order::Stall(connections) = *self.orders.borrow() else { return };
+        progress.goal = Goal { number: progress.goal.number + 1, since: round, resources, start: Instant::now() };
+        progress.remaining = connections * self.shared.options.streams;
+        drop(progress);
+        self.orders.send_replace(Order::Resume);
     }
 
     /// Sets the next goal: each stream is to receive so many resources that changed in this round. Their time runs from `start`.
@@ -164,9 +207,15 @@ impl Clients {
         let shared = &self.shared;
         Received {
             bytes: shared.bytes.load(Ordering::Relaxed),
-            messages: shared.messages.load(Ordering::Relaxed),
+            messages: shared.messages.iter().map(|messages| messages.load(Ordering::Relaxed)).sum(),
             resources: shared.resources.load(Ordering::Relaxed),
         }
+    }
+
+    /// The most messages that one of these connections has received.
+    pub fn most_messages(&self, connections: usize) -> u64 {
+        let messages = self.shared.messages.iter().take(connections);
+        messages.map(|messages| messages.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
 
     /// Takes the times from change to receipt, and to the ACK's being handed to the connection.
@@ -213,6 +262,8 @@ struct Stream {
     names: Vec<String>,
     goal: u64,
     resources: usize,
+    /// Whether it has reached a goal.
+    is_synced: bool,
 }
 
 async fn run(
@@ -220,6 +271,7 @@ async fn run(
     connection: usize,
     mut orders: watch::Receiver<Order>,
     connecting: &Semaphore,
+    syncing: Arc<Semaphore>,
 ) -> anyhow::Result<()> {
     let permit = connecting.acquire().await?;
     let mut link =
@@ -232,23 +284,30 @@ async fn run(
             shared.reached.notify_one();
         }
     }
-    let mut streams: Vec<Stream> = Vec::new();
+    while *orders.borrow_and_update() != Order::Subscribe {
+        tokio::select! {
+            changed = orders.changed() => changed?,
+            event = link.next() => bail!("before a stream was opened: {event:?}"),
+        }
+    }
+    let mut unsynced = Some(syncing.acquire_owned().await?);
+    let mut streams = subscribe(shared, connection, &mut link);
     loop {
+        if unsynced.is_some() && streams.iter().all(|stream| stream.is_synced) {
+            unsynced = None;
+        }
         tokio::select! {
             changed = orders.changed() => {
                 changed?;
-                let order = *orders.borrow_and_update();
-                match order {
-                    Order::Subscribe if streams.is_empty() => streams = subscribe(shared, connection, &mut link),
-                    Order::Stall(connections) if connection < connections => {
-                        return std::future::pending().await; // the connection stays open, and nobody reads it
-                    }
-                    _ => {}
+                // The connection stays open, and nobody reads it.
+                while matches!(*orders.borrow_and_update(), Order::Stall(connections) if connection < connections) {
+                    orders.changed().await?;
                 }
             }
             event = link.next() => match event {
                 Event::Message(id, message) => {
                     let stream = streams.get_mut(id).ok_or_else(|| anyhow!("a message on a stream that is not there"))?;
+                    shared.messages[connection].fetch_add(1, Ordering::Relaxed);
                     take(shared, stream, id, &message, &mut link)?;
                 }
                 Event::Ended(_, status) => bail!("the server ended a stream: {status}"),
@@ -263,20 +322,37 @@ fn subscribe(shared: &Shared, connection: usize, link: &mut Link) -> Vec<Stream>
     let open = |place: usize| {
         let number = connection * options.streams + place;
         let names = (options.names)(number);
-        let node = scan::node(&format!("client-{number}"), options.cluster);
-        let words: Vec<_> = names.iter().map(String::as_str).collect();
-        let (path, request) = match options.variant {
-            Variant::Sotw => (ADS_SOTW, scan::sotw_subscribe(options.kind.type_url(), Some(&node), &words)),
-            Variant::Delta => {
-                let words = if words.is_empty() { vec!["*"] } else { words };
-                (ADS_DELTA, scan::delta_subscribe(options.kind.type_url(), Some(&node), &words))
-            }
-        };
+        let node = scan::node(&format!("client-{number}"), &options.cluster);
+        let (path, request) = first_request(options, node, &names);
         let stream = link.start(path);
         link.send(stream, request);
-        Stream { names, goal: 0, resources: 0 }
+        Stream { names, goal: 0, resources: 0, is_synced: false }
     };
     (0..options.streams).map(open).collect()
+}
+
+fn first_request(options: &ClientOptions, node: Vec<u8>, names: &[String]) -> (&'static str, Vec<u8>) {
+    let (type_url, held) = (options.kind.type_url().to_owned(), &options.held);
+    match options.variant {
+        Variant::Sotw => {
+            let version_info = held.version.clone();
+            let node = Some(node.into());
+            let resource_names = names.to_vec();
+            let request = DiscoveryRequest { type_url, version_info, node, resource_names, ..Default::default() };
+            (ADS_SOTW, request.encode_to_vec())
+        }
+        Variant::Delta => {
+            let names = if names.is_empty() { vec!["*".to_owned()] } else { names.to_vec() };
+            let request = DeltaDiscoveryRequest {
+                type_url,
+                node: Some(node.into()),
+                resource_names_subscribe: names,
+                initial_resource_versions: held.versions.clone(),
+                ..Default::default()
+            };
+            (ADS_DELTA, request.encode_to_vec())
+        }
+    }
 }
 
 fn take(shared: &Shared, stream: &mut Stream, id: StreamId, message: &Message, link: &mut Link) -> anyhow::Result<()> {
@@ -295,8 +371,8 @@ fn take(shared: &Shared, stream: &mut Stream, id: StreamId, message: &Message, l
     let scanned = scanned.ok_or_else(|| anyhow!("a malformed response of {} bytes", message.len()))?;
     link.send(id, ack(variant, &scanned, &stream.names));
     shared.bytes.fetch_add(message.len() as u64, Ordering::Relaxed);
-    shared.messages.fetch_add(1, Ordering::Relaxed);
     shared.resources.fetch_add(all, Ordering::Relaxed);
+    stream.is_synced |= stream.resources >= goal.resources;
     if before < goal.resources && stream.resources >= goal.resources {
         let mut progress = shared.lock();
         let start = progress.goal.start;
@@ -318,5 +394,4 @@ fn ack(variant: Variant, scanned: &Scan, names: &[String]) -> Vec<u8> {
     }
 }
 
-const CONNECTING: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(120);

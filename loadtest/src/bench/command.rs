@@ -6,9 +6,12 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
+use super::Bench;
 use super::fanout::Fanout;
-use super::run::{Bench, run};
+use super::idle::{Added, Idle};
+use super::run::run;
 use super::size::parse_size;
+use super::storm::Storm;
 use super::subject::Subject;
 use crate::wire::Variant;
 
@@ -40,6 +43,12 @@ pub struct Options {
 pub enum Command {
     /// One change to many clients
     Fanout(FanoutArgs),
+    /// Clients that all connect at once to a server that has what they want
+    Storm(StormArgs),
+    /// Clients that all connect at once and are the first of their view [default: 2,000 for 10 KiB, and 500 for 10,000 clusters]
+    Cold(ColdArgs),
+    /// Memory of clients that wait [default: 2,000 connections, and 100 with 100 streams each]
+    Idle(IdleArgs),
 }
 
 #[derive(Debug, Args)]
@@ -73,10 +82,85 @@ pub async fn command(options: &Options) -> anyhow::Result<ExitCode> {
 
 impl Options {
     /// The benchmarks that the command line asks for.
-    pub fn benches(&self) -> Vec<Bench> {
+    pub fn benches(&self) -> Vec<Box<dyn Bench>> {
         let variants = self.variant.map_or_else(|| vec![Variant::Delta, Variant::Sotw], |variant| vec![variant]);
-        let Command::Fanout(args) = &self.bench;
-        variants.into_iter().map(|variant| Bench::Fanout(args.fanout(variant))).collect()
+        variants.into_iter().flat_map(|variant| self.bench.with(variant)).collect()
+    }
+}
+
+impl Command {
+    fn with(&self, variant: Variant) -> Vec<Box<dyn Bench>> {
+        match self {
+            Self::Fanout(args) => vec![Box::new(args.fanout(variant))],
+            Self::Storm(args) => vec![Box::new(args.storm(variant))],
+            Self::Cold(args) => args.storms(variant).into_iter().map(|storm| Box::new(storm) as _).collect(),
+            Self::Idle(args) => args.idles(variant).into_iter().map(|idle| Box::new(idle) as _).collect(),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct StormArgs {
+    #[arg(long, alias = "clients", default_value_t = 2000)]
+    connections: usize,
+    #[arg(long, default_value_t = 1000)]
+    resources: usize,
+    /// Bytes of each resource
+    #[arg(long, value_parser = parse_size, default_value = "2KiB")]
+    resource_size: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct ColdArgs {
+    #[arg(long, alias = "clients")]
+    connections: Option<usize>,
+    #[arg(long)]
+    resources: Option<usize>,
+    /// Bytes of each resource
+    #[arg(long, value_parser = parse_size)]
+    resource_size: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub struct IdleArgs {
+    #[arg(long, alias = "clients")]
+    connections: Option<usize>,
+    /// Streams of each connection; then memory of a further stream is measured
+    #[arg(long)]
+    streams: Option<usize>,
+}
+
+impl StormArgs {
+    fn storm(&self, variant: Variant) -> Storm {
+        let Self { connections, resources, resource_size: size } = *self;
+        Storm { variant, connections, resources, size, warm: true }
+    }
+}
+
+impl ColdArgs {
+    fn storms(&self, variant: Variant) -> Vec<Storm> {
+        let cold = |(connections, resources, size)| Storm { variant, connections, resources, size, warm: false };
+        match (self.connections, self.resources, self.resource_size) {
+            (None, None, None) => [(2000, 10, 1024), (500, 10_000, 100)].map(cold).into(),
+            (connections, resources, size) => {
+                vec![cold((connections.unwrap_or(2000), resources.unwrap_or(10), size.unwrap_or(1024)))]
+            }
+        }
+    }
+}
+
+impl IdleArgs {
+    fn idles(&self, variant: Variant) -> Vec<Idle> {
+        let idle = |(connections, added)| Idle { variant, connections, added };
+        match (self.connections, self.streams) {
+            (None, None) => {
+                [(2000, Added::SharedNames), (2000, Added::OwnNames), (100, Added::Streams(100))].map(idle).into()
+            }
+            (connections, Some(streams)) => vec![idle((connections.unwrap_or(100), Added::Streams(streams.max(2))))],
+            (Some(connections), None) => {
+                [Added::SharedNames, Added::OwnNames].map(|added| idle((connections, added))).into()
+            }
+        }
     }
 }
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use super::clients::{ClientOptions, Clients};
 use super::gate::{Gate, Plausible};
 use super::size::show_size;
 use super::stage::{Stage, figures_of, mib};
 use super::subject::{Setting, Subject};
-use super::{Kind, Programs, Resources, Scene};
+use super::{Bench, Kind, Programs, Resources, Running, Scene};
 use crate::measure::{Process, raise_open_files};
 use crate::report::Point;
 use crate::wire::Variant;
@@ -25,15 +26,15 @@ pub struct Fanout {
     pub rounds: u32,
 }
 
-impl Fanout {
-    pub fn name(&self) -> String {
+impl Bench for Fanout {
+    fn name(&self) -> String {
         let Self { variant, connections, streams, size, resources, rounds } = self;
         let streams = if *streams == 1 { String::new() } else { format!(" x {streams} streams") };
         let parts = if *resources == 1 { String::new() } else { format!(" as {resources} resources") };
         format!("fanout: {}{parts} to {connections} connections{streams}, {variant}, {rounds} rounds", show_size(*size))
     }
 
-    pub fn subjects(&self) -> Vec<Subject> {
+    fn subjects(&self) -> Vec<Subject> {
         match self.streams {
             1 => vec![Subject::Relay, Subject::Floor, Subject::PlainTonic, Subject::Linear],
             // A floor that writes once for each stream is none where a connection has many.
@@ -41,7 +42,7 @@ impl Fanout {
         }
     }
 
-    pub fn gates(&self) -> Vec<Gate> {
+    fn gates(&self) -> Vec<Gate> {
         let (floor, tonic, linear) = (Subject::Floor, Subject::PlainTonic, Subject::Linear);
         match (self.streams, self.size) {
             (1, ..=4096) => vec![Gate::ratio(CPU, floor, 1.8).stretch(1.3), Gate::ratio(CPU, linear, 0.42)],
@@ -55,16 +56,23 @@ impl Fanout {
         }
     }
 
-    pub fn plausible(&self) -> Option<Plausible> {
+    fn plausible(&self) -> Option<Plausible> {
         None
     }
 
-    pub async fn run(&self, subject: Subject, programs: &Programs) -> anyhow::Result<Scene> {
+    fn run<'a>(&'a self, subject: Subject, programs: &'a Programs) -> Running<'a> {
+        Box::pin(self.measure(subject, programs))
+    }
+}
+
+impl Fanout {
+    async fn measure(&self, subject: Subject, programs: &Programs) -> anyhow::Result<Scene> {
         raise_open_files(self.connections)?;
         let resources = Resources { kind: Kind::Clusters, count: self.resources, size: self.size / self.resources };
         let setting = Setting { variant: self.variant, changed: self.resources, ..Setting::of(resources) };
         let mut stage = Stage::start(subject, setting, programs).await?;
-        let clients = stage.connect(self.connections, self.streams).await?;
+        let options = ClientOptions { streams: self.streams, ..stage.clients(self.connections) };
+        let clients = Clients::connect(options).await?;
         let idle = stage.server.process.memory()?;
         clients.subscribe(self.resources);
         clients.reached().await?;

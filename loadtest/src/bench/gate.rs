@@ -13,6 +13,8 @@ pub struct Gate {
     pub figure: String,
     /// The figure is divided by that of this subject in the same repetition. Without one it stands for itself.
     pub against: Option<Subject>,
+    /// The figure of that subject, if it is another one.
+    pub base: Option<String>,
     /// This much of the relay's figure is free before it is divided.
     pub free: f64,
     pub limit: f64,
@@ -33,11 +35,11 @@ pub struct Plausible {
 
 impl Gate {
     pub fn ratio(figure: &str, against: Subject, limit: f64) -> Self {
-        Self { figure: figure.into(), against: Some(against), free: 0.0, limit, stretch: None }
+        Self { figure: figure.into(), against: Some(against), base: None, free: 0.0, limit, stretch: None }
     }
 
     pub fn absolute(figure: &str, limit: f64) -> Self {
-        Self { figure: figure.into(), against: None, free: 0.0, limit, stretch: None }
+        Self { figure: figure.into(), against: None, base: None, free: 0.0, limit, stretch: None }
     }
 
     pub fn stretch(self, stretch: f64) -> Self {
@@ -48,10 +50,17 @@ impl Gate {
         Self { free, ..self }
     }
 
+    pub fn base(self, figure: &str) -> Self {
+        Self { base: Some(figure.into()), ..self }
+    }
+
     pub fn judge(&self, subject: Subject, samples: &[Sample]) -> GateResult {
         let values = match self.against {
             None => values(&self.figure, subject, samples),
-            Some(against) => ratios(&self.figure, (subject, self.free), against, samples),
+            Some(against) => {
+                let base = self.base.as_ref().unwrap_or(&self.figure);
+                ratios((subject, &self.figure, self.free), (against, base), samples)
+            }
         };
         let spread = Spread::of(&values);
         let verdict = match spread {
@@ -66,7 +75,7 @@ impl Gate {
 impl Plausible {
     /// The ratio, if it was measured and is elsewhere.
     pub fn violated(&self, samples: &[Sample]) -> Option<f64> {
-        let spread = Spread::of(&ratios(&self.figure, (self.of, 0.0), self.against, samples))?;
+        let spread = Spread::of(&ratios((self.of, &self.figure, 0.0), (self.against, &self.figure), samples))?;
         (!(self.from..=self.to).contains(&spread.median)).then_some(spread.median)
     }
 }
@@ -76,12 +85,16 @@ fn values(figure: &str, subject: Subject, samples: &[Sample]) -> Vec<f64> {
     of.filter_map(|sample| sample.figures.get(figure).copied()).collect()
 }
 
-/// One subject by another, each with the other's sample of the same repetition.
-pub fn ratios(figure: &str, (subject, free): (Subject, f64), against: Subject, samples: &[Sample]) -> Vec<f64> {
+/// A figure of one subject, less what is free, by a figure of another, each with the other's sample of the same repetition.
+fn ratios(
+    (subject, figure, free): (Subject, &str, f64),
+    (against, base): (Subject, &str),
+    samples: &[Sample],
+) -> Vec<f64> {
     let of = samples.iter().filter(|sample| sample.subject == subject);
     let paired = of.filter_map(|sample| {
         let other = samples.iter().find(|other| other.subject == against && other.repetition == sample.repetition)?;
-        let (value, base) = (sample.figures.get(figure)?, other.figures.get(figure)?);
+        let (value, base) = (sample.figures.get(figure)?, other.figures.get(base)?);
         (*base > 0.0).then(|| (value - free) / base)
     });
     paired.collect()

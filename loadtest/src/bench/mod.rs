@@ -6,15 +6,18 @@ mod command;
 mod encode;
 mod fanout;
 mod gate;
+mod idle;
 mod origin;
 mod peers;
 mod resources;
 mod run;
 mod size;
 mod stage;
+mod storm;
 mod subject;
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 
 use crate::report::Point;
 
@@ -25,6 +28,20 @@ pub use origin::Origin;
 pub use resources::{Kind, Resources};
 pub use run::run;
 pub use subject::{Programs, Subject};
+
+/// A benchmark with its parameters.
+pub trait Bench {
+    fn name(&self) -> String;
+    fn subjects(&self) -> Vec<Subject>;
+    fn gates(&self) -> Vec<Gate>;
+    fn plausible(&self) -> Option<Plausible> {
+        None
+    }
+    /// Measures one subject once.
+    fn run<'a>(&'a self, subject: Subject, programs: &'a Programs) -> Running<'a>;
+}
+
+pub type Running<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Scene>> + 'a>>;
 
 /// What one subject gave in one repetition.
 pub struct Scene {

@@ -6,49 +6,9 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use super::command::Options;
-use super::fanout::Fanout;
-use super::gate::{Gate, Plausible};
 use super::subject::{Programs, Subject};
-use super::{Scene, peers};
+use super::{Bench, peers};
 use crate::report::{Cell, Machine, Report, Sample, Verdict};
-
-/// A benchmark with its parameters.
-#[derive(Debug, Clone)]
-pub enum Bench {
-    Fanout(Fanout),
-}
-
-impl Bench {
-    fn name(&self) -> String {
-        match self {
-            Self::Fanout(bench) => bench.name(),
-        }
-    }
-
-    fn subjects(&self) -> Vec<Subject> {
-        match self {
-            Self::Fanout(bench) => bench.subjects(),
-        }
-    }
-
-    fn gates(&self) -> Vec<Gate> {
-        match self {
-            Self::Fanout(bench) => bench.gates(),
-        }
-    }
-
-    fn plausible(&self) -> Option<Plausible> {
-        match self {
-            Self::Fanout(bench) => bench.plausible(),
-        }
-    }
-
-    async fn run(&self, subject: Subject, programs: &Programs) -> anyhow::Result<Scene> {
-        match self {
-            Self::Fanout(bench) => bench.run(subject, programs).await,
-        }
-    }
-}
 
 /// Measures what the options ask for, and judges it. `progress` is told each result as it comes.
 pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::Result<Report> {
@@ -57,7 +17,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::R
     let mut programs =
         Programs { weir: options.weir.clone(), weir_b: options.weir_b.clone(), peer: None, folder: folder.0.clone() };
     let mut missing = BTreeMap::new();
-    if benches.iter().any(|bench| options.subjects(bench).iter().any(|subject| subject.is_peer())) {
+    if benches.iter().any(|bench| options.subjects(bench.as_ref()).iter().any(|subject| subject.is_peer())) {
         match peers::build().await {
             Ok(path) => programs.peer = Some(path),
             Err(why) => drop(missing.insert("go-control-plane".to_owned(), format!("{why:#}"))),
@@ -67,7 +27,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::R
     for bench in benches {
         let name = bench.name();
         progress(&name);
-        let mut subjects = options.subjects(&bench);
+        let mut subjects = options.subjects(bench.as_ref());
         subjects.retain(|subject| !subject.is_peer() || programs.peer.is_some());
         let mut samples = Vec::new();
         for repetition in 0..options.repetitions {
@@ -78,14 +38,14 @@ pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::R
                 samples.push(sample);
             }
         }
-        cells.push(judge(&bench, name, samples, missing.clone()));
+        cells.push(judge(bench.as_ref(), name, samples, missing.clone()));
     }
     let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     Ok(Report { command, machine: Machine::this(), cells })
 }
 
 impl Options {
-    fn subjects(&self, bench: &Bench) -> Vec<Subject> {
+    fn subjects(&self, bench: &dyn Bench) -> Vec<Subject> {
         let mut subjects = bench.subjects();
         if self.weir_b.is_some() {
             subjects.insert(1, Subject::RelayB);
@@ -97,7 +57,7 @@ impl Options {
     }
 }
 
-fn judge(bench: &Bench, name: String, samples: Vec<Sample>, missing: BTreeMap<String, String>) -> Cell {
+fn judge(bench: &dyn Bench, name: String, samples: Vec<Sample>, missing: BTreeMap<String, String>) -> Cell {
     let band = bench.plausible();
     let off = band.and_then(|band| band.violated(&samples).map(|ratio| (band, ratio)));
     let relays =

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Programs;
@@ -27,18 +28,27 @@ impl Stage {
         Ok(Self { setting, origin, server })
     }
 
-    /// Connects clients of all resources.
-    pub async fn connect(&self, connections: usize, streams: usize) -> anyhow::Result<Clients> {
-        Clients::connect(ClientOptions {
+    /// Clients of all resources: one stream on each of these connections.
+    pub fn clients(&self, connections: usize) -> ClientOptions {
+        ClientOptions {
             address: self.server.address,
             variant: self.setting.variant,
             kind: self.setting.resources.kind,
             connections,
-            streams,
+            streams: 1,
             names: wildcard(),
-            cluster: CLUSTER,
-        })
-        .await
+            cluster: CLUSTER.into(),
+            connecting: CONNECTING,
+            syncing: usize::MAX >> 4,
+            held: Arc::default(),
+        }
+    }
+
+    /// One client that has everything, so that a relay has its view.
+    pub async fn warm(&self) -> anyhow::Result<Clients> {
+        let client = Clients::storm(self.clients(1), self.setting.resources.count);
+        client.reached().await?;
+        Ok(client)
     }
 
     /// Changes these resources and waits until all clients have them. The result is how long the last one waited.
@@ -69,5 +79,7 @@ pub fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// The sharing key of all clients.
+/// The sharing key of most clients.
 pub const CLUSTER: &str = "bench";
+/// Connections that are made at a time, so that no queue of a listener overflows.
+const CONNECTING: usize = 64;
