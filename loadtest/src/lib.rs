@@ -3,6 +3,12 @@
 //! [`conformance`] has checks of single rules of the protocol. [`wire`] has the two scripted peers, [`content`] what they talk
 //! about. Of the relay's own crate only the generated messages are used, so that the two cannot be wrong together.
 
+pub mod baseline;
+pub mod bench;
 pub mod conformance;
 pub mod content;
+pub mod link;
+pub mod measure;
+pub mod observe;
+pub mod report;
 pub mod wire;

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::ensure;
 use clap::{Parser, Subcommand};
+use weir_loadtest::baseline::Baseline;
+use weir_loadtest::bench;
 use weir_loadtest::conformance::{self, Report};
 use weir_loadtest::wire::Plane;
 
@@ -19,24 +21,38 @@ struct Arguments {
 enum Command {
     /// Checks an xDS server, a relay above all, against single rules of the protocol.
     Conformance(conformance::Options),
+    /// Measures the relay and what it is compared with, in turn.
+    Bench(bench::Options),
+    /// Runs a server to compare a relay with.
+    #[command(subcommand, hide = true)]
+    Baseline(Baseline),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Command::Conformance(options) = Arguments::parse().command;
+    match Arguments::parse().command {
+        Command::Conformance(options) => run_conformance(&options).await,
+        Command::Bench(options) => bench::command(&options).await.unwrap_or_else(failed),
+        Command::Baseline(baseline) => baseline.run().await.map_or_else(failed, |()| ExitCode::SUCCESS),
+    }
+}
+
+fn failed(error: anyhow::Error) -> ExitCode {
+    eprintln!("weir-loadtest: {error:#}");
+    ExitCode::from(2)
+}
+
+async fn run_conformance(options: &conformance::Options) -> ExitCode {
     if options.list {
-        conformance::selected(&options).for_each(|check| println!("{check}"));
+        conformance::selected(options).for_each(|check| println!("{check}"));
         return ExitCode::SUCCESS;
     }
-    match conformance(&options).await {
+    match conformance(options).await {
         Ok(report) => {
             println!("{report}");
             if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        Err(error) => {
-            eprintln!("weir-loadtest: {error:#}");
-            ExitCode::from(2)
-        }
+        Err(error) => failed(error),
     }
 }
 

@@ -1,0 +1,105 @@
+//! One change to many clients, round after round: what a delivery costs.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::clients::{ClientOptions, Clients};
+use super::gate::{Gate, Plausible};
+use super::size::show_size;
+use super::stage::{Stage, figures_of, mib};
+use super::subject::{Setting, Subject};
+use super::{Bench, Kind, Programs, Resources, Running, Scene};
+use crate::measure::{Process, raise_open_files};
+use crate::report::Point;
+use crate::wire::Variant;
+
+/// The parameters of one fan-out.
+#[derive(Debug, Clone)]
+pub struct Fanout {
+    pub variant: Variant,
+    pub connections: usize,
+    pub streams: usize,
+    /// Bytes that change in a round.
+    pub size: usize,
+    /// As so many resources.
+    pub resources: usize,
+    pub rounds: u32,
+}
+
+impl Bench for Fanout {
+    fn name(&self) -> String {
+        let Self { variant, connections, streams, size, resources, rounds } = self;
+        let streams = if *streams == 1 { String::new() } else { format!(" x {streams} streams") };
+        let parts = if *resources == 1 { String::new() } else { format!(" as {resources} resources") };
+        format!("fanout: {}{parts} to {connections} connections{streams}, {variant}, {rounds} rounds", show_size(*size))
+    }
+
+    fn subjects(&self) -> Vec<Subject> {
+        match self.streams {
+            1 => vec![Subject::Relay, Subject::Floor, Subject::PlainTonic, Subject::Linear],
+            // A floor that writes once for each stream is none where a connection has many.
+            _ => vec![Subject::Relay, Subject::PlainTonic, Subject::Linear],
+        }
+    }
+
+    fn gates(&self) -> Vec<Gate> {
+        let (floor, tonic, linear) = (Subject::Floor, Subject::PlainTonic, Subject::Linear);
+        match (self.streams, self.size) {
+            (1, ..=4096) => vec![Gate::ratio(CPU, floor, 1.8).stretch(1.3), Gate::ratio(CPU, linear, 0.42)],
+            (1, ..=262_144) => vec![Gate::ratio(CPU, floor, 1.9).stretch(1.4)],
+            (1, _) => vec![
+                Gate::ratio(CPU, linear, if self.resources > 100 { 0.35 } else { 0.55 }),
+                Gate::ratio(CPU, floor, 1.4).stretch(1.13),
+                Gate::ratio(GROWTH, tonic, 0.05).stretch(0.01),
+            ],
+            _ => vec![Gate::ratio(CPU, linear, 0.5).stretch(0.4), Gate::ratio(CPU, tonic, 0.8).stretch(0.5)],
+        }
+    }
+
+    fn plausible(&self) -> Option<Plausible> {
+        None
+    }
+
+    fn run<'a>(&'a self, subject: Subject, programs: &'a Programs) -> Running<'a> {
+        Box::pin(self.measure(subject, programs))
+    }
+}
+
+impl Fanout {
+    async fn measure(&self, subject: Subject, programs: &Programs) -> anyhow::Result<Scene> {
+        raise_open_files(self.connections)?;
+        let resources = Resources { kind: Kind::Clusters, count: self.resources, size: self.size / self.resources };
+        let setting = Setting { variant: self.variant, changed: self.resources, ..Setting::of(resources) };
+        let mut stage = Stage::start(subject, setting, programs).await?;
+        let options = ClientOptions { streams: self.streams, ..stage.clients(self.connections) };
+        let clients = Clients::connect(options).await?;
+        let idle = stage.server.process.memory()?;
+        clients.subscribe(self.resources);
+        clients.reached().await?;
+        stage.round(&clients, 1, 0..self.resources).await?; // to warm up
+        clients.take_latencies();
+        let process = stage.server.process;
+        let (cpu, writes) = (process.quiet_cpu().await?, process.write_calls()?);
+        let client = Process::this()?;
+        let client_cpu = client.cpu()?;
+        let (start, mut timeline) = (Instant::now(), Vec::new());
+        for round in 2..self.rounds + 2 {
+            let time = stage.round(&clients, round, 0..self.resources).await?;
+            let figures = BTreeMap::from([("last_ms".to_owned(), time.as_secs_f64() * 1e3)]);
+            timeline.push(Point { seconds: start.elapsed().as_secs_f64(), figures });
+        }
+        let cpu = process.quiet_cpu().await? - cpu;
+        let client_cpu = client.cpu()? - client_cpu;
+        let deliveries = (self.connections * self.streams) as f64 * f64::from(self.rounds);
+        let mut figures = figures_of(&clients.take_latencies());
+        figures.insert(CPU.into(), cpu.as_secs_f64() * 1e6 / deliveries);
+        figures.insert("client_cpu_us_per_delivery".into(), client_cpu.as_secs_f64() * 1e6 / deliveries);
+        figures.insert("writes_per_delivery".into(), (process.write_calls()? - writes) as f64 / deliveries);
+        figures.insert("rss_idle_mib".into(), mib(idle.rss));
+        figures.insert(GROWTH.into(), mib(process.peak_rss()?.saturating_sub(idle.rss)));
+        Ok(Scene { figures, timeline })
+    }
+}
+
+const CPU: &str = "cpu_us_per_delivery";
+const GROWTH: &str = "rss_growth_mib";

@@ -1,0 +1,51 @@
+//! Benchmarks: the relay and its baselines in turn, as separate processes, in one run.
+
+mod arrival;
+mod clients;
+mod command;
+mod encode;
+mod fanout;
+mod gate;
+mod idle;
+mod origin;
+mod peers;
+mod resources;
+mod run;
+mod size;
+mod stage;
+mod storm;
+mod subject;
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+
+use crate::report::Point;
+
+pub use command::{Options, command};
+pub use encode::{framed, response};
+pub use gate::{Gate, Plausible};
+pub use origin::Origin;
+pub use resources::{Kind, Resources};
+pub use run::run;
+pub use subject::{Programs, Subject};
+
+/// A benchmark with its parameters.
+pub trait Bench {
+    fn name(&self) -> String;
+    fn subjects(&self) -> Vec<Subject>;
+    fn gates(&self) -> Vec<Gate>;
+    fn plausible(&self) -> Option<Plausible> {
+        None
+    }
+    /// Measures one subject once.
+    fn run<'a>(&'a self, subject: Subject, programs: &'a Programs) -> Running<'a>;
+}
+
+pub type Running<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Scene>> + 'a>>;
+
+/// What one subject gave in one repetition.
+pub struct Scene {
+    /// By name, which has the unit.
+    pub figures: BTreeMap<String, f64>,
+    pub timeline: Vec<Point>,
+}

@@ -1,0 +1,85 @@
+//! One subject with its control plane, and the steps that benchmarks are made of.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Programs;
+use super::clients::{ClientOptions, Clients, wildcard};
+use super::origin::Origin;
+use super::subject::{Server, Setting, Subject};
+use crate::measure::Latencies;
+
+pub struct Stage {
+    pub setting: Setting,
+    pub origin: Origin,
+    pub server: Server,
+}
+
+impl Stage {
+    pub async fn start(subject: Subject, setting: Setting, programs: &Programs) -> anyhow::Result<Self> {
+        let origin = Origin::start(setting.resources).await?;
+        let setting = Setting { origin: origin.address, ..setting };
+        let server = {
+            let (setting, programs) = (setting.clone(), programs.clone());
+            tokio::task::spawn_blocking(move || Server::start(subject, &setting, &programs)).await??
+        };
+        Ok(Self { setting, origin, server })
+    }
+
+    /// Clients of all resources: one stream on each of these connections.
+    pub fn clients(&self, connections: usize) -> ClientOptions {
+        ClientOptions {
+            address: self.server.address,
+            variant: self.setting.variant,
+            kind: self.setting.resources.kind,
+            connections,
+            streams: 1,
+            names: wildcard(),
+            cluster: CLUSTER.into(),
+            connecting: CONNECTING,
+            syncing: usize::MAX >> 4,
+            held: Arc::default(),
+        }
+    }
+
+    /// One client that has everything, so that a relay has its view.
+    pub async fn warm(&self) -> anyhow::Result<Clients> {
+        let client = Clients::storm(self.clients(1), self.setting.resources.count);
+        client.reached().await?;
+        Ok(client)
+    }
+
+    /// Changes these resources and waits until all clients have them. The result is how long the last one waited.
+    pub async fn round(&mut self, clients: &Clients, round: u32, changed: Range<usize>) -> anyhow::Result<Duration> {
+        let count = changed.len();
+        if self.server.subject == Subject::Floor {
+            clients.expect(round, count, Instant::now());
+            self.server.push(round)?;
+        } else {
+            self.origin.change(changed, round, |start| clients.expect(round, count, start));
+        }
+        clients.reached().await
+    }
+}
+
+/// Percentiles of the times from change to receipt and to the ACK.
+pub fn figures_of((received, acked): &(Latencies, Latencies)) -> BTreeMap<String, f64> {
+    let mut figures = BTreeMap::new();
+    for (what, latencies) in [("received", received), ("acked", acked)] {
+        for (name, percentile) in [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("max", 100.0)] {
+            figures.insert(format!("{what}_{name}_ms"), latencies.percentile(percentile).as_secs_f64() * 1e3);
+        }
+    }
+    figures
+}
+
+pub fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// The sharing key of most clients.
+pub const CLUSTER: &str = "bench";
+/// Connections that are made at a time, so that no queue of a listener overflows.
+const CONNECTING: usize = 64;

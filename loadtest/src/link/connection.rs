@@ -1,0 +1,197 @@
+//! One HTTP/2 connection and its streams, in the task that owns it.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use bytes::Bytes;
+use h2::client::{self, Connection, SendRequest};
+use http::{HeaderValue, Method, Request, Uri, Version, header};
+
+use super::StreamId;
+use super::message::{Message, framed};
+use super::options::{LinkError, LinkOptions};
+use super::socket::Socket;
+use super::stream::{Status, Stream};
+
+#[derive(Debug)]
+pub enum Event {
+    Message(StreamId, Message),
+    /// The stream is over, and its place free.
+    Ended(StreamId, Status),
+    /// The connection is over, with all streams that have not ended before. It is reported each time from now on.
+    Closed(String),
+}
+
+pub struct Link {
+    connection: Connection<Socket, Bytes>,
+    sender: SendRequest<Bytes>,
+    base: String,
+    max_message: usize,
+    streams: Vec<Option<Stream>>,
+    unopened: VecDeque<(StreamId, &'static str)>,
+    /// Streams that may have something to read.
+    ready: VecDeque<StreamId>,
+    /// Streams that HTTP/2 has woken since. It does so only while the connection is polled, so nothing else has to be.
+    woken: Woken,
+    closed: Option<String>,
+}
+
+type Woken = Arc<Mutex<Vec<StreamId>>>;
+
+struct StreamWaker {
+    stream: StreamId,
+    woken: Woken,
+}
+
+impl Wake for StreamWaker {
+    fn wake(self: Arc<Self>) {
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner).push(self.stream);
+    }
+}
+
+impl Link {
+    pub async fn open(address: SocketAddr, options: &LinkOptions) -> Result<Self, LinkError> {
+        let socket = Socket::connect(address, options).await?;
+        let (sender, connection) = client::Builder::new()
+            .initial_window_size(options.window)
+            .initial_connection_window_size(options.window)
+            .max_frame_size(options.max_frame_size)
+            .enable_push(false)
+            .handshake(socket)
+            .await
+            .map_err(LinkError::Http2)?;
+        let scheme = if options.tls.is_some() { "https" } else { "http" };
+        Ok(Self {
+            connection,
+            sender,
+            base: format!("{scheme}://{address}"),
+            max_message: options.max_message,
+            streams: Vec::new(),
+            unopened: VecDeque::new(),
+            ready: VecDeque::new(),
+            woken: Woken::default(),
+            closed: None,
+        })
+    }
+
+    /// Opens a stream as soon as the server allows one more. Requests that are sent before wait for that.
+    pub fn start(&mut self, path: &'static str) -> StreamId {
+        let free = self.streams.iter().position(Option::is_none);
+        let id = free.unwrap_or_else(|| {
+            self.streams.push(None);
+            self.streams.len() - 1
+        });
+        let waker = Arc::new(StreamWaker { stream: id, woken: self.woken.clone() });
+        self.streams[id] = Some(Stream::new(Waker::from(waker)));
+        self.unopened.push_back((id, path));
+        id
+    }
+
+    /// Sends one encoded request. It waits in memory while the server does not read, so send no faster than it answers.
+    pub fn send(&mut self, stream: StreamId, request: impl AsRef<[u8]>) {
+        if let Some(Some(stream)) = self.streams.get_mut(stream) {
+            stream.send(framed(request.as_ref()));
+        }
+    }
+
+    /// Ends the requests of a stream and keeps reading it.
+    pub fn half_close(&mut self, stream: StreamId) {
+        if let Some(Some(stream)) = self.streams.get_mut(stream) {
+            stream.half_close();
+        }
+    }
+
+    /// Resets a stream. Nothing more is reported of it.
+    pub fn cancel(&mut self, stream: StreamId) {
+        self.unopened.retain(|(unopened, _)| *unopened != stream);
+        if let Some(stream) = self.streams.get_mut(stream).and_then(Option::take) {
+            stream.cancel();
+        }
+    }
+
+    /// Stops or continues reading a stream: the server may send as much as the window allows. To stop reading the socket as well,
+    /// stop calling [`Self::next`].
+    pub fn set_paused(&mut self, stream: StreamId, paused: bool) {
+        if let Some(Some(found)) = self.streams.get_mut(stream) {
+            found.set_paused(paused);
+            self.ready.push_back(stream);
+        }
+    }
+
+    /// Waits for the next event, reading and writing meanwhile. It may be dropped and called again: nothing is lost.
+    pub async fn next(&mut self) -> Event {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        loop {
+            // What has come in is read first: the answers to all of it then leave in one write.
+            if let Some(event) = self.next_ready() {
+                return Poll::Ready(event);
+            }
+            if let Some(reason) = &self.closed {
+                return Poll::Ready(Event::Closed(reason.clone()));
+            }
+            self.open_streams(cx);
+            match Pin::new(&mut self.connection).poll(cx) {
+                Poll::Ready(Ok(())) => self.closed = Some("connection closed".into()),
+                Poll::Ready(Err(error)) => self.closed = Some(error.to_string()),
+                Poll::Pending if self.is_idle() => return Poll::Pending,
+                Poll::Pending => {}
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.woken.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    fn next_ready(&mut self) -> Option<Event> {
+        if self.ready.is_empty() {
+            self.ready.extend(self.woken.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
+        }
+        while let Some(id) = self.ready.pop_front() {
+            let Some(Some(stream)) = self.streams.get_mut(id) else { continue };
+            match stream.poll(self.max_message) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(message)) => {
+                    self.ready.push_back(id); // there may be more
+                    return Some(Event::Message(id, message));
+                }
+                Poll::Ready(Err(status)) => {
+                    self.cancel(id);
+                    return Some(Event::Ended(id, status));
+                }
+            }
+        }
+        None
+    }
+
+    fn open_streams(&mut self, cx: &mut Context<'_>) {
+        while let Some((id, path)) = self.unopened.front().copied() {
+            match self.sender.poll_ready(cx) {
+                Poll::Pending => return,
+                Poll::Ready(Err(_)) => return, // the connection says why
+                Poll::Ready(Ok(())) => {}
+            }
+            self.unopened.pop_front();
+            let opened = request(&self.base, path).and_then(|request| self.sender.send_request(request, false).ok());
+            if let (Some((response, requests)), Some(Some(stream))) = (opened, self.streams.get_mut(id)) {
+                stream.opened(response, requests);
+                self.ready.push_back(id);
+            }
+        }
+    }
+}
+
+fn request(base: &str, path: &str) -> Option<Request<()>> {
+    let uri: Uri = format!("{base}{path}").parse().ok()?;
+    let mut request = Request::builder().method(Method::POST).version(Version::HTTP_2).uri(uri).body(()).ok()?;
+    request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
+    request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    Some(request)
+}

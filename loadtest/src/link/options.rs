@@ -1,0 +1,55 @@
+//! How a connection is made.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+#[derive(Debug, Clone)]
+pub struct LinkOptions {
+    /// HTTP/2 windows of the connection and of each stream, in bytes.
+    pub window: u32,
+    /// Largest DATA frame that the server may send.
+    pub max_frame_size: u32,
+    /// Largest message that is accepted; a larger one ends its stream.
+    pub max_message: usize,
+    /// The socket's receive buffer, instead of the system's default.
+    pub receive_buffer: Option<u32>,
+    /// Local address to connect from, as one address has no more than 28,000 ports for a server.
+    pub local: Option<IpAddr>,
+    pub tls: Option<Tls>,
+}
+
+impl Default for LinkOptions {
+    fn default() -> Self {
+        Self {
+            window: MAX_WINDOW,
+            max_frame_size: 16 * 1024,
+            max_message: 256 << 20,
+            receive_buffer: None,
+            local: None,
+            tls: None,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// Its ALPN protocols have to contain `h2`.
+    pub config: Arc<ClientConfig>,
+    pub server_name: ServerName<'static>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    #[error("cannot connect")]
+    Connect(#[source] io::Error),
+    #[error("TLS handshake failed")]
+    Tls(#[source] io::Error),
+    #[error("HTTP/2 handshake failed")]
+    Http2(#[source] h2::Error),
+}
+
+pub const MAX_WINDOW: u32 = (1 << 31) - 1;

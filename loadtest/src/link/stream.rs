@@ -1,0 +1,159 @@
+//! One gRPC stream of a connection.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use h2::client::ResponseFuture;
+use h2::{Reason, RecvStream, SendStream};
+use http::HeaderMap;
+
+use super::message::{Assembler, Message};
+
+/// How a stream ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// The gRPC status; without one the stream broke off, and `message` says how.
+    pub code: Option<u32>,
+    pub message: String,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.code {
+            Some(code) => write!(f, "gRPC status {code}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+pub struct Stream {
+    /// Requests from before the stream was opened.
+    queued: VecDeque<Bytes>,
+    requests: Option<SendStream<Bytes>>,
+    replies: Replies,
+    assembler: Assembler,
+    waker: Waker,
+    is_paused: bool,
+}
+
+enum Replies {
+    /// The server allows no further stream yet.
+    Unopened,
+    Headers(ResponseFuture),
+    Data(RecvStream),
+    Trailers(RecvStream),
+}
+
+impl Stream {
+    pub fn new(waker: Waker) -> Self {
+        Self {
+            queued: VecDeque::new(),
+            requests: None,
+            replies: Replies::Unopened,
+            assembler: Assembler::default(),
+            waker,
+            is_paused: false,
+        }
+    }
+
+    pub fn opened(&mut self, response: ResponseFuture, mut requests: SendStream<Bytes>) {
+        for request in self.queued.drain(..) {
+            let _ = requests.send_data(request, false); // an ended stream shows when it is read
+        }
+        self.replies = Replies::Headers(response);
+        self.requests = Some(requests);
+    }
+
+    pub fn send(&mut self, frame: Bytes) {
+        match &mut self.requests {
+            Some(requests) => drop(requests.send_data(frame, false)), // an ended stream shows when it is read
+            None => self.queued.push_back(frame),
+        }
+    }
+
+    pub fn half_close(&mut self) {
+        if let Some(requests) = &mut self.requests {
+            let _ = requests.send_data(Bytes::new(), true); // it may have ended already
+        }
+    }
+
+    pub fn set_paused(&mut self, paused: bool) {
+        self.is_paused = paused;
+    }
+
+    pub fn cancel(mut self) {
+        if let Some(requests) = &mut self.requests {
+            requests.send_reset(Reason::CANCEL);
+        }
+    }
+
+    pub fn poll(&mut self, max_message: usize) -> Poll<Result<Message, Status>> {
+        let mut cx = Context::from_waker(&self.waker);
+        loop {
+            match &mut self.replies {
+                Replies::Unopened => return Poll::Pending,
+                Replies::Headers(response) => match Pin::new(response).poll(&mut cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Err(error)) => return broken(&error),
+                    Poll::Ready(Ok(response)) => {
+                        if let Some(status) = status_of(response.headers()) {
+                            return Poll::Ready(Err(status));
+                        }
+                        if response.status() != 200 {
+                            let message = format!("HTTP status {}", response.status());
+                            return Poll::Ready(Err(Status { code: None, message }));
+                        }
+                        self.replies = Replies::Data(response.into_body());
+                    }
+                },
+                Replies::Data(_) if self.is_paused => return Poll::Pending,
+                Replies::Data(data) => {
+                    match self.assembler.next(max_message) {
+                        Ok(Some(message)) => return Poll::Ready(Ok(message)),
+                        Ok(None) => {}
+                        Err(message) => return Poll::Ready(Err(Status { code: None, message })),
+                    }
+                    match data.poll_data(&mut cx) {
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(Some(Err(error))) => return broken(&error),
+                        Poll::Ready(Some(Ok(chunk))) => {
+                            let _ = data.flow_control().release_capacity(chunk.len()); // all of it came on this stream
+                            self.assembler.push(chunk);
+                        }
+                        Poll::Ready(None) => {
+                            let Replies::Data(data) = std::mem::replace(&mut self.replies, Replies::Unopened) else {
+                                return Poll::Pending;
+                            };
+                            self.replies = Replies::Trailers(data);
+                        }
+                    }
+                }
+                Replies::Trailers(data) => {
+                    return match data.poll_trailers(&mut cx) {
+                        Poll::Pending => Poll::Pending,
+                        Poll::Ready(Err(error)) => broken(&error),
+                        Poll::Ready(Ok(trailers)) => {
+                            let status = trailers.as_ref().and_then(status_of);
+                            let without = || Status { code: None, message: "ended without a status".into() };
+                            Poll::Ready(Err(status.unwrap_or_else(without)))
+                        }
+                    };
+                }
+            }
+        }
+    }
+}
+
+fn broken(error: &h2::Error) -> Poll<Result<Message, Status>> {
+    Poll::Ready(Err(Status { code: None, message: error.to_string() }))
+}
+
+fn status_of(headers: &HeaderMap) -> Option<Status> {
+    let code = headers.get("grpc-status")?.to_str().ok()?.parse().ok()?;
+    let message = headers.get("grpc-message").map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
+    Some(Status { code: Some(code), message: message.unwrap_or_default() })
+}

@@ -1,0 +1,27 @@
+//! What a fleet of clients reports while it runs.
+
+use std::time::{Duration, Instant};
+
+/// Receives what clients report, from any of their tasks. Each method does nothing by default.
+pub trait Observer: Send + Sync {
+    /// A connection is open, HTTP/2 handshake included.
+    fn connected(&self, _at: Instant) {}
+    /// A connection ended, or could not be opened.
+    fn disconnected(&self) {}
+    /// A client has everything that it subscribes to, this long after it began to connect.
+    fn first_sync(&self, _client: usize, _since: Duration) {}
+    /// A change arrived, this long after the origin made it.
+    fn change_received(&self, _lag: Duration) {}
+    /// The ACK of a change was handed to the connection, this long after the origin made the change.
+    fn change_acked(&self, _lag: Duration) {}
+    /// A response of this many bytes arrived.
+    fn bytes(&self, _count: u64) {}
+    /// A check failed for a client; `check` is the check's name.
+    fn violation(&self, _client: usize, _check: &'static str) {}
+}
+
+/// Takes no notice.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {}
