@@ -286,7 +286,7 @@ impl World {
                     let names: Vec<_> = sent.set.iter().map(|content| &content.name).collect();
                     format!("unit {key}: the server says {:?} {names:?} -{:?}", sent.kind, sent.gone)
                 });
-                let facts = rig.upstream.streams()[at].on_response(epoch, sent.response, &mut self.store, self.now);
+                let facts = rig.upstream.streams()[at].on_response(epoch, sent.response, &self.store, self.now);
                 if let Some(said) = said {
                     println!("{said}: {facts:?}");
                 }
@@ -305,7 +305,7 @@ impl World {
         for (at, link) in rig.links.iter_mut().enumerate() {
             for (epoch, sent) in std::mem::take(&mut link.late) {
                 self.coverage.note(Event::LateMessage);
-                let facts = rig.upstream.streams()[at].on_response(epoch, sent.response, &mut self.store, self.now);
+                let facts = rig.upstream.streams()[at].on_response(epoch, sent.response, &self.store, self.now);
                 rig.view.apply(facts, now);
             }
         }

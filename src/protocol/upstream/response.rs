@@ -24,7 +24,7 @@ pub(super) struct ResponseContext<'a> {
     pub kind: &'a Type,
     pub quirks: &'a ServerQuirks,
     pub limits: &'a Limits,
-    pub store: &'a mut BodyStore,
+    pub store: &'a BodyStore,
     pub now: Moment,
 }
 
