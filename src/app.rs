@@ -141,7 +141,7 @@ impl App {
 /// Views, with the hub behind all servers where there is to be one.
 fn views(options: ViewsOptions, hub: Option<ViewsOptions>, mut connectors: Vec<SharedConnector>) -> Views {
     let Some(hub) = hub else { return Views::new(options, connectors) };
-    let hub = Arc::new(Views::new(hub, connectors.clone()).as_hub());
+    let hub = Arc::new(Views::new(hub, connectors.clone()).into_hub());
     connectors.push(Arc::new(HubConnector::new(hub.clone())));
     Views::new(options, connectors).with_hub(hub)
 }

@@ -1,5 +1,6 @@
 //! Weir: an xDS aggregating relay. ARCHITECTURE.md has the layers and who owns what.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))] // nothing that a peer sends may reach one
 
 pub mod app;
@@ -8,8 +9,8 @@ pub mod config;
 pub mod demo;
 pub mod telemetry;
 
-pub mod admin;
-pub mod downstream;
+pub(crate) mod admin;
+pub(crate) mod downstream;
 pub mod upstream;
 
 pub mod relay;

@@ -47,15 +47,17 @@ pub enum Response {
     Delta(discovery::DeltaDiscoveryResponse),
 }
 
+#[allow(missing_docs)] // generated
 pub mod discovery {
     include!(concat!(env!("OUT_DIR"), "/envoy.service.discovery.v3.rs"));
 }
 
+#[allow(missing_docs)] // generated
 pub mod loads {
     include!(concat!(env!("OUT_DIR"), "/envoy.service.load_stats.v3.rs"));
 }
 
-#[allow(clippy::module_inception)] // the generator names a message's oneofs after the message
+#[allow(missing_docs, clippy::module_inception)] // generated; oneofs are named after their messages
 pub mod node {
     include!(concat!(env!("OUT_DIR"), "/envoy.config.core.v3.rs"));
 }

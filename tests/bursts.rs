@@ -200,12 +200,12 @@ impl World {
                 self.routes.insert(route, live[random.below(live.len() as u64) as usize]);
             }
         }
-        let mut facts = Vec::new();
+        let mut updates = Vec::new();
         let (clusters, routes) = (bench.kind(CDS), bench.kind(RDS));
         for (name, content) in self.clusters.clone() {
             if before.0.get(name) != Some(&content) {
                 let resource = bench.resource(CDS, name, &content.to_string());
-                facts.push(Update::Upsert {
+                updates.push(Update::Upsert {
                     kind: clusters.clone(),
                     class: Class::Wildcard,
                     key: name.into(),
@@ -214,7 +214,7 @@ impl World {
             }
         }
         for name in before.0.keys().filter(|name| !self.clusters.contains_key(*name)) {
-            facts.push(Update::Absent {
+            updates.push(Update::Absent {
                 kind: clusters.clone(),
                 class: Class::Wildcard,
                 key: (*name).into(),
@@ -224,27 +224,27 @@ impl World {
         for (name, target) in self.routes.clone() {
             if before.1.get(name) != Some(&target) {
                 let resource = bench.resource(RDS, name, target);
-                facts.push(Update::Upsert { kind: routes.clone(), class: Class::Named, key: name.into(), resource });
+                updates.push(Update::Upsert { kind: routes.clone(), class: Class::Named, key: name.into(), resource });
             }
         }
         for name in live {
             // A cluster never comes without endpoints; others have theirs changed now and then.
             if !before.0.contains_key(name) || random.below(3) == 0 {
-                facts.push(endpoints(bench, name, &random.below(1_000).to_string()));
+                updates.push(endpoints(bench, name, &random.below(1_000).to_string()));
             }
         }
-        random.shuffle(&mut facts);
-        facts
+        random.shuffle(&mut updates);
+        updates
     }
 
     /// The control plane answers what it is asked for.
     fn answer(&self, bench: &mut Bench) {
-        for asked in bench.asked_upstream() {
-            let Some(name) = asked.strip_prefix('+').filter(|name| name.starts_with('c')) else { continue };
+        for requested in bench.asked_upstream() {
+            let Some(name) = requested.strip_prefix('+').filter(|name| name.starts_with('c')) else { continue };
             match self.clusters.contains_key(name) {
                 true => {
-                    let fact = endpoints(bench, name, "first");
-                    bench.apply(vec![fact]);
+                    let update = endpoints(bench, name, "first");
+                    bench.apply(vec![update]);
                 }
                 false => bench.remove(EDS, name),
             }
@@ -285,26 +285,26 @@ fn run(bursts: usize, faults: Faults) {
             .map(|(variant, wrappers)| Reader::join(&mut bench, variant, wrappers))
             .into();
     bench.whole(CDS, &[]);
-    for fact in world.next(&mut random, &mut bench) {
-        bench.apply(vec![fact]);
+    for update in world.next(&mut random, &mut bench) {
+        bench.apply(vec![update]);
     }
     readers.iter_mut().for_each(|reader| reader.read_to_the_end(&mut bench, &world, 0));
     let mut replies = 0;
     for burst in 0..bursts {
         // All of it has queued up by the time that the relay looks.
-        for fact in world.next(&mut random, &mut bench) {
-            bench.view.apply(vec![fact], bench.now);
+        for update in world.next(&mut random, &mut bench) {
+            bench.view.apply(vec![update], bench.now);
         }
         bench.publish();
         world.answer(&mut bench);
         for reader in &mut readers {
             // Some read all there is, some a little, some nothing for a while.
-            let most = match random.below(4) {
+            let limit = match random.below(4) {
                 0 => 0,
                 1 => random.within(1..4),
                 _ => u64::MAX,
             };
-            for _ in 0..most.min(100) {
+            for _ in 0..limit.min(100) {
                 let Some(reply) = bench.poll(reader.id) else { break };
                 replies += 1;
                 reader.take(&mut bench, &reply, random.below(5) != 0);

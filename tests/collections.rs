@@ -59,7 +59,7 @@ struct World {
     /// Globs that are still owed a first answer on this stream.
     unanswered: BTreeSet<String>,
     /// What the relay was told, and when a name last did not exist, or the relay was told so.
-    told: BTreeMap<String, u32>,
+    sent: BTreeMap<String, u32>,
     absent: BTreeMap<String, usize>,
 }
 
@@ -94,7 +94,7 @@ impl World {
             truth: BTreeMap::new(),
             up: None,
             unanswered: BTreeSet::new(),
-            told: BTreeMap::new(),
+            sent: BTreeMap::new(),
             absent: BTreeMap::new(),
         }
     }
@@ -280,7 +280,7 @@ impl World {
                 // Of a collection that was cut off the relay states versions that are nobody's.
                 let content = |version: String| version.parse().unwrap_or(u32::MAX);
                 let stated = request.initial_resource_versions.into_iter();
-                self.told = stated.map(|(name, version)| (name, content(version))).collect();
+                self.sent = stated.map(|(name, version)| (name, content(version))).collect();
             }
             for name in request.resource_names_unsubscribe {
                 subscribed.remove(&name);
@@ -289,7 +289,7 @@ impl World {
             for name in request.resource_names_subscribe {
                 // What is asked for is answered, but for what the relay has just said it holds of a collection.
                 if !first || !name.ends_with('*') {
-                    let again = self.told.iter_mut().filter(|(told, _)| covers(&name, told));
+                    let again = self.sent.iter_mut().filter(|(sent, _)| covers(&name, sent));
                     again.for_each(|(_, content)| *content = u32::MAX);
                 }
                 self.unanswered.insert(name.clone());
@@ -306,30 +306,30 @@ impl World {
         let Some((epoch, subscribed)) = self.up.clone() else { return };
         // What a collection has when it is asked for comes together: a set that is quiet for long counts as whole.
         let all = all || self.unanswered.iter().any(|name| name.ends_with('*'));
-        self.told.retain(|name, _| subscribed.iter().any(|wanted| covers(wanted, name)));
+        self.sent.retain(|name, _| subscribed.iter().any(|wanted| covers(wanted, name)));
         let mut response = DeltaDiscoveryResponse { type_url: RDS.into(), nonce: "n".into(), ..Default::default() };
         for name in names() {
             let wanted = subscribed.iter().any(|wanted| covers(wanted, &name));
             if !wanted || (!all && self.below(3) == 0) {
                 continue;
             }
-            match (self.truth.get(&name).copied(), self.told.get(&name)) {
-                (Some(content), told) if told != Some(&content) => {
+            match (self.truth.get(&name).copied(), self.sent.get(&name)) {
+                (Some(content), sent) if sent != Some(&content) => {
                     response.resources.push(Resource { version: content.to_string(), ..resource(&name, content) });
-                    self.told.insert(name.clone(), content);
+                    self.sent.insert(name.clone(), content);
                     self.unanswered.remove(&name);
                 }
-                (None, told) if told.is_some() || self.unanswered.contains(&name) => {
+                (None, sent) if sent.is_some() || self.unanswered.contains(&name) => {
                     response.removed_resources.push(name.clone());
                     self.absent.insert(name.clone(), self.tick);
-                    self.told.remove(&name);
+                    self.sent.remove(&name);
                     self.unanswered.remove(&name);
                 }
                 _ => {}
             }
         }
         for glob in globs() {
-            let empty = !self.truth.keys().chain(self.told.keys()).any(|name| covers(&glob, name));
+            let empty = !self.truth.keys().chain(self.sent.keys()).any(|name| covers(&glob, name));
             if self.unanswered.contains(&glob) && empty {
                 response.removed_resources.push(glob.clone());
             }
@@ -371,8 +371,8 @@ impl World {
                         peer.holds.insert(name, (resource.full.to_string(), self.tick));
                     }
                     for name in reply.removed.iter().map(ToString::to_string) {
-                        let Some((_, told)) = peer.holds.remove(&name) else { continue };
-                        if self.absent.get(&name).is_none_or(|absent| *absent < told) {
+                        let Some((_, sent)) = peer.holds.remove(&name) else { continue };
+                        if self.absent.get(&name).is_none_or(|absent| *absent < sent) {
                             return Err(format!("{name} was taken from {id:?}, and upstream has it"));
                         }
                     }

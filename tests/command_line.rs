@@ -97,10 +97,10 @@ fn addresses_of_the_command_line_go_before_those_of_a_configuration_and_of_the_d
         let line = [line, &["--listen", "[::]:0", "--admin", ":0"]].concat();
         let mut child = folder.weir(&line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let told = { lines }.find(|line| line.contains("weir started")).unwrap();
+        let sent = { lines }.find(|line| line.contains("weir started")).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(told.contains("listen=\"[::]:") && told.contains("admin=127.0.0.1:"), "{line:?}: {told}");
+        assert!(sent.contains("listen=\"[::]:") && sent.contains("admin=127.0.0.1:"), "{line:?}: {sent}");
     }
     let (code, _, said) = folder.output(&["--listen", "here"]);
     assert!(code == 2 && said.contains("invalid address \"here\": expected an IP address and a port"), "{said}");

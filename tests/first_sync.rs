@@ -19,7 +19,7 @@ use weir::config::Config;
 use weir::proto::discovery::DiscoveryRequest;
 use weir::proto::node::Node;
 use weir_loadtest::content::Item;
-use weir_loadtest::wire::{Client, Opening, Plane, Told, Variant, fetch};
+use weir_loadtest::wire::{Client, Opening, Plane, Received, Variant, fetch};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const SERVICE: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
@@ -108,7 +108,7 @@ async fn connect(address: SocketAddr, variant: Variant, cluster: &str) -> anyhow
 
 async fn ask(client: &mut Client) -> anyhow::Result<()> {
     client.want(CDS, &[]);
-    check(&client.told(CDS).await?);
+    check(&client.sent(CDS).await?);
     Ok(())
 }
 
@@ -121,8 +121,8 @@ fn node(cluster: &str) -> Node {
 }
 
 /// The whole set, and nothing else.
-fn check(told: &Told) {
-    let bytes: usize = told.entries.iter().filter_map(|entry| Some(entry.any.as_ref()?.value.len())).sum();
+fn check(sent: &Received) {
+    let bytes: usize = sent.entries.iter().filter_map(|entry| Some(entry.any.as_ref()?.value.len())).sum();
     assert_eq!(bytes, SET);
 }
 
@@ -242,7 +242,7 @@ async fn timed(what: impl Future<Output = ()>) -> f64 {
 fn spread(mut times: Vec<f64>) -> String {
     times.sort_by(f64::total_cmp);
     match (times.first(), times.get(times.len() / 2), times.last()) {
-        (Some(least), Some(median), Some(most)) => format!("{median:.1} ms ({least:.1} to {most:.1})"),
+        (Some(least), Some(median), Some(limit)) => format!("{median:.1} ms ({least:.1} to {limit:.1})"),
         _ => "not measured".to_owned(),
     }
 }

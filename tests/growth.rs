@@ -167,8 +167,8 @@ fn one_change_costs_what_its_interested_sessions_cost() {
         let mut woken = 0;
         let cost = allocations(|| {
             let class = weir::protocol::view::Class::Named;
-            let fact = weir::protocol::view::Update::Upsert { kind, class, key: "shared".into(), resource };
-            bench.view.apply(vec![fact], bench.now);
+            let update = weir::protocol::view::Update::Upsert { kind, class, key: "shared".into(), resource };
+            bench.view.apply(vec![update], bench.now);
             woken = bench.publish();
             assert!(bench.poll(ids[count - 1]).is_some());
         });
@@ -398,9 +398,9 @@ fn bytes_of_a_name(url: &str, wanted: &str, count: usize, versions: usize) -> (i
 fn a_name_costs_each_view_little_beside_its_body() {
     for (url, wanted) in [(CDS, "*"), (EDS, "each")] {
         for versions in [1, 10_000] {
-            let (shelf, stream) = bytes_of_a_name(url, wanted, 10_000, versions);
-            println!("{wanted} of {versions} versions: {shelf} bytes a name on the shelf, {stream} for its stream");
-            assert!(shelf < 500 && stream < 160, "{wanted}: {shelf} and {stream} bytes");
+            let (table, stream) = bytes_of_a_name(url, wanted, 10_000, versions);
+            println!("{wanted} of {versions} versions: {table} bytes a name on the shelf, {stream} for its stream");
+            assert!(table < 500 && stream < 160, "{wanted}: {table} and {stream} bytes");
         }
     }
 }

@@ -229,13 +229,13 @@ impl World {
         let mut responses = Vec::new();
         if before.0 != self.clusters {
             let whole = random.below(2) == 0;
-            let mut facts = Vec::new();
+            let mut updates = Vec::new();
             let mut all = Vec::new();
             for (name, content) in self.clusters.clone() {
                 let resource = bench.resource(CDS, name, &content.to_string());
                 all.push(resource.clone());
                 if before.0.get(name) != Some(&content) {
-                    facts.push(Update::Upsert {
+                    updates.push(Update::Upsert {
                         kind: clusters.clone(),
                         class: Class::Wildcard,
                         key: name.into(),
@@ -245,11 +245,11 @@ impl World {
             }
             for name in before.0.keys().filter(|name| !self.clusters.contains_key(*name)) {
                 let (kind, class) = (clusters.clone(), Class::Wildcard);
-                facts.push(Update::Absent { kind, class, key: (*name).into(), evidence: Evidence::Reported });
+                updates.push(Update::Absent { kind, class, key: (*name).into(), evidence: Evidence::Reported });
             }
             responses.push(match whole {
                 true => vec![Update::FullSet { kind: clusters.clone(), resources: all, retain: Retain::nothing() }],
-                false => facts,
+                false => updates,
             });
         }
         for (name, target) in self.routes.clone() {
@@ -300,15 +300,15 @@ impl World {
 
     /// The control plane answers what it is asked for.
     fn answer(&self, bench: &mut Bench) {
-        for asked in bench.asked_upstream() {
-            let Some(name) = asked.strip_prefix('+').filter(|name| *name != "*") else { continue };
+        for requested in bench.asked_upstream() {
+            let Some(name) = requested.strip_prefix('+').filter(|name| *name != "*") else { continue };
             if let Some(target) = self.routes.get(name) {
                 let kind = bench.kind(RDS);
-                let fact = route(bench, name, target, &kind);
-                bench.apply(vec![fact]);
+                let update = route(bench, name, target, &kind);
+                bench.apply(vec![update]);
             } else if self.clusters.contains_key(name) {
-                let fact = endpoints(bench, name, "first");
-                bench.apply(vec![fact]);
+                let update = endpoints(bench, name, "first");
+                bench.apply(vec![update]);
             } else {
                 bench.remove(EDS, name);
             }
@@ -399,16 +399,18 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
             quiet_until = (left == 0).then_some(now + 30_000);
         }
         while world.out.front().is_some_and(|(at, _)| *at <= now) {
-            let (_, facts) = world.out.pop_front().unwrap();
-            tell(|| format!("{now:>7} upstream says {}", facts.iter().map(text_of_fact).collect::<Vec<_>>().join(" ")));
-            bench.apply(facts);
+            let (_, updates) = world.out.pop_front().unwrap();
+            tell(|| {
+                format!("{now:>7} upstream says {}", updates.iter().map(text_of_fact).collect::<Vec<_>>().join(" "))
+            });
+            bench.apply(updates);
         }
         if now % 100 == 0 {
             // Endpoints come and go all the time, and make nothing wait.
             let live: Vec<_> = world.clusters.keys().copied().filter(|name| !world.bare.contains(name)).collect();
             if let Some(name) = live.get(random.below(CLUSTERS.len() as u64) as usize) {
-                let fact = endpoints(&mut bench, name, &now.to_string());
-                bench.apply(vec![fact]);
+                let update = endpoints(&mut bench, name, &now.to_string());
+                bench.apply(vec![update]);
             }
         }
         world.answer(&mut bench);
@@ -456,9 +458,9 @@ fn tell(what: impl FnOnce() -> String) {
     }
 }
 
-fn text_of_fact(fact: &Update) -> String {
+fn text_of_fact(update: &Update) -> String {
     let letter = |kind: &weir::xds::Type| kind.name().rsplit('.').next().unwrap().to_owned();
-    match fact {
+    match update {
         Update::Upsert { kind, key, .. } => format!("+{} {key}", letter(kind)),
         Update::Absent { kind, key, .. } => format!("-{} {key}", letter(kind)),
         Update::FullSet { resources, .. } => {

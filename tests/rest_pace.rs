@@ -30,12 +30,12 @@ struct Server {
 
 impl Server {
     fn start<F: Future<Output = SocketAddr>>(start: impl FnOnce() -> F + Send + 'static) -> Self {
-        let (told, tell) = std::sync::mpsc::channel();
+        let (sent, tell) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let task = std::fs::read_link("/proc/thread-self").unwrap();
             runtime.block_on(async {
-                told.send(Self { address: start().await, task: format!("/proc/{}/stat", task.display()) }).unwrap();
+                sent.send(Self { address: start().await, task: format!("/proc/{}/stat", task.display()) }).unwrap();
                 std::future::pending::<()>().await;
             });
         });
@@ -178,9 +178,9 @@ async fn measure(rounds: usize, time: Duration) {
         }
         ratios.sort_by(f64::total_cmp);
         let mean = |of: fn(&(f64, f64)) -> f64| paces.iter().map(of).sum::<f64>() / rounds as f64;
-        let (least, middle, most) = (ratios[0], ratios[rounds / 2], ratios[rounds - 1]);
+        let (least, middle, limit) = (ratios[0], ratios[rounds / 2], ratios[rounds - 1]);
         println!(
-            "{name}: {:.0} polls/s for each core, the constant server {:.0}; ratio {middle:.3} ({least:.3} to {most:.3})",
+            "{name}: {:.0} polls/s for each core, the constant server {:.0}; ratio {middle:.3} ({least:.3} to {limit:.3})",
             mean(|pace| pace.0),
             mean(|pace| pace.1)
         );

@@ -23,17 +23,17 @@ use crate::xds::Name;
 
 /// What the admin address shows.
 #[derive(Clone)]
-pub struct Shown {
-    pub views: Arc<Views>,
-    pub files: Arc<[FilesSource]>,
+pub(crate) struct Shown {
+    pub(crate) views: Arc<Views>,
+    pub(crate) files: Arc<[FilesSource]>,
     /// None where polls are not served.
-    pub rest: Option<Arc<Rest>>,
-    pub metrics: Exposition,
-    pub log: LogControl,
+    pub(crate) rest: Option<Arc<Rest>>,
+    pub(crate) metrics: Exposition,
+    pub(crate) log: LogControl,
 }
 
 /// Serves for ever. Dropping the future closes everything.
-pub async fn serve(listener: TcpListener, shown: Shown) {
+pub(crate) async fn serve(listener: TcpListener, shown: Shown) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let stream = tokio::select! {

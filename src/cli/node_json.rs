@@ -11,8 +11,8 @@ use crate::proto::node::{self, Node};
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct NodeJson {
-    pub id: String,
-    pub cluster: String,
+    pub(crate) id: String,
+    pub(crate) cluster: String,
     metadata: Option<serde_json::Map<String, serde_json::Value>>,
     locality: Option<Locality>,
     #[serde(alias = "buildVersion")]
@@ -80,11 +80,11 @@ struct ContextParams {
 
 impl NodeJson {
     /// Whether it has what this form of a node cannot carry over.
-    pub fn has_addresses(&self) -> bool {
+    pub(crate) fn has_addresses(&self) -> bool {
         !self.listening_addresses.is_empty()
     }
 
-    pub fn into_node(self) -> Node {
+    pub(crate) fn into_node(self) -> Node {
         let version = match (self.user_agent_version, self.user_agent_build_version) {
             (_, Some(build)) => Some(UserAgentVersionType::UserAgentBuildVersion(build.into())),
             (Some(text), None) => Some(UserAgentVersionType::UserAgentVersion(text)),

@@ -15,9 +15,9 @@ use crate::proto::Any;
 use crate::transcode::{REDACTED, Transcoder, UNDECODED, UnknownAny};
 
 pub(super) struct Printer {
-    pub transcoder: Arc<Transcoder>,
-    pub output: Output,
-    pub secrets: bool,
+    pub(crate) transcoder: Arc<Transcoder>,
+    pub(crate) output: Output,
+    pub(crate) secrets: bool,
 }
 
 /// A resource and what came with it, in the order in which it is shown.
@@ -36,7 +36,7 @@ pub(super) struct Document<'a> {
 }
 
 impl Printer {
-    pub fn document<'a>(&self, name: &'a str, held: &'a Held) -> Document<'a> {
+    pub(crate) fn document<'a>(&self, name: &'a str, held: &'a Held) -> Document<'a> {
         let metadata = held.metadata.as_ref().map(|bytes| {
             let type_url = "type.googleapis.com/envoy.config.core.v3.Metadata".into();
             let mut shown = self.json(&Any { type_url, value: bytes.clone() });
@@ -54,7 +54,7 @@ impl Printer {
     }
 
     /// One resource as it stands by itself, with a line break at its end.
-    pub fn text(&self, name: &str, held: &Held) -> String {
+    pub(crate) fn text(&self, name: &str, held: &Held) -> String {
         if self.output == Output::Text {
             return self.proto_text(name, held);
         }
@@ -63,7 +63,7 @@ impl Printer {
     }
 
     /// Whether something of it is left out where secrets are.
-    pub fn has_secrets(&self, held: &Held) -> bool {
+    pub(crate) fn has_secrets(&self, held: &Held) -> bool {
         let bytes = held.resource.encode_to_vec();
         let redacted = self.transcoder.redacted_json(ANY, &bytes, UnknownAny::Wrap);
         match (self.transcoder.to_json(ANY, &bytes, UnknownAny::Wrap), redacted) {

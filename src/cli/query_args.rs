@@ -60,10 +60,10 @@ pub(super) struct QueryArgs {
     cluster: Option<String>,
     /// Output format
     #[arg(short, long, value_enum, default_value = "yaml")]
-    pub output: Output,
+    pub(crate) output: Output,
     /// Print private keys and other secrets
     #[arg(long)]
-    pub show_secrets: bool,
+    pub(crate) show_secrets: bool,
     /// FileDescriptorSet with types that Envoy does not have; repeatable
     #[arg(long, value_name = "FILE")]
     descriptors: Vec<PathBuf>,
@@ -91,14 +91,14 @@ pub(super) enum Output {
 
 /// Asking, when all of it makes sense.
 pub(super) struct Checked {
-    pub server: AdsServer,
-    pub question: Question,
-    pub transcoder: Arc<Transcoder>,
+    pub(crate) server: AdsServer,
+    pub(crate) question: Question,
+    pub(crate) transcoder: Arc<Transcoder>,
 }
 
 impl QueryArgs {
     /// Or everything that is wrong, a line each.
-    pub fn check(&self) -> Result<Checked, String> {
+    pub(crate) fn check(&self) -> Result<Checked, String> {
         let mut faults = Vec::new();
         let server = self.server(&mut faults);
         // A new-style name says its type.
@@ -268,13 +268,13 @@ mod tests {
 
     #[test]
     fn everything_that_is_wrong_is_told_at_once() {
-        let told = check("pods --server http://a/b --node { -o wire").err().unwrap();
+        let reported = check("pods --server http://a/b --node { -o wire").err().unwrap();
         for part in ["unknown type \"pods\"", "--server:", "expected nothing after the host and port", "--node: EOF"] {
-            assert!(told.contains(part), "{part} is missing in:\n{told}");
+            assert!(reported.contains(part), "{part} is missing in:\n{reported}");
         }
-        let told = check("cds --ca ca.pem --token-file t").err().unwrap();
-        assert!(told.contains("--ca requires TLS") && told.contains("--token-file requires TLS"), "{told}");
-        let told = check("cds --node-file /none --descriptors /neither").err().unwrap();
-        assert!(told.contains("/none: ") && told.contains("/neither: "), "{told}");
+        let reported = check("cds --ca ca.pem --token-file t").err().unwrap();
+        assert!(reported.contains("--ca requires TLS") && reported.contains("--token-file requires TLS"), "{reported}");
+        let reported = check("cds --node-file /none --descriptors /neither").err().unwrap();
+        assert!(reported.contains("/none: ") && reported.contains("/neither: "), "{reported}");
     }
 }

@@ -19,23 +19,23 @@ use crate::xds::{Name, Type, WILDCARD, WRAPPER_TYPE, Xdstp, wire};
 /// What is asked for.
 #[derive(Debug, Clone)]
 pub(super) struct Question {
-    pub kind: Type,
-    pub type_url: String,
+    pub(crate) kind: Type,
+    pub(crate) type_url: String,
     /// None means everything.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Encoded.
-    pub node: Bytes,
+    pub(crate) node: Bytes,
 }
 
 /// One resource as it was sent.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Held {
     /// Its own, or that of the response where it has none.
-    pub version: String,
-    pub aliases: Vec<String>,
-    pub ttl: Option<Duration>,
-    pub metadata: Option<Bytes>,
-    pub resource: Any,
+    pub(crate) version: String,
+    pub(crate) aliases: Vec<String>,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) metadata: Option<Bytes>,
+    pub(crate) resource: Any,
 }
 
 /// One thing that became different.
@@ -84,37 +84,37 @@ pub(super) struct QueryState {
 }
 
 impl QueryState {
-    pub fn new(question: Question) -> Self {
+    pub(crate) fn new(question: Question) -> Self {
         let single = question.names.iter().filter(|name| !is_open_ended(name));
         let standings = single.map(|name| (Name::canonical(name), NameStatus::Unknown)).collect();
         Self { question, variant: None, held: BTreeMap::new(), standings, answered: false }
     }
 
-    pub fn question(&self) -> &Question {
+    pub(crate) fn question(&self) -> &Question {
         &self.question
     }
 
-    pub fn held(&self) -> &BTreeMap<String, Held> {
+    pub(crate) fn held(&self) -> &BTreeMap<String, Held> {
         &self.held
     }
 
-    pub fn standings(&self) -> &BTreeMap<Name, NameStatus> {
+    pub(crate) fn standings(&self) -> &BTreeMap<Name, NameStatus> {
         &self.standings
     }
 
     /// Whether more may come for ever, so that only a quiet time tells that all is there.
-    pub fn is_open_ended(&self) -> bool {
+    pub(crate) fn is_open_ended(&self) -> bool {
         self.question.names.is_empty() || self.question.names.iter().any(|name| is_open_ended(name))
     }
 
     /// Every name is known to be there or not, and something was said where no name was asked for.
-    pub fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         let unknown = self.standings.values().any(|standing| *standing == NameStatus::Unknown);
         !unknown && (self.answered || !self.is_open_ended())
     }
 
     /// The first request of a stream. What is held from a stream before is not asked for again, where there is a way to say so.
-    pub fn open(&mut self, variant: Variant) -> Request {
+    pub(crate) fn open(&mut self, variant: Variant) -> Request {
         let before = self.variant.replace(variant);
         let Question { type_url, node, .. } = self.question.clone();
         let (node, names) = (Some(node), self.wanted());
@@ -138,7 +138,7 @@ impl QueryState {
     }
 
     /// What a response changes, and the answer to it.
-    pub fn hear(&mut self, response: Response) -> (Vec<Change>, Option<Request>) {
+    pub(crate) fn hear(&mut self, response: Response) -> (Vec<Change>, Option<Request>) {
         let type_url = match &response {
             Response::Sotw(response) => &response.type_url,
             Response::Delta(response) => &response.type_url,

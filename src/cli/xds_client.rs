@@ -11,7 +11,7 @@ use crate::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
 use crate::upstream::{AdsConnector, AdsServer};
 
 pub(super) struct Client {
-    pub picture: QueryState,
+    pub(crate) picture: QueryState,
     reports: mpsc::Receiver<LinkReport>,
     requests: Option<mpsc::Sender<Request>>,
     /// Not yet taken by the stream; nothing more is read before it is.
@@ -36,7 +36,7 @@ pub(super) enum Event {
 }
 
 impl Client {
-    pub fn start(server: AdsServer, picture: QueryState) -> Self {
+    pub(crate) fn start(server: AdsServer, picture: QueryState) -> Self {
         let (sender, reports) = mpsc::channel(1);
         let turns = server.variant.is_none();
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
@@ -46,7 +46,7 @@ impl Client {
     }
 
     /// Dropping the future loses nothing.
-    pub async fn next(&mut self) -> Event {
+    pub(crate) async fn next(&mut self) -> Event {
         loop {
             self.send().await;
             let Some(report) = self.reports.recv().await else {

@@ -6,7 +6,7 @@ use super::raw;
 use crate::xds::{Access, AccessRule, NamePattern, TypeTable};
 
 impl Checker<'_> {
-    pub fn access(&mut self, entries: &[Located<raw::AccessEntry>], table: &TypeTable) -> Access {
+    pub(crate) fn access(&mut self, entries: &[Located<raw::AccessEntry>], table: &TypeTable) -> Access {
         let rules = entries.iter().map(|entry| AccessRule {
             types: entry.types.0.iter().flat_map(|types| &types.0).map(|name| self.known_type(name, table)).collect(),
             names: entry.names.iter().map(|name| NamePattern::parse(name)).collect(),

@@ -8,7 +8,7 @@ use super::raw;
 
 impl Checker<'_> {
     /// Returns the addresses for clients, and the one for operators.
-    pub fn addresses(&mut self, raw: &raw::Root) -> (Vec<SocketAddr>, Option<SocketAddr>) {
+    pub(crate) fn addresses(&mut self, raw: &raw::Root) -> (Vec<SocketAddr>, Option<SocketAddr>) {
         let listen = raw.listen.0.iter().flat_map(|listen| &listen.0);
         let listen = listen.filter_map(|listen| listen.address.0.as_ref());
         let listen: Vec<_> = listen.map(|address| (address.0, &address.place)).collect();

@@ -17,16 +17,16 @@ pub struct Config {
     pub admin: Option<SocketAddr>,
     pub upstream: Plan,
     /// With an operator's descriptors; None is the one with those that are embedded, which nobody may need.
-    pub transcoder: Option<Arc<Transcoder>>,
+    pub(crate) transcoder: Option<Arc<Transcoder>>,
     pub views: ViewsOptions,
     /// For what all views share, if they share anything.
-    pub hub: Option<ViewsOptions>,
-    pub views_idle: Duration,
-    pub downstream: downstream::Options,
-    pub drain: DrainTimes,
-    pub loads: LoadsMode,
+    pub(crate) hub: Option<ViewsOptions>,
+    pub(crate) views_idle: Duration,
+    pub(crate) downstream: downstream::Options,
+    pub(crate) drain: DrainTimes,
+    pub(crate) loads: LoadsMode,
     /// None where polls are not served.
-    pub rest: Option<RestOptions>,
+    pub(crate) rest: Option<RestOptions>,
     /// What is allowed and may not be meant.
     pub warnings: Vec<Diagnostic>,
 }

@@ -8,26 +8,26 @@ use super::files::{self, FileFault};
 use super::form::{FilePath, Located};
 
 pub(super) struct Checker<'a> {
-    pub found: Diagnostics,
+    pub(crate) found: Diagnostics,
     /// Variables of the environment.
-    pub environment: &'a dyn Fn(&str) -> Option<String>,
+    pub(crate) environment: &'a dyn Fn(&str) -> Option<String>,
     /// Whether files are looked at that the relay reads only when it needs them.
-    pub opens_files: bool,
+    pub(crate) opens_files: bool,
 }
 
 impl Checker<'_> {
-    pub fn fault(&mut self, place: &Place, reason: impl Into<String>) {
+    pub(crate) fn fault(&mut self, place: &Place, reason: impl Into<String>) {
         self.found.fault(place, reason);
     }
 
     /// Returns a path as it is meant: from the folder of the configuration file.
-    pub fn path(&self, file: &FilePath) -> PathBuf {
+    pub(crate) fn path(&self, file: &FilePath) -> PathBuf {
         let own = &self.found.file;
         own.parent().unwrap_or(own).join(&file.0)
     }
 
     /// The same, and looks at the file if files are to be looked at.
-    pub fn file(&mut self, file: &Located<FilePath>, look: fn(&Path) -> Result<(), FileFault>) -> PathBuf {
+    pub(crate) fn file(&mut self, file: &Located<FilePath>, look: fn(&Path) -> Result<(), FileFault>) -> PathBuf {
         let path = self.path(file);
         if self.opens_files
             && let Err(fault) = look(&path)
@@ -38,7 +38,7 @@ impl Checker<'_> {
     }
 
     /// Reads a file that is needed to understand the configuration.
-    pub fn text_of(&mut self, file: &Path, place: &Place) -> Option<String> {
+    pub(crate) fn text_of(&mut self, file: &Path, place: &Place) -> Option<String> {
         files::text(file).map_err(|fault| self.fault(place, fault.to_string())).ok()
     }
 }

@@ -10,7 +10,7 @@ use crate::upstream::{Keepalive, LifeTimes};
 
 impl Checker<'_> {
     /// What is not given is as in `default`.
-    pub fn backoff(&mut self, raw: &raw::Backoff, default: BackoffTimes) -> BackoffTimes {
+    pub(crate) fn backoff(&mut self, raw: &raw::Backoff, default: BackoffTimes) -> BackoffTimes {
         let read = BackoffTimes {
             initial: or(&raw.initial, Pause(default.initial)).0,
             factor: or(&raw.factor, Factor(default.factor)).0,
@@ -26,13 +26,13 @@ impl Checker<'_> {
         read
     }
 
-    pub fn life(&self, raw: Option<&raw::Probe>) -> LifeTimes {
+    pub(crate) fn life(&self, raw: Option<&raw::Probe>) -> LifeTimes {
         let default = LifeTimes::default();
         let (interval, timeout) = probe(raw, (default.interval, default.timeout));
         LifeTimes { interval, timeout }
     }
 
-    pub fn keepalive(&self, raw: Option<&raw::Probe>) -> Keepalive {
+    pub(crate) fn keepalive(&self, raw: Option<&raw::Probe>) -> Keepalive {
         let default = Keepalive::default();
         let (interval, timeout) = probe(raw, (default.interval, default.timeout));
         Keepalive { interval, timeout }

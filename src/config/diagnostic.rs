@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub struct Diagnostic {
     pub path: PathBuf,
     pub line: Option<u64>,
-    pub column: Option<u64>,
+    pub(crate) column: Option<u64>,
     /// The keys that lead to it; empty for the whole file.
     pub at: String,
     pub reason: String,
@@ -17,47 +17,47 @@ pub struct Diagnostic {
 /// Where a value stands: its line and column, and the keys that lead to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    pub line: u64,
-    pub column: u64,
-    pub path: String,
+    pub(crate) line: u64,
+    pub(crate) column: u64,
+    pub(crate) path: String,
 }
 
 /// All that was found in one file so far.
 #[derive(Debug)]
 pub(super) struct Diagnostics {
-    pub file: PathBuf,
-    pub faults: Vec<Diagnostic>,
+    pub(crate) file: PathBuf,
+    pub(crate) faults: Vec<Diagnostic>,
     /// Files that cannot be used as they are, which keeps no relay from starting: they may be there later.
-    pub unusable: Vec<Diagnostic>,
+    pub(crate) unusable: Vec<Diagnostic>,
     /// What the relay can start with, and an operator should know of.
-    pub warnings: Vec<Diagnostic>,
+    pub(crate) warnings: Vec<Diagnostic>,
 }
 
 impl Diagnostics {
-    pub fn of(file: &Path) -> Self {
+    pub(crate) fn of(file: &Path) -> Self {
         Self { file: file.into(), faults: Vec::new(), unusable: Vec::new(), warnings: Vec::new() }
     }
 
-    pub fn fault(&mut self, place: &Place, reason: impl Into<String>) {
+    pub(crate) fn fault(&mut self, place: &Place, reason: impl Into<String>) {
         self.faults.push(self.diagnostic(place, reason.into()));
     }
 
-    pub fn unusable(&mut self, place: &Place, reason: impl Into<String>) {
+    pub(crate) fn unusable(&mut self, place: &Place, reason: impl Into<String>) {
         self.unusable.push(self.diagnostic(place, reason.into()));
     }
 
-    pub fn warn(&mut self, place: &Place, reason: impl Into<String>) {
+    pub(crate) fn warn(&mut self, place: &Place, reason: impl Into<String>) {
         self.warnings.push(self.diagnostic(place, reason.into()));
     }
 
     /// Reports that a section lacks something, unless a fault within it may be why.
-    pub fn lacks(&mut self, section: &Place, reason: impl Into<String>) {
+    pub(crate) fn lacks(&mut self, section: &Place, reason: impl Into<String>) {
         if !self.has_fault_within(&section.path) {
             self.fault(section, reason);
         }
     }
 
-    pub fn has_fault_within(&self, path: &str) -> bool {
+    pub(crate) fn has_fault_within(&self, path: &str) -> bool {
         self.faults.iter().any(|fault| fault.path == self.file && encloses(path, &fault.at))
     }
 
@@ -69,7 +69,7 @@ impl Diagnostics {
 }
 
 impl Place {
-    pub fn key(&self, key: &str) -> String {
+    pub(crate) fn key(&self, key: &str) -> String {
         let plain = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         match (plain, self.path.is_empty()) {
             (true, true) => key.into(),
@@ -78,7 +78,7 @@ impl Place {
         }
     }
 
-    pub fn item(&self, index: usize) -> String {
+    pub(crate) fn item(&self, index: usize) -> String {
         format!("{}[{index}]", self.path)
     }
 }

@@ -10,7 +10,7 @@ use super::diagnostic::{Diagnostics, Place};
 use super::yaml::{self, Entry, Node, Scalar, Value};
 
 pub(super) struct JsonReader {
-    pub found: Diagnostics,
+    pub(crate) found: Diagnostics,
 }
 
 /// An object, and where it stands.
@@ -21,11 +21,11 @@ pub(super) struct Object<'a> {
 
 impl<'a> Object<'a> {
     /// The place of a field, or of the object where the field is not there.
-    pub fn place(&self, key: &str) -> &'a Place {
+    pub(crate) fn place(&self, key: &str) -> &'a Place {
         self.field(key).map_or(self.place, |node| &node.place)
     }
 
-    pub fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.field(key).is_some()
     }
 
@@ -35,12 +35,12 @@ impl<'a> Object<'a> {
 }
 
 impl JsonReader {
-    pub fn of(path: &Path) -> Self {
+    pub(crate) fn of(path: &Path) -> Self {
         Self { found: Diagnostics::of(path) }
     }
 
     /// Parses a text. Whether it is JSON is up to a parser of JSON; where things are in it tells that of YAML, which JSON is, too.
-    pub fn parse(&mut self, text: &str) -> Option<Node> {
+    pub(crate) fn parse(&mut self, text: &str) -> Option<Node> {
         match serde_json::from_str::<IgnoredAny>(text) {
             Ok(_) => yaml::read(text, &mut self.found),
             Err(error) => {
@@ -51,18 +51,18 @@ impl JsonReader {
         }
     }
 
-    pub fn root<'a>(&mut self, node: &'a Node) -> Option<Object<'a>> {
+    pub(crate) fn root<'a>(&mut self, node: &'a Node) -> Option<Object<'a>> {
         self.as_object(node)
     }
 
-    pub fn text<'a>(&mut self, of: &Object<'a>, key: &str) -> Option<&'a str> {
+    pub(crate) fn text<'a>(&mut self, of: &Object<'a>, key: &str) -> Option<&'a str> {
         self.typed(of, key, "a string", |value| match value {
             Value::Scalar(Scalar::Text(text)) => Some(text.as_str()),
             _ => None,
         })
     }
 
-    pub fn needed_text<'a>(&mut self, of: &Object<'a>, key: &str) -> Option<&'a str> {
+    pub(crate) fn needed_text<'a>(&mut self, of: &Object<'a>, key: &str) -> Option<&'a str> {
         let text = self.text(of, key);
         if !of.has(key) {
             self.fault(of.place, format!("missing field {key:?}"));
@@ -74,7 +74,7 @@ impl JsonReader {
     }
 
     /// Returns false for a field that is not there.
-    pub fn flag(&mut self, of: &Object, key: &str) -> bool {
+    pub(crate) fn flag(&mut self, of: &Object, key: &str) -> bool {
         let flag = self.typed(of, key, "true or false", |value| match value {
             Value::Scalar(Scalar::Flag(flag)) => Some(*flag),
             _ => None,
@@ -82,11 +82,11 @@ impl JsonReader {
         flag.unwrap_or(false)
     }
 
-    pub fn object<'a>(&mut self, of: &Object<'a>, key: &str) -> Option<Object<'a>> {
+    pub(crate) fn object<'a>(&mut self, of: &Object<'a>, key: &str) -> Option<Object<'a>> {
         of.field(key).and_then(|node| self.as_object(node))
     }
 
-    pub fn texts<'a>(&mut self, of: &Object<'a>, key: &str) -> Vec<&'a str> {
+    pub(crate) fn texts<'a>(&mut self, of: &Object<'a>, key: &str) -> Vec<&'a str> {
         let texts = self.list(of, key).iter().filter_map(|node| match &node.value {
             Value::Scalar(Scalar::Text(text)) => Some(text.as_str()),
             _ => None,
@@ -94,11 +94,11 @@ impl JsonReader {
         texts.collect()
     }
 
-    pub fn objects<'a>(&mut self, of: &Object<'a>, key: &str) -> Vec<Object<'a>> {
+    pub(crate) fn objects<'a>(&mut self, of: &Object<'a>, key: &str) -> Vec<Object<'a>> {
         self.list(of, key).iter().filter_map(|node| self.as_object(node)).collect()
     }
 
-    pub fn needed_objects<'a>(&mut self, of: &Object<'a>, key: &str, expected: &str) -> Vec<Object<'a>> {
+    pub(crate) fn needed_objects<'a>(&mut self, of: &Object<'a>, key: &str, expected: &str) -> Vec<Object<'a>> {
         let before = self.found.faults.len();
         let objects = self.objects(of, key);
         if objects.is_empty() && self.found.faults.len() == before {
@@ -108,12 +108,12 @@ impl JsonReader {
     }
 
     /// Returns the objects of a map, by their names.
-    pub fn members<'a>(&mut self, of: &Object<'a>, key: &str) -> Vec<(&'a str, Object<'a>)> {
+    pub(crate) fn members<'a>(&mut self, of: &Object<'a>, key: &str) -> Vec<(&'a str, Object<'a>)> {
         let Some(map) = self.object(of, key) else { return Vec::new() };
         map.fields.iter().filter_map(|entry| Some((entry.key.as_str(), self.as_object(&entry.node)?))).collect()
     }
 
-    pub fn fault(&mut self, place: &Place, reason: impl Into<String>) {
+    pub(crate) fn fault(&mut self, place: &Place, reason: impl Into<String>) {
         self.found.fault(place, reason);
     }
 

@@ -11,7 +11,7 @@ use crate::protocol::loads::LoadLimits;
 use crate::relay::LoadsMode;
 
 impl Checker<'_> {
-    pub fn limits(&mut self, raw: &raw::Root) -> Limits {
+    pub(crate) fn limits(&mut self, raw: &raw::Root) -> Limits {
         let (limits, defaults) = (&raw.limits, Limits::default());
         if let Some(timer) = limits.resource_timer.as_ref().filter(|timer| timer.0 < SHORTEST_TIMER) {
             let reason = "below 15s, names that a control plane is slow to send may count as absent";
@@ -32,7 +32,7 @@ impl Checker<'_> {
         }
     }
 
-    pub fn loads(&mut self, raw: &raw::LoadReports) -> LoadsMode {
+    pub(crate) fn loads(&mut self, raw: &raw::LoadReports) -> LoadsMode {
         let outage = or(&raw.max_outage, Wait(MAX_OUTAGE)).0;
         if let Some(given) = raw.max_outage.as_ref().filter(|_| outage.is_zero()) {
             self.fault(&given.place, "invalid duration \"0s\": expected more than 0s");

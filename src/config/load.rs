@@ -24,12 +24,12 @@ pub enum ConfigError {
 
 /// All that a look at a configuration came to.
 #[derive(Debug)]
-pub struct Review {
+pub(crate) struct Review {
     /// None if the relay could not start with it.
-    pub config: Option<Config>,
+    pub(crate) config: Option<Config>,
     /// Those for which it could not, and files that it could not use.
-    pub faults: Vec<Diagnostic>,
-    pub warnings: Vec<Diagnostic>,
+    pub(crate) faults: Vec<Diagnostic>,
+    pub(crate) warnings: Vec<Diagnostic>,
 }
 
 impl Config {
@@ -53,7 +53,7 @@ impl Config {
     }
 
     /// Looks at a configuration as `weir check` does: with the files that it names, which need not be there yet when a relay starts.
-    pub fn review(path: &Path) -> Result<Review, ConfigError> {
+    pub(crate) fn review(path: &Path) -> Result<Review, ConfigError> {
         Ok(review(path, &read(path)?, &variable, true))
     }
 }

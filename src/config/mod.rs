@@ -40,8 +40,8 @@ mod diagnostic;
 
 pub use checked::Config;
 pub use diagnostic::Diagnostic;
-pub use form::{ValueError, admin_address, listen_address};
-pub use load::{ConfigError, Review};
+pub use form::{admin_address, listen_address};
+pub(crate) use load::Review;
 pub use schema::schema;
 
 pub(crate) use form::server_uri;

@@ -8,7 +8,7 @@ use super::raw;
 use crate::downstream::RestOptions;
 
 impl Checker<'_> {
-    pub fn rest(&mut self, raw: &Located<raw::Rest>) -> Option<RestOptions> {
+    pub(crate) fn rest(&mut self, raw: &Located<raw::Rest>) -> Option<RestOptions> {
         let cache_bytes = or(&raw.cache_bytes, Size(CACHE_BYTES)).0;
         let response_bytes = or(&raw.response_bytes, Size(cache_bytes.saturating_mul(4))).0;
         let is_known = !self.found.has_fault_within(&raw.place.key("cache_bytes"));

@@ -18,7 +18,7 @@ use crate::xds::{Access, KeyRule};
 
 impl Checker<'_> {
     /// Checks every part, and returns what can be made of them. It is worth nothing if there are faults.
-    pub fn config(&mut self, raw: &raw::Root) -> Option<Config> {
+    pub(crate) fn config(&mut self, raw: &raw::Root) -> Option<Config> {
         let (listen, admin) = self.addresses(raw);
         let limits = SourceLimits {
             message_bytes: or(&raw.limits.message_bytes, Size(MESSAGE_BYTES)).0,

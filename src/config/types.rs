@@ -6,7 +6,7 @@ use super::raw::{self, VhdsWildcard};
 use crate::xds::{EmptyFirst, Type, TypeInfo, TypeTable};
 
 impl Checker<'_> {
-    pub fn types(&mut self, raw: &raw::Root) -> TypeTable {
+    pub(crate) fn types(&mut self, raw: &raw::Root) -> TypeTable {
         let known = TypeTable::new();
         let mut added: Vec<TypeInfo> = Vec::new();
         for entry in &raw.types.value {

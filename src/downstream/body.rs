@@ -1,4 +1,4 @@
-//! The replies of one session as a response body. One piece at a time is out, and the next is made when that was taken.
+//! The replies of one session as a response body. One piece at a time is out, and the next is made when it was taken.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,37 +23,37 @@ pub(super) struct SessionBody {
     encoder: Option<Encoder>,
     gate: Arc<Gate>,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// A call with one answer.
+    /// A call with one response.
     single: bool,
     over: bool,
 }
 
-/// Shut while a piece is out. Whatever stalls, a stream pins one piece and no more.
+/// Shut while a piece is out. A stalled stream pins one piece and no more.
 #[derive(Default)]
 struct Gate {
     out: AtomicBool,
     body: AtomicWaker,
 }
 
-/// A piece on its way to the socket. The last byte of it gone, the gate opens.
+/// A piece on its way to the socket. The gate opens when its last byte was written.
 pub(super) struct Piece {
     bytes: Bytes,
     gate: Arc<Gate>,
 }
 
-/// The most that one frame hands over.
+/// The longest piece that one frame carries.
 pub(super) const PIECE: usize = 64 << 10;
 
 impl SessionBody {
-    pub fn new(slot: Arc<Slot>, control_plane: Arc<str>, single: bool) -> Self {
+    pub(crate) fn new(slot: Arc<Slot>, control_plane: Arc<str>, single: bool) -> Self {
         Self { slot, control_plane, encoder: None, gate: Arc::default(), sleep: None, single, over: false }
     }
 
     fn next_piece(&mut self) -> Option<Piece> {
         let bytes = self.encoder.as_mut()?.next_piece(PIECE);
-        match (&bytes, self.slot.seat()) {
+        match (&bytes, self.slot.handle()) {
             (None, _) => self.encoder = None,
-            (Some(_), Some(seat)) => seat.progressed(),
+            (Some(_), Some(handle)) => handle.progressed(),
             (Some(_), None) => {}
         }
         let piece = Piece { bytes: bytes?, gate: self.gate.clone() };
@@ -72,14 +72,14 @@ impl SessionBody {
             return Poll::Ready(Err(status));
         }
         if self.single {
-            return Poll::Pending; // what answers it is not the stream of replies
+            return Poll::Pending; // its response is not one of a session
         }
-        let Some(seat) = self.slot.seat() else { return Poll::Pending };
+        let Some(handle) = self.slot.handle() else { return Poll::Pending };
         loop {
-            match seat.poll(cx.waker()) {
+            match handle.poll(cx.waker()) {
                 Step::Reply(reply) => {
                     self.slot.signal();
-                    self.encoder = Some(Encoder::new(*reply, seat.variant, &self.control_plane));
+                    self.encoder = Some(Encoder::new(*reply, handle.variant, &self.control_plane));
                     return Poll::Ready(Ok(()));
                 }
                 Step::End(end) => return Poll::Ready(Err(end.into())),
@@ -88,7 +88,7 @@ impl SessionBody {
                     return Poll::Pending;
                 }
                 Step::Idle(Some(moment)) => {
-                    let mut sleep = Box::pin(tokio::time::sleep_until(seat.clock().instant(moment)));
+                    let mut sleep = Box::pin(tokio::time::sleep_until(handle.clock().instant(moment)));
                     let due = sleep.as_mut().poll(cx);
                     self.sleep = Some(sleep);
                     ready!(due); // due already: time has passed since the session looked
@@ -164,7 +164,7 @@ impl Buf for Piece {
 pub(super) fn trailers(status: &Status) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("grpc-status", http::HeaderValue::from(status.code));
-    // Bytes that a header cannot hold are left out; our own texts have none, a peer's may.
+    // Bytes that a header cannot hold are left out; only texts of peers may have some.
     let text: String = status.message.chars().filter(|letter| (' '..='~').contains(letter) && *letter != '%').collect();
     if let Ok(message) = http::HeaderValue::from_str(&text)
         && !text.is_empty()

@@ -1,7 +1,7 @@
-//! An answer that was all there before its first byte went out, in pieces.
+//! A response that is complete before its first byte goes out, sent in pieces.
 //!
-//! The last thing that happens to such a body may be that its peer stops reading. Over HTTP/2 nobody polls it then, so it is looked
-//! at from beside: what is not taken for long is let go of, and the stream fails if its peer ever comes back to it.
+//! The peer may stop reading such a body. Over HTTP/2 it is then no longer polled, so a task watches it: what is not taken for long
+//! is released, and the stream fails if its peer reads on after all.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -29,10 +29,10 @@ struct Rest {
 pub(super) struct ReadStalled;
 
 impl BufferedBody {
-    /// To be called where a runtime runs.
-    pub fn new(bytes: Bytes, patience: Duration) -> Self {
+    /// To be called within a runtime.
+    pub(crate) fn new(bytes: Bytes, patience: Duration) -> Self {
         let long = bytes.len() > PIECE;
-        // A short one is what a stream may pin anyway, and takes no room of what others share.
+        // A short one is what a stream may pin anyway, and does not count towards the shared bound.
         let bytes = if long { bytes } else { Bytes::copy_from_slice(&bytes) };
         let rest = Arc::new(Mutex::new(Rest { bytes, given_up: false }));
         let watch = long.then(|| tokio::spawn(watch(Arc::downgrade(&rest), patience)));
@@ -75,7 +75,7 @@ impl Body for BufferedBody {
             return Poll::Ready(None);
         }
         let piece = if self.watch.is_some() {
-            // A part of a long answer would keep all of it alive for as long as it is on its way.
+            // A slice of a long response would keep all of it alive while it is on its way.
             let piece = Bytes::copy_from_slice(&rest.bytes[..rest.bytes.len().min(PIECE)]);
             rest.bytes.advance(piece.len());
             piece
@@ -83,7 +83,7 @@ impl Body for BufferedBody {
             std::mem::take(&mut rest.bytes)
         };
         if rest.bytes.is_empty() {
-            rest.bytes = Bytes::new(); // what is read to its end holds nothing
+            rest.bytes = Bytes::new(); // a body that was read to its end pins nothing
         }
         Poll::Ready(Some(Ok(Frame::data(piece.into()))))
     }
@@ -126,7 +126,7 @@ mod tests {
         let mut sizes = Vec::new();
         while !slow.is_end_stream() {
             sizes.push(take(&mut slow).await.unwrap());
-            tokio::time::sleep(PATIENCE / 2).await; // longer in all than the patience
+            tokio::time::sleep(PATIENCE / 2).await; // longer in all than the timeout
         }
         assert_eq!(sizes, [PIECE, PIECE, PIECE, PIECE, 1]);
 

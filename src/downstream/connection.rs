@@ -20,16 +20,16 @@ use super::drain::Drain;
 use super::sniff::{Spoken, first_word, unread};
 use super::write_timeout::WriteTimeout;
 
-/// How long a peer may keep a connection without getting on.
+/// How long a peer may keep a connection without progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConnectionTimeouts {
-    /// Whoever connects has something to say; an HTTP/2 client says it before it has heard anything.
-    pub first_word: Duration,
-    /// For the head of the next HTTP/1.1 request to be there, from the answer to the last one on. Pollers come back on the same
-    /// connection, mostly within twice a delay of up to a minute.
-    pub next_request: Duration,
-    /// For an HTTP/1.1 peer that stops in the middle of an answer.
-    pub stall: Duration,
+    /// For the first bytes: every client sends first, in HTTP/2 too.
+    pub(crate) first_word: Duration,
+    /// For the head of the next HTTP/1.1 request, from the last response on. Pollers reuse their connection, mostly within twice
+    /// a delay of up to a minute.
+    pub(crate) next_request: Duration,
+    /// For an HTTP/1.1 peer that stops reading in the middle of a response.
+    pub(crate) stall: Duration,
 }
 
 impl Default for ConnectionTimeouts {
@@ -60,7 +60,7 @@ pub(super) async fn serve<F, B>(
         let response = call(request);
         async move { Ok::<_, Infallible>(response.await) }
     });
-    // Graceful: no new streams or requests, and what is there ends by itself.
+    // Graceful: no new streams or requests, and those that are open end by themselves.
     let ended = match spoken {
         Spoken::Http2 => {
             let io = Coalesced::new(io);

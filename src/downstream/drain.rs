@@ -1,4 +1,4 @@
-//! Going away in good order: nobody new is taken on, and who is there is sent away only after it was answered (TRN-19).
+//! Draining: new streams are rejected, and open ones end only after they had a response (TRN-19).
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -8,66 +8,62 @@ use tokio::time::Instant;
 
 /// How long draining takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DrainTimes {
-    /// For so long the relay is not ready and serves all the same, so that balancers learn of it before clients do.
-    pub delay: Duration,
-    /// A stream without any answer yet is kept for so long.
-    pub grace: Duration,
-    /// Streams are ended spread over this time, so that their clients do not all come back at once.
-    pub spread: Duration,
+pub(crate) struct DrainTimes {
+    /// For this long the relay is not ready and serves all the same, so that load balancers notice before clients do.
+    pub(crate) delay: Duration,
+    /// A stream without any response yet is kept for this long.
+    pub(crate) grace: Duration,
+    /// Streams end spread over this time, so that their clients do not all reconnect at once.
+    pub(crate) spread: Duration,
 }
 
 /// Tells everything that serves clients when to stop.
 #[derive(Debug, Clone)]
-pub struct Drain {
+pub(crate) struct Drain {
     begun: watch::Receiver<Option<Instant>>,
     times: DrainTimes,
 }
 
 /// Begins the draining.
 #[derive(Debug)]
-pub struct DrainTrigger(watch::Sender<Option<Instant>>);
+pub(crate) struct DrainTrigger(watch::Sender<Option<Instant>>);
 
 impl Drain {
-    pub fn new(times: DrainTimes) -> (DrainTrigger, Self) {
+    pub(crate) fn new(times: DrainTimes) -> (DrainTrigger, Self) {
         let (sender, begun) = watch::channel(None);
         (DrainTrigger(sender), Self { begun, times })
     }
 
-    pub fn has_begun(&self) -> bool {
-        self.begun.borrow().is_some()
-    }
-
-    pub async fn begins(&mut self) {
+    pub(crate) async fn begins(&mut self) {
         if self.begun.wait_for(Option::is_some).await.is_err() {
-            std::future::pending::<()>().await; // whoever could begin it is gone, and everything else with it
+            std::future::pending::<()>().await; // the trigger is gone, and the process ends
         }
     }
 
-    /// When a stream without an answer has been kept long enough.
-    pub fn grace_ends(&self) -> Instant {
+    /// Returns when a stream without a response has been kept long enough.
+    pub(crate) fn grace_ends(&self) -> Instant {
         self.begun.borrow().unwrap_or_else(Instant::now) + self.times.grace
     }
 
-    /// A stream's own share of the spread.
-    pub fn turn(&self) -> Duration {
+    /// Returns a stream's own share of the spread.
+    pub(crate) fn turn(&self) -> Duration {
         let random = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
         self.times.spread.mul_f64(random)
     }
 
     /// From when the relay is not ready to when this begins.
-    pub fn delay(&self) -> Duration {
+    pub(crate) fn delay(&self) -> Duration {
         self.times.delay
     }
 
     /// From the beginning to when everything should be over.
-    pub fn longest(&self) -> Duration {
+    pub(crate) fn longest(&self) -> Duration {
         self.times.grace + self.times.spread
     }
 }
 
 impl DrainTrigger {
-    pub fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.0.send_replace(Some(Instant::now()));
     }
 }

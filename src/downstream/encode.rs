@@ -11,7 +11,7 @@ use crate::xds::{Name, Resource, WRAPPER_TYPE};
 
 /// A gRPC message on its way out.
 #[derive(Debug)]
-pub struct Encoder {
+pub(crate) struct Encoder {
     reply: Reply,
     variant: Variant,
     /// Tags, lengths and small fields that come before the next body.
@@ -22,7 +22,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    pub fn new(reply: Reply, variant: Variant, control_plane: &str) -> Self {
+    pub(crate) fn new(reply: Reply, variant: Variant, control_plane: &str) -> Self {
         let mut start = BytesMut::new();
         write_start(&mut start, &reply, variant, control_plane);
         let entries = (0..reply.resources.len()).map(|at| entry(at, &reply, variant).len());
@@ -34,11 +34,11 @@ impl Encoder {
         Self { reply, variant, head, body: Bytes::new(), next: 0 }
     }
 
-    /// The next piece, at most so long; `None` at the end.
-    pub fn next_piece(&mut self, most: usize) -> Option<Bytes> {
+    /// Returns the next piece, at most `limit` long; `None` at the end.
+    pub(crate) fn next_piece(&mut self, limit: usize) -> Option<Bytes> {
         let mut piece = BytesMut::new();
         loop {
-            let room = most - piece.len();
+            let room = limit - piece.len();
             if !self.head.is_empty() {
                 piece.extend_from_slice(&self.head.split_to(room.min(self.head.len())));
             } else if !self.body.is_empty() {
@@ -50,7 +50,7 @@ impl Encoder {
             } else {
                 break;
             }
-            if piece.len() == most {
+            if piece.len() == limit {
                 break;
             }
         }
@@ -58,7 +58,7 @@ impl Encoder {
     }
 }
 
-/// Everything of an entry but its body, which stands last.
+/// Everything of an entry except its body, which comes last.
 struct Entry {
     head: BytesMut,
     body: usize,
@@ -228,7 +228,7 @@ mod tests {
 
     use super::*;
     use crate::proto::{Any, discovery};
-    use crate::protocol::session::Heartbeat;
+    use crate::protocol::session::reply::Heartbeat;
     use crate::xds::{BodyStore, ContentHash, TypeTable};
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -250,11 +250,11 @@ mod tests {
         Reply { removed: vec!["gone".into()], ..Reply::sample(kind, resources) }
     }
 
-    fn encode(reply: Reply, variant: Variant, most: usize) -> Vec<u8> {
+    fn encode(reply: Reply, variant: Variant, limit: usize) -> Vec<u8> {
         let mut encoder = Encoder::new(reply, variant, "weir");
         let mut all = Vec::new();
-        while let Some(piece) = encoder.next_piece(most) {
-            assert!(piece.len() <= most);
+        while let Some(piece) = encoder.next_piece(limit) {
+            assert!(piece.len() <= limit);
             all.extend_from_slice(&piece);
         }
         let length = u32::from_be_bytes(all[1..5].try_into().unwrap()) as usize;
@@ -269,8 +269,8 @@ mod tests {
         aliased.metadata = Some(Bytes::from_static(b"\x0a\x03\x0a\x01k"));
         aliased.cache_control = Some(discovery::resource::CacheControl { do_not_cache: true });
         let wrappers = vec![wrapper("a", 300), aliased.clone(), wrapper("c", 70_000)];
-        for most in [1, 7, 100, 65_536] {
-            let bytes = encode(reply(wrappers.clone()), Variant::Delta, most);
+        for limit in [1, 7, 100, 65_536] {
+            let bytes = encode(reply(wrappers.clone()), Variant::Delta, limit);
             let read = discovery::DeltaDiscoveryResponse::decode(&*bytes).unwrap();
             assert_eq!((read.nonce.as_str(), read.type_url.as_str()), ("7", CDS));
             assert_eq!(read.removed_resources, ["gone"]);
@@ -321,14 +321,14 @@ mod tests {
         assert_eq!((alias.resource.is_none(), a.ttl), (true, Some(wanted)));
         let variant = &read.removed_resource_names[0];
         assert_eq!((variant.name.as_str(), variant.dynamic_parameter_constraints.is_some()), ("variant", true));
-        let told = |errors: &[discovery::ResourceError]| {
+        let sent = |errors: &[discovery::ResourceError]| {
             let (name, status) = (errors[0].resource_name.clone(), errors[0].error_detail.clone());
             name.zip(status).map(|(name, status)| (name.name, status.code, status.message))
         };
-        assert_eq!(told(&read.resource_errors), Some(("troubled".into(), 14, "later".into())));
+        assert_eq!(sent(&read.resource_errors), Some(("troubled".into(), 14, "later".into())));
 
         let read = discovery::DiscoveryResponse::decode(&*encode(full(), Variant::Sotw, 10)).unwrap();
-        assert_eq!(told(&read.resource_errors), Some(("troubled".into(), 14, "later".into())));
+        assert_eq!(sent(&read.resource_errors), Some(("troubled".into(), 14, "later".into())));
         let [alive, a] = [0, 1].map(|at| discovery::Resource::decode(read.resources[at].value.clone()).unwrap());
         assert_eq!((alive.version, alive.resource, alive.ttl), (read.version_info, None, Some(wanted)));
         assert_eq!((a.ttl, a.resource.is_some()), (Some(wanted), true));

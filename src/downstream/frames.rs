@@ -9,14 +9,14 @@ use hyper::body::Incoming;
 
 use super::slot::Status;
 
-/// Bytes that may lie in half-received messages, over all clients of the process.
+/// Bounds the bytes of half-received messages, over all clients of the process.
 #[derive(Debug)]
-pub struct Budget {
+pub(crate) struct Budget {
     left: AtomicUsize,
 }
 
 impl Budget {
-    pub fn of(bytes: usize) -> Arc<Self> {
+    pub(crate) fn of(bytes: usize) -> Arc<Self> {
         Arc::new(Self { left: AtomicUsize::new(bytes) })
     }
 
@@ -32,17 +32,17 @@ impl Budget {
 pub(super) struct Frames {
     body: Incoming,
     buffer: BytesMut,
-    most: usize,
+    limit: usize,
     budget: Arc<Budget>,
 }
 
 impl Frames {
-    pub fn new(body: Incoming, most: usize, budget: Arc<Budget>) -> Self {
-        Self { body, buffer: BytesMut::new(), most, budget }
+    pub(crate) fn new(body: Incoming, limit: usize, budget: Arc<Budget>) -> Self {
+        Self { body, buffer: BytesMut::new(), limit, budget }
     }
 
-    /// The next message; `None` once the client has half-closed or is gone.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+    /// Returns the next message; `None` once the client has half-closed or disconnected.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             if let Some(message) = self.take_message()? {
                 return Ok(Some(message));
@@ -57,7 +57,7 @@ impl Frames {
     }
 
     /// Reads on to the end and keeps nothing: a stream that is reset instead would count against its connection.
-    pub async fn drain(&mut self) {
+    pub(crate) async fn drain(&mut self) {
         while let Some(Ok(_)) = self.body.frame().await {}
     }
 
@@ -67,10 +67,10 @@ impl Frames {
         if prefix[0] != 0 {
             return Err(Status::unimplemented("compressed requests are not supported"));
         }
-        if length > self.most {
+        if length > self.limit {
             return Err(Status::exhausted(format!(
                 "request too large: {length} bytes, limit {} (limits.message_bytes)",
-                self.most
+                self.limit
             )));
         }
         if rest.len() < length {

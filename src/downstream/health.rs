@@ -36,7 +36,7 @@ const SERVICE_UNKNOWN: i32 = 3;
 const NAME: &str = "grpc.health.v1.Health";
 
 impl Inquiry {
-    pub fn of_path(path: &str) -> Option<Self> {
+    pub(crate) fn of_path(path: &str) -> Option<Self> {
         match path.strip_prefix('/')?.strip_prefix(NAME)? {
             "/Check" => Some(Self::Check),
             "/Watch" => Some(Self::Watch),
@@ -47,15 +47,15 @@ impl Inquiry {
 
 /// What a call is answered from.
 pub(super) struct Health {
-    pub readiness: Arc<Readiness>,
-    pub drain: Drain,
+    pub(crate) readiness: Arc<Readiness>,
+    pub(crate) drain: Drain,
     /// The services of v2 are served too.
-    pub v2: bool,
+    pub(crate) v2: bool,
 }
 
 impl Health {
-    /// Answers into `out`, and returns how the call ends. Watching ends with the relay or with whoever watches.
-    pub async fn answer(mut self, inquiry: Inquiry, mut frames: Frames, out: mpsc::Sender<Bytes>) -> Status {
+    /// Responds into `out`, and returns how the call ends. Watching ends with the relay or with the watcher.
+    pub(crate) async fn answer(mut self, inquiry: Inquiry, mut frames: Frames, out: mpsc::Sender<Bytes>) -> Status {
         let request = match frames.next().await.map(|message| message.map(Request::decode)) {
             Ok(Some(Ok(request))) => request,
             Ok(_) => return Status::invalid("invalid request: expected a HealthCheckRequest"),
@@ -66,7 +66,7 @@ impl Health {
             (Inquiry::Check, false) => return Status::not_found("unknown service"),
             (Inquiry::Check, true) => drop(out.send(status(self.readiness.is_ready())).await),
             (Inquiry::Watch, false) => {
-                let _ = out.send(message(SERVICE_UNKNOWN)).await; // nobody may be there to hear it
+                let _ = out.send(message(SERVICE_UNKNOWN)).await; // the client may have disconnected
                 tokio::select! {
                     () = self.drain.begins() => {}
                     () = out.closed() => {}
@@ -97,7 +97,7 @@ impl Health {
                 () = self.readiness.changed_from(ready) => {}
                 () = self.drain.begins() => {
                     if ready {
-                        let _ = out.try_send(status(false)); // a watcher that did not read so far learns it by the end
+                        let _ = out.try_send(status(false)); // a watcher that is behind learns it from the end
                     }
                     return;
                 }

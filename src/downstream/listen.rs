@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpSocket};
 ///
 /// Otherwise as `TcpListener::bind`, whose queue of 128 makes the kernel drop connection attempts: each is repeated a second later,
 /// and later still after that.
-pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
@@ -55,7 +55,7 @@ mod tests {
         for _ in 0..crowd() {
             clients.spawn(TcpStream::connect(address));
         }
-        // An attempt that the kernel dropped is repeated in vain for as long as nobody accepts.
+        // An attempt that the kernel dropped is repeated without success until something accepts.
         let connected = tokio::time::timeout(Duration::from_secs(20), clients.join_all()).await;
         let connected = connected.expect("some clients are not connected before anybody accepts");
         assert!(connected.iter().all(Result::is_ok), "of {address}");

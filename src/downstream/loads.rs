@@ -1,4 +1,4 @@
-//! One gRPC call of load reporting: carries messages between a client and whoever serves its loads.
+//! One gRPC call of load reporting: carries messages between a client and what serves its reports.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use super::frames::Frames;
 use super::slot::Status;
 use crate::relay::{LoadEnd, LoadLink, Loads};
 
-/// What there is to know of a call.
+/// What is known of a call.
 pub(super) struct LoadsCall {
-    pub loads: Arc<Loads>,
-    pub drain: Drain,
-    pub peer: SocketAddr,
+    pub(crate) loads: Arc<Loads>,
+    pub(crate) drain: Drain,
+    pub(crate) peer: SocketAddr,
 }
 
-/// Serves a stream until either side has ended it, and says how. Whoever takes the answers of a client that is gone is closed.
+/// Serves a stream until either side has ended it, and returns how.
 pub(super) async fn serve(frames: &mut Frames, call: LoadsCall, answers: mpsc::Sender<Bytes>) -> Status {
-    let (client_gone, mut drain) = (answers.clone(), call.drain.clone());
+    let (client_disconnected, mut drain) = (answers.clone(), call.drain.clone());
     let status = tokio::select! {
         status = converse(frames, &call, answers) => status,
-        () = client_gone.closed() => Status::ok(),
+        () = client_disconnected.closed() => Status::ok(),
         () = drain_turn(&mut drain) => Status::unavailable("the relay is shutting down; reconnect"),
     };
     tracing::debug!(peer = %call.peer, code = status.code, error = status.message, "load report stream ended");
@@ -43,7 +43,7 @@ async fn converse(frames: &mut Frames, call: &LoadsCall, answers: mpsc::Sender<B
     }
 }
 
-/// Reads a report whenever the last one was taken. Ends only by a fault; after the last report what was said upstream decides.
+/// Reads a report whenever the last one was taken. Ends only by an error; after the last report the upstream side decides.
 async fn read(frames: &mut Frames, reports: mpsc::Sender<Bytes>) -> Status {
     while let Ok(room) = reports.reserve().await {
         match frames.next().await {
@@ -56,7 +56,7 @@ async fn read(frames: &mut Frames, reports: mpsc::Sender<Bytes>) -> Status {
     std::future::pending().await
 }
 
-/// When this stream's turn to be ended has come. Nobody waits for anything on it that the next relay could not say.
+/// Waits until it is this stream's turn to end. Another relay can serve its client just as well.
 async fn drain_turn(drain: &mut Drain) {
     drain.begins().await;
     tokio::time::sleep(drain.turn()).await;
@@ -65,7 +65,7 @@ async fn drain_turn(drain: &mut Drain) {
 impl From<LoadEnd> for Status {
     fn from(end: LoadEnd) -> Self {
         match end {
-            LoadEnd::Refused(refused) => refused.into(),
+            LoadEnd::Refused(rejected) => rejected.into(),
             LoadEnd::Unreadable => Self::invalid("a report that cannot be read"),
             LoadEnd::Unreachable(reason) => Self::unavailable(format!("control plane unreachable: {reason}")),
             LoadEnd::Moved(reason) => Self::unavailable(reason),

@@ -17,8 +17,7 @@ mod sniff;
 mod stream;
 mod write_timeout;
 
-pub use drain::{Drain, DrainTimes, DrainTrigger};
-pub use frames::Budget;
-pub use listen::listen;
-pub use rest::{Rest, RestOptions, RestReport};
-pub use server::{Downstream, Options};
+pub(crate) use drain::{Drain, DrainTimes, DrainTrigger};
+pub(crate) use listen::listen;
+pub(crate) use rest::{Rest, RestOptions};
+pub(crate) use server::{Downstream, Options};

@@ -1,4 +1,4 @@
-//! Listens, and says what each request is about.
+//! Listens, and finds out what each request is for.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -29,19 +29,19 @@ use crate::relay::{Loads, Views};
 use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Shape};
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub(crate) struct Options {
     /// The longest request that is read.
-    pub message_bytes: usize,
+    pub(crate) message_bytes: usize,
     /// Half-received requests, over all clients.
-    pub incomplete_request_bytes: usize,
-    /// How the relay calls itself in its replies.
-    pub control_plane: String,
+    pub(crate) incomplete_request_bytes: usize,
+    /// The identifier in `control_plane` of its replies.
+    pub(crate) control_plane: String,
     /// The legacy transport is served too (TRN-8).
-    pub v2: bool,
+    pub(crate) v2: bool,
 }
 
 #[derive(Clone)]
-pub struct Downstream {
+pub(crate) struct Downstream {
     views: Arc<Views>,
     loads: Arc<Loads>,
     budget: Arc<Budget>,
@@ -53,7 +53,7 @@ pub struct Downstream {
 }
 
 impl Downstream {
-    pub fn new(views: Arc<Views>, loads: Arc<Loads>, options: Options, drain: Drain) -> Self {
+    pub(crate) fn new(views: Arc<Views>, loads: Arc<Loads>, options: Options, drain: Drain) -> Self {
         let Options { message_bytes, incomplete_request_bytes, control_plane, v2 } = options;
         let control_plane = control_plane.into();
         Self {
@@ -69,13 +69,13 @@ impl Downstream {
     }
 
     /// Serves REST too.
-    pub fn with_rest(self, rest: Option<Arc<Rest>>) -> Self {
+    pub(crate) fn with_rest(self, rest: Option<Arc<Rest>>) -> Self {
         Self { rest, ..self }
     }
 
-    /// Accepts until the relay drains, and returns when the last connection is gone. Dropping the future closes the listener and
+    /// Accepts until the relay drains, and returns when the last connection is closed. Dropping the future closes the listener and
     /// every connection.
-    pub async fn serve(self, listener: TcpListener) {
+    pub(crate) async fn serve(self, listener: TcpListener) {
         let mut connections = tokio::task::JoinSet::new();
         let mut drain = self.drain.clone();
         loop {
@@ -92,7 +92,7 @@ impl Downstream {
                 Some(_) = connections.join_next() => {}
             }
         }
-        drop(listener); // whoever comes now is refused, and turns to another relay
+        drop(listener); // a client that connects now is refused, and turns to another relay
         while connections.join_next().await.is_some() {}
     }
 
@@ -144,7 +144,7 @@ impl Downstream {
         let (readiness, drain) = (self.views.readiness().clone(), self.drain.clone());
         let health = Health { readiness, drain, v2: self.v2 };
         tokio::spawn(async move {
-            let _ = status.send(health.answer(inquiry, frames, out).await); // nobody may be there to hear it
+            let _ = status.send(health.answer(inquiry, frames, out).await); // the client may have disconnected
         });
         grpc_response(AnyBody::Messages(messages, Some(end)))
     }
@@ -154,23 +154,23 @@ impl Downstream {
         let (status, end) = oneshot::channel();
         let call = LoadsCall { loads: self.loads.clone(), drain: self.drain.clone(), peer };
         tokio::spawn(async move {
-            let _ = status.send(loads::serve(&mut frames, call, answers).await); // nobody may be there to hear it
+            let _ = status.send(loads::serve(&mut frames, call, answers).await); // the client may have disconnected
             let _ = tokio::time::timeout(LINGER, frames.drain()).await;
         });
         grpc_response(AnyBody::Messages(messages, Some(end)))
     }
 }
 
-/// What a response may have for a body.
+/// The kinds of response bodies.
 enum AnyBody {
     Session(Box<SessionBody>),
-    /// Messages that somebody else makes, and how they end.
+    /// Messages that another task makes, and how they end.
     Messages(mpsc::Receiver<Bytes>, Option<oneshot::Receiver<Status>>),
     Whole(BufferedBody),
     Empty,
 }
 
-/// Paths of REST begin with a version. Everything else over HTTP/2 is gRPC, unless it says that it is not.
+/// Paths of REST begin with a version. Everything else over HTTP/2 is gRPC, unless its content type is another one.
 fn is_grpc(request: &Request<Incoming>) -> bool {
     let rest = ["/v3/", "/v2/"].into_iter().any(|version| request.uri().path().starts_with(version));
     let json = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/json");
@@ -230,5 +230,5 @@ fn grpc_response(body: AnyBody) -> Response<AnyBody> {
     response
 }
 
-/// For how long a client may take nothing of an answer to a poll.
+/// For how long a client may read nothing of a response to a poll.
 const UNTAKEN: Duration = Duration::from_secs(60);

@@ -10,23 +10,23 @@ use crate::proto::code;
 use crate::protocol::session::{BadRequest, CloseReason, Reply};
 use crate::relay::{AdmissionError, SessionHandle};
 
-/// How a stream ends, as gRPC says it.
+/// How a stream ends, as a gRPC status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Status {
-    pub code: i32,
-    pub message: String,
+    pub(crate) code: i32,
+    pub(crate) message: String,
 }
 
 #[derive(Default)]
 pub(super) struct Slot {
     session: OnceLock<Arc<SessionHandle>>,
-    /// The one answer of a call that has only one.
+    /// The one response of a unary call.
     answer: Mutex<Option<Reply>>,
-    told: Signal,
+    replied: Signal,
     end: Mutex<Option<Status>>,
     body: AtomicWaker,
-    /// The last word is said: the reader may stop listening to what is meant.
-    pub over: Notify,
+    /// The stream has ended: the reader may stop.
+    pub(crate) over: Notify,
 }
 
 /// Whether the stream has had a reply, and where to wait for its first.
@@ -37,73 +37,73 @@ struct Signal {
 }
 
 impl Slot {
-    pub fn attach(&self, seat: Arc<SessionHandle>) {
-        let _ = self.session.set(seat); // once per stream
+    pub(crate) fn attach(&self, handle: Arc<SessionHandle>) {
+        let _ = self.session.set(handle); // once per stream
         self.body.wake();
     }
 
-    pub fn answer(&self, reply: Reply) {
+    pub(crate) fn answer(&self, reply: Reply) {
         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply);
     }
 
-    pub fn take_answer(&self) -> Option<Reply> {
+    pub(crate) fn take_answer(&self) -> Option<Reply> {
         self.answer.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// A reply is on its way.
-    pub fn signal(&self) {
-        if !self.told.yes.swap(true, Ordering::AcqRel) {
-            self.told.now.notify_one();
+    pub(crate) fn signal(&self) {
+        if !self.replied.yes.swap(true, Ordering::AcqRel) {
+            self.replied.now.notify_one();
         }
     }
 
     /// Waits until the stream has had a reply.
-    pub async fn answered(&self) {
-        if !self.told.yes.load(Ordering::Acquire) {
-            self.told.now.notified().await;
+    pub(crate) async fn answered(&self) {
+        if !self.replied.yes.load(Ordering::Acquire) {
+            self.replied.now.notified().await;
         }
     }
 
-    pub fn seat(&self) -> Option<&Arc<SessionHandle>> {
+    pub(crate) fn handle(&self) -> Option<&Arc<SessionHandle>> {
         self.session.get()
     }
 
-    pub fn end(&self, status: Status) {
+    pub(crate) fn end(&self, status: Status) {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(status);
         self.body.wake();
     }
 
-    pub fn ended(&self) -> Option<Status> {
+    pub(crate) fn ended(&self) -> Option<Status> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub fn wait(&self, waker: &std::task::Waker) {
+    pub(crate) fn wait(&self, waker: &std::task::Waker) {
         self.body.register(waker);
     }
 }
 
 impl Status {
-    pub fn ok() -> Self {
+    pub(crate) fn ok() -> Self {
         Self { code: code::OK, message: String::new() }
     }
 
-    pub fn invalid(message: impl Into<String>) -> Self {
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self { code: code::INVALID_ARGUMENT, message: message.into() }
     }
 
-    pub fn not_found(message: impl Into<String>) -> Self {
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self { code: code::NOT_FOUND, message: message.into() }
     }
 
-    pub fn exhausted(message: impl Into<String>) -> Self {
+    pub(crate) fn exhausted(message: impl Into<String>) -> Self {
         Self { code: code::RESOURCE_EXHAUSTED, message: message.into() }
     }
 
-    pub fn unimplemented(message: impl Into<String>) -> Self {
+    pub(crate) fn unimplemented(message: impl Into<String>) -> Self {
         Self { code: code::UNIMPLEMENTED, message: message.into() }
     }
 
-    pub fn unavailable(message: impl Into<String>) -> Self {
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self { code: code::UNAVAILABLE, message: message.into() }
     }
 }
@@ -123,9 +123,9 @@ impl From<CloseReason> for Status {
 }
 
 impl From<AdmissionError> for Status {
-    fn from(refused: AdmissionError) -> Self {
-        let text = refused.to_string();
-        match refused {
+    fn from(rejected: AdmissionError) -> Self {
+        let text = rejected.to_string();
+        match rejected {
             AdmissionError::NoNode | AdmissionError::BadNode => Self::invalid(text),
             AdmissionError::TooManyViews(_) => Self::exhausted(text),
             AdmissionError::Stopping => Self::unavailable(text),

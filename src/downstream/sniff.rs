@@ -11,7 +11,7 @@ pub(super) enum Spoken {
     Http2,
 }
 
-/// Waits for as many bytes as it takes to tell.
+/// Waits for as many bytes as it takes to decide.
 pub(super) async fn first_word(from: &mut (impl AsyncRead + Unpin)) -> io::Result<(Spoken, Vec<u8>)> {
     let mut read = [0; PREFACE.len()];
     let mut length = 0;

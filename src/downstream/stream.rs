@@ -18,10 +18,10 @@ use crate::xds::{Method, Scope, Shape};
 
 /// What a reader needs to know of its call.
 pub(super) struct Call {
-    pub method: Method,
-    pub views: Arc<Views>,
-    pub drain: Drain,
-    pub peer: SocketAddr,
+    pub(crate) method: Method,
+    pub(crate) views: Arc<Views>,
+    pub(crate) drain: Drain,
+    pub(crate) peer: SocketAddr,
 }
 
 /// Reads requests for as long as the stream lives, whether or not its replies get anywhere.
@@ -35,14 +35,14 @@ pub(super) async fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) {
     if let Some(status) = end {
         slot.end(status);
     }
-    if let Some(seat) = slot.seat() {
-        seat.leave().await;
+    if let Some(handle) = slot.handle() {
+        handle.leave().await;
     }
     // What is still on its way is read and dropped: data for a stream that was reset would count against the connection.
     let _ = tokio::time::timeout(LINGER, frames.drain()).await;
 }
 
-/// Until the client has said its last. `Some` is how the stream ends by it.
+/// Reads until the client half-closes. `Some` is how that ends the stream.
 async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<Status> {
     let shape = call.method.shape;
     loop {
@@ -57,15 +57,15 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
         let Ok(request) = decode(message, shape) else {
             return Some(Status::invalid("invalid request: expected a discovery request"));
         };
-        if slot.seat().is_none()
+        if slot.handle().is_none()
             && let Err(status) = sit(&request, slot, call).await
         {
             return Some(status);
         }
-        let Some(seat) = slot.seat() else { continue };
-        seat.handle_request(request).await;
+        let Some(handle) = slot.handle() else { continue };
+        handle.handle_request(request).await;
         if shape == Shape::Fetch {
-            return Some(match seat.fetch(seat.fetch_timeout()).await {
+            return Some(match handle.fetch(handle.fetch_timeout()).await {
                 Fetched::Reply(reply) => {
                     slot.answer(*reply);
                     Status::ok()
@@ -87,18 +87,18 @@ async fn sit(request: &Request, slot: &Slot, call: &Call) -> Result<(), Status> 
         peer: call.peer,
     };
     match call.views.open_session(request, visit).await {
-        Ok(seat) => {
-            slot.attach(seat);
+        Ok(handle) => {
+            slot.attach(handle);
             Ok(())
         }
-        Err(refused) => {
-            tracing::warn!(peer = %call.peer, error = %refused, "client stream rejected");
-            Err(refused.into())
+        Err(rejected) => {
+            tracing::warn!(peer = %call.peer, error = %rejected, "client stream rejected");
+            Err(rejected.into())
         }
     }
 }
 
-/// When this stream's turn to be ended has come, and it was answered or has waited long enough for that.
+/// Waits until it is this stream's turn to end, and it had a response or has waited long enough for one.
 async fn drain_turn(drain: &mut Drain, slot: &Slot) {
     drain.begins().await;
     tokio::time::sleep(drain.turn()).await;
@@ -119,5 +119,5 @@ fn decode(message: Bytes, shape: Shape) -> Result<Request, prost::DecodeError> {
     }
 }
 
-/// How long a client is listened to after the last word.
+/// How long a client's data is read and dropped after the stream ended.
 pub(super) const LINGER: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! Ends connections whose peer has stopped reading.
 //!
-//! HTTP/2 has keepalive for that, and streams that pin one piece each. An HTTP/1.1 answer is on its way in one go, and would be
-//! held for as long as its peer pleases.
+//! HTTP/2 has keepalive for that, and streams that pin one piece each. An HTTP/1.1 response is written as a whole, and a peer could
+//! pin it for as long as it likes.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// A connection that fails when nothing could be written for so long.
+/// A connection that fails when nothing could be written for a given time.
 pub(super) struct WriteTimeout<T> {
     inner: T,
     patience: Duration,
@@ -20,7 +20,7 @@ pub(super) struct WriteTimeout<T> {
 }
 
 impl<T> WriteTimeout<T> {
-    pub fn new(inner: T, patience: Duration) -> Self {
+    pub(crate) fn new(inner: T, patience: Duration) -> Self {
         Self { inner, patience, waiting: None }
     }
 
@@ -81,7 +81,7 @@ mod tests {
         let mut near = WriteTimeout::new(near, Duration::from_millis(400));
         let slow = tokio::spawn(async move {
             for _ in 0..8 {
-                tokio::time::sleep(Duration::from_millis(60)).await; // longer in all than the patience
+                tokio::time::sleep(Duration::from_millis(60)).await; // longer in all than the timeout
                 far.read_exact(&mut [0; 16]).await.unwrap();
             }
             far

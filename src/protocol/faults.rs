@@ -132,7 +132,7 @@ impl Faults {
     pub const NONE: Self = Self { planted: None };
 
     #[cfg(not(feature = "faults"))]
-    pub const NONE: Self = Self {};
+    pub(crate) const NONE: Self = Self {};
 
     #[cfg(feature = "faults")]
     pub fn planted(fault: Fault) -> Self {
@@ -145,7 +145,7 @@ impl Faults {
     }
 
     #[cfg(not(feature = "faults"))]
-    pub const fn has(self, _: Fault) -> bool {
+    pub(crate) const fn has(self, _: Fault) -> bool {
         false
     }
 }

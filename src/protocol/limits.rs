@@ -50,7 +50,7 @@ pub struct Limits {
     pub owed_answers: usize,
     /// Names per type of a stream that are remembered because what came under them could not be used. Beyond it only that there
     /// are more.
-    pub refused_names: usize,
+    pub rejected_names: usize,
     /// Types that one session may ask for.
     pub types: usize,
     /// Names that one session may ask for of one type.
@@ -90,7 +90,7 @@ impl Default for Limits {
             interest_window: Duration::from_millis(20),
             resource_timer: Duration::from_secs(15),
             owed_answers: 1024,
-            refused_names: 1024,
+            rejected_names: 1024,
             types: 64,
             names: 100_000,
             absent_names_per_stream: 100,
@@ -103,7 +103,7 @@ impl Default for Limits {
 }
 
 /// A text of a peer's, no longer than so many bytes.
-pub fn truncate(text: &str, limit: usize) -> String {
+pub(crate) fn truncate(text: &str, limit: usize) -> String {
     let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -6,8 +6,8 @@
 pub mod faults;
 pub mod ladder;
 pub mod limits;
-pub mod loads;
-pub mod local;
+pub(crate) mod loads;
+pub(crate) mod local;
 pub mod moment;
 pub mod session;
 pub mod set_mark;

@@ -29,6 +29,6 @@ impl Sub for Moment {
 }
 
 /// The earlier of two deadlines, either of which may be missing.
-pub fn earliest(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
+pub(crate) fn earliest(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
     [one, other].into_iter().flatten().min()
 }

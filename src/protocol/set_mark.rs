@@ -17,7 +17,7 @@ impl SetMark {
     }
 
     /// What a server means that may be no relay.
-    pub fn of(text: &str) -> Option<Self> {
+    pub(crate) fn of(text: &str) -> Option<Self> {
         [Self::Complete, Self::Partial].into_iter().find(|mark| mark.text() == text)
     }
 }

@@ -1,7 +1,7 @@
 //! Why a stream is not taken on.
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AdmissionError {
+pub(crate) enum AdmissionError {
     #[error("the first request of a stream has no node")]
     NoNode,
     #[error("invalid node: expected an encoded envoy.config.core.v3.Node")]
@@ -14,7 +14,7 @@ pub enum AdmissionError {
 
 impl AdmissionError {
     /// Short words for each, in the order of their places.
-    pub const REASONS: [&str; 4] = ["no_node", "bad_node", "too_many_views", "stopping"];
+    pub(crate) const REASONS: [&str; 4] = ["no_node", "bad_node", "too_many_views", "stopping"];
 
     pub(in crate::relay) fn place(&self) -> usize {
         match self {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 #[derive(Debug, Default)]
-pub struct ClientLog {
+pub(crate) struct ClientLog {
     second: Mutex<Second>,
 }
 
@@ -19,23 +19,23 @@ struct Second {
 
 /// What is said of one client stream.
 #[derive(Debug, Clone, Copy)]
-pub struct StreamLine<'a> {
-    pub session: u64,
-    pub node: &'a str,
-    pub peer: &'a str,
-    pub view: &'a str,
-    pub variant: &'a str,
+pub(crate) struct StreamLine<'a> {
+    pub(crate) session: u64,
+    pub(crate) node: &'a str,
+    pub(crate) peer: &'a str,
+    pub(crate) view: &'a str,
+    pub(crate) variant: &'a str,
 }
 
 impl ClientLog {
-    pub fn stream_opened(self: &Arc<Self>, line: StreamLine<'_>) {
+    pub(crate) fn stream_opened(self: &Arc<Self>, line: StreamLine<'_>) {
         if self.is_worth_a_line(|second| second.opened += 1) {
             let StreamLine { session, node, peer, view, variant } = line;
             tracing::info!(session, node, peer, view, variant, "client stream opened");
         }
     }
 
-    pub fn stream_ended(self: &Arc<Self>, line: StreamLine<'_>) {
+    pub(crate) fn stream_ended(self: &Arc<Self>, line: StreamLine<'_>) {
         if self.is_worth_a_line(|second| second.ended += 1) {
             let StreamLine { session, node, peer, view, .. } = line;
             tracing::info!(session, node, peer, view, "client stream ended");

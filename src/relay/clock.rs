@@ -6,21 +6,21 @@ use crate::protocol::moment::Moment;
 
 /// Counts from when it was made.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock {
+pub(crate) struct Clock {
     start: Instant,
 }
 
 impl Clock {
-    pub fn starting_now() -> Self {
+    pub(crate) fn starting_now() -> Self {
         Self { start: Instant::now() }
     }
 
-    pub fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         Moment::START + self.start.elapsed()
     }
 
     /// When a moment comes, for whoever has to wait for it.
-    pub fn instant(&self, moment: Moment) -> Instant {
+    pub(crate) fn instant(&self, moment: Moment) -> Instant {
         self.start + (moment - Moment::START)
     }
 }

@@ -9,10 +9,10 @@ use crate::protocol::session::Variant;
 use crate::xds::{Type, TypeTable};
 
 #[derive(Debug)]
-pub struct ProcessCounters {
+pub(crate) struct ProcessCounters {
     table: Arc<TypeTable>,
     streams: [AtomicU64; 2],
-    refused: [AtomicU64; AdmissionError::REASONS.len()],
+    rejected: [AtomicU64; AdmissionError::REASONS.len()],
     /// By type. Those that are in no table count as one, since clients make them up.
     nacks: Mutex<BTreeMap<String, u64>>,
     names_refused: AtomicU64,
@@ -21,18 +21,18 @@ pub struct ProcessCounters {
 
 impl ProcessCounters {
     pub(crate) fn new(table: Arc<TypeTable>) -> Self {
-        let (streams, refused) = Default::default();
+        let (streams, rejected) = Default::default();
         let nacks = table.names().chain([OTHER]).map(|name| (name.to_owned(), 0)).collect();
         let (names_refused, lost_load_reports) = Default::default();
-        Self { table, streams, refused, nacks: Mutex::new(nacks), names_refused, lost_load_reports }
+        Self { table, streams, rejected, nacks: Mutex::new(nacks), names_refused, lost_load_reports }
     }
 
     pub(super) fn stream_accepted(&self, variant: Variant) {
         self.streams[usize::from(variant == Variant::Delta)].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn refused(&self, why: &AdmissionError) {
-        self.refused[why.place()].fetch_add(1, Ordering::Relaxed);
+    pub(super) fn rejected(&self, why: &AdmissionError) {
+        self.rejected[why.place()].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn nack(&self, kind: Option<&Type>) {
@@ -50,33 +50,33 @@ impl ProcessCounters {
     }
 
     /// Returns the types that counters are kept of.
-    pub fn type_names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn type_names(&self) -> impl Iterator<Item = &str> {
         self.table.names()
     }
 
     /// Returns how many client streams were accepted, by variant.
-    pub fn streams(&self) -> [(&'static str, u64); 2] {
+    pub(crate) fn streams(&self) -> [(&'static str, u64); 2] {
         let of = |at: usize| self.streams[at].load(Ordering::Relaxed);
         [("sotw", of(0)), ("delta", of(1))]
     }
 
     /// Streams that were not taken on, by reason.
-    pub fn rejections(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        AdmissionError::REASONS.into_iter().zip(self.refused.iter().map(|count| count.load(Ordering::Relaxed)))
+    pub(crate) fn rejections(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        AdmissionError::REASONS.into_iter().zip(self.rejected.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
     /// Replies that clients refused, by type.
-    pub fn nacks(&self) -> BTreeMap<String, u64> {
+    pub(crate) fn nacks(&self) -> BTreeMap<String, u64> {
         self.nacks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Names that clients asked for and that cannot be asked for (NAME-10, BOOT-16).
-    pub fn rejected_names(&self) -> u64 {
+    pub(crate) fn rejected_names(&self) -> u64 {
         self.names_refused.load(Ordering::Relaxed)
     }
 
     /// Reports of loads that were dropped, in whole or in part.
-    pub fn load_reports_lost(&self) -> u64 {
+    pub(crate) fn load_reports_lost(&self) -> u64 {
         self.lost_load_reports.load(Ordering::Relaxed)
     }
 }

@@ -27,19 +27,19 @@ use crate::xds::{Authority, Name, Resource, Type};
 
 /// Opens streams to the hub.
 #[derive(Clone)]
-pub struct HubConnector {
+pub(crate) struct HubConnector {
     hub: Arc<Views>,
 }
 
 impl HubConnector {
-    pub fn new(hub: Arc<Views>) -> Self {
+    pub(crate) fn new(hub: Arc<Views>) -> Self {
         Self { hub }
     }
 
     async fn keep_open(self, link: Link) {
         while let Some(end) = self.open_once(&link).await {
             let (reason, answered) = match end {
-                Ended::Refused(refused) => (refused.to_string(), false),
+                Ended::Refused(rejected) => (rejected.to_string(), false),
                 Ended::ByHub(reason) => (reason, true),
             };
             if report(&link, LinkEvent::Ended { reason, answered }).await.is_none() {
@@ -57,15 +57,15 @@ impl HubConnector {
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let sitting =
             match self.hub.open_session(&first, ClientInfo { variant: Variant::Delta, only: None, peer }).await {
-                Ok(seat) => SessionGuard(seat),
-                Err(refused) => return Some(Ended::Refused(refused)),
+                Ok(handle) => SessionGuard(handle),
+                Err(rejected) => return Some(Ended::Refused(rejected)),
             };
         sitting.0.handle_request(first).await;
-        let mut told = SentState::default();
+        let mut sent = SentState::default();
         loop {
             tokio::select! {
                 request = requests.recv() => sitting.0.handle_request(request?).await,
-                said = next(&sitting.0, &mut told) => match said {
+                said = next(&sitting.0, &mut sent) => match said {
                     HubEvent::Event(event) => report(link, event).await?,
                     HubEvent::End(end) => return Some(Ended::ByHub(end)),
                 },
@@ -102,39 +102,41 @@ enum HubEvent {
 #[derive(Default)]
 struct SentState {
     /// How much of collections it has said.
-    filled: BTreeMap<(Type, Name), Completeness>,
+    completeness_by_name: BTreeMap<(Type, Name), Completeness>,
     /// Authorities of which no server is in reach.
     outages: Arc<BTreeSet<Authority>>,
 }
 
 /// The next thing that the hub has to say.
-async fn next(seat: &SessionHandle, told: &mut SentState) -> HubEvent {
+async fn next(handle: &SessionHandle, sent: &mut SentState) -> HubEvent {
     let mut sleep = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
     std::future::poll_fn(|cx| {
         loop {
-            match seat.poll(cx.waker()) {
+            match handle.poll(cx.waker()) {
                 Step::Reply(reply) => {
                     let response = Response::Delta(response(*reply));
                     return Poll::Ready(HubEvent::Event(LinkEvent::Response(Box::new(response))));
                 }
                 Step::End(end) => return Poll::Ready(HubEvent::End(end.to_string())),
                 Step::Idle(until) => {
-                    let filled = seat.sent_completeness();
-                    told.filled.retain(|glob, _| filled.contains_key(glob));
-                    let news = filled.into_iter().find(|(glob, fill)| told.filled.get(glob) != Some(fill));
-                    if let Some(((kind, glob), fill)) = news {
+                    let completeness_by_name = handle.sent_completeness();
+                    sent.completeness_by_name.retain(|glob, _| completeness_by_name.contains_key(glob));
+                    let news = completeness_by_name
+                        .into_iter()
+                        .find(|(glob, completeness)| sent.completeness_by_name.get(glob) != Some(completeness));
+                    if let Some(((kind, glob), completeness)) = news {
                         let type_url = kind.name().to_owned();
-                        told.filled.insert((kind, glob.clone()), fill);
-                        return Poll::Ready(HubEvent::Event(LinkEvent::Progress { type_url, glob, fill }));
+                        sent.completeness_by_name.insert((kind, glob.clone()), completeness);
+                        return Poll::Ready(HubEvent::Event(LinkEvent::Progress { type_url, glob, completeness }));
                     }
-                    let outages = seat.outages();
-                    if outages != told.outages {
-                        told.outages = outages.clone();
+                    let outages = handle.outages();
+                    if outages != sent.outages {
+                        sent.outages = outages.clone();
                         let authorities = (*outages).clone();
                         return Poll::Ready(HubEvent::Event(LinkEvent::Outage { authorities }));
                     }
                     let Some(until) = until else { return Poll::Pending };
-                    sleep.as_mut().reset(seat.clock().instant(until));
+                    sleep.as_mut().reset(handle.clock().instant(until));
                     std::task::ready!(sleep.as_mut().poll(cx));
                 }
             }

@@ -8,7 +8,7 @@ use crate::xds::{Type, TypeTable};
 
 /// One for the process, shared by its views and what they share.
 #[derive(Debug, Default)]
-pub struct Incidents {
+pub(crate) struct Incidents {
     /// By server and type. Types that are in no table count as one, since peers make them up.
     rejected: Mutex<BTreeMap<(String, String), u64>>,
     panics: AtomicU64,
@@ -26,12 +26,12 @@ impl Incidents {
     }
 
     /// Returns how many views ended by a panic.
-    pub fn view_panics(&self) -> u64 {
+    pub(crate) fn view_panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
     }
 
     /// Returns how many resources of servers were rejected, each version of a name once, by server and type.
-    pub fn rejected_resources(&self) -> BTreeMap<(String, String), u64> {
+    pub(crate) fn rejected_resources(&self) -> BTreeMap<(String, String), u64> {
         self.rejected.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

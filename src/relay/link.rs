@@ -29,7 +29,7 @@ pub struct Link {
 
 #[derive(Debug)]
 pub struct LinkReport {
-    pub id: LinkId,
+    pub(crate) id: LinkId,
     pub event: LinkEvent,
 }
 
@@ -59,7 +59,7 @@ pub enum LinkEvent {
     Progress {
         type_url: String,
         glob: Name,
-        fill: Completeness,
+        completeness: Completeness,
     },
     /// Authorities of which nobody is in reach, which only a source can tell that stands for several servers.
     Outage {

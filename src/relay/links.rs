@@ -23,7 +23,7 @@ pub(super) struct Links {
     totals: BTreeMap<usize, Totals>,
     /// Tells a link from an earlier one of the same stream, whose last words may still be on their way.
     serial: u64,
-    pub reports: mpsc::Receiver<LinkReport>,
+    pub(crate) reports: mpsc::Receiver<LinkReport>,
     report_to: mpsc::Sender<LinkReport>,
 }
 
@@ -31,34 +31,34 @@ pub(super) struct OpenLink {
     serial: u64,
     task: JoinHandle<()>,
     /// While the stream is up: where its requests go, and which opening it is.
-    pub up: Option<(mpsc::Sender<Request>, Epoch)>,
+    pub(crate) up: Option<(mpsc::Sender<Request>, Epoch)>,
     /// While it is, it counts as connected in the log.
-    pub connection: Option<Connection>,
+    pub(crate) connection: Option<Connection>,
     /// Notified, the edge asks the server whether it is there.
-    pub life: Option<Arc<Notify>>,
+    pub(crate) life: Option<Arc<Notify>>,
     /// A request that found no room, so that none after it may be taken.
-    pub waiting: Option<Request>,
-    pub last_error: Option<String>,
-    pub responses: u64,
+    pub(crate) waiting: Option<Request>,
+    pub(crate) last_error: Option<String>,
+    pub(crate) responses: u64,
 }
 
 impl Links {
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         // One response at a time is on its way to the owner for each stream: it reads as fast as it applies.
         let (report_to, reports) = mpsc::channel(4);
         Self { open: BTreeMap::new(), totals: BTreeMap::new(), serial: 0, reports, report_to }
     }
 
     /// The link that a report is from, unless that has been given up.
-    pub fn reporting(&mut self, id: LinkId) -> Option<&mut OpenLink> {
+    pub(crate) fn reporting(&mut self, id: LinkId) -> Option<&mut OpenLink> {
         self.open.get_mut(&id.stream).filter(|link| link.serial == id.serial)
     }
 
-    pub fn get(&self, id: StreamId) -> Option<&OpenLink> {
+    pub(crate) fn get(&self, id: StreamId) -> Option<&OpenLink> {
         self.open.get(&id)
     }
 
-    pub fn count(&mut self, server: usize, event: &LinkEvent) {
+    pub(crate) fn count(&mut self, server: usize, event: &LinkEvent) {
         let totals = self.totals.entry(server).or_default();
         match event {
             LinkEvent::Opened { .. } => totals.opened += 1,
@@ -73,7 +73,7 @@ impl Links {
         }
     }
 
-    pub fn metrics(&self, at: usize, server: String) -> ServerMetrics {
+    pub(crate) fn metrics(&self, at: usize, server: String) -> ServerMetrics {
         let links = || self.open.iter().filter(|(id, _)| id.server == at);
         let connected = links().filter(|(_, link)| link.up.is_some()).count();
         let totals = self.totals.get(&at).copied().unwrap_or_default();
@@ -81,13 +81,13 @@ impl Links {
     }
 
     /// What last went wrong with a server.
-    pub fn last_error(&self, server: usize) -> Option<&str> {
+    pub(crate) fn last_error(&self, server: usize) -> Option<&str> {
         let mut links = self.open.iter().filter(|(id, _)| id.server == server);
         links.find_map(|(_, link)| link.last_error.as_deref())
     }
 
     /// Why a ladder is not at its first server, or not at all.
-    pub fn reason_of(&self, ladder: &LadderSummary<'_>) -> Option<String> {
+    pub(crate) fn reason_of(&self, ladder: &LadderSummary<'_>) -> Option<String> {
         let rung = match ladder.state {
             LadderState::Idle => None,
             LadderState::Trying(at) | LadderState::Active(at) => at.checked_sub(1),
@@ -97,12 +97,12 @@ impl Links {
         self.last_error(*ladder.servers.get(rung?)?).map(str::to_owned)
     }
 
-    pub fn is_blocked(&self, id: StreamId) -> bool {
+    pub(crate) fn is_blocked(&self, id: StreamId) -> bool {
         self.open.get(&id).is_some_and(|link| link.waiting.is_some())
     }
 
     /// Opens a link for each stream that has none, and lets go of those whose stream is not there any more.
-    pub fn follow(&mut self, sources: &mut Sources, connectors: &[SharedConnector]) {
+    pub(crate) fn follow(&mut self, sources: &mut Sources, connectors: &[SharedConnector]) {
         let closed = sources.take_closed();
         let wanted: Vec<_> = sources.streams().map(|(id, _)| id).collect();
         let reopened = sources.take_reopened();
@@ -130,7 +130,7 @@ impl Links {
         }
     }
 
-    pub fn send(&mut self, sources: &mut Sources, now: Moment) {
+    pub(crate) fn send(&mut self, sources: &mut Sources, now: Moment) {
         for (id, stream) in sources.streams() {
             let Some(link) = self.open.get_mut(&id) else { continue };
             if stream.take_liveness_call() {
@@ -155,7 +155,7 @@ impl Links {
     }
 
     /// Until one of the requests that found no room finds some.
-    pub async fn room(blocked: Vec<mpsc::Sender<Request>>) {
+    pub(crate) async fn room(blocked: Vec<mpsc::Sender<Request>>) {
         if blocked.is_empty() {
             std::future::pending().await
         }
@@ -163,7 +163,7 @@ impl Links {
     }
 
     /// Where requests wait for room.
-    pub fn blocked(&self) -> Vec<mpsc::Sender<Request>> {
+    pub(crate) fn blocked(&self) -> Vec<mpsc::Sender<Request>> {
         let blocked = self.open.values().filter(|link| link.waiting.is_some());
         blocked.filter_map(|link| link.up.as_ref()).map(|(requests, _)| requests.clone()).collect()
     }

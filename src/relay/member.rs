@@ -18,7 +18,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub fn new(session: Arc<SessionHandle>, stay: Stay) -> Self {
+    pub(crate) fn new(session: Arc<SessionHandle>, stay: Stay) -> Self {
         Self { session, _stay: stay }
     }
 }

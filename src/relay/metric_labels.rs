@@ -21,18 +21,18 @@ pub(super) struct MetricLabel {
 }
 
 impl MetricLabels {
-    pub fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { free: AtomicUsize::new(most), retired: Mutex::default() })
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { free: AtomicUsize::new(limit), retired: Mutex::default() })
     }
 
     /// Gives a view a label of its own if one is left.
-    pub fn assign(self: &Arc<Self>, view: &str) -> MetricLabel {
+    pub(crate) fn assign(self: &Arc<Self>, view: &str) -> MetricLabel {
         let taken = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1)).is_ok();
         MetricLabel { labels: self.clone(), name: taken.then(|| view.into()) }
     }
 
     /// Returns the metrics with labels of their own, and the sum of all others if there ever were any.
-    pub fn merge(&self, views: Vec<ViewMetrics>) -> Vec<ViewMetrics> {
+    pub(crate) fn merge(&self, views: Vec<ViewMetrics>) -> Vec<ViewMetrics> {
         let (mut merged, others): (Vec<_>, Vec<_>) = views.into_iter().partition(|view| view.label.is_some());
         let mut sum = self.retired.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let any = !others.is_empty() || sum != ViewMetrics::default();
@@ -43,12 +43,12 @@ impl MetricLabels {
 }
 
 impl MetricLabel {
-    pub fn name(&self) -> Option<Arc<str>> {
+    pub(crate) fn name(&self) -> Option<Arc<str>> {
         self.name.clone()
     }
 
     /// The view ends; what it counted is kept if it is in the sum.
-    pub fn retire(&self, last: ViewMetrics) {
+    pub(crate) fn retire(&self, last: ViewMetrics) {
         if self.name.is_none() {
             let mut retired = self.labels.retired.lock().unwrap_or_else(PoisonError::into_inner);
             retired.absorb(last);

@@ -17,24 +17,21 @@ mod metric_labels;
 mod published;
 mod reachability;
 mod readiness;
-mod report;
+pub(crate) mod report;
 mod server_log;
 mod session_handle;
 mod stay;
 mod view_task;
 mod views;
 
-pub use admission::AdmissionError;
-pub use clock::Clock;
-pub use counters::ProcessCounters;
-pub use hub::HubConnector;
-pub use incidents::Incidents;
+pub(crate) use admission::AdmissionError;
+pub(crate) use clock::Clock;
+pub(crate) use counters::ProcessCounters;
+pub(crate) use hub::HubConnector;
+pub(crate) use incidents::Incidents;
 pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
-pub use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};
-pub use readiness::{LadderPlace, NotReady, Readiness};
-pub use report::{
-    ClientReport, Dangling, LadderMetrics, OrderMetrics, ResourcePage, ResourceQuery, ResourceReport, ServerMetrics,
-    Totals, ViewMetrics, ViewReport,
-};
-pub use session_handle::{SessionGuard, SessionHandle};
-pub use views::{ClientInfo, Views, ViewsOptions};
+pub(crate) use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};
+pub(crate) use readiness::Readiness;
+pub(crate) use report::{LadderMetrics, ResourceQuery, ServerMetrics, ViewMetrics};
+pub(crate) use session_handle::{SessionGuard, SessionHandle};
+pub(crate) use views::{ClientInfo, Views, ViewsOptions};

@@ -31,23 +31,23 @@ pub(super) struct ViewReachability {
 }
 
 impl SharedReachability {
-    pub fn of(servers: usize) -> Self {
+    pub(crate) fn of(servers: usize) -> Self {
         Self { servers: (0..servers).map(|_| Counts::default()).collect() }
     }
 
     /// Some have tried the server in vain, and nobody has an answer of it.
-    pub fn is_unreachable(&self, server: usize) -> bool {
+    pub(crate) fn is_unreachable(&self, server: usize) -> bool {
         self.servers.get(server).is_some_and(|counts| {
             counts.answered.load(Ordering::Relaxed) == 0 && counts.unreachable.load(Ordering::Relaxed) > 0
         })
     }
 
     /// The types of which the server sends sets in pieces.
-    pub fn types_in_pieces(&self, server: usize) -> Arc<BTreeSet<Type>> {
+    pub(crate) fn types_in_pieces(&self, server: usize) -> Arc<BTreeSet<Type>> {
         self.habits(server).types_in_pieces().clone()
     }
 
-    pub fn record_deliveries(&self, seen: Vec<(usize, Type, Delivery)>) {
+    pub(crate) fn record_deliveries(&self, seen: Vec<(usize, Type, Delivery)>) {
         seen.into_iter().for_each(|(server, kind, seen)| self.habits(server).note(&kind, seen));
     }
 
@@ -66,16 +66,16 @@ impl SharedReachability {
 }
 
 impl ViewReachability {
-    pub fn none(health: Arc<SharedReachability>) -> Self {
+    pub(crate) fn none(health: Arc<SharedReachability>) -> Self {
         let found = vec![None; health.servers.len()];
         Self { health, found }
     }
 
-    pub fn health(&self) -> &SharedReachability {
+    pub(crate) fn health(&self) -> &SharedReachability {
         &self.health
     }
 
-    pub fn replace(&mut self, findings: impl Iterator<Item = Option<Reachability>>) {
+    pub(crate) fn replace(&mut self, findings: impl Iterator<Item = Option<Reachability>>) {
         for (server, (known, found)) in self.found.iter_mut().zip(findings).enumerate() {
             if *known != found {
                 if let Some(counter) = self.health.counter(server, found) {

@@ -33,18 +33,18 @@ pub(super) struct Connection {
 /// A change of a ladder, without the view that it happened in.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct LadderChange {
-    pub authority: String,
-    pub state: LadderState,
-    pub previous: Option<LadderState>,
-    pub server: Option<String>,
+    pub(crate) authority: String,
+    pub(crate) state: LadderState,
+    pub(crate) previous: Option<LadderState>,
+    pub(crate) server: Option<String>,
 }
 
 impl ServerLog {
-    pub fn new(servers: usize) -> Arc<Self> {
+    pub(crate) fn new(servers: usize) -> Arc<Self> {
         Arc::new(Self { servers: (0..servers).map(|_| Mutex::default()).collect(), ladders: Mutex::default() })
     }
 
-    pub fn stream_opened(self: &Arc<Self>, server: usize, name: &str, view: &str, variant: &str) -> Connection {
+    pub(crate) fn stream_opened(self: &Arc<Self>, server: usize, name: &str, view: &str, variant: &str) -> Connection {
         self.change(server, |state| {
             state.connected += 1;
             if state.connected == 1 && std::mem::take(&mut state.lost) {
@@ -59,7 +59,7 @@ impl ServerLog {
     }
 
     /// A stream ended, or could not be opened. Its connection is dropped by now.
-    pub fn stream_ended(&self, server: usize, name: &str, view: &str, error: &str) {
+    pub(crate) fn stream_ended(&self, server: usize, name: &str, view: &str, error: &str) {
         self.change(server, |state| {
             if state.connected == 0 && !state.lost {
                 state.lost = true;
@@ -70,7 +70,7 @@ impl ServerLog {
         });
     }
 
-    pub fn ladder_changed(self: &Arc<Self>, view: &str, change: LadderChange, reason: Option<&str>) {
+    pub(crate) fn ladder_changed(self: &Arc<Self>, view: &str, change: LadderChange, reason: Option<&str>) {
         let mut ladders = self.ladders.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = ladders.get_mut(&change) {
             *count += 1;

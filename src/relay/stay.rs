@@ -8,7 +8,7 @@ pub(super) struct Stay(Arc<()>);
 
 impl Stay {
     /// Nobody else has one of this view. Whoever asks sees to it that nobody can get one meanwhile.
-    pub fn is_last(&self) -> bool {
+    pub(crate) fn is_last(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 }

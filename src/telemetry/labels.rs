@@ -12,13 +12,13 @@ impl<M: Default + Clone + TypedMetric> Labelled<M>
 where
     Family<Vec<(String, String)>, M>: Metric,
 {
-    pub fn register(registry: &mut Registry, name: &str, help: &str) -> Self {
+    pub(crate) fn register(registry: &mut Registry, name: &str, help: &str) -> Self {
         let family = Family::default();
         registry.register(name, help, family.clone());
         Self(family)
     }
 
-    pub fn at(&self, labels: &Labels<'_>) -> M {
+    pub(crate) fn at(&self, labels: &Labels<'_>) -> M {
         let labels = labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         self.0.get_or_create_owned(&labels)
     }

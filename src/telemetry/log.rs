@@ -68,16 +68,16 @@ impl LogControl {
     }
 
     /// For a relay in a process whose log is not its own.
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self(None)
     }
 
     /// Returns whether there is a log whose level can be changed.
-    pub fn set(&self, filter: &LogFilter) -> bool {
+    pub(crate) fn set(&self, filter: &LogFilter) -> bool {
         self.0.as_ref().is_some_and(|handle| handle.reload(filter.filter()).is_ok())
     }
 
-    pub fn current(&self) -> Option<String> {
+    pub(crate) fn current(&self) -> Option<String> {
         self.0.as_ref()?.with_current(ToString::to_string).ok()
     }
 }

@@ -18,7 +18,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use self::labels::Labelled;
-pub use self::log::{LogControl, LogFilter, LogFilterError, LogFormat};
+pub use self::log::{LogControl, LogFilter, LogFormat};
 use self::views::ViewFamilies;
 use crate::relay::{Incidents, Loads, ProcessCounters, ViewMetrics, Views};
 use crate::upstream::{FilesReport, FilesSource};
@@ -38,10 +38,10 @@ struct MetricsSnapshot<'a> {
 }
 
 /// Writes the metrics of the moment, as OpenMetrics text.
-pub type Exposition = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
+pub(crate) type Exposition = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
 
 /// Returns what the admin address serves as its metrics.
-pub fn exposition(views: Arc<Views>, loads: Arc<Loads>, files: Arc<[FilesSource]>) -> Exposition {
+pub(crate) fn exposition(views: Arc<Views>, loads: Arc<Loads>, files: Arc<[FilesSource]>) -> Exposition {
     Arc::new(move || {
         let (views, loads, files) = (views.clone(), loads.clone(), files.clone());
         Box::pin(async move {

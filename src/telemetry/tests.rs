@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::protocol::ladder::Switches;
-use crate::relay::{LadderMetrics, OrderMetrics, ServerMetrics, Totals};
+use crate::relay::report::{LadderMetrics, OrderMetrics, ServerMetrics, Totals};
 use crate::xds::TypeTable;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -123,9 +123,9 @@ fn the_page_has_every_metric_and_no_other() {
     let named = |(name, kind): (&str, &str)| if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
     let there: BTreeSet<_> = kinds.map(named).collect();
     let page = include_str!("../../docs/metrics.md");
-    let told = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
-    let told: BTreeSet<_> = told.map(|(name, _)| name.to_owned()).collect();
-    assert_eq!(there, told);
+    let sent = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let sent: BTreeSet<_> = sent.map(|(name, _)| name.to_owned()).collect();
+    assert_eq!(there, sent);
     // With its labels: those that a line has stand in the row of the metric.
     for (name, labels) in text.lines().filter_map(|line| line.split_once('{')) {
         let labels = labels.split_once('}').unwrap().0;

@@ -34,7 +34,7 @@ pub(super) struct ViewFamilies {
 
 impl ViewFamilies {
     #[rustfmt::skip]
-    pub fn register(registry: &mut Registry) -> Self {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
         Self {
             open: Labelled::register(registry, "client_streams_open", "Open client streams"),
             blocked: Labelled::register(registry, "client_streams_blocked", "Client streams blocked until a resource set is complete"),
@@ -58,7 +58,7 @@ impl ViewFamilies {
     }
 
     /// Adds the figures of a view; those of several views with one label are summed.
-    pub fn add(&self, view: &ViewMetrics) {
+    pub(crate) fn add(&self, view: &ViewMetrics) {
         let label = view.label.as_deref().unwrap_or(OTHER);
         let labels: &Labels<'_> = &[("view", label)];
         for (family, count) in [

@@ -56,9 +56,9 @@ pub struct FileResource {
     pub ttl: Option<Duration>,
     pub aliases: Vec<String>,
     /// Encoded `envoy.config.core.v3.Metadata`.
-    pub metadata: Option<Bytes>,
+    pub(crate) metadata: Option<Bytes>,
     /// Encoded `DynamicParameterConstraints`.
-    pub constraints: Option<Bytes>,
+    pub(crate) constraints: Option<Bytes>,
     pub do_not_cache: bool,
     pub body: Bytes,
     /// Where it begins in a YAML or JSON file.
@@ -95,9 +95,9 @@ pub struct DocumentError {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct DocumentFault {
-    pub line: Option<u64>,
-    pub at: Place,
-    pub reason: String,
+    pub(crate) line: Option<u64>,
+    pub(crate) at: Place,
+    pub(crate) reason: String,
 }
 
 impl fmt::Display for DocumentError {

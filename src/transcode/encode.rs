@@ -7,13 +7,13 @@ use super::error::{Outcome, Step, refuse};
 use super::{ANY, MAX_DEPTH, body_of, decode, too_deep};
 
 pub(super) struct Encoder<'t> {
-    pub pool: &'t DescriptorPool,
+    pub(crate) pool: &'t DescriptorPool,
     /// Whether the bodies of Anys are made canonical too. They are already, where this module wrote them.
-    pub anys: bool,
+    pub(crate) anys: bool,
 }
 
 impl Encoder<'_> {
-    pub fn bytes(&self, message: &DynamicMessage, depth: usize) -> Outcome<Vec<u8>> {
+    pub(crate) fn bytes(&self, message: &DynamicMessage, depth: usize) -> Outcome<Vec<u8>> {
         if depth > MAX_DEPTH {
             return too_deep();
         }

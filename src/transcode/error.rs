@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One step on the way from a message to the field that a fault is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     Field(String),
     Index(usize),
     Key(String),
@@ -12,10 +12,10 @@ pub enum Step {
 
 /// The way to a field, outermost step first. Fields are spelled as the input spells them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place(pub Vec<Step>);
+pub struct Place(pub(crate) Vec<Step>);
 
 impl Place {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
@@ -46,7 +46,7 @@ pub enum TranscodeError {
 }
 
 impl TranscodeError {
-    pub fn place(&self) -> Option<&Place> {
+    pub(crate) fn place(&self) -> Option<&Place> {
         match self {
             Self::UnknownType { at, .. } | Self::Refused { at, .. } => Some(at),
             Self::Descriptors(_) => None,
@@ -62,7 +62,7 @@ impl TranscodeError {
     }
 
     /// What is wrong, without saying where.
-    pub fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         match self {
             Self::UnknownType { type_name, .. } => format!("there is no descriptor of {type_name}"),
             Self::Refused { reason, .. } | Self::Descriptors(reason) => reason.clone(),
@@ -87,10 +87,10 @@ fn context(message: &str, at: &Place, line: Option<u64>) -> String {
 /// A fault on its way out: each level adds its own step, so that no path is kept while all is well.
 #[derive(Debug)]
 pub(super) struct Problem {
-    pub kind: ProblemKind,
+    pub(crate) kind: ProblemKind,
     /// Innermost step first.
-    pub steps: Vec<Step>,
-    pub line: Option<u64>,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) line: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -102,20 +102,20 @@ pub(super) enum ProblemKind {
 pub(super) type Outcome<T> = Result<T, Problem>;
 
 impl Problem {
-    pub fn new(reason: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
         Self { kind: ProblemKind::Refused(reason.into()), steps: Vec::new(), line: None }
     }
 
-    pub fn unknown_type(name: &str) -> Self {
+    pub(crate) fn unknown_type(name: &str) -> Self {
         Self { kind: ProblemKind::UnknownType(name.into()), steps: Vec::new(), line: None }
     }
 
-    pub fn under(mut self, step: Step) -> Self {
+    pub(crate) fn under(mut self, step: Step) -> Self {
         self.steps.push(step);
         self
     }
 
-    pub fn of(mut self, message: &str) -> TranscodeError {
+    pub(crate) fn of(mut self, message: &str) -> TranscodeError {
         self.steps.reverse();
         let (message, at, line) = (message.to_owned(), Place(self.steps), self.line);
         match self.kind {

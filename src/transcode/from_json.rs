@@ -13,12 +13,12 @@ use super::error::{Outcome, Problem, Step, refuse};
 use super::{ANY, MAX_DEPTH, Strictness, is_special, too_deep, type_name, words};
 
 pub(super) struct FromJson<'t> {
-    pub pool: &'t DescriptorPool,
-    pub strictness: Strictness,
+    pub(crate) pool: &'t DescriptorPool,
+    pub(crate) strictness: Strictness,
 }
 
 impl FromJson<'_> {
-    pub fn message(&self, descriptor: &MessageDescriptor, json: &Json, depth: usize) -> Outcome<DynamicMessage> {
+    pub(crate) fn message(&self, descriptor: &MessageDescriptor, json: &Json, depth: usize) -> Outcome<DynamicMessage> {
         if depth > MAX_DEPTH {
             return too_deep();
         }

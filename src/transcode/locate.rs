@@ -12,12 +12,12 @@ use super::yaml;
 pub(super) struct YamlPlaces(Vec<Spanned<Node>>);
 
 impl YamlPlaces {
-    pub fn read(text: &str) -> Self {
+    pub(crate) fn read(text: &str) -> Self {
         Self(yaml::documents(text).unwrap_or_default())
     }
 
     /// The line of the value at a place in a document, or of the last value on the way to it that is there.
-    pub fn line(&self, document: usize, place: &[Step]) -> Option<u64> {
+    pub(crate) fn line(&self, document: usize, place: &[Step]) -> Option<u64> {
         let mut node = self.0.get(document)?;
         for step in place {
             let inner = match (step, &node.value) {

@@ -30,7 +30,7 @@ use self::to_json::ToJson;
 use self::to_text::ToText;
 use self::tree::Tree;
 
-pub use self::error::{Place, Step, TranscodeError};
+pub use self::error::TranscodeError;
 pub use self::to_json::{REDACTED, UNDECODED};
 
 /// Messages within messages, the bodies of Anys included; protobuf's own limit for one body.
@@ -54,7 +54,7 @@ pub enum Strictness {
 }
 
 /// Where a transcoder comes from once one is needed: most relays never need any.
-pub type Descriptors = Arc<dyn Fn() -> Arc<Transcoder> + Send + Sync>;
+pub(crate) type Descriptors = Arc<dyn Fn() -> Arc<Transcoder> + Send + Sync>;
 
 /// Knows message types by their descriptors.
 #[derive(Debug)]

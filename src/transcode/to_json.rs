@@ -16,14 +16,14 @@ pub const REDACTED: &str = "[redacted]";
 pub const UNDECODED: &str = "[no descriptor]";
 
 pub(super) struct ToJson<'t> {
-    pub pool: &'t DescriptorPool,
-    pub unknown: UnknownAny,
+    pub(crate) pool: &'t DescriptorPool,
+    pub(crate) unknown: UnknownAny,
     /// Full names of the fields that are not shown.
-    pub redact: Option<&'t HashSet<String>>,
+    pub(crate) redact: Option<&'t HashSet<String>>,
 }
 
 impl ToJson<'_> {
-    pub fn message(&self, message: &DynamicMessage, depth: usize) -> Outcome<Json> {
+    pub(crate) fn message(&self, message: &DynamicMessage, depth: usize) -> Outcome<Json> {
         if depth > MAX_DEPTH {
             return too_deep();
         }

@@ -9,14 +9,14 @@ use super::error::{Outcome, Problem, Step, refuse};
 use super::{ANY, MAX_DEPTH, UnknownAny, body_of, decode, too_deep, type_name};
 
 pub(super) struct ToText<'t> {
-    pub pool: &'t DescriptorPool,
-    pub unknown: UnknownAny,
-    pub out: String,
-    pub indent: usize,
+    pub(crate) pool: &'t DescriptorPool,
+    pub(crate) unknown: UnknownAny,
+    pub(crate) out: String,
+    pub(crate) indent: usize,
 }
 
 impl ToText<'_> {
-    pub fn message(&mut self, message: &DynamicMessage, depth: usize) -> Outcome<()> {
+    pub(crate) fn message(&mut self, message: &DynamicMessage, depth: usize) -> Outcome<()> {
         if depth > MAX_DEPTH {
             return too_deep();
         }

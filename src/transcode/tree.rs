@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::words;
 
-pub(super) struct Tree(pub Value);
+pub(super) struct Tree(pub(crate) Value);
 
 impl<'de> Deserialize<'de> for Tree {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -112,8 +112,8 @@ fn put<E: Error>(values: &mut Map<String, Value>, key: String, value: Value) -> 
 /// A document of resources: the items of the list that it is, or has under `resources`, and the rest of it, where that list is
 /// empty.
 pub(super) struct Outline<T> {
-    pub rest: Value,
-    pub items: Vec<T>,
+    pub(crate) rest: Value,
+    pub(crate) items: Vec<T>,
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Outline<T> {

@@ -43,7 +43,7 @@ pub(super) fn duration_of(text: &str) -> Option<(i64, i32)> {
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let digits =
-        |text: &str, most: usize| (1..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        |text: &str, limit: usize| (1..=limit).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     if !digits(whole, 12) || !digits(fraction, 9) {
         return None;
     }

@@ -19,7 +19,7 @@ const MIN_SCALAR_BYTES: usize = 16 * 1024 * 1024;
 #[error("{}{reason}", place(*line, *column))]
 pub struct YamlError {
     pub line: Option<u64>,
-    pub column: Option<u64>,
+    pub(crate) column: Option<u64>,
     pub reason: String,
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Dial {
 }
 
 impl Dial {
-    pub fn new(server: Arc<AdsServer>, heard: Arc<FirstWords>) -> Self {
+    pub(crate) fn new(server: Arc<AdsServer>, heard: Arc<FirstWords>) -> Self {
         Self { server, heard, is_used: false }
     }
 }
@@ -47,7 +47,7 @@ pub(super) struct FirstWords {
 
 impl FirstWords {
     /// Until something was read. Fails when nothing can be any more.
-    pub async fn wait(&self) -> Result<(), String> {
+    pub(crate) async fn wait(&self) -> Result<(), String> {
         self.read.notified().await;
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.take().map_or(Ok(()), Err)
@@ -150,7 +150,7 @@ async fn first_of(
         tokio::select! {
             attempted = attempts.join_next() => match attempted {
                 Some(Ok(Ok(socket))) => return Ok(socket),
-                Some(Ok(Err(refusal))) => refusals.push(refusal),
+                Some(Ok(Err(nack))) => refusals.push(nack),
                 Some(Err(ended)) => refusals.push(ended.to_string()),
                 None => return Err(refusals),
             },

@@ -17,13 +17,13 @@ use crate::relay::{LoadConnector, LoadEnd, LoadLink};
 use crate::xds::LOADS_PATH;
 
 /// Opens streams of loads, over a connection of their own each.
-pub struct LoadsConnector {
+pub(crate) struct LoadsConnector {
     /// By their place in the plan; none for what takes no loads.
     servers: Vec<Option<AdsConnector>>,
 }
 
 impl LoadsConnector {
-    pub fn new(servers: Vec<Option<AdsConnector>>) -> Self {
+    pub(crate) fn new(servers: Vec<Option<AdsConnector>>) -> Self {
         Self { servers }
     }
 }

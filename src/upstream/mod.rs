@@ -11,8 +11,10 @@ mod tls;
 mod token;
 
 pub use ads::AdsConnector;
-pub use files::{FilesConnector, FilesOptions, FilesReport, FilesSource, Parser};
-pub use loads::LoadsConnector;
-pub use plan::{AuthorityPlan, FilesServer, Lists, Plan, SourcePlan};
-pub use rest::{RestConnector, RestServer};
-pub use server::{AdsServer, Keepalive, LifeTimes, OwnCertificate, TlsFiles};
+pub(crate) use files::{FilesConnector, FilesOptions, FilesReport, FilesSource, Parser};
+pub(crate) use loads::LoadsConnector;
+pub use plan::SourcePlan;
+pub(crate) use plan::{FilesServer, Lists, Plan};
+pub use rest::RestConnector;
+pub(crate) use rest::RestServer;
+pub(crate) use server::{AdsServer, Keepalive, LifeTimes, OwnCertificate, TlsFiles};

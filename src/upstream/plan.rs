@@ -17,9 +17,9 @@ pub struct Plan {
     pub authorities: BTreeMap<String, AuthorityPlan>,
     pub timers: FallbackTimers,
     /// What the old server had and the new one has not is kept after a move down (FB-26).
-    pub hold_missing: bool,
+    pub(crate) hold_missing: bool,
     /// Authorities whose names mean the same to everybody, so that all views share what is held of them (NAME-20).
-    pub shared: BTreeSet<String>,
+    pub(crate) shared: BTreeSet<String>,
 }
 
 /// Whoever has resources. Two that are equal are one (BOOT-9).
@@ -33,10 +33,10 @@ pub enum SourcePlan {
 /// Files in the place of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilesServer {
-    pub options: FilesOptions,
+    pub(crate) options: FilesOptions,
     /// Nobody else is asked for the same, so that what is not in them is nowhere. Beside servers files are never evidence for
     /// that (FS-6).
-    pub authoritative: bool,
+    pub(crate) authoritative: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,13 +47,13 @@ pub struct AuthorityPlan {
 
 /// The lists as they are written. That of an authority may be empty, which means the one at the top (BOOT-13).
 #[derive(Debug, Default)]
-pub struct Lists {
-    pub top: Vec<SourcePlan>,
-    pub authorities: BTreeMap<String, (Vec<SourcePlan>, Rule)>,
+pub(crate) struct Lists {
+    pub(crate) top: Vec<SourcePlan>,
+    pub(crate) authorities: BTreeMap<String, (Vec<SourcePlan>, Rule)>,
 }
 
 impl Plan {
-    pub fn new(lists: Lists, patience: FallbackTimers, hold_missing: bool) -> Self {
+    pub(crate) fn new(lists: Lists, patience: FallbackTimers, hold_missing: bool) -> Self {
         let mut servers = Vec::new();
         let top = places(&mut servers, lists.top);
         let authorities = lists.authorities.into_iter().map(|(name, (own, rule))| {
@@ -65,7 +65,7 @@ impl Plan {
     }
 
     /// What a view goes by: the same lists, with the hub behind all servers where authorities are shared.
-    pub fn for_views(&self) -> sources::Plan {
+    pub(crate) fn for_views(&self) -> sources::Plan {
         let mut plan = self.for_sources();
         let hub = sources::ServerPlan {
             variant: Variant::Delta,
@@ -86,7 +86,7 @@ impl Plan {
     }
 
     /// What the hub goes by, if there is to be one.
-    pub fn for_hub(&self) -> Option<sources::Plan> {
+    pub(crate) fn for_hub(&self) -> Option<sources::Plan> {
         let mut plan = self.for_sources();
         plan.authorities.retain(|name, _| self.shared.contains(name));
         (!self.shared.is_empty()).then_some(plan)
@@ -111,7 +111,7 @@ impl Plan {
 }
 
 impl SourcePlan {
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Self::Ads(server) => server.name(),
             Self::Files(files) => files.options.to_string(),
@@ -124,11 +124,6 @@ impl SourcePlan {
             Self::Ads(server) => Some(server),
             Self::Files(_) | Self::Rest(_) => None,
         }
-    }
-
-    /// Whether what it has not is nowhere, whatever becomes of it.
-    pub fn is_authoritative(&self) -> bool {
-        matches!(self, Self::Files(files) if files.authoritative)
     }
 
     fn variant(&self) -> Option<Variant> {
@@ -149,7 +144,7 @@ impl SourcePlan {
 }
 
 impl FilesServer {
-    pub fn new(options: FilesOptions) -> Self {
+    pub(crate) fn new(options: FilesOptions) -> Self {
         Self { options, authoritative: false }
     }
 

@@ -14,30 +14,30 @@ use crate::protocol::upstream::{BackoffTimes, ServerQuirks};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdsServer {
     /// A scheme, a host, perhaps a port, and nothing behind them.
-    pub uri: Uri,
+    pub(crate) uri: Uri,
     /// There if and only if the scheme is https.
-    pub tls: Option<TlsFiles>,
+    pub(crate) tls: Option<TlsFiles>,
     /// A token out of each of these files goes along with each stream, over TLS alone (BOOT-7).
-    pub tokens: Vec<PathBuf>,
+    pub(crate) tokens: Vec<PathBuf>,
     /// Spoken from the start; without it delta is tried, and SotW where the server does not speak that.
-    pub variant: Option<Variant>,
-    pub quirks: ServerQuirks,
+    pub(crate) variant: Option<Variant>,
+    pub(crate) quirks: ServerQuirks,
     /// Features that it is said to have and that change nothing here, but tell it from others (BOOT-10).
-    pub features: BTreeSet<&'static str>,
-    pub connect_timeout: Duration,
-    pub life: LifeTimes,
-    pub keepalive: Keepalive,
-    pub backoff: BackoffTimes,
-    pub message_bytes: usize,
+    pub(crate) features: BTreeSet<&'static str>,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) life: LifeTimes,
+    pub(crate) keepalive: Keepalive,
+    pub(crate) backoff: BackoffTimes,
+    pub(crate) message_bytes: usize,
 }
 
 /// When the server is asked whether it is there, by a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LifeTimes {
+pub(crate) struct LifeTimes {
     /// How long nothing has to be heard before it is asked; without it, it is only asked on demand.
-    pub interval: Option<Duration>,
+    pub(crate) interval: Option<Duration>,
     /// How long a call may take.
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl Default for LifeTimes {
@@ -48,9 +48,9 @@ impl Default for LifeTimes {
 
 /// HTTP/2's own pings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keepalive {
-    pub interval: Option<Duration>,
-    pub timeout: Duration,
+pub(crate) struct Keepalive {
+    pub(crate) interval: Option<Duration>,
+    pub(crate) timeout: Duration,
 }
 
 /// What gRPC clients do, and no more often (TRN-17).
@@ -62,19 +62,19 @@ impl Default for Keepalive {
 
 /// Where the certificates for a server are. They are read anew for each connection (BOOT-8).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsFiles {
+pub(crate) struct TlsFiles {
     /// Who may have signed the server's certificate; without it, whom the system trusts.
-    pub ca: Option<PathBuf>,
-    pub own: Option<OwnCertificate>,
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) own: Option<OwnCertificate>,
     /// Whom the server's certificate has to be for.
-    pub server_name: ServerName<'static>,
+    pub(crate) server_name: ServerName<'static>,
 }
 
 /// What the relay shows to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnCertificate {
-    pub certificate: PathBuf,
-    pub key: PathBuf,
+pub(crate) struct OwnCertificate {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 impl AdsServer {
@@ -85,7 +85,7 @@ impl AdsServer {
     }
 
     /// The URI without the slash that the type puts behind it.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.uri.to_string().trim_end_matches('/').into()
     }
 }

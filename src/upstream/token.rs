@@ -28,7 +28,7 @@ pub(super) enum TokenError {
 }
 
 impl TokenError {
-    pub fn code(&self) -> Code {
+    pub(crate) fn code(&self) -> Code {
         match self {
             Self::NoExpiry(_) => Code::Unauthenticated,
             _ => Code::Unavailable,

@@ -50,12 +50,12 @@ impl Network {
     pub fn parse(text: &str) -> Option<Self> {
         let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
         let address: IpAddr = address.parse().ok()?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Some(most), |bits| bits.parse().ok()).filter(|bits| *bits <= most)?;
+        let limit = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Some(limit), |bits| bits.parse().ok()).filter(|bits| *bits <= limit)?;
         Some(Self { address, bits })
     }
 
-    pub fn contains(&self, peer: IpAddr) -> bool {
+    pub(crate) fn contains(&self, peer: IpAddr) -> bool {
         match (self.address, peer.to_canonical()) {
             (IpAddr::V4(own), IpAddr::V4(peer)) => {
                 let shift = 32 - u32::from(self.bits);
@@ -99,12 +99,12 @@ impl Access {
 
 impl Clearance {
     /// Whether some resources of a type, be there any such or not, are not for this client.
-    pub fn restricts(&self, kind: &Type) -> bool {
+    pub(crate) fn restricts(&self, kind: &Type) -> bool {
         let about = |rule: &AccessRule| rule.types.iter().any(|of| **of == *kind.name());
         self.access.rules.iter().zip(&*self.named).any(|(rule, named)| !named && about(rule))
     }
 
-    pub fn allows(&self, kind: &Type, name: &Name) -> bool {
+    pub(crate) fn allows(&self, kind: &Type, name: &Name) -> bool {
         let about = |rule: &AccessRule| {
             let of_type = rule.types.iter().any(|of| **of == *kind.name());
             of_type && (rule.names.is_empty() || rule.names.iter().any(|pattern| pattern.matches(name.as_str())))

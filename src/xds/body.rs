@@ -45,7 +45,7 @@ impl Body {
         self.leads_to(kind).map_or(&[], |found| &found.clusters)
     }
 
-    pub fn hash(&self) -> ContentHash {
+    pub(crate) fn hash(&self) -> ContentHash {
         self.hash
     }
 

@@ -5,7 +5,7 @@ use prost::Message;
 use crate::proto::node::Metadata;
 
 /// The same bytes for the same metadata, however its maps were ordered. Bytes that are no metadata stand for themselves.
-pub fn canonical(encoded: &[u8]) -> Vec<u8> {
+pub(crate) fn canonical(encoded: &[u8]) -> Vec<u8> {
     match Metadata::decode(encoded) {
         Ok(metadata) => metadata.encode_to_vec(),
         Err(_) => encoded.to_vec(),

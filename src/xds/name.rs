@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::xdstp::Xdstp;
 
 /// The name that stands for everything a node may see (SOTW-37).
-pub const WILDCARD: &str = "*";
+pub(crate) const WILDCARD: &str = "*";
 
 /// One resource's name. Cloning shares the text, so that a name costs its bytes once however many sessions want it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,7 +17,7 @@ pub struct Name(Arc<str>);
 
 impl Name {
     /// A name as a peer wrote it: new-style ones in their canonical form, others as they are (NAME-6, NAME-30).
-    pub fn canonical(text: &str) -> Self {
+    pub(crate) fn canonical(text: &str) -> Self {
         match Xdstp::is_new_style(text).then(|| Xdstp::parse(text)) {
             Some(Ok(name)) => name.to_string().into(),
             Some(Err(_)) | None => text.into(),
@@ -29,23 +29,23 @@ impl Name {
     }
 
     /// A name of a collection, which is subscribed as a whole (NAME-23).
-    pub fn is_glob(&self) -> bool {
+    pub(crate) fn is_glob(&self) -> bool {
         self.parsed().is_some_and(|name| name.is_glob())
     }
 
     /// The glob that a new-style name is a member of, if anybody asks for that (NAME-24).
-    pub fn collection(&self) -> Option<Self> {
+    pub(crate) fn collection(&self) -> Option<Self> {
         self.parsed().filter(|name| !name.is_glob()).map(|name| name.parent().to_string().into())
     }
 
     /// What the members of a collection begin with, among other names.
-    pub fn folder(&self) -> &str {
+    pub(crate) fn folder(&self) -> &str {
         let path = self.0.split_once('?').map_or(&*self.0, |(path, _)| path);
         path.strip_suffix('*').unwrap_or(path)
     }
 
     /// The part of an ordered map that is about the members of this glob.
-    pub fn members_in<'a, V>(&'a self, map: &'a BTreeMap<Self, V>) -> impl Iterator<Item = (&'a Self, &'a V)> {
+    pub(crate) fn members_in<'a, V>(&'a self, map: &'a BTreeMap<Self, V>) -> impl Iterator<Item = (&'a Self, &'a V)> {
         let from = map.range::<str, _>((Included(self.folder()), Unbounded));
         let near = from.take_while(|(name, _)| name.as_str().starts_with(self.folder()));
         near.filter(|(name, _)| name.collection().as_ref() == Some(self))

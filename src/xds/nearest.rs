@@ -1,8 +1,8 @@
 //! The known word that a misspelt one probably means.
 
 /// Returns the known word that takes the fewest single-letter changes, if it takes at most so many.
-pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>, most: usize) -> Option<&'a str> {
-    let measured = known.map(|word| (distance(text, word), word)).filter(|(distance, _)| *distance <= most);
+pub(crate) fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>, limit: usize) -> Option<&'a str> {
+    let measured = known.map(|word| (distance(text, word), word)).filter(|(distance, _)| *distance <= limit);
     measured.min().map(|(_, word)| word)
 }
 

@@ -1,4 +1,4 @@
-//! One named resource: an opaque body, byte for byte as upstream sent it, and what travels beside it.
+//! One named resource: an opaque body, byte for byte as the server sent it, and what travels beside it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,22 +16,25 @@ use super::version::ContentHash;
 use super::wire;
 use crate::proto::{Any, discovery};
 
-/// A resource as the relay holds it. Equal `content` means equal for a client of unwrapped SotW, equal `full` for every
-/// client; a TTL is in neither (I5).
+/// A cached resource. Equal content means equal for a client of unwrapped SotW, equal `full` for every client; a TTL is in
+/// neither (I5).
 #[derive(Debug, Clone)]
 pub struct Resource {
+    /// The name that it was sent under.
     pub name: Name,
+    /// The body, shared by all resources with the same bytes.
     pub body: Arc<Body>,
+    /// The hash of everything that a client sees of it: the version in delta.
     pub full: ContentHash,
-    pub ttl: Option<Duration>,
+    pub(crate) ttl: Option<Duration>,
     /// The name of what this one makes a client ask for next: a cluster's endpoints, the virtual hosts of a route.
     pub refers_to: Option<Name>,
     /// The body goes by another name, so that the name can only travel beside it (TYPE-10).
-    pub name_mismatch: bool,
+    pub(crate) name_mismatch: bool,
     beside: Option<Box<WrapperFields>>,
 }
 
-/// What most resources do not have.
+/// Fields that most resources do not have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct WrapperFields {
     aliases: Vec<Name>,
@@ -40,7 +43,7 @@ struct WrapperFields {
     do_not_cache: bool,
 }
 
-/// Why a resource cannot be taken (UP-22). The text goes upstream in the NACK.
+/// Why a resource is rejected (UP-22). The text goes upstream in the NACK.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     #[error("resource {index}: type {found} in a response of {expected}")]
@@ -60,8 +63,8 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// The resource that was meant, if that can be told: it is present, though of no use (UP-25).
-    pub fn name(&self) -> Option<&Name> {
+    /// The name of the resource, if it is known: the resource is present, though not usable (UP-25).
+    pub(crate) fn name(&self) -> Option<&Name> {
         match self {
             Self::ForeignType { name, .. } | Self::Bodyless { name, .. } => name.as_ref(),
             Self::Duplicate { name } | Self::SentAndRemoved { name } | Self::Error { name, .. } => Some(name),
@@ -71,43 +74,40 @@ impl Malformed {
 }
 
 impl Resource {
-    pub fn content(&self) -> ContentHash {
+    pub(crate) fn content(&self) -> ContentHash {
         self.body.hash()
     }
 
-    /// Whether a client could not tell the two apart.
-    pub fn is_same(&self, other: &Self) -> bool {
+    /// Whether the two are the same to every client.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.name, self.full, self.ttl) == (&other.name, other.full, other.ttl)
     }
 
-    pub fn with_ttl(&self, ttl: Option<Duration>) -> Self {
+    pub(crate) fn with_ttl(&self, ttl: Option<Duration>) -> Self {
         Self { ttl, ..self.clone() }
     }
 
+    /// Returns other names that this resource was requested under.
     pub fn aliases(&self) -> &[Name] {
         self.beside.as_ref().map_or(&[], |beside| &beside.aliases)
     }
 
+    /// Returns the encoded metadata that came with it.
     pub fn metadata(&self) -> Option<&Bytes> {
         self.beside.as_ref()?.metadata.as_ref()
     }
 
     /// Encoded `DynamicParameterConstraints`, passed on unread.
-    pub fn constraints(&self) -> Option<&Bytes> {
+    pub(crate) fn constraints(&self) -> Option<&Bytes> {
         self.beside.as_ref()?.constraints.as_ref()
     }
 
-    /// Whether a SotW client needs a wrapper to know which resource this is (TYPE-4, TYPE-10).
-    pub fn needs_wrapper(&self, kind: &Type) -> bool {
-        self.name_mismatch || kind.info().name_field.is_none()
-    }
-
-    pub fn do_not_cache(&self) -> bool {
+    pub(crate) fn do_not_cache(&self) -> bool {
         self.beside.as_ref().is_some_and(|beside| beside.do_not_cache)
     }
 
-    /// From one entry of a SotW response: bare, or in a wrapper that is opened (UP-29, XLAT-25).
-    pub fn from_sotw(index: usize, any: Any, kind: &Type, store: &BodyStore) -> Result<Self, Malformed> {
+    /// Reads one entry of a SotW response: bare, or in a wrapper that is opened (UP-29, XLAT-25).
+    pub(crate) fn from_sotw(index: usize, any: Any, kind: &Type, store: &BodyStore) -> Result<Self, Malformed> {
         let found = any.type_url.rsplit_once('/').map_or(&*any.type_url, |(_, name)| name);
         if found == WRAPPER_TYPE {
             let wrapper = discovery::Resource::decode(any.value).map_err(|_| Malformed::Wrapper { index })?;
@@ -120,7 +120,7 @@ impl Resource {
         Ok(Self::assemble(name, &any.value, kind, None, None, store))
     }
 
-    /// From one entry of a delta response. The wrapper's name wins over the body's (TYPE-10).
+    /// Reads one entry of a delta response. The wrapper's name wins over the body's (TYPE-10).
     pub fn from_wrapper(
         index: usize,
         wrapper: discovery::Resource,
@@ -184,7 +184,7 @@ pub(crate) fn wrapper_name(wrapper: &discovery::Resource) -> Option<Name> {
     [Some(&wrapper.name), long].into_iter().flatten().find(|name| !name.is_empty()).map(|name| Name::canonical(name))
 }
 
-/// The name in a body, for types that have one there.
+/// Returns the name in a body, for types that have one there.
 pub(crate) fn own_name(kind: &Type, body: &[u8]) -> Option<Name> {
     wire::last_text(body, kind.info().name_field?).map(Name::canonical)
 }
@@ -263,8 +263,8 @@ mod tests {
         let kind = TypeTable::new().resolve(url);
         let bare = Any { type_url: url.into(), value: Bytes::new() };
         let store = BodyStore::default();
-        let refused = Resource::from_sotw(3, bare.clone(), &kind, &store).unwrap_err();
-        assert_eq!(refused, Malformed::Nameless { index: 3 });
+        let rejected = Resource::from_sotw(3, bare.clone(), &kind, &store).unwrap_err();
+        assert_eq!(rejected, Malformed::Nameless { index: 3 });
         let wrapped = discovery::Resource { name: "l".into(), resource: Some(bare), ..Default::default() };
         let any =
             Any { type_url: format!("type.googleapis.com/{WRAPPER_TYPE}"), value: wrapped.encode_to_vec().into() };

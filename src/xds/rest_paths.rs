@@ -2,16 +2,16 @@
 
 /// What a path asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RestPath {
+pub(crate) struct RestPath {
     /// The type by its full message name.
-    pub kind: &'static str,
+    pub(crate) kind: &'static str,
     /// One of the legacy transport, served only where that is switched on (TRN-8).
-    pub v2: bool,
+    pub(crate) v2: bool,
 }
 
 impl RestPath {
     /// What is not in the table is not invented: there is no REST form of ADS, VHDS, LEDS or of a delta variant (REST-11).
-    pub fn of(path: &str) -> Option<Self> {
+    pub(crate) fn of(path: &str) -> Option<Self> {
         let (version, word) = path.strip_prefix('/')?.split_once(DISCOVERY)?;
         let (_, newest, legacy) = WORDS.iter().find(|(known, ..)| *known == word)?;
         match version {
@@ -22,7 +22,7 @@ impl RestPath {
     }
 
     /// Where a type is asked for.
-    pub fn for_type(name: &str) -> Option<String> {
+    pub(crate) fn for_type(name: &str) -> Option<String> {
         WORDS.iter().find_map(|(word, newest, legacy)| match name {
             _ if name == *newest => Some(format!("/v3{DISCOVERY}{word}")),
             _ if Some(name) == *legacy => Some(format!("/v2{DISCOVERY}{word}")),
@@ -31,7 +31,7 @@ impl RestPath {
     }
 
     /// The words that a path may end in, for those who used another.
-    pub fn words() -> String {
+    pub(crate) fn words() -> String {
         WORDS.map(|(word, ..)| word).join(", ")
     }
 }

@@ -2,7 +2,7 @@
 
 /// What a stream or call is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub(crate) enum Scope {
     /// All types on one stream.
     Aggregated,
     /// One type, by its full message name.
@@ -10,7 +10,7 @@ pub enum Scope {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub(crate) enum Shape {
     SotwStream,
     DeltaStream,
     /// One request, one response.
@@ -19,16 +19,16 @@ pub enum Shape {
 
 /// A discovery method by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Method {
-    pub scope: Scope,
-    pub shape: Shape,
+pub(crate) struct Method {
+    pub(crate) scope: Scope,
+    pub(crate) shape: Shape,
     /// One of the legacy transport, served only where that is switched on (TRN-8).
-    pub v2: bool,
+    pub(crate) v2: bool,
 }
 
 impl Method {
     /// The method of an HTTP/2 `:path`, if it is one of discovery. What is not in the tables is not invented (TRN-3).
-    pub fn of_path(path: &str) -> Option<Self> {
+    pub(crate) fn of_path(path: &str) -> Option<Self> {
         let (service, method) = path.strip_prefix('/')?.split_once('/')?;
         let service = SERVICES.iter().find(|known| known.name == service)?;
         let prefix = method.strip_suffix(service.what)?;
@@ -48,7 +48,7 @@ pub const LOADS_PATH_V2: &str = "/envoy.service.load_stats.v2.LoadReportingServi
 pub const LOADS_PATH: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 
 /// Names of the services that are served, with or without those of the legacy transport.
-pub fn service_names(v2: bool) -> impl Iterator<Item = &'static str> {
+pub(crate) fn service_names(v2: bool) -> impl Iterator<Item = &'static str> {
     SERVICES.iter().filter(move |service| v2 || !service.v2).map(|service| service.name)
 }
 

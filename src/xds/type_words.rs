@@ -5,7 +5,7 @@ use super::types::{Type, TypeTable};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown type {text:?}: {hint}")]
-pub struct UnknownType {
+pub(crate) struct UnknownType {
     text: String,
     hint: String,
 }
@@ -13,7 +13,7 @@ pub struct UnknownType {
 impl TypeTable {
     /// Returns a type by one of its words, its message name, or its URL. A name with a dot that is in no table is one of the user's own,
     /// unless it looks like a misspelt one.
-    pub fn by_word(&self, text: &str) -> Result<Type, UnknownType> {
+    pub(crate) fn by_word(&self, text: &str) -> Result<Type, UnknownType> {
         let lower = text.to_lowercase();
         if let Some((_, name)) = WORDS.iter().find(|(words, _)| words.contains(&lower.as_str())) {
             return Ok(self.resolve(name));
@@ -35,11 +35,6 @@ impl TypeTable {
             }
         };
         Err(UnknownType { text: text.to_owned(), hint })
-    }
-
-    /// Returns the short name of a built-in type, as the command line takes it.
-    pub fn word_of(kind: &Type) -> Option<&'static str> {
-        WORDS.iter().find(|(_, name)| *name == kind.name()).map(|(words, _)| words[1])
     }
 }
 

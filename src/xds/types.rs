@@ -44,7 +44,7 @@ pub enum EmptyFirst {
 
 impl EmptyFirst {
     /// Whether it is a wildcard, and so what a wildcard looks like to a server that knows no other form (UP-7).
-    pub fn is_wildcard(self) -> bool {
+    pub(crate) fn is_wildcard(self) -> bool {
         matches!(self, Self::Everything | Self::UnderRoutes)
     }
 }
@@ -87,16 +87,16 @@ impl Type {
         &self.0.name
     }
 
-    pub fn is(&self, role: Role) -> bool {
+    pub(crate) fn is(&self, role: Role) -> bool {
         self.0.role == role
     }
 
-    pub fn is_v2(&self) -> bool {
+    pub(crate) fn is_v2(&self) -> bool {
         self.0.successor.is_some()
     }
 
     /// Whether the two are one kind of resource in two versions of the protocol, or the same.
-    pub fn same_kind(&self, other: &Self) -> bool {
+    pub(crate) fn same_kind(&self, other: &Self) -> bool {
         let newest = |kind: &Self| kind.0.successor.as_deref().unwrap_or(&kind.0.name).to_owned();
         self == other || newest(self) == newest(other)
     }
@@ -168,11 +168,7 @@ impl TypeTable {
         self
     }
 
-    pub fn serves_v2(&self) -> bool {
-        self.v2
-    }
-
-    pub fn serves(&self, kind: &Type) -> bool {
+    pub(crate) fn serves(&self, kind: &Type) -> bool {
         self.v2 || !kind.is_v2()
     }
 
@@ -182,21 +178,21 @@ impl TypeTable {
         self.by_name.get(name).cloned().unwrap_or_else(|| Type(Arc::new(opaque(name))))
     }
 
-    pub fn clusters(&self) -> Type {
+    pub(crate) fn clusters(&self) -> Type {
         self.resolve(CLUSTERS)
     }
 
     /// Returns the full names of all types in the table.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.values().map(Type::name)
     }
 
-    pub fn knows(&self, name: &str) -> bool {
+    pub(crate) fn knows(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
 
     /// The type that a reference of `from` leads to.
-    pub fn referred_by(&self, from: &Type) -> Option<Type> {
+    pub(crate) fn referred_by(&self, from: &Type) -> Option<Type> {
         let name = match from.info().references {
             References::None => return None,
             References::ClusterEndpoints => ENDPOINTS,
@@ -344,8 +340,8 @@ mod tests {
         let opaque = TypeTable::new().resolve("a/b.C");
         let nothing = opaque.info().empty_first == EmptyFirst::Nothing;
         assert!(!opaque.info().full_state && nothing && opaque.info().name_field == Some(1));
-        let told = TypeInfo { full_state: true, ..opaque.info().clone() };
-        assert!(TypeTable::with(vec![told]).resolve("x/b.C").info().full_state);
+        let sent = TypeInfo { full_state: true, ..opaque.info().clone() };
+        assert!(TypeTable::with(vec![sent]).resolve("x/b.C").info().full_state);
     }
 
     #[test]

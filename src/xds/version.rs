@@ -14,7 +14,7 @@ pub struct ContentHash(u128);
 
 impl ContentHash {
     /// Of a type and body: all that a client of unwrapped SotW receives.
-    pub fn of_body(type_name: &str, body: &[u8]) -> Self {
+    pub(crate) fn of_body(type_name: &str, body: &[u8]) -> Self {
         let mut hasher = Xxh3::new();
         update_delimited(&mut hasher, type_name.as_bytes());
         hasher.update(body);
@@ -27,7 +27,7 @@ impl ContentHash {
     }
 
     /// Of this content with further parts beside it, each delimited so that no two lists of parts look alike.
-    pub fn with<'a>(self, parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+    pub(crate) fn with<'a>(self, parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hasher = Xxh3::new();
         hasher.update(&self.0.to_le_bytes());
         for part in parts {
@@ -68,10 +68,10 @@ impl FromStr for ContentHash {
 pub struct SetVersion(u128);
 
 impl SetVersion {
-    pub const EMPTY: Self = Self(0);
+    pub(crate) const EMPTY: Self = Self(0);
 
     /// The share of one named resource.
-    pub fn of(name: &str, content: ContentHash) -> Self {
+    pub(crate) fn of(name: &str, content: ContentHash) -> Self {
         let mut hasher = Xxh3::new();
         hasher.update(&content.0.to_le_bytes());
         hasher.update(name.as_bytes());
@@ -79,15 +79,15 @@ impl SetVersion {
         Self(hasher.digest128().max(1))
     }
 
-    pub fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self == Self::EMPTY
     }
 
-    pub fn plus(self, share: Self) -> Self {
+    pub(crate) fn plus(self, share: Self) -> Self {
         Self(self.0.wrapping_add(share.0))
     }
 
-    pub fn minus(self, share: Self) -> Self {
+    pub(crate) fn minus(self, share: Self) -> Self {
         Self(self.0.wrapping_sub(share.0))
     }
 }

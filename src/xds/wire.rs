@@ -31,7 +31,7 @@ pub fn fields(bytes: &[u8]) -> impl Iterator<Item = Option<Field<'_>>> {
 }
 
 /// The last occurrence of a length-delimited field, which is the one that counts in proto3.
-pub fn last_bytes(bytes: &[u8], number: u32) -> Option<&[u8]> {
+pub(crate) fn last_bytes(bytes: &[u8], number: u32) -> Option<&[u8]> {
     let mut found = None;
     for field in fields(bytes) {
         match field? {
@@ -43,7 +43,7 @@ pub fn last_bytes(bytes: &[u8], number: u32) -> Option<&[u8]> {
 }
 
 /// The last occurrence of a string field; an empty or non-UTF-8 one counts as missing.
-pub fn last_text(bytes: &[u8], number: u32) -> Option<&str> {
+pub(crate) fn last_text(bytes: &[u8], number: u32) -> Option<&str> {
     std::str::from_utf8(last_bytes(bytes, number)?).ok().filter(|text| !text.is_empty())
 }
 

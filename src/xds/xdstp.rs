@@ -7,10 +7,10 @@ const SCHEME: &str = "xdstp:";
 
 /// A new-style name by its parts, all decoded.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Xdstp {
-    pub authority: String,
+pub(crate) struct Xdstp {
+    pub(crate) authority: String,
     /// Full message name, without any prefix.
-    pub kind: String,
+    pub(crate) kind: String,
     /// What stands between the slashes. An encoded slash is part of a segment (NAME-12).
     id: Vec<String>,
     context: BTreeMap<String, String>,
@@ -18,7 +18,7 @@ pub struct Xdstp {
 
 /// Why a text that begins like a new-style name is none (NAME-10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NameFault {
+pub(crate) enum NameFault {
     #[error("there is no // after the scheme")]
     NoAuthority,
     #[error("it names no type")]
@@ -32,11 +32,11 @@ pub enum NameFault {
 }
 
 impl Xdstp {
-    pub fn is_new_style(text: &str) -> bool {
+    pub(crate) fn is_new_style(text: &str) -> bool {
         text.starts_with(SCHEME)
     }
 
-    pub fn parse(text: &str) -> Result<Self, NameFault> {
+    pub(crate) fn parse(text: &str) -> Result<Self, NameFault> {
         let rest = text.strip_prefix(SCHEME).and_then(|rest| rest.strip_prefix("//")).ok_or(NameFault::NoAuthority)?;
         if rest.contains('#') {
             return Err(NameFault::Directives);
@@ -60,12 +60,12 @@ impl Xdstp {
     }
 
     /// A collection that is subscribed as a whole (NAME-23).
-    pub fn is_glob(&self) -> bool {
+    pub(crate) fn is_glob(&self) -> bool {
         self.id.last().is_some_and(|last| last == "*")
     }
 
     /// The glob that has this name for a member: the same in everything but the last segment (NAME-24).
-    pub fn parent(&self) -> Self {
+    pub(crate) fn parent(&self) -> Self {
         let mut parent = self.clone();
         if let Some(last) = parent.id.last_mut() {
             *last = "*".into();
@@ -75,7 +75,7 @@ impl Xdstp {
 }
 
 /// The authority that a template of names begins with. The rest of a template is no name yet, and is not looked at.
-pub fn authority_of_template(text: &str) -> Option<String> {
+pub(crate) fn authority_of_template(text: &str) -> Option<String> {
     let (authority, _) = text.strip_prefix(SCHEME)?.strip_prefix("//")?.split_once('/')?;
     decoded(authority).ok()
 }

@@ -125,10 +125,10 @@ impl Bench {
             let epoch = stream.opened();
             self.up.insert(id, epoch);
         }
-        self.asked(server)
+        self.requested(server)
     }
 
-    pub fn asked(&mut self, server: usize) -> Vec<String> {
+    pub fn requested(&mut self, server: usize) -> Vec<String> {
         let now = self.now;
         let mut texts = Vec::new();
         for (_, stream) in self.sources.streams().filter(|(id, _)| id.server == server) {

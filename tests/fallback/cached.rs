@@ -163,7 +163,7 @@ fn fb_4_and_xlat_15_what_has_outlived_its_time_is_absent_once_that_is_said() {
             bench.open(0);
             bench.say(0, mortal(url, name, 60));
             bench.later(Duration::from_secs(60));
-            bench.asked(0);
+            bench.requested(0);
             if says {
                 bench.say(0, delta(url, &[], &[if wanted == GLOB { GLOB } else { name }]));
             }
@@ -192,11 +192,11 @@ fn fb_21_what_has_outlived_its_time_makes_nobody_one_who_guesses() {
 fn up_40_a_set_is_not_asked_for_again_when_something_in_it_outlives_its_time() {
     let mut bench = served(Rule::Uncached);
     bench.want(LDS, "*", true);
-    bench.asked(0);
+    bench.requested(0);
     bench.say(0, mortal(LDS, "m", 60));
-    bench.asked(0);
+    bench.requested(0);
     bench.later(Duration::from_secs(60));
-    assert_eq!((bench.held(LDS, Class::Wildcard, "m").as_str(), bench.asked(0)), ("gone", vec![]));
+    assert_eq!((bench.held(LDS, Class::Wildcard, "m").as_str(), bench.requested(0)), ("gone", vec![]));
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn fb_4_silence_is_an_answer_to_the_ladder_whoever_holds_the_thing() {
     bench.want(EDS, "b", true);
     claim(&mut bench, EDS, Class::Named, "b");
     bench.later(Duration::from_secs(1));
-    bench.asked(0);
+    bench.requested(0);
     bench.later(Duration::from_secs(15));
     assert_eq!(bench.asked_again(), [0]);
     bench.end(0, false);
@@ -175,13 +175,13 @@ fn xlat_12_a_set_that_has_ended_once_stays_ended_over_lost_streams_and_switches(
 fn up_32_what_a_server_said_of_a_name_before_a_lost_stream_is_asked_of_it_again() {
     let mut bench = served(Rule::Uncached);
     bench.want(EDS, "b", true);
-    bench.asked(0);
+    bench.requested(0);
     bench.say(0, delta(EDS, &[], &["b"]));
     assert_eq!(bench.held(EDS, Class::Named, "b"), "gone");
     let kind = bench.table.resolve(EDS);
     let evident = |bench: &Bench| {
-        let shelf = bench.view.snapshot().resources(&kind, Class::Named).unwrap();
-        shelf.is_absent_by_evidence(shelf.get(&"b".into()).unwrap())
+        let table = bench.view.snapshot().resources(&kind, Class::Named).unwrap();
+        table.is_absent_by_evidence(table.get(&"b".into()).unwrap())
     };
     assert!(evident(&bench), "also for who comes and holds it");
     bench.end(0, true);
@@ -202,7 +202,7 @@ fn xlat_12_and_up_14_a_set_that_is_cut_off_by_asking_again_for_another_type_is_s
     bench.want(EDS, "b", true);
     claim(&mut bench, EDS, Class::Named, "b");
     bench.later(Duration::from_secs(1));
-    bench.asked(0);
+    bench.requested(0);
     bench.want(LDS, "*", true);
     bench.later(Duration::from_secs(40));
     assert_eq!(bench.asked_again(), [0]);
@@ -212,14 +212,17 @@ fn xlat_12_and_up_14_a_set_that_is_cut_off_by_asking_again_for_another_type_is_s
     bench.want(EDS, "c", true);
     claim(&mut bench, EDS, Class::Named, "c");
     bench.later(Duration::from_secs(1));
-    bench.asked(0);
+    bench.requested(0);
     bench.later(Duration::from_millis(14_900));
     bench.say(0, delta(LDS, &[("l", "1")], &[]));
     assert_eq!(fill(&bench, LDS), Completeness::FirstResponse);
     bench.later(Duration::from_millis(200));
     assert_eq!(bench.asked_again(), [0], "about endpoints, in the middle of listeners");
-    let asked = bench.open(0).join(" ");
-    assert!(asked.contains("{l:weir-unknown}"), "{asked}: or else a server that has all of it out says nothing more");
+    let requested = bench.open(0).join(" ");
+    assert!(
+        requested.contains("{l:weir-unknown}"),
+        "{requested}: or else a server that has all of it out says nothing more"
+    );
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn fb_26_and_up_24_an_answer_under_way_to_an_open_server_says_nothing_of_names_t
         bench.end(0, false);
         bench.say(1, full(&[("old", "2")])); // before it can have read that it is asked for more
         assert_eq!(bench.held(CDS, Class::Named, name), "1", "no word of it");
-        bench.asked(1);
+        bench.requested(1);
         bench.say(1, full(&[("old", "3")]));
         assert_eq!(bench.held(CDS, Class::Named, name), "1", "nor need this be one");
         bench.later(Duration::from_secs(16));
@@ -142,9 +142,9 @@ fn fb_9_and_fb_13_a_server_that_returns_says_again_what_it_has() {
     bench.open(1);
     bench.say(1, delta(EDS, &[("a", "9")], &[]));
     assert_eq!(bench.held(EDS, Class::Named, "a"), "9");
-    let asked: Vec<_> = bench.sources.streams().filter(|(id, _)| id.server == 0).map(|(id, _)| id).collect();
+    let requested: Vec<_> = bench.sources.streams().filter(|(id, _)| id.server == 0).map(|(id, _)| id).collect();
     let mut stated = Vec::new();
-    for (_, stream) in bench.sources.streams().filter(|(id, _)| asked.contains(id)) {
+    for (_, stream) in bench.sources.streams().filter(|(id, _)| requested.contains(id)) {
         stream.opened();
         while let Some(Request::Delta(request)) = stream.next_request(bench.now) {
             stated.extend(request.initial_resource_versions);

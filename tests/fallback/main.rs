@@ -81,7 +81,7 @@ fn fb_12_a_name_added_during_fallback_is_asked_of_the_first_server_too() {
     bench.open(1);
     bench.say(1, delta(EDS, &[("a", "9")], &[]));
     bench.want(EDS, "n", true);
-    assert_eq!(bench.asked(1), ["+[n] -[] {}"]);
+    assert_eq!(bench.requested(1), ["+[n] -[] {}"]);
     assert_eq!(bench.open(0), ["+[a,n] -[] {a:weir-unknown}"], "back, to say again what it has");
     bench.say(0, delta(EDS, &[("n", "1")], &[]));
     assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "n").as_str()), (LadderState::Active(0), "1"));
@@ -319,7 +319,7 @@ fn fb_3_a_server_that_ends_a_stream_on_which_it_had_nothing_to_say_is_not_left()
     bench.open(0);
     bench.later(Duration::from_secs(20));
     bench.want(EDS, "new", true);
-    bench.asked(0);
+    bench.requested(0);
     bench.end(0, false);
     assert_eq!(bench.standing(), LadderState::Trying(1), "it owed an answer");
     bench.open(1);
@@ -392,7 +392,7 @@ fn fb_33_the_silence_of_a_server_that_has_answered_for_another_authority_is_a_wo
     let name = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e";
     bench.want(EDS, name, true);
     bench.later(Duration::from_secs(1));
-    bench.asked(0);
+    bench.requested(0);
     bench.later(Duration::from_secs(16));
     assert_eq!(bench.held(EDS, Class::Named, name), "gone");
 }
@@ -412,10 +412,10 @@ fn fb_3_a_stream_on_which_a_server_keeps_quiet_vouches_for_it_if_something_is_as
             bench.want(EDS, "*", false);
         }
         bench.later(Duration::from_secs(60));
-        bench.asked(0);
+        bench.requested(0);
         bench.want(EDS, "uncached", true);
         bench.later(Duration::from_secs(1));
-        bench.asked(0);
+        bench.requested(0);
         let other = StreamId { server: 0, at: 1 };
         let epoch = bench.up.remove(&other);
         bench.end_one(other, epoch, false);

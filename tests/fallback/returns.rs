@@ -68,8 +68,8 @@ fn with_error(response: Response, name: &str, code: i32) -> Response {
 
 /// What is known to be wrong with a name.
 fn trouble(bench: &Bench, url: &str, name: &str) -> Option<i32> {
-    let shelf = bench.view.snapshot().resources(&bench.table.resolve(url), Class::Named)?;
-    shelf.get(&name.into())?.error.as_ref().map(|(_, error)| error.code)
+    let table = bench.view.snapshot().resources(&bench.table.resolve(url), Class::Named)?;
+    table.get(&name.into())?.error.as_ref().map(|(_, error)| error.code)
 }
 
 const LONG: Duration = Duration::from_secs(60);
@@ -170,7 +170,7 @@ fn up_25_what_a_later_full_set_lacks_is_not_there_though_it_could_not_be_read_be
 
 #[test]
 fn up_25_and_i10_with_more_refused_than_is_remembered_nothing_goes_by_silence() {
-    let limit = Limits::default().refused_names;
+    let limit = Limits::default().rejected_names;
     let names: Vec<_> = (0..=limit).map(|number| format!("b{number:06}")).chain(["c".to_owned()]).collect();
     let bad = names.iter().flat_map(|name| [(name.as_str(), "2"), (name.as_str(), "3")]);
     let mut bench = fallen_back(&[(CDS, "*")]);
@@ -283,7 +283,7 @@ fn sotw_52_an_error_that_an_outage_an_answer_or_a_lack_of_interest_has_ended_is_
                 bench.want(EDS, "b", false);
                 bench.later(LONG);
                 bench.want(EDS, "b", true);
-                bench.asked(0);
+                bench.requested(0);
             }
         }
         bench.say(0, delta(EDS, &answer, &[]));
@@ -319,7 +319,7 @@ fn up_24_a_name_that_is_wanted_beside_its_collection_goes_by_a_full_set_that_lac
     bench.say(0, sotw(CDS, "1", &[(&name, "1")]));
     bench.say(1, sotw(CDS, "1", &[("old", "1")]));
     bench.end(0, false);
-    bench.asked(1);
+    bench.requested(1);
     bench.say(1, sotw(CDS, "2", &[("old", "2")]));
     assert_eq!(bench.held(CDS, Class::Named, &name), "1", "the answer may be older than the question");
     bench.later(Duration::from_secs(16));

@@ -24,7 +24,7 @@ pub enum Profile {
 
 #[derive(Debug, Default, Clone)]
 pub struct Wish {
-    pub star: bool,
+    pub wildcard: bool,
     pub names: BTreeSet<String>,
     pub named_once: bool,
 }
@@ -102,8 +102,8 @@ impl Pretend {
         let wish = self.wish(kind).clone();
         let mut names: Vec<String> = wish.names.iter().cloned().collect();
         // The form without names is what Envoy uses for a pure wildcard.
-        let legacy = wish.star && names.is_empty() && kind.full_state();
-        if wish.star && !legacy {
+        let legacy = wish.wildcard && names.is_empty() && kind.full_state();
+        if wish.wildcard && !legacy {
             names.push("*".into());
         }
         self.wish(kind).named_once = !names.is_empty();
@@ -154,30 +154,30 @@ impl Pretend {
         let wish = self.wish(kind);
         for name in on {
             match name.as_str() {
-                "*" => wish.star = true,
+                "*" => wish.wildcard = true,
                 _ => wish.names.extend([name.clone()]),
             }
         }
         for name in off {
-            wish.star &= name != "*";
+            wish.wildcard &= name != "*";
             wish.names.remove(name);
         }
         wish.named_once = true;
-        let (star, names) = (wish.star, wish.names.clone());
+        let (wildcard, names) = (wish.wildcard, wish.names.clone());
         if on.iter().any(|name| name == "*") {
             // What is on its way answers names, and those that were dropped meanwhile do not come back as part of `*`.
             for reply in self.replies.iter_mut().filter(|reply| Kind::of(&reply.kind) == kind) {
                 reply.resources.retain(|resource| names.contains(resource.name.as_str()));
             }
         }
-        self.held.retain(|(of, name), _| *of != kind || star || names.contains(name));
+        self.held.retain(|(of, name), _| *of != kind || wildcard || names.contains(name));
         let nonce = self.nonces.get(&kind).map(u64::to_string).unwrap_or_default();
         let request = match self.variant {
             Variant::Sotw => {
-                let star = star.then(|| "*".to_owned());
+                let wildcard = wildcard.then(|| "*".to_owned());
                 Request::Sotw(DiscoveryRequest {
                     version_info: self.versions.get(&kind).cloned().unwrap_or_default(),
-                    resource_names: names.into_iter().chain(star).collect(),
+                    resource_names: names.into_iter().chain(wildcard).collect(),
                     type_url: kind.url().into(),
                     response_nonce: nonce,
                     ..Default::default()
@@ -198,7 +198,7 @@ impl Pretend {
         let reply = self.replies.pop_front()?;
         let kind = Kind::of(&reply.kind);
         let wish = self.wish(kind).clone();
-        let wanted = |name: &str| wish.star || wish.names.contains(name);
+        let wanted = |name: &str| wish.wildcard || wish.names.contains(name);
         if self.variant == Variant::Sotw && kind.full_state() {
             self.held.retain(|(of, _), _| *of != kind);
         }
@@ -232,11 +232,11 @@ impl Pretend {
         let wish = self.wish(kind).clone();
         let request = match self.variant {
             Variant::Sotw => {
-                let legacy = wish.star && !wish.named_once;
-                let star = (wish.star && !legacy).then(|| "*".to_owned());
+                let legacy = wish.wildcard && !wish.named_once;
+                let wildcard = (wish.wildcard && !legacy).then(|| "*".to_owned());
                 Request::Sotw(DiscoveryRequest {
                     version_info: reply.version.to_string(),
-                    resource_names: wish.names.into_iter().chain(star).collect(),
+                    resource_names: wish.names.into_iter().chain(wildcard).collect(),
                     type_url,
                     response_nonce,
                     error_detail,
@@ -298,7 +298,7 @@ fn decode(kind: Kind, resource: &weir::xds::Resource) -> Content {
         name,
         serial: 0,
         key: 0,
-        star: false,
+        wildcard: false,
         target: None,
         eds: kind == Kind::Cluster && resource.refers_to.is_some(),
         alias: resource.aliases().first().map(ToString::to_string),
@@ -308,7 +308,7 @@ fn decode(kind: Kind, resource: &weir::xds::Resource) -> Content {
         content.serial = parts.next().and_then(|text| text.parse().ok()).unwrap_or_default();
     } else {
         content.key = parts.next().and_then(|text| text.parse().ok()).unwrap_or_default();
-        content.star = parts.next() == Some("true");
+        content.wildcard = parts.next() == Some("true");
         content.serial = parts.next().and_then(|text| text.parse().ok()).unwrap_or_default();
         content.target = parts.next().filter(|text| !text.is_empty()).map(str::to_owned);
     }

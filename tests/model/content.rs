@@ -57,7 +57,7 @@ pub struct Content {
     pub serial: u64,
     /// Which node it was made for; runtime is the same for all.
     pub key: u8,
-    pub star: bool,
+    pub wildcard: bool,
     /// Routes: the cluster.
     pub target: Option<String>,
     /// Clusters: their endpoints come over the same stream.
@@ -80,7 +80,7 @@ impl Content {
         }
         let tag = match self.kind {
             Kind::Runtime => format!("{}", self.serial),
-            _ => format!("{}/{}/{}/{}", self.key, self.star, self.serial, self.target.as_deref().unwrap_or("")),
+            _ => format!("{}/{}/{}/{}", self.key, self.wildcard, self.serial, self.target.as_deref().unwrap_or("")),
         };
         put(&mut body, 1000, tag.as_bytes());
         body.into()

@@ -131,9 +131,9 @@ fn an_alias_alone_is_news_to_delta_and_none_to_sotw() {
             (content.serial, content.alias) = (serial, Some("other".into()));
         });
         arrive(world);
-        let told = world.coverage.replies;
+        let sent = world.coverage.replies;
         pull(world);
-        let news = world.coverage.replies - told;
+        let news = world.coverage.replies - sent;
         assert_eq!(news, u64::from(world.clients[0].variant == Variant::Delta));
     });
 }
@@ -179,8 +179,8 @@ fn xlat_12_a_sotw_client_with_state_gets_no_part_of_a_set_however_slowly_it_come
         }
         world.advance(Duration::from_secs(20)).unwrap();
     }
-    if let Some(told) = world.clients[0].replies.front() {
-        assert_eq!(told.resources.len(), 3);
+    if let Some(sent) = world.clients[0].replies.front() {
+        assert_eq!(sent.resources.len(), 3);
     }
     world.quiesce().unwrap();
     assert_eq!(world.clients[0].held.len(), 3);
@@ -189,7 +189,7 @@ fn xlat_12_a_sotw_client_with_state_gets_no_part_of_a_set_however_slowly_it_come
 #[test]
 fn up_32_and_i4_an_outage_is_not_told_to_anybody() {
     each_combination(|world| {
-        let told = world.coverage.replies;
+        let sent = world.coverage.replies;
         world.kill_upstream(0, 0);
         world.kill_upstream(0, 1);
         for _ in 0..20 {
@@ -201,7 +201,7 @@ fn up_32_and_i4_an_outage_is_not_told_to_anybody() {
         assert!(matches!(world.pull(late).unwrap(), Pulled::Reply), "what is held is served to new clients");
         world.quiesce().unwrap();
         assert_eq!(world.clients[0].judge.kinds().count(), 3);
-        let newcomers = world.coverage.replies - told;
+        let newcomers = world.coverage.replies - sent;
         assert!((1..=3).contains(&newcomers), "{newcomers} replies, all to the newcomer");
     });
 }

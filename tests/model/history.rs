@@ -230,10 +230,10 @@ fn take(world: &mut World, history: &History, step: &Op) -> Result<(), String> {
     match step.clone() {
         Op::Set { key, kind, number, target, class } => set(world, orderly, key, kind, number, target, class),
         Op::Delete { key, kind, number, class } => {
-            let (star, named) = classes(orderly, class);
+            let (wildcard, named) = classes(orderly, class);
             let targeted = kind == Kind::Cluster && is_target(world, key, number);
             if !(orderly && targeted) {
-                world.delete(key, kind, number, star, named);
+                world.delete(key, kind, number, wildcard, named);
             }
         }
         Op::Beside { key, kind, number, metadata, alias } => {
@@ -302,16 +302,16 @@ fn take(world: &mut World, history: &History, step: &Op) -> Result<(), String> {
 }
 
 fn set(world: &mut World, orderly: bool, key: u8, kind: Kind, number: u8, target: u8, class: u8) {
-    let (star, named) = classes(orderly, class);
+    let (wildcard, named) = classes(orderly, class);
     if kind == Kind::Route {
         let exists = world.truths[usize::from(key)].of(Kind::Cluster, true).contains_key(&Kind::Cluster.name(target));
         if orderly && !exists {
             return;
         }
-        world.set(key, kind, number, star, named, |content| content.target = Some(Kind::Cluster.name(target)));
+        world.set(key, kind, number, wildcard, named, |content| content.target = Some(Kind::Cluster.name(target)));
     } else {
         let eds = target != 0;
-        world.set(key, kind, number, star, named, |content| content.eds = eds);
+        world.set(key, kind, number, wildcard, named, |content| content.eds = eds);
     }
 }
 
@@ -327,30 +327,30 @@ fn classes(orderly: bool, class: u8) -> (bool, bool) {
 fn is_target(world: &World, key: u8, number: u8) -> bool {
     let name = Kind::Cluster.name(number);
     let truth = &world.truths[usize::from(key)];
-    let routes = [true, false].into_iter().flat_map(|star| truth.of(Kind::Route, star).values());
+    let routes = [true, false].into_iter().flat_map(|wildcard| truth.of(Kind::Route, wildcard).values());
     routes.into_iter().any(|route| route.target.as_ref() == Some(&name))
 }
 
 fn change(world: &mut World, at: usize, kind: Kind, on: &[String], off: &[String]) {
     let client = &mut world.clients[at];
-    let star = on.iter().chain(off).any(|name| name == "*");
+    let wildcard = on.iter().chain(off).any(|name| name == "*");
     match client.profile {
-        Profile::Grpc if star => return,
+        Profile::Grpc if wildcard => return,
         // What Envoy wants of these follows from what it holds.
         Profile::Envoy if matches!(kind, Kind::Cluster | Kind::Endpoints) => return,
-        Profile::Envoy if star && kind != Kind::Listener => return,
+        Profile::Envoy if wildcard && kind != Kind::Listener => return,
         _ => {}
     }
     let known = client.wishes.contains_key(&kind);
     let held = client.wish(kind).clone();
-    let news = on.iter().any(|name| if name == "*" { !held.star } else { !held.names.contains(name) });
-    let drops = off.iter().any(|name| if name == "*" { held.star } else { held.names.contains(name) });
+    let news = on.iter().any(|name| if name == "*" { !held.wildcard } else { !held.names.contains(name) });
+    let drops = off.iter().any(|name| if name == "*" { held.wildcard } else { held.names.contains(name) });
     let again = !news && !drops;
     if again && (client.variant == Variant::Sotw || !off.is_empty()) {
         return;
     }
-    if !known && off.is_empty() && client.profile == Profile::Envoy && star {
-        client.wish(kind).star = true;
+    if !known && off.is_empty() && client.profile == Profile::Envoy && wildcard {
+        client.wish(kind).wildcard = true;
         client.open(kind, Return::Fresh);
         return;
     }
@@ -414,9 +414,9 @@ fn strategy() -> impl Strategy<Value = History> {
 /// Clients that route, and clusters that come and go under them: where the order of replies matters most.
 fn moves() -> impl Strategy<Value = Vec<Op>> {
     let prepare = (0..6u8).flat_map(|client| {
-        let star = Op::Star { client, kind: Kind::Cluster, on: true };
+        let wildcard = Op::Star { client, kind: Kind::Cluster, on: true };
         [
-            star,
+            wildcard,
             Op::Subscribe { client, kind: Kind::Route, number: 0 },
             Op::Subscribe { client, kind: Kind::Route, number: 1 },
         ]

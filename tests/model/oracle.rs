@@ -35,11 +35,11 @@ pub struct Judge {
     /// What the client held as it came.
     came_holding: BTreeMap<(Kind, String), Content>,
     wants: BTreeMap<Kind, Wants>,
-    told: BTreeMap<(Kind, String), Option<Content>>,
+    sent: BTreeMap<(Kind, String), Option<Content>>,
     /// How long upstream's log was when a name was last told.
     told_at: BTreeMap<(Kind, String), usize>,
     /// Asked since it was last told; a kind alone stands for `*`.
-    asked: BTreeSet<(Kind, Option<String>)>,
+    requested: BTreeSet<(Kind, Option<String>)>,
     /// `*` was asked for, and no reply since has said anything of it.
     star_unanswered: BTreeSet<Kind>,
     /// May be told once more: told out of turn under `*`, or told before `*` was asked for again.
@@ -61,11 +61,11 @@ pub struct Judge {
 
 #[derive(Debug, Default, Clone)]
 pub struct Wants {
-    pub star: bool,
+    pub wildcard: bool,
     pub names: BTreeSet<String>,
     named_once: bool,
     stated: bool,
-    came_with: BTreeMap<String, String>,
+    held_before: BTreeMap<String, String>,
     first_names: BTreeSet<String>,
     /// `*` was asked for once more, so that everything is to be sent.
     again: bool,
@@ -81,9 +81,9 @@ impl Judge {
             short_memory: false,
             came_holding: BTreeMap::new(),
             wants: BTreeMap::new(),
-            told: BTreeMap::new(),
+            sent: BTreeMap::new(),
             told_at: BTreeMap::new(),
-            asked: BTreeSet::new(),
+            requested: BTreeSet::new(),
             star_unanswered: BTreeSet::new(),
             out_of_turn: BTreeSet::new(),
             last_sets: BTreeMap::new(),
@@ -106,7 +106,7 @@ impl Judge {
     /// `*` of a type was not answered, since the client came with just what there is.
     pub fn skipped(&self, kind: Kind) -> bool {
         let wants = self.wants.get(&kind);
-        wants.is_some_and(|wants| wants.star && wants.stated && kind.full_state() && !self.answered.contains(&kind))
+        wants.is_some_and(|wants| wants.wildcard && wants.stated && kind.full_state() && !self.answered.contains(&kind))
     }
 
     pub fn wants(&self, kind: Kind) -> Option<&Wants> {
@@ -119,7 +119,7 @@ impl Judge {
 
     /// How much a session may keep for this stream: what it asked for, and what it stated while that is unjudged.
     pub fn allowance(&self) -> usize {
-        self.wants.values().map(|wants| wants.names.len() + wants.came_with.len()).sum()
+        self.wants.values().map(|wants| wants.names.len() + wants.held_before.len()).sum()
     }
 
     pub fn on_sotw(&mut self, kind: Kind, names: &[String], version: &str) {
@@ -128,26 +128,26 @@ impl Judge {
         let grpc = self.grpc;
         let wants = self.wants.entry(kind).or_default();
         wants.named_once |= !names.is_empty();
-        let star = names.remove("*") || (names.is_empty() && !wants.named_once && kind.full_state() && !grpc);
+        let wildcard = names.remove("*") || (names.is_empty() && !wants.named_once && kind.full_state() && !grpc);
         if first {
             wants.stated = !version.is_empty();
             if wants.stated {
                 wants.first_names = names.clone();
             }
         }
-        let joined = star && !wants.star;
-        let left = wants.star && !star;
+        let joined = wildcard && !wants.wildcard;
+        let left = wants.wildcard && !wildcard;
         let added: Vec<_> = names.difference(&wants.names).cloned().collect();
         let dropped: Vec<_> = wants.names.difference(&names).cloned().collect();
         wants.first_names.retain(|name| names.contains(name));
-        (wants.star, wants.names) = (star, names);
-        if star && !kind.full_state() {
-            self.asked.extend(dropped.iter().map(|name| (kind, Some(name.clone()))));
+        (wants.wildcard, wants.names) = (wildcard, names);
+        if wildcard && !kind.full_state() {
+            self.requested.extend(dropped.iter().map(|name| (kind, Some(name.clone()))));
         }
         if joined || left || (!dropped.is_empty() && kind.full_state()) {
-            self.asked.insert((kind, None));
+            self.requested.insert((kind, None));
         }
-        self.asked.extend(added.into_iter().map(|name| (kind, Some(name))));
+        self.requested.extend(added.into_iter().map(|name| (kind, Some(name))));
         self.forget_unwanted(kind);
     }
 
@@ -157,40 +157,40 @@ impl Judge {
         let wants = self.wants.entry(kind).or_default();
         if first {
             wants.stated = !stated.is_empty();
-            wants.came_with = stated.clone();
+            wants.held_before = stated.clone();
             if on.is_empty() && off.is_empty() && kind.full_state() && !grpc {
-                wants.again |= wants.star;
+                wants.again |= wants.wildcard;
                 if !first {
-                    wants.came_with.clear();
+                    wants.held_before.clear();
                 }
-                wants.star = true;
-                self.asked.insert((kind, None));
+                wants.wildcard = true;
+                self.requested.insert((kind, None));
                 self.star_unanswered.insert(kind);
             }
         }
         for name in on {
             if name == "*" {
-                wants.again |= wants.star;
+                wants.again |= wants.wildcard;
                 if !first {
-                    wants.came_with.clear();
+                    wants.held_before.clear();
                 }
-                wants.star = true;
-                self.asked.insert((kind, None));
+                wants.wildcard = true;
+                self.requested.insert((kind, None));
                 self.star_unanswered.insert(kind);
-                self.out_of_turn.extend(self.told.keys().filter(|(of, _)| *of == kind).cloned());
+                self.out_of_turn.extend(self.sent.keys().filter(|(of, _)| *of == kind).cloned());
             } else {
                 wants.names.insert(name.clone());
-                self.asked.insert((kind, Some(name.clone())));
+                self.requested.insert((kind, Some(name.clone())));
             }
         }
         for name in off {
             if name == "*" {
-                wants.star = false;
+                wants.wildcard = false;
             } else if wants.names.remove(name) && {
-                wants.came_with.remove(name);
-                wants.star
+                wants.held_before.remove(name);
+                wants.wildcard
             } {
-                self.asked.insert((kind, Some(name.clone())));
+                self.requested.insert((kind, Some(name.clone())));
             }
         }
         self.forget_unwanted(kind);
@@ -218,9 +218,9 @@ impl Judge {
 
     fn forget_unwanted(&mut self, kind: Kind) {
         let wants = &self.wants[&kind];
-        let wanted = |name: &String| wants.star || wants.names.contains(name);
-        self.told.retain(|(of, name), _| *of != kind || wanted(name));
-        self.asked.retain(|(of, name)| *of != kind || name.as_ref().is_none_or(wanted));
+        let wanted = |name: &String| wants.wildcard || wants.names.contains(name);
+        self.sent.retain(|(of, name), _| *of != kind || wanted(name));
+        self.requested.retain(|(of, name)| *of != kind || name.as_ref().is_none_or(wanted));
         if kind == Kind::Endpoints {
             self.needs_endpoints.retain(wanted);
         }
@@ -238,15 +238,15 @@ impl Judge {
         if let Some(Some(Some(content))) = by_name {
             return Seen::Here(content.clone());
         }
-        let star = wants.star.then(|| view.stars.get(&kind)).flatten();
-        if let Some(content) = star.and_then(|star| star.set.get(name)) {
+        let wildcard = wants.wildcard.then(|| view.stars.get(&kind)).flatten();
+        if let Some(content) = wildcard.and_then(|wildcard| wildcard.set.get(name)) {
             return Seen::Here(content.clone());
         }
         match by_name {
             Some(Some(_)) => Seen::Gone,
             Some(None) => Seen::Unknown,
-            None if star.is_some_and(|star| star.gone.contains_key(name)) => Seen::Gone,
-            None if wants.star && view.whole(kind) => Seen::Gone,
+            None if wildcard.is_some_and(|wildcard| wildcard.gone.contains_key(name)) => Seen::Gone,
+            None if wants.wildcard && view.whole(kind) => Seen::Gone,
             None => Seen::Unknown,
         }
     }
@@ -254,7 +254,7 @@ impl Judge {
     /// Everything the client is to see of a type, as far as it is there.
     pub fn expected(&self, view: &ModelView, kind: Kind, now: Moment) -> Set {
         let Some(wants) = self.wants.get(&kind) else { return Set::new() };
-        let all = view.stars.get(&kind).filter(|_| wants.star).into_iter().flat_map(|star| star.set.keys());
+        let all = view.stars.get(&kind).filter(|_| wants.wildcard).into_iter().flat_map(|wildcard| wildcard.set.keys());
         let names: BTreeSet<&String> = all.chain(&wants.names).collect();
         let here = |name: &String| match self.visible(view, kind, name, now) {
             Seen::Here(content) => Some((name.clone(), content)),
@@ -320,7 +320,7 @@ impl Judge {
         now: Moment,
         coverage: &mut Coverage,
     ) -> Result<(), String> {
-        let star_asked = self.asked.contains(&(kind, None));
+        let star_asked = self.requested.contains(&(kind, None));
         self.changed.clear();
         for resource in &reply.resources {
             let name = resource.name.as_str().to_owned();
@@ -329,41 +329,41 @@ impl Judge {
             };
             same(resource, &content)?;
             let key = (kind, Some(name.clone()));
-            let told = self.told.get(&(kind, name.clone()));
-            let is_news = told.is_none_or(|told| told.as_ref().is_none_or(|told| !self.equal(told, &content)));
+            let sent = self.sent.get(&(kind, name.clone()));
+            let is_news = sent.is_none_or(|sent| sent.as_ref().is_none_or(|sent| !self.equal(sent, &content)));
             let forced =
                 kind == Kind::Endpoints && (self.needs_endpoints.contains(&name) || self.may_follow.contains(&name));
-            let asked = self.asked.contains(&key) || star_asked;
+            let requested = self.requested.contains(&key) || star_asked;
             let detour = self.made_a_detour(log, kind, &content) || self.out_of_turn.remove(&(kind, name.clone()));
-            if self.wants[&kind].star && (forced || asked) {
+            if self.wants[&kind].wildcard && (forced || requested) {
                 self.out_of_turn.insert((kind, name.clone()));
             }
-            ensure(is_news || asked || forced || detour, || format!("{name} was sent again without a reason"))?;
-            coverage.note_if(forced && !is_news && !asked, Event::ForcedEndpoints);
-            if is_news && !asked {
+            ensure(is_news || requested || forced || detour, || format!("{name} was sent again without a reason"))?;
+            coverage.note_if(forced && !is_news && !requested, Event::ForcedEndpoints);
+            if is_news && !requested {
                 self.changed.push(name.clone());
             }
             let wants = &self.wants[&kind];
-            let had = told.is_none()
+            let had = sent.is_none()
                 && !wants.again
                 && !wants.names.contains(&name)
-                && !self.asked.contains(&key)
-                && wants.came_with.get(&name) == Some(&version(&content));
+                && !self.requested.contains(&key)
+                && wants.held_before.get(&name) == Some(&version(&content));
             ensure(!had || forced, || format!("{name} was sent although the client came with it"))?;
             self.note_cluster(kind, &content, log, reply.nonce, now);
-            self.asked.remove(&key);
+            self.requested.remove(&key);
             self.told_at.insert((kind, name.clone()), log.len());
-            self.told.insert((kind, name.clone()), Some(content));
+            self.sent.insert((kind, name.clone()), Some(content));
             self.note_endpoints(kind, &name);
         }
         for name in &reply.removed {
             let name = name.as_str().to_owned();
             let seen = self.visible(view, kind, &name, now);
             ensure(seen == Seen::Gone, || format!("{name} was called absent, and is {seen:?}"))?;
-            let told = self.told.insert((kind, name.clone()), None);
-            let asked = self.asked.remove(&(kind, Some(name.clone())));
-            coverage.note_if(asked, Event::AbsentAnswer);
-            coverage.note_if(!asked && told.is_some(), Event::DeltaRemoval);
+            let sent = self.sent.insert((kind, name.clone()), None);
+            let requested = self.requested.remove(&(kind, Some(name.clone())));
+            coverage.note_if(requested, Event::AbsentAnswer);
+            coverage.note_if(!requested && sent.is_some(), Event::DeltaRemoval);
             self.note_endpoints(kind, &name);
         }
         if self.variant == Variant::Delta {
@@ -383,7 +383,7 @@ impl Judge {
         }
         // `*` counts as answered once nothing of it is outstanding; pieces may follow one another.
         if star_asked && view.stars.contains_key(&kind) && self.all_told(view, kind, now) {
-            self.asked.remove(&(kind, None));
+            self.requested.remove(&(kind, None));
         }
         Ok(())
     }
@@ -391,10 +391,10 @@ impl Judge {
     /// `*` keeps no names, so it cannot know that a content which changed and changed back is the one that was told.
     fn made_a_detour(&self, log: &[Entry], kind: Kind, content: &Content) -> bool {
         let told_at = self.told_at.get(&(kind, content.name.clone())).copied().unwrap_or_default().min(log.len());
-        let by_star = self.wants[&kind].star;
+        let by_star = self.wants[&kind].wildcard;
         by_star
             && log[told_at..].iter().any(|entry| match entry {
-                Entry::Said { sent, .. } if sent.kind == kind && sent.star => {
+                Entry::Said { sent, .. } if sent.kind == kind && sent.wildcard => {
                     let said = sent.set.iter().find(|said| said.name == content.name);
                     said.map_or(sent.complete, |said| !self.equal(said, content)) || sent.gone.contains(&content.name)
                 }
@@ -405,9 +405,9 @@ impl Judge {
     fn all_told(&self, view: &ModelView, kind: Kind, now: Moment) -> bool {
         let wants = &self.wants[&kind];
         self.expected(view, kind, now).into_iter().all(|(name, content)| {
-            let told = self.told.get(&(kind, name.clone()));
-            told.is_some_and(|told| told.as_ref().is_some_and(|told| self.equal(told, &content)))
-                || wants.came_with.get(&name) == Some(&version(&content))
+            let sent = self.sent.get(&(kind, name.clone()));
+            sent.is_some_and(|sent| sent.as_ref().is_some_and(|sent| self.equal(sent, &content)))
+                || wants.held_before.get(&name) == Some(&version(&content))
         })
     }
 
@@ -421,14 +421,14 @@ impl Judge {
         coverage: &mut Coverage,
     ) -> Result<(), String> {
         let wants = self.wants[&kind].clone();
-        ensure(!wants.star || view.has_begun(kind), || "a full set before anything is known".into())?;
-        if wants.star && !view.whole(kind) {
+        ensure(!wants.wildcard || view.has_begun(kind), || "a full set before anything is known".into())?;
+        if wants.wildcard && !view.whole(kind) {
             // What the client came with is there, or went by upstream's word: nothing is dropped for being unknown.
             for (_, name) in self.came_holding.keys().filter(|(of, _)| *of == kind && self.may_lose(kind)) {
                 let here = reply.resources.iter().any(|resource| resource.name.as_str() == name);
-                let told = self.told.contains_key(&(kind, name.clone()));
+                let sent = self.sent.contains_key(&(kind, name.clone()));
                 let gone = self.visible(view, kind, name, now) == Seen::Gone;
-                ensure(here || told || gone, || format!("a set without {name}, which the client holds"))?;
+                ensure(here || sent || gone, || format!("a set without {name}, which the client holds"))?;
             }
         }
         let mut set = Vec::new();
@@ -443,7 +443,7 @@ impl Judge {
         for (name, resource) in rest {
             ensure(self.visible(view, kind, &name, now) == Seen::Gone, || format!("{name} is in the set unasked"))?;
             let key = (kind, name.clone());
-            let Some(last) = self.told.get(&key).map_or(self.came_holding.get(&key), Option::as_ref) else {
+            let Some(last) = self.sent.get(&key).map_or(self.came_holding.get(&key), Option::as_ref) else {
                 return Err(format!("{name} is gone, the client never had it, and is sent it"));
             };
             ensure(last.name == resource.name.as_str(), || "another name".into())?;
@@ -451,38 +451,38 @@ impl Judge {
         }
         for name in &wants.names {
             let held =
-                matches!(self.told.get(&(kind, name.clone())), Some(Some(_))) || wants.first_names.contains(name);
+                matches!(self.sent.get(&(kind, name.clone())), Some(Some(_))) || wants.first_names.contains(name);
             let unknown = self.visible(view, kind, name, now) == Seen::Unknown;
             ensure(!(held && unknown), || format!("the set lacks {name}, which is not known to be gone"))?;
         }
-        let asked = self.asked.iter().any(|(of, _)| *of == kind);
+        let requested = self.requested.iter().any(|(of, _)| *of == kind);
         let before = self.last_sets.get(&kind);
         let is_news = union || before.is_none_or(|before| !self.equal_sets(before, &set));
-        ensure(asked || is_news, || {
+        ensure(requested || is_news, || {
             format!("a full set was sent again without a reason: {before:?} at {:?}", reply.revision)
         })?;
         let reduced = before.is_some_and(|before| before.len() > set.len());
         coverage.note_if(union, Event::UnionReply);
-        coverage.note_if(reduced && !asked, Event::ReducedReply);
+        coverage.note_if(reduced && !requested, Event::ReducedReply);
         coverage.note_if(set.is_empty(), Event::EmptyFullSet);
         coverage.note(Event::SotwReply);
         for content in set.iter().filter(|content| content.serial != u64::MAX) {
             self.note_cluster(kind, content, log, reply.nonce, now);
             self.told_at.insert((kind, content.name.clone()), log.len());
-            self.told.insert((kind, content.name.clone()), Some(content.clone()));
+            self.sent.insert((kind, content.name.clone()), Some(content.clone()));
         }
         let absent: Vec<_> = self
-            .told
+            .sent
             .keys()
             .filter(|(of, name)| *of == kind && set.iter().all(|content| content.name != *name))
             .cloned()
             .collect();
-        absent.into_iter().for_each(|key| drop(self.told.insert(key, None)));
-        if self.wants[&kind].star {
+        absent.into_iter().for_each(|key| drop(self.sent.insert(key, None)));
+        if self.wants[&kind].wildcard {
             let held = |name: &String| set.iter().any(|content| content.name == *name);
             self.came_holding.retain(|(of, name), _| *of != kind || held(name));
         }
-        self.asked.retain(|(of, name)| {
+        self.requested.retain(|(of, name)| {
             let unknown = name.as_ref().is_some_and(|name| !view.named.contains_key(&(kind, name.clone())));
             *of != kind || unknown
         });
@@ -500,26 +500,27 @@ impl Judge {
         }
         let name = (kind, content.name.clone());
         let endpoints = content.endpoints();
-        let told = self.told.get(&name);
-        let held = told.map_or(self.came_holding.get(&name), Option::as_ref);
+        let sent = self.sent.get(&name);
+        let held = sent.map_or(self.came_holding.get(&name), Option::as_ref);
         if held.is_some_and(|held| held.body() == content.body()) {
             let differs = !held.is_some_and(|held| self.equal(held, content));
-            let asked = [None, Some(content.name.clone())].into_iter().any(|name| self.asked.contains(&(kind, name)));
+            let requested =
+                [None, Some(content.name.clone())].into_iter().any(|name| self.requested.contains(&(kind, name)));
             // Sent by itself it was sent for a reason, which the caller has judged.
             let alone = self.variant == Variant::Delta;
-            if alone || told.is_none() || asked || differs || self.made_a_detour(log, kind, content) {
+            if alone || sent.is_none() || requested || differs || self.made_a_detour(log, kind, content) {
                 self.may_follow.insert(endpoints);
             }
             return;
         }
         let subscribed =
-            self.wants.get(&Kind::Endpoints).is_some_and(|wants| wants.star || wants.names.contains(&endpoints));
+            self.wants.get(&Kind::Endpoints).is_some_and(|wants| wants.wildcard || wants.names.contains(&endpoints));
         if subscribed && !self.grpc {
             self.needs_endpoints.insert(endpoints.clone());
         }
         let first = !self.answered.contains(&kind)
-            || self.asked.contains(&(kind, None))
-            || self.asked.contains(&(kind, Some(content.name.clone())));
+            || self.requested.contains(&(kind, None))
+            || self.requested.contains(&(kind, Some(content.name.clone())));
         if !first {
             self.warm_since.get_or_insert(now);
             self.warming.insert(endpoints, nonce);
@@ -537,8 +538,8 @@ impl Judge {
     /// A change of a route waits for the endpoints of a cluster that was sent before it, up to a total time.
     fn check_hold(&mut self, view: &ModelView, now: Moment) -> Result<(), String> {
         for name in std::mem::take(&mut self.changed) {
-            let told = self.told.get(&(Kind::Route, name.clone()));
-            let Some(Some(Content { target: Some(target), .. })) = told else { continue };
+            let sent = self.sent.get(&(Kind::Route, name.clone()));
+            let Some(Some(Content { target: Some(target), .. })) = sent else { continue };
             let endpoints = target.replace('c', "e");
             let absent = matches!(view.named.get(&(Kind::Endpoints, endpoints.clone())), Some(None));
             if absent || !self.warming.contains_key(&endpoints) {
@@ -555,33 +556,33 @@ impl Judge {
     fn has_all_clusters(&self, view: &ModelView, now: Moment) -> bool {
         let known = |name: &String| self.visible(view, Kind::Cluster, name, now) != Seen::Unknown;
         let wants = self.wants.get(&Kind::Cluster);
-        wants.is_some_and(|wants| wants.star && wants.names.iter().all(known))
+        wants.is_some_and(|wants| wants.wildcard && wants.names.iter().all(known))
             && self.answered.contains(&Kind::Cluster)
-            && !self.asked.contains(&(Kind::Cluster, None))
+            && !self.requested.contains(&(Kind::Cluster, None))
     }
 
     /// No route points at a cluster that the client does not hold.
     fn check_routes(&mut self, view: &ModelView, now: Moment) -> Result<(), String> {
         // SotW cannot say that a route is gone: the client goes on with what nobody stands for, until it is told anew.
         if self.variant == Variant::Sotw {
-            let routes = self.told.keys().filter(|(kind, _)| *kind == Kind::Route);
+            let routes = self.sent.keys().filter(|(kind, _)| *kind == Kind::Route);
             let gone = routes.filter(|(kind, name)| self.visible(view, *kind, name, now) == Seen::Gone);
             let gone: Vec<_> = gone.map(|(_, name)| name.clone()).collect();
             self.early_routes.extend(gone);
         }
         let clusters = self.wants.get(&Kind::Cluster).filter(|_| self.has_all_clusters(view, now));
         let Some(clusters) = clusters else { return Ok(()) };
-        for ((_, name), told) in &self.told {
-            let Some(Content { target: Some(target), .. }) = told else { continue };
+        for ((_, name), sent) in &self.sent {
+            let Some(Content { target: Some(target), .. }) = sent else { continue };
             if self.early_routes.contains(name) {
                 continue;
             }
-            let held = match self.told.get(&(Kind::Cluster, target.clone())) {
-                Some(told) => told.is_some(),
-                None => clusters.came_with.contains_key(target),
+            let held = match self.sent.get(&(Kind::Cluster, target.clone())) {
+                Some(sent) => sent.is_some(),
+                None => clusters.held_before.contains_key(target),
             };
             // A SotW client that is behind what is remembered of bodies is the written-down exception of I7.
-            let gone_at = view.stars.get(&Kind::Cluster).and_then(|star| star.gone.get(target));
+            let gone_at = view.stars.get(&Kind::Cluster).and_then(|wildcard| wildcard.gone.get(target));
             let forgotten = self.short_memory || gone_at.is_some_and(|at| now - *at >= BODIES_KEPT);
             let excused = self.variant == Variant::Sotw && forgotten;
             ensure(held || excused, || format!("{name} points at {target}, which the client does not hold"))?;
@@ -602,11 +603,11 @@ impl Judge {
                 let seen = self.visible(view, *kind, name, now);
                 ensure(seen != Seen::Unknown, || format!("nothing is known of {name}, and nobody asks"))?;
                 let absent = self.variant == Variant::Delta && seen == Seen::Gone;
-                let told = matches!(self.told.get(&(*kind, name.clone())), Some(None));
-                ensure(!absent || told, || format!("{name} is absent and the client was not told"))?;
+                let sent = matches!(self.sent.get(&(*kind, name.clone())), Some(None));
+                ensure(!absent || sent, || format!("{name} is absent and the client was not told"))?;
             }
             // A partial type has no empty answer in SotW (SOTW-25).
-            if wants.star && (self.variant == Variant::Delta || kind.full_state()) {
+            if wants.wildcard && (self.variant == Variant::Delta || kind.full_state()) {
                 ensure(self.answered.contains(kind) || wants.stated, || format!("* of {kind:?} was never answered"))?;
             }
             for (name, content) in &expected {
@@ -617,7 +618,7 @@ impl Judge {
             }
             let partial = self.variant == Variant::Sotw && !kind.full_state();
             for (of, name) in held.keys().filter(|(of, _)| of == kind) {
-                let extra = !expected.contains_key(name) && (wants.star || wants.names.contains(name));
+                let extra = !expected.contains_key(name) && (wants.wildcard || wants.names.contains(name));
                 ensure(!extra || partial, || format!("at rest the client still has {name} of {of:?}"))?;
             }
         }

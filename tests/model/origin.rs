@@ -12,14 +12,14 @@ pub type Set = BTreeMap<String, Content>;
 /// What is true for one node: what `*` gives, and what a name gives, which may differ.
 #[derive(Debug, Default, Clone)]
 pub struct Truth {
-    pub star: BTreeMap<Kind, Set>,
+    pub wildcard: BTreeMap<Kind, Set>,
     pub named: BTreeMap<Kind, Set>,
 }
 
 impl Truth {
-    pub fn of(&self, kind: Kind, star: bool) -> &Set {
+    pub fn of(&self, kind: Kind, wildcard: bool) -> &Set {
         static NONE: Set = Set::new();
-        if star { self.star.get(&kind) } else { self.named.get(&kind) }.unwrap_or(&NONE)
+        if wildcard { self.wildcard.get(&kind) } else { self.named.get(&kind) }.unwrap_or(&NONE)
     }
 }
 
@@ -28,12 +28,12 @@ impl Truth {
 pub struct Sent {
     pub response: Response,
     pub kind: Kind,
-    pub star: bool,
+    pub wildcard: bool,
     pub set: Vec<Content>,
     pub gone: Vec<String>,
     /// It is the complete set of a full-state type, and no older than what was asked for these names.
     pub complete: bool,
-    pub asked: BTreeSet<String>,
+    pub requested: BTreeSet<String>,
     /// A delta server's initial set ends here; nothing on the wire says so.
     pub last_piece: bool,
 }
@@ -41,7 +41,7 @@ pub struct Sent {
 /// The server's side of one stream.
 #[derive(Debug, Default)]
 pub struct Server {
-    topics: BTreeMap<Kind, Topic>,
+    subscriptions: BTreeMap<Kind, Topic>,
     nonce: u64,
     pub out: VecDeque<Sent>,
     pub nacked: u64,
@@ -50,7 +50,7 @@ pub struct Server {
 #[derive(Debug, Default)]
 struct Topic {
     delta: bool,
-    star: bool,
+    wildcard: bool,
     named_once: bool,
     names: BTreeSet<String>,
     /// What the server believes the other side has.
@@ -70,20 +70,21 @@ impl Server {
 
     /// Tells this stream of a change in the truth, if it concerns it.
     pub fn push(&mut self, kind: Kind, truth: &Truth, epoch: u64) {
-        let Some(topic) = self.topics.get_mut(&kind) else { return };
-        let visible = topic.visible(kind, truth);
-        let changed: Vec<_> = visible.values().filter(|now| topic.sent.get(&now.name) != Some(now)).cloned().collect();
-        let gone: Vec<_> = topic.sent.keys().filter(|name| !visible.contains_key(*name)).cloned().collect();
+        let Some(subscription) = self.subscriptions.get_mut(&kind) else { return };
+        let visible = subscription.visible(kind, truth);
+        let changed: Vec<_> =
+            visible.values().filter(|now| subscription.sent.get(&now.name) != Some(now)).cloned().collect();
+        let gone: Vec<_> = subscription.sent.keys().filter(|name| !visible.contains_key(*name)).cloned().collect();
         if changed.is_empty() && gone.is_empty() {
             return;
         }
-        if topic.delta {
+        if subscription.delta {
             self.send_delta(kind, changed, gone, epoch, false);
         } else if kind.full_state() {
             self.send_full(kind, visible, epoch);
         } else {
             // A partial SotW type has no way to say that something is gone.
-            gone.iter().for_each(|name| drop(topic.sent.remove(name)));
+            gone.iter().for_each(|name| drop(subscription.sent.remove(name)));
             if !changed.is_empty() {
                 self.send_sotw(kind, changed, epoch, false);
             }
@@ -92,9 +93,9 @@ impl Server {
 
     /// Sends everything once more under new versions.
     pub fn repeat(&mut self, kind: Kind, epoch: u64) {
-        let Some(topic) = self.topics.get(&kind) else { return };
-        let all: Vec<_> = topic.sent.values().cloned().collect();
-        match (topic.delta, kind.full_state()) {
+        let Some(subscription) = self.subscriptions.get(&kind) else { return };
+        let all: Vec<_> = subscription.sent.values().cloned().collect();
+        match (subscription.delta, kind.full_state()) {
             _ if all.is_empty() => {}
             (true, _) => self.send_delta(kind, all, Vec::new(), epoch, false),
             (false, full) => self.send_sotw(kind, all, epoch, full),
@@ -104,27 +105,27 @@ impl Server {
     fn read_sotw(&mut self, request: DiscoveryRequest, truth: &Truth, epoch: u64) {
         self.nacked += u64::from(request.error_detail.is_some());
         let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.url() == request.type_url) else { return };
-        let first = !self.topics.contains_key(&kind);
-        let topic = self.topics.entry(kind).or_default();
+        let first = !self.subscriptions.contains_key(&kind);
+        let subscription = self.subscriptions.entry(kind).or_default();
         let mut names: BTreeSet<_> = request.resource_names.into_iter().collect();
-        topic.named_once |= !names.is_empty();
-        let star = names.remove("*") || (names.is_empty() && kind.full_state() && !topic.named_once);
-        let joined = star && !topic.star;
-        let added: Vec<_> = names.difference(&topic.names).cloned().collect();
-        let shrunk = topic.names.difference(&names).next().is_some();
-        topic.sent.retain(|name, _| star || names.contains(name));
-        (topic.star, topic.names) = (star, names);
+        subscription.named_once |= !names.is_empty();
+        let wildcard = names.remove("*") || (names.is_empty() && kind.full_state() && !subscription.named_once);
+        let joined = wildcard && !subscription.wildcard;
+        let added: Vec<_> = names.difference(&subscription.names).cloned().collect();
+        let shrunk = subscription.names.difference(&names).next().is_some();
+        subscription.sent.retain(|name, _| wildcard || names.contains(name));
+        (subscription.wildcard, subscription.names) = (wildcard, names);
         if first {
-            topic.known.clone_from(&topic.names);
+            subscription.known.clone_from(&subscription.names);
         }
-        let visible = topic.visible(kind, truth);
+        let visible = subscription.visible(kind, truth);
         if kind.full_state() {
-            if (joined || !added.is_empty() || shrunk) && (topic.star || !topic.names.is_empty()) {
+            if (joined || !added.is_empty() || shrunk) && (subscription.wildcard || !subscription.names.is_empty()) {
                 self.send_full(kind, visible, epoch);
             }
             return;
         }
-        let wanted = |content: &Content| (first && star) || joined || added.contains(&content.name);
+        let wanted = |content: &Content| (first && wildcard) || joined || added.contains(&content.name);
         let news: Vec<_> = visible.into_values().filter(wanted).collect();
         if !news.is_empty() || joined {
             self.send_sotw(kind, news, epoch, false);
@@ -134,41 +135,41 @@ impl Server {
     fn read_delta(&mut self, request: DeltaDiscoveryRequest, truth: &Truth, pieces: bool, epoch: u64) {
         self.nacked += u64::from(request.error_detail.is_some());
         let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.url() == request.type_url) else { return };
-        let first = !self.topics.contains_key(&kind);
-        let topic = self.topics.entry(kind).or_default();
-        topic.delta = true;
+        let first = !self.subscriptions.contains_key(&kind);
+        let subscription = self.subscriptions.entry(kind).or_default();
+        subscription.delta = true;
         let on = request.resource_names_subscribe;
         let off = request.resource_names_unsubscribe;
         let legacy = first && on.is_empty() && off.is_empty() && kind.full_state();
         let joined = legacy || on.iter().any(|name| name == "*");
-        topic.star |= joined;
-        let asked: Vec<_> = on.into_iter().filter(|name| name != "*").collect();
-        topic.names.extend(asked.iter().cloned());
+        subscription.wildcard |= joined;
+        let requested: Vec<_> = on.into_iter().filter(|name| name != "*").collect();
+        subscription.names.extend(requested.iter().cloned());
         for name in off {
             if name == "*" {
-                topic.star = false;
+                subscription.wildcard = false;
             }
-            topic.names.remove(&name);
-            topic.sent.remove(&name);
-            topic.told_absent.remove(&name);
+            subscription.names.remove(&name);
+            subscription.sent.remove(&name);
+            subscription.told_absent.remove(&name);
         }
-        if !topic.star {
-            let names = topic.names.clone();
-            topic.sent.retain(|name, _| names.contains(name));
+        if !subscription.wildcard {
+            let names = subscription.names.clone();
+            subscription.sent.retain(|name, _| names.contains(name));
         }
-        let visible = topic.visible(kind, truth);
+        let visible = subscription.visible(kind, truth);
         let stated = request.initial_resource_versions;
         let current = |content: &Content| stated.get(&content.name) == Some(&version_of(content, epoch));
-        if joined && topic.star {
+        if joined && subscription.wildcard {
             for content in visible.values().filter(|content| current(content)) {
-                topic.sent.insert(content.name.clone(), content.clone());
+                subscription.sent.insert(content.name.clone(), content.clone());
             }
             let fresh: Vec<_> = visible.values().filter(|content| !current(content)).cloned().collect();
             let gone: Vec<_> = stated.keys().filter(|name| !visible.contains_key(*name)).cloned().collect();
             self.send_initial(kind, fresh, gone, pieces, epoch);
         }
         let (mut set, mut gone) = (Vec::new(), Vec::new());
-        for name in asked {
+        for name in requested {
             match visible.get(&name) {
                 Some(content) => set.push(content.clone()),
                 None => gone.push(name),
@@ -191,11 +192,11 @@ impl Server {
 
     fn send_delta(&mut self, kind: Kind, set: Vec<Content>, gone: Vec<String>, epoch: u64, last_piece: bool) {
         self.nonce += 1;
-        let Some(topic) = self.topics.get_mut(&kind) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(&kind) else { return };
         for content in &set {
-            topic.sent.insert(content.name.clone(), content.clone());
+            subscription.sent.insert(content.name.clone(), content.clone());
         }
-        gone.iter().for_each(|name| drop(topic.sent.remove(name)));
+        gone.iter().for_each(|name| drop(subscription.sent.remove(name)));
         let response = DeltaDiscoveryResponse {
             resources: set.iter().map(|content| content.wrapper(version_of(content, epoch))).collect(),
             type_url: kind.url().into(),
@@ -203,27 +204,27 @@ impl Server {
             removed_resources: gone.clone(),
             ..Default::default()
         };
-        let (star, asked) = (topic.star, BTreeSet::new());
+        let (wildcard, requested) = (subscription.wildcard, BTreeSet::new());
         let response = Response::Delta(response);
-        self.out.push_back(Sent { response, kind, star, set, gone, complete: false, asked, last_piece });
+        self.out.push_back(Sent { response, kind, wildcard, set, gone, complete: false, requested, last_piece });
     }
 
     fn send_full(&mut self, kind: Kind, visible: Set, epoch: u64) {
-        if let Some(topic) = self.topics.get_mut(&kind) {
-            topic.sent = visible.clone();
+        if let Some(subscription) = self.subscriptions.get_mut(&kind) {
+            subscription.sent = visible.clone();
         }
         self.send_sotw(kind, visible.into_values().collect(), epoch, true);
     }
 
     fn send_sotw(&mut self, kind: Kind, set: Vec<Content>, epoch: u64, complete: bool) {
         self.nonce += 1;
-        let Some(topic) = self.topics.get_mut(&kind) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(&kind) else { return };
         for content in &set {
-            topic.sent.insert(content.name.clone(), content.clone());
+            subscription.sent.insert(content.name.clone(), content.clone());
         }
-        topic.known.extend(set.iter().map(|content| content.name.clone()));
-        topic.known.retain(|name| topic.names.contains(name));
-        let (star, asked) = (topic.star, topic.known.clone());
+        subscription.known.extend(set.iter().map(|content| content.name.clone()));
+        subscription.known.retain(|name| subscription.names.contains(name));
+        let (wildcard, requested) = (subscription.wildcard, subscription.known.clone());
         let response = Response::Sotw(DiscoveryResponse {
             version_info: format!("{epoch}.{}", self.nonce),
             resources: set.iter().map(Content::sotw).collect(),
@@ -231,13 +232,22 @@ impl Server {
             nonce: format!("n{}", self.nonce),
             ..Default::default()
         });
-        self.out.push_back(Sent { response, kind, star, set, gone: Vec::new(), complete, asked, last_piece: false });
+        self.out.push_back(Sent {
+            response,
+            kind,
+            wildcard,
+            set,
+            gone: Vec::new(),
+            complete,
+            requested,
+            last_piece: false,
+        });
     }
 }
 
 impl Topic {
     fn visible(&self, kind: Kind, truth: &Truth) -> Set {
-        let mut visible = if self.star { truth.of(kind, true).clone() } else { Set::new() };
+        let mut visible = if self.wildcard { truth.of(kind, true).clone() } else { Set::new() };
         let named = truth.of(kind, false);
         visible.extend(self.names.iter().filter_map(|name| Some((name.clone(), named.get(name)?.clone()))));
         visible

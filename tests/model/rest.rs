@@ -96,7 +96,7 @@ impl World {
         for (client, truth) in self.clients.iter().map(|client| (client, &self.truths[usize::from(client.key)])) {
             for kind in client.judge.kinds().filter(|_| !client.stalled) {
                 let Some(wants) = client.judge.wants(kind) else { continue };
-                for name in wants.names.iter().filter(|_| !wants.star) {
+                for name in wants.names.iter().filter(|_| !wants.wildcard) {
                     let Some(true_one) = truth.of(kind, false).get(name) else { continue };
                     let held = client.held.get(&(kind, name.clone()));
                     let equal = held.is_some_and(|held| held.body() == true_one.body());
@@ -108,8 +108,8 @@ impl World {
         for rig in &self.units {
             for (kind, class) in Kind::ALL.into_iter().flat_map(|kind| [(kind, Class::Wildcard), (kind, Class::Named)])
             {
-                let shelf = rig.view.snapshot().resources(&table().resolve(kind.url()), class);
-                for (_, resource) in shelf.iter().flat_map(|shelf| shelf.additions(Default::default())) {
+                let table = rig.view.snapshot().resources(&table().resolve(kind.url()), class);
+                for (_, resource) in table.iter().flat_map(|table| table.additions(Default::default())) {
                     let at = Arc::as_ptr(&resource.body);
                     let known = *bodies.entry((kind, resource.body.bytes().to_vec())).or_insert(at);
                     ensure(known == at, || format!("the bytes of {} are held twice", resource.name))?;

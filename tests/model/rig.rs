@@ -106,8 +106,8 @@ pub fn note_asked(link: &mut Link, request: &Request, now: Moment) {
     let kind = Kind::ALL.into_iter().find(|kind| kind.url() == *url).unwrap();
     let first = !link.asked_kinds.contains(&kind);
     link.asked_kinds.extend(first.then_some(kind));
-    let star = names.iter().any(|name| name == "*") || (names.is_empty() && kind.full_state() && first);
-    if star && !link.wanted_stars.contains(&kind) {
+    let wildcard = names.iter().any(|name| name == "*") || (names.is_empty() && kind.full_state() && first);
+    if wildcard && !link.wanted_stars.contains(&kind) {
         link.wanted_stars.push(kind);
     }
     if let Request::Sotw(_) = request {

@@ -63,7 +63,7 @@ impl ModelView {
 
     fn add(&mut self, entry: &Entry) {
         match entry {
-            Entry::Said { sent, at } if sent.star => self.add_star(sent, *at),
+            Entry::Said { sent, at } if sent.wildcard => self.add_star(sent, *at),
             Entry::Said { sent, .. } => self.add_named(sent),
             Entry::Wanted { kind, name, on: true } => drop(self.wanted.insert((*kind, name.clone()))),
             Entry::Wanted { kind, name, on: false } => {
@@ -75,13 +75,13 @@ impl ModelView {
             }
             Entry::TimedOut { kind, name } => drop(self.named.insert((*kind, name.clone()), None)),
             Entry::NotThere { kind, name, at } => {
-                let star = self.stars.entry(*kind).or_default();
-                star.set.remove(name);
-                star.gone.insert(name.clone(), *at);
+                let wildcard = self.stars.entry(*kind).or_default();
+                wildcard.set.remove(name);
+                wildcard.gone.insert(name.clone(), *at);
             }
             Entry::Ended { stars } => {
-                for (_, star) in self.stars.iter_mut().filter(|(kind, _)| stars.contains(kind)) {
-                    star.whole = false; // more may be there than before
+                for (_, wildcard) in self.stars.iter_mut().filter(|(kind, _)| stars.contains(kind)) {
+                    wildcard.whole = false; // more may be there than before
                 }
             }
         }
@@ -91,22 +91,22 @@ impl ModelView {
         if !self.wanted.contains(&(sent.kind, None)) {
             return;
         }
-        let star = self.stars.entry(sent.kind).or_default();
+        let wildcard = self.stars.entry(sent.kind).or_default();
         if sent.complete {
-            star.gone.extend(star.set.keys().map(|name| (name.clone(), at)));
-            star.set.clear();
-            star.whole = true;
+            wildcard.gone.extend(wildcard.set.keys().map(|name| (name.clone(), at)));
+            wildcard.set.clear();
+            wildcard.whole = true;
         }
         for content in &sent.set {
-            star.gone.remove(&content.name);
-            star.set.insert(content.name.clone(), content.clone());
+            wildcard.gone.remove(&content.name);
+            wildcard.set.insert(content.name.clone(), content.clone());
         }
         for name in &sent.gone {
-            if star.set.remove(name).is_some() {
-                star.gone.insert(name.clone(), at);
+            if wildcard.set.remove(name).is_some() {
+                wildcard.gone.insert(name.clone(), at);
             }
         }
-        star.whole |= sent.last_piece;
+        wildcard.whole |= sent.last_piece;
     }
 
     fn add_named(&mut self, sent: &Sent) {
@@ -114,7 +114,7 @@ impl ModelView {
         let mut news: Vec<(String, Option<Content>)> = Vec::new();
         if sent.complete {
             let present = |name: &String| sent.set.iter().any(|content| content.name == *name);
-            let known = sent.asked.iter().filter(|name| !present(name));
+            let known = sent.requested.iter().filter(|name| !present(name));
             news.extend(known.map(|name| (name.clone(), None)));
         }
         news.extend(sent.set.iter().map(|content| (content.name.clone(), Some(content.clone()))));
@@ -127,7 +127,7 @@ impl ModelView {
 
     /// Whether all there is has come, as somebody knows who sees which piece is the last.
     pub fn whole(&self, kind: Kind) -> bool {
-        self.stars.get(&kind).is_some_and(|star| star.whole)
+        self.stars.get(&kind).is_some_and(|wildcard| wildcard.whole)
     }
 
     pub fn has_begun(&self, kind: Kind) -> bool {
@@ -136,20 +136,20 @@ impl ModelView {
 
     /// Whether a route that upstream gave names a cluster that upstream does not give to `*`.
     pub fn has_dangling_route(&self) -> bool {
-        let Some(clusters) = self.stars.get(&Kind::Cluster).filter(|star| star.whole) else { return false };
+        let Some(clusters) = self.stars.get(&Kind::Cluster).filter(|wildcard| wildcard.whole) else { return false };
         self.routes().any(|target| !clusters.set.contains_key(target))
     }
 
     fn routes(&self) -> impl Iterator<Item = &String> {
         let named = self.named.iter().filter(|((kind, _), _)| *kind == Kind::Route);
         let named = named.filter_map(|(_, content)| content.as_ref());
-        let all = self.stars.get(&Kind::Route).into_iter().flat_map(|star| star.set.values());
+        let all = self.stars.get(&Kind::Route).into_iter().flat_map(|wildcard| wildcard.set.values());
         named.chain(all).filter_map(|content| content.target.as_ref())
     }
 
     pub fn differs_by_class(&self) -> bool {
         self.named.iter().any(|((kind, name), content)| {
-            let among_all = self.stars.get(kind).and_then(|star| star.set.get(name));
+            let among_all = self.stars.get(kind).and_then(|wildcard| wildcard.set.get(name));
             among_all.is_some() && content.as_ref().map(Content::body) != among_all.map(Content::body)
         })
     }

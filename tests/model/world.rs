@@ -89,7 +89,7 @@ impl World {
         let mut pretend = Pretend::new(id, key, node, profile, client, session);
         pretend.judge.short_memory = self.limits.tombstone_bytes < 1000;
         if profile == Profile::Envoy {
-            pretend.wish(Kind::Cluster).star = true;
+            pretend.wish(Kind::Cluster).wildcard = true;
             pretend.open(Kind::Cluster, Return::Fresh);
         }
         self.clients.push(pretend);
@@ -118,8 +118,8 @@ impl World {
         let wish = client.wish(kind).clone();
         let request = match client.variant {
             Variant::Sotw => {
-                let star = (wish.star && wish.named_once).then(|| "*".to_owned());
-                let resource_names = wish.names.into_iter().chain(star).collect();
+                let wildcard = (wish.wildcard && wish.named_once).then(|| "*".to_owned());
+                let resource_names = wish.names.into_iter().chain(wildcard).collect();
                 let type_url = kind.url().into();
                 Request::Sotw(DiscoveryRequest { node: Some(encoded), resource_names, type_url, ..Default::default() })
             }
@@ -144,17 +144,25 @@ impl World {
     // ---- the control plane
 
     /// Puts a content in place for a name, as `*` sees it, as the name gives it, or both.
-    pub fn set(&mut self, key: u8, kind: Kind, number: u8, star: bool, named: bool, edit: impl FnOnce(&mut Content)) {
+    pub fn set(
+        &mut self,
+        key: u8,
+        kind: Kind,
+        number: u8,
+        wildcard: bool,
+        named: bool,
+        edit: impl FnOnce(&mut Content),
+    ) {
         self.serial += 1;
         let name = kind.name(number);
         let truth = &mut self.truths[usize::from(key)];
-        let before = truth.of(kind, star).get(&name).cloned();
+        let before = truth.of(kind, wildcard).get(&name).cloned();
         let mut content = before.unwrap_or(Content {
             kind,
             name: name.clone(),
             serial: 0,
             key,
-            star: false,
+            wildcard: false,
             target: None,
             eds: true,
             alias: None,
@@ -162,20 +170,20 @@ impl World {
         });
         content.serial = self.serial;
         edit(&mut content);
-        let differs = star != named;
-        for (on, class) in [(star, true), (named, false)] {
+        let differs = wildcard != named;
+        for (on, class) in [(wildcard, true), (named, false)] {
             if on {
-                let content = Content { star: differs && class, ..content.clone() };
-                let sets = if class { &mut truth.star } else { &mut truth.named };
+                let content = Content { wildcard: differs && class, ..content.clone() };
+                let sets = if class { &mut truth.wildcard } else { &mut truth.named };
                 sets.entry(kind).or_default().insert(name.clone(), content);
             }
         }
         self.push(key, kind);
     }
 
-    pub fn delete(&mut self, key: u8, kind: Kind, number: u8, star: bool, named: bool) {
+    pub fn delete(&mut self, key: u8, kind: Kind, number: u8, wildcard: bool, named: bool) {
         let truth = &mut self.truths[usize::from(key)];
-        for (on, sets) in [(star, &mut truth.star), (named, &mut truth.named)] {
+        for (on, sets) in [(wildcard, &mut truth.wildcard), (named, &mut truth.named)] {
             if on && let Some(set) = sets.get_mut(&kind) {
                 set.remove(&kind.name(number));
             }
@@ -225,8 +233,8 @@ impl World {
         let stars = std::mem::take(&mut link.wanted_stars);
         *link = Link { late: std::mem::take(&mut link.late), ..Link::default() };
         rig.log.push(Entry::Ended { stars });
-        let facts = rig.upstream.streams()[at].ended(epoch);
-        rig.view.apply(facts, now);
+        let updates = rig.upstream.streams()[at].ended(epoch);
+        rig.view.apply(updates, now);
     }
 
     pub fn reset_origin(&mut self) {
@@ -268,11 +276,11 @@ impl World {
                 let (Some(epoch), Some(mut sent)) = (link.open, link.server.out.pop_front()) else { break };
                 any = true;
                 // It may be an answer to a time in which the name was not asked for.
-                sent.asked.retain(|name| {
+                sent.requested.retain(|name| {
                     let left = link.left_at.get(&(sent.kind, name.clone()));
                     left.is_none_or(|left| now - *left >= Duration::from_secs(15))
                 });
-                self.coverage.note_if(self.pieces && sent.star && !sent.last_piece, Event::InitialSetInPieces);
+                self.coverage.note_if(self.pieces && sent.wildcard && !sent.last_piece, Event::InitialSetInPieces);
                 for content in &sent.set {
                     link.asked_at.remove(&(content.kind, content.name.clone()));
                 }
@@ -286,11 +294,11 @@ impl World {
                     let names: Vec<_> = sent.set.iter().map(|content| &content.name).collect();
                     format!("unit {key}: the server says {:?} {names:?} -{:?}", sent.kind, sent.gone)
                 });
-                let facts = rig.upstream.streams()[at].on_response(epoch, sent.response, &self.store, self.now);
+                let updates = rig.upstream.streams()[at].on_response(epoch, sent.response, &self.store, self.now);
                 if let Some(said) = said {
-                    println!("{said}: {facts:?}");
+                    println!("{said}: {updates:?}");
                 }
-                rig.view.apply(facts, now);
+                rig.view.apply(updates, now);
                 ensure(link.server.nacked == 0, || "a good response was refused".into())?;
             }
         }
@@ -305,8 +313,8 @@ impl World {
         for (at, link) in rig.links.iter_mut().enumerate() {
             for (epoch, sent) in std::mem::take(&mut link.late) {
                 self.coverage.note(Event::LateMessage);
-                let facts = rig.upstream.streams()[at].on_response(epoch, sent.response, &self.store, self.now);
-                rig.view.apply(facts, now);
+                let updates = rig.upstream.streams()[at].on_response(epoch, sent.response, &self.store, self.now);
+                rig.view.apply(updates, now);
             }
         }
     }
@@ -349,9 +357,9 @@ impl World {
                 let rig = &mut self.units[usize::from(key)];
                 let (link, standpoint) = (&mut rig.links[at], ViewContext::single_server(&rig.view));
                 let Some(epoch) = link.open else { break };
-                let facts = rig.upstream.streams()[at].on_time(&standpoint, now);
-                for fact in &facts {
-                    let Update::Absent { kind, class, key: name, evidence: word } = fact else { continue };
+                let updates = rig.upstream.streams()[at].on_time(&standpoint, now);
+                for update in &updates {
+                    let Update::Absent { kind, class, key: name, evidence: word } = update else { continue };
                     let (kind, name) = (Kind::of(kind), name.to_string());
                     let asked_at = link.asked_at.get(&(kind, name.clone()));
                     let waited = asked_at.is_some_and(|asked_at| now - *asked_at >= Duration::from_secs(15));
@@ -369,7 +377,7 @@ impl World {
                         None => rig.log.push(timed_out),
                     }
                 }
-                rig.view.apply(facts, now);
+                rig.view.apply(updates, now);
                 let stream = &mut rig.upstream.streams()[at];
                 // What the server has sent before it answers the call is read before the answer.
                 let is_all_read = link.server.out.is_empty();
@@ -433,7 +441,7 @@ impl World {
             for (kind, name) in &rig.forgotten[expired..] {
                 let wants = |judge: &Judge| {
                     judge.wants(*kind).is_some_and(|wants| match name {
-                        None => wants.star,
+                        None => wants.wildcard,
                         Some(name) => wants.names.contains(name),
                     })
                 };
@@ -478,14 +486,14 @@ impl World {
                 let before = client.judge.wants(kind).cloned().unwrap_or_default();
                 client.judge.on_sotw(kind, &request.resource_names, &request.version_info);
                 let after = client.judge.wants(kind).cloned().unwrap_or_default();
-                let left = before.star && !after.star && !after.names.is_empty();
+                let left = before.wildcard && !after.wildcard && !after.names.is_empty();
                 self.coverage.note_if(left, Event::LeftStarKeepingNames);
             }
             Request::Delta(request) => {
                 let kind = Kind::ALL.into_iter().find(|kind| kind.url() == request.type_url).unwrap();
                 let off = &request.resource_names_unsubscribe;
                 let before = client.judge.wants(kind).cloned().unwrap_or_default();
-                let under_star = before.star && off.iter().any(|name| before.names.contains(name));
+                let under_star = before.wildcard && off.iter().any(|name| before.names.contains(name));
                 self.coverage.note_if(under_star, Event::UnsubscribedUnderStar);
                 let (on, stated) = (&request.resource_names_subscribe, &request.initial_resource_versions);
                 client.judge.on_delta(kind, on, off, stated);
@@ -635,10 +643,10 @@ impl World {
         let wishes = pretend.wishes.clone();
         pretend
             .held
-            .retain(|(kind, name), _| wishes.get(kind).is_some_and(|wish| wish.star || wish.names.contains(name)));
+            .retain(|(kind, name), _| wishes.get(kind).is_some_and(|wish| wish.wildcard || wish.names.contains(name)));
         pretend.restart(id, key, node, client, session);
         let kinds: Vec<_> =
-            wishes.iter().filter(|(_, wish)| wish.star || !wish.names.is_empty()).map(|(kind, _)| *kind).collect();
+            wishes.iter().filter(|(_, wish)| wish.wildcard || !wish.names.is_empty()).map(|(kind, _)| *kind).collect();
         kinds.into_iter().for_each(|kind| pretend.open(kind, how));
         match how {
             Return::Fresh => {}

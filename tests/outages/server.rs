@@ -72,7 +72,7 @@ pub struct Subscriptions {
 
 impl Subscriptions {
     pub fn has(&self, url: &str, name: &str) -> bool {
-        self.of.get(url).is_some_and(|(star, names)| *star || names.contains(name))
+        self.of.get(url).is_some_and(|(wildcard, names)| *wildcard || names.contains(name))
     }
 
     /// The next response that has come by now.
@@ -94,18 +94,18 @@ impl Server {
         let url = &request.type_url;
         let first = !to.of.contains_key(url);
         let replica = to.replica;
-        let (star, names) = to.of.entry(url.clone()).or_default();
+        let (wildcard, names) = to.of.entry(url.clone()).or_default();
         let on = &request.resource_names_subscribe;
         let empty = on.is_empty() && request.resource_names_unsubscribe.is_empty();
         let asks_star = on.iter().any(|name| name == "*") || (first && empty);
-        *star = (*star || asks_star) && !request.resource_names_unsubscribe.iter().any(|name| name == "*");
+        *wildcard = (*wildcard || asks_star) && !request.resource_names_unsubscribe.iter().any(|name| name == "*");
         names.extend(on.iter().filter(|name| *name != "*").cloned());
         request.resource_names_unsubscribe.iter().for_each(|name| drop(names.take(name)));
         if on.is_empty() && !asks_star {
             return;
         }
         let of_type = self.content.iter().filter(|((of, _), _)| of == url);
-        let wanted = of_type.filter(|((_, name), _)| asks_star || on.iter().any(|asked| asked == name));
+        let wanted = of_type.filter(|((_, name), _)| asks_star || on.iter().any(|requested| requested == name));
         let stated = &request.initial_resource_versions;
         let held = |resource: &Resource| {
             !self.habit.all_again && stated.get(&resource.name).is_some_and(|version| *version == resource.version)
@@ -117,9 +117,9 @@ impl Server {
         let exists = |name: &String| self.content.keys().any(|(of, known)| of == url && known == name);
         // Its own versions have a dot.
         let known = |version: &str| self.habit.answers_foreign || version.contains('.');
-        let told = stated.iter().filter(|(_, version)| known(version)).map(|(name, _)| name);
-        let asked = on.iter().filter(|_| self.habit.answers_foreign);
-        let missing = asked.chain(told).filter(|name| *name != "*" && !exists(name));
+        let sent = stated.iter().filter(|(_, version)| known(version)).map(|(name, _)| name);
+        let requested = on.iter().filter(|_| self.habit.answers_foreign);
+        let missing = requested.chain(sent).filter(|name| *name != "*" && !exists(name));
         let removed: BTreeSet<String> = missing.cloned().collect();
         self.send(url, resources, removed, asks_star && self.habit.says_nothing_is_new, to, now);
     }

@@ -57,7 +57,7 @@ impl Weir {
         Lines::of(self.stdout())
     }
 
-    fn told(&mut self) -> Lines {
+    fn sent(&mut self) -> Lines {
         Lines::of(self.child.as_mut().unwrap().stderr.take().unwrap())
     }
 }
@@ -152,13 +152,13 @@ fn names_in(request: &Request) -> &[String] {
     }
 }
 
-async fn asked(plane: &mut Plane) -> (Stream, Request) {
+async fn requested(plane: &mut Plane) -> (Stream, Request) {
     let mut stream = plane.stream().await;
     let request = stream.request().await;
     (stream, request)
 }
 
-fn refused(request: &Request) -> bool {
+fn rejected(request: &Request) -> bool {
     match request {
         Request::Sotw(request) => request.error_detail.is_some(),
         Request::Delta(request) => request.error_detail.is_some(),
@@ -169,28 +169,28 @@ fn refused(request: &Request) -> bool {
 async fn get_shows_what_is_there_and_tells_what_is_not() {
     let mut plane = Plane::start(&BOTH).await;
     let get = Weir::start(plane.address, "get clusters a b");
-    let (mut stream, request) = asked(&mut plane).await;
+    let (mut stream, request) = requested(&mut plane).await;
     assert_eq!((stream.variant, names_in(&request)), (Variant::Delta, ["a".to_owned(), "b".to_owned()].as_slice()));
     stream.respond(&deltas(CDS, "5", vec![("a", cluster("a", "1s"))], &[]));
-    assert!(!refused(&stream.request().await));
+    assert!(!rejected(&stream.request().await));
     stream.respond(&deltas(CDS, "6", vec![], &["b"]));
-    let (code, out, told) = get.end().await;
+    let (code, out, sent) = get.end().await;
     let expected = "name: a\nversion: \"5\"\nresource:\n  \
                     \"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster\n  \
                     connectTimeout: 1s\n  name: a\n  type: EDS\n";
-    assert_eq!((code, out.as_str(), told.as_str()), (1, expected, "weir get: b does not exist\n"));
+    assert_eq!((code, out.as_str(), sent.as_str()), (1, expected, "weir get: b does not exist\n"));
 }
 
 #[tokio::test]
 async fn get_without_names_ends_when_the_server_is_quiet_and_speaks_sotw_where_delta_is_not() {
     let mut plane = Plane::start(&[Variant::Sotw]).await;
     let get = Weir::start(plane.address, "get cds -o json --quiet-period 100ms");
-    let (mut stream, request) = asked(&mut plane).await;
+    let (mut stream, request) = requested(&mut plane).await;
     assert!(names_in(&request).is_empty());
     stream.respond(&sotw(CDS, "7", vec![cluster("b", "1s"), cluster("a", "2s")]));
-    assert!(!refused(&stream.request().await));
-    let (code, out, told) = get.end().await;
-    assert_eq!((code, told.as_str()), (0, "weir get: the server does not support delta; using sotw\n"));
+    assert!(!rejected(&stream.request().await));
+    let (code, out, sent) = get.end().await;
+    assert_eq!((code, sent.as_str()), (0, "weir get: the server does not support delta; using sotw\n"));
     let shown: Value = serde_json::from_str(&out).unwrap();
     let names: Vec<_> = shown.as_array().unwrap().iter().map(|of| (&of["name"], &of["version"])).collect();
     assert_eq!(names, [(&json!("a"), &json!("7")), (&json!("b"), &json!("7"))]);
@@ -202,12 +202,12 @@ async fn get_without_names_of_what_is_not_there_is_no_failure() {
     let mut plane = Plane::start(&BOTH).await;
     for (options, shown) in [("-o json", "[]\n"), ("-o names", ""), ("-o yaml", "")] {
         let get = Weir::start(plane.address, &format!("get eds --quiet-period 50ms {options}"));
-        let (stream, request) = asked(&mut plane).await;
+        let (stream, request) = requested(&mut plane).await;
         assert_eq!(names_in(&request), ["*"]);
         stream.respond(&deltas(EDS, "1", vec![], &[]));
-        let (code, out, told) = get.end().await;
-        assert_eq!((code, out.as_str()), (0, shown), "{told}");
-        assert!(told.contains("the server has no envoy.config.endpoint.v3.ClusterLoadAssignment"), "{told}");
+        let (code, out, sent) = get.end().await;
+        assert_eq!((code, out.as_str()), (0, shown), "{sent}");
+        assert!(sent.contains("the server has no envoy.config.endpoint.v3.ClusterLoadAssignment"), "{sent}");
     }
 }
 
@@ -215,27 +215,27 @@ async fn get_without_names_of_what_is_not_there_is_no_failure() {
 async fn get_that_cannot_find_out_ends_with_two_and_shows_what_came() {
     let mut plane = Plane::start(&BOTH).await;
     let get = Weir::start(plane.address, "get eds a b --variant sotw --timeout 400ms -o names");
-    let (stream, _) = asked(&mut plane).await;
+    let (stream, _) = requested(&mut plane).await;
     stream.respond(&sotw(EDS, "1", vec![made(EDS, json!({ "clusterName": "a" }))]));
-    let (code, out, told) = get.end().await;
+    let (code, out, sent) = get.end().await;
     let expected = (2, "a\n", "weir get: no response for b within 400ms\n");
-    assert_eq!((code, out.as_str(), told.as_str()), expected);
+    assert_eq!((code, out.as_str(), sent.as_str()), expected);
 
     let get = Weir::start(plane.address, "get cds --timeout 300ms -o json");
-    let (_stream, _) = asked(&mut plane).await;
-    let (code, out, told) = get.end().await;
-    assert_eq!((code, out.as_str(), told.as_str()), (2, "", "weir get: no response within 300ms\n"));
+    let (_stream, _) = requested(&mut plane).await;
+    let (code, out, sent) = get.end().await;
+    assert_eq!((code, out.as_str(), sent.as_str()), (2, "", "weir get: no response within 300ms\n"));
 
     let address = plane.kill().await;
-    let (code, _, told) = Weir::start(address, "get cds").end().await;
-    assert!(code == 2 && told.contains("Unavailable") && told.contains("refused"), "{told}");
+    let (code, _, sent) = Weir::start(address, "get cds").end().await;
+    assert!(code == 2 && sent.contains("Unavailable") && sent.contains("refused"), "{sent}");
     let mute = Plane::start(&[]).await;
-    let (code, _, told) = Weir::start(mute.address, "get cds").end().await;
-    assert!(code == 2 && told.contains("using sotw") && told.contains("Unimplemented"), "{told}");
-    let (code, _, told) = Weir::start(mute.address, "get cds --variant delta").end().await;
-    assert!(code == 2 && !told.contains("using sotw") && told.contains("Unimplemented"), "{told}");
-    let (code, _, told) = Weir::start(mute.address, "get pods --token-file t").end().await;
-    assert!(code == 2 && told.contains("unknown type \"pods\"") && told.contains("--token-file"), "{told}");
+    let (code, _, sent) = Weir::start(mute.address, "get cds").end().await;
+    assert!(code == 2 && sent.contains("using sotw") && sent.contains("Unimplemented"), "{sent}");
+    let (code, _, sent) = Weir::start(mute.address, "get cds --variant delta").end().await;
+    assert!(code == 2 && !sent.contains("using sotw") && sent.contains("Unimplemented"), "{sent}");
+    let (code, _, sent) = Weir::start(mute.address, "get pods --token-file t").end().await;
+    assert!(code == 2 && sent.contains("unknown type \"pods\"") && sent.contains("--token-file"), "{sent}");
 }
 
 #[tokio::test]
@@ -245,16 +245,16 @@ async fn get_asks_the_relay_as_it_asks_a_control_plane() {
         let mut plane = Plane::start(&BOTH).await;
         let relay = relay(plane.address, "").await;
         let get = Weir::start(relay.address, &format!("get cds --variant {protocol} -o names --cluster web"));
-        let (stream, _) = asked(&mut plane).await;
+        let (stream, _) = requested(&mut plane).await;
         say(&stream, "1", &TWO, &TWO, &[]);
         assert_eq!(get.end().await, (0, "a\nb\n".into(), String::new()), "{protocol}");
 
         // Endpoints that are not there: by sotw too, since errors are read.
         let get = Weir::start(relay.address, &format!("get eds none --variant {protocol} -o names --cluster other"));
-        let (stream, _) = asked(&mut plane).await;
+        let (stream, _) = requested(&mut plane).await;
         stream.respond(&deltas(EDS, "1", vec![], &["none"]));
-        let (code, out, told) = get.end().await;
-        assert_eq!((code, out.as_str(), told.as_str()), (1, "", "weir get: none does not exist\n"), "{protocol}");
+        let (code, out, sent) = get.end().await;
+        assert_eq!((code, out.as_str(), sent.as_str()), (1, "", "weir get: none does not exist\n"), "{protocol}");
     }
 }
 
@@ -270,18 +270,18 @@ async fn secrets_are_shown_only_to_who_says_so() {
         [("", false), ("-o json", false), ("--show-secrets", true), ("--show-secrets -o json", true)]
     {
         let get = Weir::start(plane.address, &format!("get secrets s {options}"));
-        let (stream, _) = asked(&mut plane).await;
+        let (stream, _) = requested(&mut plane).await;
         stream.respond(&deltas(SDS, "1", vec![("s", secret.clone())], &[]));
         let (code, out, _) = get.end().await;
         assert_eq!((code, out.contains("hidden"), out.contains("for-all")), (0, shows, true), "{options}: {out}");
     }
     for (output, code) in [("wire", 2), ("text", 0)] {
         let get = Weir::start(plane.address, &format!("get secrets s -o {output}"));
-        let (stream, _) = asked(&mut plane).await;
+        let (stream, _) = requested(&mut plane).await;
         stream.respond(&deltas(SDS, "1", vec![("s", secret.clone())], &[]));
-        let (ended, out, told) = get.end().await;
+        let (ended, out, sent) = get.end().await;
         assert_eq!((ended, out.contains("hidden")), (code, false), "{out}");
-        assert!(format!("{out}{told}").contains("--show-secrets"), "{out}{told}");
+        assert!(format!("{out}{sent}").contains("--show-secrets"), "{out}{sent}");
     }
 }
 
@@ -291,7 +291,7 @@ async fn other_forms_hold_the_same_and_files_can_be_made_of_it() {
     let mut shown = Vec::new();
     for output in ["text", "wire"] {
         let get = Weir::start(plane.address, &format!("get cds a -o {output}"));
-        let (stream, _) = asked(&mut plane).await;
+        let (stream, _) = requested(&mut plane).await;
         stream.respond(&deltas(CDS, "5", vec![("a", cluster("a", "1s"))], &[]));
         let Output { status, stdout, .. } = get.output().await;
         assert_eq!(status.code(), Some(0));
@@ -314,11 +314,11 @@ async fn what_has_no_descriptor_is_shown_as_what_it_is() {
     }] {
         let type_url = body.type_url.clone();
         let get = Weir::start(plane.address, &format!("get {type_url} x -o json --show-secrets"));
-        let (stream, _) = asked(&mut plane).await;
+        let (stream, _) = requested(&mut plane).await;
         stream.respond(&deltas(&type_url, "1", vec![("x", body)], &[]));
-        let (code, out, told) = get.end().await;
+        let (code, out, sent) = get.end().await;
         let shown: Value = serde_json::from_str(&out).unwrap();
-        assert_eq!((code, &shown[0]["name"]), (0, &json!("x")), "{told}");
+        assert_eq!((code, &shown[0]["name"]), (0, &json!("x")), "{sent}");
         let undecoded = &shown[0]["resource"][weir::transcode::UNDECODED];
         assert!(undecoded["bytes"].is_string(), "{out}");
         assert!(reason.is_none_or(|reason| undecoded["reason"].as_str().unwrap().contains(reason)), "{out}");
@@ -330,12 +330,12 @@ async fn watch_shows_changes_as_differences_and_removals_by_name() {
     let mut plane = Plane::start(&BOTH).await;
     let mut watch = Weir::start(plane.address, "watch clusters --count 4");
     let mut lines = watch.lines();
-    let (mut stream, _) = asked(&mut plane).await;
+    let (mut stream, _) = requested(&mut plane).await;
     stream.respond(&deltas(CDS, "1", vec![("a", cluster("a", "1s")), ("b", cluster("b", "1s"))], &[]));
     let first = lines.take(16).await;
     assert_eq!(first[..3], ["+++ a, version 1", "+name: a", "+version: \"1\""]);
     assert_eq!((first[8].as_str(), first[13].as_str()), ("+++ b, version 1", "+  connectTimeout: 1s"));
-    assert!(!refused(&stream.request().await));
+    assert!(!rejected(&stream.request().await));
     stream.respond(&deltas(CDS, "2", vec![("a", cluster("a", "2s"))], &["b"]));
     let expected = "--- a, version 1
 +++ a, version 2
@@ -359,19 +359,19 @@ async fn watch_shows_changes_as_differences_and_removals_by_name() {
 async fn watch_comes_back_and_tells_only_what_became_different() {
     let mut plane = Plane::start(&BOTH).await;
     let mut watch = Weir::start(plane.address, "watch cds -o names");
-    let (mut lines, mut told) = (watch.lines(), watch.told());
-    let (stream, _) = asked(&mut plane).await;
-    told.until("connected to").await;
+    let (mut lines, mut sent) = (watch.lines(), watch.sent());
+    let (stream, _) = requested(&mut plane).await;
+    sent.until("connected to").await;
     stream.respond(&deltas(CDS, "1", vec![("a", cluster("a", "1s")), ("b", cluster("b", "1s"))], &[]));
     assert_eq!(lines.take(2).await, ["+ a", "+ b"]);
     drop(stream);
     let address = plane.kill().await;
-    told.until("connection lost; retrying").await;
+    sent.until("connection lost; retrying").await;
     let mut plane = Plane::start_at(address, &BOTH).await;
-    let (stream, request) = asked(&mut plane).await;
+    let (stream, request) = requested(&mut plane).await;
     let Request::Delta(request) = request else { panic!("another variant") };
     assert_eq!(request.initial_resource_versions.keys().collect::<Vec<_>>(), ["a", "b"]);
-    told.until("connected to").await;
+    sent.until("connected to").await;
     // A server that knows nothing of what was sent before says everything anew.
     stream.respond(&deltas(CDS, "1", vec![("a", cluster("a", "1s")), ("c", cluster("c", "1s"))], &["b"]));
     assert_eq!(lines.take(2).await, ["+ c", "- b"]);
@@ -381,25 +381,25 @@ async fn watch_comes_back_and_tells_only_what_became_different() {
 async fn watch_ends_by_itself_when_it_is_told_to() {
     let mut plane = Plane::start(&BOTH).await;
     let watch = Weir::start(plane.address, "watch cds --timeout 300ms");
-    let (stream, _) = asked(&mut plane).await;
+    let (stream, _) = requested(&mut plane).await;
     stream.respond(&deltas(CDS, "1", vec![], &[]));
-    let (code, out, told) = watch.end().await;
+    let (code, out, sent) = watch.end().await;
     assert_eq!((code, out.as_str()), (0, ""));
-    assert!(told.contains("the server has no envoy.config.cluster.v3.Cluster yet"), "{told}");
+    assert!(sent.contains("the server has no envoy.config.cluster.v3.Cluster yet"), "{sent}");
     let watch = Weir::start(plane.address, "watch cds a -o json --count 2 --timeout 400ms");
-    let (stream, _) = asked(&mut plane).await;
+    let (stream, _) = requested(&mut plane).await;
     stream.respond(&deltas(CDS, "1", vec![], &["a"]));
-    let (code, out, told) = watch.end().await;
+    let (code, out, sent) = watch.end().await;
     assert_eq!((code, out.as_str()), (2, "{\"change\":\"absent\",\"name\":\"a\"}\n"));
-    assert!(told.contains("fewer changes"), "{told}");
+    assert!(sent.contains("fewer changes"), "{sent}");
     let nowhere = Plane::start(&BOTH).await.kill().await;
-    let (code, _, told) = Weir::start(nowhere, "watch cds --timeout 300ms").end().await;
-    assert!(code == 2 && told.contains("never connected to"), "{told}");
+    let (code, _, sent) = Weir::start(nowhere, "watch cds --timeout 300ms").end().await;
+    assert!(code == 2 && sent.contains("never connected to"), "{sent}");
     let mute = Plane::start(&[]).await;
-    let (code, _, told) = Weir::start(mute.address, "watch cds").end().await;
-    assert!(code == 2 && told.contains("Unimplemented"), "{told}");
-    let (code, _, told) = Weir::start(mute.address, "watch cds -o wire").end().await;
-    assert!(code == 2 && told.contains("with weir get only"), "{told}");
+    let (code, _, sent) = Weir::start(mute.address, "watch cds").end().await;
+    assert!(code == 2 && sent.contains("Unimplemented"), "{sent}");
+    let (code, _, sent) = Weir::start(mute.address, "watch cds -o wire").end().await;
+    assert!(code == 2 && sent.contains("with weir get only"), "{sent}");
 }
 
 #[tokio::test]
@@ -408,10 +408,10 @@ async fn a_reader_that_has_had_enough_is_no_failure() {
     for task in ["get cds a", "watch cds a"] {
         let mut weir = Weir::start(plane.address, task);
         drop(weir.stdout());
-        let (stream, _) = asked(&mut plane).await;
+        let (stream, _) = requested(&mut plane).await;
         stream.respond(&deltas(CDS, "1", vec![("a", cluster("a", "1s"))], &[]));
-        let (code, _, told) = weir.end().await;
-        assert!(code == 0 && !told.contains("write"), "{task}: {code} {told}");
+        let (code, _, sent) = weir.end().await;
+        assert!(code == 0 && !sent.contains("write"), "{task}: {code} {sent}");
     }
 }
 
@@ -421,10 +421,10 @@ async fn names_cannot_steer_a_terminal() {
     let name = "a\u{1b}[2Jb\nc";
     for options in ["get cds -o names --quiet-period 50ms", "get cds --quiet-period 50ms", "watch cds --count 1"] {
         let weir = Weir::start(plane.address, options);
-        let (stream, _) = asked(&mut plane).await;
+        let (stream, _) = requested(&mut plane).await;
         stream.respond(&deltas(CDS, "1", vec![(name, cluster(name, "1s"))], &[name]));
-        let (_, out, told) = weir.end().await;
-        assert!(!out.contains('\u{1b}') && !told.contains('\u{1b}'), "{options}: {out:?} {told:?}");
+        let (_, out, sent) = weir.end().await;
+        assert!(!out.contains('\u{1b}') && !sent.contains('\u{1b}'), "{options}: {out:?} {sent:?}");
         assert!(!out.contains("\nc"), "{options}: {out:?}");
     }
 }

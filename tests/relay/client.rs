@@ -100,12 +100,12 @@ impl Client {
         }
     }
 
-    pub fn ack(&self, url: &str, names: &[&str], told: &Told) {
-        let (type_url, response_nonce) = (url.to_owned(), told.nonce.clone());
+    pub fn ack(&self, url: &str, names: &[&str], sent: &Told) {
+        let (type_url, response_nonce) = (url.to_owned(), sent.nonce.clone());
         match self {
             Self::Sotw(requests, _) => {
                 let resource_names = names.iter().map(ToString::to_string).collect();
-                let version_info = told.version.clone();
+                let version_info = sent.version.clone();
                 let request =
                     DiscoveryRequest { type_url, response_nonce, resource_names, version_info, ..Default::default() };
                 requests.send(request).unwrap();
@@ -116,8 +116,8 @@ impl Client {
         }
     }
 
-    pub fn refuse(&self, url: &str, told: &Told) {
-        let (type_url, response_nonce) = (url.to_owned(), told.nonce.clone());
+    pub fn refuse(&self, url: &str, sent: &Told) {
+        let (type_url, response_nonce) = (url.to_owned(), sent.nonce.clone());
         let error_detail = Some(discovery::Status { code: 13, message: "no".into(), details: Vec::new() });
         match self {
             Self::Sotw(requests, _) => {
@@ -131,14 +131,14 @@ impl Client {
         }
     }
 
-    pub async fn told(&mut self) -> Told {
+    pub async fn sent(&mut self) -> Told {
         self.next().await.unwrap().expect("the relay ended the stream")
     }
 
     /// Nothing comes for a while.
     pub async fn hears_nothing(&mut self, duration: Duration) {
-        if let Ok(told) = tokio::time::timeout(duration, self.next_forever()).await {
-            panic!("told {told:?}, where nothing was to be said");
+        if let Ok(sent) = tokio::time::timeout(duration, self.next_forever()).await {
+            panic!("told {sent:?}, where nothing was to be said");
         }
     }
 
@@ -146,7 +146,7 @@ impl Client {
         match self.next().await {
             Err(status) => status.code(),
             Ok(None) => Code::Ok,
-            Ok(Some(told)) => panic!("told {told:?} instead of being ended"),
+            Ok(Some(sent)) => panic!("told {sent:?} instead of being ended"),
         }
     }
 

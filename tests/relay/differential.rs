@@ -77,14 +77,14 @@ impl Origin {
             name: name.clone(),
             serial: self.serial,
             key: u8::try_from(key).unwrap(),
-            star: false,
+            wildcard: false,
             target,
             eds: true,
             alias: None,
             metadata: 0,
         };
         let truth = &mut self.truths[key];
-        truth.star.entry(kind).or_default().insert(name.clone(), content.clone());
+        truth.wildcard.entry(kind).or_default().insert(name.clone(), content.clone());
         truth.named.entry(kind).or_default().insert(name, content);
         self.push(key, kind);
     }
@@ -92,7 +92,7 @@ impl Origin {
     fn delete(&mut self, key: usize, kind: Kind, number: u8) {
         let name = kind.name(number);
         let truth = &mut self.truths[key];
-        for sets in [&mut truth.star, &mut truth.named] {
+        for sets in [&mut truth.wildcard, &mut truth.named] {
             sets.entry(kind).or_default().remove(&name);
         }
         self.ever_absent.insert((key, kind, name));
@@ -397,9 +397,9 @@ fn differs(stub: &Stub, unsaid: bool, origin: &Origin) -> Option<String> {
     let held = stub.held.lock().unwrap();
     let truth = &origin.truths[stub.key];
     for kind in STAR.into_iter().chain(BY_NAME.map(|(kind, _)| kind)) {
-        let star = STAR.contains(&kind);
+        let wildcard = STAR.contains(&kind);
         let names = names_of(kind);
-        let visible = truth.of(kind, star).values().filter(|content| star || names.contains(&content.name));
+        let visible = truth.of(kind, wildcard).values().filter(|content| wildcard || names.contains(&content.name));
         let visible: BTreeMap<_, _> = visible.map(|content| (content.name.clone(), content.body())).collect();
         for (name, body) in &visible {
             if held.get(&(kind, name.clone())) != Some(body) {

@@ -136,23 +136,23 @@ async fn sotw_57_a_reader_that_stalls_through_a_thousand_updates_delays_nobody_a
         for round in 1..=1_000 {
             let round = round.to_string();
             streams.iter().for_each(|stream| say(stream, &round, &[], &[("first", &round)], &[]));
-            assert_eq!(reader.told().await.set, ["first"]);
+            assert_eq!(reader.sent().await.set, ["first"]);
         }
     };
     tokio::time::timeout(PATIENCE, updates).await.expect("the other reader is held up");
 
-    let (mut buffer, mut told) = (BytesMut::new(), Vec::new());
-    while told.last().is_none_or(|content| content != b"1000") {
+    let (mut buffer, mut sent) = (BytesMut::new(), Vec::new());
+    while sent.last().is_none_or(|content| content != b"1000") {
         let frame = tokio::time::timeout(PATIENCE, unread.frame()).await.expect("the newest does not come");
         buffer.extend_from_slice(&frame.unwrap().unwrap().into_data().unwrap());
         while let Some(message) = unframed(&mut buffer) {
             let resources = DeltaDiscoveryResponse::decode(message).unwrap().resources.into_iter();
             let bodies =
                 resources.filter(|resource| resource.name == "first").map(|resource| resource.resource.unwrap());
-            told.extend(bodies.map(|body| body.value[10..].to_vec())); // behind the name and the tag of the content
+            sent.extend(bodies.map(|body| body.value[10..].to_vec())); // behind the name and the tag of the content
         }
     }
-    assert!(told.len() <= 3, "told of {} of a thousand states that it did not read", told.len());
+    assert!(sent.len() <= 3, "told of {} of a thousand states that it did not read", sent.len());
 }
 
 fn unframed(buffer: &mut BytesMut) -> Option<Bytes> {

@@ -64,7 +64,7 @@ async fn first_answer(relay: &Relay, asks: Asks) -> usize {
         Asks::OnAStream(variant) => {
             let mut client = Client::connect(relay.address, variant).await;
             client.ask(CDS, &[], Some("web"));
-            client.told().await.set.len()
+            client.sent().await.set.len()
         }
         Asks::ByPoll => Poller::connect(relay.address).await.poll(CLUSTERS, "web", json!({})).await.clusters().len(),
         Asks::ByFetch => {

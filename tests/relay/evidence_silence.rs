@@ -35,13 +35,13 @@ async fn up_36_i3_nothing_is_absent_behind_a_partition_and_what_the_server_remov
 
     network.cut();
     let stated = Holder::of(relay.address, Variant::Delta, B, &["b".to_owned()]).await;
-    let asked = Holder::new(relay.address, Variant::Delta, B).await;
+    let requested = Holder::new(relay.address, Variant::Delta, B).await;
     tokio::time::sleep(LONG_AFTER).await;
-    [&first, &stated, &asked].into_iter().for_each(Holder::has_lost_nothing);
+    [&first, &stated, &requested].into_iter().for_each(Holder::has_lost_nothing);
 
     network.heal();
     stated.until("the server says that there is none", |record| record.lost == ["b"]).await;
-    asked.until("the same", |record| record.absent.contains("b")).await;
+    requested.until("the same", |record| record.absent.contains("b")).await;
     first.has_lost_nothing();
 }
 
@@ -103,9 +103,9 @@ async fn up_36_what_a_gateway_says_by_plain_http_is_no_sign_of_life_of_the_serve
     let gateway = listener.local_addr().unwrap();
     let serving = tokio::spawn(a_gateway_that_knows_discovery_alone(listener));
     let relay = relay_with_limits(&servers(&[gateway], ""), "", |limits| limits.resource_timer = TIMER).await;
-    let asked = Holder::new(relay.address, Variant::Delta, A).await;
+    let requested = Holder::new(relay.address, Variant::Delta, A).await;
     let stated = Holder::of(relay.address, Variant::Delta, A, &["a".to_owned()]).await;
     tokio::time::sleep(LONG_AFTER).await;
-    [&asked, &stated].into_iter().for_each(Holder::has_lost_nothing);
+    [&requested, &stated].into_iter().for_each(Holder::has_lost_nothing);
     serving.abort();
 }

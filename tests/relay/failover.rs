@@ -36,9 +36,9 @@ fn give(mut plane: Plane, content: &'static str) -> Serving {
             };
             streams.spawn(async move {
                 while let Some(Request::Delta(request)) = stream.requests.recv().await {
-                    let asked = &request.resource_names_subscribe;
-                    if !asked.is_empty() {
-                        let resources = asked.iter().map(|name| endpoints(name, content)).collect();
+                    let requested = &request.resource_names_subscribe;
+                    if !requested.is_empty() {
+                        let resources = requested.iter().map(|name| endpoints(name, content)).collect();
                         let (type_url, nonce) = (EDS.into(), content.into());
                         let response = DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() };
                         stream.respond(&Response::Delta(response));
@@ -98,10 +98,10 @@ async fn fb_13_cached_names_hear_nothing_of_a_fallback_and_new_ones_are_served_b
         clients.push(client);
     }
     let giver = async |name: &str| get(relay.admin, &format!("/resources?type={ENDPOINTS}&name={name}")).await;
-    let told = giver("%61").await;
+    let sent = giver("%61").await;
     assert!(
-        told.contains(&format!("\"server\": \"http://{one}\"")) && told.contains("\"state\": \"present\""),
-        "{told}"
+        sent.contains(&format!("\"server\": \"http://{one}\"")) && sent.contains("\"state\": \"present\""),
+        "{sent}"
     );
     assert!(giver("b").await.contains("\"total\": 0"));
     serving.kill().await; // and its port is closed

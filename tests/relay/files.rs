@@ -81,13 +81,13 @@ async fn report_with(relay: &Relay, path: &str, wanted: &str) -> String {
 }
 
 /// Everything said until the client has, or is told to be without, so many names; sorted.
-async fn hears(client: &mut Client, url: &str, most: usize) -> (Vec<String>, Vec<String>) {
+async fn hears(client: &mut Client, url: &str, limit: usize) -> (Vec<String>, Vec<String>) {
     let (mut set, mut removed) = (Vec::new(), Vec::new());
-    while set.len() + removed.len() < most {
-        let told = client.told().await;
-        client.ack(url, &[], &told);
-        set.extend(told.set);
-        removed.extend(told.removed);
+    while set.len() + removed.len() < limit {
+        let sent = client.sent().await;
+        client.ack(url, &[], &sent);
+        set.extend(sent.set);
+        removed.extend(sent.removed);
     }
     set.sort();
     removed.sort();
@@ -102,31 +102,31 @@ async fn fs_4_a_first_client_has_the_whole_set_at_once_and_later_what_becomes_of
     let relay = relay_over(&folder).await;
     let mut sotw = Client::connect(relay.address, Variant::Sotw).await;
     sotw.ask(CDS, &[], Some("web"));
-    let told = sotw.told().await;
-    assert_eq!(told.set, ["a", "b"]);
-    sotw.ack(CDS, &[], &told);
+    let sent = sotw.sent().await;
+    assert_eq!(sent.set, ["a", "b"]);
+    sotw.ack(CDS, &[], &sent);
     let mut delta = Client::connect(relay.address, Variant::Delta).await;
     delta.ask(CDS, &["*"], Some("web"));
-    assert_eq!(delta.told().await.set, ["a", "b"]);
+    assert_eq!(delta.sent().await.set, ["a", "b"]);
     folder.put("a.json", CDS, &["a", "c"]);
     assert_eq!(hears(&mut delta, CDS, 2).await, (vec!["c".into()], vec!["b".into()]));
     loop {
-        let told = sotw.told().await;
-        sotw.ack(CDS, &[], &told);
-        if told.set == ["a", "c"] {
+        let sent = sotw.sent().await;
+        sotw.ack(CDS, &[], &sent);
+        if sent.set == ["a", "c"] {
             break;
         }
-        assert_eq!(told.set, ["a", "b", "c"], "make before break");
+        assert_eq!(sent.set, ["a", "b", "c"], "make before break");
     }
     folder.remove("a.json");
     assert_eq!(hears(&mut delta, CDS, 2).await.1, ["a", "c"], "a deleted file is a real absence");
-    assert_eq!(sotw.told().await.set, [""; 0]);
+    assert_eq!(sotw.sent().await.set, [""; 0]);
     let mut late = Client::connect(relay.address, Variant::Sotw).await;
     late.ask(CDS, &[], Some("web"));
-    assert_eq!(late.told().await.set, [""; 0], "known to be empty");
+    assert_eq!(late.sent().await.set, [""; 0], "known to be empty");
     let mut other = Client::connect(relay.address, Variant::Sotw).await;
     other.ask(LDS, &[], Some("another view"));
-    assert_eq!(other.told().await.set, [""; 0], "a type of which there never was anything");
+    assert_eq!(other.sent().await.set, [""; 0], "a type of which there never was anything");
 }
 
 #[tokio::test]
@@ -139,14 +139,14 @@ async fn xlat_15_a_name_that_is_in_no_file_is_absent_at_once_and_there_when_it_c
     assert_eq!(hears(&mut delta, EDS, 2).await, (vec!["x".into()], vec!["y".into()]));
     let mut sotw = Client::connect(relay.address, Variant::Sotw).await;
     sotw.ask(EDS, &["x", "y"], Some("web"));
-    let told = sotw.told().await;
-    assert_eq!(told.set, ["x"]);
-    sotw.ack(EDS, &["x", "y"], &told);
+    let sent = sotw.sent().await;
+    assert_eq!(sent.set, ["x"]);
+    sotw.ack(EDS, &["x", "y"], &sent);
     folder.put("f.json", EDS, &["y"]);
-    assert_eq!(delta.told().await.set, ["y"]);
-    assert!(sotw.told().await.set.contains(&"y".to_owned()));
+    assert_eq!(delta.sent().await.set, ["y"]);
+    assert!(sotw.sent().await.set.contains(&"y".to_owned()));
     folder.remove("e.json");
-    assert_eq!(delta.told().await.removed, ["x"]);
+    assert_eq!(delta.sent().await.removed, ["x"]);
 }
 
 #[tokio::test]
@@ -160,12 +160,12 @@ async fn a_folder_that_is_not_there_says_nothing_and_one_that_is_empty_says_so()
     report_with(&relay, "/upstreams", "\"state\": \"down\"").await;
     client.hears_nothing(Duration::from_millis(200)).await;
     fs::create_dir(folder.0.join("later")).unwrap();
-    assert_eq!(client.told().await.removed, ["x"]);
+    assert_eq!(client.sent().await.removed, ["x"]);
     fs::remove_dir(folder.0.join("later")).unwrap();
     report_with(&relay, "/upstreams", "\"state\": \"down\"").await;
     fs::create_dir(folder.0.join("later")).unwrap();
     folder.put("later/x.json", EDS, &["x"]);
-    assert_eq!(client.told().await.set, ["x"]);
+    assert_eq!(client.sent().await.set, ["x"]);
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn i3_of_several_paths_those_are_served_that_are_there_and_nothing_is_abse
     let relay = relay_of(&format!("{{files: ['{0}/one', '{0}/two.json']}}", folder.path())).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(EDS, &["x", "y", "z"], Some("web"));
-    assert_eq!(client.told().await.set, ["x"]);
+    assert_eq!(client.sent().await.set, ["x"]);
     let report = report_with(&relay, "/files", "two.json").await;
     assert!(report.contains("it does not exist") && report.contains("\"ready\""), "{report}");
     client.hears_nothing(Duration::from_millis(200)).await;
@@ -184,7 +184,7 @@ async fn i3_of_several_paths_those_are_served_that_are_there_and_nothing_is_abse
     assert_eq!(hears(&mut client, EDS, 2).await, (vec!["y".into()], vec!["z".into()]));
     report_with(&relay, "/files", "\"errors\": []").await;
     folder.remove("two.json");
-    assert_eq!(client.told().await.removed, ["y"], "a deleted file is a real absence");
+    assert_eq!(client.sent().await.removed, ["y"], "a deleted file is a real absence");
     report_with(&relay, "/files", "it does not exist").await;
 }
 
@@ -195,7 +195,7 @@ async fn fs_3_a_bad_file_is_told_with_its_line_and_changes_nothing() {
     let relay = relay_over(&folder).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &["*"], Some("web"));
-    assert_eq!(client.told().await.set, ["a"]);
+    assert_eq!(client.sent().await.set, ["a"]);
     folder.put_text(
         "a.json",
         &format!("[{{\"@type\": \"{CDS}\", \"name\": \"a\"}},\n{{\"@type\": \"{CDS}\", \"nane\": 1}}]"),
@@ -206,7 +206,7 @@ async fn fs_3_a_bad_file_is_told_with_its_line_and_changes_nothing() {
     assert!(fault["file"].as_str().unwrap().ends_with("a.json") && fault["line"] == 2, "{report}");
     client.hears_nothing(Duration::from_millis(100)).await;
     folder.put("a.json", CDS, &["a", "b"]);
-    assert_eq!(client.told().await.set, ["b"]);
+    assert_eq!(client.sent().await.set, ["b"]);
     report_with(&relay, "/files", "\"errors\": []").await;
 }
 
@@ -220,14 +220,14 @@ async fn xlat_16_after_a_restart_with_a_bad_file_nobody_loses_what_may_be_in_it(
     sotw.ask(CDS, &[], Some("web"));
     let mut delta = Client::connect(relay.address, Variant::Delta).await;
     delta.ask(CDS, &["*"], Some("web"));
-    assert_eq!(delta.told().await.set, ["a"]);
+    assert_eq!(delta.sent().await.set, ["a"]);
     let mut named = Client::connect(relay.address, Variant::Delta).await;
     named.ask(CDS, &["a", "b", "c"], Some("web"));
-    assert_eq!(named.told().await.set, ["a"]);
+    assert_eq!(named.sent().await.set, ["a"]);
     sotw.hears_nothing(Duration::from_millis(200)).await;
     named.hears_nothing(Duration::from_millis(100)).await;
     folder.put("b.json", CDS, &["b"]);
-    assert_eq!(sotw.told().await.set, ["a", "b"]);
+    assert_eq!(sotw.sent().await.set, ["a", "b"]);
     assert_eq!(hears(&mut named, CDS, 2).await, (vec!["b".into()], vec!["c".into()]));
 }
 
@@ -240,7 +240,7 @@ async fn xlat_2_after_a_restart_the_versions_are_the_same() {
         let relay = relay_over(&folder).await;
         let mut client = Client::connect(relay.address, Variant::Sotw).await;
         client.ask(CDS, &[], Some("web"));
-        versions.push(client.told().await.version);
+        versions.push(client.sent().await.version);
     }
     assert_eq!(versions[0], versions[1]);
 }
@@ -256,12 +256,12 @@ async fn serve(mut plane: Plane, prefix: &'static str, stop: tokio::sync::onesho
         };
         streams.spawn(async move {
             while let Some(Request::Delta(request)) = stream.requests.recv().await {
-                let asked = request.resource_names_subscribe.iter().filter(|name| name.starts_with(prefix));
+                let requested = request.resource_names_subscribe.iter().filter(|name| name.starts_with(prefix));
                 let wrapper = |name: &String| {
                     let resource = Some(Any { type_url: EDS.into(), ..cluster(name, "1") });
                     Resource { name: name.clone(), version: "1".into(), resource, ..Default::default() }
                 };
-                let resources: Vec<_> = asked.map(wrapper).collect();
+                let resources: Vec<_> = requested.map(wrapper).collect();
                 if !resources.is_empty() {
                     let (type_url, nonce) = (EDS.into(), "1".into());
                     stream.respond(&Response::Delta(DeltaDiscoveryResponse {
@@ -295,11 +295,11 @@ async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the
     report_with(&relay, "/upstreams", "\"state\": \"cached\"").await;
     // Something new is wanted, so that the files' turn comes.
     client.ask(EDS, &["file", "nowhere"], None);
-    let mut told = Vec::new();
-    while !told.contains(&"file".to_owned()) {
-        let next = client.told().await;
+    let mut sent = Vec::new();
+    while !sent.contains(&"file".to_owned()) {
+        let next = client.sent().await;
         assert_eq!(next.removed, [""; 0]);
-        told.extend(next.set);
+        sent.extend(next.set);
     }
     let described = format!("\"server\": \"files {}\"", folder.path());
     report_with(&relay, "/upstreams", &described).await;
@@ -313,7 +313,7 @@ async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the
     // Of everything there is what the files have; whether it is all of it nobody knows.
     let mut all = Client::connect(relay.address, Variant::Delta).await;
     all.ask(CDS, &["*"], Some("web"));
-    assert_eq!(all.told().await.set, ["a"]);
+    assert_eq!(all.sent().await.set, ["a"]);
     let mut whole = Client::connect(relay.address, Variant::Sotw).await;
     whole.ask(CDS, &[], Some("web"));
     whole.hears_nothing(Duration::from_millis(200)).await;
@@ -324,9 +324,9 @@ async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the
         .await;
     client.ask(EDS, &["s3"], None);
     loop {
-        let told = client.told().await;
-        assert_eq!(told.removed, [""; 0]);
-        if told.set.contains(&"s3".to_owned()) {
+        let sent = client.sent().await;
+        assert_eq!(sent.removed, [""; 0]);
+        if sent.set.contains(&"s3".to_owned()) {
             break; // what both have comes again, in the words of the one that serves
         }
     }
@@ -343,7 +343,7 @@ async fn files_that_are_not_there_leave_the_ladder_to_the_next() {
     let _serving = tokio::spawn(serve(plane, "s", stopped));
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(EDS, &["s1"], Some("web"));
-    assert_eq!(client.told().await.set, ["s1"]);
+    assert_eq!(client.sent().await.set, ["s1"]);
 }
 
 #[tokio::test]
@@ -373,13 +373,13 @@ async fn many_views_are_served_out_of_files_that_are_read_once() {
     for view in 0..20 {
         let mut client = Client::connect(relay.address, Variant::Sotw).await;
         client.ask(CDS, &[], Some(&format!("view {view}")));
-        let told = client.told().await;
-        client.ack(CDS, &[], &told);
+        let sent = client.sent().await;
+        client.ack(CDS, &[], &sent);
         clients.push(client);
     }
     folder.put("b.json", CDS, &["b"]);
     for client in &mut clients {
-        assert_eq!(client.told().await.set, ["a", "b"]);
+        assert_eq!(client.sent().await.set, ["a", "b"]);
     }
     let report: serde_json::Value = serde_json::from_str(&get(relay.admin, "/files").await).unwrap();
     assert_eq!(report.as_array().map(Vec::len), Some(1));
@@ -394,7 +394,7 @@ async fn lrs_11_clients_of_files_keep_their_stream_of_loads_and_are_asked_for_no
     let relay = relay_of(&format!("{{servers: [{{uri: 'http://{address}'}}, {{files: '{}'}}]}}", folder.path())).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(EDS, &["x"], Some("web"));
-    assert_eq!(client.told().await.set, ["x"]);
+    assert_eq!(client.sent().await.set, ["x"]);
     let mut loads = LoadClient::connect(relay.address).await;
     let first = LoadStatsRequest { node: node("web"), ..Default::default() };
     loads.report(&first).await;
@@ -425,18 +425,18 @@ async fn a_hundred_thousand_resources_are_loaded_while_others_are_served() {
     assert_eq!(hears(&mut other, EDS, 1).await.0, [name.as_str()]);
     other.ask(EDS, &[&name], None);
     let mut longest = Duration::ZERO;
-    let told = async {
+    let sent = async {
         let mut count = 0;
         while count < 100_000 {
-            count += all.told().await.set.len();
+            count += all.sent().await.set.len();
         }
     };
-    tokio::pin!(told);
+    tokio::pin!(sent);
     loop {
         let start = tokio::time::Instant::now();
         tokio::select! {
-            () = &mut told => break,
-            said = other.told() => assert!(said.set.len() + said.removed.len() == 1),
+            () = &mut sent => break,
+            said = other.sent() => assert!(said.set.len() + said.removed.len() == 1),
         }
         longest = longest.max(start.elapsed());
         other.ask(EDS, &[&name], None);

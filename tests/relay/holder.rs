@@ -120,20 +120,20 @@ fn ask(client: &Client, wish: Wish, holds: &[String], version: &str) {
 
 async fn listen(mut client: Client, wish: Wish, record: Arc<Mutex<Record>>) {
     let full_state = matches!((&client, wish.url), (Client::Sotw(..), CDS | LDS));
-    while let Ok(Some(told)) = client.next_forever().await {
-        client.ack(wish.url, wish.names, &told);
+    while let Ok(Some(sent)) = client.next_forever().await {
+        client.ack(wish.url, wish.names, &sent);
         let mut record = record.lock().unwrap();
-        let set: BTreeSet<_> = told.set.into_iter().collect();
+        let set: BTreeSet<_> = sent.set.into_iter().collect();
         let lost: Vec<_> = match full_state {
             true => record.holds.difference(&set).cloned().collect(),
-            false => told.removed.iter().filter(|name| record.holds.contains(*name)).cloned().collect(),
+            false => sent.removed.iter().filter(|name| record.holds.contains(*name)).cloned().collect(),
         };
         record.holds.retain(|name| !lost.contains(name));
-        record.absent.extend(told.removed.into_iter().filter(|name| !lost.contains(name)));
+        record.absent.extend(sent.removed.into_iter().filter(|name| !lost.contains(name)));
         record.lost.extend(lost);
         record.heard.extend(set.iter().cloned());
         record.holds.extend(set);
         record.responses += 1;
-        record.version = told.version;
+        record.version = sent.version;
     }
 }

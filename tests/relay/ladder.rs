@@ -42,14 +42,14 @@ async fn episode(outage: Outage) {
     let mut new = new_client(&relay, "b").await;
     assert_eq!(content_of(&mut new).await, ["b=1"], "from the second");
     standing(&relay, &active(second)).await;
-    assert_eq!(two.seen().asked, ["a", "b"].map(String::from).into(), "FB-7: everything was asked for");
+    assert_eq!(two.seen().requested, ["a", "b"].map(String::from).into(), "FB-7: everything was asked for");
     let mut newer = new_client(&relay, "c").await;
     assert_eq!(content_of(&mut newer).await, ["c=1"]);
 
     // The first is there again, and says nothing yet.
     nobody.go().await;
     let one = Server::start_at(first, Way::Mute).await;
-    one.sees("FB-12: what was added meanwhile", |seen| seen.asked.len() == 3).await;
+    one.sees("FB-12: what was added meanwhile", |seen| seen.requested.len() == 3).await;
     standing(&relay, &active(second)).await;
     assert_eq!(two.seen().open, 1);
     one.turn(Way::Gives("1"));
@@ -146,7 +146,7 @@ async fn fb_11_rows_5_9_19_fb_27_with_all_out_of_reach_the_cache_serves_until_an
     for variant in BOTH {
         let mut late = Client::connect(relay.address, variant).await;
         late.ask(EDS, &["a"], Some("web"));
-        assert_eq!(late.told().await.set, ["a"], "cached names are served to new clients");
+        assert_eq!(late.sent().await.set, ["a"], "cached names are served to new clients");
         // Of a gRPC library, which may have another server to turn to.
         let node = Node { cluster: "web".into(), user_agent_name: "gRPC Go".into(), ..Node::default() };
         let mut turned_away = Client::connect(relay.address, variant).await;
@@ -154,7 +154,7 @@ async fn fb_11_rows_5_9_19_fb_27_with_all_out_of_reach_the_cache_serves_until_an
         assert_eq!(turned_away.ended().await, Code::Unavailable, "XLAT-36 {variant:?}");
         let mut served = Client::connect(relay.address, variant).await;
         served.ask_as(&node, EDS, &["a"]);
-        assert_eq!(served.told().await.set, ["a"]);
+        assert_eq!(served.sent().await.set, ["a"]);
     }
     waits.hears_nothing(Duration::from_millis(300)).await;
 
@@ -196,7 +196,7 @@ async fn fb_11_row_7_fb_18_by_reachability_a_server_is_left_with_everything_cach
     one.kill().await;
     standing(&relay, &active(second)).await;
     standing(&relay, "\"state\": \"cached\"").await;
-    assert_eq!(two.seen().asked, [name.to_owned()].into(), "of the one authority alone");
+    assert_eq!(two.seen().requested, [name.to_owned()].into(), "of the one authority alone");
     let one = Server::start_at(first, Way::Gives("1")).await;
     two.sees("one answer of the first ends it", |seen| seen.open == 0).await;
     assert_eq!(flock.heard(), before);
@@ -233,7 +233,7 @@ async fn fb_23_fb_28_a_fallback_server_that_answers_in_part_overwrites_what_it_s
     one.kill().await;
     let mut new = new_client(&relay, "b").await;
     standing(&relay, "\"state\": \"trying\"").await;
-    two.sees("asked for both", |seen| seen.asked.len() == 2).await;
+    two.sees("asked for both", |seen| seen.requested.len() == 2).await;
     new.hears_nothing(Duration::from_millis(300)).await;
     two.turn(Way::GivesOnly(&[("b", "2")]));
     assert_eq!(content_of(&mut new).await, ["b=2"]);
@@ -255,14 +255,14 @@ async fn fb_11_row_17_fb_28_the_silence_of_a_server_that_has_answered_is_absence
     let relay =
         run(App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending());
     let mut client = new_client(&relay, "a").await;
-    one.sees("asked", |seen| seen.asked.contains("a")).await;
+    one.sees("asked", |seen| seen.requested.contains("a")).await;
     client.hears_nothing(Duration::from_secs(1)).await; // it has never answered, and another may know better
     one.turn(Way::GivesOnly(&[("b", "1")]));
     let mut other = new_client(&relay, "b").await;
     assert_eq!(content_of(&mut other).await, ["b=1"]);
-    assert_eq!(client.told().await.removed, ["a"], "it had time enough");
+    assert_eq!(client.sent().await.removed, ["a"], "it had time enough");
     other.ask(EDS, &["c"], None);
-    assert_eq!(other.told().await.removed, ["c"]);
+    assert_eq!(other.sent().await.removed, ["c"]);
     assert_eq!(two.seen().opened, 0);
 }
 
@@ -310,24 +310,24 @@ async fn a_smaller_set(gone: bool, up: Variant, down: Variant) {
     let relay = relay_over(&format!("{{servers: [{servers}], fallback: {{on_missing: {setting}}}}}")).await;
     let mut client = Client::connect(relay.address, down).await;
     client.ask(CDS, &["*"], Some("web"));
-    let told = client.told().await;
-    assert_eq!(told.set, ["a", "b"]);
-    client.ack(CDS, &["*"], &told);
+    let sent = client.sent().await;
+    assert_eq!(sent.set, ["a", "b"]);
+    client.ack(CDS, &["*"], &sent);
     one.kill().await;
     let _new = new_client(&relay, "n").await; // nobody has it, which is what moves the ladder
     let case = format!("{setting}, {up:?} upstream, {down:?} downstream");
-    let mut holds = told.set;
+    let mut holds = sent.set;
     while !holds.contains(&"c".to_owned()) || holds.contains(&"a".to_owned()) == gone {
-        let told = client.told().await;
+        let sent = client.sent().await;
         match down {
-            Variant::Sotw => holds = told.set.clone(),
+            Variant::Sotw => holds = sent.set.clone(),
             Variant::Delta => {
-                holds.extend(told.set.iter().cloned());
-                holds.retain(|name| !told.removed.contains(name));
+                holds.extend(sent.set.iter().cloned());
+                holds.retain(|name| !sent.removed.contains(name));
             }
         }
-        client.ack(CDS, &["*"], &told);
-        assert!(gone || holds.contains(&"a".to_owned()), "{case}: {told:?}");
+        client.ack(CDS, &["*"], &sent);
+        assert!(gone || holds.contains(&"a".to_owned()), "{case}: {sent:?}");
     }
     assert!(holds.contains(&"b".to_owned()), "{case}: {holds:?}");
     if !gone {

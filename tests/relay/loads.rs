@@ -128,8 +128,8 @@ async fn streams_that_make_no_sense_are_ended_with_a_reason() {
 async fn lrs_11_where_loads_are_off_there_is_no_such_method() {
     let plane = LoadPlane::start().await;
     let relay = loads_relay(plane.address, "load_reports: {mode: off}\n").await;
-    let refused = LoadClient::try_connect(relay.address).await.err().expect("it is served");
-    assert_eq!(refused.code(), Code::Unimplemented);
+    let rejected = LoadClient::try_connect(relay.address).await.err().expect("it is served");
+    assert_eq!(rejected.code(), Code::Unimplemented);
 }
 
 #[tokio::test]
@@ -315,7 +315,7 @@ async fn lrs_10_lrs_17_a_client_without_the_feature_is_answered_with_the_cluster
     cds.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
     say(&stream, "1", &TWO, &TWO, &[]);
-    cds.told().await;
+    cds.sent().await;
     let address = plane.kill().await;
     let mut plane = LoadPlane::start_at(address).await;
     let mut client = LoadClient::connect(relay.address).await;
@@ -381,7 +381,7 @@ async fn fb_19_a_stream_of_loads_that_is_passed_through_is_begun_anew_at_the_ser
     let Two { relay, mut first, mut second } = two_planes("").await;
     let mut discovery = Client::connect(relay.address, Variant::Delta).await;
     discovery.ask(EDS, &["a"], Some("web"));
-    discovery.told().await;
+    discovery.sent().await;
     let mut client = LoadClient::connect(relay.address).await;
     client.report(&opening("web")).await;
     loads_at(&mut first).await.report().await;
@@ -389,7 +389,7 @@ async fn fb_19_a_stream_of_loads_that_is_passed_through_is_begun_anew_at_the_ser
     assert_eq!(client.ended().await.code(), Code::Unavailable);
 
     discovery.ask(EDS, &["b"], None);
-    assert_eq!(discovery.told().await.set, ["b"], "from the second");
+    assert_eq!(discovery.sent().await.set, ["b"], "from the second");
     let mut client = LoadClient::connect(relay.address).await;
     client.report(&opening("web")).await;
     let mut stream = loads_at(&mut second).await;
@@ -411,7 +411,7 @@ async fn fb_19_what_is_put_together_goes_to_the_server_that_serves_now_and_is_co
     let Two { relay, mut first, mut second } = two_planes(AGGREGATE).await;
     let mut discovery = Client::connect(relay.address, Variant::Delta).await;
     discovery.ask(EDS, &["a"], Some("web"));
-    discovery.told().await;
+    discovery.sent().await;
     let mut client = LoadClient::connect(relay.address).await;
     client.report(&able("web", "one")).await;
     let mut stream = loads_at(&mut first).await;
@@ -424,7 +424,7 @@ async fn fb_19_what_is_put_together_goes_to_the_server_that_serves_now_and_is_co
     let address = first.kill().await;
     client.report(&report("c", 5, 2)).await;
     discovery.ask(EDS, &["b"], None);
-    assert_eq!(discovery.told().await.set, ["b"], "from the second");
+    assert_eq!(discovery.sent().await.set, ["b"], "from the second");
     let mut stream = loads_at(&mut second).await;
     assert!(stream.report().await.node.is_some(), "it begins anew");
     stream.order(&all_each_second()).await;
@@ -494,11 +494,11 @@ async fn i10_what_is_kept_of_loads_is_bounded_for_all_views_together() {
     other.report(&report("c", 7, 0)).await;
     assert!(others.report().await.cluster_stats.is_empty(), "there was no room for it");
     stream.order(&all_each_second()).await;
-    let mut told = 0;
+    let mut sent = 0;
     while let Some(message) = stream.message().await {
-        told += LoadStatsRequest::decode(message).unwrap().cluster_stats.len();
+        sent += LoadStatsRequest::decode(message).unwrap().cluster_stats.len();
     }
-    assert!(told > 10 && told < 500, "{told} clusters of a thousand");
+    assert!(sent > 10 && sent < 500, "{sent} clusters of a thousand");
     other.report(&report("c", 9, 0)).await;
     assert_eq!(told_until(&mut others, 9).await.0, 9);
 }

@@ -63,7 +63,7 @@ async fn an_outage_of_thirty_views_is_a_few_lines_and_so_is_its_end() {
         client.ask(CDS, &[], Some(&format!("view-{view}")));
         let stream = plane.stream().await;
         say(&stream, "1", &TWO, &TWO, &[]);
-        client.told().await;
+        client.sent().await;
         clients.push((client, stream));
     }
     assert_eq!(lines.with("server connected").len(), 1, "of thirty streams to one server");

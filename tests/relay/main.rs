@@ -200,17 +200,17 @@ async fn changes_and_an_outage(up: Variant, down: Variant, faults: Faults) {
     let first = stream.request().await;
     assert!(first.node().is_some() && nonce_of(&first).is_empty());
     say(&stream, "1", &TWO, &TWO, &[]);
-    let told = client.told().await;
-    assert_eq!((told.set.as_slice(), told.removed.len()), (["a".to_owned(), "b".to_owned()].as_slice(), 0));
-    client.ack(CDS, &[], &told);
+    let sent = client.sent().await;
+    assert_eq!((sent.set.as_slice(), sent.removed.len()), (["a".to_owned(), "b".to_owned()].as_slice(), 0));
+    client.ack(CDS, &[], &sent);
     assert_eq!(nonce_of(&stream.request().await), "1", "answered upstream without waiting for clients");
 
     // A change is one resource for delta and the whole set for SotW; the same again is nothing.
     say(&stream, "2", &[("a", "1"), ("b", "2")], &[("b", "2")], &[]);
-    let told = client.told().await;
+    let sent = client.sent().await;
     let expected: &[&str] = if down == Variant::Delta { &["b"] } else { &["a", "b"] };
-    assert_eq!(told.set, expected);
-    client.ack(CDS, &[], &told);
+    assert_eq!(sent.set, expected);
+    client.ack(CDS, &[], &sent);
     say(&stream, "3", &[("a", "1"), ("b", "2")], &[("a", "1"), ("b", "2")], &[]);
     client.hears_nothing(Duration::from_millis(300)).await;
 
@@ -219,7 +219,7 @@ async fn changes_and_an_outage(up: Variant, down: Variant, faults: Faults) {
     client.hears_nothing(Duration::from_millis(300)).await;
     let mut late = Client::connect(relay.address, down).await;
     late.ask(CDS, &[], Some("web"));
-    assert_eq!(late.told().await.set, ["a", "b"]);
+    assert_eq!(late.sent().await.set, ["a", "b"]);
 
     // It is back, and without a.
     let mut plane = Plane::start_at(address, &BOTH).await;
@@ -233,10 +233,10 @@ async fn changes_and_an_outage(up: Variant, down: Variant, faults: Faults) {
         );
     }
     say(&stream, "9", &[("b", "2")], &[], &["a"]);
-    let told = client.told().await;
+    let sent = client.sent().await;
     match down {
-        Variant::Sotw => assert_eq!(told.set, ["b"]),
-        Variant::Delta => assert_eq!((told.set.len(), told.removed.as_slice()), (0, ["a".to_owned()].as_slice())),
+        Variant::Sotw => assert_eq!(sent.set, ["b"]),
+        Variant::Delta => assert_eq!((sent.set.len(), sent.removed.as_slice()), (0, ["a".to_owned()].as_slice())),
     }
 }
 
@@ -249,12 +249,12 @@ async fn xlat_3_an_upstream_version_says_nothing_of_the_content() {
         client.ask(CDS, &[], Some("web"));
         let stream = plane.stream().await;
         say(&stream, "1", &TWO, &TWO, &[]);
-        let told = client.told().await;
-        client.ack(CDS, &[], &told);
+        let sent = client.sent().await;
+        client.ack(CDS, &[], &sent);
         say(&stream, "1", &[("a", "1"), ("b", "2")], &[("b", "2")], &[]);
-        let told = client.told().await;
-        assert!(told.set.contains(&"b".to_owned()), "other bytes under the same version: {told:?}");
-        client.ack(CDS, &[], &told);
+        let sent = client.sent().await;
+        assert!(sent.set.contains(&"b".to_owned()), "other bytes under the same version: {sent:?}");
+        client.ack(CDS, &[], &sent);
         for version in ["2", "3"] {
             say(&stream, version, &[("a", "1"), ("b", "2")], &[("a", "1"), ("b", "2")], &[]);
         }
@@ -300,7 +300,7 @@ async fn clients_of_one_key_share_a_stream_and_clients_of_two_do_not() {
         streams.push(stream);
     }
     for (number, client) in clients.iter_mut().enumerate() {
-        assert_eq!(client.told().await.set, [["of-web", "of-db"][number / 2 % 2]]);
+        assert_eq!(client.sent().await.set, [["of-web", "of-db"][number / 2 % 2]]);
     }
     assert!(plane.streams.try_recv().is_err(), "two views, two streams");
 
@@ -331,7 +331,7 @@ async fn key_14_a_client_that_becomes_another_is_ended_to_come_back_as_such() {
     client.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
     say(&stream, "1", &TWO, &TWO, &[]);
-    client.told().await;
+    client.sent().await;
     client.ask(CDS, &["a"], Some("db"));
     assert_eq!(client.ended().await, Code::Unavailable);
 }
@@ -349,12 +349,12 @@ async fn trn_16_a_response_of_twelve_megabytes_reaches_the_client() {
     say(&stream, "1", &whole, &[], &[]);
     let mut received = 0;
     while received < names.len() {
-        received += client.told().await.set.len(); // in pieces of some 2 MiB (DELTA-48)
+        received += client.sent().await.set.len(); // in pieces of some 2 MiB (DELTA-48)
     }
     assert_eq!(received, names.len());
     let mut whole = Client::connect(relay.address, Variant::Sotw).await;
     whole.ask(CDS, &[], Some("web"));
-    assert_eq!(whole.told().await.set.len(), names.len(), "in one piece");
+    assert_eq!(whole.sent().await.set.len(), names.len(), "in one piece");
 }
 
 #[tokio::test]
@@ -373,7 +373,7 @@ async fn trn_16_a_first_request_of_six_megabytes_is_read() {
     requests.send(request).unwrap();
     let stream = plane.stream().await;
     say(&stream, "1", &TWO, &TWO, &[]);
-    assert_eq!(client.told().await.set, ["a", "b"]);
+    assert_eq!(client.sent().await.set, ["a", "b"]);
 }
 
 async fn get(address: SocketAddr, path: &str) -> String {
@@ -404,11 +404,11 @@ async fn xlat_10_ten_thousand_clusters_sent_again_with_one_changed_are_one_resou
     say(&stream, "1", &whole, &[], &[]);
     let mut received = 0;
     while received < names.len() {
-        received += client.told().await.set.len();
+        received += client.sent().await.set.len();
     }
     whole[5_000].1 = "2";
     say(&stream, "2", &whole, &[], &[]);
-    assert_eq!(client.told().await.set, ["c5000"]);
+    assert_eq!(client.sent().await.set, ["c5000"]);
     say(&stream, "3", &whole, &[], &[]);
     client.hears_nothing(Duration::from_millis(500)).await;
 }
@@ -423,7 +423,7 @@ async fn i5_versions_are_equal_on_two_relays_and_after_a_restart() {
         client.ask(CDS, &[], Some("web"));
         let stream = plane.stream().await;
         say(&stream, version, &TWO, &TWO, &[]);
-        versions.push(client.told().await.version);
+        versions.push(client.sent().await.version);
     }
     assert!(versions.iter().all(|version| *version == versions[0]), "{versions:?}");
 }
@@ -446,7 +446,7 @@ async fn a_thousand_clients_of_one_view_need_one_stream_and_all_coming_back_at_o
             streams.push(stream);
         }
         for client in &mut clients {
-            assert_eq!(client.told().await.set, ["a", "b"]);
+            assert_eq!(client.sent().await.set, ["a", "b"]);
         }
         drop(clients); // all at once
     }
@@ -470,8 +470,8 @@ async fn star_and_name(faults: Faults) {
     let second = tokio::time::timeout(client::PATIENCE / 4, plane.stream()).await.expect("a stream for names");
     say(&first, "1", &[], &TWO, &[]);
     say(&second, "1", &[], &[("hidden", "1")], &[]);
-    assert_eq!(all.told().await.set, ["a", "b"]);
-    assert_eq!(one.told().await.set, ["hidden"]);
+    assert_eq!(all.sent().await.set, ["a", "b"]);
+    assert_eq!(one.sent().await.set, ["hidden"]);
     all.hears_nothing(Duration::from_millis(200)).await;
 }
 
@@ -506,18 +506,18 @@ async fn endpoints_follow(faults: Faults) {
         }));
     };
     respond(CDS, "a", with_eds("1"), "1");
-    client.told().await;
+    client.sent().await;
     client.ask(EDS, &["a"], None);
     let mut endpoints = cluster("a", "endpoints");
     endpoints.type_url = EDS.into();
     // The relay has asked already, for the client that would; this is the answer.
     tokio::time::sleep(Duration::from_millis(100)).await;
     respond(EDS, "a", endpoints.clone(), "2");
-    assert_eq!(client.told().await.set, ["a"]);
+    assert_eq!(client.sent().await.set, ["a"]);
     respond(CDS, "a", with_eds("2"), "3");
-    assert_eq!(client.told().await.set, ["a"], "the cluster");
-    let told = tokio::time::timeout(Duration::from_secs(2), client.told()).await.expect("its endpoints");
-    assert_eq!(told.set, ["a"]);
+    assert_eq!(client.sent().await.set, ["a"], "the cluster");
+    let sent = tokio::time::timeout(Duration::from_secs(2), client.sent()).await.expect("its endpoints");
+    assert_eq!(sent.set, ["a"]);
 }
 
 #[tokio::test]
@@ -552,7 +552,7 @@ async fn upstream_lost_in_each_phase_is_asked_again_and_a_hung_one_is_nobodys_bu
             }
             if phase > 2 {
                 say(&stream, "1", &[("a", "1")], &[("a", "1")], &[]); // and the first piece is out
-                assert_eq!(client.told().await.set, ["a"]);
+                assert_eq!(client.sent().await.set, ["a"]);
             }
         }
         let address = plane.kill().await;
@@ -560,14 +560,14 @@ async fn upstream_lost_in_each_phase_is_asked_again_and_a_hung_one_is_nobodys_bu
         let stream = plane.stream().await;
         let news: &[(&str, &str)] = if phase > 2 { &TWO[1..] } else { &TWO };
         say(&stream, "2", &TWO, news, &[]);
-        let told = client.told().await;
+        let sent = client.sent().await;
         let expected: &[&str] = if phase > 2 { &["b"] } else { &["a", "b"] };
-        assert_eq!(told.set, expected, "phase {phase}, {up:?} upstream");
+        assert_eq!(sent.set, expected, "phase {phase}, {up:?} upstream");
         // From here on the server says nothing more. Those who are there hear nothing, and those who come are served.
         client.hears_nothing(Duration::from_millis(100)).await;
         let mut late = Client::connect(relay.address, Variant::Sotw).await;
         late.ask(CDS, &["*"], Some("web"));
-        assert_eq!(late.told().await.set, ["a", "b"]);
+        assert_eq!(late.sent().await.set, ["a", "b"]);
     }
 }
 
@@ -596,6 +596,6 @@ async fn a_type_that_nobody_knows_is_relayed_and_every_address_of_a_name_is_trie
         nonce,
         ..Default::default()
     }));
-    assert_eq!(client.told().await.set, ["mine"]);
+    assert_eq!(client.sent().await.set, ["mine"]);
     task.abort();
 }

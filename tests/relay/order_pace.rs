@@ -37,9 +37,9 @@ impl Pair {
             }
             while stream.request().await.type_url() != url {}
             say_changed(&stream, url, name, "0");
-            let told = client.told().await;
-            assert_eq!(told.set, [name]);
-            client.ack(url, &[], &told);
+            let sent = client.sent().await;
+            assert_eq!(sent.set, [name]);
+            client.ack(url, &[], &sent);
         }
         Self { _plane: plane, stream, _relay: relay, client, said: 0 }
     }
@@ -54,10 +54,10 @@ impl Pair {
         let since = Instant::now();
         say_changed(&self.stream, url, name, &version);
         loop {
-            let told = self.client.told().await;
+            let sent = self.client.sent().await;
             let passed = since.elapsed();
-            let (of, _) = TYPES.into_iter().find(|(_, name)| told.set == [*name]).unwrap();
-            self.client.ack(of, &[], &told);
+            let (of, _) = TYPES.into_iter().find(|(_, name)| sent.set == [*name]).unwrap();
+            self.client.ack(of, &[], &sent);
             if of == url {
                 return passed;
             }

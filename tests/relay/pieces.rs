@@ -130,7 +130,7 @@ impl World {
 /// One stream: what was asked for on it, and what was said.
 struct Conversation {
     stream: Stream,
-    topics: BTreeMap<String, Topic>,
+    subscriptions: BTreeMap<String, Topic>,
     nonce: usize,
     /// The rest of a message of which a part is out, and which piece that is.
     rest: Option<(usize, Bytes)>,
@@ -139,7 +139,7 @@ struct Conversation {
 
 #[derive(Default)]
 struct Topic {
-    star: bool,
+    wildcard: bool,
     names: BTreeSet<String>,
     /// What the other side holds, by what it stated or was told.
     held: BTreeMap<String, String>,
@@ -149,7 +149,7 @@ struct Topic {
 
 impl Conversation {
     fn over(stream: Stream, seen: Arc<Mutex<Seen>>) -> Self {
-        Self { stream, topics: BTreeMap::new(), nonce: 0, rest: None, seen }
+        Self { stream, subscriptions: BTreeMap::new(), nonce: 0, rest: None, seen }
     }
 
     async fn hold(mut self, mut worlds: watch::Receiver<World>) {
@@ -177,17 +177,17 @@ impl Conversation {
             self.count(|seen| seen.nacks.push(reason.message.clone()));
         }
         let (on, off) = (request.resource_names_subscribe, request.resource_names_unsubscribe);
-        let first = !self.topics.contains_key(&request.type_url);
-        let topic = self.topics.entry(request.type_url).or_default();
-        topic.star |= on.iter().any(|name| name == "*") || (first && on.is_empty());
-        topic.star &= !off.iter().any(|name| name == "*");
+        let first = !self.subscriptions.contains_key(&request.type_url);
+        let subscription = self.subscriptions.entry(request.type_url).or_default();
+        subscription.wildcard |= on.iter().any(|name| name == "*") || (first && on.is_empty());
+        subscription.wildcard &= !off.iter().any(|name| name == "*");
         for name in on.iter().filter(|name| *name != "*") {
-            topic.names.insert(name.clone());
-            topic.held.remove(name); // asked for is said, whatever was said before
-            topic.absent.remove(name);
+            subscription.names.insert(name.clone());
+            subscription.held.remove(name); // asked for is said, whatever was said before
+            subscription.absent.remove(name);
         }
-        topic.names.retain(|name| !off.contains(name));
-        topic.held.extend(request.initial_resource_versions);
+        subscription.names.retain(|name| !off.contains(name));
+        subscription.held.extend(request.initial_resource_versions);
     }
 
     /// All that is due, a message for each resource.
@@ -196,32 +196,32 @@ impl Conversation {
             return; // nothing can be said in the middle of a message
         }
         self.rest.take().into_iter().for_each(|(_, rest)| self.send(rest));
-        let mut topics = std::mem::take(&mut self.topics);
-        for (url, topic) in &mut topics {
-            self.say_of(url, topic, world);
+        let mut subscriptions = std::mem::take(&mut self.subscriptions);
+        for (url, subscription) in &mut subscriptions {
+            self.say_of(url, subscription, world);
             if self.rest.is_some() {
                 break;
             }
         }
-        self.topics = topics;
+        self.subscriptions = subscriptions;
     }
 
-    fn say_of(&mut self, url: &str, topic: &mut Topic, world: &World) {
+    fn say_of(&mut self, url: &str, subscription: &mut Topic, world: &World) {
         let begun = world.reach.into_next.then_some(world.reach.pieces);
         let reached = world.reach.pieces + usize::from(begun.is_some());
         for (at, (name, content)) in world.has.iter().enumerate().take(reached) {
-            if !topic.lacks(name, content) {
+            if !subscription.lacks(name, content) {
                 continue;
             }
-            topic.held.insert(name.clone(), content.clone());
-            topic.absent.remove(name);
+            subscription.held.insert(name.clone(), content.clone());
+            subscription.absent.remove(name);
             let message = self.message(url, Some((name, content)), Vec::new());
             match Some(at) == begun {
                 true => self.begin(at, &message),
                 false => self.send(message),
             }
         }
-        let gone = if world.is_complete() { topic.take_gone(world) } else { Vec::new() };
+        let gone = if world.is_complete() { subscription.take_gone(world) } else { Vec::new() };
         if !gone.is_empty() {
             let message = self.message(url, None, gone);
             self.send(message);
@@ -263,7 +263,7 @@ const PREFIX: usize = 5;
 
 impl Topic {
     fn wants(&self, name: &str) -> bool {
-        self.star || self.names.contains(name)
+        self.wildcard || self.names.contains(name)
     }
 
     fn lacks(&self, name: &str, content: &str) -> bool {

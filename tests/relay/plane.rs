@@ -36,7 +36,7 @@ pub struct Plane {
 #[derive(Clone, Copy)]
 struct Speaks {
     variants: &'static [Variant],
-    refusal: u16,
+    nack: u16,
 }
 
 const UNIMPLEMENTED: u16 = 12;
@@ -54,17 +54,17 @@ impl Plane {
     }
 
     pub async fn start_at(address: SocketAddr, speaks: &'static [Variant]) -> Self {
-        Self::listen(address, None, Speaks { variants: speaks, refusal: UNIMPLEMENTED }).await
+        Self::listen(address, None, Speaks { variants: speaks, nack: UNIMPLEMENTED }).await
     }
 
     /// Ends every stream with this status, before any word.
     pub async fn refusing_at(address: SocketAddr, status: u16) -> Self {
-        Self::listen(address, None, Speaks { variants: &[], refusal: status }).await
+        Self::listen(address, None, Speaks { variants: &[], nack: status }).await
     }
 
     pub async fn start_with_tls(tls: rustls::ServerConfig) -> Self {
         let tls = TlsAcceptor::from(Arc::new(tls));
-        let speaks = Speaks { variants: &[Variant::Sotw, Variant::Delta], refusal: UNIMPLEMENTED };
+        let speaks = Speaks { variants: &[Variant::Sotw, Variant::Delta], nack: UNIMPLEMENTED };
         Self::listen("127.0.0.1:0".parse().unwrap(), Some(tls), speaks).await
     }
 
@@ -141,7 +141,7 @@ fn open(call: Call<Incoming>, (accepted, of_loads): &Accepted, speaks: Speaks) -
     };
     let grpc = || Reply::builder().header("content-type", "application/grpc");
     let Some(variant) = variant.filter(|variant| speaks.variants.contains(variant)) else {
-        return grpc().header("grpc-status", speaks.refusal).body(Either::Right(Empty::new())).unwrap();
+        return grpc().header("grpc-status", speaks.nack).body(Either::Right(Empty::new())).unwrap();
     };
     let (responses, out) = mpsc::unbounded_channel();
     let (seen, requests) = mpsc::unbounded_channel();

@@ -133,7 +133,7 @@ impl Answer {
     }
 
     /// The code and text of a refusal.
-    pub fn refusal(&self) -> (u16, String) {
+    pub fn nack(&self) -> (u16, String) {
         let json = self.json();
         assert_eq!(json["code"], self.status.as_u16());
         (self.status.as_u16(), json["message"].as_str().unwrap().to_owned())

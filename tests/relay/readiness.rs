@@ -83,8 +83,8 @@ async fn a_relay_is_ready_once_its_first_ladders_have_had_a_response_and_stays_s
     let mut other = Client::connect(relay.address, Variant::Delta).await;
     other.ask(CDS, &[], Some("web"));
     say(&stream, "1", &[], &TWO, &[]);
-    assert_eq!(client.told().await.set, ["a", "b"]);
-    assert_eq!(other.told().await.set, ["a", "b"], "readiness keeps nobody out");
+    assert_eq!(client.sent().await.set, ["a", "b"]);
+    assert_eq!(other.sent().await.set, ["a", "b"], "readiness keeps nobody out");
     assert_eq!((all.next().await, ads.next().await), (Some(SERVING), Some(SERVING)));
     assert_eq!(health.check(ADS).await, Ok(SERVING));
     probed(&relay, "/ready", 200, "ready").await;
@@ -122,7 +122,7 @@ async fn trn_19_a_relay_that_drains_is_not_ready_at_once_and_serves_until_the_de
     let mut early = Client::connect(relay.address, Variant::Delta).await;
     early.ask(CDS, &[], Some("web"));
     say(&plane.stream().await, "1", &[], &TWO, &[]);
-    assert_eq!(early.told().await.set, ["a", "b"]);
+    assert_eq!(early.sent().await.set, ["a", "b"]);
     let mut health = Health::of(&relay).await;
     let (mut known, mut unknown) = (health.watch(ADS).await, health.watch("nobody").await);
     assert_eq!((known.next().await, unknown.next().await), (Some(SERVING), Some(SERVICE_UNKNOWN)));
@@ -134,7 +134,7 @@ async fn trn_19_a_relay_that_drains_is_not_ready_at_once_and_serves_until_the_de
     assert_eq!(probe(relay.admin, "/healthz").await.0, 200);
     let mut late = Client::connect(relay.address, Variant::Delta).await;
     late.ask(CDS, &[], Some("web"));
-    assert_eq!(late.told().await.set, ["a", "b"], "accepted and served");
+    assert_eq!(late.sent().await.set, ["a", "b"], "accepted and served");
 
     assert_eq!((early.ended().await, late.ended().await), (Code::Unavailable, Code::Unavailable));
     assert!(start.elapsed() >= DELAY, "they were sent away after {:?}", start.elapsed());

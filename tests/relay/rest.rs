@@ -92,7 +92,7 @@ async fn rest_1_a_set_is_given_as_json_over_either_http_and_asked_for_in_either_
     // gRPC is served on the same port as ever.
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
-    assert_eq!(client.told().await.set, ["a", "b"]);
+    assert_eq!(client.sent().await.set, ["a", "b"]);
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn rest_2_the_type_comes_from_the_path_and_another_one_in_the_body_is_refu
         let spelt = if url.is_empty() { CDS } else { url };
         assert_eq!(answer.json()["typeUrl"], spelt);
     }
-    let (code, message) = poller.poll(CLUSTERS, "web", json!({"typeUrl": EDS})).await.refusal();
+    let (code, message) = poller.poll(CLUSTERS, "web", json!({"typeUrl": EDS})).await.nack();
     assert!(code == 400 && message.contains("ClusterLoadAssignment"), "{message}");
 }
 
@@ -152,7 +152,7 @@ async fn rest_3_what_has_no_descriptor_is_refused_and_never_given_as_base64() {
     say(&stream, "1", ECDS, vec![Any { type_url: ECDS.into(), value: value.into() }]);
     for _ in 0..3 {
         let answer = poller.polled("/v3/discovery:extension_configs", "web", fields.clone()).await;
-        let (code, message) = answer.refusal();
+        let (code, message) = answer.nack();
         assert!(code == 501 && message.contains("example.v1.Own"), "{code} {message}");
     }
     assert_eq!(report(&relay).await["transcoded"], 1, "what cannot be said is not tried again for each poll");
@@ -161,7 +161,7 @@ async fn rest_3_what_has_no_descriptor_is_refused_and_never_given_as_base64() {
 #[tokio::test]
 async fn rest_4_the_node_is_in_each_request_and_nothing_is_carried_from_one_to_the_next() {
     let (mut plane, _stream, _relay, mut poller, _) = warm("").await;
-    let (code, message) = poller.post(CLUSTERS, "{}").await.refusal();
+    let (code, message) = poller.post(CLUSTERS, "{}").await.nack();
     assert!(code == 400 && message.contains("node"), "{message}");
     poller.poll(CLUSTERS, "web", json!({"resourceNames": ["a"]})).await;
     let named = plane.stream().await;
@@ -248,36 +248,36 @@ async fn rest_9_what_is_wrong_with_a_poll_is_said_in_status_and_json() {
     for garbage in
         ["", "{", "[]", "7", "null", r#"{"resourceNames": 5}"#, r#"{"node": []}"#, "\u{0}", &"[".repeat(4000)]
     {
-        let (code, message) = poller.post(CLUSTERS, garbage.to_owned()).await.refusal();
+        let (code, message) = poller.post(CLUSTERS, garbage.to_owned()).await.nack();
         assert_eq!(code, 400, "{garbage}: {message}");
     }
     // Fields that nobody knows are no reason (TRN-15).
     assert_eq!(poller.poll(CLUSTERS, "web", json!({"fromTheFuture": {"a": 1}})).await.status, 200);
     for path in ["/v3/discovery:cluster", "/", "/v2/discovery:clusters", "/clusters", "/v3/discovery:health_check"] {
-        let (code, message) = poller.post(path, "{}").await.refusal();
+        let (code, message) = poller.post(path, "{}").await.nack();
         assert!(code == 404 && message.contains("clusters"), "{path}: {message}");
     }
     for method in [Method::GET, Method::PUT, Method::DELETE] {
         let answer = poller.send(method.clone(), CLUSTERS, None, Bytes::new()).await;
-        assert_eq!((answer.refusal().0, &answer.headers["allow"]), (405, &"POST".parse().unwrap()), "{method}");
+        assert_eq!((answer.nack().0, &answer.headers["allow"]), (405, &"POST".parse().unwrap()), "{method}");
     }
     for kind in ["text/plain", "application/x-www-form-urlencoded", "application/grpc", "application/jsonp"] {
         let answer = poller.send(Method::POST, CLUSTERS, Some(kind), "{}".into()).await;
-        assert_eq!(answer.refusal().0, 415, "{kind}");
+        assert_eq!(answer.nack().0, 415, "{kind}");
     }
     let node = r#"{"node": {"id": "x", "cluster": "web"}}"#;
     for kind in [Some("application/json; charset=utf-8"), Some("Application/JSON"), None] {
         assert_eq!(poller.send(Method::POST, CLUSTERS, kind, node.into()).await.status, 200, "{kind:?}");
     }
     let large = format!("{{\"versionInfo\": \"{}\"}}", "x".repeat(5000));
-    assert_eq!(poller.post(CLUSTERS, large.clone()).await.refusal().0, 413);
+    assert_eq!(poller.post(CLUSTERS, large.clone()).await.nack().0, 413);
     let mut http2 = Poller::connect_http2(relay.address).await;
-    assert_eq!(http2.post(CLUSTERS, large).await.refusal().0, 413);
-    assert_eq!(http2.post("/v3/discovery:cluster", "{}").await.refusal().0, 404);
-    assert_eq!(http2.post("/other", "{}").await.refusal().0, 404);
+    assert_eq!(http2.post(CLUSTERS, large).await.nack().0, 413);
+    assert_eq!(http2.post("/v3/discovery:cluster", "{}").await.nack().0, 404);
+    assert_eq!(http2.post("/other", "{}").await.nack().0, 404);
     let method = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
     let mut poller = Poller::connect(relay.address).await;
-    assert_eq!(poller.send(Method::POST, method, Some("application/grpc"), "".into()).await.refusal().0, 404);
+    assert_eq!(poller.send(Method::POST, method, Some("application/grpc"), "".into()).await.nack().0, 404);
 }
 
 #[tokio::test]
@@ -297,8 +297,8 @@ async fn rest_11_and_trn_8_v2_paths_are_there_when_they_are_switched_on() {
     let old = Any { type_url: request.type_url.clone(), value: cluster("a", "1").value };
     say(&stream, "2", &request.type_url, vec![old]);
     let answer = poller.polled_until(path, "web", json!({}), |answer| answer.status != 200).await;
-    assert_eq!(answer.refusal().0, 501);
-    assert_eq!(poller.post("/v2/discovery:extension_configs", "{}").await.refusal().0, 404);
+    assert_eq!(answer.nack().0, 501);
+    assert_eq!(poller.post("/v2/discovery:extension_configs", "{}").await.nack().0, 404);
 }
 
 #[tokio::test]
@@ -307,7 +307,7 @@ async fn rest_12_a_cold_cache_is_a_503_and_begins_to_be_filled() {
     let relay = relay(&plane, "").await;
     let mut poller = Poller::connect(relay.address).await;
     let start = Instant::now();
-    let (code, _) = poller.poll(CLUSTERS, "web", json!({})).await.refusal();
+    let (code, _) = poller.poll(CLUSTERS, "web", json!({})).await.nack();
     assert_eq!(code, 503);
     assert!(start.elapsed() < ENVOYS_PATIENCE);
     let stream = plane.stream().await;
@@ -406,8 +406,8 @@ async fn i8_a_view_too_many_is_refused() {
     held.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
     say_clusters(&stream, "1", &[("a", "1")]);
-    assert_eq!(held.told().await.set, ["a"]);
-    let (code, message) = poller.poll(CLUSTERS, "db", json!({})).await.refusal();
+    assert_eq!(held.sent().await.set, ["a"]);
+    let (code, message) = poller.poll(CLUSTERS, "db", json!({})).await.nack();
     assert!(code == 503 && message.contains("views"), "{message}");
 }
 
@@ -417,8 +417,8 @@ async fn i10_answers_are_bounded_over_all_polls_and_one_too_many_is_refused_and_
     assert_eq!(answer.clusters(), owned(&[("a", "1"), ("b", "1")]));
     let long = "x".repeat(400);
     say_clusters(&stream, "2", &[("a", &long)]);
-    let refused = poller.polled_until(CLUSTERS, "web", json!({}), |answer| answer.status == 503).await;
-    assert!(refused.refusal().1.contains("too many responses in flight"), "{refused:?}");
+    let rejected = poller.polled_until(CLUSTERS, "web", json!({}), |answer| answer.status == 503).await;
+    assert!(rejected.nack().1.contains("too many responses in flight"), "{rejected:?}");
     say_clusters(&stream, "3", &[("a", "2")]);
     let again = poller.polled_until(CLUSTERS, "web", json!({}), |answer| answer.status == 200).await;
     assert_eq!(again.clusters(), owned(&[("a", "2")]));

@@ -115,9 +115,9 @@ impl Script {
             Behaviour::Content(version, resources) => {
                 let names = request["resourceNames"].as_array().cloned().unwrap_or_default();
                 let name = |resource: &Value| resource.get("clusterName").or(resource.get("name")).cloned();
-                let asked =
+                let requested =
                     |resource: &Value| names.is_empty() || name(resource).is_some_and(|name| names.contains(&name));
-                let resources: Vec<_> = resources.into_iter().filter(asked).collect();
+                let resources: Vec<_> = resources.into_iter().filter(requested).collect();
                 reply(200, json!({"versionInfo": version, "resources": resources}).to_string().into_bytes())
             }
             Behaviour::Status(status) => reply(status, b"as it was told".to_vec()),

@@ -46,7 +46,7 @@ async fn what_is_polled_reaches_streams_and_what_changes_does_too() {
     let relay = polling(&plane, "").await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
-    assert_eq!(client.told().await.set, ["a", "b"]);
+    assert_eq!(client.sent().await.set, ["a", "b"]);
     plane.script.polled(CLUSTERS, 5).await;
     let polls = plane.script.polls();
     assert!(polls.iter().all(|poll| poll.path == CLUSTERS), "nothing else is wanted: {polls:?}");
@@ -61,8 +61,8 @@ async fn what_is_polled_reaches_streams_and_what_changes_does_too() {
     );
     client.hears_nothing(Duration::from_millis(100)).await;
     plane.script.has(CLUSTERS, "2", vec![cluster("a", "2"), cluster("c", "1")]);
-    assert_eq!(client.told().await.set, ["a", "c"]);
-    assert_eq!(client.told().await.removed, ["b"], "a full set without it");
+    assert_eq!(client.sent().await.set, ["a", "c"]);
+    assert_eq!(client.sent().await.removed, ["b"], "a full set without it");
     assert!(get(relay.admin, "/upstreams").await.contains("(REST)"));
 }
 
@@ -74,11 +74,11 @@ async fn rest_8_a_name_more_is_asked_for_at_once_and_of_a_server_that_knows_one_
     let relay = relay(&slow, "").await;
     let mut client = Client::connect(relay.address, Variant::Sotw).await;
     client.ask(EDS, &["a"], Some("web"));
-    let told = client.told().await;
-    assert_eq!(told.set, ["a"]);
-    client.ack(EDS, &["a"], &told);
+    let sent = client.sent().await;
+    assert_eq!(sent.set, ["a"]);
+    client.ack(EDS, &["a"], &sent);
     client.ask(EDS, &["a", "b"], None);
-    assert_eq!(client.told().await.set, ["b"]);
+    assert_eq!(client.sent().await.set, ["b"]);
     let polls = plane.script.polls_of(ENDPOINTS);
     let names: Vec<_> = polls.iter().map(|poll| poll.request["resourceNames"].clone()).collect();
     assert_eq!(names, [json!(["a"]), json!(["a", "b"])]);
@@ -92,10 +92,10 @@ async fn only_what_somebody_wants_is_polled_for() {
     let relay = polling(&plane, "limits: {linger: 100ms}\n").await;
     let mut stays = Client::connect(relay.address, Variant::Delta).await;
     stays.ask(CDS, &[], Some("web"));
-    stays.told().await;
+    stays.sent().await;
     let mut goes = Client::connect(relay.address, Variant::Delta).await;
     goes.ask(EDS, &["a"], Some("web"));
-    goes.told().await;
+    goes.sent().await;
     plane.script.polled(ENDPOINTS, 3).await;
     drop(goes);
     let silent = async || {
@@ -113,16 +113,16 @@ async fn up_25_a_resource_that_cannot_be_read_is_refused_by_itself_and_what_was_
     let relay = polling(&plane, "").await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
-    assert_eq!(client.told().await.set, ["a", "b"]);
+    assert_eq!(client.sent().await.set, ["a", "b"]);
     plane.script.has(
         CLUSTERS,
         "2",
         vec![json!({"@type": CDS, "name": "a", "type": []}), cluster("b", "2"), cluster("c", "1")],
     );
-    assert_eq!(client.told().await.set, ["b", "c"]);
+    assert_eq!(client.sent().await.set, ["b", "c"]);
     let mut late = Client::connect(relay.address, Variant::Sotw).await;
     late.ask(CDS, &[], Some("web"));
-    assert_eq!(late.told().await.set, ["a", "b", "c"]);
+    assert_eq!(late.sent().await.set, ["a", "b", "c"]);
     client.hears_nothing(Duration::from_millis(100)).await;
 }
 
@@ -134,13 +134,13 @@ async fn i3_what_a_server_does_not_answer_is_unknown_and_what_it_answers_without
     let relay = polling(&plane, "limits: {resource_timer: 300ms}\n").await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
-    assert_eq!(client.told().await.set, ["a"]);
+    assert_eq!(client.sent().await.set, ["a"]);
     client.ask(EDS, &["a", "b"], None);
     plane.script.polled(ENDPOINTS, 2).await;
     client.hears_nothing(Duration::from_millis(900)).await;
     plane.script.has(ENDPOINTS, "1", vec![endpoints("a", 1)]);
-    assert_eq!(client.told().await.set, ["a"]);
-    assert_eq!(client.told().await.removed, ["b"]);
+    assert_eq!(client.sent().await.set, ["a"]);
+    assert_eq!(client.sent().await.removed, ["b"]);
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn a_type_that_rest_has_no_word_for_stays_unknown() {
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask("type.googleapis.com/own.Type", &["mine"], Some("web"));
     client.ask(CDS, &[], None);
-    assert_eq!(client.told().await.set, ["a"]);
+    assert_eq!(client.sent().await.set, ["a"]);
     client.hears_nothing(Duration::from_millis(900)).await;
     assert!(plane.script.polls().iter().all(|poll| poll.path == CLUSTERS));
 }
@@ -173,7 +173,7 @@ async fn fb_2_and_fb_33_a_server_without_a_connection_is_left_for_a_stream_and_r
     first.script.has(ENDPOINTS, "1", vec![endpoints("a", 1)]);
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(EDS, &["a"], Some("web"));
-    assert_eq!(client.told().await.set, ["a"]);
+    assert_eq!(client.sent().await.set, ["a"]);
     let script = first.script.clone();
     let address = first.kill().await;
     // Everything that is wanted is held: nobody turns to the second.
@@ -183,15 +183,15 @@ async fn fb_2_and_fb_33_a_server_without_a_connection_is_left_for_a_stream_and_r
     let mut stream = second.stream().await;
     stream.request().await;
     crate::say_any(&stream, EDS, &["b"]);
-    assert_eq!(client.told().await.set, ["b"]);
+    assert_eq!(client.sent().await.set, ["b"]);
     drop(script);
     let first = RestPlane::start_at(address, None).await;
     first.script.has(ENDPOINTS, "2", vec![endpoints("a", 2), endpoints("b", 2)]);
-    let mut told = client.told().await.set;
-    if told.len() < 2 {
-        told.extend(client.told().await.set);
+    let mut sent = client.sent().await.set;
+    if sent.len() < 2 {
+        sent.extend(client.sent().await.set);
     }
-    assert_eq!(told, ["a", "b"], "the first server's word counts again");
+    assert_eq!(sent, ["a", "b"], "the first server's word counts again");
     until("the second is left", async || stream.responses.is_closed()).await;
 }
 
@@ -202,7 +202,7 @@ async fn fb_2_three_polls_that_fail_in_a_row_are_out_of_reach_and_fewer_are_not(
         first.script.has(CLUSTERS, "1", vec![cluster("a", "1")]);
         let mut client = Client::connect(relay.address, Variant::Delta).await;
         client.ask(CDS, &[], Some("web"));
-        assert_eq!(client.told().await.set, ["a"]);
+        assert_eq!(client.sent().await.set, ["a"]);
         // One that fails is nothing, even with something to be had elsewhere.
         first.script.behave(ENDPOINTS, behaviour.clone());
         client.ask(EDS, &["a"], None);
@@ -225,7 +225,7 @@ async fn fb_2_what_a_server_says_of_one_type_is_no_reason_to_leave_it() {
         client.ask(EDS, &["a"], Some("web"));
         first.script.polled(ENDPOINTS, 4).await;
         client.ask(CDS, &[], None);
-        assert_eq!(client.told().await.set, ["a"]);
+        assert_eq!(client.sent().await.set, ["a"]);
         first.script.polled(ENDPOINTS, 6).await;
         assert!(second.streams.try_recv().is_err(), "{behaviour:?}");
     }
@@ -242,7 +242,7 @@ async fn a_server_that_is_not_there_at_first_is_asked_when_it_is() {
     assert!(script.polls().is_empty());
     let plane = RestPlane::start_at(address, None).await;
     plane.script.has(CLUSTERS, "1", vec![cluster("a", "1")]);
-    assert_eq!(client.told().await.set, ["a"]);
+    assert_eq!(client.sent().await.set, ["a"]);
 }
 
 #[tokio::test]
@@ -254,9 +254,9 @@ async fn rest_from_end_to_end_a_relay_polls_a_relay() {
     let far = relay(&format!("{{rest: 'http://{}', {HASTE}}}", near.address), "").await;
     let mut client = Client::connect(far.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
-    assert_eq!(client.told().await.set, ["a", "b"]);
+    assert_eq!(client.sent().await.set, ["a", "b"]);
     client.ask(EDS, &["a"], None);
-    assert_eq!(client.told().await.set, ["a"]);
+    assert_eq!(client.sent().await.set, ["a"]);
     let (mut one, mut other) = (Poller::connect(near.address).await, Poller::connect(far.address).await);
     let of_near = one.polled(CLUSTERS, "web", json!({})).await;
     assert_eq!(of_near.json()["resources"], other.polled(CLUSTERS, "web", json!({})).await.json()["resources"]);
@@ -266,8 +266,8 @@ async fn rest_from_end_to_end_a_relay_polls_a_relay() {
         "equal on both (I5)"
     );
     plane.script.has(CLUSTERS, "2", vec![cluster("b", "2")]);
-    assert_eq!(client.told().await.set, ["b"]);
-    assert_eq!(client.told().await.removed, ["a"]);
+    assert_eq!(client.sent().await.set, ["b"]);
+    assert_eq!(client.sent().await.removed, ["a"]);
 }
 
 #[tokio::test]
@@ -278,7 +278,7 @@ async fn i10_no_answer_takes_the_relay_down_and_a_good_one_counts_again() {
         relay(&format!("{{rest: 'http://{}', refresh_delay: 10ms, request_timeout: 1s}}", plane.address), "").await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
-    assert_eq!(client.told().await.set, ["a"]);
+    assert_eq!(client.sent().await.set, ["a"]);
     let good = json!({"versionInfo": "2", "resources": [cluster("a", "1")]}).to_string().into_bytes();
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let change = (any::<prop::sample::Index>(), any::<u8>());
@@ -293,8 +293,8 @@ async fn i10_no_answer_takes_the_relay_down_and_a_good_one_counts_again() {
         plane.script.polled(CLUSTERS, 1).await;
     }
     plane.script.has(CLUSTERS, "3", vec![cluster("a", "3"), cluster("z", "1")]);
-    let mut told = Vec::new();
-    while !told.contains(&"z".to_owned()) {
-        told.extend(client.told().await.set);
+    let mut sent = Vec::new();
+    while !sent.contains(&"z".to_owned()) {
+        sent.extend(client.sent().await.set);
     }
 }

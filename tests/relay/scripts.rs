@@ -61,7 +61,7 @@ pub struct Seen {
     pub opened: usize,
     pub open: usize,
     /// Names that were asked for on the newest stream.
-    pub asked: BTreeSet<String>,
+    pub requested: BTreeSet<String>,
 }
 
 pub async fn any_address() -> SocketAddr {
@@ -165,12 +165,12 @@ impl Nobody {
 }
 
 async fn serve(mut stream: Stream, mut ways: watch::Receiver<Way>, seen: Arc<Mutex<Seen>>) {
-    let mut asked: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut requested: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     {
         let mut seen = seen.lock().unwrap();
         seen.opened += 1;
         seen.open += 1;
-        seen.asked.clear();
+        seen.requested.clear();
     }
     let (mut nonce, mut stated) = (0, BTreeSet::new());
     loop {
@@ -191,18 +191,18 @@ async fn serve(mut stream: Stream, mut ways: watch::Receiver<Way>, seen: Arc<Mut
                 if way == Way::EndsUnheard {
                     break;
                 }
-                for (url, names) in &asked {
+                for (url, names) in &requested {
                     nonce += 1;
                     answer(&stream, &way, url, names, &BTreeSet::new(), nonce);
                 }
                 continue;
             }
         };
-        let known = asked.entry(url.clone()).or_default();
+        let known = requested.entry(url.clone()).or_default();
         let Some(fresh) = fresh.filter(|names| stream.variant == Variant::Delta || !names.is_subset(known)) else {
             continue; // an answer
         };
-        seen.lock().unwrap().asked.extend(fresh.iter().cloned());
+        seen.lock().unwrap().requested.extend(fresh.iter().cloned());
         known.extend(fresh.iter().cloned());
         nonce += 1;
         match &way {
@@ -250,8 +250,8 @@ fn answer(stream: &Stream, way: &Way, url: &str, names: &BTreeSet<String>, state
     let content: Vec<(String, &str)> = match way {
         Way::Gives(content) => names.iter().filter(|name| *name != "*").map(|name| (name.clone(), *content)).collect(),
         Way::GivesOnly(content) => {
-            let asked = content.iter().filter(|(name, _)| names.contains("*") || names.contains(*name));
-            asked.map(|(name, content)| (name.to_string(), *content)).collect()
+            let requested = content.iter().filter(|(name, _)| names.contains("*") || names.contains(*name));
+            requested.map(|(name, content)| (name.to_string(), *content)).collect()
         }
         _ => return,
     };

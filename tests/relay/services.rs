@@ -63,7 +63,7 @@ async fn trn_1_trn_5_trn_22_every_service_gives_its_type_by_stream_and_by_fetch(
             let path = format!("/{service}/{method}{what}");
             let mut client = Client::connect_to(relay.address, variant, &path).await.unwrap();
             client.ask("", &["a"], Some("web"));
-            assert_eq!(client.told().await.set, ["a"], "{path}");
+            assert_eq!(client.sent().await.set, ["a"], "{path}");
         }
         if all {
             let request =
@@ -110,11 +110,11 @@ async fn trn_8_trn_9_trn_10_v2_is_served_where_it_is_switched_on() {
     let path = "/envoy.api.v2.EndpointDiscoveryService/DeltaEndpoints";
     let mut client = Client::connect_to(relay.address, Delta, path).await.unwrap();
     client.ask("", &["a"], Some("web"));
-    assert_eq!(client.told().await.set, ["a"]);
+    assert_eq!(client.sent().await.set, ["a"]);
     let path = "/envoy.service.discovery.v2.AggregatedDiscoveryService/DeltaAggregatedResources";
     let mut client = Client::connect_to(relay.address, Delta, path).await.unwrap();
     client.ask("type.googleapis.com/envoy.api.v2.ClusterLoadAssignment", &["a"], Some("web"));
-    assert_eq!(client.told().await.set, ["a"]);
+    assert_eq!(client.sent().await.set, ["a"]);
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn trn_12_a_client_without_a_node_is_served_where_that_is_the_policy() {
     tokio::spawn(give_a(plane));
     let mut client = Client::connect(relay.address, Delta).await;
     client.ask(EDS, &["a"], None);
-    assert_eq!(client.told().await.set, ["a"]);
+    assert_eq!(client.sent().await.set, ["a"]);
 }
 
 #[tokio::test]
@@ -136,9 +136,9 @@ async fn trn_11_the_node_comes_once_with_a_request_of_any_type() {
     for (first, second) in [(CDS, EDS), (EDS, CDS)] {
         let mut client = Client::connect(relay.address, Delta).await;
         client.ask(first, &["a"], Some("web"));
-        assert_eq!(client.told().await.set, ["a"]);
+        assert_eq!(client.sent().await.set, ["a"]);
         client.ask(second, &["a"], None);
-        assert_eq!(client.told().await.set, ["a"], "for the node of the first request");
+        assert_eq!(client.sent().await.set, ["a"], "for the node of the first request");
     }
 }
 
@@ -163,7 +163,7 @@ async fn trn_13_streams_of_one_node_id_each_have_names_of_their_own() {
     for version in ["1", "2", "3"] {
         say(&stream, version, &[], &["a", "b", "c"].map(|name| (name, version)), &[]);
         for (name, client) in &mut clients {
-            assert_eq!(client.told().await.set, [*name], "version {version}");
+            assert_eq!(client.sent().await.set, [*name], "version {version}");
         }
         if version == "2" {
             clients.remove(1); // the others go on
@@ -193,9 +193,9 @@ async fn up_21_one_clients_refusal_does_not_go_upstream() {
         let mut stream = plane.stream().await;
         stream.request().await;
         say(&stream, "1", &TWO, &TWO, &[]);
-        let told = clients[0].told().await;
-        clients[0].refuse(CDS, &told);
-        assert_eq!(clients[1].told().await.set, ["a", "b"]);
+        let sent = clients[0].sent().await;
+        clients[0].refuse(CDS, &sent);
+        assert_eq!(clients[1].sent().await.set, ["a", "b"]);
         let Request::Delta(answer) = stream.request().await else { panic!("delta was opened") };
         assert_eq!((answer.response_nonce.as_str(), answer.error_detail), ("1", None));
         super::driver::clients(&relay, "the refusal", |report| {
@@ -204,7 +204,7 @@ async fn up_21_one_clients_refusal_does_not_go_upstream() {
         .await;
         say(&stream, "2", &[], &[("b", "2")], &[]);
         for client in &mut clients {
-            assert!(client.told().await.set.contains(&"b".to_owned()));
+            assert!(client.sent().await.set.contains(&"b".to_owned()));
         }
         let Request::Delta(answer) = stream.request().await else { unreachable!() };
         assert_eq!((answer.response_nonce.as_str(), answer.error_detail), ("2", None), "nothing came in between");
@@ -284,7 +284,7 @@ async fn trn_19_whoever_was_taken_on_is_answered_before_the_relay_goes() {
     tokio::time::sleep(Duration::from_millis(200)).await; // each stream's turn has come
     give.send(()).unwrap();
     for client in &mut clients {
-        assert_eq!(client.told().await.set, ["a"], "nobody is sent away without an answer");
+        assert_eq!(client.sent().await.set, ["a"], "nobody is sent away without an answer");
         assert_eq!(client.ended().await, Code::Unavailable);
     }
 }

@@ -14,7 +14,7 @@ fn delta(request: Request) -> DeltaDiscoveryRequest {
 }
 
 /// The next request that asks for something.
-async fn asked(stream: &mut Stream) -> Vec<String> {
+async fn requested(stream: &mut Stream) -> Vec<String> {
     loop {
         let request = delta(stream.request().await);
         if !request.resource_names_subscribe.is_empty() {
@@ -25,12 +25,12 @@ async fn asked(stream: &mut Stream) -> Vec<String> {
 
 /// Two resources, however they come.
 async fn both(client: &mut Client) -> Vec<String> {
-    let mut told = content_of(client).await;
-    if told.len() < 2 {
-        told.extend(content_of(client).await);
+    let mut sent = content_of(client).await;
+    if sent.len() < 2 {
+        sent.extend(content_of(client).await);
     }
-    told.sort();
-    told
+    sent.sort();
+    sent
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn name_20_and_coll_24_names_of_a_shared_authority_are_asked_for_once_for_
     let (canonical, member) = (format!("xdstp://x/{KIND}/a?a=1&b=2"), format!("xdstp://x/{KIND}/all/m"));
     one.ask(CDS, &[&name, &glob], Some("one"));
     let mut stream = plane.stream().await;
-    assert_eq!(asked(&mut stream).await, [canonical.clone(), glob.clone()]);
+    assert_eq!(requested(&mut stream).await, [canonical.clone(), glob.clone()]);
     say(&stream, "1", &[], &[(&canonical, "1"), (&member, "1")], &[]);
     assert_eq!(both(&mut one).await, [format!("{name}=1"), format!("{member}=1")], "in the client's spelling");
     other.ask(CDS, &[&canonical, &glob], Some("other"));
@@ -55,8 +55,8 @@ async fn name_20_and_coll_24_names_of_a_shared_authority_are_asked_for_once_for_
 
     say(&stream, "2", &[], &[(&canonical, "2")], &[&member]);
     for client in [&mut one, &mut other] {
-        let update = client.told().await;
-        let removal = client.told().await;
+        let update = client.sent().await;
+        let removal = client.sent().await;
         assert_eq!((update.set.len(), removal.removed), (1, vec![member.clone()]));
     }
 
@@ -64,7 +64,7 @@ async fn name_20_and_coll_24_names_of_a_shared_authority_are_asked_for_once_for_
     for (client, cluster) in [(&one, "one"), (&other, "other")] {
         client.ask(CDS, &[&format!("xdstp://y/{KIND}/own")], None);
         let mut own = plane.stream().await;
-        assert_eq!(asked(&mut own).await, [format!("xdstp://y/{KIND}/own")], "{cluster}");
+        assert_eq!(requested(&mut own).await, [format!("xdstp://y/{KIND}/own")], "{cluster}");
     }
     assert!(plane.streams.try_recv().is_err(), "no stream but one for all and one for each");
 
@@ -99,13 +99,13 @@ async fn name_20_what_nobody_wants_any_more_is_left_upstream_and_absence_is_told
         clients.push(client);
     }
     let mut stream = plane.stream().await;
-    assert_eq!(asked(&mut stream).await, std::slice::from_ref(&name));
+    assert_eq!(requested(&mut stream).await, std::slice::from_ref(&name));
     for client in &mut clients {
         client.hears_nothing(Duration::from_millis(20)).await;
     }
     say(&stream, "1", &[], &[], &[&name]);
     for client in &mut clients {
-        assert_eq!(client.told().await.removed, std::slice::from_ref(&name));
+        assert_eq!(client.sent().await.removed, std::slice::from_ref(&name));
     }
     drop(clients);
     let left = loop {
@@ -151,7 +151,7 @@ async fn coll_19_and_coll_20_what_a_client_held_of_a_shared_collection_is_judged
     };
     requests.send(request).unwrap();
     let mut stream = plane.stream().await;
-    asked(&mut stream).await;
+    requested(&mut stream).await;
     say(&stream, "1", &[], &[(&there, "1")], &[]);
     assert_eq!(content_of(&mut client).await, [format!("{there}=1")]);
     drop(stream); // in the middle of it, for all that anybody knows
@@ -170,7 +170,7 @@ async fn coll_19_and_coll_20_what_a_client_held_of_a_shared_collection_is_judged
             break;
         }
     }
-    assert_eq!(client.told().await.removed, [gone], "asked for that, the server has said so");
+    assert_eq!(client.sent().await.removed, [gone], "asked for that, the server has said so");
 }
 
 #[tokio::test]
@@ -185,7 +185,7 @@ async fn xlat_36_a_grpc_client_is_ended_when_the_servers_of_what_all_views_share
     let mut one = Client::connect(relay.address, Variant::Delta).await;
     one.ask(CDS, &[&known], Some("one"));
     let mut stream = shared.stream().await;
-    asked(&mut stream).await;
+    requested(&mut stream).await;
     say(&stream, "1", &[], &[(&known, "1")], &[]);
     assert_eq!(content_of(&mut one).await, [format!("{known}=1")]);
     drop(stream);

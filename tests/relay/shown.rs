@@ -39,7 +39,7 @@ async fn up_22_up_25_rejected_entries_are_shown_with_name_version_and_reason_and
     let stream = plane.stream().await;
     let said = || vec![entry("a", "1", true), entry("flaw", "7", false), entry("", "1", true)];
     say_entries(&stream, "1", said());
-    assert_eq!(client.told().await.set, ["a"]);
+    assert_eq!(client.sent().await.set, ["a"]);
     let shown = |report: &Value| {
         let of_type = &report["streams"][0]["types"][0];
         let named = |at: usize| &of_type["rejected"][at];
@@ -67,7 +67,7 @@ async fn up_22_up_25_rejected_entries_are_shown_with_name_version_and_reason_and
     say_entries(&stream, "2", vec![entry("flaw", "8", false)]);
     metric(&relay, &counted(3)).await;
     say_entries(&stream, "3", vec![entry("flaw", "9", true)]);
-    assert_eq!(client.told().await.set, ["flaw"]);
+    assert_eq!(client.sent().await.set, ["flaw"]);
     upstreams(&relay, "one less", |report| report["streams"][0]["types"][0]["rejected_count"] == 1).await;
     metric(&relay, &counted(3)).await;
 }
@@ -108,7 +108,7 @@ async fn fb_4_what_is_missing_is_shown_beside_the_ladder_and_goes_when_it_has_co
     let cold = |report: &Value| report["streams"][0]["types"][0]["completeness"] == "unknown";
     upstreams(&relay, "nothing is known of the set", cold).await;
     say(&stream, "1", &TWO, &TWO, &[]);
-    client.told().await;
+    client.sent().await;
     upstreams(&relay, "the set is there", |report| missing(report, 30)).await;
     let begun = |report: &Value| {
         let types = &report["streams"][0]["types"];
@@ -149,8 +149,8 @@ async fn names_that_are_asked_a_second_time_are_counted() {
     let stream = plane.stream().await;
     say(&stream, "1", &TWO, &TWO, &[]);
     let again = plane.stream().await;
-    let asked = |report: &Value| report["streams"][0]["types"][0]["requested_again"] == 1;
-    upstreams(&relay, "the one that was not mentioned", asked).await;
+    let requested = |report: &Value| report["streams"][0]["types"][0]["requested_again"] == 1;
+    upstreams(&relay, "the one that was not mentioned", requested).await;
     drop(again);
 }
 
@@ -165,14 +165,14 @@ async fn an_owner_that_panics_ends_the_clients_of_its_view_alone_and_the_next_ge
         client.ask(CDS, &[], Some(cluster));
         let stream = plane.stream().await;
         say(&stream, "1", &TWO, &TWO, &[]);
-        client.told().await;
+        client.sent().await;
         streams.push(stream);
         clients.push(client);
     }
     let (mut web, mut db) = (clients.pop().unwrap(), clients.pop().unwrap());
     let mut sotw = Client::connect(relay.address, Variant::Sotw).await;
     sotw.ask(CDS, &[], Some("web"));
-    sotw.told().await;
+    sotw.sent().await;
     let mut culprit = Client::connect(relay.address, Variant::Delta).await;
     culprit.ask(EDS, &["panic"], Some("web"));
     for client in [&mut web, &mut sotw, &mut culprit] {
@@ -185,11 +185,11 @@ async fn an_owner_that_panics_ends_the_clients_of_its_view_alone_and_the_next_ge
     back.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
     say(&stream, "1", &TWO, &TWO, &[]);
-    assert_eq!(back.told().await.set, ["a", "b"]);
+    assert_eq!(back.sent().await.set, ["a", "b"]);
     say(&stream, "2", &[], &[("a", "2")], &[]);
-    assert_eq!(back.told().await.set, ["a"]);
+    assert_eq!(back.sent().await.set, ["a"]);
     say(&streams[0], "2", &[], &[("b", "2")], &[]);
-    assert_eq!(db.told().await.set, ["b"], "the other view has gone on, on the stream that it had");
+    assert_eq!(db.sent().await.set, ["b"], "the other view has gone on, on the stream that it had");
     assert!(plane.streams.try_recv().is_err(), "one new stream, for the new view");
 }
 

@@ -20,7 +20,7 @@ async fn up_36_the_silence_of_a_server_that_hangs_says_nothing_and_that_of_one_t
     tokio::spawn(answer_all_but_ads(mute));
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(EDS, &["a"], Some("web"));
-    assert_eq!(client.told().await.removed, ["a"], "asked whether it is there, it has answered");
+    assert_eq!(client.sent().await.removed, ["a"], "asked whether it is there, it has answered");
     waits.hears_nothing(Duration::from_secs(1)).await;
 }
 

@@ -84,19 +84,19 @@ async fn ord_1_through_two_tiers_what_is_removed_under_a_route_goes_after_the_su
     client.ask(CDS, &[], Some("web"));
     let mut stream = plane.stream().await;
     say(&stream, "1", &TWO, &TWO, &[]);
-    let told = client.told().await;
-    client.ack(CDS, &[], &told);
+    let sent = client.sent().await;
+    client.ack(CDS, &[], &sent);
     client.ask(LDS, &[], None);
     while stream.request().await.type_url() != LDS {}
     let (type_url, nonce) = (LDS.into(), "2".into());
     let resources = vec![listener("l", "a", "")];
     stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
-    let told = client.told().await;
-    client.ack(LDS, &[], &told);
+    let sent = client.sent().await;
+    client.ack(LDS, &[], &sent);
     let since = Instant::now();
     say(&stream, "3", &TWO[1..], &[], &["a"]);
-    let told = client.told().await;
-    assert_eq!(told.removed, ["a"]);
+    let sent = client.sent().await;
+    assert_eq!(sent.removed, ["a"]);
     let passed = since.elapsed();
     assert!(2 * HOLD <= passed && passed < 3 * HOLD, "{passed:?}");
 }

@@ -162,7 +162,7 @@ impl Opened {
     }
 
     /// Why the next attempt came to nothing.
-    async fn refusal(&mut self) -> String {
+    async fn nack(&mut self) -> String {
         loop {
             let report = tokio::time::timeout(PATIENCE, self.reports.recv()).await.expect("it is not refused").unwrap();
             match report.event {
@@ -186,11 +186,11 @@ impl Opened {
     /// server that closes at once may be heard of before its reason is.
     async fn refused_for(&mut self, parts: &[&str]) {
         loop {
-            let refusal = self.refusal().await;
-            if parts.iter().all(|part| refusal.contains(part)) {
+            let nack = self.nack().await;
+            if parts.iter().all(|part| nack.contains(part)) {
                 return;
             }
-            println!("not yet: {refusal}");
+            println!("not yet: {nack}");
         }
     }
 }
@@ -200,9 +200,9 @@ async fn stream(plane: &mut Plane) -> Stream {
 }
 
 #[track_caller]
-fn says(refusal: &str, parts: &[&str]) {
+fn says(nack: &str, parts: &[&str]) {
     for part in parts {
-        assert!(refusal.contains(part), "{part:?} is missing in {refusal:?}");
+        assert!(nack.contains(part), "{part:?} is missing in {nack:?}");
     }
 }
 
@@ -242,9 +242,9 @@ async fn a_server_that_cannot_be_trusted_is_refused_with_what_is_wrong_and_where
         let plane = plane(&identity, None).await;
         let address = format!("127.0.0.1:{}: ", plane.address.port());
         let mut opened = Opened::to(&format!("uri: 'https://localhost:{}', {tls}", plane.address.port()), &folder);
-        let refusal = opened.refusal().await;
-        says(&refusal, parts);
-        says(&refusal, &["Unavailable: ", &address]);
+        let nack = opened.nack().await;
+        says(&nack, parts);
+        says(&nack, &["Unavailable: ", &address]);
     }
 }
 
@@ -313,7 +313,7 @@ async fn boot_6_and_boot_7_the_token_comes_with_each_stream_and_is_read_anew() {
     let mut plane = plane(&authority.sign("localhost"), None).await;
     let server = format!("uri: 'https://localhost:{}', {CA}, token_file: token", plane.address.port());
     let mut opened = Opened::to(&server, &folder);
-    says(&opened.refusal().await, &["Unavailable: cannot read the token in ", "token: No such file"]);
+    says(&opened.nack().await, &["Unavailable: cannot read the token in ", "token: No such file"]);
     folder.write("token", &token(20));
     opened.refused_for(&["has expired, or does so within 30 s"]).await;
     for valid_for in [3_000, 4_000] {
@@ -376,8 +376,8 @@ async fn boot_6_and_boot_8_a_server_that_is_polled_is_shown_the_same_and_trusted
         format!("rest: 'https://localhost:{}', {tls}", plane.address.port())
     };
     let wrong = start(&stranger).await;
-    let mut refused = Opened::to(&server(&wrong), &folder);
-    says(&refused.refusal().await, &["certificate not signed by any CA in ", "ca.pem"]);
+    let mut rejected = Opened::to(&server(&wrong), &folder);
+    says(&rejected.nack().await, &["certificate not signed by any CA in ", "ca.pem"]);
 
     let plane = start(&known).await;
     plane.script.has(CLUSTERS, "1", vec![serde_json::json!({"@type": CDS, "name": "a"})]);
@@ -390,7 +390,7 @@ async fn boot_6_and_boot_8_a_server_that_is_polled_is_shown_the_same_and_trusted
     let task = tokio::spawn(app.run());
     let mut client = Client::connect(address, weir::protocol::session::Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
-    assert_eq!(client.told().await.set, ["a"]);
+    assert_eq!(client.sent().await.set, ["a"]);
     let sent = plane.script.polls()[0].authorization.clone().unwrap();
     assert!(sent.starts_with("Bearer "), "{sent}");
     task.abort();

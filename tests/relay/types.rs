@@ -15,14 +15,14 @@ async fn type_7_a_built_in_type_that_is_only_moved_in_the_order_is_answered_and_
         let mut stream = plane.stream().await;
         stream.request().await;
         say(&stream, "1", &TWO, &TWO, &[]);
-        let told = client.told().await;
-        assert_eq!(told.set, ["a", "b"]);
-        client.ack(CDS, &[], &told);
+        let sent = client.sent().await;
+        assert_eq!(sent.set, ["a", "b"]);
+        client.ack(CDS, &[], &sent);
         say(&stream, "2", &[("a", "1")], &[], &["b"]);
-        let told = client.told().await;
+        let sent = client.sent().await;
         match down {
-            Variant::Sotw => assert_eq!(told.set, ["a"], "a set without it is its removal"),
-            Variant::Delta => assert_eq!(told.removed, ["b"]),
+            Variant::Sotw => assert_eq!(sent.set, ["a"], "a set without it is its removal"),
+            Variant::Delta => assert_eq!(sent.removed, ["b"]),
         }
     })
     .await;

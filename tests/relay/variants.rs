@@ -19,7 +19,7 @@ async fn a_server_without_delta_is_spoken_to_in_sotw() {
     let stream = plane.stream().await;
     assert_eq!(stream.variant, Variant::Sotw);
     say(&stream, "1", &TWO, &[], &[]);
-    assert_eq!(client.told().await.set, ["a", "b"]);
+    assert_eq!(client.sent().await.set, ["a", "b"]);
 }
 
 /// Waits until attempts come to nothing for a reason that says this.
@@ -35,7 +35,7 @@ async fn fb_32_a_server_that_has_answered_in_a_variant_is_not_taken_for_one_with
     client.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
     say(&stream, "1", &[], &TWO, &[]);
-    assert_eq!(client.told().await.set, ["a", "b"]);
+    assert_eq!(client.sent().await.set, ["a", "b"]);
     drop(stream);
     let nobody = Plane::refusing_at(plane.kill().await, 12).await;
     fails(&relay, "Unimplemented").await;

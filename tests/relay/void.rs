@@ -34,35 +34,35 @@ async fn ord_1_a_route_waits_for_its_cluster_and_a_cluster_for_its_route_and_wha
         client.ask(CDS, &[], Some("web"));
         let mut stream = plane.stream().await;
         say(&stream, "1", &[], &[("a", "1")], &[]);
-        let told = client.told().await;
-        client.ack(CDS, &[], &told);
+        let sent = client.sent().await;
+        client.ack(CDS, &[], &sent);
         client.ask(LDS, &[], None);
         while stream.request().await.type_url() != LDS {}
         say_listener(&stream, "2", "a");
-        let told = client.told().await;
-        assert_eq!(told.set, ["l"]);
-        client.ack(LDS, &[], &told);
+        let sent = client.sent().await;
+        assert_eq!(sent.set, ["l"]);
+        client.ack(LDS, &[], &sent);
 
         say(&stream, "3", &[], &[], &["a"]);
         say_listener(&stream, "4", "b");
         say(&stream, "5", &[], &[("b", "1")], &[]);
-        let told = client.told().await;
+        let sent = client.sent().await;
         let all = if variant == Variant::Sotw { vec!["a", "b"] } else { vec!["b"] };
-        assert!(told.set.iter().eq(all) && told.removed.is_empty(), "{told:?}");
-        client.ack(CDS, &[], &told);
-        let told = client.told().await;
-        assert_eq!(told.set, ["l"], "the listener goes to the new cluster");
-        client.ack(LDS, &[], &told);
-        let told = client.told().await;
+        assert!(sent.set.iter().eq(all) && sent.removed.is_empty(), "{sent:?}");
+        client.ack(CDS, &[], &sent);
+        let sent = client.sent().await;
+        assert_eq!(sent.set, ["l"], "the listener goes to the new cluster");
+        client.ack(LDS, &[], &sent);
+        let sent = client.sent().await;
         match variant {
-            Variant::Sotw => assert_eq!(told.set, ["b"]),
-            Variant::Delta => assert_eq!(told.removed, ["a"]),
+            Variant::Sotw => assert_eq!(sent.set, ["b"]),
+            Variant::Delta => assert_eq!(sent.removed, ["a"]),
         }
-        client.ack(CDS, &[], &told);
+        client.ack(CDS, &[], &sent);
         assert_eq!(dangling(&relay).await, serde_json::json!([]));
 
         say_listener(&stream, "6", "nowhere");
-        assert_eq!(client.told().await.set, ["l"], "it waited long enough");
+        assert_eq!(client.sent().await.set, ["l"], "it waited long enough");
         let shown = dangling(&relay).await;
         assert_eq!(shown[0]["cluster"], "nowhere");
         assert_eq!(shown[0]["from"], serde_json::json!(["envoy.config.listener.v3.Listener l"]));

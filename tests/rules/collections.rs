@@ -312,13 +312,13 @@ fn delta_10_a_collection_asked_for_once_more_is_sent_once_more() {
 #[test]
 fn coll_24_a_wildcard_says_nothing_of_a_collection_and_a_collection_nothing_of_a_wildcard() {
     let mut bench = Bench::new();
-    let [star, glob] = [client(&mut bench), client(&mut bench)];
-    bench.delta(star, LDS, &["*"], &[]);
+    let [wildcard, glob] = [client(&mut bench), client(&mut bench)];
+    bench.delta(wildcard, LDS, &["*"], &[]);
     bench.delta(glob, LDS, &[GLOB], &[]);
     bench.whole(LDS, &[(A, "1")]);
-    assert_eq!((bench.said(star), bench.said(glob)), (vec![format!("L {A}")], vec![]));
+    assert_eq!((bench.said(wildcard), bench.said(glob)), (vec![format!("L {A}")], vec![]));
     member(&mut bench, B, "1");
-    assert_eq!((bench.said(star), bench.said(glob)), (vec![], vec![format!("L {B}")]));
+    assert_eq!((bench.said(wildcard), bench.said(glob)), (vec![], vec![format!("L {B}")]));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceName};
 use weir::protocol::session::{Ack, Variant};
 use weir::xds::Authority;
 
-use super::support::{Bench, CDS, EDS, refusal};
+use super::support::{Bench, CDS, EDS, nack};
 use super::warm;
 
 #[test]
@@ -38,36 +38,36 @@ fn delta_20_everything_asked_for_and_left_in_one_breath_is_nothing() {
 #[test]
 fn delta_6_and_delta_10_a_refused_resource_comes_again_only_when_asked_for() {
     let mut bench = warm();
-    for (name, told) in [("a", "C a"), ("*", "C a,b,c")] {
+    for (name, sent) in [("a", "C a"), ("*", "C a,b,c")] {
         let client = bench.client(Variant::Delta);
         bench.delta(client, CDS, &[name], &[]);
         bench.said(client);
         let nack = DeltaDiscoveryRequest {
             type_url: CDS.into(),
             response_nonce: "1".into(),
-            error_detail: refusal(13),
+            error_detail: nack(13),
             ..Default::default()
         };
         bench.request(client, Request::Delta(nack));
         bench.later(60_000);
         assert_eq!(bench.said(client), [""; 0]);
         bench.delta(client, CDS, &[name], &[]);
-        assert_eq!(bench.said(client), [told]);
+        assert_eq!(bench.said(client), [sent]);
     }
 }
 
 #[test]
 fn delta_10_what_is_asked_for_again_is_sent_again_though_it_was_acknowledged() {
     let mut bench = warm();
-    for (name, told) in [("a", "C a"), ("*", "C a,b,c")] {
+    for (name, sent) in [("a", "C a"), ("*", "C a,b,c")] {
         let client = bench.client(Variant::Delta);
         bench.delta(client, CDS, &[name], &[]);
-        assert_eq!(bench.said(client), [told]);
+        assert_eq!(bench.said(client), [sent]);
         let ack = DeltaDiscoveryRequest { type_url: CDS.into(), response_nonce: "1".into(), ..Default::default() };
         bench.request(client, Request::Delta(ack));
         assert_eq!(bench.said(client), [""; 0]);
         bench.delta(client, CDS, &[name], &[]);
-        assert_eq!(bench.said(client), [told], "it may have forgotten");
+        assert_eq!(bench.said(client), [sent], "it may have forgotten");
     }
 }
 
@@ -229,9 +229,9 @@ fn delta_16_nothing_is_judged_against_a_set_that_is_not_known() {
     bench.later(100_000);
     assert_eq!(bench.said(client), [""; 0]);
     bench.whole(CDS, &[("c1", "1")]);
-    let told: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();
-    let removed: usize = told.iter().map(|reply| reply.removed.len()).sum();
-    assert_eq!((told[0].resources.len(), removed), (1, 99));
+    let sent: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();
+    let removed: usize = sent.iter().map(|reply| reply.removed.len()).sum();
+    assert_eq!((sent[0].resources.len(), removed), (1, 99));
 }
 
 #[test]
@@ -243,8 +243,8 @@ fn delta_48_what_vanished_is_told_in_pieces_too() {
         DeltaDiscoveryRequest { type_url: CDS.into(), initial_resource_versions: stated, ..Default::default() };
     bench.request(client, Request::Delta(request));
     bench.whole(CDS, &[]);
-    let told: Vec<_> = std::iter::from_fn(|| bench.poll(client)).map(|reply| reply.removed.len()).collect();
-    assert!(told.len() > 1 && told.iter().sum::<usize>() == 50_000, "{told:?}");
+    let sent: Vec<_> = std::iter::from_fn(|| bench.poll(client)).map(|reply| reply.removed.len()).collect();
+    assert!(sent.len() > 1 && sent.iter().sum::<usize>() == 50_000, "{sent:?}");
 }
 
 #[test]

@@ -84,9 +84,9 @@ fn name_5_name_10_boot_16_and_xlat_23_what_cannot_be_asked_for_is_an_error_for_t
         }
         assert_eq!(bench.asked_upstream(), ["+good"], "nobody is asked for the others");
         bench.set(LDS, &[("good", "1")]);
-        let told = bench.said(id);
-        let errors: Vec<_> = told.iter().flat_map(|text| text.matches(":3,").chain(text.matches(":5,"))).collect();
-        assert_eq!(errors.len(), 3, "{variant:?}: {told:?}");
+        let sent = bench.said(id);
+        let errors: Vec<_> = sent.iter().flat_map(|text| text.matches(":3,").chain(text.matches(":5,"))).collect();
+        assert_eq!(errors.len(), 3, "{variant:?}: {sent:?}");
         if variant == Variant::Sotw {
             bench.sotw(id, LDS, &names, "1");
             assert_eq!(bench.said(id), [""; 0], "the answer to an error is not answered with an error");

@@ -213,7 +213,7 @@ fn content_of(body: &[u8]) -> u32 {
 
 #[test]
 fn ord_7_and_ord_5_what_is_merged_is_the_union_first_and_the_removal_last() {
-    for (variant, told) in [
+    for (variant, sent) in [
         (Variant::Sotw, ["C x,y", "C y", "R a", "C y"].as_slice()),
         (Variant::Delta, ["C y", "C y", "R a", "C  -x"].as_slice()),
     ] {
@@ -246,7 +246,7 @@ fn ord_7_and_ord_5_what_is_merged_is_the_union_first_and_the_removal_last() {
             heard.extend(bench.said(client));
             bench.later(600); // in SotW the answer that does not come is waited for
         }
-        assert_eq!(heard, told, "{variant:?}");
+        assert_eq!(heard, sent, "{variant:?}");
     }
 }
 
@@ -261,8 +261,8 @@ fn ord_5_what_is_gone_goes_after_what_pointed_at_it() {
     for url in [CDS, EDS, LDS, RDS] {
         bench.remove(url, "a");
     }
-    let told: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();
-    let types: Vec<_> = told.iter().map(|reply| reply.kind.name().rsplit('.').next().unwrap()).collect();
+    let sent: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();
+    let types: Vec<_> = sent.iter().map(|reply| reply.kind.name().rsplit('.').next().unwrap()).collect();
     assert_eq!(types, ["Listener", "RouteConfiguration", "Cluster", "ClusterLoadAssignment"]);
 }
 

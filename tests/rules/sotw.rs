@@ -7,7 +7,7 @@ use weir::proto::node::Node;
 use weir::protocol::session::{Ack, Client, Variant};
 use weir::protocol::view::{Class, Evidence, Update};
 
-use super::support::{Bench, CDS, EDS, LDS, refusal};
+use super::support::{Bench, CDS, EDS, LDS, nack};
 use super::warm;
 
 #[test]
@@ -86,9 +86,9 @@ fn sotw_26_and_sotw_28_an_added_name_is_answered_also_when_it_was_told_before() 
     assert_eq!(bench.said(client), ["C b"]);
     bench.sotw(client, EDS, &["a", "b", "c"], "2");
     assert_eq!(bench.said(client), ["C c"]);
-    for (names, told, nonce) in [(["a"].as_slice(), "L a", ""), (&["a", "b"], "L a,b", "4"), (&["a"], "L a", "5")] {
+    for (names, sent, nonce) in [(["a"].as_slice(), "L a", ""), (&["a", "b"], "L a,b", "4"), (&["a"], "L a", "5")] {
         bench.sotw(client, LDS, names, nonce);
-        assert_eq!(bench.said(client), [told]);
+        assert_eq!(bench.said(client), [sent]);
     }
     bench.sotw(client, LDS, &["a", "b"], "6");
     assert_eq!(bench.said(client), ["L a,b"], "of a full-state type all of it");
@@ -144,7 +144,7 @@ fn sotw_46_a_change_waits_for_the_answer_to_the_last_and_not_for_ever() {
 
 #[test]
 fn sotw_12_and_sotw_14_a_refusal_is_an_error_detail_and_is_not_argued_with() {
-    for (url, names, told) in [(CDS, [].as_slice(), "C a,b,c"), (EDS, &["a"], "C a")] {
+    for (url, names, sent) in [(CDS, [].as_slice(), "C a,b,c"), (EDS, &["a"], "C a")] {
         let mut bench = warm();
         let client = bench.client(Variant::Sotw);
         bench.sotw(client, url, names, "");
@@ -160,12 +160,12 @@ fn sotw_12_and_sotw_14_a_refusal_is_an_error_detail_and_is_not_argued_with() {
             bench.later(60_000);
             assert_eq!(bench.said(client), [""; 0], "the same content is not sent again");
             bench.set(url, &[("a", &format!("changed after {nonce}"))]);
-            assert_eq!(bench.said(client), [told], "a change is (SOTW-15)");
+            assert_eq!(bench.said(client), [sent], "a change is (SOTW-15)");
             answer
         };
         let stale = false;
-        assert_eq!(answer("1", &new, refusal(3)), Some(Ack::Nack { nonce: 1, stale }), "with the new version");
-        assert_eq!(answer("2", "an old one", refusal(13)), Some(Ack::Nack { nonce: 2, stale }));
+        assert_eq!(answer("1", &new, nack(3)), Some(Ack::Nack { nonce: 1, stale }), "with the new version");
+        assert_eq!(answer("2", "an old one", nack(13)), Some(Ack::Nack { nonce: 2, stale }));
         assert_eq!(answer("3", "an old one", None), Some(Ack::Ack { nonce: 3, stale }), "no error, no refusal");
     }
 }
@@ -277,13 +277,13 @@ fn sotw_4_a_version_on_a_first_request_does_not_say_which_names_are_held() {
     let second = bench.client(Variant::Sotw);
     bench.request(second, come_back(EDS, &version, &["a", "b"]));
     assert_eq!(bench.said(second), ["C a,b"]);
-    for (url, told) in [(EDS, "C a,b"), (CDS, "C a,b")] {
+    for (url, sent) in [(EDS, "C a,b"), (CDS, "C a,b")] {
         let first = bench.client(Variant::Sotw);
         bench.sotw(first, url, &["a", "b"], "");
         let version = bench.poll(first).unwrap().version.to_string();
         let again = bench.client(Variant::Sotw);
         bench.request(again, come_back(url, &version, &["a", "b"]));
-        assert_eq!(bench.said(again), [told], "it may have dropped b since it was told that version");
+        assert_eq!(bench.said(again), [sent], "it may have dropped b since it was told that version");
     }
 
     let wildcard = bench.client(Variant::Sotw);

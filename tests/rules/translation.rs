@@ -9,7 +9,7 @@ use weir::protocol::set_mark::SetMark;
 use weir::protocol::view::{Class, Completeness, Selector, SessionId, Update};
 use weir::xds::Authority;
 
-use super::support::{Bench, CDS, EDS, LDS, refusal, text_of};
+use super::support::{Bench, CDS, EDS, LDS, nack, text_of};
 use super::warm;
 
 #[test]
@@ -243,7 +243,7 @@ fn xlat_33_one_clients_refusal_is_nobody_elses_business() {
     let nack = DeltaDiscoveryRequest {
         type_url: CDS.into(),
         response_nonce: "1".into(),
-        error_detail: refusal(13),
+        error_detail: nack(13),
         ..Default::default()
     };
     bench.request(refusing, Request::Delta(nack));

@@ -84,15 +84,15 @@ impl Bench {
     /// Upstream gives these to whoever asks, by `*` or by name, and to both alike.
     pub fn set(&mut self, url: &str, resources: &[(&str, &str)]) {
         let kind = self.kind(url);
-        let mut facts = Vec::new();
+        let mut updates = Vec::new();
         for (name, content) in resources {
             let resource = self.resource(url, name, content);
             for class in [Class::Wildcard, Class::Named] {
                 let (kind, key, resource) = (kind.clone(), (*name).into(), resource.clone());
-                facts.push(Update::Upsert { kind, class, key, resource });
+                updates.push(Update::Upsert { kind, class, key, resource });
             }
         }
-        self.apply(facts);
+        self.apply(updates);
     }
 
     /// Upstream gives one resource to those who asked by `key`, or to `*` if the key is that.
@@ -115,8 +115,8 @@ impl Bench {
     pub fn remove(&mut self, url: &str, name: &str) {
         let gone =
             |class| Update::Absent { kind: self.kind(url), class, key: name.into(), evidence: Evidence::Reported };
-        let facts = [Class::Wildcard, Class::Named].map(gone).into();
-        self.apply(facts);
+        let updates = [Class::Wildcard, Class::Named].map(gone).into();
+        self.apply(updates);
     }
 
     /// Upstream's whole `*` set.
@@ -125,8 +125,8 @@ impl Bench {
         self.apply(vec![Update::FullSet { kind: self.kind(url), resources, retain: Retain::nothing() }]);
     }
 
-    pub fn apply(&mut self, facts: Vec<Update>) {
-        self.view.apply(facts, self.now);
+    pub fn apply(&mut self, updates: Vec<Update>) {
+        self.view.apply(updates, self.now);
         self.publish();
     }
 
@@ -306,6 +306,6 @@ pub fn lead(bench: &mut Bench, name: &str, clusters: &[&str]) {
     bench.apply(vec![Update::Upsert { kind, class: Class::Named, key: name.into(), resource }]);
 }
 
-pub fn refusal(code: i32) -> Option<Status> {
+pub fn nack(code: i32) -> Option<Status> {
     Some(Status { code, message: "no".into(), details: Vec::new() })
 }

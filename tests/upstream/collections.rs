@@ -26,13 +26,13 @@ fn open(variant: Variant, rules: ServerQuirks, names: &[&str]) -> Bench {
 fn coll_18_and_name_24_the_glob_goes_upstream_and_its_members_are_taken_in() {
     let mut bench = open(Variant::Delta, ServerQuirks::default(), &[GLOB]);
     assert_eq!(bench.requests(0), [format!("L +[{GLOB}] -[] {{}} n with node")]);
-    let facts = bench.respond(0, delta(LEDS, &[A, DEEPER], &[], "1"));
-    assert_eq!(facts, [format!("Named {A} set"), format!("FirstResponse of {GLOB}")], "what is deeper is no member");
+    let updates = bench.respond(0, delta(LEDS, &[A, DEEPER], &[], "1"));
+    assert_eq!(updates, [format!("Named {A} set"), format!("FirstResponse of {GLOB}")], "what is deeper is no member");
     assert_eq!(bench.later(Duration::from_secs(1)), [format!("Settled of {GLOB}")]);
-    let facts = bench.respond(0, delta(LEDS, &[B], &[A, DEEPER], "2"));
-    assert_eq!(facts, [format!("Named {B} set"), format!("Named {A} gone"), format!("FirstResponse of {GLOB}")]);
-    let facts = bench.respond(0, delta(LEDS, &[], &[GLOB], "3"));
-    assert_eq!(facts, [format!("Named {GLOB} gone")]);
+    let updates = bench.respond(0, delta(LEDS, &[B], &[A, DEEPER], "2"));
+    assert_eq!(updates, [format!("Named {B} set"), format!("Named {A} gone"), format!("FirstResponse of {GLOB}")]);
+    let updates = bench.respond(0, delta(LEDS, &[], &[GLOB], "3"));
+    assert_eq!(updates, [format!("Named {GLOB} gone")]);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn coll_19_and_up_16_while_one_collection_is_said_again_nothing_of_another_goes(
     bench.later(Duration::from_secs(60));
     assert!(bench.asks_again());
     bench.reopen();
-    let mut told = Vec::new();
+    let mut sent = Vec::new();
     for second in 0..360 {
         // Always something of the one; of the other only now and then.
         let names: &[&str] = match second {
@@ -181,8 +181,8 @@ fn coll_19_and_up_16_while_one_collection_is_said_again_nothing_of_another_goes(
             _ => &[A],
         };
         bench.respond(0, delta(LEDS, names, &[], "2"));
-        let facts = bench.later(Duration::from_secs(1)).into_iter().filter(|fact| fact.ends_with("gone"));
-        told.extend(facts.map(|fact| (second + 1, fact)));
+        let updates = bench.later(Duration::from_secs(1)).into_iter().filter(|update| update.ends_with("gone"));
+        sent.extend(updates.map(|update| (second + 1, update)));
     }
-    assert_eq!(told, [(320, format!("Named {gone} gone")), (320, format!("Named {B} gone"))]);
+    assert_eq!(sent, [(320, format!("Named {gone} gone")), (320, format!("Named {B} gone"))]);
 }

@@ -9,7 +9,7 @@ use weir::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 use weir::protocol::view::{Claim, Claimed, Class};
 
 use super::support::{CDS, EDS, LDS};
-use super::{Bench, WINDOW, asked, delta, sotw};
+use super::{Bench, WINDOW, delta, requested, sotw};
 
 const TIMER: Duration = Duration::from_secs(15);
 const QUIET: Duration = Duration::from_secs(5);
@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(120);
 
 /// A client holds a name, of which this server has said nothing for the time that it has.
 fn silent_about(variant: Variant, name: &str) -> Bench {
-    let mut bench = asked(variant, EDS, &[name], ServerQuirks::default());
+    let mut bench = requested(variant, EDS, &[name], ServerQuirks::default());
     bench.claim(EDS, Class::Named, name);
     assert_eq!(bench.later(TIMER), [format!("Named {name} unanswered")], "enough for those who do not hold it");
     assert!(bench.asks_again());
@@ -26,7 +26,7 @@ fn silent_about(variant: Variant, name: &str) -> Bench {
 
 /// A client holds a member of a set, which has come to its end without it as far as can be told.
 fn quiet_about(name: &str) -> Bench {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
     bench.claim(CDS, Class::Wildcard, name);
     assert_eq!(bench.later(QUIET), ["Settled"], "which takes nothing away");
@@ -58,7 +58,7 @@ fn xlat_15_what_a_client_holds_is_asked_for_again_under_a_version_that_is_nobody
 
 #[test]
 fn xlat_15_a_server_that_goes_through_what_it_was_told_is_not_silent_about_the_rest() {
-    let mut bench = asked(Variant::Delta, EDS, &["a", "b", "c", "d"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, EDS, &["a", "b", "c", "d"], ServerQuirks::default());
     bench.respond(0, delta(EDS, &["b", "c"], &[], "1"));
     for name in ["a", "d"] {
         bench.claim(EDS, Class::Named, name);
@@ -66,10 +66,10 @@ fn xlat_15_a_server_that_goes_through_what_it_was_told_is_not_silent_about_the_r
     bench.later(TIMER);
     assert!(bench.asks_again());
     bench.reopen();
-    let gone = |facts: &[String]| facts.iter().any(|fact| fact.ends_with("gone"));
+    let gone = |updates: &[String]| updates.iter().any(|update| update.ends_with("gone"));
     for name in ["a", "b", "c", "d"] {
-        let facts = bench.later(SECOND - Duration::from_secs(1));
-        assert!(!gone(&facts), "before {name}: {facts:?}");
+        let updates = bench.later(SECOND - Duration::from_secs(1));
+        assert!(!gone(&updates), "before {name}: {updates:?}");
         bench.respond(0, delta(EDS, &[name], &[], "1"));
     }
     assert_eq!(bench.later(SECOND), [""; 0]);
@@ -95,7 +95,7 @@ fn xlat_12_what_a_client_holds_of_a_set_is_asked_for_again_under_a_version_that_
 
 #[test]
 fn xlat_15_what_nobody_holds_is_not_asked_for_again() {
-    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
     bench.want(LDS, "*", true);
     bench.requests(0);
     bench.respond(0, delta(LDS, &["l"], &[], "1"));
@@ -116,7 +116,7 @@ fn xlat_15_in_sotw_to_ask_again_is_to_open_anew_and_a_second_silence_says_the_sa
 
 #[test]
 fn sotw_4_a_server_that_is_silent_since_it_was_told_its_version_is_asked_without() {
-    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a"], "7"));
     assert_eq!(bench.reopen(), ["C [] v7 n with node"]);
     assert_eq!(bench.later(SECOND), [""; 0], "it has nothing to say that is new");
@@ -135,7 +135,7 @@ fn up_36_what_was_asked_again_is_concluded_of_a_server_that_answers_a_call_begun
         assert_eq!(bench.later(SECOND - Duration::from_secs(1)), [""; 0]);
         bench.answers_call(); // of its first silence on this opening, if of any
         bench.later(Duration::from_secs(1));
-        let gone = |facts: &[String]| facts.iter().any(|fact| fact.ends_with("a gone"));
+        let gone = |updates: &[String]| updates.iter().any(|update| update.ends_with("a gone"));
         assert!(!gone(&bench.later(Duration::from_secs(3600))), "that was begun too early, and no other was answered");
         bench.answers_call();
         assert!(gone(&bench.later(Duration::ZERO)));
@@ -144,7 +144,7 @@ fn up_36_what_was_asked_again_is_concluded_of_a_server_that_answers_a_call_begun
 
 #[test]
 fn up_36_what_is_held_is_not_asked_again_of_a_server_that_answers_no_call() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
     bench.claim(CDS, Class::Wildcard, "b");
     bench.mute = true;
@@ -173,7 +173,7 @@ fn up_36_while_a_message_is_coming_in_nothing_settles_and_nothing_goes() {
 
 #[test]
 fn xlat_12_growth_postpones_what_is_asked_again_and_what_is_concluded() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.claim(CDS, Class::Wildcard, "z");
     for name in ["a", "b", "c", "d"] {
         bench.respond(0, delta(CDS, &[name], &[], "1"));
@@ -201,14 +201,14 @@ fn xlat_12_names_that_nobody_held_are_news_and_postpone_nothing_for_ever() {
     for second in (0..3000).step_by(3) {
         let name = format!("new-{second}");
         bench.respond(0, delta(CDS, &[&name], &[], "1"));
-        let facts = bench.later(Duration::from_secs(3));
-        if facts.contains(&"Wildcard b gone".to_owned()) {
+        let updates = bench.later(Duration::from_secs(3));
+        if updates.contains(&"Wildcard b gone".to_owned()) {
             gone.get_or_insert(second + 3);
         }
     }
     assert_eq!(gone, Some(11 * 120));
 
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.claim(CDS, Class::Wildcard, "b");
     let mut asked_at = None;
     for second in (0..600).step_by(3) {
@@ -224,7 +224,7 @@ fn xlat_12_names_that_nobody_held_are_news_and_postpone_nothing_for_ever() {
 
 #[test]
 fn xlat_12_types_come_one_after_another_and_none_is_at_its_end_before_the_others_for_a_while() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.want(LDS, "*", true);
     bench.requests(0);
     bench.claim(CDS, Class::Wildcard, "b");
@@ -243,7 +243,7 @@ fn xlat_12_types_come_one_after_another_and_none_is_at_its_end_before_the_others
 
 #[test]
 fn xlat_15_a_stream_is_opened_anew_ever_more_rarely_for_those_who_make_up_names() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
     let mut asked_at = Vec::new();
     for second in 0..1500_u64 {
@@ -304,12 +304,12 @@ fn up_35_a_question_that_a_lost_stream_left_open_is_asked_again_with_a_time_of_i
 #[test]
 fn xlat_16_a_source_whose_silence_is_nothing_is_not_asked_again_and_nothing_goes() {
     let rules = ServerQuirks { on_resource_timeout: OnResourceTimeout::Unknown, ..ServerQuirks::default() };
-    let mut bench = asked(Variant::Delta, CDS, &["*"], rules.clone());
+    let mut bench = requested(Variant::Delta, CDS, &["*"], rules.clone());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
     bench.claim(CDS, Class::Wildcard, "b");
     assert_eq!(bench.later(Duration::from_secs(3600)), ["Settled"]);
     assert!(!bench.asks_again());
-    let mut bench = asked(Variant::Delta, EDS, &["a"], rules);
+    let mut bench = requested(Variant::Delta, EDS, &["a"], rules);
     bench.claim(EDS, Class::Named, "a");
     assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
     assert!(!bench.asks_again());
@@ -317,7 +317,7 @@ fn xlat_16_a_source_whose_silence_is_nothing_is_not_asked_again_and_nothing_goes
 
 #[test]
 fn up_24_a_full_set_knows_of_names_in_the_first_request_of_names_it_gave_and_of_those_long_asked_for() {
-    let mut bench = asked(Variant::Sotw, LDS, &["a", "b"], ServerQuirks::default());
+    let mut bench = requested(Variant::Sotw, LDS, &["a", "b"], ServerQuirks::default());
     let first = bench.respond(0, sotw(LDS, &["a"], "1"));
     assert_eq!(first, ["Named a set", "Named b gone"], "it answers that request or a later one");
     bench.want(LDS, "c", true);
@@ -338,7 +338,7 @@ fn up_24_a_full_set_knows_of_names_in_the_first_request_of_names_it_gave_and_of_
 
 #[test]
 fn up_38_heartbeats_alone_are_no_set() {
-    let mut bench = asked(Variant::Sotw, LDS, &["a", "b"], ServerQuirks::default());
+    let mut bench = requested(Variant::Sotw, LDS, &["a", "b"], ServerQuirks::default());
     bench.respond(0, sotw(LDS, &["a", "b"], "1"));
     let Response::Sotw(mut beat) = sotw(LDS, &[], "1") else { unreachable!() };
     let ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
@@ -351,7 +351,7 @@ fn up_38_heartbeats_alone_are_no_set() {
 
 #[test]
 fn sotw_7_who_holds_all_of_a_set_that_nobody_knows_is_answered_by_a_second_silence() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
     let kind = bench.table.resolve(CDS);
     bench.view.seek(vec![Claim { kind, of: Claimed::Set }]);
@@ -367,7 +367,7 @@ fn sotw_7_who_holds_all_of_a_set_that_nobody_knows_is_answered_by_a_second_silen
 #[test]
 fn rest_12_a_poll_that_was_begun_after_asking_is_an_answer_to_all_that_is_asked() {
     let rules = ServerQuirks { per_type_liveness: true, ..ServerQuirks::default() };
-    let mut bench = asked(Variant::Sotw, EDS, &["a", "b"], rules);
+    let mut bench = requested(Variant::Sotw, EDS, &["a", "b"], rules);
     bench.respond(0, sotw(EDS, &["a", "b"], "1"));
     bench.requests(0);
     bench.reopen();

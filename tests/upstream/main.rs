@@ -71,8 +71,8 @@ impl Bench {
 
     fn end(&mut self, at: usize) -> Vec<String> {
         let epoch = self.epochs[at];
-        let facts = self.upstream.streams()[at].ended(epoch);
-        self.apply(facts)
+        let updates = self.upstream.streams()[at].ended(epoch);
+        self.apply(updates)
     }
 
     /// The stream is lost and opened anew, with what it is told first.
@@ -89,9 +89,9 @@ impl Bench {
     }
 
     /// Takes over what was said, and gives it as text.
-    fn apply(&mut self, facts: Vec<Update>) -> Vec<String> {
-        let texts = facts.iter().map(fact_text).collect();
-        self.view.apply(facts, self.now);
+    fn apply(&mut self, updates: Vec<Update>) -> Vec<String> {
+        let texts = updates.iter().map(fact_text).collect();
+        self.view.apply(updates, self.now);
         texts
     }
 
@@ -108,14 +108,14 @@ impl Bench {
 
     fn respond(&mut self, at: usize, response: Response) -> Vec<String> {
         let epoch = self.epochs[at];
-        let facts = self.upstream.streams()[at].on_response(epoch, response, &self.store, self.now);
-        self.apply(facts)
+        let updates = self.upstream.streams()[at].on_response(epoch, response, &self.store, self.now);
+        self.apply(updates)
     }
 
     fn judge(&mut self) -> Vec<String> {
         let at = ViewContext::single_server(&self.view);
-        let facts = self.upstream.streams().iter_mut().flat_map(|stream| stream.on_time(&at, self.now)).collect();
-        self.apply(facts)
+        let updates = self.upstream.streams().iter_mut().flat_map(|stream| stream.on_time(&at, self.now)).collect();
+        self.apply(updates)
     }
 
     /// The server answers a call that it was asked before, if it was asked one.
@@ -127,14 +127,14 @@ impl Bench {
     /// Lets time pass. A server that is there answers the calls that are begun at the end of it.
     fn later(&mut self, duration: Duration) -> Vec<String> {
         self.now = self.now + duration;
-        let mut facts = self.judge();
+        let mut updates = self.judge();
         for (stream, epoch) in self.upstream.streams().iter_mut().zip(&self.epochs) {
             if !self.mute && stream.take_liveness_call() {
                 stream.on_liveness_answer(*epoch);
             }
         }
-        facts.extend(self.judge());
-        facts
+        updates.extend(self.judge());
+        updates
     }
 }
 
@@ -159,8 +159,8 @@ fn text_of(request: &Request) -> String {
     }
 }
 
-fn fact_text(fact: &Update) -> String {
-    match fact {
+fn fact_text(update: &Update) -> String {
+    match update {
         Update::Upsert { class, key, .. } => format!("{class:?} {key} set"),
         Update::Absent { class, key, evidence: Evidence::Reported, .. } => format!("{class:?} {key} gone"),
         Update::Absent { class, key, evidence: Evidence::Silence, .. } => format!("{class:?} {key} unanswered"),
@@ -241,7 +241,7 @@ fn error(code: i32) -> Vec<ResourceError> {
     vec![ResourceError { resource_name, error_detail: Some(Status { code, ..Default::default() }) }]
 }
 
-fn asked(variant: Variant, url: &str, names: &[&str], rules: ServerQuirks) -> Bench {
+fn requested(variant: Variant, url: &str, names: &[&str], rules: ServerQuirks) -> Bench {
     let mut bench = Bench::with(variant, rules);
     names.iter().for_each(|name| bench.want(url, name, true));
     bench.open();

@@ -10,37 +10,37 @@ use weir::protocol::upstream::ServerQuirks;
 use weir::protocol::view::Class;
 
 use super::support::{CDS, EDS};
-use super::{Bench, asked, delta, error, sotw};
+use super::{Bench, delta, error, requested, sotw};
 
 /// How many clusters stand refused.
-fn refused(bench: &mut Bench) -> usize {
+fn rejected(bench: &mut Bench) -> usize {
     let kind = bench.table.resolve(CDS);
     bench.upstream.streams()[0].rejected(&kind).count()
 }
 
 /// What was refused since the last call, each as `name version`.
 fn news(bench: &mut Bench) -> Vec<String> {
-    let refused = bench.upstream.streams()[0].take_rejected();
-    let entries = refused.into_iter().flat_map(|of| of.news.entries);
+    let rejected = bench.upstream.streams()[0].take_rejected();
+    let entries = rejected.into_iter().flat_map(|of| of.news.entries);
     let name = |name: Option<weir::xds::Name>| name.map_or_else(|| "(no name)".into(), |name| name.to_string());
-    entries.map(|(of, refusal)| format!("{} {}", name(of), refusal.version)).collect()
+    entries.map(|(of, nack)| format!("{} {}", name(of), nack.version)).collect()
 }
 
 #[test]
 fn up_22_the_same_entry_twice_is_one_and_refused_and_two_that_differ_are_one_that_cannot_be_read() {
-    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     assert_eq!(bench.respond(0, sotw(CDS, &["a", "b", "b"], "1")), ["whole {\"a\", \"b\"}"]);
     assert_eq!(bench.requests(0), ["C [] v n1! NACK"]);
     assert_eq!(bench.respond(0, sotw(CDS, &["a", "b", "b~2"], "2")), ["whole {\"a\"} and {\"b\"}"]);
     assert_eq!(bench.requests(0), ["C [] v n2! NACK"]);
-    let mut bench = asked(Variant::Delta, EDS, &["a", "b"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, EDS, &["a", "b"], ServerQuirks::default());
     assert_eq!(bench.respond(0, delta(EDS, &["a", "b", "b"], &[], "1")), ["Named a set", "Named b set"]);
     assert_eq!(bench.requests(0), ["C +[] -[] {} n1! NACK"]);
 }
 
 #[test]
 fn up_25_an_entry_that_cannot_be_read_keeps_its_own_value_and_no_others() {
-    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a", "b", "c"], "1"));
     assert_eq!(bench.respond(0, sotw(CDS, &["a", "b", "b~2"], "2")), ["whole {\"a\"} and {\"b\"}"], "c is gone");
     let never_held = bench.respond(0, sotw(CDS, &["a", "b", "d", "d~2"], "3"));
@@ -50,7 +50,7 @@ fn up_25_an_entry_that_cannot_be_read_keeps_its_own_value_and_no_others() {
 
 #[test]
 fn up_25_what_cannot_be_read_and_was_never_held_is_reported_until_it_can_or_is_gone() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     let first = bench.respond(0, delta(CDS, &["a", "b", "b~2", "c", "c~2"], &[], "1"));
     assert_eq!(first, ["Wildcard a set", "FirstResponse", "unread [\"b\", \"c\"]"]);
     assert_eq!(bench.later(Duration::from_secs(1)), ["Settled"]);
@@ -70,23 +70,23 @@ fn up_25_what_cannot_be_read_and_was_never_held_is_reported_until_it_can_or_is_g
 
 #[test]
 fn up_25_what_could_not_be_read_on_one_stream_is_unknown_on_the_next_until_it_comes_again() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     let bad = || delta(CDS, &["x", "x~2"], &[], "1");
     assert_eq!(bench.respond(0, bad()), ["FirstResponse", "unread [\"x\"]"]);
     bench.reopen();
-    let facts = bench.respond(0, delta(CDS, &["b"], &[], "2"));
-    assert_eq!(facts, ["Wildcard b set", "FirstResponse"], "nobody speaks of x any more");
+    let updates = bench.respond(0, delta(CDS, &["b"], &[], "2"));
+    assert_eq!(updates, ["Wildcard b set", "FirstResponse"], "nobody speaks of x any more");
     bench.reopen();
     assert_eq!(bench.respond(0, bad()).last().unwrap(), "unread [\"x\"]");
 }
 
 #[test]
 fn up_24_an_entry_without_a_name_suspends_what_a_full_set_lacks_until_the_next() {
-    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a", "b"], "1"));
     assert_eq!(bench.respond(0, sotw(CDS, &["a", ""], "2")), ["Wildcard a set", "FirstResponse"], "b may be the one");
     assert_eq!(bench.respond(0, sotw(CDS, &["a"], "3")), ["whole {\"a\"}"]);
-    let mut bench = asked(Variant::Sotw, CDS, &["a", "b"], ServerQuirks::default());
+    let mut bench = requested(Variant::Sotw, CDS, &["a", "b"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a", "b"], "1"));
     assert_eq!(bench.respond(0, sotw(CDS, &["a", ""], "2")), ["Named a set"]);
     assert_eq!(bench.respond(0, sotw(CDS, &["a"], "3")), ["Named a set", "Named b gone"]);
@@ -95,7 +95,7 @@ fn up_24_an_entry_without_a_name_suspends_what_a_full_set_lacks_until_the_next()
 #[test]
 fn up_24_an_entry_without_a_name_suspends_a_second_silence_until_the_next_opening() {
     let rules = ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() };
-    let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
+    let mut bench = requested(Variant::Delta, CDS, &["*"], rules);
     bench.respond(0, delta(CDS, &["a", "b"], &[], "1"));
     bench.reopen();
     bench.respond(0, delta(CDS, &["a"], &[], "1"));
@@ -111,28 +111,28 @@ fn up_24_an_entry_without_a_name_suspends_a_second_silence_until_the_next_openin
 
 #[test]
 fn up_25_and_i10_of_ever_new_names_that_cannot_be_read_only_so_many_are_remembered() {
-    let limit = Limits::default().refused_names;
+    let limit = Limits::default().rejected_names;
     for (bad, unread) in [(limit, "unread []"), (limit + 1, "unread [\"weir.incomplete\"]")] {
         let names: Vec<_> = (0..bad).map(|number| format!("x{number:04}")).collect();
         let others: Vec<_> = names.iter().map(|name| format!("{name}~2")).collect();
         let both: Vec<_> = names.iter().chain(&others).map(String::as_str).collect();
-        let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+        let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
         assert_eq!(bench.respond(0, delta(CDS, &both, &[], "1")).len(), 2);
         assert_eq!(news(&mut bench).len(), limit);
         // The last of them stays as it is.
         let names: Vec<_> = names[..limit].iter().map(String::as_str).collect();
-        let facts = bench.respond(0, delta(CDS, &names, &[], "2"));
-        assert_eq!(facts.last().unwrap(), unread, "what was not remembered may be missing still");
+        let updates = bench.respond(0, delta(CDS, &names, &[], "2"));
+        assert_eq!(updates.last().unwrap(), unread, "what was not remembered may be missing still");
         bench.reopen();
-        let facts = bench.respond(0, delta(CDS, &["b"], &[], "3"));
-        assert_eq!(facts, ["Wildcard b set", "Arriving"]);
+        let updates = bench.respond(0, delta(CDS, &["b"], &[], "3"));
+        assert_eq!(updates, ["Wildcard b set", "Arriving"]);
     }
 }
 
 #[test]
 fn up_25_each_version_of_a_name_that_is_refused_is_news_once() {
     for variant in [Variant::Sotw, Variant::Delta] {
-        let mut bench = asked(variant, CDS, &["*"], ServerQuirks::default());
+        let mut bench = requested(variant, CDS, &["*"], ServerQuirks::default());
         let bad = |version| match variant {
             Variant::Sotw => sotw(CDS, &["a", "b", "b~2"], version),
             Variant::Delta => delta(CDS, &["a", "b", "b~2"], &[], version),
@@ -143,13 +143,13 @@ fn up_25_each_version_of_a_name_that_is_refused_is_news_once() {
         assert_eq!(news(&mut bench), [""; 0], "{variant:?}: as some servers do when they are refused");
         bench.respond(0, bad("2"));
         assert_eq!(news(&mut bench), ["b 2"], "{variant:?}");
-        assert_eq!(refused(&mut bench), 1, "{variant:?}");
+        assert_eq!(rejected(&mut bench), 1, "{variant:?}");
         let good = match variant {
             Variant::Sotw => sotw(CDS, &["a", "b"], "3"),
             Variant::Delta => delta(CDS, &["b"], &[], "3"),
         };
         bench.respond(0, good);
-        assert_eq!(refused(&mut bench), 0, "{variant:?}");
+        assert_eq!(rejected(&mut bench), 0, "{variant:?}");
     }
 }
 
@@ -168,14 +168,14 @@ fn up_44_and_up_45_what_is_reported_of_a_name_of_a_set_says_absent_only_where_it
     {
         for variant in [Variant::Sotw, Variant::Delta] {
             let rules = ServerQuirks { fail_on_data_errors, ..ServerQuirks::default() };
-            let mut bench = asked(variant, CDS, &["*"], rules);
+            let mut bench = requested(variant, CDS, &["*"], rules);
             let answer = |names: &[&str]| match variant {
                 Variant::Sotw => sotw(CDS, names, "1"),
                 Variant::Delta => delta(CDS, names, &[], "1"),
             };
             bench.respond(0, answer(&["a", "b"]));
-            let facts = bench.respond(0, reporting(answer(&["b"]), code));
-            assert_eq!(facts.contains(&"Wildcard a gone".to_owned()), gone, "{variant:?} {code}: {facts:?}");
+            let updates = bench.respond(0, reporting(answer(&["b"]), code));
+            assert_eq!(updates.contains(&"Wildcard a gone".to_owned()), gone, "{variant:?} {code}: {updates:?}");
             let held = bench.view.here(&bench.table.resolve(CDS), Class::Wildcard).count();
             assert_eq!(held, if gone { 1 } else { 2 }, "{variant:?} {code}");
         }
@@ -184,7 +184,7 @@ fn up_44_and_up_45_what_is_reported_of_a_name_of_a_set_says_absent_only_where_it
 
 #[test]
 fn up_25_a_name_of_a_set_that_is_reported_in_trouble_is_there_and_unknown() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.claim(CDS, Class::Wildcard, "a");
     assert_eq!(
         bench.respond(0, reporting(delta(CDS, &["b"], &[], "1"), 14)),
@@ -201,7 +201,7 @@ fn up_25_a_name_of_a_set_that_is_reported_in_trouble_is_there_and_unknown() {
 #[test]
 fn up_38_xlat_15_a_name_that_came_and_could_not_be_read_is_a_question_again_on_the_next_opening() {
     for variant in [Variant::Sotw, Variant::Delta] {
-        let mut bench = asked(variant, EDS, &["a"], ServerQuirks::default());
+        let mut bench = requested(variant, EDS, &["a"], ServerQuirks::default());
         let twice = match variant {
             Variant::Sotw => sotw(EDS, &["a", "a~2"], "1"),
             Variant::Delta => delta(EDS, &["a", "a~2"], &[], "1"),
@@ -220,14 +220,14 @@ fn up_38_xlat_15_a_name_that_came_and_could_not_be_read_is_a_question_again_on_t
 
 #[test]
 fn xlat_15_up_45_a_name_of_a_set_that_is_said_not_to_be_found_is_gone_for_who_holds_it_and_not_asked_for_again() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
     bench.claim(CDS, Class::Wildcard, "a");
     bench.later(Duration::from_secs(5));
     assert!(bench.asks_again());
     assert_eq!(bench.reopen(), ["C +[] -[] {a:weir-unknown,x:1} n with node"]);
-    let facts = bench.respond(0, reporting(delta(CDS, &[], &[], "2"), 5));
-    assert!(facts.contains(&"Wildcard a gone".to_owned()), "{facts:?}");
+    let updates = bench.respond(0, reporting(delta(CDS, &[], &[], "2"), 5));
+    assert!(updates.contains(&"Wildcard a gone".to_owned()), "{updates:?}");
     assert_eq!(bench.later(Duration::from_secs(3600)), ["Settled"], "x is there, and a's end is not told twice");
     assert!(!bench.asks_again());
 }

@@ -6,7 +6,7 @@ use weir::protocol::session::Variant;
 use weir::protocol::upstream::ServerQuirks;
 
 use super::support::{CDS, EDS, LDS, RDS};
-use super::{Bench, WINDOW, asked, delta, sotw};
+use super::{Bench, WINDOW, delta, requested, sotw};
 
 #[test]
 fn up_1_and_up_6_the_node_comes_once_and_types_in_make_before_break_order() {
@@ -127,7 +127,7 @@ fn up_12_another_variant_starts_from_nothing() {
     bench.open();
     assert_eq!(bench.requests(0), ["C +[] -[] {a:weir-unknown} n with node"], "not the 7 of the time before");
 
-    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a"], "7"));
     for (variant, request) in
         [(Variant::Delta, "C +[] -[] {a:weir-unknown} n with node"), (Variant::Sotw, "C [] v n with node")]
@@ -141,7 +141,7 @@ fn up_12_another_variant_starts_from_nothing() {
 
 #[test]
 fn a_name_dropped_and_wanted_again_within_the_window_is_asked_for_anew() {
-    for (variant, told) in
+    for (variant, sent) in
         [(Variant::Delta, ["C +[] -[a] {} n", "C +[a] -[] {} n"]), (Variant::Sotw, ["C [b] v n", "C [a,b] v n"])]
     {
         let mut bench = Bench::new(variant);
@@ -152,7 +152,7 @@ fn a_name_dropped_and_wanted_again_within_the_window_is_asked_for_anew() {
         bench.want(EDS, "a", false);
         bench.want(EDS, "a", true);
         bench.later(WINDOW);
-        assert_eq!(bench.requests(0), told, "the server would not send what it believes is held");
+        assert_eq!(bench.requests(0), sent, "the server would not send what it believes is held");
     }
 }
 
@@ -176,7 +176,7 @@ fn a_change_of_variant_does_not_keep_what_was_deleted_meanwhile() {
 #[test]
 fn up_1_a_server_that_wants_the_node_in_every_request_gets_it() {
     let rules = ServerQuirks { node_in_every_request: true, ..ServerQuirks::default() };
-    let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
+    let mut bench = requested(Variant::Delta, CDS, &["*"], rules);
     bench.respond(0, delta(CDS, &["a"], &[], "1"));
     assert_eq!(bench.requests(0), ["C +[] -[] {} n1! with node"]);
 }
@@ -184,7 +184,7 @@ fn up_1_a_server_that_wants_the_node_in_every_request_gets_it() {
 #[test]
 fn up_9_a_server_that_takes_an_empty_list_for_everything_never_gets_one() {
     let rules = ServerQuirks { supports_empty_subscription: false, ..ServerQuirks::default() };
-    let mut bench = asked(Variant::Sotw, LDS, &["a"], rules);
+    let mut bench = requested(Variant::Sotw, LDS, &["a"], rules);
     bench.want(LDS, "a", false);
     bench.later(WINDOW);
     assert_eq!(bench.requests(0), ["L [weir.nothing] v n"]);
@@ -195,7 +195,7 @@ fn up_9_a_server_that_takes_an_empty_list_for_everything_never_gets_one() {
     bench.want(LDS, "a", true);
     bench.later(WINDOW);
     assert_eq!(bench.requests(0), ["L [a] v1 n1!"]);
-    let mut bench = asked(Variant::Sotw, LDS, &["a"], ServerQuirks::default());
+    let mut bench = requested(Variant::Sotw, LDS, &["a"], ServerQuirks::default());
     bench.want(LDS, "a", false);
     bench.later(WINDOW);
     assert_eq!(bench.requests(0), ["L [] v n"]);
@@ -205,7 +205,7 @@ fn up_9_a_server_that_takes_an_empty_list_for_everything_never_gets_one() {
 #[test]
 fn up_16_what_a_server_without_initial_versions_does_not_send_again_twice_is_gone() {
     let rules = ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() };
-    let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
+    let mut bench = requested(Variant::Delta, CDS, &["*"], rules);
     bench.respond(0, delta(CDS, &["a", "b", "c"], &[], "1"));
     bench.requests(0);
     assert_eq!(bench.reopen(), ["C +[] -[] {} n with node"], "told nothing of what is held");
@@ -228,7 +228,7 @@ fn up_16_what_a_server_without_initial_versions_does_not_send_again_twice_is_gon
 
 #[test]
 fn up_15_after_a_reconnect_with_versions_what_is_not_mentioned_stays() {
-    let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["a", "b"], &[], "1"));
     bench.reopen();
     assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "2")), ["Wildcard b set", "FirstResponse"]);
@@ -249,7 +249,7 @@ fn trn_3_what_exists_in_delta_alone_is_not_asked_for_in_sotw_and_not_called_abse
 
 #[test]
 fn up_17_what_is_wanted_once_more_is_asked_for_once_more() {
-    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
     bench.respond(0, delta(EDS, &["a"], &[], "1"));
     bench.requests(0);
     bench.want(EDS, "a", true);
@@ -261,7 +261,7 @@ fn up_17_what_is_wanted_once_more_is_asked_for_once_more() {
 fn up_16_and_up_25_what_came_again_and_could_not_be_read_is_not_gone() {
     let rules = ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() };
     for ignore_deletions in [false, true] {
-        let mut bench = asked(Variant::Delta, CDS, &["*"], ServerQuirks { ignore_deletions, ..rules.clone() });
+        let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks { ignore_deletions, ..rules.clone() });
         bench.respond(0, delta(CDS, &["a", "b", "c"], &[], "1"));
         bench.requests(0);
         let bad = || delta(CDS, &["a", "b", "b~2"], &[], "2");
@@ -280,7 +280,7 @@ fn up_16_and_up_25_what_came_again_and_could_not_be_read_is_not_gone() {
 fn xlat_13_and_up_28_a_type_that_was_made_up_is_forgotten_after_the_last_words_on_it() {
     const MADE_UP: &str = "type.googleapis.com/made.up.Thing";
     for (variant, first) in [(Variant::Sotw, "T [*] v n"), (Variant::Delta, "T +[*] -[] {} n")] {
-        let mut bench = asked(variant, MADE_UP, &["*"], ServerQuirks::default());
+        let mut bench = requested(variant, MADE_UP, &["*"], ServerQuirks::default());
         let answer = |version| match variant {
             Variant::Sotw => sotw(MADE_UP, &["a"], version),
             Variant::Delta => delta(MADE_UP, &["a"], &[], version),
@@ -303,7 +303,7 @@ fn xlat_13_and_up_28_a_type_that_was_made_up_is_forgotten_after_the_last_words_o
 
 #[test]
 fn sotw_38_what_a_server_was_told_of_a_type_of_the_table_is_remembered() {
-    let mut bench = asked(Variant::Sotw, LDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Sotw, LDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(LDS, &["a"], "1"));
     bench.want(LDS, "*", false);
     bench.later(Duration::from_secs(60));
@@ -316,15 +316,15 @@ fn sotw_38_what_a_server_was_told_of_a_type_of_the_table_is_remembered() {
 #[test]
 fn up_16_what_is_not_said_again_goes_though_the_server_never_stops_talking() {
     let rules = ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() };
-    let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
+    let mut bench = requested(Variant::Delta, CDS, &["*"], rules);
     bench.respond(0, delta(CDS, &["a", "b"], &[], "1"));
     bench.reopen();
     let mut asked_at = None;
     let mut gone_at = None;
     for second in 0..150 {
         bench.respond(0, delta(CDS, &[if second % 2 == 0 { "a" } else { "a~2" }], &[], "2"));
-        let facts = bench.later(Duration::from_secs(1));
-        if facts.contains(&"Wildcard b gone".to_owned()) {
+        let updates = bench.later(Duration::from_secs(1));
+        if updates.contains(&"Wildcard b gone".to_owned()) {
             gone_at = Some(second + 1);
         }
         if asked_at.is_none() && bench.asks_again() {

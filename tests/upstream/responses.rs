@@ -8,7 +8,7 @@ use weir::protocol::session::Variant;
 use weir::protocol::upstream::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
 
 use super::support::{CDS, EDS, LDS};
-use super::{Bench, WINDOW, any, asked, delta, error, sotw, wrapped};
+use super::{Bench, WINDOW, any, delta, error, requested, sotw, wrapped};
 
 #[test]
 fn up_19_up_20_and_up_23_each_response_is_answered_and_the_good_part_of_a_bad_one_is_used() {
@@ -18,8 +18,8 @@ fn up_19_up_20_and_up_23_each_response_is_answered_and_the_good_part_of_a_bad_on
     bench.requests(0);
     bench.respond(0, sotw(CDS, &["a", "b"], "1"));
     assert_eq!(bench.requests(0), ["C [] v1 n1!"]);
-    let facts = bench.respond(0, sotw(CDS, &["a", "b", "b~2"], "2"));
-    assert_eq!(facts, ["whole {\"a\"} and {\"b\"}"], "b is named twice, and keeps its value");
+    let updates = bench.respond(0, sotw(CDS, &["a", "b", "b~2"], "2"));
+    assert_eq!(updates, ["whole {\"a\"} and {\"b\"}"], "b is named twice, and keeps its value");
     assert_eq!(bench.requests(0), ["C [] v1 n2! NACK"]);
     assert_eq!(bench.respond(0, sotw(CDS, &["a"], "3")), ["whole {\"a\"}"]);
     assert_eq!(bench.requests(0), ["C [] v3 n3!"]);
@@ -54,7 +54,7 @@ fn up_24_a_name_never_received_is_not_deleted_by_an_older_answer() {
 #[test]
 fn up_24_an_answer_to_the_time_between_two_questions_for_a_name_deletes_nothing_and_is_asked_about() {
     for (later, deleted) in [(WINDOW, false), (Duration::from_secs(15), true)] {
-        let mut bench = asked(Variant::Sotw, CDS, &["a", "b"], ServerQuirks::default());
+        let mut bench = requested(Variant::Sotw, CDS, &["a", "b"], ServerQuirks::default());
         bench.respond(0, sotw(CDS, &["a", "b"], "1"));
         for on in [false, true] {
             bench.want(CDS, "a", on);
@@ -63,25 +63,25 @@ fn up_24_an_answer_to_the_time_between_two_questions_for_a_name_deletes_nothing_
         }
         bench.later(later);
         assert_eq!(bench.respond(0, sotw(CDS, &["a", "b"], "2")), ["Named a set", "Named b set"]);
-        let facts = bench.respond(0, sotw(CDS, &["b"], "3"));
-        assert_eq!(facts.contains(&"Named a gone".to_owned()), deleted, "after {later:?}: {facts:?}");
+        let updates = bench.respond(0, sotw(CDS, &["b"], "3"));
+        assert_eq!(updates.contains(&"Named a gone".to_owned()), deleted, "after {later:?}: {updates:?}");
     }
 }
 
 #[test]
 fn xlat_16_what_cannot_be_read_and_a_passing_trouble_are_no_absence() {
-    let mut bench = asked(Variant::Delta, EDS, &["a", "b"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, EDS, &["a", "b"], ServerQuirks::default());
     bench.respond(0, delta(EDS, &["a"], &[], "1"));
     assert_eq!(bench.respond(0, delta(EDS, &["a", "a~2", "b", "b~2"], &[], "2")), [""; 0], "both are named twice");
     assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
-    let mut bench = asked(Variant::Sotw, LDS, &["a", "b"], ServerQuirks::default());
+    let mut bench = requested(Variant::Sotw, LDS, &["a", "b"], ServerQuirks::default());
     bench.respond(0, sotw(LDS, &["a", "b"], "1"));
     assert_eq!(bench.respond(0, sotw(LDS, &["a", "a~2", "b"], "2")), ["Named b set"]);
-    let mut bench = asked(Variant::Sotw, LDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Sotw, LDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(LDS, &["a", "b"], "1"));
     assert_eq!(bench.respond(0, sotw(LDS, &["a", "a~2"], "2")), ["whole {} and {\"a\"}"], "b is not there, and a is");
     for code in [14, 13, 2] {
-        let mut bench = asked(Variant::Delta, EDS, &["a"], ServerQuirks::default());
+        let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
         let Response::Delta(mut response) = delta(EDS, &[], &[], "1") else { unreachable!() };
         response.resource_errors = error(code);
         assert_eq!(bench.respond(0, Response::Delta(response)), [format!("a error {code}")], "of a name never held");
@@ -121,14 +121,14 @@ fn up_36_silence_means_something_of_a_server_that_answers_a_call_begun_after_it(
     let epoch = bench.epochs[0];
     bench.upstream.streams()[0].on_liveness_answer(epoch);
     assert_eq!(bench.later(Duration::ZERO), ["Named a unanswered"]);
-    let mut bench = asked(Variant::Sotw, EDS, &["a"], ServerQuirks::default());
+    let mut bench = requested(Variant::Sotw, EDS, &["a"], ServerQuirks::default());
     assert_eq!(bench.later(Duration::from_secs(14)), [""; 0]);
     assert_eq!(bench.later(Duration::from_secs(1)), ["Named a unanswered"]);
 }
 
 #[test]
 fn up_36_what_was_on_its_way_and_a_call_begun_before_prove_nothing() {
-    let mut bench = asked(Variant::Sotw, EDS, &["a", "b"], ServerQuirks::default());
+    let mut bench = requested(Variant::Sotw, EDS, &["a", "b"], ServerQuirks::default());
     bench.mute = true;
     bench.later(Duration::from_secs(10));
     assert_eq!(bench.respond(0, sotw(EDS, &["b"], "1")), ["Named b set"]);
@@ -146,7 +146,7 @@ fn up_36_what_was_on_its_way_and_a_call_begun_before_prove_nothing() {
 
 #[test]
 fn up_36_a_message_that_is_half_there_is_no_silence() {
-    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
     let epoch = bench.epochs[0];
     bench.upstream.streams()[0].on_receiving(epoch);
     assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
@@ -162,8 +162,8 @@ fn a_message_of_an_earlier_opening_is_nothing() {
     let old = bench.epochs[0];
     bench.end(0);
     bench.open();
-    let facts = bench.upstream.streams()[0].on_response(old, sotw(CDS, &["a"], "1"), &bench.store, bench.now);
-    assert!(facts.is_empty());
+    let updates = bench.upstream.streams()[0].on_response(old, sotw(CDS, &["a"], "1"), &bench.store, bench.now);
+    assert!(updates.is_empty());
     assert_eq!(bench.requests(0), ["C [] v n with node"], "nothing to answer");
 }
 
@@ -215,7 +215,7 @@ fn up_20_each_answer_has_the_version_that_was_in_use_after_its_own_response() {
 #[test]
 fn up_37_silence_is_trouble_where_the_server_says_so() {
     let rules = ServerQuirks { on_resource_timeout: OnResourceTimeout::TransientError, ..ServerQuirks::default() };
-    let mut bench = asked(Variant::Sotw, EDS, &["a"], rules);
+    let mut bench = requested(Variant::Sotw, EDS, &["a"], rules);
     assert_eq!(bench.later(Duration::from_secs(29)), [""; 0]);
     assert_eq!(bench.later(Duration::from_secs(1)), ["a error 14"]);
     assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
@@ -225,7 +225,7 @@ fn up_37_silence_is_trouble_where_the_server_says_so() {
 #[test]
 fn xlat_16_silence_is_nothing_where_the_source_says_by_itself_what_there_is_not() {
     let rules = ServerQuirks { on_resource_timeout: OnResourceTimeout::Unknown, ..ServerQuirks::default() };
-    let mut bench = asked(Variant::Delta, EDS, &["a", "b"], rules);
+    let mut bench = requested(Variant::Delta, EDS, &["a", "b"], rules);
     assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
     assert_eq!(bench.respond(0, delta(EDS, &["a"], &["b"], "1")), ["Named a set", "Named b gone"]);
 }
@@ -233,7 +233,7 @@ fn xlat_16_silence_is_nothing_where_the_source_says_by_itself_what_there_is_not(
 #[test]
 fn up_36_a_type_that_is_asked_for_apart_is_silent_only_while_its_own_questions_are_answered() {
     let rules = ServerQuirks { per_type_liveness: true, ..ServerQuirks::default() };
-    let mut bench = asked(Variant::Sotw, EDS, &["a", "b"], rules);
+    let mut bench = requested(Variant::Sotw, EDS, &["a", "b"], rules);
     bench.want(CDS, "*", true);
     bench.requests(0);
     bench.respond(0, sotw(CDS, &["x"], "1"));
@@ -256,11 +256,11 @@ fn up_36_a_type_that_is_asked_for_apart_is_silent_only_while_its_own_questions_a
 fn fs_4_an_answer_to_everything_is_whole_where_the_source_says_so_and_reports_nothing_amiss() {
     let (initial_set, silence) = (InitialSet::OneResponse, OnResourceTimeout::Unknown);
     let rules = ServerQuirks { initial_set, on_resource_timeout: silence, ..ServerQuirks::default() };
-    let mut bench = asked(Variant::Delta, CDS, &["*"], rules.clone());
+    let mut bench = requested(Variant::Delta, CDS, &["*"], rules.clone());
     let whole = "Complete";
     assert_eq!(bench.respond(0, delta(CDS, &["x"], &[], "1")), ["Wildcard x set", whole]);
     assert_eq!(bench.respond(0, delta(CDS, &["y"], &["x"], "2")), ["Wildcard y set", "Wildcard x gone", whole]);
-    let mut bench = asked(Variant::Delta, CDS, &["*"], rules);
+    let mut bench = requested(Variant::Delta, CDS, &["*"], rules);
     let Response::Delta(mut amiss) = delta(CDS, &["x"], &[], "1") else { unreachable!() };
     let marker = ResourceName { name: INCOMPLETE_MARKER.into(), ..Default::default() };
     let of = Status { code: 14, ..Default::default() };
@@ -272,7 +272,7 @@ fn fs_4_an_answer_to_everything_is_whole_where_the_source_says_so_and_reports_no
 #[test]
 fn up_40_a_heartbeat_prolongs_what_is_held_and_what_may_have_died_is_not_stated() {
     let ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
-    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
     assert_eq!(bench.respond(0, wrapped(EDS, "a", "1", |resource| resource.ttl = ttl)), ["Named a set"]);
     bench.requests(0);
     let beat = |version: &str| {
@@ -299,7 +299,7 @@ fn up_29_a_heartbeat_in_sotw_deletes_nothing() {
 }
 
 fn heartbeat_in_sotw(version: &str) {
-    let mut bench = asked(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
+    let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a", "b"], "1"));
     let mut wrapper = Resource { version: version.into(), name: "a".into(), ..Default::default() };
     wrapper.ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
@@ -317,7 +317,7 @@ fn heartbeat_in_sotw(version: &str) {
 #[test]
 fn delta_22_delta_29_and_delta_39_a_removal_of_what_was_asked_for_by_alias_reaches_the_alias() {
     let vhds = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
-    let mut bench = asked(Variant::Delta, vhds, &["r/alias", "r/plain"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, vhds, &["r/alias", "r/plain"], ServerQuirks::default());
     let aliased = wrapped(vhds, "r/host", "1", |resource| resource.aliases = vec!["r/alias".into()]);
     assert_eq!(bench.respond(0, aliased), ["Named r/alias set"]);
     assert_eq!(bench.respond(0, delta(vhds, &["r/plain"], &[], "2")), ["Named r/plain set"]);
@@ -336,41 +336,41 @@ fn delta_22_delta_29_and_delta_39_a_removal_of_what_was_asked_for_by_alias_reach
 #[test]
 fn xlat_20_and_up_47_what_is_deleted_is_kept_where_that_is_wished() {
     let rules = ServerQuirks { ignore_deletions: true, ..ServerQuirks::default() };
-    let mut bench = asked(Variant::Sotw, LDS, &["a", "b"], rules.clone());
+    let mut bench = requested(Variant::Sotw, LDS, &["a", "b"], rules.clone());
     bench.respond(0, sotw(LDS, &["a", "b"], "1"));
     assert_eq!(bench.respond(0, sotw(LDS, &["b"], "2")), ["Named b set"]);
-    let mut bench = asked(Variant::Sotw, LDS, &["*"], rules.clone());
+    let mut bench = requested(Variant::Sotw, LDS, &["*"], rules.clone());
     bench.respond(0, sotw(LDS, &["a", "b"], "1"));
     assert_eq!(bench.respond(0, sotw(LDS, &["b"], "2")), ["whole {\"b\"} and all that was there"]);
-    let mut bench = asked(Variant::Delta, EDS, &["a", "never"], rules);
+    let mut bench = requested(Variant::Delta, EDS, &["a", "never"], rules);
     bench.respond(0, delta(EDS, &["a"], &[], "1"));
     assert_eq!(
         bench.respond(0, delta(EDS, &[], &["a", "never"], "2")),
         ["Named never gone"],
         "nothing to keep of that"
     );
-    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
     bench.respond(0, delta(EDS, &["a"], &[], "1"));
     assert_eq!(bench.respond(0, delta(EDS, &[], &["a"], "2")), ["Named a gone"]);
 }
 
 #[test]
 fn up_47_a_server_may_mean_by_not_allowed_that_it_is_to_be_dropped() {
-    for (fail_on_data_errors, facts) in
+    for (fail_on_data_errors, updates) in
         [(false, ["a error 7"].as_slice()), (true, ["Named a gone", "a error 7"].as_slice())]
     {
         let rules = ServerQuirks { fail_on_data_errors, ..ServerQuirks::default() };
-        let mut bench = asked(Variant::Delta, EDS, &["a"], rules);
+        let mut bench = requested(Variant::Delta, EDS, &["a"], rules);
         bench.respond(0, delta(EDS, &["a"], &[], "1"));
         let Response::Delta(mut response) = delta(EDS, &[], &[], "2") else { unreachable!() };
         response.resource_errors = error(7);
-        assert_eq!(bench.respond(0, Response::Delta(response)), facts);
+        assert_eq!(bench.respond(0, Response::Delta(response)), updates);
     }
 }
 
 #[test]
 fn up_38_a_name_asked_for_once_more_keeps_no_timer_of_the_first_time() {
-    let mut bench = asked(Variant::Delta, EDS, &["a"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
     bench.want(EDS, "a", true); // before the first answer
     bench.later(WINDOW);
     bench.requests(0);
@@ -392,7 +392,7 @@ fn up_38_a_name_asked_for_once_more_keeps_no_timer_of_the_first_time() {
 #[test]
 fn delta_22_an_alias_that_leads_elsewhere_now_is_not_gone() {
     let vhds = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
-    let mut bench = asked(Variant::Delta, vhds, &["r/alias"], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, vhds, &["r/alias"], ServerQuirks::default());
     let led_to = |name: &str, removed: &[&str]| {
         let Response::Delta(mut response) =
             wrapped(vhds, name, "1", |resource| resource.aliases = vec!["r/alias".into()])

@@ -10,17 +10,17 @@ use weir::protocol::upstream::{InitialSet, ServerQuirks};
 use weir::protocol::view::Class;
 
 use super::support::{CDS, LDS};
-use super::{Bench, asked, delta};
+use super::{Bench, delta, requested};
 
 const QUIET: Duration = Duration::from_secs(5);
 const A_MOMENT: Duration = Duration::from_millis(500);
 
-fn star(rules: ServerQuirks) -> Bench {
-    asked(Variant::Delta, CDS, &["*"], rules)
+fn wildcard(rules: ServerQuirks) -> Bench {
+    requested(Variant::Delta, CDS, &["*"], rules)
 }
 
 fn auto() -> Bench {
-    star(ServerQuirks::default())
+    wildcard(ServerQuirks::default())
 }
 
 /// How much is known after the first response of the next opening.
@@ -37,7 +37,7 @@ fn xlat_12_an_empty_first_response_is_the_end_and_no_other() {
     bench.respond(0, delta(CDS, &["a"], &[], "1"));
     assert_eq!(bench.respond(0, delta(CDS, &[], &[], "2")), ["FirstResponse"], "it may be a piece of nothing");
     let glob = "xdstp://x/envoy.config.listener.v3.Listener/*";
-    let mut bench = asked(Variant::Delta, LDS, &[glob], ServerQuirks::default());
+    let mut bench = requested(Variant::Delta, LDS, &[glob], ServerQuirks::default());
     assert_eq!(bench.respond(0, delta(LDS, &[], &[], "1")), [""; 0], "of which of the names, nobody knows");
 }
 
@@ -56,10 +56,10 @@ fn xlat_12_at_the_end_what_was_not_said_is_gone() {
 #[test]
 fn xlat_12_a_server_that_is_said_to_send_a_set_in_one_response_has_no_more() {
     let one_response = ServerQuirks { initial_set: InitialSet::OneResponse, ..ServerQuirks::default() };
-    let mut bench = star(one_response.clone());
+    let mut bench = wildcard(one_response.clone());
     assert_eq!(bench.respond(0, delta(CDS, &["a", "b"], &[], "1")), ["Wildcard a set", "Wildcard b set", "Complete"]);
     let rules = ServerQuirks { supports_initial_resource_versions: false, ..one_response };
-    let mut bench = star(rules);
+    let mut bench = wildcard(rules);
     bench.respond(0, delta(CDS, &["a", "b"], &[], "1"));
     bench.later(QUIET);
     bench.reopen();
@@ -70,7 +70,7 @@ fn xlat_12_a_server_that_is_said_to_send_a_set_in_one_response_has_no_more() {
 
 #[test]
 fn xlat_12_a_server_that_is_said_to_send_pieces_is_not_taken_at_its_first() {
-    let mut bench = star(ServerQuirks { initial_set: InitialSet::Pieces, ..ServerQuirks::default() });
+    let mut bench = wildcard(ServerQuirks { initial_set: InitialSet::Pieces, ..ServerQuirks::default() });
     assert_eq!(bench.respond(0, delta(CDS, &["a"], &[], "1")), ["Wildcard a set", "Arriving"]);
     assert_eq!(bench.later(A_MOMENT), ["Settled"]);
 }
@@ -154,7 +154,10 @@ fn xlat_12_of_a_relay_that_does_not_know_all_no_silence_says_that_anything_is_go
     bench.respond(0, marked(delta(CDS, &["a"], &[], "2"), SetMark::Partial));
     for minute in 0..30 {
         let said = bench.later(Duration::from_secs(60));
-        assert!(said.iter().all(|fact| !fact.contains("gone") && fact != "Complete"), "minute {minute}: {said:?}");
+        assert!(
+            said.iter().all(|update| !update.contains("gone") && update != "Complete"),
+            "minute {minute}: {said:?}"
+        );
     }
     bench.respond(0, marked(delta(CDS, &[], &[], "3"), SetMark::Complete));
     assert_eq!(bench.later(Duration::ZERO), ["Wildcard b gone", "Complete"]);

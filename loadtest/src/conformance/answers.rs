@@ -12,7 +12,7 @@ use crate::wire::Variant;
 
 pub(super) const CHECKS: &[Check] = &[
     scripted!("SOTW-7 DELTA-16", EITHER, "a cold cache says nothing until upstream has answered", cold),
-    scripted!("SOTW-12 SOTW-14 DELTA-6", EITHER, "what was refused is not sent again until it changes", refused),
+    scripted!("SOTW-12 SOTW-14 DELTA-6", EITHER, "what was refused is not sent again until it changes", rejected),
     scripted!("SOTW-15 DELTA-4", EITHER, "a refusal costs no subscription", refusal_keeps_names),
     scripted!("SOTW-12", EITHER, "an empty error is a refusal too, and an old version is none", what_a_refusal_is),
     scripted!("DELTA-6", DELTA, "what was refused and is asked for again is sent", refused_and_asked),
@@ -42,18 +42,18 @@ async fn cold(scene: Scene) -> anyhow::Result<()> {
     }
     let all = client.until_removed(CDS, &["old"]).await?;
     client.until("a", |held| held.names(CDS) == ["a"]).await?;
-    let first = all.iter().find(|told| !told.entries.is_empty());
-    ensure!(first.is_none_or(|told| told.names() == ["a"]), "it was sent {all:?}");
+    let first = all.iter().find(|sent| !sent.entries.is_empty());
+    ensure!(first.is_none_or(|sent| sent.names() == ["a"]), "it was sent {all:?}");
     Ok(())
 }
 
-async fn refused(scene: Scene) -> anyhow::Result<()> {
+async fn rejected(scene: Scene) -> anyhow::Result<()> {
     scene.world.set(&[Item::new(CDS, "a", "1"), Item::new(EDS, "e", "1")]);
     let mut client = scene.client().await?;
     for (url, name, names) in [(CDS, "a", &[][..]), (EDS, "e", &["e"])] {
         client.want(url, names);
-        let told = client.told(url).await?;
-        client.nack(&told);
+        let sent = client.sent(url).await?;
+        client.nack(&sent);
         client.hears_nothing(scene.quiet, "it refused just this").await?;
         scene.world.repeat(url);
         client.hears_nothing(scene.quiet, "it refused just this, and only upstream's version has changed").await?;
@@ -67,16 +67,16 @@ async fn refusal_keeps_names(scene: Scene) -> anyhow::Result<()> {
     scene.world.set(&[Item::new(EDS, "a", "1"), Item::new(EDS, "b", "1")]);
     let mut client = scene.client().await?;
     client.want(EDS, &["a", "b"]);
-    let first = client.told(EDS).await?;
+    let first = client.sent(EDS).await?;
     client.nack(&first);
     while client.held.names(EDS).len() < 2 {
         client.takes(EDS).await?;
     }
     for name in ["b", "a"] {
         scene.world.set(&[Item::new(EDS, name, "2")]);
-        let told = client.told(EDS).await?;
-        told.sets(&[name])?;
-        client.nack(&told);
+        let sent = client.sent(EDS).await?;
+        sent.sets(&[name])?;
+        client.nack(&sent);
     }
     Ok(())
 }
@@ -85,32 +85,32 @@ async fn what_a_refusal_is(scene: Scene) -> anyhow::Result<()> {
     scene.world.set(&[Item::new(CDS, "a", "1")]);
     let mut client = scene.client().await?;
     client.want(CDS, &[]);
-    let told = client.told(CDS).await?;
+    let sent = client.sent(CDS).await?;
     let error_detail = Some(Default::default());
     match scene.variant {
         Variant::Sotw => client.send_sotw(DiscoveryRequest {
             type_url: CDS.into(),
-            version_info: told.version.clone(),
-            response_nonce: told.nonce,
+            version_info: sent.version.clone(),
+            response_nonce: sent.nonce,
             error_detail,
             ..Default::default()
         }),
         Variant::Delta => client.send_delta(DeltaDiscoveryRequest {
             type_url: CDS.into(),
-            response_nonce: told.nonce,
+            response_nonce: sent.nonce,
             error_detail,
             ..Default::default()
         }),
     }
     client.hears_nothing(scene.quiet, "it refused just this").await?;
     scene.world.set(&[Item::new(CDS, "a", "2")]);
-    let told = client.takes(CDS).await?;
-    told.has(&Item::new(CDS, "a", "2"))?;
+    let sent = client.takes(CDS).await?;
+    sent.has(&Item::new(CDS, "a", "2"))?;
     if scene.variant == Variant::Sotw {
         client.send_sotw(DiscoveryRequest {
             type_url: CDS.into(),
             version_info: "an older one".into(),
-            response_nonce: told.nonce,
+            response_nonce: sent.nonce,
             ..Default::default()
         });
         client.hears_nothing(scene.quiet, "it has answered").await?;
@@ -122,8 +122,8 @@ async fn refused_and_asked(scene: Scene) -> anyhow::Result<()> {
     scene.world.set(&[Item::new(EDS, "a", "1")]);
     let mut client = scene.client().await?;
     client.want(EDS, &["a"]);
-    let told = client.told(EDS).await?;
-    client.nack(&told);
+    let sent = client.sent(EDS).await?;
+    client.nack(&sent);
     client.hears_nothing(scene.quiet, "it refused just this").await?;
     client.send_delta(DeltaDiscoveryRequest {
         type_url: EDS.into(),
@@ -139,14 +139,14 @@ async fn silent(scene: Scene) -> anyhow::Result<()> {
     client.want(CDS, &[]);
     client.takes(CDS).await?;
     client.want(EDS, &["e"]);
-    client.told(EDS).await?;
+    client.sent(EDS).await?;
     for text in ["2", "3"] {
         let start = Instant::now();
         scene.world.set(&[Item::new(CDS, "a", text)]);
         client.takes(CDS).await?.has(&Item::new(CDS, "a", text))?;
         ensure!(start.elapsed() < AT_ONCE, "the clusters took {:?}", start.elapsed());
         scene.world.set(&[Item::new(EDS, "e", text)]);
-        client.told(EDS).await?.has(&Item::new(EDS, "e", text))?;
+        client.sent(EDS).await?.has(&Item::new(EDS, "e", text))?;
     }
     Ok(())
 }

@@ -104,8 +104,8 @@ async fn versions(scene: &Scene, url: &str, names: &[&str]) -> anyhow::Result<BT
     ask(&mut before, url, names, &[]);
     let mut versions = BTreeMap::new();
     while versions.len() < names.len() {
-        let told = before.takes(url).await?;
-        versions.extend(told.entries.into_iter().map(|entry| (entry.name, entry.version)));
+        let sent = before.takes(url).await?;
+        versions.extend(sent.entries.into_iter().map(|entry| (entry.name, entry.version)));
     }
     ensure!(!versions.values().any(String::is_empty), "a resource without a version: {versions:?}");
     Ok(versions)
@@ -159,9 +159,9 @@ async fn stated_unasked(scene: Scene) -> anyhow::Result<()> {
         initial_resource_versions: BTreeMap::from([("other".into(), "1".into())]),
         ..Default::default()
     });
-    let told = client.takes(EDS).await?;
-    told.sets(&["a"])?;
-    told.removes(&[])?;
+    let sent = client.takes(EDS).await?;
+    sent.sets(&["a"])?;
+    sent.removes(&[])?;
     client.hears_nothing(scene.quiet, "it did not ask for the other").await
 }
 
@@ -173,7 +173,7 @@ async fn stated(scene: Scene) -> anyhow::Result<()> {
     client.send_delta(DeltaDiscoveryRequest { type_url: CDS.into(), initial_resource_versions, ..Default::default() });
     let changed = Item::new(CDS, "b", "2");
     let all = client.until("the new b", |held| held.has(&changed)).await?;
-    let removed = all.iter().flat_map(|told| &told.removed).count();
+    let removed = all.iter().flat_map(|sent| &sent.removed).count();
     ensure!(removed == 0, "both are there, and it was sent {all:?}");
     Ok(())
 }
@@ -214,11 +214,11 @@ async fn one_of_many(scene: Scene) -> anyhow::Result<()> {
     client.until("a thousand clusters", |held| held.names(CDS).len() == 1000).await?;
     let changed = Item::new(CDS, "c500", "2");
     scene.world.set(std::slice::from_ref(&changed));
-    let told = client.takes(CDS).await?;
-    told.sets(&["c500"])?;
-    told.has(&changed)?;
+    let sent = client.takes(CDS).await?;
+    sent.sets(&["c500"])?;
+    sent.has(&changed)?;
     scene.world.remove(CDS, &["c501"]);
-    let told = client.takes(CDS).await?;
-    told.sets(&[])?;
-    told.removes(&["c501"])
+    let sent = client.takes(CDS).await?;
+    sent.sets(&[])?;
+    sent.removes(&["c501"])
 }

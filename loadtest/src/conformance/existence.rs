@@ -22,8 +22,8 @@ async fn absent_in_sotw(scene: Scene) -> anyhow::Result<()> {
     let mut client = scene.client().await?;
     client.want(EDS, &["x"]);
     let waits = scene.resource_timer + scene.quiet;
-    for told in client.until_quiet(waits).await? {
-        ensure!(told.entries.is_empty() && !told.errors.is_empty(), "x does not exist, and it was sent {told:?}");
+    for sent in client.until_quiet(waits).await? {
+        ensure!(sent.entries.is_empty() && !sent.errors.is_empty(), "x does not exist, and it was sent {sent:?}");
     }
     let item = Item::new(EDS, "x", "1");
     scene.world.set(std::slice::from_ref(&item));
@@ -33,9 +33,9 @@ async fn absent_in_sotw(scene: Scene) -> anyhow::Result<()> {
 async fn absent(scene: Scene) -> anyhow::Result<()> {
     let mut client = scene.client().await?.patient(scene.beyond_the_timer());
     client.want(EDS, &["x"]);
-    let told = client.takes(EDS).await?;
-    told.sets(&[])?;
-    told.removes(&["x"])?;
+    let sent = client.takes(EDS).await?;
+    sent.sets(&[])?;
+    sent.removes(&["x"])?;
     client.hears_nothing(scene.quiet, "that x does not exist was told").await?;
     let item = Item::new(EDS, "x", "1");
     scene.world.set(std::slice::from_ref(&item));
@@ -93,7 +93,7 @@ async fn absent_listener(scene: Scene) -> anyhow::Result<()> {
         Variant::Sotw => client.takes(LDS).await?.sets(&["a"])?,
         Variant::Delta => {
             let all = client.until_quiet(scene.resource_timer + scene.quiet).await?;
-            let removed: Vec<_> = all.iter().flat_map(|told| &told.removed).collect();
+            let removed: Vec<_> = all.iter().flat_map(|sent| &sent.removed).collect();
             ensure!(removed == ["missing"] && client.held.names(LDS) == ["a"], "it was sent {all:?}");
         }
     }

@@ -59,9 +59,9 @@ async fn follows_to(client: &mut Client, patience: Duration, to: &str) -> anyhow
     while !(client.held.has(&route_to(to)) && client.held.names(CDS) == [to]) {
         ensure!(start.elapsed() < patience, "never came to have a route to {to}, and only that; held: {}", client.held);
         if let Ok(next) = tokio::time::timeout(patience, client.next()).await {
-            let told = next.map_err(|status| anyhow::anyhow!("the stream ended: {status:?}"))??;
+            let sent = next.map_err(|status| anyhow::anyhow!("the stream ended: {status:?}"))??;
             leads_somewhere(&client.held)?;
-            client.ack(&told);
+            client.ack(&sent);
         }
     }
     Ok(())
@@ -85,9 +85,9 @@ async fn routes_behind_clusters(scene: Scene) -> anyhow::Result<()> {
     let last = large_cluster("x", &format!("move {MOVES}"));
     let reads = async {
         while !(client.held.has(&last) && client.held.names(CDS) == ["x"] && client.held.has(&route_to("x"))) {
-            let told = client.next().await.map_err(|status| anyhow::anyhow!("the stream ended: {status:?}"))??;
+            let sent = client.next().await.map_err(|status| anyhow::anyhow!("the stream ended: {status:?}"))??;
             leads_somewhere(&client.held)?;
-            client.ack(&told);
+            client.ack(&sent);
             tokio::time::sleep(BETWEEN_MOVES).await; // it is a slow one
         }
         anyhow::Ok(())

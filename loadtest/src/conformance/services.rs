@@ -65,9 +65,9 @@ async fn serves(scene: &Scene, service: &str, what: &str, url: &'static str) -> 
     scene.world.set(std::slice::from_ref(&first));
     let mut client = scene.at(scene.variant, &path).connect().await?;
     client.want("", &["r/a"]);
-    let told = client.takes(url).await.with_context(|| path.clone())?;
-    told.sets(&["r/a"])?;
-    told.has(&first)?;
+    let sent = client.takes(url).await.with_context(|| path.clone())?;
+    sent.sets(&["r/a"])?;
+    sent.has(&first)?;
     scene.world.set(std::slice::from_ref(&second));
     client.takes(url).await.context(path)?.has(&second)
 }
@@ -90,12 +90,12 @@ async fn fetches(scene: Scene) -> anyhow::Result<()> {
         scene.world.set(std::slice::from_ref(&item));
         let node = Some(prost::Message::encode_to_vec(&scene.node()).into());
         let request = DiscoveryRequest { node, resource_names: vec!["a".into()], ..Default::default() };
-        let told = match fetch(&scene.at(Variant::Sotw, &path), request).await? {
-            Ok(told) => told,
+        let sent = match fetch(&scene.at(Variant::Sotw, &path), request).await? {
+            Ok(sent) => sent,
             Err(status) => anyhow::bail!("{path} failed: {:?} {}", status.code(), status.message()),
         };
-        told.sets(&["a"])?;
-        told.has(&item)?;
+        sent.sets(&["a"])?;
+        sent.has(&item)?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use weir::proto::discovery::DiscoveryRequest;
 
 use super::{Check, EITHER, SOTW, Scene, scripted};
 use crate::content::{CDS, EDS, Item, LDS};
-use crate::wire::{Heard, Told, Variant};
+use crate::wire::{Heard, Received, Variant};
 
 pub(super) const CHECKS: &[Check] = &[
     scripted!("SOTW-38 SOTW-41 SOTW-43", SOTW, "the document's sequence of wildcards", wildcards),
@@ -49,18 +49,18 @@ async fn foreign_nonce(scene: Scene) -> anyhow::Result<()> {
     scene.world.set(&[Item::new(CDS, "a", "1")]);
     let mut client = scene.client().await?;
     client.send_sotw(DiscoveryRequest { type_url: CDS.into(), response_nonce: "77".into(), ..Default::default() });
-    client.told(CDS).await?.sets(&["a"])
+    client.sent(CDS).await?.sets(&["a"])
 }
 
 async fn version_with_names(scene: Scene) -> anyhow::Result<()> {
     scene.world.set(&[Item::new(EDS, "a", "1"), Item::new(EDS, "b", "1")]);
     let mut before = scene.client().await?;
     before.want(EDS, &["a"]);
-    let told = before.takes(EDS).await?;
+    let sent = before.takes(EDS).await?;
     let mut client = scene.client().await?;
     client.send_sotw(DiscoveryRequest {
         type_url: EDS.into(),
-        version_info: told.version,
+        version_info: sent.version,
         resource_names: vec!["a".into(), "b".into()],
         ..Default::default()
     });
@@ -75,26 +75,26 @@ async fn current_version(scene: Scene) -> anyhow::Result<()> {
     let version_info = before.takes(CDS).await?.version;
     let mut client = scene.client().await?;
     client.send_sotw(DiscoveryRequest { type_url: CDS.into(), version_info, ..Default::default() });
-    for told in client.until_quiet(scene.quiet).await? {
-        told.sets(&["a", "b"])?;
+    for sent in client.until_quiet(scene.quiet).await? {
+        sent.sets(&["a", "b"])?;
     }
     scene.world.set(&[Item::new(CDS, "b", "2")]);
-    let told = client.takes(CDS).await?;
-    told.sets(&["a", "b"])?;
-    told.has(&Item::new(CDS, "b", "2"))
+    let sent = client.takes(CDS).await?;
+    sent.sets(&["a", "b"])?;
+    sent.has(&Item::new(CDS, "b", "2"))
 }
 
 async fn repeated_node(scene: Scene) -> anyhow::Result<()> {
     scene.world.set(&[Item::new(EDS, "a", "1")]);
     let mut client = scene.client().await?;
     client.want(EDS, &["a"]);
-    let told = client.told(EDS).await?;
+    let sent = client.sent(EDS).await?;
     for _ in 0..3 {
         client.send_sotw(DiscoveryRequest {
             node: Some(scene.node().encode_to_vec().into()),
             type_url: EDS.into(),
-            version_info: told.version.clone(),
-            response_nonce: told.nonce.clone(),
+            version_info: sent.version.clone(),
+            response_nonce: sent.nonce.clone(),
             resource_names: vec!["a".into()],
             ..Default::default()
         });
@@ -134,12 +134,12 @@ async fn removed_one_by_one(scene: Scene, names: &[&str]) -> anyhow::Result<()> 
     client.until("a and b", |held| held.names(LDS) == ["a", "b"]).await?;
     for (gone, left) in [("b", &["a"][..]), ("a", &[])] {
         scene.world.remove(LDS, &[gone]);
-        let told = client.takes(LDS).await?;
+        let sent = client.takes(LDS).await?;
         match scene.variant {
-            Variant::Sotw => told.sets(left)?,
+            Variant::Sotw => sent.sets(left)?,
             Variant::Delta => {
-                told.sets(&[])?;
-                told.removes(&[gone])?;
+                sent.sets(&[])?;
+                sent.removes(&[gone])?;
             }
         }
     }
@@ -149,9 +149,9 @@ async fn removed_one_by_one(scene: Scene, names: &[&str]) -> anyhow::Result<()> 
 async fn empty_set(scene: Scene) -> anyhow::Result<()> {
     let mut client = scene.client().await?;
     client.want(LDS, &[]);
-    let told = client.takes(LDS).await?;
-    told.sets(&[])?;
-    told.removes(&[])?;
+    let sent = client.takes(LDS).await?;
+    sent.sets(&[])?;
+    sent.removes(&[])?;
     client.hears_nothing(scene.quiet, "the empty set was told").await
 }
 
@@ -161,8 +161,8 @@ async fn added_name(scene: Scene) -> anyhow::Result<()> {
     client.want(EDS, &["a"]);
     client.takes(EDS).await?.sets(&["a"])?;
     client.want(EDS, &["a", "b"]);
-    let told = client.takes(EDS).await?;
-    told.entry("b")?;
+    let sent = client.takes(EDS).await?;
+    sent.entry("b")?;
     client.hears_nothing(scene.quiet, "both are told").await
 }
 
@@ -198,8 +198,8 @@ async fn no_legacy_wildcard(scene: Scene) -> anyhow::Result<()> {
     client.want(CDS, &[]);
     client.takes(CDS).await?;
     client.hears_nothing(scene.quiet, "it named no endpoints").await?;
-    let asked = scene.world.heard().into_iter().find(|heard| heard.is_of(EDS));
-    ensure!(asked.is_none(), "upstream was asked for endpoints that nobody named: {}", asked.unwrap());
+    let requested = scene.world.heard().into_iter().find(|heard| heard.is_of(EDS));
+    ensure!(requested.is_none(), "upstream was asked for endpoints that nobody named: {}", requested.unwrap());
     Ok(())
 }
 
@@ -230,19 +230,19 @@ async fn stale_names(scene: Scene) -> anyhow::Result<()> {
     let _keeper = scene.warm(&[Item::new(EDS, "a", "1"), Item::new(EDS, "b", "1")]).await?;
     let mut client = scene.client().await?;
     client.want(EDS, &["a"]);
-    let first = client.told(EDS).await?;
+    let first = client.sent(EDS).await?;
     scene.world.set(&[Item::new(EDS, "a", "2")]);
-    let second = client.told(EDS).await?; // the first was not answered, and that keeps nothing back for ever
+    let second = client.sent(EDS).await?; // the first was not answered, and that keeps nothing back for ever
     second.sets(&["a"])?;
-    let answer = |told: Told| DiscoveryRequest {
+    let answer = |sent: Received| DiscoveryRequest {
         type_url: EDS.into(),
-        version_info: told.version,
-        response_nonce: told.nonce,
+        version_info: sent.version,
+        response_nonce: sent.nonce,
         resource_names: vec!["a".into(), "b".into()],
         ..Default::default()
     };
     client.send_sotw(answer(first));
-    let third = client.told(EDS).await?;
+    let third = client.sent(EDS).await?;
     third.sets(&["b"])?;
     client.send_sotw(answer(second));
     client.send_sotw(answer(third));
@@ -258,13 +258,13 @@ async fn early_names(scene: Scene) -> anyhow::Result<()> {
     scene.world.hears("a and b", scene.patience, |heard| asks_for(heard, "a") && asks_for(heard, "b")).await?;
     scene.world.serve();
     let all = client.until("a and b", |held| held.names(EDS) == ["a", "b"]).await?;
-    let told: usize = all.iter().map(|told| told.entries.len()).sum();
-    ensure!(told == 2, "each is told once, and it was sent {all:?}");
+    let sent: usize = all.iter().map(|sent| sent.entries.len()).sum();
+    ensure!(sent == 2, "each is told once, and it was sent {all:?}");
     client.hears_nothing(scene.quiet, "each was told").await
 }
 
 fn asks_for(heard: &[Heard], name: &str) -> bool {
-    heard.iter().any(|heard| heard.names().iter().any(|asked| asked == name))
+    heard.iter().any(|heard| heard.names().iter().any(|requested| requested == name))
 }
 
 async fn name_set(scene: Scene) -> anyhow::Result<()> {
@@ -272,7 +272,7 @@ async fn name_set(scene: Scene) -> anyhow::Result<()> {
     let mut client = scene.client().await?;
     let names = ["a", "", "a"].map(String::from).to_vec();
     client.send_sotw(DiscoveryRequest { type_url: EDS.into(), resource_names: names, ..Default::default() });
-    client.told(EDS).await?.sets(&["a"])?;
+    client.sent(EDS).await?.sets(&["a"])?;
     client.send_sotw(DiscoveryRequest { type_url: LDS.into(), resource_names: vec!["".into()], ..Default::default() });
-    client.told(LDS).await?.sets(&["a"])
+    client.sent(LDS).await?.sets(&["a"])
 }

@@ -30,10 +30,10 @@ async fn bytes_pass(scene: Scene) -> anyhow::Result<()> {
     for names in [&[][..], &["strange"]] {
         let mut client = scene.client().await?;
         client.want(CDS, names);
-        let told = client.takes(CDS).await?;
-        told.sets(&["strange"])?;
-        told.has(&strange)?;
-        ensure!(scene.variant == Variant::Delta || !told.entries[0].wrapped, "it came in a wrapper for no reason");
+        let sent = client.takes(CDS).await?;
+        sent.sets(&["strange"])?;
+        sent.has(&strange)?;
+        ensure!(scene.variant == Variant::Delta || !sent.entries[0].wrapped, "it came in a wrapper for no reason");
     }
     Ok(())
 }
@@ -72,7 +72,7 @@ async fn locators(scene: Scene) -> anyhow::Result<()> {
             ..Default::default()
         }),
     }
-    client.told(CDS).await?.sets(&["a"])
+    client.sent(CDS).await?.sets(&["a"])
 }
 
 async fn spelling(scene: Scene) -> anyhow::Result<()> {
@@ -106,8 +106,8 @@ async fn wrapped(scene: Scene) -> anyhow::Result<()> {
     }
     let mut client = scene.client().await?;
     client.want(COLLECTION, &["ends"]);
-    let told = client.takes(COLLECTION).await?;
-    ensure!(told.entry("ends")?.wrapped, "it came without a wrapper");
+    let sent = client.takes(COLLECTION).await?;
+    ensure!(sent.entry("ends")?.wrapped, "it came without a wrapper");
     Ok(())
 }
 
@@ -116,10 +116,10 @@ async fn empty_collection(scene: Scene) -> anyhow::Result<()> {
     scene.world.set(std::slice::from_ref(&item));
     let mut client = scene.client().await?;
     client.want(COLLECTION, &["none"]);
-    let told = client.takes(COLLECTION).await?;
-    told.sets(&["none"])?;
-    told.removes(&[])?;
-    told.has(&item)
+    let sent = client.takes(COLLECTION).await?;
+    sent.sets(&["none"])?;
+    sent.removes(&[])?;
+    sent.has(&item)
 }
 
 async fn unknown_type(scene: Scene) -> anyhow::Result<()> {
@@ -160,13 +160,13 @@ async fn change_and_removal(scene: Scene) -> anyhow::Result<()> {
     scene.world.set(&[Item::new(LDS, "l20", "2")]);
     client.takes(LDS).await?.sets(if scene.variant == Variant::Sotw { &all } else { &["l20"] })?;
     scene.world.remove(LDS, &["l30"]);
-    let told = client.takes(LDS).await?;
+    let sent = client.takes(LDS).await?;
     if scene.variant == Variant::Delta {
-        told.sets(&[])?;
-        return told.removes(&["l30"]);
+        sent.sets(&[])?;
+        return sent.removes(&["l30"]);
     }
     let left: Vec<_> = all.into_iter().filter(|name| *name != "l30").collect();
-    told.sets(&left)
+    sent.sets(&left)
 }
 
 async fn pieces(scene: Scene) -> anyhow::Result<()> {
@@ -186,9 +186,9 @@ async fn separate(scene: Scene) -> anyhow::Result<()> {
     all.takes(CDS).await?.sets(&["seen"])?;
     all.until_quiet(scene.quiet).await?;
     one.want(CDS, &["hidden"]);
-    let told = one.takes(CDS).await?;
-    told.sets(&["hidden"])?;
-    told.removes(&[])?;
+    let sent = one.takes(CDS).await?;
+    sent.sets(&["hidden"])?;
+    sent.removes(&[])?;
     scene.world.set_named(&[Item::new(CDS, "hidden", "2")]);
     one.takes(CDS).await?.sets(&["hidden"])?;
     all.hears_nothing(scene.quiet, "its wildcard does not show the other").await?;

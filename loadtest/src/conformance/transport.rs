@@ -25,7 +25,7 @@ pub(super) const CHECKS: &[Check] = &[
     unscripted!("SOTW-1 DELTA-1", EITHER, "each response has a nonce of its own", nonces),
 ];
 
-async fn refused(scene: &Scene, variant: Variant, path: &str) -> anyhow::Result<()> {
+async fn rejected(scene: &Scene, variant: Variant, path: &str) -> anyhow::Result<()> {
     let mut client = scene.at(variant, path).connect().await?;
     match variant {
         Variant::Sotw => client.send_sotw(DiscoveryRequest::default()),
@@ -43,7 +43,7 @@ async fn no_such_method(scene: Scene) -> anyhow::Result<()> {
         "/envoy.service.cluster.v3.ClusterDiscoveryService/StreamListeners",
         "/example.v1.Service/Method",
     ] {
-        refused(&scene, Variant::Sotw, path).await?;
+        rejected(&scene, Variant::Sotw, path).await?;
     }
     Ok(())
 }
@@ -51,7 +51,7 @@ async fn no_such_method(scene: Scene) -> anyhow::Result<()> {
 async fn plural_service(scene: Scene) -> anyhow::Result<()> {
     for variant in [Variant::Sotw, Variant::Delta] {
         let method = if variant == Variant::Sotw { "StreamScopedRoutes" } else { "DeltaScopedRoutes" };
-        refused(&scene, variant, &format!("/envoy.service.route.v3.ScopedRouteDiscoveryService/{method}")).await?;
+        rejected(&scene, variant, &format!("/envoy.service.route.v3.ScopedRouteDiscoveryService/{method}")).await?;
         let path = format!("/envoy.service.route.v3.ScopedRoutesDiscoveryService/{method}");
         let mut client = scene.at(variant, &path).connect().await?;
         client.want("", &["nobody"]);
@@ -66,7 +66,7 @@ async fn delta_only_methods(scene: Scene) -> anyhow::Result<()> {
         "/envoy.service.route.v3.VirtualHostDiscoveryService/FetchVirtualHosts",
         "/envoy.service.endpoint.v3.LocalityEndpointDiscoveryService/StreamLocalityEndpoints",
     ] {
-        refused(&scene, Variant::Sotw, path).await?;
+        rejected(&scene, Variant::Sotw, path).await?;
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ async fn delta_only_types(scene: Scene) -> anyhow::Result<()> {
     client.want(LEDS, &["endpoint"]);
     client.hears_nothing(scene.quiet, "they exist in delta only").await?;
     client.want(CDS, &[]);
-    client.told(CDS).await?;
+    client.sent(CDS).await?;
     Ok(())
 }
 
@@ -103,7 +103,7 @@ async fn no_node(scene: Scene) -> anyhow::Result<()> {
     let mut client = Opening { node: None, ..scene.opening() }.connect().await?;
     client.want(CDS, &[]);
     match tokio::time::timeout(scene.patience, client.next()).await? {
-        Ok(told) => drop(told?),
+        Ok(sent) => drop(sent?),
         Err(status) => ensure!(status.code() == Code::InvalidArgument, "ended with {:?}", status.code()),
     }
     Ok(())
@@ -122,9 +122,9 @@ async fn one_id(scene: Scene) -> anyhow::Result<()> {
     for round in ["2", "3"] {
         scene.world.set(&[of("a", round), of("b", round), of("c", round)]);
         for (name, client) in &mut clients {
-            let told = client.takes(EDS).await?;
-            told.sets(&[name])?;
-            told.has(&of(name, round))?;
+            let sent = client.takes(EDS).await?;
+            sent.sets(&[name])?;
+            sent.has(&of(name, round))?;
         }
         clients.remove(0); // its end is nobody else's
     }
@@ -160,7 +160,7 @@ async fn large(scene: Scene) -> anyhow::Result<()> {
 async fn first_wildcard(scene: Scene) -> anyhow::Result<()> {
     let mut client = scene.client().await?;
     client.want(CDS, &[]);
-    client.told(CDS).await?;
+    client.sent(CDS).await?;
     Ok(())
 }
 

@@ -45,8 +45,8 @@ async fn legacy_form(scene: Scene) -> anyhow::Result<()> {
     let mut client = scene.client().await?;
     client.want(LDS, &["*"]);
     client.takes(LDS).await?.sets(&["l"])?;
-    let star = scene.world.heard().into_iter().find(|heard| heard.names().iter().any(|name| name == "*"));
-    ensure!(star.is_none(), "upstream was asked for a name of *: {}", star.unwrap());
+    let wildcard = scene.world.heard().into_iter().find(|heard| heard.names().iter().any(|name| name == "*"));
+    ensure!(wildcard.is_none(), "upstream was asked for a name of *: {}", wildcard.unwrap());
     Ok(())
 }
 
@@ -60,7 +60,7 @@ async fn prompt_acks(scene: Scene) -> anyhow::Result<()> {
     scene.world.set(&[Item::new(CDS, "a", "1")]);
     let mut client = scene.client().await?;
     client.want(CDS, &[]);
-    client.told(CDS).await?; // which is never answered
+    client.sent(CDS).await?; // which is never answered
     let mut nonces = Vec::new();
     for text in ["2", "3", "4"] {
         nonces.extend(scene.world.say(CDS, &[Item::new(CDS, "a", text)], text));
@@ -85,13 +85,13 @@ async fn one_refuses(scene: Scene) -> anyhow::Result<()> {
     }
     for text in ["2", "3"] {
         scene.world.set(&[Item::new(CDS, "a", text)]);
-        let told = refuses.told(CDS).await?;
-        refuses.nack(&told);
+        let sent = refuses.sent(CDS).await?;
+        refuses.nack(&sent);
         accepts.takes(CDS).await?.has(&Item::new(CDS, "a", text))?;
     }
     accepts.hears_nothing(scene.quiet, "another client's refusal is not its business").await?;
-    let refusal = scene.world.heard().into_iter().find(Heard::is_refusal);
-    ensure!(refusal.is_none(), "upstream was told of a refusal: {}", refusal.unwrap());
+    let nack = scene.world.heard().into_iter().find(Heard::is_refusal);
+    ensure!(nack.is_none(), "upstream was told of a refusal: {}", nack.unwrap());
     Ok(())
 }
 
@@ -102,10 +102,10 @@ async fn duplicate(scene: Scene) -> anyhow::Result<()> {
     client.want(CDS, &[]);
     client.until("a and b", |held| held.names(CDS) == ["a", "b"]).await?;
     let nonces = scene.world.say(CDS, &[of("a", "2"), of("b", "2"), of("b", "3")], "bad");
-    let refused = |heard: &[Heard]| {
+    let rejected = |heard: &[Heard]| {
         nonces.iter().all(|nonce| heard.iter().any(|heard| heard.nonce() == nonce && heard.is_refusal()))
     };
-    let heard = scene.world.hears("a NACK", SOON, refused).await?;
+    let heard = scene.world.hears("a NACK", SOON, rejected).await?;
     for heard in heard.iter().filter(|heard| heard.is_refusal()) {
         let status = match &heard.request {
             Request::Sotw(request) => request.error_detail.clone(),
@@ -132,8 +132,8 @@ async fn older_than_the_question(scene: Scene) -> anyhow::Result<()> {
     scene.world.hush();
     scene.world.set(&[of("b")]);
     client.want(LDS, &["a", "b"]);
-    let asked = |heard: &[Heard]| heard.iter().any(|heard| heard.names().iter().any(|name| name == "b"));
-    scene.world.hears("b", scene.patience, asked).await?;
+    let requested = |heard: &[Heard]| heard.iter().any(|heard| heard.names().iter().any(|name| name == "b"));
+    scene.world.hears("b", scene.patience, requested).await?;
     scene.world.say(LDS, &[of("a")], "as it was asked before");
     let quiet = scene.quiet.min(scene.resource_timer / 2);
     client.hears_nothing(quiet, "nothing was said of b").await?;
@@ -166,12 +166,12 @@ async fn outage(scene: Scene) -> anyhow::Result<()> {
     let mut late = asks_for_everything(&scene).await?;
     late.want(EDS, &["a", "unheard of"]);
     let all = late.until_quiet(scene.resource_timer + scene.quiet).await?;
-    let removed = all.iter().flat_map(|told| &told.removed).count();
+    let removed = all.iter().flat_map(|sent| &sent.removed).count();
     ensure!(removed == 0 && late.held.names(EDS) == ["a"], "upstream is gone, and it was sent {all:?}");
     let before = scene.world.heard().len();
     scene.world.serve();
-    let asked = |heard: &[Heard]| URLS.iter().all(|url| heard[before..].iter().any(|heard| heard.is_of(url)));
-    scene.world.hears("everything asked for again", scene.beyond_the_timer(), asked).await?;
+    let requested = |heard: &[Heard]| URLS.iter().all(|url| heard[before..].iter().any(|heard| heard.is_of(url)));
+    scene.world.hears("everything asked for again", scene.beyond_the_timer(), requested).await?;
     client.hears_nothing(scene.quiet, "upstream is back with what it had").await
 }
 

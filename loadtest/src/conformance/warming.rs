@@ -27,16 +27,16 @@ async fn settled(scene: &Scene) -> anyhow::Result<Client> {
 
 async fn follow(scene: Scene) -> anyhow::Result<()> {
     let mut client = settled(&scene).await?;
-    let asked = |scene: &Scene| scene.world.heard().iter().filter(|heard| heard.is_of(EDS)).count();
-    let before = asked(&scene);
+    let requested = |scene: &Scene| scene.world.heard().iter().filter(|heard| heard.is_of(EDS)).count();
+    let before = requested(&scene);
     for text in ["2", "3"] {
         scene.world.set(&[Item::eds_cluster("c", text)]);
         client.takes(CDS).await?.sets(&["c"])?;
-        let told = client.takes(EDS).await?;
-        told.has(&Item::new(EDS, "c", "1"))?;
+        let sent = client.takes(EDS).await?;
+        sent.has(&Item::new(EDS, "c", "1"))?;
         client.hears_nothing(scene.quiet, "the endpoints have followed").await?;
     }
-    ensure!(asked(&scene) == before, "upstream was asked for endpoints: {:?}", scene.world.heard());
+    ensure!(requested(&scene) == before, "upstream was asked for endpoints: {:?}", scene.world.heard());
     Ok(())
 }
 
@@ -58,8 +58,8 @@ async fn follow_when_asked(scene: Scene) -> anyhow::Result<()> {
         scene.world.set(&[Item::eds_cluster("c", text)]);
         client.takes(CDS).await?;
         ask_again(&mut client, &version, &nonce);
-        let told = client.takes(EDS).await?;
-        told.sets(&["c"])?;
+        let sent = client.takes(EDS).await?;
+        sent.sets(&["c"])?;
         client.hears_nothing(scene.quiet, "the endpoints have followed").await?;
         (version, nonce) = client.last(EDS);
     }

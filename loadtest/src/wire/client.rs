@@ -22,7 +22,7 @@ use weir::proto::discovery::{
 use weir::proto::node::Node;
 
 use super::Variant;
-use super::told::{Held, Told};
+use super::received::{Held, Received};
 
 /// How a client comes to a server.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ pub struct Opening {
 pub struct Client {
     opening: Opening,
     requests: mpsc::UnboundedSender<Bytes>,
-    responses: mpsc::Receiver<Result<Told, Status>>,
+    responses: mpsc::Receiver<Result<Received, Status>>,
     first: bool,
     /// By type URL: the names asked for, and the last version and nonce.
     wants: BTreeMap<String, BTreeSet<String>>,
@@ -81,7 +81,7 @@ impl Opening {
 }
 
 /// One call of a single fetch.
-pub async fn fetch(opening: &Opening, request: DiscoveryRequest) -> anyhow::Result<Result<Told, Status>> {
+pub async fn fetch(opening: &Opening, request: DiscoveryRequest) -> anyhow::Result<Result<Received, Status>> {
     let mut grpc = opening.channel().await?;
     grpc.ready().await?;
     let path = PathAndQuery::from_maybe_shared(opening.path.clone())?;
@@ -95,9 +95,9 @@ async fn listen<R>(
     mut grpc: Grpc<Channel>,
     path: PathAndQuery,
     queue: mpsc::UnboundedReceiver<Bytes>,
-    sender: mpsc::Sender<Result<Told, Status>>,
+    sender: mpsc::Sender<Result<Received, Status>>,
 ) where
-    R: Message + Default + Into<Told> + 'static,
+    R: Message + Default + Into<Received> + 'static,
 {
     let end = async {
         if let Err(error) = grpc.ready().await {
@@ -159,13 +159,13 @@ impl Client {
         self.last.get(url).cloned().unwrap_or_default()
     }
 
-    pub fn ack(&mut self, told: &Told) {
-        self.answer(told, None);
+    pub fn ack(&mut self, sent: &Received) {
+        self.answer(sent, None);
     }
 
-    pub fn nack(&mut self, told: &Told) {
-        let refusal = discovery::Status { code: 13, message: "not to my liking".into(), ..Default::default() };
-        self.answer(told, Some(refusal));
+    pub fn nack(&mut self, sent: &Received) {
+        let nack = discovery::Status { code: 13, message: "not to my liking".into(), ..Default::default() };
+        self.answer(sent, Some(nack));
     }
 
     pub fn send_sotw(&mut self, mut request: DiscoveryRequest) {
@@ -189,35 +189,35 @@ impl Client {
     }
 
     /// The next response, which has to be of this type.
-    pub async fn told(&mut self, url: &str) -> anyhow::Result<Told> {
+    pub async fn sent(&mut self, url: &str) -> anyhow::Result<Received> {
         let patience = self.opening.patience;
         match timeout(patience, self.next()).await {
             Err(_) => bail!("nothing came for {}; held: {}", short(url), self.held),
             Ok(Err(status)) => bail!("the stream ended: {:?} {}", status.code(), status.message()),
-            Ok(Ok(told)) => {
-                let told = told?;
-                ensure!(told.url == url, "expected {}, and was sent {told:?}", short(url));
-                Ok(told)
+            Ok(Ok(sent)) => {
+                let sent = sent?;
+                ensure!(sent.url == url, "expected {}, and was sent {sent:?}", short(url));
+                Ok(sent)
             }
         }
     }
 
     /// The next response, of this type, and it is acknowledged.
-    pub async fn takes(&mut self, url: &str) -> anyhow::Result<Told> {
-        let told = self.told(url).await?;
-        self.ack(&told);
-        Ok(told)
+    pub async fn takes(&mut self, url: &str) -> anyhow::Result<Received> {
+        let sent = self.sent(url).await?;
+        self.ack(&sent);
+        Ok(sent)
     }
 
     /// Takes and acknowledges whatever comes, until what is held is as it should be.
-    pub async fn until(&mut self, what: &str, holds: impl Fn(&Held) -> bool) -> anyhow::Result<Vec<Told>> {
+    pub async fn until(&mut self, what: &str, holds: impl Fn(&Held) -> bool) -> anyhow::Result<Vec<Received>> {
         let patience = self.opening.patience;
         let mut all = Vec::new();
         let waited = timeout(patience, async {
             while !holds(&self.held) {
-                let told = self.next().await.map_err(|status| anyhow::anyhow!("the stream ended: {status:?}"))??;
-                self.ack(&told);
-                all.push(told);
+                let sent = self.next().await.map_err(|status| anyhow::anyhow!("the stream ended: {status:?}"))??;
+                self.ack(&sent);
+                all.push(sent);
             }
             anyhow::Ok(())
         });
@@ -228,12 +228,12 @@ impl Client {
     }
 
     /// Takes and acknowledges what comes of a type, until these names and no others were removed.
-    pub async fn until_removed(&mut self, url: &str, names: &[&str]) -> anyhow::Result<Vec<Told>> {
+    pub async fn until_removed(&mut self, url: &str, names: &[&str]) -> anyhow::Result<Vec<Received>> {
         let mut all = Vec::new();
         loop {
-            let told = self.takes(url).await.with_context(|| format!("{names:?} were never removed"))?;
-            all.push(told);
-            let removed: Vec<_> = all.iter().flat_map(|told| &told.removed).collect();
+            let sent = self.takes(url).await.with_context(|| format!("{names:?} were never removed"))?;
+            all.push(sent);
+            let removed: Vec<_> = all.iter().flat_map(|sent| &sent.removed).collect();
             ensure!(removed.iter().all(|name| names.contains(&name.as_str())), "{removed:?} were removed");
             if removed.len() == names.len() {
                 return Ok(all);
@@ -242,14 +242,14 @@ impl Client {
     }
 
     /// Takes and acknowledges whatever comes, until nothing has come for so long.
-    pub async fn until_quiet(&mut self, quiet: Duration) -> anyhow::Result<Vec<Told>> {
+    pub async fn until_quiet(&mut self, quiet: Duration) -> anyhow::Result<Vec<Received>> {
         let mut all = Vec::new();
         let start = Instant::now();
         while let Ok(next) = timeout(quiet, self.next()).await {
             ensure!(start.elapsed() < self.opening.patience, "it does not go quiet; was sent {} responses", all.len());
-            let told = next.map_err(|status| anyhow::anyhow!("the stream ended: {status:?}"))??;
-            self.ack(&told);
-            all.push(told);
+            let sent = next.map_err(|status| anyhow::anyhow!("the stream ended: {status:?}"))??;
+            self.ack(&sent);
+            all.push(sent);
         }
         Ok(all)
     }
@@ -258,7 +258,7 @@ impl Client {
     pub async fn hears_nothing(&mut self, quiet: Duration, why: &str) -> anyhow::Result<()> {
         match timeout(quiet, self.next()).await {
             Err(_) => Ok(()),
-            Ok(Ok(told)) => bail!("{why}, and yet it was sent {:?}", told?),
+            Ok(Ok(sent)) => bail!("{why}, and yet it was sent {:?}", sent?),
             Ok(Err(status)) => bail!("{why}, and yet the stream ended: {:?} {}", status.code(), status.message()),
         }
     }
@@ -266,31 +266,31 @@ impl Client {
     pub async fn ended(&mut self) -> anyhow::Result<Code> {
         match timeout(self.opening.patience, self.next()).await {
             Err(_) => bail!("the stream was not ended"),
-            Ok(Ok(told)) => bail!("was sent {:?} instead of being ended", told?),
+            Ok(Ok(sent)) => bail!("was sent {:?} instead of being ended", sent?),
             Ok(Err(status)) => Ok(status.code()),
         }
     }
 
     /// The next response, checked and held, or how the stream ended.
-    pub async fn next(&mut self) -> Result<anyhow::Result<Told>, Status> {
-        let told = self.responses.recv().await.unwrap_or_else(|| Err(Status::unknown("the connection is gone")))?;
-        let checked = told.check().and_then(|()| {
-            ensure!(self.nonces.insert(told.nonce.clone()), "nonce {:?} for the second time", told.nonce);
+    pub async fn next(&mut self) -> Result<anyhow::Result<Received>, Status> {
+        let sent = self.responses.recv().await.unwrap_or_else(|| Err(Status::unknown("the connection is gone")))?;
+        let checked = sent.check().and_then(|()| {
+            ensure!(self.nonces.insert(sent.nonce.clone()), "nonce {:?} for the second time", sent.nonce);
             Ok(())
         });
-        self.held.take(&told);
-        self.last.insert(told.url.clone(), (told.version.clone(), told.nonce.clone()));
-        Ok(checked.map(|()| told))
+        self.held.take(&sent);
+        self.last.insert(sent.url.clone(), (sent.version.clone(), sent.nonce.clone()));
+        Ok(checked.map(|()| sent))
     }
 
-    fn answer(&mut self, told: &Told, error_detail: Option<discovery::Status>) {
-        let (type_url, response_nonce) = (told.url.clone(), told.nonce.clone());
-        match told.variant {
+    fn answer(&mut self, sent: &Received, error_detail: Option<discovery::Status>) {
+        let (type_url, response_nonce) = (sent.url.clone(), sent.nonce.clone());
+        match sent.variant {
             Variant::Sotw => {
                 // On a type's own stream it may have been asked for without saying which it is.
-                let wants = self.wants.get(&told.url).or_else(|| self.wants.get(""));
+                let wants = self.wants.get(&sent.url).or_else(|| self.wants.get(""));
                 let resource_names = wants.into_iter().flatten().cloned().collect();
-                let version_info = told.version.clone();
+                let version_info = sent.version.clone();
                 self.send_sotw(DiscoveryRequest {
                     version_info,
                     resource_names,

@@ -2,13 +2,13 @@
 
 mod client;
 mod plane;
+mod received;
 mod server;
-mod told;
 mod world;
 
 pub use client::{Client, Opening, fetch};
 pub use plane::Plane;
-pub use told::{Held, Told};
+pub use received::{Held, Received};
 pub use world::{Heard, World};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -15,7 +15,7 @@ pub type Set = BTreeMap<String, Item>;
 /// What is true, by message name: what `*` gives and what a name gives, which may differ.
 #[derive(Debug, Default)]
 pub struct Truth {
-    pub star: BTreeMap<String, Set>,
+    pub wildcard: BTreeMap<String, Set>,
     pub named: BTreeMap<String, Set>,
     /// Part of every version: another number gives the same contents other versions.
     pub epoch: u64,
@@ -36,7 +36,7 @@ pub struct Server {
     pub variant: Variant,
     number: usize,
     out: UnboundedSender<Out>,
-    topics: BTreeMap<String, Topic>,
+    subscriptions: BTreeMap<String, Topic>,
     said: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct Server {
 #[derive(Debug, Default)]
 struct Topic {
     url: String,
-    star: bool,
+    wildcard: bool,
     named_once: bool,
     names: BTreeSet<String>,
     /// What the server believes the other side has.
@@ -53,7 +53,7 @@ struct Topic {
 
 impl Server {
     pub fn new(number: usize, variant: Variant, out: UnboundedSender<Out>) -> Self {
-        Self { variant, number, out, topics: BTreeMap::new(), said: 0 }
+        Self { variant, number, out, subscriptions: BTreeMap::new(), said: 0 }
     }
 
     pub fn read(&mut self, request: Request, truth: &Truth) {
@@ -65,10 +65,11 @@ impl Server {
 
     /// Says what has changed in the truth of one type.
     pub fn push(&mut self, kind: &str, truth: &Truth) {
-        let Some(topic) = self.topics.get(kind) else { return };
-        let visible = topic.visible(kind, truth);
-        let changed: Vec<_> = visible.values().filter(|now| topic.sent.get(&now.name) != Some(now)).cloned().collect();
-        let gone: Vec<_> = topic.sent.keys().filter(|name| !visible.contains_key(*name)).cloned().collect();
+        let Some(subscription) = self.subscriptions.get(kind) else { return };
+        let visible = subscription.visible(kind, truth);
+        let changed: Vec<_> =
+            visible.values().filter(|now| subscription.sent.get(&now.name) != Some(now)).cloned().collect();
+        let gone: Vec<_> = subscription.sent.keys().filter(|name| !visible.contains_key(*name)).cloned().collect();
         if changed.is_empty() && gone.is_empty() {
             return;
         }
@@ -80,21 +81,24 @@ impl Server {
 
     /// Says everything once more, under versions that are new if the epoch is.
     pub fn repeat(&mut self, kind: &str, truth: &Truth) {
-        let Some(topic) = self.topics.get(kind) else { return };
-        let all: Vec<_> = topic.sent.values().cloned().collect();
+        let Some(subscription) = self.subscriptions.get(kind) else { return };
+        let all: Vec<_> = subscription.sent.values().cloned().collect();
         match self.variant {
             Variant::Delta => self.say_delta(kind, all, Vec::new(), truth),
-            Variant::Sotw => self.say_sotw(kind, all, topic.sent.clone(), truth),
+            Variant::Sotw => self.say_sotw(kind, all, subscription.sent.clone(), truth),
         }
     }
 
     /// Says just this, however wrong, if the type was asked for on this stream. Gives the nonce.
     pub fn say(&mut self, kind: &str, items: &[Item], version: &str) -> Option<String> {
-        let topic = self.topics.get(kind).filter(|topic| topic.star || !topic.names.is_empty())?;
+        let subscription = self
+            .subscriptions
+            .get(kind)
+            .filter(|subscription| subscription.wildcard || !subscription.names.is_empty())?;
         if self.out.is_closed() {
             return None;
         }
-        let type_url = topic.url.clone();
+        let type_url = subscription.url.clone();
         let nonce = self.next_nonce();
         let response = match self.variant {
             Variant::Sotw => Response::Sotw(DiscoveryResponse {
@@ -116,26 +120,26 @@ impl Server {
     }
 
     pub fn end(&mut self, status: u8) {
-        self.topics.clear();
+        self.subscriptions.clear();
         self.send(Out::End(status));
     }
 
     fn read_sotw(&mut self, request: DiscoveryRequest, truth: &Truth) {
         let kind = message_name(&request.type_url).to_owned();
         let full_state = is_full_state(&kind);
-        let topic = self.topics.entry(kind.clone()).or_default();
-        topic.url = request.type_url;
+        let subscription = self.subscriptions.entry(kind.clone()).or_default();
+        subscription.url = request.type_url;
         let mut names: BTreeSet<_> = request.resource_names.into_iter().collect();
-        topic.named_once |= !names.is_empty();
-        let star = names.remove("*") || (names.is_empty() && full_state && !topic.named_once);
-        let joined = star && !topic.star;
-        let added: Vec<_> = names.difference(&topic.names).cloned().collect();
-        let shrunk = topic.names.difference(&names).next().is_some();
-        topic.sent.retain(|name, _| star || names.contains(name));
-        (topic.star, topic.names) = (star, names);
-        let visible = topic.visible(&kind, truth);
+        subscription.named_once |= !names.is_empty();
+        let wildcard = names.remove("*") || (names.is_empty() && full_state && !subscription.named_once);
+        let joined = wildcard && !subscription.wildcard;
+        let added: Vec<_> = names.difference(&subscription.names).cloned().collect();
+        let shrunk = subscription.names.difference(&names).next().is_some();
+        subscription.sent.retain(|name, _| wildcard || names.contains(name));
+        (subscription.wildcard, subscription.names) = (wildcard, names);
+        let visible = subscription.visible(&kind, truth);
         if full_state {
-            if (joined || !added.is_empty() || shrunk) && (topic.star || !topic.names.is_empty()) {
+            if (joined || !added.is_empty() || shrunk) && (subscription.wildcard || !subscription.names.is_empty()) {
                 self.say_sotw(&kind, Vec::new(), visible, truth);
             }
             return;
@@ -148,33 +152,33 @@ impl Server {
 
     fn read_delta(&mut self, request: DeltaDiscoveryRequest, truth: &Truth) {
         let kind = message_name(&request.type_url).to_owned();
-        let first = !self.topics.contains_key(&kind);
-        let topic = self.topics.entry(kind.clone()).or_default();
-        topic.url = request.type_url;
+        let first = !self.subscriptions.contains_key(&kind);
+        let subscription = self.subscriptions.entry(kind.clone()).or_default();
+        subscription.url = request.type_url;
         let on = request.resource_names_subscribe;
         let off = request.resource_names_unsubscribe;
         let legacy = first && on.is_empty() && off.is_empty() && is_full_state(&kind);
         let joined = legacy || on.iter().any(|name| name == "*");
-        topic.star |= joined;
-        let asked: Vec<_> = on.into_iter().filter(|name| name != "*").collect();
-        topic.names.extend(asked.iter().cloned());
+        subscription.wildcard |= joined;
+        let requested: Vec<_> = on.into_iter().filter(|name| name != "*").collect();
+        subscription.names.extend(requested.iter().cloned());
         for name in off {
-            topic.star &= name != "*";
-            topic.names.remove(&name);
-            topic.sent.remove(&name);
+            subscription.wildcard &= name != "*";
+            subscription.names.remove(&name);
+            subscription.sent.remove(&name);
         }
-        let (star, names) = (topic.star, topic.names.clone());
-        topic.sent.retain(|name, _| star || names.contains(name));
-        let visible = topic.visible(&kind, truth);
-        if joined && star {
+        let (wildcard, names) = (subscription.wildcard, subscription.names.clone());
+        subscription.sent.retain(|name, _| wildcard || names.contains(name));
+        let visible = subscription.visible(&kind, truth);
+        if joined && wildcard {
             let stated = request.initial_resource_versions;
             let current = |item: &&Item| stated.get(&item.name) == Some(&version_of(item, truth.epoch));
-            topic.sent.extend(visible.values().filter(current).map(|item| (item.name.clone(), item.clone())));
+            subscription.sent.extend(visible.values().filter(current).map(|item| (item.name.clone(), item.clone())));
             let fresh: Vec<_> = visible.values().filter(|item| !current(item)).cloned().collect();
             let gone = stated.keys().filter(|name| !visible.contains_key(*name)).cloned().collect();
             self.say_first(&kind, fresh, gone, truth);
         }
-        let (here, absent): (Vec<_>, Vec<_>) = asked.into_iter().partition(|name| visible.contains_key(name));
+        let (here, absent): (Vec<_>, Vec<_>) = requested.into_iter().partition(|name| visible.contains_key(name));
         if !here.is_empty() || !absent.is_empty() {
             let here = here.iter().filter_map(|name| visible.get(name).cloned()).collect();
             self.say_delta(&kind, here, absent, truth);
@@ -194,35 +198,35 @@ impl Server {
 
     fn say_delta(&mut self, kind: &str, set: Vec<Item>, gone: Vec<String>, truth: &Truth) {
         let nonce = self.next_nonce();
-        let Some(topic) = self.topics.get_mut(kind) else { return };
-        gone.iter().for_each(|name| drop(topic.sent.remove(name)));
+        let Some(subscription) = self.subscriptions.get_mut(kind) else { return };
+        gone.iter().for_each(|name| drop(subscription.sent.remove(name)));
         let response = DeltaDiscoveryResponse {
             resources: set.iter().map(|item| item.wrapper(version_of(item, truth.epoch))).collect(),
-            type_url: topic.url.clone(),
+            type_url: subscription.url.clone(),
             nonce,
             removed_resources: gone,
             ..Default::default()
         };
-        topic.sent.extend(set.into_iter().map(|item| (item.name.clone(), item)));
+        subscription.sent.extend(set.into_iter().map(|item| (item.name.clone(), item)));
         self.send(Out::Response(Box::new(Response::Delta(response))));
     }
 
     /// What is new, or for a full-state type everything.
     fn say_sotw(&mut self, kind: &str, news: Vec<Item>, everything: Set, truth: &Truth) {
         let nonce = self.next_nonce();
-        let Some(topic) = self.topics.get_mut(kind) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(kind) else { return };
         let set: Vec<_> = if is_full_state(kind) { everything.into_values().collect() } else { news };
         if is_full_state(kind) {
-            topic.sent.clear();
+            subscription.sent.clear();
         }
         let response = DiscoveryResponse {
             version_info: format!("{}.{nonce}", truth.epoch),
             resources: set.iter().map(Item::sotw).collect(),
-            type_url: topic.url.clone(),
+            type_url: subscription.url.clone(),
             nonce,
             ..Default::default()
         };
-        topic.sent.extend(set.into_iter().map(|item| (item.name.clone(), item)));
+        subscription.sent.extend(set.into_iter().map(|item| (item.name.clone(), item)));
         if !is_full_state(kind) && response.resources.is_empty() {
             return; // a partial type has no way to say that something is gone
         }
@@ -241,7 +245,7 @@ impl Server {
 
 impl Topic {
     fn visible(&self, kind: &str, truth: &Truth) -> Set {
-        let mut visible = truth.star.get(kind).filter(|_| self.star).cloned().unwrap_or_default();
+        let mut visible = truth.wildcard.get(kind).filter(|_| self.wildcard).cloned().unwrap_or_default();
         if let Some(named) = truth.named.get(kind) {
             visible.extend(self.names.iter().filter_map(|name| Some((name.clone(), named.get(name)?.clone()))));
         }

@@ -57,7 +57,7 @@ impl World {
     pub fn remove(&self, url: &str, names: &[&str]) {
         let books = &mut *self.books();
         let kind = message_name(url);
-        for sets in [&mut books.truth.star, &mut books.truth.named] {
+        for sets in [&mut books.truth.wildcard, &mut books.truth.named] {
             let set = sets.entry(kind.into()).or_default();
             set.retain(|name, _| !names.contains(&name.as_str()));
         }
@@ -105,7 +105,7 @@ impl World {
         for (stream, request) in std::mem::take(&mut books.unread) {
             books.streams[stream].read(request, &books.truth);
         }
-        let kinds: Vec<_> = books.truth.star.keys().chain(books.truth.named.keys()).cloned().collect();
+        let kinds: Vec<_> = books.truth.wildcard.keys().chain(books.truth.named.keys()).cloned().collect();
         kinds.iter().for_each(|kind| books.push(kind));
     }
 
@@ -160,8 +160,8 @@ impl World {
         let mut books = self.books();
         for run in items.chunk_by(|one, next| one.url == next.url) {
             let kind = message_name(run[0].url);
-            for star in stars {
-                let sets = if *star { &mut books.truth.star } else { &mut books.truth.named };
+            for wildcard in stars {
+                let sets = if *wildcard { &mut books.truth.wildcard } else { &mut books.truth.named };
                 let set = sets.entry(kind.into()).or_default();
                 set.extend(run.iter().map(|item| (item.name.clone(), item.clone())));
             }

@@ -186,8 +186,8 @@ const WITHOUT_EFFECT: [&str; 3] = ["xds_v3", "ignore_resource_deletion", "truste
 
 /// Seconds as proto JSON writes them.
 fn is_duration(text: &str) -> bool {
-    let digits = |text: &str, most: usize| {
-        (1..=most).contains(&text.len()) && text.bytes().all(|letter| letter.is_ascii_digit())
+    let digits = |text: &str, limit: usize| {
+        (1..=limit).contains(&text.len()) && text.bytes().all(|letter| letter.is_ascii_digit())
     };
     let Some(seconds) = text.strip_suffix('s') else { return false };
     match seconds.split_once('.') {

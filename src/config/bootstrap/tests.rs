@@ -27,7 +27,7 @@ fn faults_of_server(fields: &str) -> Vec<String> {
 }
 
 #[track_caller]
-fn told(faults: &[String], parts: &[&str]) {
+fn reported(faults: &[String], parts: &[&str]) {
     let all = faults.join("\n");
     for part in parts {
         assert!(all.contains(part), "{part} is missing in:\n{all}");
@@ -56,19 +56,19 @@ fn boot_2_what_is_not_known_is_ignored_at_every_level() {
 #[test]
 fn boot_3_servers_their_address_and_credentials_are_needed() {
     for none in ["{}", r#"{"xds_servers": []}"#] {
-        told(&faults(none), &["missing item in \"xds_servers\": expected at least one server"]);
+        reported(&faults(none), &["missing item in \"xds_servers\": expected at least one server"]);
     }
-    told(&faults_of_server(PLAIN), &["b.json:1:18: xds_servers[0]: missing field \"server_uri\""]);
-    told(
+    reported(&faults_of_server(PLAIN), &["b.json:1:18: xds_servers[0]: missing field \"server_uri\""]);
+    reported(
         &faults_of_server(&format!(r#""server_uri": "", {PLAIN}"#)),
         &["xds_servers[0].server_uri: empty value: expected text"],
     );
     for none in [r#""server_uri": "cp:1""#, r#""server_uri": "cp:1", "channel_creds": []"#] {
-        told(&faults_of_server(none), &["missing item in \"channel_creds\": expected insecure or tls"]);
+        reported(&faults_of_server(none), &["missing item in \"channel_creds\": expected insecure or tls"]);
     }
     let own = r#"{"xds_servers": [{"server_uri": "cp:1", "channel_creds": [{"type": "insecure"}]}],
                   "authorities": {"a": {"xds_servers": [{"server_uri": "cp:2"}]}}}"#;
-    told(&faults(own), &["b.json:2:57: authorities.a.xds_servers[0]: missing item in \"channel_creds\""]);
+    reported(&faults(own), &["b.json:2:57: authorities.a.xds_servers[0]: missing item in \"channel_creds\""]);
 }
 
 #[test]
@@ -77,7 +77,10 @@ fn boot_4_the_first_credentials_that_are_supported_win() {
     assert_eq!(of(r#"{"type": "own"}, {"type": "insecure"}, {"type": "tls"}"#).name(), "http://cp:1");
     assert_eq!(of(r#"{"type": "google_default"}, {"type": "tls"}, {"type": "insecure"}"#).name(), "https://cp:1");
     let google = faults_of_server(r#""server_uri": "cp:1", "channel_creds": [{"type": "google_default"}]"#);
-    told(&google, &["xds_servers[0].channel_creds: unsupported credentials google_default: expected insecure or tls"]);
+    reported(
+        &google,
+        &["xds_servers[0].channel_creds: unsupported credentials google_default: expected insecure or tls"],
+    );
     let later = r#"{"type": "insecure"}, {"type": "tls", "config": {"certificate_file": "c"}}"#;
     assert!(of(later).tls.is_none(), "what comes later is not even looked at");
 }
@@ -108,7 +111,7 @@ fn boot_5_files_for_tls_may_all_be_absent_and_a_certificate_needs_its_key() {
         (r#"{"refresh_interval": "10m"}"#, "refresh_interval: invalid duration: expected seconds, such as \"600s\""),
         (r#"{"refresh_interval": 600}"#, "refresh_interval: invalid value 600: expected a string"),
     ] {
-        told(&faults_of_server(&with(config)), &[&format!("{place}{part}")]);
+        reported(&faults_of_server(&with(config)), &[&format!("{place}{part}")]);
     }
 }
 
@@ -132,7 +135,7 @@ fn boot_6_all_call_credentials_that_are_supported_apply() {
         (r#"{"type": "jwt_token_file", "config": "t"}"#, ".config: invalid value \"t\": expected an object"),
         (r#"{"config": {}}"#, ": missing field \"type\""),
     ] {
-        told(&faults_of_server(&with(list)), &[&format!("xds_servers[0].call_creds[0]{part}")]);
+        reported(&faults_of_server(&with(list)), &[&format!("xds_servers[0].call_creds[0]{part}")]);
     }
 }
 
@@ -188,7 +191,7 @@ fn boot_17_a_template_has_to_begin_with_its_authority() {
     for template in ["%s", "xdstp://b/t/%s", "xdstp://a.b", "xdstp:/a.b/t/%s", "xdstp://a.bc/t", ""] {
         let place =
             r#"authorities["a.b"].client_listener_resource_name_template: invalid template: expected it to begin with"#;
-        told(&faults(&with("a.b", template)), &[place]);
+        reported(&faults(&with("a.b", template)), &[place]);
     }
 }
 
@@ -220,12 +223,15 @@ fn boot_24_each_field_of_another_type_is_told_with_its_path_and_all_at_once() {
         "client_default_listener_resource_name_template: invalid value 1: expected a string",
         "server_listener_resource_name_template: invalid value an object",
     ];
-    told(&told_of, &places);
+    reported(&told_of, &places);
     assert_eq!(told_of.len(), places.len(), "{}", told_of.join("\n"));
     assert_eq!(faults("[]"), ["b.json:1:1: invalid value a list: expected an object"]);
-    told(&faults("{\n\"xds_servers\": [,]}"), &["b.json:2:17: invalid JSON: expected a value, a comma"]);
-    told(&faults("{\n\t\"xds_servers\": [\n"), &["b.json:3: invalid JSON: the file ends before"]);
-    told(&faults(r#"{"xds_servers": {}}"#), &["b.json:1:17: xds_servers: invalid value an object: expected a list"]);
+    reported(&faults("{\n\"xds_servers\": [,]}"), &["b.json:2:17: invalid JSON: expected a value, a comma"]);
+    reported(&faults("{\n\t\"xds_servers\": [\n"), &["b.json:3: invalid JSON: the file ends before"]);
+    reported(
+        &faults(r#"{"xds_servers": {}}"#),
+        &["b.json:1:17: xds_servers: invalid value an object: expected a list"],
+    );
 }
 
 #[test]

@@ -10,15 +10,15 @@ use crate::config::yaml::{Node, Value};
 
 /// A list with at least one item.
 #[derive(Debug, Clone)]
-pub(in crate::config) struct NonEmpty<T>(pub Vec<Located<T>>);
+pub(in crate::config) struct NonEmpty<T>(pub(crate) Vec<Located<T>>);
 
 /// One value, or a list of them that is not empty.
 #[derive(Debug, Clone)]
-pub(in crate::config) struct OneOrMore<T>(pub Vec<Located<T>>);
+pub(in crate::config) struct OneOrMore<T>(pub(crate) Vec<Located<T>>);
 
 /// Values by names that the author of the file chooses.
 #[derive(Debug, Clone)]
-pub(in crate::config) struct Names<T>(pub BTreeMap<String, Located<T>>);
+pub(in crate::config) struct Names<T>(pub(crate) BTreeMap<String, Located<T>>);
 
 impl<T> Default for Names<T> {
     fn default() -> Self {

@@ -11,13 +11,13 @@ use crate::config::yaml::Node;
 /// A value and where it stands. As the value of a key it has a default.
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct Located<T> {
-    pub place: Place,
-    pub value: T,
+    pub(crate) place: Place,
+    pub(crate) value: T,
 }
 
 /// The value of a key that has to be there. It is missing only where that was reported.
 #[derive(Debug, Clone)]
-pub(in crate::config) struct Needed<T>(pub Option<Located<T>>);
+pub(in crate::config) struct Needed<T>(pub(crate) Option<Located<T>>);
 
 /// What a key may stand for.
 pub(in crate::config) trait Field: Sized {

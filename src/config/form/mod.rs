@@ -22,5 +22,5 @@ pub(super) use scalar::words;
 pub(super) use section::section;
 pub(super) use text::{FilePath, Name};
 
-pub use network::{admin_address, listen_address, server_uri};
-pub use scalar::ValueError;
+pub(crate) use network::server_uri;
+pub use network::{admin_address, listen_address};

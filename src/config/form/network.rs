@@ -13,19 +13,19 @@ use crate::xds::Network;
 
 /// Where clients connect. A port alone means all addresses of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) struct ListenAddress(pub SocketAddr);
+pub(in crate::config) struct ListenAddress(pub(crate) SocketAddr);
 
 /// Where operators connect. A port alone means this machine only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) struct AdminAddress(pub SocketAddr);
+pub(in crate::config) struct AdminAddress(pub(crate) SocketAddr);
 
 /// Where a server is: a scheme, a host, perhaps a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::config) struct ServerUri(pub Uri);
+pub(in crate::config) struct ServerUri(pub(crate) Uri);
 
 /// What a certificate may be for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::config) struct HostName(pub ServerName<'static>);
+pub(in crate::config) struct HostName(pub(crate) ServerName<'static>);
 
 scalar_form!(ListenAddress, |scalar| listen(scalar).map(ListenAddress), address_schema());
 
@@ -62,7 +62,7 @@ pub fn admin_address(text: &str) -> Result<SocketAddr, ValueError> {
 }
 
 /// Where a server is, as text has it.
-pub fn server_uri(text: &str) -> Result<Uri, ValueError> {
+pub(crate) fn server_uri(text: &str) -> Result<Uri, ValueError> {
     uri(&Scalar::Text(text.into()))
 }
 

@@ -9,39 +9,39 @@ use crate::config::yaml::Scalar;
 
 /// How many, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) struct Count(pub usize);
+pub(in crate::config) struct Count(pub(crate) usize);
 
 /// How many, and at least one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) struct Positive(pub usize);
+pub(in crate::config) struct Positive(pub(crate) usize);
 
 /// The number of a protobuf field, or 0 for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) struct FieldNumber(pub u32);
+pub(in crate::config) struct FieldNumber(pub(crate) u32);
 
 /// Bytes, and at least one: `67108864` or `64MiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) struct Size(pub usize);
+pub(in crate::config) struct Size(pub(crate) usize);
 
 /// Any duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) struct Wait(pub Duration);
+pub(in crate::config) struct Wait(pub(crate) Duration);
 
 /// A duration of at least [`SHORTEST`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) struct Pause(pub Duration);
+pub(in crate::config) struct Pause(pub(crate) Duration);
 
 /// How often something is done: every so long, or never, which is written as `0s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) struct Interval(pub Option<Duration>);
+pub(in crate::config) struct Interval(pub(crate) Option<Duration>);
 
 /// By how much each wait is longer than the one before.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::config) struct Factor(pub f64);
+pub(in crate::config) struct Factor(pub(crate) f64);
 
 /// A part of one.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::config) struct Jitter(pub f64);
+pub(in crate::config) struct Jitter(pub(crate) f64);
 
 scalar_form!(
     Count,

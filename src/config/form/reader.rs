@@ -19,7 +19,7 @@ pub(in crate::config) trait Form: Sized {
 }
 
 pub(in crate::config) struct Reader<'a> {
-    pub found: &'a mut Diagnostics,
+    pub(crate) found: &'a mut Diagnostics,
     /// The schema of the whole file: says of an unknown key where it would be known.
     whole: fn() -> Json,
     /// Paths of keys that are probably meant by misspelt ones.
@@ -27,16 +27,16 @@ pub(in crate::config) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(found: &'a mut Diagnostics, whole: fn() -> Json) -> Self {
+    pub(crate) fn new(found: &'a mut Diagnostics, whole: fn() -> Json) -> Self {
         Self { found, whole, meant: BTreeSet::new() }
     }
 
     /// Reports that a value has another form.
-    pub fn expected(&mut self, node: &Node, what: &str) {
+    pub(crate) fn expected(&mut self, node: &Node, what: &str) {
         self.found.fault(&node.place, format!("invalid value {}: expected {what}", node.shown()));
     }
 
-    pub fn unknown_key(&mut self, entry: &Entry, section: &Place, known: &[&str]) {
+    pub(crate) fn unknown_key(&mut self, entry: &Entry, section: &Place, known: &[&str]) {
         let key = &entry.key;
         let expected = match nearest(key, known.iter().copied(), (key.len() / 3).max(1)) {
             Some(nearest) => {
@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reports that a key is missing, unless a misspelt one was reported in its place.
-    pub fn missing_key(&mut self, section: &Place, key: &str) {
+    pub(crate) fn missing_key(&mut self, section: &Place, key: &str) {
         if !self.meant.contains(&section.key(key)) {
             self.found.fault(section, format!("missing key {key:?}"));
         }

@@ -49,7 +49,7 @@ pub(in crate::config) struct Keys<'n> {
 
 impl<'n> Keys<'n> {
     /// Reports all keys that are not known. A mapping without keys may be left empty.
-    pub fn of(node: &'n Node, known: &[&str], reader: &mut Reader) -> Option<Self> {
+    pub(crate) fn of(node: &'n Node, known: &[&str], reader: &mut Reader) -> Option<Self> {
         let entries: &[Entry] = match &node.value {
             _ if node.is_null() => &[],
             Value::Map(entries) => entries,
@@ -65,7 +65,7 @@ impl<'n> Keys<'n> {
         Some(Self { place: &node.place, entries })
     }
 
-    pub fn read<F: Field>(&self, key: &str, reader: &mut Reader) -> F {
+    pub(crate) fn read<F: Field>(&self, key: &str, reader: &mut Reader) -> F {
         let entry = self.entries.iter().find(|entry| entry.key == key);
         F::read_key(entry.map(|entry| &entry.node), self.place, key, reader)
     }
@@ -78,11 +78,11 @@ pub(in crate::config) struct SectionSchema {
 }
 
 impl SectionSchema {
-    pub fn new(about: &str) -> Self {
+    pub(crate) fn new(about: &str) -> Self {
         Self { about: about.trim().into(), properties: Map::new(), needed: Vec::new() }
     }
 
-    pub fn key<F: Field>(&mut self, key: &str, about: &str, default: Option<&Json>) {
+    pub(crate) fn key<F: Field>(&mut self, key: &str, about: &str, default: Option<&Json>) {
         let mut schema = F::value_schema();
         schema["description"] = about.trim().into();
         if let Some(default) = default {
@@ -94,7 +94,7 @@ impl SectionSchema {
         }
     }
 
-    pub fn done(self) -> Json {
+    pub(crate) fn done(self) -> Json {
         let mut schema = json!({
             "type": ["object", "null"],
             "description": self.about,

@@ -10,11 +10,11 @@ use crate::xds::KeyField;
 
 /// Text that is not empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::config) struct Name(pub String);
+pub(in crate::config) struct Name(pub(crate) String);
 
 /// The path of a file or folder, as it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::config) struct FilePath(pub PathBuf);
+pub(in crate::config) struct FilePath(pub(crate) PathBuf);
 
 scalar_form!(String, |scalar| text("text", scalar).map(String::from), json!({ "type": "string" }));
 

@@ -10,7 +10,7 @@ use crate::config::form::{FilePath, Located};
 use crate::transcode::Transcoder;
 
 impl Checker<'_> {
-    pub fn transcoder(&mut self, given: &Located<Vec<Located<FilePath>>>) -> Option<Arc<Transcoder>> {
+    pub(crate) fn transcoder(&mut self, given: &Located<Vec<Located<FilePath>>>) -> Option<Arc<Transcoder>> {
         let sets: Vec<_> = given.iter().filter_map(|file| self.descriptor_set(file)).collect();
         if given.is_empty() || sets.len() < given.len() {
             return None;

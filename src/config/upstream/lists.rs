@@ -16,21 +16,21 @@ use crate::protocol::ladder::{FallbackTimers, Rule};
 use crate::upstream::{Lists, Plan, SourcePlan};
 
 impl Checker<'_> {
-    pub fn upstream(&mut self, raw: &Located<raw::Upstream>, limits: SourceLimits) -> Option<Plan> {
+    pub(crate) fn upstream(&mut self, raw: &Located<raw::Upstream>, limits: SourceLimits) -> Option<Plan> {
         let backoff = self.backoff(&raw.backoff, limits.backoff);
         let limits = SourceLimits { backoff, ..limits };
         let timers = FallbackTimers {
             delay: or(&raw.fallback.delay, Wait(Duration::ZERO)).0,
             hold_down: or(&raw.fallback.hold_down, Wait(Duration::ZERO)).0,
         };
-        let from_environment = Some(&raw.bootstrap_from_environment).filter(|asked| asked.value);
+        let from_environment = Some(&raw.bootstrap_from_environment).filter(|requested| requested.value);
         let lists = match (&raw.bootstrap, from_environment) {
-            (Some(_), Some(asked)) => {
-                self.fault(&asked.place, "cannot be combined with bootstrap");
+            (Some(_), Some(requested)) => {
+                self.fault(&requested.place, "cannot be combined with bootstrap");
                 return None;
             }
             (Some(file), None) => self.bootstrap(file, raw, limits)?,
-            (None, Some(asked)) => self.bootstrap_of_environment(asked, raw, limits)?,
+            (None, Some(requested)) => self.bootstrap_of_environment(requested, raw, limits)?,
             (None, None) => self.written(raw, limits)?,
         };
         let plan = Plan::new(lists, timers, raw.fallback.on_missing.value == OnMissing::Keep);
@@ -90,22 +90,25 @@ impl Checker<'_> {
     /// (BOOT-1).
     fn bootstrap_of_environment(
         &mut self,
-        asked: &Located<bool>,
+        requested: &Located<bool>,
         raw: &raw::Upstream,
         limits: SourceLimits,
     ) -> Option<Lists> {
-        self.is_alone(&asked.place, raw)?;
+        self.is_alone(&requested.place, raw)?;
         let set = |name| (self.environment)(name).filter(|value| !value.is_empty());
         match (set(BOOTSTRAP_FILE), set(BOOTSTRAP)) {
             (Some(file), _) => {
                 let text = files::text(Path::new(&file));
                 let reason = |fault| format!("{fault}, which {BOOTSTRAP_FILE} names");
-                let text = text.map_err(|fault| self.fault(&asked.place, reason(fault))).ok()?;
+                let text = text.map_err(|fault| self.fault(&requested.place, reason(fault))).ok()?;
                 self.bootstrap_text(Path::new(&file), &text, limits)
             }
             (None, Some(text)) => self.bootstrap_text(Path::new(BOOTSTRAP), &text, limits),
             (None, None) => {
-                self.fault(&asked.place, format!("no bootstrap: expected {BOOTSTRAP_FILE} or {BOOTSTRAP} to be set"));
+                self.fault(
+                    &requested.place,
+                    format!("no bootstrap: expected {BOOTSTRAP_FILE} or {BOOTSTRAP} to be set"),
+                );
                 None
             }
         }

@@ -15,6 +15,11 @@ fn parse(upstream: &str) -> Result<Plan, String> {
     parse_at(Path::new("etc/relay.yaml"), upstream)
 }
 
+/// What such files do not have exists nowhere.
+fn is_authoritative(server: &SourcePlan) -> bool {
+    matches!(server, SourcePlan::Files(files) if files.authoritative)
+}
+
 #[test]
 fn boot_9_and_boot_13_lists_share_the_servers_that_are_equal() {
     let plan = parse(
@@ -70,7 +75,7 @@ fn fs_6_files_are_alone_where_nobody_else_is_asked_and_one_source_wherever_they_
     both: {servers: [{files: [a, /b.yaml]}, {files: ./last}]}",
     )
     .unwrap();
-    let files: Vec<_> = plan.servers.iter().map(|server| (server.name(), server.is_authoritative())).collect();
+    let files: Vec<_> = plan.servers.iter().map(|server| (server.name(), is_authoritative(server))).collect();
     let last = "files etc/./last".to_owned();
     let expected =
         [("http://one:1".into(), false), (last.clone(), false), ("files etc/a, /b.yaml".into(), false), (last, true)];
@@ -78,7 +83,7 @@ fn fs_6_files_are_alone_where_nobody_else_is_asked_and_one_source_wherever_they_
     let own = |name: &str| plan.authorities[name].servers.clone();
     assert_eq!([own("bare"), own("both"), own("own")], [vec![0, 1], vec![2, 1], vec![3]]);
     let only = parse("files: ./resources").unwrap();
-    assert!(only.top == [0] && only.servers[0].is_authoritative());
+    assert!(only.top == [0] && is_authoritative(&only.servers[0]));
     let rules = only.for_views().servers[0].quirks.clone();
     assert!(
         rules.initial_set == InitialSet::OneResponse

@@ -6,8 +6,8 @@ use crate::config::diagnostic::Place;
 
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Node {
-    pub place: Place,
-    pub value: Value,
+    pub(crate) place: Place,
+    pub(crate) value: Value,
 }
 
 #[derive(Debug, Clone)]
@@ -21,10 +21,10 @@ pub(in crate::config) enum Value {
 
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Entry {
-    pub key: String,
+    pub(crate) key: String,
     /// Of the key.
-    pub place: Place,
-    pub node: Node,
+    pub(crate) place: Place,
+    pub(crate) node: Node,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -37,12 +37,12 @@ pub(in crate::config) enum Scalar {
 }
 
 impl Node {
-    pub fn is_null(&self) -> bool {
+    pub(crate) fn is_null(&self) -> bool {
         matches!(self.value, Value::Scalar(Scalar::Null))
     }
 
     /// What it is, for messages: a value as it is written, or the word for something larger.
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         match &self.value {
             Value::Scalar(scalar) => scalar.to_string(),
             Value::List(_) => "a list".into(),

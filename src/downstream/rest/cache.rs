@@ -1,4 +1,4 @@
-//! Answers in JSON, made once for all who poll for the same: a cache that is bounded by bytes, with one maker for each entry.
+//! Responses in JSON, made once for all clients that poll for the same: a cache bounded by bytes, where each entry is made once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,23 +17,23 @@ use crate::protocol::session::{Reply, Variant};
 use crate::transcode::Descriptors;
 use crate::transcode::UnknownAny;
 
-/// What tells one answer from another. The version covers the resources and the names that were asked for.
+/// What distinguishes responses. The version covers the resources and the names that were requested.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct CacheKey {
-    /// Versions are made from content, and yet nothing is shared across views: what upstream says to one cannot be made to stand
-    /// for what it says to another.
-    pub view: Arc<str>,
+    /// Versions are made from content, and yet nothing is shared across views: what a server sent for one view must not be
+    /// served to another.
+    pub(crate) view: Arc<str>,
     /// The type as the client spells it.
-    pub spelling: Arc<str>,
-    pub version: String,
+    pub(crate) spelling: Arc<str>,
+    pub(crate) version: String,
     /// The client can read resources in wrappers.
-    pub wrappers: bool,
+    pub(crate) wrappers: bool,
 }
 
-/// What comes of making an answer is kept also when it is none: what cannot be said in JSON is not tried for each poll.
+/// The result of making a response is kept also when it failed: what has no JSON form is not tried for each poll.
 type CachedResponse = Result<Bytes, Arc<Rejection>>;
 
-/// There is no room for the answer now, and nothing of that is kept.
+/// There is no room for the response now. This result is not kept.
 type NoRoom = Arc<Rejection>;
 
 pub(super) struct ResponseCache {
@@ -44,17 +44,17 @@ pub(super) struct ResponseCache {
 struct Renderer {
     transcoder: Descriptors,
     control_plane: Arc<str>,
-    /// For every answer until the last byte of it is gone, whoever holds it.
+    /// For every response until its last byte is released.
     room: Arc<Budget>,
-    /// Large ones are made beside the threads that serve, and never more of them at a time than there are processors.
+    /// Large ones are made on other threads than those that serve, and no more at a time than there are processors.
     places: Semaphore,
     transcoded: AtomicU64,
 }
 
 impl ResponseCache {
-    pub fn new(bytes: u64, room: Arc<Budget>, transcoder: Descriptors, control_plane: Arc<str>) -> Self {
+    pub(crate) fn new(bytes: u64, room: Arc<Budget>, transcoder: Descriptors, control_plane: Arc<str>) -> Self {
         let weight = |wanted: &CacheKey, made: &CachedResponse| {
-            let body = made.as_ref().map_or_else(|refusal| refusal.message.len(), Bytes::len);
+            let body = made.as_ref().map_or_else(|nack| nack.message.len(), Bytes::len);
             let key = wanted.view.len() + wanted.spelling.len() + wanted.version.len();
             u32::try_from(body + key + PER_ENTRY).unwrap_or(u32::MAX)
         };
@@ -64,19 +64,19 @@ impl ResponseCache {
         Self { made, maker: Arc::new(maker) }
     }
 
-    /// The answer, as it is or as it is being made for somebody else, or made for this one.
-    pub async fn body(&self, wanted: CacheKey, reply: Reply) -> Result<CachedResponse, Rejection> {
+    /// Returns the response: from the cache, from a poll that is making it, or newly made.
+    pub(crate) async fn body(&self, wanted: CacheKey, reply: Reply) -> Result<CachedResponse, Rejection> {
         let own = !reply.ttls.is_empty()
             || !reply.spellings.is_empty()
             || !reply.errors.is_empty()
             || !reply.heartbeats.is_empty();
         if own {
-            return self.maker.make(reply, &wanted.version).await.map_err(|none| (*none).clone()); // of use to this client alone, or for this moment
+            return self.maker.make(reply, &wanted.version).await.map_err(|none| (*none).clone()); // useful to this client alone, or at this moment
         }
         if let Some(made) = self.made.get(&wanted).await {
             return Ok(made);
         }
-        // A task of its own: one that goes away while its answer is made would else leave the work to be begun anew.
+        // A task of its own: otherwise a client that disconnects while its response is made would leave the work to start again.
         let (made, maker) = (self.made.clone(), self.maker.clone());
         let version = wanted.version.clone();
         let making =
@@ -89,13 +89,13 @@ impl ResponseCache {
         }
     }
 
-    /// Answers that were made, as opposed to those that were given.
-    pub fn transcoded(&self) -> u64 {
+    /// Responses that were made, not counting those from the cache.
+    pub(crate) fn transcoded(&self) -> u64 {
         self.maker.transcoded.load(Ordering::Relaxed)
     }
 
-    /// Answers that are kept, and their bytes.
-    pub fn kept(&self) -> (u64, u64) {
+    /// Responses that are cached, and their bytes.
+    pub(crate) fn kept(&self) -> (u64, u64) {
         (self.made.entry_count(), self.made.weighted_size())
     }
 }
@@ -131,13 +131,13 @@ impl Renderer {
         let mut json = json.map_err(|error| error.to_string())?;
         if let Some(fields) = json.as_object_mut() {
             fields.insert("versionInfo".into(), Value::from(version));
-            fields.remove("nonce"); // there is no stream in which it would mean anything
+            fields.remove("nonce"); // it has no meaning without a stream
         }
         serde_json::to_vec(&json).map_err(|error| error.to_string())
     }
 }
 
-/// An answer that takes room for as long as it is anywhere: kept, or on its way to whoever reads it slowly.
+/// A response that counts towards the bound for as long as it exists: cached, or on its way to a slow client.
 struct BudgetedBytes {
     body: Vec<u8>,
     room: Arc<Budget>,
@@ -165,7 +165,7 @@ impl Drop for BudgetedBytes {
     }
 }
 
-/// The whole message, without what gRPC puts before it.
+/// Returns the complete message, without its gRPC prefix.
 fn encoded(reply: Reply, control_plane: &str) -> Bytes {
     let mut encoder = Encoder::new(reply, Variant::Sotw, control_plane);
     let mut message = BytesMut::new();
@@ -179,5 +179,5 @@ const RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
 const GRPC_PREFIX: usize = 5;
 /// More than this takes a thread that serves others too long.
 const LARGE: usize = 64 << 10;
-/// About what an entry takes beside its texts.
+/// About what an entry takes in addition to its texts.
 const PER_ENTRY: usize = 128;

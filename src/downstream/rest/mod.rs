@@ -1,7 +1,7 @@
 //! Discovery by polling, in JSON over HTTP: a fetch with another encoding.
 //!
-//! A poll is a session of one request. What it asked for stays wanted upstream for a while after it (`limits.linger`), so that the
-//! next poll finds it, and a poll on a cold cache makes the next one succeed.
+//! A poll is a session of one request. The interest lingers (`limits.linger`), so that the next poll finds the resources: a poll on a
+//! cold cache makes the next one succeed.
 
 mod cache;
 mod rejection;
@@ -35,18 +35,18 @@ use crate::transcode::Descriptors;
 use crate::xds::RestPath;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RestOptions {
+pub(crate) struct RestOptions {
     /// How long a poll waits for what is not known yet.
-    pub timeout: Duration,
-    /// How long a poll that finds nothing new waits for news (REST-6).
-    pub long_poll: Duration,
-    /// Answers that are kept for others who ask the same.
-    pub cache_bytes: u64,
-    /// All answers that there are, kept or on their way.
-    pub response_bytes: usize,
+    pub(crate) timeout: Duration,
+    /// How long a poll that finds nothing new waits for a change (REST-6).
+    pub(crate) long_poll: Duration,
+    /// Bytes of responses that are cached.
+    pub(crate) cache_bytes: u64,
+    /// Bytes of all responses, cached or on their way.
+    pub(crate) response_bytes: usize,
 }
 
-pub struct Rest {
+pub(crate) struct Rest {
     options: RestOptions,
     transcoder: Descriptors,
     shared: ResponseCache,
@@ -60,49 +60,49 @@ struct Counts {
     polls: AtomicU64,
     content: AtomicU64,
     unchanged: AtomicU64,
-    refused: AtomicU64,
+    rejected: AtomicU64,
 }
 
-/// What has become of polls so far.
+/// Polls so far, by result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct RestReport {
-    pub polls: u64,
-    pub ok: u64,
-    pub not_modified: u64,
-    pub rejected: u64,
-    /// Answers that were made, where others were shared.
-    pub transcoded: u64,
-    pub kept: u64,
-    pub kept_bytes: u64,
+pub(crate) struct RestReport {
+    pub(crate) polls: u64,
+    pub(crate) ok: u64,
+    pub(crate) not_modified: u64,
+    pub(crate) rejected: u64,
+    /// Responses that were made; the others came from the cache.
+    pub(crate) transcoded: u64,
+    pub(crate) kept: u64,
+    pub(crate) kept_bytes: u64,
 }
 
-/// What a poll needs to know of the relay and of who asks.
+/// What a poll needs to know of the relay and of the client.
 pub(super) struct Poll {
-    pub views: Arc<Views>,
-    pub budget: Arc<Budget>,
-    pub drain: Drain,
-    pub peer: SocketAddr,
-    pub message_bytes: usize,
-    pub v2: bool,
+    pub(crate) views: Arc<Views>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) drain: Drain,
+    pub(crate) peer: SocketAddr,
+    pub(crate) message_bytes: usize,
+    pub(crate) v2: bool,
 }
 
-/// What a poll comes to.
+/// The result of a poll.
 enum Answer {
     Content(Bytes),
     Unchanged,
 }
 
 impl Rest {
-    pub fn new(options: RestOptions, transcoder: Descriptors, control_plane: &str) -> Self {
+    pub(crate) fn new(options: RestOptions, transcoder: Descriptors, control_plane: &str) -> Self {
         let room = Budget::of(options.response_bytes);
         let shared = ResponseCache::new(options.cache_bytes, room, transcoder.clone(), control_plane.into());
         let places = Semaphore::new(available_parallelism().map_or(1, usize::from));
         Self { options, transcoder, shared, places, counts: Counts::default() }
     }
 
-    pub fn report(&self) -> RestReport {
+    pub(crate) fn report(&self) -> RestReport {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { polls, content, unchanged, refused } = &self.counts;
+        let Counts { polls, content, unchanged, rejected } = &self.counts;
         let (kept, kept_bytes) = self.shared.kept();
         let transcoded = self.shared.transcoded();
         let (polls, content) = (of(polls), of(content));
@@ -110,14 +110,14 @@ impl Rest {
             polls,
             ok: content,
             not_modified: of(unchanged),
-            rejected: of(refused),
+            rejected: of(rejected),
             transcoded,
             kept,
             kept_bytes,
         }
     }
 
-    /// Status, headers and body; nothing where there is none.
+    /// Returns status, headers and body.
     pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>, poll: Poll) -> Response<Bytes> {
         let count = |of: &AtomicU64| {
             of.fetch_add(1, Ordering::Relaxed);
@@ -137,7 +137,7 @@ impl Rest {
                 response
             }
             Err(Rejection { status, message }) => {
-                count(&self.counts.refused);
+                count(&self.counts.rejected);
                 tracing::debug!(%peer, path, %status, message, "poll rejected");
                 let body = serde_json::json!({"code": status.as_u16(), "message": message});
                 let mut response = json(status, body.to_string().into());
@@ -149,9 +149,9 @@ impl Rest {
 
     async fn handle(&self, request: Request<Incoming>, poll: Poll) -> Result<Answer, Rejection> {
         let (head, body) = request.into_parts();
-        let most = poll.message_bytes.min(LONGEST_POLL);
-        let path = request::check_head(&head, poll.v2, most)?;
-        let body = tokio::time::timeout(BODY, request::read_body(body, most, &poll.budget)).await;
+        let limit = poll.message_bytes.min(LONGEST_POLL);
+        let path = request::check_head(&head, poll.v2, limit)?;
+        let body = tokio::time::timeout(BODY, request::read_body(body, limit, &poll.budget)).await;
         let late = || Rejection::new(StatusCode::REQUEST_TIMEOUT, "request incomplete");
         let request = self.parse(body.map_err(|_| late())??).await?;
         self.find(request, path, poll).await
@@ -161,7 +161,7 @@ impl Rest {
         if body.len() <= LARGE {
             return request::parse(&body, &(self.transcoder)());
         }
-        // What is parsed takes many times the room of its text: no more of them at a time than can be worked on.
+        // A parsed request takes many times the memory of its text: no more at a time than there are processors.
         let Ok(_place) = self.places.acquire().await else {
             return Err(Rejection::unavailable("the relay is shutting down"));
         };
@@ -170,40 +170,40 @@ impl Rest {
         parsing.await.unwrap_or_else(|_| Err(Rejection::unavailable("the relay is shutting down")))
     }
 
-    /// Asks as often as there are news while it holds, and at least once.
+    /// Fetches once, and then at each change while the long poll lasts.
     async fn find(&self, request: DiscoveryRequest, path: RestPath, mut poll: Poll) -> Result<Answer, Rejection> {
-        let (asked, held) = (asked_for(&request.resource_names), request.version_info.clone());
+        let (requested, held) = (asked_for(&request.resource_names), request.version_info.clone());
         let until = Instant::now() + self.options.long_poll;
         loop {
             let sitting = self.long_poll(&request, path, &poll).await?;
-            let seat = &sitting.0;
-            if self.options.long_poll.is_zero() && seat.is_current(&held) {
+            let handle = &sitting.0;
+            if self.options.long_poll.is_zero() && handle.is_current(&held) {
                 return Ok(Answer::Unchanged);
             }
-            let reply = match seat.fetch(self.options.timeout).await {
+            let reply = match handle.fetch(self.options.timeout).await {
                 Fetched::Reply(reply) => reply,
                 Fetched::End(end) => return Err(end.into()),
                 Fetched::Waiting(_) | Fetched::Unknown => {
                     return Err(Rejection::unavailable("resource not available yet; retry"));
                 }
             };
-            let version = format!("{}{asked}", reply.version);
+            let version = format!("{}{requested}", reply.version);
             if version != held {
-                let (view, spelling) = (seat.key.as_str().into(), reply.spelling.clone());
+                let (view, spelling) = (handle.key.as_str().into(), reply.spelling.clone());
                 let wanted = CacheKey { view, spelling, version, wrappers: reply.wrappers };
                 let made = self.shared.body(wanted, *reply).await?;
-                return made.map(Answer::Content).map_err(|refusal| (*refusal).clone());
+                return made.map(Answer::Content).map_err(|nack| (*nack).clone());
             }
             if self.options.long_poll.is_zero() {
                 return Ok(Answer::Unchanged);
             }
-            seat.handle_request(taken(&request, &reply)).await;
+            handle.handle_request(taken(&request, &reply)).await;
             tokio::select! {
-                () = seat.changed() => {}
+                () = handle.changed() => {}
                 () = tokio::time::sleep_until(until) => return Ok(Answer::Unchanged),
                 () = poll.drain.begins() => return Ok(Answer::Unchanged),
             }
-            tokio::time::sleep(PAUSE).await; // what stirs it may be no news to this client, again and again
+            tokio::time::sleep(PAUSE).await; // what wakes it may not concern this client, again and again
         }
     }
 
@@ -221,8 +221,8 @@ impl Rest {
     }
 }
 
-/// What the names that are asked for add to a version: one that is asked for in addition is answered even if nothing is known of
-/// it, and so is the rest when one is left out (REST-8).
+/// What the requested names add to a version: an additional name changes it even if nothing is known of that name, and so does
+/// a name less (REST-8).
 fn asked_for(names: &[String]) -> String {
     if names.is_empty() {
         return String::new();
@@ -237,7 +237,7 @@ fn asked_for(names: &[String]) -> String {
     format!(".{:016x}", hasher.digest())
 }
 
-/// The word of a client that took what it was given, so that only what comes then stirs its seat.
+/// The ACK of a client that took the last reply, so that only later changes wake its session.
 fn taken(request: &DiscoveryRequest, reply: &Reply) -> proto::Request {
     proto::Request::Sotw(DiscoveryRequest {
         node: None,
@@ -254,13 +254,13 @@ fn json(status: StatusCode, body: Bytes) -> Response<Bytes> {
     response
 }
 
-/// For the body of a request to come to its end.
+/// How long the body of a request may take.
 const BODY: Duration = Duration::from_secs(30);
-/// A request of more than this is parsed beside the threads that serve. An Envoy's has a node of some 60 kB.
+/// A longer request is parsed on another thread than those that serve. An Envoy's has a node of some 60 kB.
 const LARGE: usize = 256 << 10;
-/// A node, and names. What is longer is nothing that a client polls with.
+/// A node, and names. No client polls with more.
 const LONGEST_POLL: usize = 4 << 20;
-/// Between two looks of a held poll.
+/// Between two fetches of a long poll.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Why a poll gets no resources, as HTTP says it (REST-9).
+//! Why a poll gets no resources, as an HTTP status (REST-9).
 
 use http::StatusCode;
 
@@ -6,31 +6,31 @@ use crate::downstream::slot::Status;
 use crate::protocol::session::CloseReason;
 use crate::relay::AdmissionError;
 
-/// A status with a text for whoever looks into it.
+/// A status with a text for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::downstream) struct Rejection {
-    pub status: StatusCode,
-    pub message: String,
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
 }
 
 impl Rejection {
-    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
 
-    pub fn bad_request(message: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    pub fn unavailable(message: impl Into<String>) -> Self {
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
     }
 }
 
 impl From<AdmissionError> for Rejection {
-    fn from(refused: AdmissionError) -> Self {
-        let text = refused.to_string();
-        match refused {
+    fn from(rejected: AdmissionError) -> Self {
+        let text = rejected.to_string();
+        match rejected {
             AdmissionError::NoNode | AdmissionError::BadNode => Self::bad_request(text),
             AdmissionError::TooManyViews(_) | AdmissionError::Stopping => Self::unavailable(text),
         }

@@ -1,4 +1,4 @@
-//! From an HTTP request to what is asked for, with everything on the way that may be wrong with it.
+//! From an HTTP request to what it requests, or why it is rejected.
 
 use bytes::{Bytes, BytesMut};
 use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
@@ -14,8 +14,8 @@ use crate::proto::discovery::DiscoveryRequest;
 use crate::transcode::{Strictness, Transcoder};
 use crate::xds::RestPath;
 
-/// What shows from the head of a request alone. A body that cannot be wanted is not read.
-pub(super) fn check_head(head: &Parts, v2: bool, most: usize) -> Result<RestPath, Rejection> {
+/// What the head of a request shows. The body of a request that is rejected by its head is not read.
+pub(super) fn check_head(head: &Parts, v2: bool, limit: usize) -> Result<RestPath, Rejection> {
     let path = head.uri.path();
     let known = RestPath::of(path).filter(|known| v2 || !known.v2);
     let Some(known) = known else {
@@ -38,13 +38,13 @@ pub(super) fn check_head(head: &Parts, v2: bool, most: usize) -> Result<RestPath
     if head.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
         return unsupported("a request that is compressed");
     }
-    if stated_length(&head.headers).is_some_and(|length| length > most) {
-        return Err(too_large(most));
+    if stated_length(&head.headers).is_some_and(|length| length > limit) {
+        return Err(too_large(limit));
     }
     Ok(known)
 }
 
-/// What an answer with a status has to have beside its text.
+/// Headers that a response with a status must have.
 pub(super) fn say_beside(status: StatusCode, headers: &mut HeaderMap) {
     if status == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, http::HeaderValue::from_static("POST"));
@@ -60,21 +60,21 @@ fn stated_length(headers: &HeaderMap) -> Option<usize> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-fn too_large(most: usize) -> Rejection {
+fn too_large(limit: usize) -> Rejection {
     Rejection::new(
         StatusCode::PAYLOAD_TOO_LARGE,
-        format!("request too large: limit {most} bytes (limits.message_bytes)"),
+        format!("request too large: limit {limit} bytes (limits.message_bytes)"),
     )
 }
 
-/// The whole body, within the limit for one message and the one for all that are half received.
-pub(super) async fn read_body(mut body: Incoming, most: usize, budget: &Budget) -> Result<Bytes, Rejection> {
+/// Reads the complete body, within the limit for one message and the one for all that are half received.
+pub(super) async fn read_body(mut body: Incoming, limit: usize, budget: &Budget) -> Result<Bytes, Rejection> {
     let mut read = HalfReceived { bytes: BytesMut::new(), budget };
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Rejection::bad_request(format!("request incomplete: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
-        if read.bytes.len() + data.len() > most {
-            return Err(too_large(most));
+        if read.bytes.len() + data.len() > limit {
+            return Err(too_large(limit));
         }
         if !budget.take(data.len()) {
             return Err(Rejection::unavailable("too many incomplete requests; retry"));
@@ -84,7 +84,7 @@ pub(super) async fn read_body(mut body: Incoming, most: usize, budget: &Budget) 
     Ok(read.take())
 }
 
-/// Gives back what it counts, also when the client goes away in the middle.
+/// Returns its bytes to the budget, also when the client disconnects in the middle.
 struct HalfReceived<'a> {
     bytes: BytesMut,
     budget: &'a Budget,
@@ -103,7 +103,7 @@ impl Drop for HalfReceived<'_> {
     }
 }
 
-/// Unknown fields are ignored (TRN-15), and so are nonces and refusals: who polls has no stream that these could be about
+/// Unknown fields are ignored (TRN-15), and so are nonces and errors: a poll has no stream that these could be about
 /// (REST-4, REST-7).
 pub(super) fn parse(body: &[u8], transcoder: &Transcoder) -> Result<DiscoveryRequest, Rejection> {
     let unreadable =

@@ -35,10 +35,10 @@ pub enum LadderState {
 
 impl LadderState {
     /// The words of all states.
-    pub const NAMES: [&str; 5] = ["idle", "trying", "active", "cached", "down"];
+    pub(crate) const NAMES: [&str; 5] = ["idle", "trying", "active", "cached", "down"];
 
     /// Returns its word in reports, metrics and logs.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
             Self::Trying(_) => "trying",
@@ -51,7 +51,7 @@ impl LadderState {
 
 /// What has to be done for a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LadderAction {
+pub(crate) enum LadderAction {
     /// Open this server, and ask it for everything that is wanted (FB-7).
     Open(usize),
     /// Close every server below this one.
@@ -69,7 +69,7 @@ pub struct FallbackTimers {
 }
 
 /// What the ladder has to know of the world at the moment of an event.
-pub trait LadderContext {
+pub(crate) trait LadderContext {
     /// Something is wanted of which neither a value nor its absence is known (FB-4, FB-5).
     fn anything_uncached(&self) -> bool;
 
@@ -78,7 +78,7 @@ pub trait LadderContext {
 }
 
 #[derive(Debug)]
-pub struct Ladder {
+pub(crate) struct Ladder {
     servers: usize,
     rule: Rule,
     timers: FallbackTimers,
@@ -94,11 +94,11 @@ pub struct Ladder {
 
 /// How often a ladder has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Switches {
+pub(crate) struct Switches {
     /// To the next server, for lack of the one before.
-    pub down: u64,
+    pub(crate) down: u64,
     /// Back to a server further up.
-    pub up: u64,
+    pub(crate) up: u64,
 }
 
 impl AddAssign for Switches {
@@ -109,7 +109,7 @@ impl AddAssign for Switches {
 }
 
 impl Ladder {
-    pub fn new(servers: usize, rule: Rule, patience: FallbackTimers) -> Self {
+    pub(crate) fn new(servers: usize, rule: Rule, patience: FallbackTimers) -> Self {
         let (standing, since) = (LadderState::Idle, Moment::START);
         let moves = Switches::default();
         Self {
@@ -125,20 +125,20 @@ impl Ladder {
         }
     }
 
-    pub fn switches(&self) -> Switches {
+    pub(crate) fn switches(&self) -> Switches {
         self.switches
     }
 
-    pub fn state(&self) -> LadderState {
+    pub(crate) fn state(&self) -> LadderState {
         self.state
     }
 
-    pub fn since(&self) -> Moment {
+    pub(crate) fn since(&self) -> Moment {
         self.since
     }
 
     /// Servers that are open: all down to the lowest.
-    pub fn open(&self) -> std::ops::Range<usize> {
+    pub(crate) fn open(&self) -> std::ops::Range<usize> {
         match self.state {
             LadderState::Idle => 0..0,
             LadderState::Trying(at) | LadderState::Active(at) | LadderState::Cached(at) => 0..at + 1,
@@ -147,7 +147,7 @@ impl Ladder {
     }
 
     /// The server whose word counts, once it has said one.
-    pub fn active(&self) -> Option<usize> {
+    pub(crate) fn active(&self) -> Option<usize> {
         match self.state {
             LadderState::Active(at) => Some(at),
             _ => None,
@@ -156,7 +156,7 @@ impl Ladder {
 
     /// The server whose silence counts too. That of one that has not answered yet does not, where there are others that
     /// may know better (FB-28). Where there is none, nobody else will ever say that a name does not exist.
-    pub fn authoritative(&self) -> Option<usize> {
+    pub(crate) fn authoritative(&self) -> Option<usize> {
         match self.state {
             LadderState::Trying(0) if self.servers == 1 => Some(0),
             _ => self.active(),
@@ -164,7 +164,7 @@ impl Ladder {
     }
 
     /// Something new is wanted.
-    pub fn on_interest(&mut self, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
+    pub(crate) fn on_interest(&mut self, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
         match self.state {
             LadderState::Idle => {
                 self.set_state(LadderState::Trying(0), now);
@@ -178,7 +178,7 @@ impl Ladder {
     }
 
     /// Nothing is wanted any more, for long enough.
-    pub fn on_idle(&mut self, now: Moment) -> Vec<LadderAction> {
+    pub(crate) fn on_idle(&mut self, now: Moment) -> Vec<LadderAction> {
         if self.state == LadderState::Idle {
             return Vec::new();
         }
@@ -187,7 +187,7 @@ impl Ladder {
     }
 
     /// A well-formed response has come from an open server. Whether its word counts from now on.
-    pub fn on_response(&mut self, server: usize, usable: bool, now: Moment) -> (bool, Vec<LadderAction>) {
+    pub(crate) fn on_response(&mut self, server: usize, usable: bool, now: Moment) -> (bool, Vec<LadderAction>) {
         if !self.open().contains(&server) {
             return (false, Vec::new()); // a late word of one that was closed
         }
@@ -211,7 +211,12 @@ impl Ladder {
     }
 
     /// A server has been found out of reach. Those above the lowest are out of reach already.
-    pub fn on_unreachable(&mut self, server: usize, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
+    pub(crate) fn on_unreachable(
+        &mut self,
+        server: usize,
+        around: &impl LadderContext,
+        now: Moment,
+    ) -> Vec<LadderAction> {
         let lowest = match self.state {
             LadderState::Trying(at) | LadderState::Active(at) | LadderState::Cached(at) => at,
             LadderState::Idle | LadderState::Down => return Vec::new(),
@@ -227,11 +232,11 @@ impl Ladder {
     }
 
     /// When the waiting times that keep the ladder where it is are over.
-    pub fn next_deadline(&self) -> Option<Moment> {
+    pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.waiting.then(|| self.may_leave_at()).flatten()
     }
 
-    pub fn on_time(&mut self, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
+    pub(crate) fn on_time(&mut self, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
         match self.next_deadline() {
             Some(at) if at <= now => self.walk_down(around, now),
             _ => Vec::new(),

@@ -19,29 +19,29 @@ use self::sums::{Gauge, Sums};
 use super::moment::{Moment, earliest};
 use crate::proto::loads::LoadStatsRequest;
 
-pub use order::Order;
+pub(crate) use order::Order;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LoadLimits {
+pub(crate) struct LoadLimits {
     /// How long reports are put together for a control plane that is away; then they are dropped (LRS-18).
-    pub outage: Duration,
+    pub(crate) outage: Duration,
     /// About how many bytes are kept for one key, and for all keys together.
-    pub bytes: usize,
-    pub bytes_total: usize,
+    pub(crate) bytes: usize,
+    pub(crate) bytes_total: usize,
 }
 
 /// A client's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Reporter(u64);
+pub(crate) struct Reporter(u64);
 
 #[derive(Debug)]
-pub struct Aggregate {
+pub(crate) struct Aggregate {
     limits: LoadLimits,
     sums: Sums,
     /// The gauges of each live client as it last reported them.
     clients: BTreeMap<Reporter, Vec<Gauge>>,
     next: Reporter,
-    asked: Option<Asked>,
+    requested: Option<Asked>,
     /// The relay's own last report, or when it was first asked for one.
     since: Option<Moment>,
     due: Option<Moment>,
@@ -60,13 +60,13 @@ struct Asked {
 }
 
 impl Aggregate {
-    pub fn new(limits: LoadLimits) -> Self {
+    pub(crate) fn new(limits: LoadLimits) -> Self {
         Self {
             sums: Sums::default(),
             limits,
             clients: BTreeMap::new(),
             next: Reporter(0),
-            asked: None,
+            requested: None,
             since: None,
             due: None,
             patience_ends: None,
@@ -75,7 +75,7 @@ impl Aggregate {
         }
     }
 
-    pub fn join(&mut self) -> Reporter {
+    pub(crate) fn join(&mut self) -> Reporter {
         let client = self.next;
         self.next = Reporter(client.0 + 1);
         self.clients.insert(client, Vec::new());
@@ -83,38 +83,38 @@ impl Aggregate {
     }
 
     /// Its gauges go with it, and what it counted stays (LRS-16).
-    pub fn leave(&mut self, client: Reporter) {
+    pub(crate) fn leave(&mut self, client: Reporter) {
         self.sums.lower(&self.clients.remove(&client).unwrap_or_default());
     }
 
     /// A client's report. What it leaves out of it is at rest: clients report all they have. No more than `free` bytes may be
     /// kept besides what is.
-    pub fn on_report(&mut self, client: Reporter, report: &LoadStatsRequest, free: usize) {
+    pub(crate) fn on_report(&mut self, client: Reporter, report: &LoadStatsRequest, free: usize) {
         let Some(gauges) = self.clients.get_mut(&client) else { return };
-        let Some(asked) = self.asked else {
+        let Some(requested) = self.requested else {
             self.lost += 1; // nobody has asked for it
             return;
         };
         self.sums.lower(&std::mem::take(gauges));
-        let most = self.limits.bytes.min(self.sums.bytes().saturating_add(free));
-        let added = self.sums.add(&report.cluster_stats, asked.endpoints, most);
+        let limit = self.limits.bytes.min(self.sums.bytes().saturating_add(free));
+        let added = self.sums.add(&report.cluster_stats, requested.endpoints, limit);
         *gauges = added.gauges;
         self.kept += 1;
         self.lost += u64::from(added.in_part);
     }
 
     /// The control plane says what it wants. The same again changes nothing on a stream that was told it (LRS-3).
-    pub fn on_order(&mut self, order: &Order, now: Moment) {
+    pub(crate) fn on_order(&mut self, order: &Order, now: Moment) {
         let interval = order.interval();
-        let same = self.asked.is_some_and(|asked| asked.interval == interval);
+        let same = self.requested.is_some_and(|requested| requested.interval == interval);
         self.since.get_or_insert(now);
         self.patience_ends = None;
         self.due = self.due.filter(|_| same).or(Some(now + interval));
-        self.asked = Some(Asked { interval, endpoints: order.endpoints() });
+        self.requested = Some(Asked { interval, endpoints: order.endpoints() });
     }
 
     /// The stream to the control plane is gone, or there is still none.
-    pub fn on_ended(&mut self, now: Moment) {
+    pub(crate) fn on_ended(&mut self, now: Moment) {
         self.due = None;
         if self.since.is_some() {
             self.patience_ends.get_or_insert(now + self.limits.outage);
@@ -122,7 +122,7 @@ impl Aggregate {
     }
 
     /// Drops what a control plane that stays away will not want any more. What comes then is kept for as long again.
-    pub fn on_time(&mut self, now: Moment) {
+    pub(crate) fn on_time(&mut self, now: Moment) {
         if self.patience_ends.is_some_and(|ends| ends <= now) {
             self.sums.take(Duration::ZERO);
             self.lost += std::mem::take(&mut self.kept);
@@ -131,39 +131,39 @@ impl Aggregate {
         }
     }
 
-    pub fn is_due(&self, now: Moment) -> bool {
+    pub(crate) fn is_due(&self, now: Moment) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
 
     /// The relay's own report: of the time since its last one, however late it is (LRS-15).
-    pub fn report(&mut self, now: Moment) -> LoadStatsRequest {
+    pub(crate) fn report(&mut self, now: Moment) -> LoadStatsRequest {
         let covered = now - self.since.replace(now).unwrap_or(now);
-        self.due = self.asked.map(|asked| now + asked.interval);
+        self.due = self.requested.map(|requested| now + requested.interval);
         self.kept = 0;
         LoadStatsRequest { node: None, cluster_stats: self.sums.take(covered) }
     }
 
     /// What there is to report is due at once, if anybody is there to hear it.
-    pub fn hasten(&mut self, now: Moment) {
+    pub(crate) fn hasten(&mut self, now: Moment) {
         self.due = self.due.map(|due| due.min(now));
     }
 
-    pub fn next_deadline(&self) -> Option<Moment> {
+    pub(crate) fn next_deadline(&self) -> Option<Moment> {
         earliest(self.due, self.patience_ends)
     }
 
     /// About how many bytes are kept.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.sums.bytes()
     }
 
     /// No client is left, and nothing that one reported.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.clients.is_empty() && self.sums.is_empty()
     }
 
     /// Reports that were lost, wholly or in part, since this was last asked.
-    pub fn take_lost(&mut self) -> u64 {
+    pub(crate) fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }
 }

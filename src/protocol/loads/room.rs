@@ -6,32 +6,32 @@ use std::collections::btree_map::Entry;
 /// What may still be kept.
 pub(super) struct Room<'a> {
     bytes: &'a mut usize,
-    most: usize,
-    refused: bool,
+    limit: usize,
+    rejected: bool,
 }
 
 impl<'r> Room<'r> {
     /// `bytes` counts what is taken.
-    pub fn of(bytes: &'r mut usize, most: usize) -> Self {
-        Self { bytes, most, refused: false }
+    pub(crate) fn of(bytes: &'r mut usize, limit: usize) -> Self {
+        Self { bytes, limit, rejected: false }
     }
 
     /// Something has not fitted.
-    pub fn refused(&self) -> bool {
-        self.refused
+    pub(crate) fn rejected(&self) -> bool {
+        self.rejected
     }
 
-    pub fn take(&mut self, bytes: usize) -> bool {
-        let fits = self.bytes.saturating_add(bytes) <= self.most;
+    pub(crate) fn take(&mut self, bytes: usize) -> bool {
+        let fits = self.bytes.saturating_add(bytes) <= self.limit;
         if fits {
             *self.bytes += bytes;
         }
-        self.refused |= !fits;
+        self.rejected |= !fits;
         fits
     }
 
     /// The entry of a key, made if it is not there and fits.
-    pub fn entry<'a, K: Ord + Clone + Cost, V: Default>(
+    pub(crate) fn entry<'a, K: Ord + Clone + Cost, V: Default>(
         &mut self,
         map: &'a mut BTreeMap<K, V>,
         key: K,

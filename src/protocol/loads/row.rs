@@ -17,7 +17,7 @@ pub(super) struct RowKey {
     sub_zone: String,
     priority: u32,
     /// None for the locality as a whole, which stands before its endpoints.
-    pub address: Option<Bytes>,
+    pub(crate) address: Option<Bytes>,
 }
 
 #[derive(Debug, Default)]
@@ -57,29 +57,29 @@ struct Metric {
 
 /// One row of a client's report, of a locality or of an endpoint.
 pub(super) struct Sample<'a> {
-    pub key: RowKey,
+    pub(crate) key: RowKey,
     counts: Counts,
-    pub levels: Levels,
+    pub(crate) levels: Levels,
     metrics: &'a [EndpointLoadMetricStats],
     metadata: Option<&'a Bytes>,
 }
 
 impl RowKey {
     /// Both stand for the same locality, or for endpoints in it.
-    pub fn is_of_locality(&self, other: &Self) -> bool {
+    pub(crate) fn is_of_locality(&self, other: &Self) -> bool {
         let Self { region, zone, sub_zone, priority, address: _ } = self;
         (region, zone, sub_zone, priority) == (&other.region, &other.zone, &other.sub_zone, &other.priority)
     }
 
     /// The locality with nothing in it.
-    pub fn locality(&self) -> UpstreamLocalityStats {
+    pub(crate) fn locality(&self) -> UpstreamLocalityStats {
         let Self { region, zone, sub_zone, priority, address: _ } = self.clone();
         UpstreamLocalityStats { locality: Some(Locality { region, zone, sub_zone }), priority, ..Default::default() }
     }
 }
 
 impl Row {
-    pub fn add(&mut self, sample: &Sample<'_>, room: &mut Room<'_>) {
+    pub(crate) fn add(&mut self, sample: &Sample<'_>, room: &mut Room<'_>) {
         self.counts.add(&sample.counts);
         for metric in sample.metrics {
             if let Some((_, sum)) = room.entry(&mut self.metrics, metric.metric_name.clone()) {
@@ -96,29 +96,29 @@ impl Row {
         }
     }
 
-    pub fn raise(&mut self, levels: Levels) {
+    pub(crate) fn raise(&mut self, levels: Levels) {
         self.requests += u128::from(levels.requests);
         self.connections += u128::from(levels.connections);
     }
 
-    pub fn lower(&mut self, levels: Levels) {
+    pub(crate) fn lower(&mut self, levels: Levels) {
         self.requests -= u128::from(levels.requests);
         self.connections -= u128::from(levels.connections);
     }
 
     /// Something is in progress.
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.requests > 0 || self.connections > 0
     }
 
     /// Keeps what is in progress alone, and returns how many bytes went.
-    pub fn start_over(&mut self) -> usize {
+    pub(crate) fn start_over(&mut self) -> usize {
         let freed = self.metrics.keys().map(Cost::cost).sum::<usize>() + self.metadata.as_ref().map_or(0, Bytes::len);
         *self = Self { requests: self.requests, connections: self.connections, ..Self::default() };
         freed
     }
 
-    pub fn fill(&self, stats: &mut UpstreamLocalityStats) {
+    pub(crate) fn completeness(&self, stats: &mut UpstreamLocalityStats) {
         let Counts { succeeded, failed, issued, connections_new, connections_failed, cpu, memory, application } =
             self.counts;
         stats.total_successful_requests = succeeded;
@@ -134,7 +134,7 @@ impl Row {
         stats.application_utilization = application.unnamed();
     }
 
-    pub fn endpoint(&self, address: &Bytes) -> UpstreamEndpointStats {
+    pub(crate) fn endpoint(&self, address: &Bytes) -> UpstreamEndpointStats {
         UpstreamEndpointStats {
             address: Some(address.clone()),
             total_successful_requests: self.counts.succeeded,

@@ -26,9 +26,9 @@ pub(super) struct Gauge {
 
 /// What came of a report.
 pub(super) struct Added {
-    pub gauges: Vec<Gauge>,
+    pub(crate) gauges: Vec<Gauge>,
     /// There was no room for all of it.
-    pub in_part: bool,
+    pub(crate) in_part: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,18 +45,18 @@ struct Cluster {
 }
 
 impl Sums {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.clusters.is_empty()
     }
 
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Counts a client's report, and returns what it has in progress. What does not fit into so many bytes is left out.
-    pub fn add(&mut self, report: &[ClusterStats], endpoints: bool, most: usize) -> Added {
+    pub(crate) fn add(&mut self, report: &[ClusterStats], endpoints: bool, limit: usize) -> Added {
         let Self { clusters, bytes } = self;
-        let mut room = Room::of(bytes, most);
+        let mut room = Room::of(bytes, limit);
         let mut gauges = Vec::new();
         for stats in report {
             let key = ClusterKey { name: stats.cluster_name.clone(), service: stats.cluster_service_name.clone() };
@@ -73,11 +73,11 @@ impl Sums {
                 gauges.extend((levels != Levels::default()).then(|| Gauge { cluster: key.clone(), row, levels }));
             }
         }
-        Added { gauges, in_part: room.refused() }
+        Added { gauges, in_part: room.rejected() }
     }
 
     /// Takes a client's gauges away, since they have changed or it has gone.
-    pub fn lower(&mut self, gauges: &[Gauge]) {
+    pub(crate) fn lower(&mut self, gauges: &[Gauge]) {
         for Gauge { cluster, row, levels } in gauges {
             self.bytes = self.bytes.saturating_sub(GAUGE);
             if let Some(row) = self.clusters.get_mut(cluster).and_then(|cluster| cluster.rows.get_mut(row)) {
@@ -88,7 +88,7 @@ impl Sums {
 
     /// All of it as a report of so much time. Counting starts over. A row with something in progress stays, so that its end is
     /// reported too.
-    pub fn take(&mut self, covered: Duration) -> Vec<ClusterStats> {
+    pub(crate) fn take(&mut self, covered: Duration) -> Vec<ClusterStats> {
         let interval = prost_types::Duration::try_from(covered).ok();
         let report = self.clusters.iter().map(|(key, cluster)| cluster.stats(key, interval)).collect();
         let mut freed = 0;
@@ -137,7 +137,7 @@ impl Cluster {
             last = Some(key);
             let Some(locality) = localities.last_mut() else { continue };
             match &key.address {
-                None => row.fill(locality),
+                None => row.completeness(locality),
                 Some(address) => locality.upstream_endpoint_stats.push(row.endpoint(address)),
             }
         }

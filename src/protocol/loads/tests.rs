@@ -67,10 +67,10 @@ fn lrs_14_counters_are_summed_and_gauges_are_the_latest_of_each_client() {
         aggregate.on_report(clients[0], &report("c", requests(10, in_progress)), usize::MAX);
         aggregate.on_report(clients[1], &report("c", requests(5, in_progress + 1)), usize::MAX);
     }
-    let told = aggregate.report(at(20));
-    assert_eq!(*only(&told), UpstreamLocalityStats { locality: Some(Locality::default()), ..requests(30, 3 + 4) });
-    let told = aggregate.report(at(30));
-    assert_eq!((only(&told).total_successful_requests, only(&told).total_requests_in_progress), (0, 7), "once");
+    let sent = aggregate.report(at(20));
+    assert_eq!(*only(&sent), UpstreamLocalityStats { locality: Some(Locality::default()), ..requests(30, 3 + 4) });
+    let sent = aggregate.report(at(30));
+    assert_eq!((only(&sent).total_successful_requests, only(&sent).total_requests_in_progress), (0, 7), "once");
 }
 
 #[test]
@@ -104,14 +104,14 @@ fn lrs_14_drops_and_custom_metrics_are_summed_by_name() {
         ];
         aggregate.on_report(client, &report, usize::MAX);
     }
-    let told = aggregate.report(at(10));
+    let sent = aggregate.report(at(10));
     let drops = |drops: &DroppedRequests| (drops.category.clone(), drops.dropped_count);
     assert_eq!(
-        told.cluster_stats[0].dropped_requests.iter().map(drops).collect::<Vec<_>>(),
+        sent.cluster_stats[0].dropped_requests.iter().map(drops).collect::<Vec<_>>(),
         [("lb".to_owned(), 5), ("only 2".to_owned(), 1), ("only 3".to_owned(), 1)]
     );
-    assert_eq!(told.cluster_stats[0].total_dropped_requests, 20);
-    let stats = only(&told);
+    assert_eq!(sent.cluster_stats[0].total_dropped_requests, 20);
+    let stats = only(&sent);
     let metric = |metric: &EndpointLoadMetricStats| {
         (metric.metric_name.clone(), metric.num_requests_finished_with_metric, metric.total_metric_value)
     };
@@ -147,8 +147,8 @@ fn lrs_6_both_names_the_locality_and_the_priority_tell_rows_apart() {
         report.cluster_stats[0].cluster_service_name = service.into();
         aggregate.on_report(client, &report, usize::MAX);
     }
-    let told = aggregate.report(at(10));
-    let rows: Vec<_> = (told.cluster_stats.iter())
+    let sent = aggregate.report(at(10));
+    let rows: Vec<_> = (sent.cluster_stats.iter())
         .flat_map(|cluster| cluster.upstream_locality_stats.iter().map(move |stats| (cluster, stats)))
         .map(|(cluster, stats)| {
             let zone = &stats.locality.as_ref().unwrap().zone;
@@ -179,7 +179,7 @@ fn lrs_15_a_report_covers_the_time_since_the_relays_own_last() {
     assert_eq!(aggregate.next_deadline(), Some(at(10)));
     let client = aggregate.join();
     assert!(!aggregate.is_due(at(9)) && aggregate.is_due(at(10)));
-    let covered = |told: &LoadStatsRequest| told.cluster_stats[0].load_report_interval.unwrap().seconds;
+    let covered = |sent: &LoadStatsRequest| sent.cluster_stats[0].load_report_interval.unwrap().seconds;
     let mut reported = report("c", requests(1, 0));
     reported.cluster_stats[0].load_report_interval = Some(Default::default()); // what the client says of its own time
     aggregate.on_report(client, &reported, usize::MAX);
@@ -233,9 +233,9 @@ fn lrs_18_reports_are_kept_through_an_outage_for_so_long() {
     aggregate.on_time(at(304));
     aggregate.on_order(&order(&response()), at(304));
     assert_eq!(aggregate.next_deadline(), Some(at(314)));
-    let told = aggregate.report(at(314));
-    assert_eq!(only(&told).total_successful_requests, 3);
-    assert_eq!((told.cluster_stats[0].load_report_interval.unwrap().seconds, aggregate.take_lost()), (314, 0));
+    let sent = aggregate.report(at(314));
+    assert_eq!(only(&sent).total_successful_requests, 3);
+    assert_eq!((sent.cluster_stats[0].load_report_interval.unwrap().seconds, aggregate.take_lost()), (314, 0));
 
     aggregate.on_ended(at(320));
     aggregate.on_report(client, &report("c", requests(4, 9)), usize::MAX);
@@ -243,9 +243,9 @@ fn lrs_18_reports_are_kept_through_an_outage_for_so_long() {
     assert_eq!(aggregate.take_lost(), 1);
     aggregate.on_report(client, &report("c", requests(8, 6)), usize::MAX);
     aggregate.on_order(&order(&response()), at(630));
-    let told = aggregate.report(at(640));
-    assert_eq!((only(&told).total_successful_requests, only(&told).total_requests_in_progress), (8, 6));
-    assert_eq!(told.cluster_stats[0].load_report_interval.unwrap().seconds, 20, "since what came before was dropped");
+    let sent = aggregate.report(at(640));
+    assert_eq!((only(&sent).total_successful_requests, only(&sent).total_requests_in_progress), (8, 6));
+    assert_eq!(sent.cluster_stats[0].load_report_interval.unwrap().seconds, 20, "since what came before was dropped");
 }
 
 #[test]
@@ -256,10 +256,10 @@ fn lrs_18_what_is_kept_is_bounded_in_bytes_and_given_back() {
         for cluster in 0..100 {
             aggregate.on_report(client, &report(&format!("c{cluster}"), requests(1, cluster % 2)), usize::MAX);
         }
-        let told = aggregate.report(at(10 * round));
-        let clusters = told.cluster_stats.len();
+        let sent = aggregate.report(at(10 * round));
+        let clusters = sent.cluster_stats.len();
         assert!((10..20).contains(&clusters), "{clusters}");
-        let rows = told.cluster_stats.iter().map(|cluster| cluster.upstream_locality_stats.len()).sum::<usize>() as u64;
+        let rows = sent.cluster_stats.iter().map(|cluster| cluster.upstream_locality_stats.len()).sum::<usize>() as u64;
         assert!(aggregate.take_lost() >= 100 - rows);
     }
     // What there is room for is summed for ever.
@@ -287,9 +287,9 @@ fn lrs_19_endpoints_are_merged_by_their_whole_address_where_that_is_wanted() {
         for client in [aggregate.join(), aggregate.join()] {
             aggregate.on_report(client, &report("c", stats.clone()), usize::MAX);
         }
-        let told = aggregate.report(at(10));
-        assert_eq!(only(&told).total_successful_requests, 8);
-        let endpoints = &only(&told).upstream_endpoint_stats;
+        let sent = aggregate.report(at(10));
+        assert_eq!(only(&sent).total_successful_requests, 8);
+        let endpoints = &only(&sent).upstream_endpoint_stats;
         if wanted {
             let sum = |address| UpstreamEndpointStats {
                 total_issued_requests: 4,
@@ -351,7 +351,7 @@ proptest! {
         type Report = Vec<(u8, u8, u64, u64)>;
         let mut living: Vec<(Reporter, Report)> = Vec::new();
         let mut reported = std::collections::BTreeMap::<(u8, u8), u64>::new();
-        let mut told = std::collections::BTreeMap::<(u8, u8), u64>::new();
+        let mut sent = std::collections::BTreeMap::<(u8, u8), u64>::new();
         let mut up = true;
         for (step, event) in events.into_iter().chain([Event::Back, Event::Due]).enumerate() {
             let now = at(step as u64);
@@ -378,7 +378,7 @@ proptest! {
                         for stats in &cluster.upstream_locality_stats {
                             let zone = stats.locality.as_ref().unwrap().zone.parse().unwrap();
                             let row = (cluster.cluster_name.parse().unwrap(), zone);
-                            *told.entry(row).or_default() += stats.total_successful_requests;
+                            *sent.entry(row).or_default() += stats.total_successful_requests;
                             let gauge = gauges.remove(&row).unwrap_or_default();
                             prop_assert_eq!(stats.total_requests_in_progress, gauge);
                         }
@@ -398,8 +398,8 @@ proptest! {
             aggregate.on_time(now);
         }
         reported.retain(|_, count| *count > 0);
-        told.retain(|_, count| *count > 0);
-        prop_assert_eq!(told, reported);
+        sent.retain(|_, count| *count > 0);
+        prop_assert_eq!(sent, reported);
         prop_assert_eq!(aggregate.take_lost(), 0);
         living.into_iter().for_each(|(client, _)| aggregate.leave(client));
         aggregate.report(at(1000));

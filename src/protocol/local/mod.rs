@@ -13,7 +13,7 @@ use crate::protocol::upstream::INCOMPLETE_MARKER;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use snapshot::{Item, Items, Set, SourceSnapshot};
+pub(crate) use snapshot::{Item, Items, SourceSnapshot};
 
 use self::type_subscription::{Pass, TypeSubscription};
 use super::moment::Moment;
@@ -22,18 +22,18 @@ use crate::xds::{Type, TypeTable};
 
 /// One stream of one client, as the server of it.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     table: Arc<TypeTable>,
     snapshot: Arc<SourceSnapshot>,
     /// What is not in the set is nowhere. Otherwise there are other sources, and nobody here knows (FS-6).
     alone: bool,
-    topics: BTreeMap<Type, TypeSubscription>,
+    subscriptions: BTreeMap<Type, TypeSubscription>,
     responses: u64,
 }
 
 /// What comes of asking for the next response.
 #[derive(Debug, PartialEq)]
-pub enum Step {
+pub(crate) enum Step {
     Response(Box<DeltaDiscoveryResponse>),
     /// A good deal was looked at and nothing found yet: whoever else needs the thread may have it before the next call.
     Busy,
@@ -41,44 +41,44 @@ pub enum Step {
 }
 
 impl Server {
-    pub fn new(table: Arc<TypeTable>, snapshot: Arc<SourceSnapshot>, alone: bool) -> Self {
-        Self { table, snapshot, alone, topics: BTreeMap::new(), responses: 0 }
+    pub(crate) fn new(table: Arc<TypeTable>, snapshot: Arc<SourceSnapshot>, alone: bool) -> Self {
+        Self { table, snapshot, alone, subscriptions: BTreeMap::new(), responses: 0 }
     }
 
-    pub fn on_request(&mut self, request: DeltaDiscoveryRequest) {
+    pub(crate) fn on_request(&mut self, request: DeltaDiscoveryRequest) {
         let kind = self.table.resolve(&request.type_url);
-        let topic = self
-            .topics
+        let subscription = self
+            .subscriptions
             .entry(kind.clone())
             .or_insert_with(|| TypeSubscription::over(self.snapshot.set(&kind), self.alone));
-        topic.on_request(request);
+        subscription.on_request(request);
     }
 
     /// Another set takes the place of the one that was there. Only what differs is told.
-    pub fn on_snapshot(&mut self, snapshot: Arc<SourceSnapshot>) {
+    pub(crate) fn on_snapshot(&mut self, snapshot: Arc<SourceSnapshot>) {
         self.snapshot = snapshot;
-        for (kind, topic) in &mut self.topics {
-            topic.turn_to(self.snapshot.set(kind));
+        for (kind, subscription) in &mut self.subscriptions {
+            subscription.turn_to(self.snapshot.set(kind));
         }
     }
 
-    pub fn on_time(&mut self, now: Moment) {
-        self.topics.values_mut().for_each(|topic| topic.on_time(now));
+    pub(crate) fn on_time(&mut self, now: Moment) {
+        self.subscriptions.values_mut().for_each(|subscription| subscription.on_time(now));
     }
 
     /// When something with a life of its own has to be told again.
-    pub fn next_deadline(&self) -> Option<Moment> {
-        self.topics.values().filter_map(TypeSubscription::next_deadline).min()
+    pub(crate) fn next_deadline(&self) -> Option<Moment> {
+        self.subscriptions.values().filter_map(TypeSubscription::next_deadline).min()
     }
 
     /// The next response, if there is anything to say.
-    pub fn step(&mut self, now: Moment) -> Step {
+    pub(crate) fn step(&mut self, now: Moment) -> Step {
         let knows_all = self.alone && self.snapshot.is_complete();
         let mut found = None;
-        for (kind, topic) in &mut self.topics {
-            match topic.additions(now) {
+        for (kind, subscription) in &mut self.subscriptions {
+            match subscription.additions(now) {
                 Pass::Some(resources) => {
-                    let resource_errors = if topic.is_complete() { Vec::new() } else { vec![more_to_come()] };
+                    let resource_errors = if subscription.is_complete() { Vec::new() } else { vec![more_to_come()] };
                     found = Some((kind, resources, Vec::new(), resource_errors));
                     break;
                 }
@@ -87,9 +87,9 @@ impl Server {
             }
         }
         if found.is_none() && knows_all {
-            let mut topics = self.topics.iter_mut().rev();
-            found = topics.find_map(|(kind, topic)| {
-                let removed = topic.removals()?;
+            let mut subscriptions = self.subscriptions.iter_mut().rev();
+            found = subscriptions.find_map(|(kind, subscription)| {
+                let removed = subscription.removals()?;
                 Some((kind, Vec::new(), removed, Vec::new()))
             });
         }

@@ -34,48 +34,48 @@ pub(super) struct SentVersions {
 }
 
 impl SentVersions {
-    pub fn names(&self) -> &BTreeMap<Name, SentState> {
+    pub(crate) fn names(&self) -> &BTreeMap<Name, SentState> {
         &self.names
     }
 
-    pub fn get(&self, name: &Name) -> Option<&SentState> {
+    pub(crate) fn get(&self, name: &Name) -> Option<&SentState> {
         self.names.get(name)
     }
 
-    pub fn version(&self, name: &Name) -> Option<&str> {
+    pub(crate) fn version(&self, name: &Name) -> Option<&str> {
         match self.names.get(name)? {
             SentState::Version { version, .. } => Some(version),
             SentState::Absent => None,
         }
     }
 
-    pub fn insert(&mut self, name: Name, told: SentState) {
+    pub(crate) fn insert(&mut self, name: Name, sent: SentState) {
         self.remove(&name);
-        self.beats.extend(told.again().map(|at| (at, name.clone())));
-        self.names.insert(name, told);
+        self.beats.extend(sent.again().map(|at| (at, name.clone())));
+        self.names.insert(name, sent);
     }
 
-    pub fn remove(&mut self, name: &Name) {
-        if let Some(at) = self.names.remove(name).and_then(|told| told.again()) {
+    pub(crate) fn remove(&mut self, name: &Name) {
+        if let Some(at) = self.names.remove(name).and_then(|sent| sent.again()) {
             self.beats.remove(&(at, name.clone()));
         }
     }
 
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    pub fn retain(&mut self, wanted: impl Fn(&Name) -> bool) {
+    pub(crate) fn retain(&mut self, wanted: impl Fn(&Name) -> bool) {
         self.names.retain(|name, _| wanted(name));
         self.beats.retain(|(_, name)| wanted(name));
     }
 
-    pub fn next_beat(&self) -> Option<Moment> {
+    pub(crate) fn next_beat(&self) -> Option<Moment> {
         self.beats.first().map(|(at, _)| *at)
     }
 
     /// A name that has to be told again by now, whatever its version is.
-    pub fn beat(&mut self, now: Moment) -> Option<Name> {
+    pub(crate) fn beat(&mut self, now: Moment) -> Option<Name> {
         self.next_beat().filter(|at| *at <= now)?;
         let (_, name) = self.beats.pop_first()?;
         self.names.insert(name.clone(), SentState::Version { version: "".into(), again: None });
@@ -92,20 +92,20 @@ mod tests {
     #[test]
     fn i1_what_changes_often_or_is_let_go_of_leaves_no_moments_behind() {
         let at = |seconds| Moment::START + Duration::from_secs(seconds);
-        let told = |seconds| SentState::Version { version: "1".into(), again: Some(at(seconds)) };
+        let sent = |seconds| SentState::Version { version: "1".into(), again: Some(at(seconds)) };
         let mut tellings = SentVersions::default();
         for round in 0..100 {
-            tellings.insert("a".into(), told(1_000 + round));
-            tellings.insert(format!("b{round}").into(), told(1_000));
+            tellings.insert("a".into(), sent(1_000 + round));
+            tellings.insert(format!("b{round}").into(), sent(1_000));
             tellings.remove(&format!("b{round}").into());
         }
         assert_eq!((tellings.beats.len(), tellings.next_beat()), (1, Some(at(1_099))));
-        tellings.insert("c".into(), told(1));
+        tellings.insert("c".into(), sent(1));
         tellings.retain(|name| name.as_str() == "c");
         assert_eq!(tellings.beats.len(), 1);
         assert_eq!(tellings.beat(at(0)), None);
         assert_eq!((tellings.beat(at(1)), tellings.version(&"c".into())), (Some("c".into()), Some("")));
-        tellings.insert("c".into(), told(2));
+        tellings.insert("c".into(), sent(2));
         tellings.insert("c".into(), SentState::Absent);
         assert_eq!((tellings.beat(at(2)), tellings.beats.len()), (None, 0));
     }

@@ -10,16 +10,16 @@ use crate::xds::{ContentHash, Name, Type};
 
 /// A resource as it is sent.
 #[derive(Debug, Clone)]
-pub struct Item {
-    pub wrapper: Arc<Resource>,
-    pub version: Arc<str>,
+pub(crate) struct Item {
+    pub(crate) wrapper: Arc<Resource>,
+    pub(crate) version: Arc<str>,
 }
 
-pub type Items = BTreeMap<Name, Item>;
+pub(crate) type Items = BTreeMap<Name, Item>;
 
 /// The resources of one type.
 #[derive(Debug, Default)]
-pub struct Set {
+pub(crate) struct Set {
     items: Items,
     /// What can be asked for by another name than its own.
     aliases: Items,
@@ -31,7 +31,7 @@ pub struct Set {
 }
 
 #[derive(Debug, Default)]
-pub struct SourceSnapshot {
+pub(crate) struct SourceSnapshot {
     number: u64,
     sets: BTreeMap<Type, Arc<Set>>,
     /// Everything that the source should hold has been read once. Until then what is missing is not absent (I3).
@@ -41,7 +41,7 @@ pub struct SourceSnapshot {
 impl Item {
     /// The version is made from the content, whatever the wrapper says: it is then the same after a restart and on every
     /// replica, and another if and only if something is (I5).
-    pub fn new(kind: &Type, name: &Name, mut wrapper: Resource) -> Self {
+    pub(crate) fn new(kind: &Type, name: &Name, mut wrapper: Resource) -> Self {
         let resource = wrapper.resource.take();
         let body = resource.as_ref().map_or(&[][..], |any| &any.value);
         (wrapper.name, wrapper.version) = (String::new(), String::new());
@@ -63,12 +63,12 @@ impl Set {
         Self { items, aliases, number, follows: None, changed: Vec::new() }
     }
 
-    pub fn items(&self) -> &Items {
+    pub(crate) fn items(&self) -> &Items {
         &self.items
     }
 
     /// By its own name, or another.
-    pub fn get(&self, name: &Name) -> Option<&Item> {
+    pub(crate) fn get(&self, name: &Name) -> Option<&Item> {
         self.items.get(name).or_else(|| self.aliases.get(name))
     }
 
@@ -80,7 +80,7 @@ impl Set {
 
 impl SourceSnapshot {
     /// What the source holds now. What is complete once stays so: what comes to be unreadable later was there or is new.
-    pub fn next(&self, items: BTreeMap<Type, Items>, complete: bool) -> Self {
+    pub(crate) fn next(&self, items: BTreeMap<Type, Items>, complete: bool) -> Self {
         let number = self.number + 1;
         let mut sets = BTreeMap::new();
         for (kind, items) in items {
@@ -101,15 +101,15 @@ impl SourceSnapshot {
         Self { number, sets, complete: complete || self.complete }
     }
 
-    pub fn set(&self, kind: &Type) -> Arc<Set> {
+    pub(crate) fn set(&self, kind: &Type) -> Arc<Set> {
         self.sets.get(kind).cloned().unwrap_or_default()
     }
 
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.complete
     }
 
-    pub fn resources(&self) -> usize {
+    pub(crate) fn resources(&self) -> usize {
         self.sets.values().map(|set| set.items.len()).sum()
     }
 }

@@ -362,7 +362,7 @@ proptest! {
     fn in_the_end_a_client_holds_exactly_what_it_asked_for_and_is_there(acts in prop::collection::vec(act(), 0..40)) {
         let mut bench = Bench::new(true);
         let (clusters, routes) = (bench.table.resolve(CDS), bench.table.resolve(RDS));
-        let (mut star, mut names) = (false, BTreeSet::new());
+        let (mut wildcard, mut names) = (false, BTreeSet::new());
         bench.hold(&[], true);
         for act in acts {
             match act {
@@ -376,12 +376,12 @@ proptest! {
                     bench.ask(RDS, &[NAMES[name]], &[]);
                 }
                 Act::Leave(name) if names.remove(NAMES[name]) => bench.ask(RDS, &[], &[NAMES[name]]),
-                Act::Star(true) if !star => {
-                    star = true;
+                Act::Star(true) if !wildcard => {
+                    wildcard = true;
                     bench.ask(CDS, &["*"], &[]);
                 }
-                Act::Star(false) if star => {
-                    star = false;
+                Act::Star(false) if wildcard => {
+                    wildcard = false;
                     bench.ask(CDS, &[], &["*"]);
                     bench.held.retain(|(kind, _), _| *kind != clusters);
                 }
@@ -391,11 +391,11 @@ proptest! {
                     if !names.is_empty() {
                         bench.state(RDS, &names);
                     }
-                    if star {
+                    if wildcard {
                         bench.state(CDS, &["*"]);
                     }
                 }
-                Act::Say(most) => (0..most).for_each(|_| drop(bench.say())),
+                Act::Say(limit) => (0..limit).for_each(|_| drop(bench.say())),
                 Act::Leave(_) | Act::Star(_) => {}
             }
         }
@@ -403,7 +403,7 @@ proptest! {
         let mut expected = BTreeMap::new();
         for (kind, wanted) in [(&clusters, None), (&routes, Some(&names))] {
             for (name, item) in bench.snapshot.set(kind).items() {
-                if wanted.map_or(star, |names| names.contains(name.as_str())) {
+                if wanted.map_or(wildcard, |names| names.contains(name.as_str())) {
                     expected.insert((kind.clone(), name.clone()), item.version.to_string());
                 }
             }

@@ -14,7 +14,7 @@ use crate::xds::{Name, WILDCARD};
 
 #[derive(Debug)]
 pub(super) struct TypeSubscription {
-    star: bool,
+    wildcard: bool,
     names: BTreeSet<Name>,
     /// Those of them that stand for a whole collection.
     globs: BTreeSet<Name>,
@@ -41,9 +41,9 @@ pub(super) enum Pass {
 }
 
 impl TypeSubscription {
-    pub fn over(set: Arc<Set>, alone: bool) -> Self {
+    pub(crate) fn over(set: Arc<Set>, alone: bool) -> Self {
         Self {
-            star: false,
+            wildcard: false,
             names: BTreeSet::new(),
             globs: BTreeSet::new(),
             sent: SentVersions::default(),
@@ -57,7 +57,7 @@ impl TypeSubscription {
         }
     }
 
-    pub fn on_request(&mut self, request: DeltaDiscoveryRequest) {
+    pub(crate) fn on_request(&mut self, request: DeltaDiscoveryRequest) {
         let first = std::mem::take(&mut self.first);
         if first {
             for (name, version) in request.initial_resource_versions {
@@ -66,7 +66,7 @@ impl TypeSubscription {
         }
         for name in &request.resource_names_unsubscribe {
             if name == WILDCARD {
-                (self.star, self.whole) = (false, false);
+                (self.wildcard, self.whole) = (false, false);
                 self.forget_unwanted();
                 continue;
             }
@@ -100,7 +100,7 @@ impl TypeSubscription {
     }
 
     fn wants(&self, name: &Name) -> bool {
-        self.star || self.names.contains(name) || self.collection(name).is_some()
+        self.wildcard || self.names.contains(name) || self.collection(name).is_some()
     }
 
     /// The collection that a name is in and that is wanted.
@@ -120,9 +120,9 @@ impl TypeSubscription {
     }
 
     fn forget_unwanted(&mut self) {
-        let mut told = std::mem::take(&mut self.sent);
-        told.retain(|name| self.wants(name));
-        self.sent = told;
+        let mut sent = std::mem::take(&mut self.sent);
+        sent.retain(|name| self.wants(name));
+        self.sent = sent;
         self.look_for_wanted();
     }
 
@@ -139,7 +139,7 @@ impl TypeSubscription {
         if !first {
             self.sent.clear();
         }
-        (self.star, self.whole, self.sweep) = (true, false, Some(None));
+        (self.wildcard, self.whole, self.sweep) = (true, false, Some(None));
     }
 
     fn want(&mut self, name: Name, first: bool) {
@@ -157,7 +157,7 @@ impl TypeSubscription {
         self.names.insert(name);
     }
 
-    pub fn turn_to(&mut self, set: Arc<Set>) {
+    pub(crate) fn turn_to(&mut self, set: Arc<Set>) {
         if Arc::ptr_eq(&set, &self.set) {
             return;
         }
@@ -171,23 +171,23 @@ impl TypeSubscription {
         self.set = set;
     }
 
-    pub fn on_time(&mut self, now: Moment) {
+    pub(crate) fn on_time(&mut self, now: Moment) {
         while let Some(name) = self.sent.beat(now) {
             self.due.insert(name);
         }
     }
 
-    pub fn next_deadline(&self) -> Option<Moment> {
+    pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.sent.next_beat()
     }
 
     /// Whether an answer is no part of a `*` set that has an end to come.
-    pub fn is_complete(&self) -> bool {
-        self.whole || !self.star
+    pub(crate) fn is_complete(&self) -> bool {
+        self.whole || !self.wildcard
     }
 
     /// What is there and was not told.
-    pub fn additions(&mut self, now: Moment) -> Pass {
+    pub(crate) fn additions(&mut self, now: Moment) -> Pass {
         let (mut resources, mut bytes, mut sent) = (Vec::new(), 0, BTreeSet::new());
         for name in self.candidates() {
             if bytes >= BYTES_AT_ONCE {
@@ -199,7 +199,7 @@ impl TypeSubscription {
                 continue;
             };
             let collection = self.collection(&name).cloned();
-            let in_a_set = self.star || collection.is_some();
+            let in_a_set = self.wildcard || collection.is_some();
             let wanted = self.names.contains(&name) || (in_a_set && item.wrapper.name == name.as_str());
             if wanted && self.sent.version(&name) != Some(&item.version) {
                 let ttl = item.wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
@@ -220,7 +220,7 @@ impl TypeSubscription {
     }
 
     /// What the client holds or waits for, and is not there. Of `*` also that everything has been told, once.
-    pub fn removals(&mut self) -> Option<Vec<String>> {
+    pub(crate) fn removals(&mut self) -> Option<Vec<String>> {
         let mut removed = Vec::new();
         while removed.len() < NAMES_AT_ONCE {
             let Some(name) = self.missing.pop_first() else { break };
@@ -264,7 +264,7 @@ impl TypeSubscription {
         let Some(after) = self.sweep.take() else { return BTreeSet::new() };
         let from = (after.as_ref().map_or(Unbounded, Excluded), Unbounded);
         let mut names: BTreeSet<Name> = self.names.range::<Name, _>(from).take(NAMES_AT_ONCE).cloned().collect();
-        if self.star || !self.globs.is_empty() {
+        if self.wildcard || !self.globs.is_empty() {
             names.extend(self.set.items().range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
             names.extend(self.sent.names().range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
         }
@@ -289,40 +289,40 @@ mod tests {
     use super::*;
     use crate::xds::TypeTable;
 
-    fn ask(topic: &mut TypeSubscription, on: &[&str], off: &[&str]) {
+    fn ask(subscription: &mut TypeSubscription, on: &[&str], off: &[&str]) {
         let text = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        topic.on_request(DeltaDiscoveryRequest {
+        subscription.on_request(DeltaDiscoveryRequest {
             resource_names_subscribe: text(on),
             resource_names_unsubscribe: text(off),
             ..Default::default()
         });
-        while !matches!(topic.additions(Moment::START), Pass::Nothing) {}
+        while !matches!(subscription.additions(Moment::START), Pass::Nothing) {}
     }
 
-    fn topic(alone: bool) -> TypeSubscription {
+    fn subscription(alone: bool) -> TypeSubscription {
         TypeSubscription::over(SourceSnapshot::default().set(&TypeTable::new().resolve("t")), alone)
     }
 
     #[test]
     fn i1_names_that_are_asked_for_and_left_while_nothing_is_known_to_be_absent_are_not_kept() {
-        let mut topic = topic(true);
+        let mut subscription = subscription(true);
         for round in 0..10 {
             let [name, glob] = [format!("n{round}"), format!("xdstp://x/t/{round}/*")];
             for left in [&name, &glob] {
-                ask(&mut topic, &["stays", left], &[]);
-                ask(&mut topic, &[], &[left]);
-                assert_eq!((topic.missing.len(), topic.due.len()), (1, 0));
+                ask(&mut subscription, &["stays", left], &[]);
+                ask(&mut subscription, &[], &[left]);
+                assert_eq!((subscription.missing.len(), subscription.due.len()), (1, 0));
             }
         }
-        ask(&mut topic, &["*"], &["stays"]);
-        ask(&mut topic, &[], &["*"]);
-        assert_eq!(topic.missing.len(), 0);
+        ask(&mut subscription, &["*"], &["stays"]);
+        ask(&mut subscription, &[], &["*"]);
+        assert_eq!(subscription.missing.len(), 0);
     }
 
     #[test]
     fn i1_where_absence_is_never_told_nothing_is_collected_for_it() {
-        let mut topic = topic(false);
-        ask(&mut topic, &["a", "b"], &[]);
-        assert_eq!((topic.missing.len(), topic.removals().is_none()), (0, true));
+        let mut subscription = subscription(false);
+        ask(&mut subscription, &["a", "b"], &[]);
+        assert_eq!((subscription.missing.len(), subscription.removals().is_none()), (0, true));
     }
 }

@@ -1,4 +1,4 @@
-//! Which replies of one type are out, and what the client said of them.
+//! Which replies of one type are unanswered, and how the client answered the others.
 
 use std::collections::VecDeque;
 
@@ -9,30 +9,36 @@ use crate::protocol::moment::Moment;
 /// How a request answers a reply. It counts for its own reply, stale or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ack {
+    /// The client accepted a reply.
     Ack {
+        /// The reply's number.
         nonce: u64,
+        /// A later reply of the type had been sent by then.
         stale: bool,
     },
+    /// The client rejected a reply.
     Nack {
+        /// The reply's number.
         nonce: u64,
+        /// A later reply of the type had been sent by then.
         stale: bool,
     },
-    /// A nonce that was never given out here, or too long ago to remember (SOTW-2).
+    /// A nonce that this stream never used, or so long ago that it is forgotten (SOTW-2).
     UnknownNonce,
 }
 
-/// The latest refusal, for operators.
+/// The latest NACK, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Nack {
-    pub nonce: u64,
-    pub code: i32,
-    pub message: String,
-    pub at: Moment,
+pub(crate) struct Nack {
+    pub(crate) nonce: u64,
+    pub(crate) code: i32,
+    pub(crate) message: String,
+    pub(crate) at: Moment,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct AckTracker {
-    /// A short ring of what is out and unanswered, oldest first.
+    /// The nonces of the latest unanswered replies, oldest first.
     sent: VecDeque<u64>,
     last: Option<u64>,
     /// Until when the last reply, still unanswered, keeps the next one back.
@@ -42,20 +48,20 @@ pub(super) struct AckTracker {
 }
 
 impl AckTracker {
-    pub fn sent(&mut self, nonce: u64, now: Moment, limits: &Limits) {
+    pub(crate) fn sent(&mut self, nonce: u64, now: Moment, limits: &Limits) {
         if self.sent.len() >= limits.answers && !limits.faults.has(Fault::KeepEveryNonce) {
             self.sent.pop_front();
         }
         self.sent.push_back(nonce);
         self.last = Some(nonce);
-        // Patience runs from the first reply that is unanswered: an answer in between does not put a change off again.
+        // The time runs from the first unanswered reply: an answer in between does not delay a change again.
         let running = self.deadline.filter(|until| now < *until);
         self.deadline = Some(running.unwrap_or(now + limits.ack_patience));
     }
 
-    /// Takes the answer to `nonce`. Those before it stay: some are never answered (SOTW-16), some late, and a late refusal
-    /// is still one that somebody wants to see.
-    pub fn answer(&mut self, nonce: &str, refusal: Option<(i32, String)>, now: Moment) -> Ack {
+    /// Records the answer to `nonce`. Earlier nonces stay: some are never answered (SOTW-16), some late, and operators
+    /// want to see a late NACK too.
+    pub(crate) fn answer(&mut self, nonce: &str, nack: Option<(i32, String)>, now: Moment) -> Ack {
         let known = nonce.parse().ok().filter(|nonce| self.sent.contains(nonce) || self.last == Some(*nonce));
         let Some(nonce) = known else { return Ack::UnknownNonce };
         self.sent.retain(|sent| *sent != nonce);
@@ -63,7 +69,7 @@ impl AckTracker {
         if !stale {
             self.deadline = None;
         }
-        match refusal {
+        match nack {
             None => {
                 self.accepted = self.accepted.max(Some(nonce));
                 Ack::Ack { nonce, stale }
@@ -76,25 +82,25 @@ impl AckTracker {
     }
 
     /// Whether a nonce is one of ours, and not the last.
-    pub fn is_stale(&self, nonce: &str) -> bool {
+    pub(crate) fn is_stale(&self, nonce: &str) -> bool {
         nonce.parse().is_ok_and(|nonce: u64| self.last.is_some_and(|last| nonce < last))
     }
 
     /// Until when a change has to wait for the answer to the last reply.
-    pub fn waiting(&self, now: Moment) -> Option<Moment> {
+    pub(crate) fn waiting(&self, now: Moment) -> Option<Moment> {
         self.deadline.filter(|until| now < *until)
     }
 
-    pub fn last_nack(&self) -> Option<&Nack> {
+    pub(crate) fn last_nack(&self) -> Option<&Nack> {
         self.last_nack.as_ref()
     }
 
     /// The latest refusal still stands: nothing that was sent after it has been accepted.
-    pub fn is_nacked(&self) -> bool {
+    pub(crate) fn is_nacked(&self) -> bool {
         self.last_nack.as_ref().is_some_and(|verdict| self.accepted < Some(verdict.nonce))
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.sent.len()
     }
 }
@@ -109,8 +115,8 @@ mod tests {
         for nonce in 1..=3 {
             answers.sent(nonce, now, &limits);
         }
-        let refused = Some((3, "no".to_owned()));
-        assert_eq!(answers.answer("2", refused, now), Ack::Nack { nonce: 2, stale: true });
+        let rejected = Some((3, "no".to_owned()));
+        assert_eq!(answers.answer("2", rejected, now), Ack::Nack { nonce: 2, stale: true });
         assert!(answers.waiting(now).is_some(), "the last one is still out");
         assert_eq!(answers.answer("3", None, now), Ack::Ack { nonce: 3, stale: false });
         assert_eq!(answers.waiting(now), None);

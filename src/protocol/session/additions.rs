@@ -1,4 +1,4 @@
-//! What is new for a client, in the variants that tell of single resources: delta, and SotW of types that are not full state.
+//! What is new for a client, where replies list single resources: delta, and SotW of types that are not full state.
 
 use std::collections::HashSet;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -23,14 +23,14 @@ impl Subscription {
         let may = if unanswered.is_some() { may.min(SendScope::InitialReplies) } else { may };
         let mut round = Round::default();
         let whole = self.can_send_full_set(kind, view);
-        self.add_refused(&mut round.draft);
-        self.add_owed(kind, view, may, &mut round);
-        self.add_of_star(kind, view, may, whole, &mut round);
-        let star = view.state.resources(kind, Class::Wildcard).filter(|_| self.wildcard.is_some());
+        self.add_rejected(&mut round.draft);
+        self.add_pending(kind, view, may, &mut round);
+        self.add_of_wildcard(kind, view, may, whole, &mut round);
+        let wildcard = view.state.resources(kind, Class::Wildcard).filter(|_| self.wildcard.is_some());
         // For a client that may not have everything it costs a look at all there is.
         if self.empty_answer_due || !round.draft.is_empty() || !round.longer_lives.is_empty() {
             round.draft.version =
-                star.map_or(self.sum, |shelf| self.sum.plus(Self::wildcard_version(kind, shelf, view)));
+                wildcard.map_or(self.sum, |table| self.sum.plus(Self::wildcard_version(kind, table, view)));
         }
         self.add_longer_lives(kind, view, &mut round);
         let empty_answer_due = std::mem::take(&mut self.empty_answer_due);
@@ -47,7 +47,7 @@ impl Subscription {
             return Attempt::Unknown;
         }
         // More of a set may come, and what points at it had better come later. Not so with virtual hosts: where these are given
-        // on demand alone, nobody ever answers the wildcard.
+        // on demand alone, no server ever answers the wildcard.
         if self.more_is_to_come(kind, view) && kind.info().empty_first != EmptyFirst::UnderRoutes {
             return Attempt::Unknown;
         }
@@ -56,42 +56,42 @@ impl Subscription {
 
     /// Whether a set is still coming in: to a client that holds some of it, more than the first response may matter.
     fn more_is_to_come(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let stated = |star: &Wildcard| star.initial_versions.is_some();
-        let enough = |star| if stated(star) { Completeness::Settled } else { Completeness::FirstResponse };
-        self.wildcard.as_ref().is_some_and(|star| self.wildcard_completeness(kind, view) < enough(star))
+        let stated = |wildcard: &Wildcard| wildcard.initial_versions.is_some();
+        let enough = |wildcard| if stated(wildcard) { Completeness::Settled } else { Completeness::FirstResponse };
+        self.wildcard.as_ref().is_some_and(|wildcard| self.wildcard_completeness(kind, view) < enough(wildcard))
     }
 
-    fn add_owed(&mut self, kind: &Type, view: &ReplyContext, may: SendScope, round: &mut Round) {
-        let mut next = self.pending.first_key_value().map(|(name, owed)| (name.clone(), *owed));
-        while let Some((name, owed)) = next.filter(|_| !round.is_full(view)) {
-            match self.add_one(kind, &name, owed, view, may, round) {
+    fn add_pending(&mut self, kind: &Type, view: &ReplyContext, may: SendScope, round: &mut Round) {
+        let mut next = self.pending.first_key_value().map(|(name, pending)| (name.clone(), *pending));
+        while let Some((name, pending)) = next.filter(|_| !round.is_full(view)) {
+            match self.add_one(kind, &name, pending, view, may, round) {
                 Some(still) => drop(self.pending.insert(name.clone(), still)),
                 None => drop(self.pending.remove(&name)),
             }
-            self.drop_gone_member(&name);
+            self.drop_absent_member(&name);
             let mut later = self.pending.range::<Name, _>((Excluded(&name), Unbounded));
-            next = later.next().map(|(name, owed)| (name.clone(), *owed));
+            next = later.next().map(|(name, pending)| (name.clone(), *pending));
         }
     }
 
-    /// Tells one owed name if that may be done now. Gives back what is still owed of it.
+    /// Adds one pending name if that may be done now. Returns what is still pending of it.
     fn add_one(
         &mut self,
         kind: &Type,
         name: &Name,
-        owed: Pending,
+        pending: Pending,
         view: &ReplyContext,
         may: SendScope,
         round: &mut Round,
     ) -> Option<Pending> {
         let mark = view.state.revision;
-        let forced = owed.forced_resend.is_some_and(|due| due <= view.now);
-        let changed = owed.changed_by(mark);
-        if !(owed.asked || forced || changed) {
-            return Some(owed);
+        let forced = pending.forced_resend.is_some_and(|due| due <= view.now);
+        let changed = pending.changed_by(mark);
+        if !(pending.requested || forced || changed) {
+            return Some(pending);
         }
         // A forced name waits for nothing but its time: the client holds its own answer back until it has come.
-        let allowed = if owed.asked { SendScope::InitialReplies } else { SendScope::Anything };
+        let allowed = if pending.requested { SendScope::InitialReplies } else { SendScope::Anything };
         let kept_back = may < allowed && !forced;
         let trouble = self.unsent_error(kind, name, view);
         match self.known(kind, name, view) {
@@ -99,116 +99,125 @@ impl Subscription {
             Lookup::Unknown => {
                 if kept_back && trouble.is_some() {
                     round.kept_back = true;
-                    return Some(owed);
+                    return Some(pending);
                 }
-                self.tell_error(name, trouble, round);
+                self.add_error(name, trouble, round);
                 self.claim_unknown(kind, name, view);
-                // An error is no answer: the name is still owed one, and until then nothing more is to be said of it.
-                let owed = match view.state.error(kind, name) {
-                    Some(_) => Pending { asked: true, changed: owed.after(mark).and_then(|owed| owed.changed), ..owed },
-                    None => owed,
+                // An error is not an answer: the name stays pending, and until one comes nothing more is sent of it.
+                let pending = match view.state.error(kind, name) {
+                    Some(_) => Pending {
+                        requested: true,
+                        changed: pending.after(mark).and_then(|pending| pending.changed),
+                        ..pending
+                    },
+                    None => pending,
                 };
-                let asked_alone = owed.changed.is_none() && owed.forced_resend.is_none() && self.wildcard.is_none();
-                // A glob has no value, only members: until it is known to be empty there is nothing to say under its own name.
+                let asked_alone =
+                    pending.changed.is_none() && pending.forced_resend.is_none() && self.wildcard.is_none();
+                // A glob has no value, only members: until it is known to be empty, nothing is sent under its own name.
                 if asked_alone || self.globs.contains(name) {
                     self.awaiting_data.insert(name.clone());
                     return None;
                 }
-                return Some(owed);
+                return Some(pending);
             }
             Lookup::Absent(_) if view.client.variant == Variant::Sotw => {
-                // No way to say so in SotW but an error, and an empty stand-in would be a lie (SOTW-25, SOTW-55).
+                // SotW can express absence only as an error, and an empty resource in its place would be wrong (SOTW-25, SOTW-55).
                 if kept_back && trouble.is_some() {
                     round.kept_back = true;
-                    return Some(owed);
+                    return Some(pending);
                 }
-                self.tell_error(name, trouble, round);
+                self.add_error(name, trouble, round);
                 self.record_sent(name, SetVersion::EMPTY);
             }
             Lookup::Absent(_) => {
-                let held = self.names.get(name).is_some_and(|told| told.client_may_hold());
-                if held || !(owed.asked || forced || trouble.is_some()) {
-                    return Some(owed); // a removal, and those come after every addition
+                let held = self.names.get(name).is_some_and(|sent| sent.client_may_hold());
+                if held || !(pending.requested || forced || trouble.is_some()) {
+                    return Some(pending); // a removal, and those come after every addition
                 }
                 if kept_back {
                     round.kept_back = true;
-                    return Some(owed);
+                    return Some(pending);
                 }
-                if owed.asked || forced {
+                if pending.requested || forced {
                     self.answer_absent(kind, name, round);
                 }
-                self.tell_error(name, trouble, round);
+                self.add_error(name, trouble, round);
             }
             Lookup::Present(resource) if !view.client.can_have(kind, resource) => {
                 self.record_sent(name, SetVersion::EMPTY)
             }
             Lookup::Present(resource) => {
                 let share = Self::share(view, name, resource);
-                let told = self.names.get(name).copied();
-                if resource.do_not_cache() && owed.asked && !changed && told.is_some_and(|told| told.holds.is_empty()) {
-                    if owed.changed.is_some() || owed.forced_resend.is_some() {
-                        return Some(owed);
+                let sent = self.names.get(name).copied();
+                if resource.do_not_cache()
+                    && pending.requested
+                    && !changed
+                    && sent.is_some_and(|sent| sent.holds.is_empty())
+                {
+                    if pending.changed.is_some() || pending.forced_resend.is_some() {
+                        return Some(pending);
                     }
                     self.awaiting_data.insert(name.clone()); // the view marks it when an answer is there that is not from memory
                     return None;
                 }
                 let well_again =
-                    told.is_some_and(|told| told.error != Revision::ZERO) && view.state.error(kind, name).is_none();
-                let news = told.is_none_or(|told| told.holds != share) || well_again;
-                if !news && !owed.asked && !forced && trouble.is_none() {
+                    sent.is_some_and(|sent| sent.error != Revision::ZERO) && view.state.error(kind, name).is_none();
+                let news = sent.is_none_or(|sent| sent.holds != share) || well_again;
+                if !news && !pending.requested && !forced && trouble.is_none() {
                     self.record_sent(name, share);
-                    round.longer_lives.extend(self.longer_life(kind, name, owed, view));
-                    return merge(owed.after(mark), owed.forced_resend);
+                    round.longer_lives.extend(self.longer_life(kind, name, pending, view));
+                    return merge(pending.after(mark), pending.forced_resend);
                 }
                 if kept_back {
                     round.kept_back = true;
-                    return Some(owed);
+                    return Some(pending);
                 }
                 if round.is_full(view) {
-                    return Some(owed);
+                    return Some(pending);
                 }
-                if !news && !owed.asked && !forced {
-                    self.tell_error(name, trouble, round);
-                    return merge(owed.after(mark), owed.forced_resend);
+                if !news && !pending.requested && !forced {
+                    self.add_error(name, trouble, round);
+                    return merge(pending.after(mark), pending.forced_resend);
                 }
-                round.add(resource, view.ttl(self.entry(kind, name, view)), owed.asked);
+                round.add(resource, view.ttl(self.entry(kind, name, view)), pending.requested);
                 self.record_sent(name, share);
                 self.answer_collection_of(name);
-                if let Some(stated) = self.wildcard.as_mut().and_then(|star| star.initial_versions.as_mut()) {
+                if let Some(stated) = self.wildcard.as_mut().and_then(|wildcard| wildcard.initial_versions.as_mut()) {
                     stated.outdated.insert(name.clone());
                 }
-                if let Some((seq, _)) = trouble {
+                if let Some((revision, _)) = trouble {
                     // A name in error is not in the same reply (SOTW-52): it gets one of its own.
-                    return Some(Pending { asked: false, forced_resend: None, ..owed }.with_change(seq));
+                    return Some(Pending { requested: false, forced_resend: None, ..pending }.with_change(revision));
                 }
                 self.record_error_sent(name, Revision::ZERO);
             }
         }
-        owed.after(mark)
+        pending.after(mark)
     }
 
     /// The client holds something under a name, or may, and what is known of it does not do for an answer.
     fn claim_unknown(&mut self, kind: &Type, name: &Name, view: &ReplyContext) {
-        let held = self.names.get(name).map(|told| told.client_may_hold() && !told.member);
+        let held = self.names.get(name).map(|sent| sent.client_may_hold() && !sent.member);
         let class = match held {
             Some(true) => Class::Named,
             Some(false) => return,
             None => Class::Wildcard, // it was told by name, and `*` may have it
         };
-        let Some(shelf) = view.state.resources(kind, class) else { return };
+        let Some(table) = view.state.resources(kind, class) else { return };
         let is_due = match class {
-            Class::Wildcard => shelf.completeness == Completeness::Settled,
-            Class::Named => matches!(shelf.get(name).map(|entry| &entry.presence), Some(Presence::Absent(_))),
+            Class::Wildcard => table.completeness == Completeness::Settled,
+            Class::Named => matches!(table.get(name).map(|entry| &entry.presence), Some(Presence::Absent(_))),
         };
         if is_due {
-            self.claim(class, name, shelf.opening());
+            self.claim(class, name, table.opening());
         }
     }
 
-    fn tell_error(&mut self, name: &Name, error: Option<(Revision, Arc<NamedError>)>, round: &mut Round) {
-        if let Some((seq, error)) = error {
+    fn add_error(&mut self, name: &Name, error: Option<(Revision, Arc<NamedError>)>, round: &mut Round) {
+        if let Some((revision, error)) = error {
             round.draft.add_error(name.clone(), error);
-            self.record_error_sent(name, seq);
+            self.record_error_sent(name, revision);
         }
     }
 
@@ -221,8 +230,8 @@ impl Subscription {
     }
 
     /// What is wrong with the client's own questions.
-    pub(super) fn add_refused(&mut self, draft: &mut Draft) {
-        for (name, error) in &mut self.refused {
+    pub(super) fn add_rejected(&mut self, draft: &mut Draft) {
+        for (name, error) in &mut self.rejected {
             if let Some(error) = error.take() {
                 draft.add_error(name.clone(), error);
             }
@@ -230,8 +239,8 @@ impl Subscription {
     }
 
     /// A resource that was given more time, and the time, if the client runs TTLs by itself.
-    fn longer_life(&self, kind: &Type, name: &Name, owed: Pending, view: &ReplyContext) -> Option<LongerLife> {
-        let prolonged = |entry: &&Entry| entry.refreshed > entry.changed && owed.covers(entry.refreshed);
+    fn longer_life(&self, kind: &Type, name: &Name, pending: Pending, view: &ReplyContext) -> Option<LongerLife> {
+        let prolonged = |entry: &&Entry| entry.refreshed > entry.changed && pending.covers(entry.refreshed);
         let entry = self.entry(kind, name, view).filter(|_| view.client.ttl).filter(prolonged)?;
         let Presence::Present(resource) = &entry.presence else { return None };
         Some((resource.clone(), view.ttl(Some(entry))))
@@ -252,19 +261,19 @@ impl Subscription {
         }
     }
 
-    fn add_of_star(&mut self, kind: &Type, view: &ReplyContext, may: SendScope, whole: bool, round: &mut Round) {
-        let Self { wildcard: Some(star), names, pending: owed, .. } = self else { return };
-        let Some(shelf) = view.state.resources(kind, Class::Wildcard) else { return };
-        let allowed = if star.first { SendScope::InitialReplies } else { SendScope::Anything };
-        let (mut told, mut exhausted, first) = (Vec::new(), true, star.first);
+    fn add_of_wildcard(&mut self, kind: &Type, view: &ReplyContext, may: SendScope, whole: bool, round: &mut Round) {
+        let Self { wildcard: Some(wildcard), names, pending, .. } = self else { return };
+        let Some(table) = view.state.resources(kind, Class::Wildcard) else { return };
+        let allowed = if wildcard.first { SendScope::InitialReplies } else { SendScope::Anything };
+        let (mut sent, mut exhausted, first) = (Vec::new(), true, wildcard.first);
         let bodies_alone = view.client.variant == Variant::Sotw && !view.client.wrappers;
-        let from = star.added;
-        for (entry, resource) in shelf.additions(from) {
+        let from = wildcard.added;
+        for (entry, resource) in table.additions(from) {
             let by_name = names.contains_key(&resource.name)
                 && matches!(view.state.lookup(kind, Class::Named, &resource.name), Lookup::Present(_));
-            let held = star.initial_versions.as_ref().is_some_and(|stated| stated.holds(resource));
+            let held = wildcard.initial_versions.as_ref().is_some_and(|stated| stated.holds(resource));
             let unseen = bodies_alone && entry.body_changed <= from;
-            let meant = star.covers(&resource.name) && view.client.can_have(kind, resource);
+            let meant = wildcard.covers(&resource.name) && view.client.can_have(kind, resource);
             if meant && !by_name && !held && !unseen && !round.seen.contains(&resource.name) {
                 if may < allowed {
                     round.kept_back = true;
@@ -277,41 +286,41 @@ impl Subscription {
                 round.draft.add(resource, view.ttl(Some(entry)));
                 round.draft.warms.extend(Warms::of(resource, first));
                 if let Some(stated) =
-                    star.initial_versions.as_mut().filter(|stated| stated.versions.contains_key(&resource.name))
+                    wildcard.initial_versions.as_mut().filter(|stated| stated.versions.contains_key(&resource.name))
                 {
                     stated.outdated.insert(resource.name.clone());
                 }
-                // What was owed of it by `*` alone is paid with this; a cluster that waits for it has it now.
+                // This settles what was pending by `*` alone; a cluster that waits for it has it now.
                 if names.contains_key(&resource.name) {
-                    owed.entry(resource.name.clone()).and_modify(|owed| owed.forced_resend = None);
-                    told.push(resource);
+                    pending.entry(resource.name.clone()).and_modify(|pending| pending.forced_resend = None);
+                    sent.push(resource);
                 } else {
-                    owed.remove(&resource.name);
+                    pending.remove(&resource.name);
                 }
             }
-            star.added = entry.changed;
+            wildcard.added = entry.changed;
         }
         if exhausted {
-            let told_before = |entry: &Entry| view.client.ttl && entry.changed <= from;
-            for (entry, resource) in shelf.refreshes(star.refreshed).filter(|(entry, _)| told_before(entry)) {
+            let sent_before = |entry: &Entry| view.client.ttl && entry.changed <= from;
+            for (entry, resource) in table.refreshes(wildcard.refreshed).filter(|(entry, _)| sent_before(entry)) {
                 let by_name = names.contains_key(&resource.name)
                     && matches!(view.state.lookup(kind, Class::Named, &resource.name), Lookup::Present(_));
-                if star.covers(&resource.name) && view.client.can_have(kind, resource) && !by_name {
+                if wildcard.covers(&resource.name) && view.client.can_have(kind, resource) && !by_name {
                     round.longer_lives.push((resource.clone(), view.ttl(Some(entry))));
                 }
             }
-            star.refreshed = view.state.revision;
-            star.added = view.state.revision.max(star.added);
+            wildcard.refreshed = view.state.revision;
+            wildcard.added = view.state.revision.max(wildcard.added);
         }
         if !round.draft.is_empty() {
-            star.record_additions_sent(view.state.revision);
-            star.first &= !exhausted;
+            wildcard.record_additions_sent(view.state.revision);
+            wildcard.first &= !exhausted;
         } else if exhausted && whole && view.client.variant == Variant::Sotw {
-            // In SotW a partial type has no empty answer: nothing, once all is known, is the first one.
-            star.record_additions_sent(view.state.revision);
-            star.first = false;
+            // In SotW a partial type has no empty reply: sending nothing, once all is known, counts as the first one.
+            wildcard.record_additions_sent(view.state.revision);
+            wildcard.first = false;
         }
-        for resource in told {
+        for resource in sent {
             self.record_sent(&resource.name, Self::share(view, &resource.name, resource));
         }
     }
@@ -321,9 +330,9 @@ impl Subscription {
 #[derive(Default)]
 struct Round {
     draft: Draft,
-    /// Names in it that were owed by name, so that `*` does not say them again (DELTA-33).
+    /// Names in it that were pending by name, so that `*` does not repeat them (DELTA-33).
     seen: HashSet<Name>,
-    /// What is told to live on, or to live for ever.
+    /// Resources whose TTL is extended or removed.
     longer_lives: Vec<LongerLife>,
     kept_back: bool,
 }
@@ -343,9 +352,9 @@ impl Round {
     }
 }
 
-fn merge(owed: Option<Pending>, forced: Option<Moment>) -> Option<Pending> {
-    match (owed, forced) {
-        (owed, None) => owed,
-        (owed, forced) => Some(Pending { forced_resend: forced, ..owed.unwrap_or_default() }),
+fn merge(pending: Option<Pending>, forced: Option<Moment>) -> Option<Pending> {
+    match (pending, forced) {
+        (pending, None) => pending,
+        (pending, forced) => Some(Pending { forced_resend: forced, ..pending.unwrap_or_default() }),
     }
 }

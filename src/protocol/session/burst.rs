@@ -12,7 +12,7 @@ use crate::protocol::view::{Class, Snapshot};
 use crate::xds::{Name, References, Role, Type};
 
 impl Session {
-    /// The next thing to tell of this state, or when to look again.
+    /// Returns the next draft of this snapshot, or when to look again.
     pub(super) fn next_draft(&mut self, state: &Snapshot, now: Moment) -> Result<(Type, Draft), Option<Moment>> {
         let removals_first = self.limits.faults.has(Fault::RemoveBeforeAdding);
         if removals_first && let Some(found) = self.next_removal(state, now).0 {
@@ -63,9 +63,9 @@ impl Session {
                 }
                 Attempt::Unknown => {
                     self.waits = true;
-                    // A change of routing that cannot be told yet may be what makes the removals harmless.
+                    // A change of routing that must wait may be what makes the removals harmless.
                     blocked |= routing;
-                    // Routes wait for clusters that this client is about to be told of, but not for ever.
+                    // Routes wait for clusters that this client is about to be sent, but not for ever.
                     let patience = self.clusters_awaited.unwrap_or(now) + self.limits.clusters_timeout;
                     let waits = kind.is(Role::Clusters) && now < patience;
                     deadline = earliest(deadline, waits.then_some(patience));
@@ -106,7 +106,7 @@ impl Session {
             self.after_routes(kind, &draft, state, now);
         }
         if kind.is(Role::Endpoints) {
-            self.hold.told(&draft, now, &self.limits);
+            self.hold.on_reply_sent(&draft, now, &self.limits);
         }
         let mut reply = Reply::new(kind.clone(), nonce, state.revision, self.client.wrappers, draft);
         if let Some(subscription) = self.subscriptions.get_mut(kind) {
@@ -123,9 +123,9 @@ impl Session {
         let routes: HashSet<_> = draft.warms.iter().map(|warms| warms.name.as_str()).collect();
         let under = |name: &&Name| name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route));
         let named: Vec<_> = subscription.names.keys().filter(under).cloned().collect();
-        let shelf = state.resources(&hosts, Class::Wildcard).filter(|_| subscription.wildcard.is_some());
-        let of_star: Vec<_> = shelf.iter().flat_map(|shelf| shelf.present_names()).filter(under).cloned().collect();
-        named.iter().chain(&of_star).for_each(|name| subscription.force(name, now));
+        let table = state.resources(&hosts, Class::Wildcard).filter(|_| subscription.wildcard.is_some());
+        let of_wildcard: Vec<_> = table.iter().flat_map(|table| table.present_names()).filter(under).cloned().collect();
+        named.iter().chain(&of_wildcard).for_each(|name| subscription.force(name, now));
     }
 
     /// A client that was just sent a cluster waits for its endpoints, once more if it has them (SOTW-33, DELTA-45).

@@ -5,15 +5,18 @@ use prost::Message;
 use crate::proto::node::Node;
 use crate::xds::{Clearance, ERRORS_FEATURE, RELAY_MARKER, Resource, Type};
 
+/// The variant of the protocol that a stream speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Variant {
+    /// State of the world: responses of some types list everything.
     Sotw,
+    /// Incremental: responses list changes and removals.
     Delta,
 }
 
 impl Variant {
-    /// Returns its word in reports, metrics, logs and the configuration.
-    pub fn name(self) -> &'static str {
+    /// Returns its name in reports, metrics, logs and the configuration.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Sotw => "sotw",
             Self::Delta => "delta",
@@ -21,15 +24,17 @@ impl Variant {
     }
 }
 
+/// What is known of a client that changes what it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
+    /// The variant that its stream speaks.
     pub variant: Variant,
     /// The type of a per-type stream. An aggregated stream has all types, which is what makes an order between them possible
     /// (ORD-13).
     pub only: Option<Type>,
     /// A gRPC library: it names what it wants, and takes a changed cluster without asking for its endpoints again.
     pub grpc: bool,
-    /// Another relay: it is told how much of a set it has been given, and takes no part for the whole.
+    /// Another relay: replies mark how much of a set it has been sent, so that it does not take a part for the complete set.
     pub relay: bool,
     /// Can read resources in wrappers in SotW (SOTW-48).
     pub wrappers: bool,
@@ -56,7 +61,7 @@ impl Client {
         }
     }
 
-    /// Unreadable nodes are somebody else's to refuse; here they are a client of no special ability.
+    /// Returns the client that a node describes. An unreadable node is rejected elsewhere; here it is a client of no special ability.
     pub fn of_node(encoded: &[u8], variant: Variant, only: Option<Type>) -> Self {
         let node = Node::decode(encoded).unwrap_or_default();
         let has = |feature: &str| node.client_features.iter().any(|known| known == feature);
@@ -69,16 +74,16 @@ impl Client {
     }
 
     /// The id that a client gives itself: for logs and reports, and for nothing else.
-    pub fn node_id(encoded: &[u8]) -> String {
+    pub(crate) fn node_id(encoded: &[u8]) -> String {
         Node::decode(encoded).map(|node| node.id).unwrap_or_default()
     }
 
-    pub fn is_aggregated(&self) -> bool {
+    pub(crate) fn is_aggregated(&self) -> bool {
         self.only.is_none()
     }
 
-    /// Whether this client may have a resource, and can read it. Nameless types go wrapped to whoever asks for them (XLAT-26);
-    /// elsewhere only those get a wrapper who say that they can read one.
+    /// Whether this client may have a resource, and can read it. Resources of types without names are always wrapped (XLAT-26);
+    /// others are wrapped only for clients that declare that they read wrappers.
     pub(super) fn can_have(&self, kind: &Type, resource: &Resource) -> bool {
         let unreadable = resource.name_mismatch && self.variant == Variant::Sotw && !self.wrappers;
         !unreadable && self.clearance.allows(kind, &resource.name)

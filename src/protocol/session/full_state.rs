@@ -1,7 +1,7 @@
-//! Complete answers: SotW of full-state types, where what is left out is deleted (SOTW-20, SOTW-21).
+//! Complete sets: SotW of full-state types, where the client deletes what is left out (SOTW-20, SOTW-21).
 //!
-//! While additions go out, the set is the union of what is there and what is gone but was not yet told to be (ORD-7). The
-//! reduced set comes last.
+//! While additions go out, the set is the union of what is present and what is removed but not yet sent as removed (ORD-7).
+//! The reduced set comes last.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,30 +16,30 @@ use crate::xds::{Name, Resource, SetVersion, Type};
 
 impl Subscription {
     pub(super) fn full_set_with_additions(&mut self, kind: &Type, view: &ReplyContext, may: SendScope) -> Attempt {
-        let asked = self.asked(kind, view);
-        if !asked && !self.any_addition(kind, view) {
+        let requested = self.requested(kind, view);
+        if !requested && !self.any_addition(kind, view) {
             return Attempt::Nothing;
         }
         if self.would_delete_unknown(kind, view) {
             return Attempt::Unknown;
         }
-        // Before the set is made: it may turn out to be no news, but making it is what costs.
-        if let Some(blocked) = self.blocked(view, may, asked) {
+        // Checked before the set is made: it may turn out unchanged, but making it is the expensive part.
+        if let Some(blocked) = self.blocked(view, may, requested) {
             return blocked;
         }
         let refreshed = self.any_refresh(kind, view);
         let mut draft = self.compose(kind, view, true);
-        self.add_refused(&mut draft);
+        self.add_rejected(&mut draft);
         self.add_errors(kind, view, &mut draft);
-        let known = self.is_known_to_client(&draft, asked) && draft.errors.is_empty() && !refreshed;
-        self.told_additions(kind, view, &draft);
+        let known = self.is_known_to_client(&draft, requested) && draft.errors.is_empty() && !refreshed;
+        self.sent_additions(kind, view, &draft);
         if known { Attempt::Nothing } else { Attempt::Ready(draft.into()) }
     }
 
     pub(super) fn is_current(&self, kind: &Type, version: &str, view: &ReplyContext) -> bool {
-        let pure = self.wildcard.is_some() && self.names.is_empty() && self.refused.is_empty();
-        let shelf = view.state.resources(kind, Class::Wildcard);
-        let equal = || shelf.is_some_and(|shelf| Self::wildcard_version(kind, shelf, view).to_string() == version);
+        let pure = self.wildcard.is_some() && self.names.is_empty() && self.rejected.is_empty();
+        let table = view.state.resources(kind, Class::Wildcard);
+        let equal = || table.is_some_and(|table| Self::wildcard_version(kind, table, view).to_string() == version);
         pure && self.uses_full_sets(kind, view)
             && self.wildcard_completeness(kind, view) >= Completeness::FirstResponse
             && equal()
@@ -58,81 +58,84 @@ impl Subscription {
         let mut draft = self.compose(kind, view, false);
         self.add_errors(kind, view, &mut draft);
         let unchanged = self.sent == Some(draft.version) && draft.errors.is_empty();
-        self.told_removals(kind, view, &draft);
+        self.sent_removals(kind, view, &draft);
         if unchanged { Attempt::Nothing } else { Attempt::Ready(draft.into()) }
     }
 
-    /// Whether an answer is owed to a request, as opposed to a change.
-    fn asked(&self, kind: &Type, view: &ReplyContext) -> bool {
+    /// Whether a set is due because of a request, and not because of a change.
+    fn requested(&self, kind: &Type, view: &ReplyContext) -> bool {
         let known = |name| !matches!(self.known(kind, name, view), Lookup::Unknown);
-        self.complete_due || self.pending.iter().any(|(name, owed)| owed.asked && known(name))
+        self.complete_due || self.pending.iter().any(|(name, pending)| pending.requested && known(name))
     }
 
     fn any_addition(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let shelf = view.state.resources(kind, Class::Wildcard);
-        let of_star =
-            self.wildcard.as_ref().zip(shelf).is_some_and(|(star, shelf)| shelf.additions(star.added).next().is_some());
+        let table = view.state.resources(kind, Class::Wildcard);
+        let of_wildcard = self
+            .wildcard
+            .as_ref()
+            .zip(table)
+            .is_some_and(|(wildcard, table)| table.additions(wildcard.added).next().is_some());
         let here = |name: &Name| matches!(self.known(kind, name, view), Lookup::Present(_));
         let troubled =
             |name: &Name| self.unsent_error(kind, name, view).is_some() && !self.is_held_and_gone(kind, name, view);
-        let news =
-            |(name, owed): (&Name, &Pending)| owed.changed_by(view.state.revision) && (here(name) || troubled(name));
-        of_star
+        let news = |(name, pending): (&Name, &Pending)| {
+            pending.changed_by(view.state.revision) && (here(name) || troubled(name))
+        };
+        of_wildcard
             || self.pending.iter().any(news)
             || self.any_refresh(kind, view)
-            || self.refused.values().any(Option::is_some)
+            || self.rejected.values().any(Option::is_some)
     }
 
-    /// Whether what this client holds was given more time, which the whole set has to go out for: a heartbeat would leave the
-    /// rest of it out.
+    /// Whether a TTL of what this client holds was extended. The complete set has to go out for that: a heartbeat would leave
+    /// the rest of it out.
     fn any_refresh(&self, kind: &Type, view: &ReplyContext) -> bool {
         if !view.client.ttl {
             return false;
         }
-        let shelf = view.state.resources(kind, Class::Wildcard);
-        let of_star =
-            self.wildcard.as_ref().zip(shelf).is_some_and(|(star, shelf)| {
-                shelf.refreshes(star.refreshed).any(|(entry, _)| entry.changed <= star.added)
-            });
-        let by_name = |(name, owed): (&Name, &Pending)| {
-            let prolonged = |entry: &Entry| entry.refreshed > entry.changed && owed.covers(entry.refreshed);
+        let table = view.state.resources(kind, Class::Wildcard);
+        let of_wildcard = self.wildcard.as_ref().zip(table).is_some_and(|(wildcard, table)| {
+            table.refreshes(wildcard.refreshed).any(|(entry, _)| entry.changed <= wildcard.added)
+        });
+        let by_name = |(name, pending): (&Name, &Pending)| {
+            let prolonged = |entry: &Entry| entry.refreshed > entry.changed && pending.covers(entry.refreshed);
             self.entry(kind, name, view).is_some_and(prolonged)
         };
-        of_star || self.pending.iter().any(by_name)
+        of_wildcard || self.pending.iter().any(by_name)
     }
 
-    /// What the client holds goes with the reduced set, and the reason with it.
+    /// What the client holds is removed by the reduced set, and the reason is sent with that.
     fn is_held_and_gone(&self, kind: &Type, name: &Name, view: &ReplyContext) -> bool {
-        let held = self.names.get(name).is_some_and(|told| told.client_may_hold());
+        let held = self.names.get(name).is_some_and(|sent| sent.client_may_hold());
         held && matches!(self.known(kind, name, view), Lookup::Absent(_))
     }
 
-    /// What is wrong with names that are not in the set.
+    /// Adds the errors of names that are not in the set.
     fn add_errors(&mut self, kind: &Type, view: &ReplyContext, draft: &mut Draft) {
         if !view.client.errors {
             return;
         }
         let sent: HashSet<_> = draft.resources.iter().map(|resource| resource.name.clone()).collect();
-        let untold = |name: &Name| Some((name.clone(), self.unsent_error(kind, name, view)?));
-        let errors: Vec<_> = self.pending.keys().filter(|name| !sent.contains(*name)).filter_map(untold).collect();
-        for (name, (seq, error)) in errors {
-            self.record_error_sent(&name, seq);
+        let unsent = |name: &Name| Some((name.clone(), self.unsent_error(kind, name, view)?));
+        let errors: Vec<_> = self.pending.keys().filter(|name| !sent.contains(*name)).filter_map(unsent).collect();
+        for (name, (revision, error)) in errors {
+            self.record_error_sent(&name, revision);
             draft.add_error(name, error);
         }
     }
 
     fn any_removal(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let shelf = view.state.resources(kind, Class::Wildcard);
-        let of_star = self.wildcard.as_ref().zip(shelf).is_some_and(|(star, shelf)| {
-            star.progress.as_ref().is_some_and(|progress| shelf.removals(progress.removals()).next().is_some())
+        let table = view.state.resources(kind, Class::Wildcard);
+        let of_wildcard = self.wildcard.as_ref().zip(table).is_some_and(|(wildcard, table)| {
+            wildcard.progress.as_ref().is_some_and(|progress| table.removals(progress.removals()).next().is_some())
         });
         let gone = |name| matches!(self.known(kind, name, view), Lookup::Absent(_));
-        let by_name = self.pending.iter().any(|(name, owed)| owed.changed_by(view.state.revision) && gone(name));
-        self.missed_removals || of_star || by_name
+        let by_name = self.pending.iter().any(|(name, pending)| pending.changed_by(view.state.revision) && gone(name));
+        self.missed_removals || of_wildcard || by_name
     }
 
-    /// A set that is not known to be whole is not sent: what it lacks would be deleted (I3, SOTW-7). A client without state
-    /// is given the names that are there (ORD-10), and one with state waits, for however long.
+    /// An incomplete set is not sent: clients would delete what it lacks (I3, SOTW-7). A client without state is sent the
+    /// names that are present (ORD-10), and one with state waits, for however long.
     fn would_delete_unknown(&self, kind: &Type, view: &ReplyContext) -> bool {
         if self.wildcard.is_some() && !self.can_send_full_set(kind, view) {
             return true;
@@ -141,36 +144,36 @@ impl Subscription {
             return false;
         }
         let unknown = |name| matches!(self.known(kind, name, view), Lookup::Unknown);
-        let had_of_star = |name| {
-            let entry = view.state.resources(kind, Class::Wildcard).and_then(|shelf| shelf.get(name));
-            let progress = self.wildcard.as_ref().and_then(|star| star.progress.as_ref());
+        let had_of_wildcard = |name| {
+            let entry = view.state.resources(kind, Class::Wildcard).and_then(|table| table.get(name));
+            let progress = self.wildcard.as_ref().and_then(|wildcard| wildcard.progress.as_ref());
             entry.zip(progress).is_some_and(|(entry, progress)| progress.client_may_hold(entry))
         };
-        self.names.iter().any(|(name, told)| unknown(name) && (told.client_may_hold() || had_of_star(name)))
+        self.names.iter().any(|(name, sent)| unknown(name) && (sent.client_may_hold() || had_of_wildcard(name)))
     }
 
-    /// What this client asked for by name, may hold, and is known to be gone in no way that does for it.
-    pub(super) fn claim_owed(&mut self, kind: &Type, view: &ReplyContext) {
-        let Some(shelf) = view.state.resources(kind, Class::Named) else { return };
-        let gone = |name: &Name| matches!(shelf.get(name).map(|entry| &entry.presence), Some(Presence::Absent(_)));
-        let held = |name: &Name| self.names.get(name).is_some_and(|told| told.client_may_hold());
+    /// Claims names that this client subscribes to and may hold, and whose absence lacks evidence enough for it.
+    pub(super) fn claim_pending(&mut self, kind: &Type, view: &ReplyContext) {
+        let Some(table) = view.state.resources(kind, Class::Named) else { return };
+        let gone = |name: &Name| matches!(table.get(name).map(|entry| &entry.presence), Some(Presence::Absent(_)));
+        let held = |name: &Name| self.names.get(name).is_some_and(|sent| sent.client_may_hold());
         let unknown = |name: &&Name| held(name) && gone(name) && self.known(kind, name, view).is_unknown();
         let names: Vec<_> = self.pending.keys().filter(unknown).cloned().collect();
-        names.iter().for_each(|name| self.claim(Class::Named, name, shelf.opening()));
+        names.iter().for_each(|name| self.claim(Class::Named, name, table.opening()));
     }
 
-    fn blocked(&self, view: &ReplyContext, may: SendScope, asked: bool) -> Option<Attempt> {
-        let allowed = if asked { SendScope::InitialReplies } else { SendScope::Anything };
+    fn blocked(&self, view: &ReplyContext, may: SendScope, requested: bool) -> Option<Attempt> {
+        let allowed = if requested { SendScope::InitialReplies } else { SendScope::Anything };
         if may < allowed {
             return Some(Attempt::Blocked(None));
         }
-        let unanswered = self.acks.waiting(view.now).filter(|_| !asked);
+        let unanswered = self.acks.waiting(view.now).filter(|_| !requested);
         unanswered.map(|until| Attempt::Blocked(Some(until)))
     }
 
-    /// A change that leaves what this client sees as it was is none, and neither is a return to what it came with.
-    fn is_known_to_client(&self, draft: &Draft, asked: bool) -> bool {
-        if !asked {
+    /// A change that this client cannot see is not sent, and neither is a set that equals what the client stated.
+    fn is_known_to_client(&self, draft: &Draft, requested: bool) -> bool {
+        if !requested {
             return self.sent == Some(draft.version);
         }
         !self.asks_once
@@ -180,38 +183,42 @@ impl Subscription {
 
     fn compose(&self, kind: &Type, view: &ReplyContext, union: bool) -> Draft {
         let mut set = FullSet { draft: Draft::default(), seen: HashSet::new(), kind, view };
-        if let (Some(star), Some(shelf)) = (&self.wildcard, view.state.resources(kind, Class::Wildcard)) {
+        if let (Some(wildcard), Some(table)) = (&self.wildcard, view.state.resources(kind, Class::Wildcard)) {
             let by_name = |resource: &Resource| {
                 self.names.contains_key(&resource.name)
                     && matches!(view.state.lookup(kind, Class::Named, &resource.name), Lookup::Present(_))
             };
-            for (entry, resource) in shelf.additions(Revision::ZERO).filter(|(_, resource)| !by_name(resource)) {
-                set.add(resource, view.ttl(Some(entry)), (entry.body_changed > star.added).then_some(star.first));
+            for (entry, resource) in table.additions(Revision::ZERO).filter(|(_, resource)| !by_name(resource)) {
+                set.add(
+                    resource,
+                    view.ttl(Some(entry)),
+                    (entry.body_changed > wildcard.added).then_some(wildcard.first),
+                );
             }
-            let progress = star.progress.iter().filter(|_| union && !view.limits.faults.has(Fault::NoUnion));
+            let progress = wildcard.progress.iter().filter(|_| union && !view.limits.faults.has(Fault::NoUnion));
             for (progress, (name, entry)) in
-                progress.flat_map(|progress| shelf.removals(progress.removals()).map(move |gone| (progress, gone)))
+                progress.flat_map(|progress| table.removals(progress.removals()).map(move |gone| (progress, gone)))
             {
-                let gone_by_name = self.names.get(name).is_none_or(|told| {
-                    told.holds.is_empty() && !matches!(view.state.lookup(kind, Class::Named, name), Lookup::Present(_))
+                let absent_by_name = self.names.get(name).is_none_or(|sent| {
+                    sent.holds.is_empty() && !matches!(view.state.lookup(kind, Class::Named, name), Lookup::Present(_))
                 });
                 if let Presence::Absent(Some(last)) = &entry.presence
                     && progress.client_may_hold(entry)
-                    && gone_by_name
+                    && absent_by_name
                 {
                     set.add(last, None, None);
                 }
             }
         }
-        for (name, told) in &self.names {
+        for (name, sent) in &self.names {
             match view.state.lookup(kind, Class::Named, name) {
                 _ if !view.client.clearance.allows(kind, name) => {}
                 Lookup::Present(resource) => {
-                    let news = told.holds != Self::share(view, name, resource);
-                    let first = self.pending.get(name).is_some_and(|owed| owed.asked);
+                    let news = sent.holds != Self::share(view, name, resource);
+                    let first = self.pending.get(name).is_some_and(|pending| pending.requested);
                     set.add(resource, view.ttl(self.entry(kind, name, view)), news.then_some(first));
                 }
-                Lookup::Absent(Some(last)) if union && !told.holds.is_empty() && self.is_gone(kind, name, view) => {
+                Lookup::Absent(Some(last)) if union && !sent.holds.is_empty() && self.is_gone(kind, name, view) => {
                     set.add(last, None, None);
                 }
                 Lookup::Absent(_) | Lookup::Unknown => {}
@@ -224,33 +231,33 @@ impl Subscription {
         !view.limits.faults.has(Fault::NoUnion) && matches!(self.known(kind, name, view), Lookup::Absent(_))
     }
 
-    fn told_additions(&mut self, kind: &Type, view: &ReplyContext, draft: &Draft) {
+    fn sent_additions(&mut self, kind: &Type, view: &ReplyContext, draft: &Draft) {
         let mark = view.state.revision;
         self.sent = Some(draft.version);
         self.complete_due = false;
-        (self.initial_version, self.stated) = (None, false); // from here on it holds what it was given
-        if let Some(star) = &mut self.wildcard {
-            (star.added, star.refreshed) = (mark, mark);
-            star.record_additions_sent(mark);
-            star.first = false;
+        (self.initial_version, self.stated) = (None, false); // from here on it holds what it was sent
+        if let Some(wildcard) = &mut self.wildcard {
+            (wildcard.added, wildcard.refreshed) = (mark, mark);
+            wildcard.record_additions_sent(mark);
+            wildcard.first = false;
         }
-        self.note_all(kind, view, |known, owed| match known {
+        self.note_all(kind, view, |known, pending| match known {
             Lookup::Present(_) => true,
-            Lookup::Absent(_) => owed.is_some_and(|owed| owed.asked),
+            Lookup::Absent(_) => pending.is_some_and(|pending| pending.requested),
             Lookup::Unknown => false,
         });
     }
 
-    fn told_removals(&mut self, kind: &Type, view: &ReplyContext, draft: &Draft) {
+    fn sent_removals(&mut self, kind: &Type, view: &ReplyContext, draft: &Draft) {
         self.missed_removals = false;
         self.sent = Some(draft.version);
-        if let Some(progress) = self.wildcard.as_mut().and_then(|star| star.progress.as_mut()) {
+        if let Some(progress) = self.wildcard.as_mut().and_then(|wildcard| wildcard.progress.as_mut()) {
             progress.record_all_sent(view.state.revision);
         }
         self.note_all(kind, view, |known, _| matches!(known, Lookup::Absent(_)));
     }
 
-    /// Notes every name of which the set just told says what the state says.
+    /// Records every name of which the set just sent agrees with the snapshot.
     fn note_all(&mut self, kind: &Type, view: &ReplyContext, said: impl Fn(Lookup, Option<&Pending>) -> bool) {
         let mark = view.state.revision;
         let names: Vec<_> = self.names.keys().cloned().collect();
@@ -259,7 +266,7 @@ impl Subscription {
             if !said(known, self.pending.get(&name)) {
                 continue;
             }
-            let held = self.names.get(&name).is_some_and(|told| told.client_may_hold());
+            let held = self.names.get(&name).is_some_and(|sent| sent.client_may_hold());
             match known {
                 Lookup::Present(resource) if !view.client.can_have(kind, resource) => {
                     self.record_sent(&name, SetVersion::EMPTY)
@@ -270,19 +277,19 @@ impl Subscription {
                         self.record_error_sent(&name, Revision::ZERO);
                     }
                 }
-                // What the client holds is in the union still, and goes with the reduced set.
-                Lookup::Absent(_) if held && self.pending.get(&name).is_some_and(|owed| owed.asked) => {
-                    if let Some(owed) = self.pending.get_mut(&name) {
-                        owed.asked = false;
-                        owed.changed_at(mark);
+                // What the client holds is in the union still, and is removed by the reduced set.
+                Lookup::Absent(_) if held && self.pending.get(&name).is_some_and(|pending| pending.requested) => {
+                    if let Some(pending) = self.pending.get_mut(&name) {
+                        pending.requested = false;
+                        pending.changed_at(mark);
                     }
                     continue;
                 }
                 Lookup::Absent(_) => self.record_sent(&name, SetVersion::EMPTY),
                 Lookup::Unknown => continue,
             }
-            if let Some(owed) = self.pending.remove(&name)
-                && let Some(still) = owed.after(mark)
+            if let Some(pending) = self.pending.remove(&name)
+                && let Some(still) = pending.after(mark)
             {
                 self.pending.insert(name, still);
             }
@@ -298,9 +305,9 @@ struct FullSet<'a> {
 }
 
 impl FullSet<'_> {
-    /// `news` says that the client is told something new by it, and whether for the first time.
+    /// `news` means that it is new to the client, and whether for the first time.
     fn add(&mut self, resource: &Arc<Resource>, ttl: Option<Duration>, news: Option<bool>) {
-        // Asked for by an alias too, and a set names nothing twice (SOTW-30); or nothing that this client could tell by name.
+        // Requested by an alias too, and a set has no name twice (SOTW-30); or without a name that this client could read.
         if !self.view.client.can_have(self.kind, resource) || !self.seen.insert(resource.name.clone()) {
             return;
         }

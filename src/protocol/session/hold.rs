@@ -33,36 +33,42 @@ struct Warming {
     new: bool,
     /// The client has answered, and until when it may ask for the endpoints of a new cluster.
     asks_by: Option<Moment>,
-    /// It has asked for them.
-    asked: bool,
+    /// It has requested them.
+    requested: bool,
 }
 
 impl Warming {
     fn ends_at(&self) -> Moment {
-        self.asks_by.filter(|_| !self.asked).map_or(self.until, |by| by.min(self.until))
+        self.asks_by.filter(|_| !self.requested).map_or(self.until, |by| by.min(self.until))
     }
 }
 
 /// A cluster that was just sent, by the name of its endpoints.
 pub(super) struct SentCluster {
-    pub endpoints: Name,
+    pub(crate) endpoints: Name,
     /// The client has had no endpoints of it.
-    pub new: bool,
+    pub(crate) new: bool,
 }
 
 impl Hold {
-    pub fn sent(&mut self, nonce: u64, clusters: impl Iterator<Item = SentCluster>, now: Moment, limits: &Limits) {
+    pub(crate) fn sent(
+        &mut self,
+        nonce: u64,
+        clusters: impl Iterator<Item = SentCluster>,
+        now: Moment,
+        limits: &Limits,
+    ) {
         self.warming.retain(|_, warming| now < warming.until);
         let until = now + limits.routing_hold;
         for SentCluster { endpoints, new } in clusters {
             let new = new && !limits.faults.has(Fault::HoldEndsWithAck);
-            self.warming.insert(endpoints, Warming { nonce, sent: now, until, new, asks_by: None, asked: false });
+            self.warming.insert(endpoints, Warming { nonce, sent: now, until, new, asks_by: None, requested: false });
         }
     }
 
-    /// Endpoints went out, or word that there are none. What is left of warming takes a moment, and a client that never answers
-    /// would not say when it is over.
-    pub fn told(&mut self, draft: &Draft, now: Moment, limits: &Limits) {
+    /// Records a reply with endpoints, or with the news that there are none. The client then warms the cluster for a moment, and
+    /// one that never answers does not show when that is over.
+    pub(crate) fn on_reply_sent(&mut self, draft: &Draft, now: Moment, limits: &Limits) {
         if self.warming.is_empty() {
             return;
         }
@@ -82,7 +88,7 @@ impl Hold {
 
     /// The client answered a reply with clusters: it waits for nothing that was in it, or for nothing any more. If it has endpoints
     /// to ask for, it does so now.
-    pub fn answered(&mut self, answer: Ack, now: Moment, limits: &Limits) {
+    pub(crate) fn answered(&mut self, answer: Ack, now: Moment, limits: &Limits) {
         if let Ack::Ack { nonce, .. } | Ack::Nack { nonce, .. } = answer {
             self.warming.retain(|_, warming| warming.nonce > nonce || warming.new);
             for warming in self.warming.values_mut().filter(|warming| warming.nonce <= nonce) {
@@ -91,8 +97,13 @@ impl Hold {
         }
     }
 
-    /// Whether changes of routing have to wait now. `asks` says whether the client has asked for endpoints of a name.
-    pub fn stands(&mut self, endpoints: Option<&Type>, asks: impl Fn(&Name) -> bool, view: &ReplyContext) -> bool {
+    /// Whether changes of routing have to wait now. `asks` returns whether the client has requested the endpoints of a name.
+    pub(crate) fn stands(
+        &mut self,
+        endpoints: Option<&Type>,
+        asks: impl Fn(&Name) -> bool,
+        view: &ReplyContext,
+    ) -> bool {
         if let Some(kind) = endpoints {
             let none = |name: &Name| matches!(view.state.lookup(kind, Class::Named, name), Lookup::Absent(_));
             self.warming.retain(|name, warming| warming.new || !none(name));
@@ -102,7 +113,7 @@ impl Hold {
             }
         }
         for (name, warming) in &mut self.warming {
-            warming.asked = asks(name);
+            warming.requested = asks(name);
         }
         if self.since.is_some_and(|since| view.now >= since + view.limits.routing_hold) {
             self.warming.clear();
@@ -111,8 +122,8 @@ impl Hold {
         !self.warming.is_empty()
     }
 
-    /// Notes whether something is kept back, and says until when at the latest.
-    pub fn account(&mut self, kept_back: bool, now: Moment, limits: &Limits) -> Option<Moment> {
+    /// Records whether something is kept back, and returns until when at the latest.
+    pub(crate) fn account(&mut self, kept_back: bool, now: Moment, limits: &Limits) -> Option<Moment> {
         if !kept_back {
             self.since = None;
             return None;
@@ -122,11 +133,11 @@ impl Hold {
         earliest(last, Some(since + limits.routing_hold))
     }
 
-    pub fn is_keeping_back(&self) -> bool {
+    pub(crate) fn is_keeping_back(&self) -> bool {
         self.since.is_some()
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.warming.len()
     }
 }

@@ -16,17 +16,18 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Computes the key of a stream's first node. Fails if the node cannot be read or must not share.
     pub fn of(rule: Arc<KeyRule>, node: &[u8]) -> Result<Self, NodeError> {
         let key = rule.key(node)?;
         Ok(Self { rule, key, seen: xxh3_128(node) })
     }
 
-    pub fn key(&self) -> &SharingKey {
+    pub(crate) fn key(&self) -> &SharingKey {
         &self.key
     }
 
     /// Whether a later node still leads to the same key (KEY-14). One that cannot be read does not.
-    pub fn still_is(&mut self, node: &[u8]) -> bool {
+    pub(crate) fn still_is(&mut self, node: &[u8]) -> bool {
         let hash = xxh3_128(node);
         if hash == self.seen {
             return true;

@@ -1,15 +1,15 @@
-//! One downstream stream: what it wants, how far it has been told, and what to tell it next.
+//! One downstream stream: its subscriptions, what it has been sent, and what to send next.
 //!
-//! Owns interests, cursors, what is owed, and the order of replies. It never holds a resource or a finished reply.
-//! Always: what it keeps is bounded by what its client asked for; a reply is made only when the last one was taken; what it
-//! tells of one state is told in rank order, additions before removals (I7).
+//! Owns subscriptions, cursors, pending names, and the order of replies. It never holds a resource or a finished reply.
+//! Invariants: what it keeps is bounded by what its client requested; a reply is made only when the last one was taken; what it
+//! sends of one snapshot goes out in rank order, additions before removals (I7).
 //!
 //! ```text
 //!             newest state                                    nothing left on it
 //!   idle ───────────────────▶ additions ──▶ removals ──▶ idle ◀───────────────┐
 //!                               │    ▲                                         │
 //!                               │    └── restart on the newest state ──────────┤
-//!                               └─ blocked (ACK, hold, not whole) or revoked ──┘
+//!                               └─ blocked (ACK, hold, incomplete) or revoked ─┘
 //! ```
 
 mod acks;
@@ -22,7 +22,7 @@ mod hold;
 mod identity;
 mod progress;
 mod removals;
-mod reply;
+pub(crate) mod reply;
 mod requested_names;
 mod requests;
 mod subscription;
@@ -30,11 +30,12 @@ mod subscription;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use acks::{Ack, Nack};
+pub use acks::Ack;
+pub(crate) use acks::Nack;
 pub use client::{Client, Variant};
 pub use identity::Identity;
-pub use reply::{Heartbeat, Reply};
-pub use requested_names::Authorities;
+pub use reply::Reply;
+pub(crate) use requested_names::Authorities;
 pub use requests::BadRequest;
 
 use self::hold::Hold;
@@ -49,72 +50,77 @@ use super::view::{
 use crate::proto::Request;
 use crate::xds::{Authority, Name, Role, Type, TypeTable};
 
+/// The state of one client stream.
 #[derive(Debug)]
 pub struct Session {
     client: Client,
     identity: Option<Identity>,
     subscriptions: BTreeMap<Type, Subscription>,
     lease: Option<Lease>,
-    /// How far it has come: never served from a state older than this.
+    /// The newest revision that it was served from: it is never served from an older snapshot.
     reached: Revision,
     hold: Hold,
-    /// As the view was last told.
-    refuses_routing: bool,
-    /// Changes of interest on their way to the view. Until they are counted it makes no marks for them, so that a name of
-    /// theirs may have changed unnoticed.
+    /// As last reported to the view.
+    nacks_routing: bool,
+    /// Changes of interest that the view has not counted yet. Until then the view does not report changes of their names.
     uncounted: usize,
-    /// Since when routes wait for clusters that are not all known.
+    /// Since when routes wait for a cluster set that is incomplete.
     clusters_awaited: Option<Moment>,
     last_nonce: u64,
-    /// Requests for types that are not served on this stream: left unanswered, and counted.
+    /// Requests for types that this stream does not serve: they stay unanswered and are counted.
     unserved: usize,
     interest: Vec<InterestChange>,
     claims: Vec<Claim>,
     end: Option<CloseReason>,
     authorities: Authorities,
-    /// Names that cannot be asked for, since that was last taken.
-    refused_names: usize,
-    /// Something is kept back from the client for as long as it takes, since it may be more than it is known to be (I3).
+    /// How many names were rejected since the count was last taken.
+    rejected_names: usize,
+    /// Something is kept back from the client until it is known to be complete (I3).
     waits: bool,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
 }
 
-/// What the driver is to do next.
+/// What the caller of [`Session::poll`] is to do next.
 #[derive(Debug)]
 pub enum Step {
+    /// Send this, and poll again when it was taken.
     Reply(Box<Reply>),
-    /// Nothing now. Ask again when woken, or at this time.
+    /// Nothing now: poll again when woken, or at this time.
     Idle(Option<Moment>),
+    /// End the stream.
     End(CloseReason),
 }
 
-/// What comes of asking once.
+/// The result of [`Session::fetch`].
 #[derive(Debug)]
 pub enum Fetched {
-    /// Something is not known yet. Ask again when woken, or at this time.
+    /// Something is not known yet: fetch again when woken, or at this time.
     Waiting(Option<Moment>),
+    /// The response.
     Reply(Box<Reply>),
-    /// It was asked for the last time, and not enough is known.
+    /// This was the last attempt, and not enough is known.
     Unknown,
+    /// The request cannot be served.
     End(CloseReason),
 }
 
 /// Why the relay ends a stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
-    /// The client is behind what is remembered of removals; coming back, it says what it holds.
+    /// Removals that the client has not been sent are forgotten. On reconnecting, it states what it holds.
     #[error("removal history expired; reconnect with initial_resource_versions")]
     HistoryExpired,
-    /// The client is another one now, and is served as such when it comes back (SOTW-11, KEY-14).
+    /// The node changed to another key; the client is served under it when it reconnects (SOTW-11, KEY-14).
     #[error("node changed to another sharing key; reconnect")]
     KeyChanged,
-    /// No server can be reached, nothing this client wants is held, and it may have a server of its own to turn to (XLAT-36).
+    /// No server is reachable, nothing that this client wants is cached, and it may have another server to turn to (XLAT-36).
     #[error("no server is reachable and nothing requested is cached")]
     NoUpstream,
-    /// Nobody runs the view any more; coming back, the client gets a new one.
+    /// The view's task ended; on reconnecting, the client gets a new view.
     #[error("internal error in the view of this client; reconnect")]
     ViewFailed,
+    /// The client broke the protocol or a limit.
     #[error("{0}")]
     BadRequest(BadRequest),
 }
@@ -122,26 +128,30 @@ pub enum CloseReason {
 /// What a session keeps, in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Footprint {
+    /// Names that it subscribes to, and members of collections that it was sent.
     pub names: usize,
+    /// Names that it has yet to send.
     pub pending: usize,
+    /// Versions that the client stated, kept until they can be compared.
     pub stated: usize,
-    pub warming: usize,
+    pub(crate) warming: usize,
+    /// Nonces that are unanswered.
     pub answers: usize,
 }
 
 /// One type of a session, for reports.
 #[derive(Debug)]
-pub struct Summary<'a> {
-    pub kind: &'a Type,
-    pub wildcard: bool,
-    pub names: usize,
-    pub owed: usize,
-    pub last_nack: Option<&'a Nack>,
-    /// The latest refusal is not followed by an acceptance.
-    pub nacked: bool,
+pub(crate) struct Summary<'a> {
+    pub(crate) kind: &'a Type,
+    pub(crate) wildcard: bool,
+    pub(crate) names: usize,
+    pub(crate) pending: usize,
+    pub(crate) last_nack: Option<&'a Nack>,
+    /// No ACK has followed the latest NACK.
+    pub(crate) nacked: bool,
 }
 
-/// What everything below looks at while one reply is made.
+/// What is read while one reply is made.
 struct ReplyContext<'a> {
     state: &'a Snapshot,
     client: &'a Client,
@@ -160,13 +170,14 @@ enum SendScope {
 enum Attempt {
     Nothing,
     Ready(Box<Draft>),
-    /// There is something to send, and it must wait, at the latest until then.
+    /// There is something to send that must wait, at the latest until then.
     Blocked(Option<Moment>),
-    /// There may be something to send once more is known.
+    /// There may be something to send when more is known.
     Unknown,
 }
 
 impl Session {
+    /// Starts a session without subscriptions.
     pub fn new(client: Client, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         Self {
             client,
@@ -175,7 +186,7 @@ impl Session {
             lease: None,
             reached: Revision::ZERO,
             hold: Hold::default(),
-            refuses_routing: false,
+            nacks_routing: false,
             uncounted: 0,
             clusters_awaited: None,
             last_nonce: 0,
@@ -184,24 +195,24 @@ impl Session {
             claims: Vec::new(),
             end: None,
             authorities: Authorities::default(),
-            refused_names: 0,
+            rejected_names: 0,
             waits: false,
             table,
             limits,
         }
     }
 
-    /// Names of these authorities may be asked for, beside old-style ones.
+    /// Lets the client subscribe to names of these authorities, beside old-style names.
     pub fn with_authorities(self, authorities: Authorities) -> Self {
         Self { authorities, ..self }
     }
 
-    /// From here on a node that leads to another key ends the stream.
+    /// Ends the stream if a later node leads to another key.
     pub fn with_identity(self, identity: Identity) -> Self {
         Self { identity: Some(identity), ..self }
     }
 
-    /// Takes over what the client wants, and what it says of replies it has had.
+    /// Applies a request: its subscriptions and its ACK or NACK.
     pub fn on_request(&mut self, request: Request, now: Moment) -> Option<Ack> {
         if self.end.is_some() {
             return None;
@@ -212,7 +223,7 @@ impl Session {
             self.end = Some(CloseReason::KeyChanged);
             return None;
         }
-        match self.take_request(request, now) {
+        match self.apply_request(request, now) {
             Ok(answer) => answer,
             Err(bad) => {
                 self.end = Some(CloseReason::BadRequest(bad));
@@ -221,42 +232,42 @@ impl Session {
         }
     }
 
-    /// A name that this client asked for has changed in the view.
+    /// Marks a name as pending that has changed in the view.
     pub fn on_name_changed(&mut self, mark: &NameChanged) {
         if !self.client.clearance.allows(&mark.kind, &mark.name) {
-            return; // of a collection; nothing else that it may not have is asked for on its behalf
+            return; // a member of a collection; other names that the client may not have are never requested for it
         }
-        let most = self.limits.names;
+        let limit = self.limits.names;
         if let Some(subscription) = self.subscriptions.get_mut(&mark.kind) {
             let forget_earlier = self.limits.faults.has(Fault::LastChangeOnly);
             subscription.on_name_changed(&mark.name, mark.revision, forget_earlier);
-            if subscription.longest_list() > most {
-                self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyNames(most)));
+            if subscription.longest_list() > limit {
+                self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyNames(limit)));
             }
         }
     }
 
-    /// Changes of interest that the view has to hear of, since the last call. Whoever takes any says when they are counted.
+    /// Returns the changes of interest since the last call, for the view. The caller reports when the view has counted them.
     pub fn take_interest(&mut self) -> Vec<InterestChange> {
         let changes = std::mem::take(&mut self.interest);
         self.uncounted += usize::from(!changes.is_empty());
         changes
     }
 
-    /// Whether the client stays with routing that it had, since it refused what came last, if that has changed since the last call.
-    pub fn take_routing_nack(&mut self) -> Option<bool> {
+    /// Returns whether the client has NACKed its latest routing, and so keeps what it had, if that changed since the last call.
+    pub(crate) fn take_routing_nack(&mut self) -> Option<bool> {
         let mut routing = self.subscriptions.iter().filter(|(kind, _)| kind.is(Role::Routing));
         let refuses = routing.any(|(_, of)| of.acks.is_nacked());
-        (std::mem::replace(&mut self.refuses_routing, refuses) != refuses).then_some(refuses)
+        (std::mem::replace(&mut self.nacks_routing, refuses) != refuses).then_some(refuses)
     }
 
-    /// What the client holds and nobody knows of, since the last call: the view has it asked for.
+    /// Returns what the client holds and the view does not know, since the last call: the view has it requested.
     pub fn take_claims(&mut self) -> Vec<Claim> {
         std::mem::take(&mut self.claims)
     }
 
-    /// Takes claims back that found nobody to take them.
-    pub fn return_claims(&mut self, claims: Vec<Claim>) {
+    /// Takes back claims that could not be delivered.
+    pub(crate) fn return_claims(&mut self, claims: Vec<Claim>) {
         self.claims.extend(claims);
     }
 
@@ -268,31 +279,31 @@ impl Session {
             }
             subscription.claim_members(kind, &view);
             if subscription.uses_full_sets(kind, &view) {
-                subscription.claim_owed(kind, &view);
+                subscription.claim_pending(kind, &view);
             }
             let claims = subscription.claims.drain(..);
             self.claims.extend(claims.map(|of| Claim { kind: kind.clone(), of }));
         }
     }
 
-    /// The view has counted what was taken at one time, and its marks for it have been delivered.
+    /// Records that the view has counted what one call took, and has reported their changes.
     pub fn on_interest_applied(&mut self) {
         self.uncounted = self.uncounted.saturating_sub(1);
     }
 
-    /// Gives up every interest. The session is of no use afterwards.
+    /// Ends every subscription. The session is of no use afterwards.
     pub fn close(&mut self) {
         self.lease = None;
         for (kind, subscription) in std::mem::take(&mut self.subscriptions) {
             let off = |wanted| InterestChange { kind: kind.clone(), selector: wanted, on: false };
-            let star = subscription.wildcard.is_some().then_some(Selector::Wildcard);
-            let asked = subscription.names.into_iter().filter(|(_, told)| !told.member);
-            let names = asked.map(|(name, _)| Selector::Name(name));
-            self.interest.extend(star.into_iter().chain(names).map(off));
+            let wildcard = subscription.wildcard.is_some().then_some(Selector::Wildcard);
+            let requested = subscription.names.into_iter().filter(|(_, sent)| !sent.member);
+            let names = requested.map(|(name, _)| Selector::Name(name));
+            self.interest.extend(wildcard.into_iter().chain(names).map(off));
         }
     }
 
-    /// The next reply, if there is one. To be called when the last one has been taken and something has happened.
+    /// Returns the next reply, if there is one. To be called when the last one has been taken and something has happened.
     pub fn poll(&mut self, newest: &Arc<Snapshot>, leases: &mut Leases, now: Moment) -> Step {
         loop {
             if let Some(end) = &self.end {
@@ -312,7 +323,7 @@ impl Session {
             }
             match self.next_draft(&state, now) {
                 Ok((kind, draft)) => return Step::Reply(self.finish(&kind, draft, &state, now).into()),
-                // Nothing more to do here, or nothing that may be done yet: either way the newest state is the better one.
+                // Nothing is left to do on this snapshot, or nothing may be done yet: either way the newest one is better.
                 Err(deadline) => {
                     self.lease = None;
                     if state.revision == newest.revision {
@@ -324,11 +335,11 @@ impl Session {
         }
     }
 
-    /// One answer to all that was asked, for a client that asks once and is gone (TRN-22). It waits until all of it is known, and
-    /// at last takes what there is, as long as that takes nothing away from the client.
+    /// Returns one reply to everything that was requested, for a client that polls (TRN-22). It waits until everything is known, and
+    /// `at_last` accepts less, as long as the reply deletes nothing at the client.
     pub fn fetch(&mut self, newest: &Arc<Snapshot>, leases: &mut Leases, now: Moment, at_last: bool) -> Fetched {
         for subscription in self.subscriptions.values_mut() {
-            subscription.asks_once = true; // it is answered in full, whatever it holds
+            subscription.asks_once = true; // it gets a full reply, whatever it holds
         }
         let view = ReplyContext { state: newest, client: &self.client, limits: &self.limits, now };
         let awaits = self.subscriptions.iter().any(|(kind, of)| of.is_awaiting_data(kind, &view));
@@ -341,7 +352,7 @@ impl Session {
             Step::End(end) => Fetched::End(end),
             Step::Idle(_) => {
                 let known = !awaits && self.subscriptions.values().all(|of| of.awaiting_data.is_empty());
-                // All is known, and there is nothing. Of a full-state type that would have been said as a set.
+                // All is known, and there is nothing. For a full-state type the reply would have been an empty set.
                 match self.subscriptions.keys().next().filter(|kind| known && !kind.info().full_state).cloned() {
                     Some(kind) => Fetched::Reply(self.finish(&kind, Draft::default(), newest, now).into()),
                     None if at_last => Fetched::Unknown,
@@ -351,39 +362,41 @@ impl Session {
         }
     }
 
-    /// How much is known of collections of which the client has been told everything that there is, by the end of this state.
-    pub fn sent_completeness(&self, state: &Snapshot) -> BTreeMap<(Type, Name), Completeness> {
+    /// Returns how complete each collection is of which the client has been sent everything in this snapshot.
+    pub(crate) fn sent_completeness(&self, state: &Snapshot) -> BTreeMap<(Type, Name), Completeness> {
         let of = |(kind, of): (&Type, &Subscription)| {
-            of.told_fills(kind, state).map(|(glob, fill)| ((kind.clone(), glob.clone()), fill)).collect::<Vec<_>>()
+            of.sent_collections(kind, state)
+                .map(|(glob, completeness)| ((kind.clone(), glob.clone()), completeness))
+                .collect::<Vec<_>>()
         };
         self.subscriptions.iter().flat_map(of).collect()
     }
 
-    /// Whether a client that asks for everything of a type holds it all, by the version that it states. To say so costs nothing,
-    /// however large the set is; where it is not sure, the set itself has to be made.
+    /// Whether a client that subscribes to everything of a type holds it all, by the version that it states. This costs nothing,
+    /// however large the set is. `false` also means that only the set itself would show it.
     pub fn is_current(&self, state: &Snapshot, version: &str, now: Moment) -> bool {
         let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
         let mut all = self.subscriptions.iter();
         all.next().is_some_and(|(kind, of)| of.is_current(kind, version, &view)) && all.next().is_none()
     }
 
-    pub fn nacks(&self) -> impl Iterator<Item = (&Type, &Nack)> {
+    pub(crate) fn nacks(&self) -> impl Iterator<Item = (&Type, &Nack)> {
         self.subscriptions.iter().filter_map(|(kind, subscription)| Some((kind, subscription.acks.last_nack()?)))
     }
 
     /// A piece of the last reply went out: the client is slow, maybe, and not stuck.
-    pub fn progressed(&self, leases: &mut Leases, now: Moment) {
+    pub(crate) fn progressed(&self, leases: &mut Leases, now: Moment) {
         if let Some(lease) = &self.lease {
             leases.state(lease, now);
         }
     }
 
-    pub fn summaries(&self) -> impl Iterator<Item = Summary<'_>> {
+    pub(crate) fn summaries(&self) -> impl Iterator<Item = Summary<'_>> {
         self.subscriptions.iter().map(|(kind, subscription)| Summary {
             kind,
             wildcard: subscription.wildcard.is_some(),
             names: subscription.names.len(),
-            owed: subscription.pending.len() + subscription.awaiting_data.len(),
+            pending: subscription.pending.len() + subscription.awaiting_data.len(),
             last_nack: subscription.acks.last_nack(),
             nacked: subscription.acks.is_nacked(),
         })
@@ -394,12 +407,12 @@ impl Session {
         self.lease.as_ref().map(Lease::revision)
     }
 
-    pub fn take_rejected_names(&mut self) -> usize {
-        std::mem::take(&mut self.refused_names)
+    pub(crate) fn take_rejected_names(&mut self) -> usize {
+        std::mem::take(&mut self.rejected_names)
     }
 
     /// Whether the client is kept waiting without a bound, by what was last looked at.
-    pub fn is_blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.waits
     }
 
@@ -408,7 +421,7 @@ impl Session {
         self.unserved
     }
 
-    pub fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
 
@@ -417,6 +430,7 @@ impl Session {
         self.hold.is_keeping_back()
     }
 
+    /// Returns how much it keeps.
     pub fn footprint(&self) -> Footprint {
         let mut sum = Footprint { warming: self.hold.len(), ..Footprint::default() };
         for subscription in self.subscriptions.values() {
@@ -428,8 +442,8 @@ impl Session {
         sum
     }
 
-    /// A gRPC client whose stream answers nothing takes what it asked for as absent after a while, and never turns to the next
-    /// server of its list; a relay may take it for absent too. One that has had an answer stays (XLAT-36).
+    /// A gRPC client that gets no response takes what it requested for absent after a while, and never turns to the next
+    /// server of its list; so may a relay. A client that has had a response stays (XLAT-36).
     fn has_no_upstream(&self, state: &Snapshot) -> bool {
         let turns_elsewhere = (self.client.grpc || self.client.relay) && self.limits.grpc_fail_fast;
         let may_end = turns_elsewhere && !state.down.is_empty() && self.last_nonce == 0;
@@ -438,7 +452,7 @@ impl Session {
                 state.lookup(kind, Class::Named, name).is_unknown() && state.down.contains(&Authority::of(name))
             });
             let cold = || {
-                state.resources(kind, Class::Wildcard).is_none_or(|shelf| shelf.completeness == Completeness::Unknown)
+                state.resources(kind, Class::Wildcard).is_none_or(|table| table.completeness == Completeness::Unknown)
             };
             by_name && (of.wildcard.is_none() || cold() && state.down.contains(&Authority::TopLevel))
         };

@@ -1,8 +1,8 @@
-//! How far a client of `*` has been told, and so what it may hold, without keeping a name.
+//! What a client of `*` has been sent, and so what it may hold, without keeping a name.
 
 use crate::protocol::view::{Entry, Revision};
 
-/// Removals up to one number, and the states whose additions were told since.
+/// Removals up to one revision, and the snapshots whose additions were sent since.
 #[derive(Debug)]
 pub(super) struct Progress {
     removals: Revision,
@@ -11,16 +11,16 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// The first answer tells of this state.
-    pub fn starting(mark: Revision) -> Self {
+    /// The first reply was made from this snapshot.
+    pub(crate) fn starting(mark: Revision) -> Self {
         Self { removals: mark, additions: vec![(mark, mark)] }
     }
 
-    pub fn removals(&self) -> Revision {
+    pub(crate) fn removals(&self) -> Revision {
         self.removals
     }
 
-    pub fn record_additions_sent(&mut self, mark: Revision) {
+    pub(crate) fn record_additions_sent(&mut self, mark: Revision) {
         if self.additions.last().is_some_and(|(_, last)| *last == mark) {
             return;
         }
@@ -31,18 +31,18 @@ impl Progress {
         }
     }
 
-    /// Some removals are told, and more of this state will follow.
-    pub fn record_removals_sent_to(&mut self, seq: Revision) {
-        self.removals = self.removals.max(seq);
+    /// Some removals were sent, and more of this snapshot will follow.
+    pub(crate) fn record_removals_sent_to(&mut self, revision: Revision) {
+        self.removals = self.removals.max(revision);
     }
 
-    /// All is told: the client holds what this state has.
-    pub fn record_all_sent(&mut self, mark: Revision) {
+    /// All was sent: the client holds what this snapshot has.
+    pub(crate) fn record_all_sent(&mut self, mark: Revision) {
         *self = Self::starting(mark);
     }
 
-    /// Whether the client may hold something that is gone now.
-    pub fn client_may_hold(&self, gone: &Entry) -> bool {
+    /// Whether the client may hold something that is removed now.
+    pub(crate) fn client_may_hold(&self, gone: &Entry) -> bool {
         self.additions.iter().any(|(from, to)| gone.history.overlaps(*from, *to, gone.changed))
     }
 }

@@ -10,20 +10,24 @@ use crate::protocol::set_mark::SetMark;
 use crate::protocol::view::{NamedError, Revision};
 use crate::xds::{ContentHash, Name, Resource, SetVersion, Type};
 
+/// One response to a client, ready to be encoded.
 #[derive(Debug, Clone)]
 pub struct Reply {
+    /// The type of the resources.
     pub kind: Type,
     /// The type URL as this client spells it (TYPE-1, TRN-10).
     pub spelling: Arc<str>,
+    /// The number of this reply on its stream.
     pub nonce: u64,
     /// SotW only: the version of what the client holds of this type after it.
     pub version: SetVersion,
+    /// Resources that are new or changed.
     pub resources: Vec<Arc<Resource>>,
     /// Names of the client's own spelling, by the place of the resource.
     pub spellings: Vec<(usize, Arc<str>)>,
-    /// What is left of the life of those that have an end, by their place among the resources. Only for clients that can tell.
+    /// The remaining TTL of resources, by their place. Only for clients that run TTLs.
     pub ttls: Vec<(usize, Duration)>,
-    /// What lives on as it is.
+    /// Resources whose TTL is extended without a change.
     pub heartbeats: Vec<Heartbeat>,
     /// Delta only.
     pub removed: Vec<Name>,
@@ -31,59 +35,63 @@ pub struct Reply {
     pub constrained: Vec<(Name, Bytes)>,
     /// Delta only: aliases that lead to nothing (DELTA-39).
     pub unresolved: Vec<Name>,
+    /// Names with what is wrong with each.
     pub errors: Vec<(Name, Arc<NamedError>)>,
-    /// Delta only, for relays that ask for `*`: how much of that they have been told with this.
+    /// Delta only, for relays that subscribe to `*`: how much of it they have been sent with this reply.
     pub set_mark: Option<SetMark>,
-    /// The state that it tells of.
+    /// The snapshot that it was made from.
     pub revision: Revision,
     /// This client can read wrapped resources in SotW.
-    pub wrappers: bool,
+    pub(crate) wrappers: bool,
 }
 
 /// A resource that goes on at the version that the client has of it (DELTA-46).
 #[derive(Debug, Clone)]
 pub struct Heartbeat {
+    /// The resource's name.
     pub name: Name,
+    /// The version that the client has.
     pub version: ContentHash,
+    /// The new remaining time.
     pub ttl: Duration,
 }
 
-/// What is to be said, before it has a number.
+/// The contents of a reply before it has a nonce.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    pub resources: Vec<Arc<Resource>>,
-    pub ttls: Vec<(usize, Duration)>,
-    pub heartbeats: Vec<Heartbeat>,
-    pub removed: Vec<Name>,
-    pub constrained: Vec<(Name, Bytes)>,
-    pub unresolved: Vec<Name>,
-    pub errors: Vec<(Name, Arc<NamedError>)>,
-    pub set: Option<SetMark>,
-    pub version: SetVersion,
-    pub warms: Vec<Warms>,
-    pub bytes: usize,
+    pub(crate) resources: Vec<Arc<Resource>>,
+    pub(crate) ttls: Vec<(usize, Duration)>,
+    pub(crate) heartbeats: Vec<Heartbeat>,
+    pub(crate) removed: Vec<Name>,
+    pub(crate) constrained: Vec<(Name, Bytes)>,
+    pub(crate) unresolved: Vec<Name>,
+    pub(crate) errors: Vec<(Name, Arc<NamedError>)>,
+    pub(crate) set: Option<SetMark>,
+    pub(crate) version: SetVersion,
+    pub(crate) warms: Vec<Warms>,
+    pub(crate) bytes: usize,
 }
 
 /// What a resource in a reply makes its client wait for: the endpoints of a cluster, the virtual hosts of a route.
 #[derive(Debug)]
 pub(super) struct Warms {
-    pub name: Name,
+    pub(crate) name: Name,
     /// The resource answers a request, as opposed to being a change.
-    pub first: bool,
+    pub(crate) first: bool,
 }
 
 impl Warms {
-    pub fn of(resource: &Resource, first: bool) -> Option<Self> {
+    pub(crate) fn of(resource: &Resource, first: bool) -> Option<Self> {
         resource.refers_to.clone().map(|name| Self { name, first })
     }
 }
 
 impl Draft {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.is_unchanged() && self.heartbeats.is_empty()
     }
 
-    pub fn is_unchanged(&self) -> bool {
+    pub(crate) fn is_unchanged(&self) -> bool {
         let Self { resources, removed, constrained, unresolved, errors, .. } = self;
         resources.is_empty()
             && removed.is_empty()
@@ -93,14 +101,14 @@ impl Draft {
     }
 
     /// Adds what the client gets, with the rest of its life if it has an end and the client can make use of that.
-    pub fn add(&mut self, resource: &Arc<Resource>, ttl: Option<Duration>) {
+    pub(crate) fn add(&mut self, resource: &Arc<Resource>, ttl: Option<Duration>) {
         self.count(&resource.name, resource.body.bytes().len());
         self.ttls.extend(ttl.map(|ttl| (self.resources.len(), ttl)));
         self.resources.push(resource.clone());
     }
 
-    /// Adds word that a resource is gone, `last` being what it was if that is still known.
-    pub fn add_removed(&mut self, name: Name, last: Option<&Arc<Resource>>) {
+    /// Adds a removal; `last` is the removed resource, if it is still known.
+    pub(crate) fn add_removed(&mut self, name: Name, last: Option<&Arc<Resource>>) {
         let name = last.map_or(name, |last| last.name.clone());
         self.count(&name, 0);
         match last.and_then(|last| last.constraints()) {
@@ -109,17 +117,17 @@ impl Draft {
         }
     }
 
-    pub fn add_unresolved(&mut self, alias: Name) {
+    pub(crate) fn add_unresolved(&mut self, alias: Name) {
         self.count(&alias, 0);
         self.unresolved.push(alias);
     }
 
-    pub fn add_error(&mut self, name: Name, error: Arc<NamedError>) {
+    pub(crate) fn add_error(&mut self, name: Name, error: Arc<NamedError>) {
         self.count(&name, error.message.len());
         self.errors.push((name, error));
     }
 
-    pub fn add_heartbeat(&mut self, resource: &Resource, ttl: Duration) {
+    pub(crate) fn add_heartbeat(&mut self, resource: &Resource, ttl: Duration) {
         self.count(&resource.name, 0);
         let (name, version) = (resource.name.clone(), resource.full);
         self.heartbeats.push(Heartbeat { name, version, ttl });
@@ -140,7 +148,7 @@ impl Reply {
 
     /// One for tests of what becomes of a reply.
     #[cfg(test)]
-    pub fn sample(kind: Type, resources: Vec<Arc<Resource>>) -> Self {
+    pub(crate) fn sample(kind: Type, resources: Vec<Arc<Resource>>) -> Self {
         let spelling = format!("type.googleapis.com/{}", kind.name()).into();
         Self { spelling, ..Self::new(kind, 7, Revision::ZERO, true, Draft { resources, ..Draft::default() }) }
     }

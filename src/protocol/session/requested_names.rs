@@ -10,31 +10,31 @@ use crate::proto::discovery::ResourceLocator;
 use crate::protocol::view::NamedError;
 use crate::xds::{Name, Type, WILDCARD, Xdstp};
 
-/// The authorities whose names somebody serves, beside the old-style names that belong to none.
-pub type Authorities = Arc<BTreeSet<String>>;
+/// The authorities whose names are served, beside the old-style names that belong to none.
+pub(crate) type Authorities = Arc<BTreeSet<String>>;
 
 /// A list of names as a set (SOTW-60), with `*` apart.
 #[derive(Debug, Default)]
 pub(super) struct RequestedNames {
-    pub star: bool,
+    pub(crate) wildcard: bool,
     /// In canonical form.
-    pub names: BTreeSet<Name>,
+    pub(crate) names: BTreeSet<Name>,
     /// What the client calls those of them that it spells otherwise (NAME-16).
-    pub spellings: BTreeMap<Name, Arc<str>>,
-    /// Names that cannot be asked for, as the client wrote them.
-    pub refused: BTreeMap<Name, NamedError>,
+    pub(crate) spellings: BTreeMap<Name, Arc<str>>,
+    /// Names that cannot be requested, as the client wrote them.
+    pub(crate) rejected: BTreeMap<Name, NamedError>,
 }
 
 /// What a name is looked at with.
 pub(super) struct NameParser<'a> {
-    pub kind: &'a Type,
-    pub client: &'a Client,
-    pub authorities: &'a Authorities,
+    pub(crate) kind: &'a Type,
+    pub(crate) client: &'a Client,
+    pub(crate) authorities: &'a Authorities,
 }
 
 impl RequestedNames {
     /// Locators without parameters count by their plain names (WIRE-14).
-    pub fn of(names: Vec<String>, locators: Vec<ResourceLocator>, reader: &NameParser) -> Self {
+    pub(crate) fn of(names: Vec<String>, locators: Vec<ResourceLocator>, reader: &NameParser) -> Self {
         let mut listed = Self::default();
         for locator in locators {
             match locator.dynamic_parameters.is_empty() {
@@ -48,13 +48,13 @@ impl RequestedNames {
         listed
     }
 
-    pub fn is_empty(&self) -> bool {
-        !self.star && self.names.is_empty() && self.refused.is_empty()
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.wildcard && self.names.is_empty() && self.rejected.is_empty()
     }
 
     fn take(&mut self, text: &str, reader: &NameParser) {
         if text == WILDCARD {
-            self.star = true;
+            self.wildcard = true;
         } else if !Xdstp::is_new_style(text) {
             self.names.insert(text.into());
         } else {
@@ -71,7 +71,7 @@ impl RequestedNames {
     }
 
     fn refuse(&mut self, name: &str, code: i32, message: String) {
-        self.refused.insert(name.into(), NamedError { code, message });
+        self.rejected.insert(name.into(), NamedError { code, message });
     }
 }
 

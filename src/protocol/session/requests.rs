@@ -16,22 +16,28 @@ use crate::protocol::moment::Moment;
 use crate::protocol::view::{InterestChange, Revision, Selector};
 use crate::xds::{EmptyFirst, Name, References, Role, Type};
 
+/// Why a request ends its stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRequest {
+    /// An aggregated stream needs a type in each request.
     #[error("request without type_url on an aggregated stream")]
     NoType,
-    #[error("invalid type_url {asked}: this stream serves {served}")]
-    OtherType { asked: String, served: String },
+    /// The type is not the one that the service serves.
+    #[error("invalid type_url {requested}: this stream serves {served}")]
+    OtherType { requested: String, served: String },
+    /// The request is of the other variant.
     #[error("invalid request: SotW and delta cannot be mixed on a stream")]
     Variant,
+    /// The stream subscribes to more types than this limit.
     #[error("too many types on one stream: limit {0} (limits.types_per_stream)")]
     TooManyTypes(usize),
+    /// The stream subscribes to more names of a type than this limit.
     #[error("too many names of one type on one stream: limit {0} (limits.names_per_type)")]
     TooManyNames(usize),
 }
 
 impl Session {
-    pub(super) fn take_request(&mut self, request: Request, now: Moment) -> Result<Option<Ack>, BadRequest> {
+    pub(super) fn apply_request(&mut self, request: Request, now: Moment) -> Result<Option<Ack>, BadRequest> {
         let (url, nonce, error) = match &request {
             Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
             Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
@@ -40,7 +46,7 @@ impl Session {
         if self.subscriptions.len() >= self.limits.types && !self.subscriptions.contains_key(&kind) {
             return Err(BadRequest::TooManyTypes(self.limits.types));
         }
-        let answer = self.take_answer(&kind, nonce, error.as_ref(), now);
+        let answer = self.apply_ack(&kind, nonce, error.as_ref(), now);
         match (self.client.variant, request) {
             // Not served at all, or not in SotW, and not worth ending the stream for (TRN-3, TRN-15).
             _ if !self.table.serves(&kind) => self.unserved += 1,
@@ -49,9 +55,9 @@ impl Session {
             (Variant::Delta, Request::Delta(request)) => self.take_delta(kind, &url, request),
             _ => return Err(BadRequest::Variant),
         }
-        let most = self.limits.names;
-        if self.subscriptions.values().any(|subscription| subscription.longest_list() > most) {
-            return Err(BadRequest::TooManyNames(most));
+        let limit = self.limits.names;
+        if self.subscriptions.values().any(|subscription| subscription.longest_list() > limit) {
+            return Err(BadRequest::TooManyNames(limit));
         }
         Ok(answer)
     }
@@ -72,20 +78,20 @@ impl Session {
                 if kin {
                     Ok((kind, url.to_owned()))
                 } else {
-                    Err(BadRequest::OtherType { asked: url.to_owned(), served })
+                    Err(BadRequest::OtherType { requested: url.to_owned(), served })
                 }
             }
         }
     }
 
-    fn take_answer(&mut self, kind: &Type, nonce: &str, error: Option<&Status>, now: Moment) -> Option<Ack> {
+    fn apply_ack(&mut self, kind: &Type, nonce: &str, error: Option<&Status>, now: Moment) -> Option<Ack> {
         if nonce.is_empty() {
             return None;
         }
         let limit = self.limits.error_bytes;
         let subscription = self.subscriptions.get_mut(kind)?;
-        let refusal = error.map(|status| (status.code, truncate(&status.message, limit)));
-        let answer = subscription.acks.answer(nonce, refusal, now);
+        let nack = error.map(|status| (status.code, truncate(&status.message, limit)));
+        let answer = subscription.acks.answer(nonce, nack, now);
         if kind.is(Role::Clusters) {
             self.hold.answered(answer, now, &self.limits);
         }
@@ -102,10 +108,10 @@ impl Session {
         let legacy = has_legacy_wildcard(&kind, &self.client);
         let first = !self.subscriptions.contains_key(&kind);
         let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Subscription::new(url));
-        // A list is said again with each answer: what is more than before is new.
-        self.refused_names += list.refused.len().saturating_sub(subscription.refused_before);
-        subscription.refused_before = list.refused.len();
-        subscription.refused.retain(|name, _| list.refused.contains_key(name));
+        // Each request repeats the list: only what exceeds the last count is new.
+        self.rejected_names += list.rejected.len().saturating_sub(subscription.refused_before);
+        subscription.refused_before = list.rejected.len();
+        subscription.rejected.retain(|name, _| list.rejected.contains_key(name));
         subscription.refuse(&mut list, &self.client);
         subscription.spellings = std::mem::take(&mut list.spellings);
         if self.limits.faults.has(Fault::DropStaleNames)
@@ -119,37 +125,37 @@ impl Session {
             subscription.stated = has_version;
         }
         subscription.named_once |= !list.is_empty();
-        list.star |= list.is_empty() && legacy && !subscription.named_once;
-        // The version tells of a pure wildcard alone; for names it does not say which of them the client has (SOTW-4).
-        let pure = first && list.star && list.names.is_empty() && has_version;
-        // A relay takes its first answer for all there is, for clients that may hold more.
-        subscription.stated |= first && list.star && self.client.relay;
+        list.wildcard |= list.is_empty() && legacy && !subscription.named_once;
+        // The version means something for a pure wildcard only; for names it does not show which of them the client has (SOTW-4).
+        let pure = first && list.wildcard && list.names.is_empty() && has_version;
+        // A relay takes its first response for the complete set, on behalf of clients that may hold more.
+        subscription.stated |= first && list.wildcard && self.client.relay;
         subscription.initial_version = subscription.initial_version.take().filter(|_| list.names.is_empty());
         if pure {
             subscription.initial_version = Some(request.version_info);
         }
         let mut changes = InterestChanges { kind: &kind, client: &self.client, interest: &mut self.interest };
-        changes.set_star(subscription, list.star, None);
+        changes.set_wildcard(subscription, list.wildcard, None);
         let dropped: Vec<_> = subscription.names.keys().filter(|name| !list.names.contains(*name)).cloned().collect();
         for name in dropped {
             changes.unsubscribe(subscription, &name);
             subscription.complete_due = kind.info().full_state;
             if !kind.info().full_state && subscription.wildcard.is_some() {
-                subscription.pending.insert(name, Pending::asked()); // `*` may show it differently
+                subscription.pending.insert(name, Pending::requested()); // `*` may show it differently
             }
         }
         for name in list.names {
             if !subscription.names.contains_key(&name) {
-                let came_with = first && has_version;
-                changes.subscribe(subscription, name, came_with);
+                let held_before = first && has_version;
+                changes.subscribe(subscription, name, held_before);
             }
         }
         if self.limits.faults.has(Fault::AnswerEveryAck) && !request.response_nonce.is_empty() {
             subscription.complete_due = kind.info().full_state;
-            subscription.pending.extend(subscription.names.keys().map(|name| (name.clone(), Pending::asked())));
+            subscription.pending.extend(subscription.names.keys().map(|name| (name.clone(), Pending::requested())));
         }
         if subscription.wildcard.is_none() && subscription.names.is_empty() {
-            subscription.complete_due = false; // nothing wanted, nothing sent (SOTW-43)
+            subscription.complete_due = false; // no subscription, no reply (SOTW-43)
         }
     }
 
@@ -166,36 +172,36 @@ impl Session {
             stated.into_iter().map(|(name, version)| (Name::canonical(&name), version)).collect();
         subscription.stated |= !versions.is_empty();
         subscription.named_once |= !on.is_empty() || !off.is_empty();
-        for name in on.refused.keys().chain(off.refused.keys()) {
-            subscription.refused.remove(name); // asked again is told again, and left is left
+        for name in on.rejected.keys().chain(off.rejected.keys()) {
+            subscription.rejected.remove(name); // a repeated request gets the error again, an ended one does not
         }
-        self.refused_names += on.refused.len();
+        self.rejected_names += on.rejected.len();
         subscription.refuse(&mut on, &self.client);
         subscription.spellings.append(&mut on.spellings);
         off.names.iter().for_each(|name| drop(subscription.spellings.remove(name)));
         let empty = first && !subscription.named_once;
         subscription.empty_answer_due |= empty && kind.info().empty_first == EmptyFirst::EmptyAnswer;
         let legacy = empty && legacy;
-        let star = (on.star || legacy || subscription.wildcard.is_some()) && !off.star;
+        let wildcard = (on.wildcard || legacy || subscription.wildcard.is_some()) && !off.wildcard;
         let mut changes = InterestChanges { kind: &kind, client: &self.client, interest: &mut self.interest };
-        if on.star && star && subscription.wildcard.is_some() {
+        if on.wildcard && wildcard && subscription.wildcard.is_some() {
             subscription.again();
         }
         for name in on.names.difference(&off.names) {
             changes.subscribe(subscription, name.clone(), versions.contains_key(name));
         }
         subscription.hold_members(&versions);
-        let stated = (star && !versions.is_empty()).then(|| InitialVersions {
+        let stated = (wildcard && !versions.is_empty()).then(|| InitialVersions {
             versions: Arc::new(versions),
             outdated: BTreeSet::new(),
             send_all: false,
             judged_at: None,
         });
-        changes.set_star(subscription, star, stated);
+        changes.set_wildcard(subscription, wildcard, stated);
         for name in &off.names {
             if changes.unsubscribe(subscription, name) && subscription.wildcard.is_some() && !name.is_glob() {
-                // It stays visible through `*`, or goes: the client is told which (DELTA-24).
-                subscription.pending.entry(name.clone()).or_default().asked = true;
+                // The name stays visible through `*` or is removed: the client is sent which (DELTA-24).
+                subscription.pending.entry(name.clone()).or_default().requested = true;
             }
         }
         if kind.info().empty_first == EmptyFirst::UnderRoutes {
@@ -207,23 +213,25 @@ impl Session {
 }
 
 impl Session {
-    /// A wildcard of virtual hosts is about the route configurations of this stream, where the client has said which these
-    /// are. A stream of virtual hosts alone shows none of that, and there it is about all of them.
+    /// Limits a wildcard of virtual hosts to the route configurations of this stream, if the client requested any. On a stream
+    /// of virtual hosts alone the wildcard covers all of them.
     fn limit_to_routes(&mut self, hosts: &Type, legacy: bool) {
         let routes = self.route_names(hosts);
         let limited = self.client.is_aggregated() && (legacy || !routes.is_empty());
-        let star = self.subscriptions.get_mut(hosts).and_then(|subscription| subscription.wildcard.as_mut());
-        if let Some(star) = star.filter(|star| limited && star.under.is_none() && star.progress.is_none()) {
-            star.under = Some(routes);
+        let wildcard = self.subscriptions.get_mut(hosts).and_then(|subscription| subscription.wildcard.as_mut());
+        if let Some(wildcard) =
+            wildcard.filter(|wildcard| limited && wildcard.under.is_none() && wildcard.progress.is_none())
+        {
+            wildcard.under = Some(routes);
         }
     }
 
-    /// What is under a new name is told once its route configuration has been: that is when the client wants it.
+    /// Virtual hosts of a new route configuration are sent after it: that is when the client wants them.
     fn follow_routes(&mut self, routes: &Type) {
         let Some(hosts) = self.table.referred_by(routes) else { return };
         let names = self.route_names(&hosts);
-        let star = self.subscriptions.get_mut(&hosts).and_then(|subscription| subscription.wildcard.as_mut());
-        if let Some(under) = star.and_then(|star| star.under.as_mut()) {
+        let wildcard = self.subscriptions.get_mut(&hosts).and_then(|subscription| subscription.wildcard.as_mut());
+        if let Some(under) = wildcard.and_then(|wildcard| wildcard.under.as_mut()) {
             *under = names;
         }
     }
@@ -243,7 +251,7 @@ struct InterestChanges<'a> {
 }
 
 impl InterestChanges<'_> {
-    fn set_star(&mut self, subscription: &mut Subscription, on: bool, stated: Option<InitialVersions>) {
+    fn set_wildcard(&mut self, subscription: &mut Subscription, on: bool, stated: Option<InitialVersions>) {
         if on == subscription.wildcard.is_some() {
             return;
         }
@@ -255,32 +263,32 @@ impl InterestChanges<'_> {
         if !on {
             let names = &subscription.names;
             subscription.pending.retain(|name, _| names.contains_key(name));
-            // What the client has of these may be what `*` showed: it is compared with what the names have.
+            // The client may hold these from `*`: that is compared with what the names have.
             for name in subscription.names.keys() {
                 subscription.pending.entry(name.clone()).or_default().changed_at(Revision::ZERO);
             }
         }
     }
 
-    fn subscribe(&mut self, subscription: &mut Subscription, name: Name, came_with: bool) {
+    fn subscribe(&mut self, subscription: &mut Subscription, name: Name, held_before: bool) {
         subscription.awaiting_data.remove(&name);
-        subscription.pending.entry(name.clone()).or_default().asked = true;
+        subscription.pending.entry(name.clone()).or_default().requested = true;
         if name.is_glob() && !subscription.globs.insert(name.clone()) {
             subscription.again_of(&name);
         }
-        let told = subscription.names.entry(name.clone()).or_insert(SentState {
-            held_before: came_with,
+        let sent = subscription.names.entry(name.clone()).or_insert(SentState {
+            held_before,
             member: true,
             ..SentState::default()
         });
-        if std::mem::take(&mut told.member) {
+        if std::mem::take(&mut sent.member) {
             self.note(Selector::Name(name), true);
         }
     }
 
     /// Whether it was subscribed (DELTA-25).
     fn unsubscribe(&mut self, subscription: &mut Subscription, name: &Name) -> bool {
-        if subscription.names.get(name).is_none_or(|told| told.member) {
+        if subscription.names.get(name).is_none_or(|sent| sent.member) {
             return false;
         }
         if !subscription.keep_as_member(name) {
@@ -291,7 +299,7 @@ impl InterestChanges<'_> {
         true
     }
 
-    /// What a client may not have is not asked for on its behalf.
+    /// A name that a client may not have is not requested for it.
     fn note(&mut self, wanted: Selector, on: bool) {
         if matches!(&wanted, Selector::Name(name) if !self.client.clearance.allows(self.kind, name)) {
             return;
@@ -301,27 +309,27 @@ impl InterestChanges<'_> {
 }
 
 impl Subscription {
-    /// A client that does not read errors learns nothing by one.
+    /// Only clients that read errors are sent one.
     fn refuse(&mut self, list: &mut RequestedNames, client: &Client) {
-        for (name, error) in list.refused.iter().filter(|_| client.errors) {
-            self.refused.entry(name.clone()).or_insert_with(|| Some(Arc::new(error.clone())));
+        for (name, error) in list.rejected.iter().filter(|_| client.errors) {
+            self.rejected.entry(name.clone()).or_insert_with(|| Some(Arc::new(error.clone())));
         }
     }
 
     /// `*` subscribed once more: everything is sent again, since the client may have forgotten it (DELTA-10).
     fn again(&mut self) {
-        if let Some(star) = &mut self.wildcard {
-            star.first = true;
-            if let Some(stated) = &mut star.initial_versions {
+        if let Some(wildcard) = &mut self.wildcard {
+            wildcard.first = true;
+            if let Some(stated) = &mut wildcard.initial_versions {
                 stated.send_all = true;
             }
-            star.added = Revision::ZERO;
-            star.told_complete = false;
+            wildcard.added = Revision::ZERO;
+            wildcard.sent_complete = false;
         }
     }
 }
 
-/// gRPC names what it wants: an empty list of its is no wildcard (SOTW-40).
+/// gRPC clients name what they want: an empty list of theirs is not a wildcard (SOTW-40).
 fn has_legacy_wildcard(kind: &Type, client: &Client) -> bool {
     kind.info().empty_first.is_wildcard() && !client.grpc
 }

@@ -1,7 +1,7 @@
-//! What a session wants of one type, and how far it has been told. Both variants of the protocol share it.
+//! What a session subscribes to of one type, and what it has been sent. Both variants of the protocol share it.
 //!
-//! `*` keeps two cursors and no names. Names keep no cursor: each knows what the client was told, and what is owed is
-//! bounded by what was asked for.
+//! `*` keeps two cursors and no names. Names keep no cursor: each knows what the client was sent, and what is pending is
+//! bounded by what was requested.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,109 +21,109 @@ use crate::xds::{Name, Resource, SetVersion, Type};
 #[derive(Debug)]
 pub(super) struct Subscription {
     /// The type URL as this client spells it.
-    pub spelling: Arc<str>,
-    pub wildcard: Option<Wildcard>,
-    /// Those of collections too, once there is something to tell of them.
-    pub names: BTreeMap<Name, SentState>,
-    pub globs: BTreeSet<Name>,
-    pub pending: BTreeMap<Name, Pending>,
-    /// Names that were asked for and of which nothing is known: owed as well, and not looked at before the view marks them.
-    pub awaiting_data: BTreeSet<Name>,
+    pub(crate) spelling: Arc<str>,
+    pub(crate) wildcard: Option<Wildcard>,
+    /// Members of collections too, from their first change.
+    pub(crate) names: BTreeMap<Name, SentState>,
+    pub(crate) globs: BTreeSet<Name>,
+    pub(crate) pending: BTreeMap<Name, Pending>,
+    /// Names that were requested and of which nothing is known: pending as well, and not looked at before the view reports a change.
+    pub(crate) awaiting_data: BTreeSet<Name>,
     /// A name, `*` included, was given on this stream: an empty list is a wildcard no more (SOTW-38, DELTA-19).
-    pub named_once: bool,
-    /// The client said, as it came, that it holds something of this type; or others do that it asks for.
-    pub stated: bool,
-    /// A complete answer is owed (SotW, full-state types).
-    pub complete_due: bool,
-    /// Removals were forgotten before this client was told: its set is looked at though the journal shows nothing.
-    pub missed_removals: bool,
-    /// The version a client of a pure wildcard came with: equal content need not be sent again (SOTW-4).
-    pub initial_version: Option<String>,
+    pub(crate) named_once: bool,
+    /// The client stated that it holds something of this type; or a relay may have clients that do.
+    pub(crate) stated: bool,
+    /// A complete set has to be sent (SotW, full-state types).
+    pub(crate) complete_due: bool,
+    /// Removals were forgotten before this client was sent them: its set is looked at though the history shows nothing.
+    pub(crate) missed_removals: bool,
+    /// The version that a client of a pure wildcard stated: equal content need not be sent again (SOTW-4).
+    pub(crate) initial_version: Option<String>,
     /// The version of the last SotW reply.
-    pub sent: Option<SetVersion>,
-    /// The sum over what was told by name.
-    pub sum: SetVersion,
-    /// What is wrong with the client's own questions; none once it was told.
-    pub refused: BTreeMap<Name, Option<Arc<NamedError>>>,
-    /// How many names of the last SotW list could not be asked for.
-    pub refused_before: usize,
-    /// What this client calls names that it spells in a way of its own (NAME-16).
-    pub spellings: BTreeMap<Name, Arc<str>>,
-    /// An answer is owed that says nothing (DELTA-36).
-    pub empty_answer_due: bool,
-    /// Names of which it was said that the client may hold them, and the opening on which it was.
-    pub claimed: BTreeMap<(Class, Name), Revision>,
-    pub claims: Vec<Claimed>,
-    /// It asks once, and is answered whatever it holds.
-    pub asks_once: bool,
-    pub acks: AckTracker,
+    pub(crate) sent: Option<SetVersion>,
+    /// The sum over what was sent by name.
+    pub(crate) sum: SetVersion,
+    /// Names that cannot be requested, each with its error until that was sent.
+    pub(crate) rejected: BTreeMap<Name, Option<Arc<NamedError>>>,
+    /// How many names of the last SotW list could not be requested.
+    pub(crate) refused_before: usize,
+    /// Names that this client spells in another form than the canonical one (NAME-16).
+    pub(crate) spellings: BTreeMap<Name, Arc<str>>,
+    /// An empty reply has to be sent (DELTA-36).
+    pub(crate) empty_answer_due: bool,
+    /// Names that were claimed, and the opening on which they were.
+    pub(crate) claimed: BTreeMap<(Class, Name), Revision>,
+    pub(crate) claims: Vec<Claimed>,
+    /// It polls, and gets a full reply whatever it holds.
+    pub(crate) asks_once: bool,
+    pub(crate) acks: AckTracker,
 }
 
 #[derive(Debug)]
 pub(super) struct Wildcard {
-    /// Told of all additions up to here.
-    pub added: Revision,
-    /// What it may hold, from the first answer on.
-    pub progress: Option<Progress>,
-    /// An answer is owed, even an empty one (DELTA-21, SOTW-23).
-    pub first: bool,
-    /// What the client says it holds, until it can be judged (DELTA-13).
-    pub initial_versions: Option<InitialVersions>,
-    /// Told of all longer lives up to here.
-    pub refreshed: Revision,
-    /// Virtual hosts: only those of the route configurations that the client asked for.
-    pub under: Option<BTreeSet<Name>>,
-    /// The opening on which it was said what the client holds and nobody knows of.
-    pub claimed_on: Option<Revision>,
-    /// A relay was told that it has everything.
-    pub told_complete: bool,
+    /// Additions were sent up to here.
+    pub(crate) added: Revision,
+    /// What it may hold, from the first reply on.
+    pub(crate) progress: Option<Progress>,
+    /// A reply has to be sent, even an empty one (DELTA-21, SOTW-23).
+    pub(crate) first: bool,
+    /// What the client stated that it holds, until that can be compared (DELTA-13).
+    pub(crate) initial_versions: Option<InitialVersions>,
+    /// Extended TTLs were sent up to here.
+    pub(crate) refreshed: Revision,
+    /// Virtual hosts: only those of the route configurations that the client requested.
+    pub(crate) under: Option<BTreeSet<Name>>,
+    /// The opening on which the wildcard was claimed.
+    pub(crate) claimed_on: Option<Revision>,
+    /// A relay was sent the mark that it has everything.
+    pub(crate) sent_complete: bool,
 }
 
-/// `initial_resource_versions`, kept only while the set is not whole.
+/// `initial_resource_versions`, kept only while the set is incomplete.
 #[derive(Debug)]
 pub(super) struct InitialVersions {
-    pub versions: Arc<HashMap<Name, String>>,
-    /// Names of these that the client has been told of since, so that what it came with counts no more.
-    pub outdated: BTreeSet<Name>,
-    /// It asked again, and is sent what it said it holds too. What is gone is still to be told.
-    pub send_all: bool,
-    /// The state that it was last judged by, which had nothing more to say of it.
-    pub judged_at: Option<(Revision, Completeness)>,
+    pub(crate) versions: Arc<HashMap<Name, String>>,
+    /// Names of these that the client has been sent since, so that the stated version no longer counts.
+    pub(crate) outdated: BTreeSet<Name>,
+    /// It subscribed again, and is sent everything, also what it stated. Removals are still to be sent.
+    pub(crate) send_all: bool,
+    /// The snapshot that it was last compared with, which had no more removals of it.
+    pub(crate) judged_at: Option<(Revision, Completeness)>,
 }
 
-/// What the client was told of a name it asked for.
+/// What the client was sent of a name that it requested.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SentState {
-    /// The share of the content it holds from us; empty for none.
-    pub holds: SetVersion,
-    /// It said as it came that it holds something under this name.
-    pub held_before: bool,
-    /// The last of its errors that the client was told of.
-    pub error: Revision,
-    /// It is in a collection that the client asked for, and the client did not ask for it by itself.
-    pub member: bool,
+    /// The share of what it was sent in the version; empty for nothing.
+    pub(crate) holds: SetVersion,
+    /// It stated that it holds something under this name.
+    pub(crate) held_before: bool,
+    /// The last of the name's errors that the client was sent.
+    pub(crate) error: Revision,
+    /// It is a member of a subscribed collection, and not subscribed by itself.
+    pub(crate) member: bool,
 }
 
-/// Changes of a name that are untold. A state between the first and the last has some of them, and tells those.
+/// Unsent changes of a name. A snapshot between the first and the last has some of them, and sends those.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Changes {
     first: Revision,
     last: Revision,
 }
 
-/// Why a name has to be told.
+/// Why a name has to be sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pending {
-    /// The client asked, and is answered whatever it holds (DELTA-10).
-    pub asked: bool,
+    /// The client requested it, and is sent it whatever it holds (DELTA-10).
+    pub(crate) requested: bool,
     /// It changed.
-    pub changed: Option<Changes>,
+    pub(crate) changed: Option<Changes>,
     /// A cluster waits for it, from then on with or without a change.
-    pub forced_resend: Option<Moment>,
+    pub(crate) forced_resend: Option<Moment>,
 }
 
 impl Wildcard {
-    pub fn new(stated: Option<InitialVersions>) -> Self {
+    pub(crate) fn new(stated: Option<InitialVersions>) -> Self {
         Self {
             added: Revision::ZERO,
             progress: None,
@@ -132,25 +132,24 @@ impl Wildcard {
             refreshed: Revision::ZERO,
             under: None,
             claimed_on: None,
-            told_complete: false,
+            sent_complete: false,
         }
     }
 
-    /// Whether this wildcard is about a resource at all. What stands before the last `/` names the route configuration
-    /// (DELTA-37).
-    pub fn covers(&self, name: &Name) -> bool {
+    /// Whether this wildcard includes a name. The part before the last `/` names the route configuration (DELTA-37).
+    pub(crate) fn covers(&self, name: &Name) -> bool {
         let Some(routes) = &self.under else { return true };
         name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route))
     }
 
-    /// Additions up to a state have been told: from the first answer on the client holds things, and has to hear when they go.
-    pub fn record_additions_sent(&mut self, mark: Revision) {
+    /// Records that additions up to a snapshot were sent. From the first reply on the client holds things, whose removals it is sent.
+    pub(crate) fn record_additions_sent(&mut self, mark: Revision) {
         self.progress.get_or_insert_with(|| Progress::starting(mark)).record_additions_sent(mark);
     }
 }
 
 impl InitialVersions {
-    pub fn holds(&self, resource: &Resource) -> bool {
+    pub(crate) fn holds(&self, resource: &Resource) -> bool {
         !self.send_all
             && !self.outdated.contains(&resource.name)
             && self.versions.get(&resource.name).is_some_and(|version| *version == resource.full.to_string())
@@ -158,14 +157,14 @@ impl InitialVersions {
 }
 
 impl SentState {
-    /// Whether an answer without this name would make the client drop something.
-    pub fn client_may_hold(&self) -> bool {
+    /// Whether a reply without this name would make the client drop something.
+    pub(crate) fn client_may_hold(&self) -> bool {
         !self.holds.is_empty() || self.held_before
     }
 }
 
 impl Subscription {
-    pub fn new(spelling: &str) -> Self {
+    pub(crate) fn new(spelling: &str) -> Self {
         Self {
             spelling: spelling.into(),
             wildcard: None,
@@ -180,7 +179,7 @@ impl Subscription {
             initial_version: None,
             sent: None,
             sum: SetVersion::EMPTY,
-            refused: BTreeMap::new(),
+            rejected: BTreeMap::new(),
             refused_before: 0,
             spellings: BTreeMap::new(),
             empty_answer_due: false,
@@ -191,63 +190,63 @@ impl Subscription {
         }
     }
 
-    /// What bounds it: nothing of this is longer than a client may ask for.
-    pub fn longest_list(&self) -> usize {
-        self.names.len().max(self.pending.len()).max(self.refused.len())
+    /// Returns the length of its longest list, which `limits.names_per_type` bounds.
+    pub(crate) fn longest_list(&self) -> usize {
+        self.names.len().max(self.pending.len()).max(self.rejected.len())
     }
 
-    pub fn wants_anything(&self) -> bool {
+    pub(crate) fn wants_anything(&self) -> bool {
         self.wildcard.is_some() || !self.names.is_empty()
     }
 
-    pub fn on_name_changed(&mut self, name: &Name, seq: Revision, forget_earlier: bool) {
+    pub(crate) fn on_name_changed(&mut self, name: &Name, revision: Revision, forget_earlier: bool) {
         self.take_in(name);
         if !self.claimed.is_empty() {
-            self.claimed.remove(&(Class::Named, name.clone())); // what is known of it now may not do for this client
+            self.claimed.remove(&(Class::Named, name.clone())); // what is known of it now may not be evidence enough for this client
         }
         if self.names.contains_key(name) {
             self.data_arrived(name);
-            let owed = self.pending.entry(name.clone()).or_default();
-            owed.changed = owed.changed.filter(|_| !forget_earlier);
-            owed.changed_at(seq);
+            let pending = self.pending.entry(name.clone()).or_default();
+            pending.changed = pending.changed.filter(|_| !forget_earlier);
+            pending.changed_at(revision);
         }
     }
 
-    pub fn data_arrived(&mut self, name: &Name) {
+    pub(crate) fn data_arrived(&mut self, name: &Name) {
         if self.awaiting_data.remove(name) {
-            self.pending.entry(name.clone()).or_default().asked = true;
+            self.pending.entry(name.clone()).or_default().requested = true;
         }
     }
 
-    pub fn recheck_awaiting_data(&mut self) {
+    pub(crate) fn recheck_awaiting_data(&mut self) {
         for name in std::mem::take(&mut self.awaiting_data) {
-            self.pending.entry(name).or_default().asked = true;
+            self.pending.entry(name).or_default().requested = true;
         }
     }
 
     /// The endpoints of a cluster just sent have to follow it, if the client is subscribed to them.
-    pub fn force(&mut self, name: &Name, due: Moment) {
-        let known_to_be_owed = self.awaiting_data.contains(name);
-        if !known_to_be_owed && (self.wildcard.is_some() || self.names.contains_key(name)) {
+    pub(crate) fn force(&mut self, name: &Name, due: Moment) {
+        let is_awaiting = self.awaiting_data.contains(name);
+        if !is_awaiting && (self.wildcard.is_some() || self.names.contains_key(name)) {
             self.pending.entry(name.clone()).or_default().forced_resend.get_or_insert(due);
         }
     }
 
     /// When the next forced name falls due that has not yet.
-    pub fn next_forced(&self, now: Moment) -> Option<Moment> {
-        self.pending.values().filter_map(|owed| owed.forced_resend).filter(|due| *due > now).min()
+    pub(crate) fn next_forced(&self, now: Moment) -> Option<Moment> {
+        self.pending.values().filter_map(|pending| pending.forced_resend).filter(|due| *due > now).min()
     }
 
-    /// Gets ready for a state. `false` if removals that this client should hear of are forgotten.
-    pub fn start_burst(&mut self, kind: &Type, view: &ReplyContext) -> bool {
-        let Some(star) = &mut self.wildcard else { return true };
+    /// Prepares for a snapshot. `false` if removals that this client should be sent are forgotten.
+    pub(crate) fn start_burst(&mut self, kind: &Type, view: &ReplyContext) -> bool {
+        let Some(wildcard) = &mut self.wildcard else { return true };
         let horizon = view.state.horizon(kind);
-        match (&mut star.progress, view.client.variant) {
+        match (&mut wildcard.progress, view.client.variant) {
             (None, _) => true,
             (Some(progress), _) if progress.removals() >= horizon => true,
             (Some(_), Variant::Delta) => view.limits.faults.has(Fault::IgnoreHorizon),
             (Some(progress), Variant::Sotw) => {
-                // What it holds went by evidence, or of a set that was forgotten, may be there still and not be known.
+                // What it holds of a forgotten set may still exist without being known.
                 self.stated |= progress.removals() < view.state.forgotten();
                 progress.record_removals_sent_to(horizon);
                 self.missed_removals = true;
@@ -256,7 +255,7 @@ impl Subscription {
         }
     }
 
-    pub fn addition(&mut self, kind: &Type, view: &ReplyContext, may: SendScope) -> Attempt {
+    pub(crate) fn addition(&mut self, kind: &Type, view: &ReplyContext, may: SendScope) -> Attempt {
         if self.uses_full_sets(kind, view) {
             self.full_set_with_additions(kind, view, may)
         } else {
@@ -264,18 +263,18 @@ impl Subscription {
         }
     }
 
-    pub fn removal(&mut self, kind: &Type, view: &ReplyContext) -> Attempt {
+    pub(crate) fn removal(&mut self, kind: &Type, view: &ReplyContext) -> Attempt {
         if self.uses_full_sets(kind, view) { self.full_set_reduced(kind, view) } else { self.removals(kind, view) }
     }
 
-    /// What the client is to see under a name: what upstream said to the name, or else to `*` if it has that too.
-    pub fn known<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Lookup<'a> {
+    /// Returns what the client is to see under a name: what the server sent for the name, or else for `*` if it has that too.
+    pub(crate) fn known<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Lookup<'a> {
         if !view.client.clearance.allows(kind, name) {
             return Lookup::Absent(None);
         }
-        let named = self.names.get(name).map(|told| match view.state.lookup(kind, Class::Named, name) {
-            Lookup::Unknown if self.is_no_member(kind, name, *told, view) => Lookup::Absent(None),
-            Lookup::Absent(_) if !self.is_absent_for_client(kind, name, *told, view) => Lookup::Unknown,
+        let named = self.names.get(name).map(|sent| match view.state.lookup(kind, Class::Named, name) {
+            Lookup::Unknown if self.is_no_member(kind, name, *sent, view) => Lookup::Absent(None),
+            Lookup::Absent(_) if !self.is_absent_for_client(kind, name, *sent, view) => Lookup::Unknown,
             known => known,
         });
         if let Some(Lookup::Present(_)) = named {
@@ -291,86 +290,86 @@ impl Subscription {
         }
     }
 
-    /// Whether something that was asked for is not known.
-    pub fn is_awaiting_data(&self, kind: &Type, view: &ReplyContext) -> bool {
+    /// Whether something that was requested is unknown.
+    pub(crate) fn is_awaiting_data(&self, kind: &Type, view: &ReplyContext) -> bool {
         let unknown = self.names.keys().any(|name| self.known(kind, name, view).is_unknown());
         unknown || self.wildcard.is_some() && !self.can_send_full_set(kind, view)
     }
 
-    /// Whether the end of what there is under `*` is known, so that what is not there does not exist.
-    pub fn is_wildcard_complete(&self, kind: &Type, view: &ReplyContext) -> bool {
+    /// Whether all of `*` is known, so that what is missing does not exist.
+    pub(crate) fn is_wildcard_complete(&self, kind: &Type, view: &ReplyContext) -> bool {
         self.wildcard_completeness(kind, view) == Completeness::Complete
     }
 
-    pub fn wildcard_completeness(&self, kind: &Type, view: &ReplyContext) -> Completeness {
-        view.state.resources(kind, Class::Wildcard).map_or(Completeness::Unknown, |shelf| shelf.completeness)
+    pub(crate) fn wildcard_completeness(&self, kind: &Type, view: &ReplyContext) -> Completeness {
+        view.state.resources(kind, Class::Wildcard).map_or(Completeness::Unknown, |table| table.completeness)
     }
 
-    /// Whether this client may take what is here for all there is. It must not be made to drop what it holds and nobody knows of:
-    /// who came with nothing, or with a version of what was here, holds no such thing.
-    pub fn can_send_full_set(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let Some(shelf) = view.state.resources(kind, Class::Wildcard) else { return false };
-        let part_for_whole = view.limits.faults.has(Fault::TakePartForWhole);
-        if part_for_whole || !self.stated || self.has_past_version(shelf, view) {
+    /// Whether this client may take the cached set for the complete one. It must not drop what it holds and the view does not know:
+    /// a client that stated nothing, or a version that the set had, holds no such thing.
+    pub(crate) fn can_send_full_set(&self, kind: &Type, view: &ReplyContext) -> bool {
+        let Some(table) = view.state.resources(kind, Class::Wildcard) else { return false };
+        let partial_as_complete = view.limits.faults.has(Fault::TakePartForWhole);
+        if partial_as_complete || !self.stated || self.has_past_version(table, view) {
             let enough = if view.limits.faults.has(Fault::HeldIsKeptBack) {
                 Completeness::Settled
             } else {
                 Completeness::FirstResponse
             };
-            return shelf.completeness >= enough || part_for_whole;
+            return table.completeness >= enough || partial_as_complete;
         }
-        shelf.completeness == Completeness::Complete && shelf.is_readable()
+        table.completeness == Completeness::Complete && table.is_readable()
     }
 
-    fn has_past_version(&self, shelf: &ResourceTable, view: &ReplyContext) -> bool {
-        let known = |version: &String| shelf.knows_version(version);
+    fn has_past_version(&self, table: &ResourceTable, view: &ReplyContext) -> bool {
+        let known = |version: &String| table.knows_version(version);
         view.client.variant == Variant::Sotw && self.initial_version.as_ref().is_some_and(known)
     }
 
-    /// Whether it is said of a name that it does not exist, in a way that does for this client: who came with it has to be told
-    /// so on the present opening, and who holds it at all not by silence.
-    fn is_absent_for_client(&self, kind: &Type, name: &Name, told: SentState, view: &ReplyContext) -> bool {
-        let Some(shelf) = view.state.resources(kind, Class::Named) else { return false };
-        let Some(entry) = shelf.get(name) else { return false };
+    /// Whether there is enough evidence for this client that a name is absent: if it stated the name, evidence of the present
+    /// opening; if it holds the name at all, more than silence.
+    fn is_absent_for_client(&self, kind: &Type, name: &Name, sent: SentState, view: &ReplyContext) -> bool {
+        let Some(table) = view.state.resources(kind, Class::Named) else { return false };
+        let Some(entry) = table.get(name) else { return false };
         match entry.absence {
             _ if view.limits.faults.has(Fault::JudgeStatedWhileCold) => true,
             AbsenceEvidence::Silence if view.limits.faults.has(Fault::SilenceIsAbsence) => true,
-            _ if told.held_before => shelf.is_absent_by_evidence(entry),
-            AbsenceEvidence::Silence => !told.client_may_hold(),
+            _ if sent.held_before => table.is_absent_by_evidence(entry),
+            AbsenceEvidence::Silence => !sent.client_may_hold(),
             AbsenceEvidence::Reported | AbsenceEvidence::Expired => true,
         }
     }
 
-    /// The client holds this, as far as can be told, and what is known of it does not do for an answer.
-    pub fn claim(&mut self, class: Class, name: &Name, opening: Revision) {
+    /// Claims a name that the client may hold, where what is known does not suffice for a reply.
+    pub(crate) fn claim(&mut self, class: Class, name: &Name, opening: Revision) {
         if self.claimed.insert((class, name.clone()), opening) != Some(opening) {
             self.claims.push(Claimed::Name(class, name.clone()));
         }
     }
 
-    /// What this client holds of `*` and nobody knows of, once on each opening: it is asked for.
-    pub fn claim_wildcard(&mut self, kind: &Type, view: &ReplyContext) {
-        let Some(shelf) =
-            view.state.resources(kind, Class::Wildcard).filter(|shelf| shelf.completeness == Completeness::Settled)
+    /// Claims what this client holds of `*` and the view does not know, once on each opening.
+    pub(crate) fn claim_wildcard(&mut self, kind: &Type, view: &ReplyContext) {
+        let Some(table) =
+            view.state.resources(kind, Class::Wildcard).filter(|table| table.completeness == Completeness::Settled)
         else {
             return;
         };
         if self.can_send_full_set(kind, view)
-            && self.wildcard.as_ref().is_none_or(|star| star.initial_versions.is_none())
+            && self.wildcard.as_ref().is_none_or(|wildcard| wildcard.initial_versions.is_none())
         {
             return;
         }
-        let Some(star) = &mut self.wildcard else { return };
-        if star.claimed_on.replace(shelf.opening()) == Some(shelf.opening()) {
+        let Some(wildcard) = &mut self.wildcard else { return };
+        if wildcard.claimed_on.replace(table.opening()) == Some(table.opening()) {
             return;
         }
-        match (&star.initial_versions, view.client.variant) {
+        match (&wildcard.initial_versions, view.client.variant) {
             (Some(stated), _) => {
                 let unknown = |name: &&Name| {
                     !stated.outdated.contains(*name)
                         && !self.names.contains_key(*name)
-                        && shelf.get(name).is_none_or(|entry| {
-                            !matches!(entry.presence, Presence::Present(_)) && !shelf.is_absent_by_evidence(entry)
+                        && table.get(name).is_none_or(|entry| {
+                            !matches!(entry.presence, Presence::Present(_)) && !table.is_absent_by_evidence(entry)
                         })
                 };
                 let names = stated.versions.keys().filter(unknown).cloned();
@@ -381,105 +380,110 @@ impl Subscription {
         }
     }
 
-    /// What a resource is worth in this client's versions: SotW clients that cannot read wrappers see the body alone.
-    pub fn share(view: &ReplyContext, name: &Name, resource: &Resource) -> SetVersion {
+    /// Returns a resource's share of this client's versions: SotW clients that cannot read wrappers see the body alone.
+    pub(crate) fn share(view: &ReplyContext, name: &Name, resource: &Resource) -> SetVersion {
         let full = view.client.variant == Variant::Delta || view.client.wrappers;
         SetVersion::of(name.as_str(), if full { resource.full } else { resource.content() })
     }
 
-    /// The version of everything of a type that this client may have.
-    pub fn wildcard_version(kind: &Type, shelf: &ResourceTable, view: &ReplyContext) -> SetVersion {
+    /// Returns the version of everything of a type that this client may have.
+    pub(crate) fn wildcard_version(kind: &Type, table: &ResourceTable, view: &ReplyContext) -> SetVersion {
         if !view.client.clearance.restricts(kind) {
-            return shelf.version(view.client.wrappers);
+            return table.version(view.client.wrappers);
         }
-        let visible = shelf.additions(Revision::ZERO).filter(|(_, resource)| view.client.can_have(kind, resource));
+        let visible = table.additions(Revision::ZERO).filter(|(_, resource)| view.client.can_have(kind, resource));
         visible.fold(SetVersion::EMPTY, |sum, (_, resource)| sum.plus(Self::share(view, &resource.name, resource)))
     }
 
-    /// Notes what the client has now been told of a name it asked for.
-    pub fn record_sent(&mut self, name: &Name, share: SetVersion) {
-        if let Some(told) = self.names.get_mut(name) {
-            self.sum = self.sum.minus(told.holds).plus(share);
-            *told = SentState { holds: share, held_before: false, ..*told };
+    /// Records what the client has now been sent of a name.
+    pub(crate) fn record_sent(&mut self, name: &Name, share: SetVersion) {
+        if let Some(sent) = self.names.get_mut(name) {
+            self.sum = self.sum.minus(sent.holds).plus(share);
+            *sent = SentState { holds: share, held_before: false, ..*sent };
         }
     }
 
-    /// What is wrong with a name, if this client reads that and has not been told.
-    pub fn unsent_error(&self, kind: &Type, name: &Name, view: &ReplyContext) -> Option<(Revision, Arc<NamedError>)> {
-        let told = self.names.get(name).filter(|_| view.client.errors)?;
+    /// Returns the error of a name, if this client reads errors and has not been sent it.
+    pub(crate) fn unsent_error(
+        &self,
+        kind: &Type,
+        name: &Name,
+        view: &ReplyContext,
+    ) -> Option<(Revision, Arc<NamedError>)> {
+        let sent = self.names.get(name).filter(|_| view.client.errors)?;
         let error = match view.client.variant {
             _ if !view.client.clearance.allows(kind, name) => {
                 Some((Revision::ZERO.next(), Arc::new(NamedError::not_allowed())))
             }
-            Variant::Delta => view.state.error(kind, name).map(|(seq, error)| (seq, error.clone())),
-            Variant::Sotw => view.state.error_or_absence(kind, name), // absence has no other words there
+            Variant::Delta => view.state.error(kind, name).map(|(revision, error)| (revision, error.clone())),
+            Variant::Sotw => view.state.error_or_absence(kind, name), // SotW has no other way to express absence
         };
-        error.filter(|(seq, _)| *seq > told.error)
+        error.filter(|(revision, _)| *revision > sent.error)
     }
 
-    /// The entry that a name shows to the client, of the class that [`Self::known`] goes by.
-    pub fn entry<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Option<&'a Entry> {
-        let of = |class| view.state.resources(kind, class).and_then(|shelf| shelf.get(name));
+    /// Returns the entry that a name shows to the client, of the class that [`Self::known`] uses.
+    pub(crate) fn entry<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Option<&'a Entry> {
+        let of = |class| view.state.resources(kind, class).and_then(|table| table.get(name));
         let named = of(Class::Named).filter(|_| self.names.contains_key(name));
         let here = |entry: &&Entry| matches!(entry.presence, Presence::Present(_));
         named.filter(here).or_else(|| of(Class::Wildcard).filter(|_| self.wildcard.is_some()).filter(here)).or(named)
     }
 
-    pub fn record_error_sent(&mut self, name: &Name, seq: Revision) {
-        if let Some(told) = self.names.get_mut(name) {
-            told.error = seq;
+    pub(crate) fn record_error_sent(&mut self, name: &Name, revision: Revision) {
+        if let Some(sent) = self.names.get_mut(name) {
+            sent.error = revision;
         }
     }
 
-    pub fn initial_version_count(&self) -> usize {
-        let stated = self.wildcard.as_ref().and_then(|star| star.initial_versions.as_ref());
+    pub(crate) fn initial_version_count(&self) -> usize {
+        let stated = self.wildcard.as_ref().and_then(|wildcard| wildcard.initial_versions.as_ref());
         stated.map_or(0, |stated| stated.versions.len() + stated.outdated.len())
     }
 
-    pub fn uses_full_sets(&self, kind: &Type, view: &ReplyContext) -> bool {
+    pub(crate) fn uses_full_sets(&self, kind: &Type, view: &ReplyContext) -> bool {
         view.client.variant == Variant::Sotw && kind.info().full_state
     }
 }
 
 impl ReplyContext<'_> {
-    /// What is left of the life of a resource, for a client that can make use of it (XLAT-28).
-    pub fn ttl(&self, entry: Option<&Entry>) -> Option<Duration> {
+    /// Returns the remaining TTL of a resource, for a client that runs TTLs (XLAT-28).
+    pub(crate) fn ttl(&self, entry: Option<&Entry>) -> Option<Duration> {
         let expires = entry.and_then(|entry| entry.expires).filter(|_| self.client.ttl)?;
         Some((expires - self.now).max(SHORTEST_LIFE))
     }
 }
 
-/// A resource that is about to die is sent with this much left: less would end it on the way.
+/// A resource that is about to expire is sent with this much left: less would end on the way.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
 impl Pending {
-    pub fn asked() -> Self {
-        Self { asked: true, ..Self::default() }
+    pub(crate) fn requested() -> Self {
+        Self { requested: true, ..Self::default() }
     }
 
-    pub fn changed_at(&mut self, seq: Revision) {
-        let changes = self.changed.get_or_insert(Changes { first: seq, last: seq });
-        changes.first = changes.first.min(seq);
-        changes.last = changes.last.max(seq);
+    pub(crate) fn changed_at(&mut self, revision: Revision) {
+        let changes = self.changed.get_or_insert(Changes { first: revision, last: revision });
+        changes.first = changes.first.min(revision);
+        changes.last = changes.last.max(revision);
     }
 
-    pub fn with_change(mut self, seq: Revision) -> Self {
-        self.changed_at(seq);
+    pub(crate) fn with_change(mut self, revision: Revision) -> Self {
+        self.changed_at(revision);
         self
     }
 
-    /// Whether one of the untold changes may be this.
-    pub fn covers(&self, seq: Revision) -> bool {
-        self.changed.is_some_and(|changes| changes.first <= seq && seq <= changes.last)
+    /// Whether one of the unsent changes may be this one.
+    pub(crate) fn covers(&self, revision: Revision) -> bool {
+        self.changed.is_some_and(|changes| changes.first <= revision && revision <= changes.last)
     }
 
-    /// Whether a state has a change that is untold.
-    pub fn changed_by(&self, mark: Revision) -> bool {
+    /// Whether a snapshot has an unsent change.
+    pub(crate) fn changed_by(&self, mark: Revision) -> bool {
         self.changed.is_some_and(|changes| changes.first <= mark)
     }
 
-    /// What is left after the state up to `mark` has been told.
-    pub fn after(self, mark: Revision) -> Option<Self> {
+    /// Returns what is left after the snapshot of revision `mark` was sent.
+    pub(crate) fn after(self, mark: Revision) -> Option<Self> {
         let last = self.changed.map(|changes| changes.last).filter(|last| *last > mark)?;
         Some(Self { changed: Some(Changes { first: mark.next(), last }), ..Self::default() })
     }

@@ -23,7 +23,7 @@ impl Sources {
     }
 
     /// Whether the server that serves `*` and old-style names gives the same name twice (UP-17).
-    pub fn repeats(&mut self) -> bool {
+    pub(crate) fn repeats(&mut self) -> bool {
         let active = self.ladders.get(&Authority::TopLevel).and_then(Ladder::active);
         let server = active.map(|rung| self.plan.top.servers[rung]);
         let upstream = server.and_then(|server| self.servers[server].upstream.as_mut());
@@ -118,15 +118,19 @@ impl Sources {
     }
 
     /// Those of a server's facts that count: of authorities for which it is the active one.
-    pub(super) fn authoritative_updates(&mut self, server: usize, facts: Vec<Update>) -> Vec<UpdateBatch> {
+    pub(super) fn authoritative_updates(&mut self, server: usize, updates: Vec<Update>) -> Vec<UpdateBatch> {
         let mut batches: BTreeMap<Authority, UpdateBatch> = BTreeMap::new();
-        for fact in facts {
-            let authority = match fact.subject() {
+        for update in updates {
+            let authority = match update.subject() {
                 (_, Some((Class::Named, key))) => Authority::of(key),
                 _ => Authority::TopLevel,
             };
             let Some(source) = self.speaks(server, &authority) else { continue };
-            batches.entry(authority).or_insert(UpdateBatch { origin: source, updates: Vec::new() }).updates.push(fact);
+            batches
+                .entry(authority)
+                .or_insert(UpdateBatch { origin: source, updates: Vec::new() })
+                .updates
+                .push(update);
         }
         batches.into_values().collect()
     }

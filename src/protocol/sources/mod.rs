@@ -68,7 +68,7 @@ struct Server {
 
 /// What was found of a server since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reachability {
+pub(crate) enum Reachability {
     Responded,
     /// The last attempt came to nothing before there was a stream.
     Unreachable,
@@ -88,11 +88,11 @@ impl Server {
 pub struct LadderSummary<'a> {
     pub authority: &'a Authority,
     pub state: LadderState,
-    pub since: Moment,
-    pub switches: Switches,
+    pub(crate) since: Moment,
+    pub(crate) switches: Switches,
     /// The active server by its place in the plan, and all that there are, the first choice first.
-    pub server: Option<usize>,
-    pub servers: &'a [usize],
+    pub(crate) server: Option<usize>,
+    pub(crate) servers: &'a [usize],
 }
 
 impl Sources {
@@ -110,7 +110,7 @@ impl Sources {
     }
 
     /// What other views have seen of how each server sends its sets: the types that come in pieces.
-    pub fn on_delivery_habits(&mut self, cut: impl Fn(usize) -> Arc<BTreeSet<Type>>) {
+    pub(crate) fn on_delivery_habits(&mut self, cut: impl Fn(usize) -> Arc<BTreeSet<Type>>) {
         for (at, server) in self.servers.iter_mut().enumerate() {
             let Some(upstream) = &mut server.upstream else { continue };
             let cut = cut(at);
@@ -119,7 +119,7 @@ impl Sources {
     }
 
     /// What this view has seen of that since it was last asked, by the server's place in the plan.
-    pub fn take_deliveries(&mut self) -> Vec<(usize, Type, Delivery)> {
+    pub(crate) fn take_deliveries(&mut self) -> Vec<(usize, Type, Delivery)> {
         let upstreams = self.servers.iter_mut().enumerate();
         let streams = upstreams.filter_map(|(at, server)| Some((at, server.upstream.as_mut()?.streams())));
         let of = |(at, streams): (usize, &mut [Stream])| -> Vec<_> {
@@ -129,7 +129,7 @@ impl Sources {
     }
 
     /// What this view has found of each server, by its place in the plan.
-    pub fn reachability(&self) -> impl Iterator<Item = Option<Reachability>> {
+    pub(crate) fn reachability(&self) -> impl Iterator<Item = Option<Reachability>> {
         self.servers.iter().map(|server| server.reachability)
     }
 
@@ -221,52 +221,53 @@ impl Sources {
             Response::Delta(_) => false,
         };
         let Some(stream) = self.stream(id) else { return Vec::new() };
-        let mut facts = stream.on_response(epoch, response, store, now);
+        let mut updates = stream.on_response(epoch, response, store, now);
         self.servers[id.server].reachability = Some(Reachability::Responded);
-        let usable =
-            nothing_left || facts.iter().any(|fact| matches!(fact, Update::Upsert { .. } | Update::FullSet { .. }));
+        let usable = nothing_left
+            || updates.iter().any(|update| matches!(update, Update::Upsert { .. } | Update::FullSet { .. }));
         let newly = self.on_server_responded(id.server, usable, view, now);
         if !newly.is_empty() {
-            facts.splice(..0, interrupted_sets(view, &newly));
+            updates.splice(..0, interrupted_sets(view, &newly));
             let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
             for stream in streams {
                 stream.look_anew();
-                facts.extend(stream.findings());
+                updates.extend(stream.findings());
             }
             if self.limits.faults.has(Fault::SwitchDeletes) {
-                facts.extend(is_from_others(id.server, view));
+                updates.extend(is_from_others(id.server, view));
             }
         }
-        self.authoritative_updates(id.server, facts)
+        self.authoritative_updates(id.server, updates)
     }
 
     /// A source that is no server says how much of a collection has been told.
-    pub fn on_progress(
+    pub(crate) fn on_progress(
         &mut self,
         id: StreamId,
         epoch: Epoch,
         url: &str,
         glob: Name,
-        fill: Completeness,
+        completeness: Completeness,
     ) -> Vec<UpdateBatch> {
         let kind = self.table.resolve(url);
         let current = self.stream(id).is_some_and(|stream| stream.is_current(epoch));
         let of = Selector::Name(glob);
         // What it knew to be all may have grown since.
-        let less = (fill < Completeness::Complete).then(|| Update::Interrupted { kind: kind.clone(), of: of.clone() });
-        let facts = less.into_iter().chain([Update::Progress { kind, of, completeness: fill }]);
-        self.authoritative_updates(id.server, facts.filter(|_| current).collect())
+        let less =
+            (completeness < Completeness::Complete).then(|| Update::Interrupted { kind: kind.clone(), of: of.clone() });
+        let updates = less.into_iter().chain([Update::Progress { kind, of, completeness }]);
+        self.authoritative_updates(id.server, updates.filter(|_| current).collect())
     }
 
     /// A source that stands for several servers says of which authorities none is in reach.
-    pub fn on_outage(&mut self, id: StreamId, epoch: Epoch, authorities: BTreeSet<Authority>) {
+    pub(crate) fn on_outage(&mut self, id: StreamId, epoch: Epoch, authorities: BTreeSet<Authority>) {
         if self.stream(id).is_some_and(|stream| stream.is_current(epoch)) {
             self.servers[id.server].without = authorities;
         }
     }
 
     /// A stream is up. The server is there, though it has said nothing yet: that is no finding for others.
-    pub fn opened(&mut self, id: StreamId) -> Option<Epoch> {
+    pub(crate) fn opened(&mut self, id: StreamId) -> Option<Epoch> {
         let server = &mut self.servers[id.server];
         server.reachability = server
             .reachability
@@ -310,15 +311,15 @@ impl Sources {
     /// A stream is over. Sets that were not all there are said again from the beginning.
     fn interrupt(&mut self, id: StreamId, epoch: Epoch, view: &View) -> Vec<UpdateBatch> {
         let Some(stream) = self.stream(id) else { return Vec::new() };
-        let facts = stream.ended(epoch);
-        for fact in &facts {
-            if let Update::Interrupted { kind, of } = fact
+        let updates = stream.ended(epoch);
+        for update in &updates {
+            if let Update::Interrupted { kind, of } = update
                 && view.completeness_of(kind, of) < Completeness::Settled
             {
                 stream.clear_set_versions(kind, of);
             }
         }
-        self.authoritative_updates(id.server, facts)
+        self.authoritative_updates(id.server, updates)
     }
 
     pub fn on_time(&mut self, view: &View, now: Moment) -> Vec<UpdateBatch> {
@@ -338,8 +339,8 @@ impl Sources {
             batches.push(UpdateBatch { origin: Origin::default(), updates: uncached.filter_map(gone).collect() });
         }
         for server in 0..self.servers.len() {
-            let facts = self.run_stream_timers(server, view, now);
-            batches.extend(self.authoritative_updates(server, facts));
+            let updates = self.run_stream_timers(server, view, now);
+            batches.extend(self.authoritative_updates(server, updates));
             let streams = self.streams().filter(|(id, _)| id.server == server);
             let again = streams.filter_map(|(id, stream)| stream.take_reopen(now).then(|| (id, stream.epoch())));
             for (id, epoch) in again.collect::<Vec<_>>() {
@@ -353,13 +354,13 @@ impl Sources {
     /// Lets the streams of one server judge what its silence means.
     fn run_stream_timers(&mut self, server: usize, view: &View, now: Moment) -> Vec<Update> {
         let Some(mut upstream) = self.servers[server].upstream.take() else { return Vec::new() };
-        let facts = {
+        let updates = {
             let speaks = |wanted: &Selector| self.speaks(server, &authority_of(wanted));
             let at = ViewContext { view, authority_of: &speaks };
             upstream.streams().iter_mut().flat_map(|stream| stream.on_time(&at, now)).collect()
         };
         self.servers[server].upstream = Some(upstream);
-        facts
+        updates
     }
 
     /// Streams that are to be opened anew, since they were given up to ask once more.
@@ -368,7 +369,7 @@ impl Sources {
     }
 
     /// The next time at which something happens by itself, leaving out streams that cannot take requests now.
-    pub fn next_deadline(&mut self, blocked: impl Fn(StreamId) -> bool) -> Option<Moment> {
+    pub(crate) fn next_deadline(&mut self, blocked: impl Fn(StreamId) -> bool) -> Option<Moment> {
         let ladders = self.ladders.values().filter_map(Ladder::next_deadline).min();
         let streams = self.streams().filter(|(id, _)| !blocked(*id)).filter_map(|(_, stream)| stream.next_deadline());
         earliest(ladders, streams.min())
@@ -382,8 +383,8 @@ fn interrupted_sets(view: &View, of: &BTreeSet<Authority>) -> Vec<Update> {
         Selector::Wildcard => true,
         Selector::Name(name) => name.is_glob() || view.is_gone(kind, name),
     };
-    let told = view.wanted().filter(|(kind, wanted, _)| of.contains(&authority_of(wanted)) && is_told(kind, wanted));
-    told.map(|(kind, of, _)| Update::Interrupted { kind: kind.clone(), of }).collect()
+    let sent = view.wanted().filter(|(kind, wanted, _)| of.contains(&authority_of(wanted)) && is_told(kind, wanted));
+    sent.map(|(kind, of, _)| Update::Interrupted { kind: kind.clone(), of }).collect()
 }
 
 /// The fault of a move that deletes.

@@ -47,7 +47,7 @@ impl Plan {
         }
     }
 
-    pub fn authority(&self, authority: &Authority) -> Option<&AuthorityPlan> {
+    pub(crate) fn authority(&self, authority: &Authority) -> Option<&AuthorityPlan> {
         match authority {
             Authority::TopLevel => Some(&self.top),
             Authority::Named(name) => self.authorities.get(name),

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 /// How waits grow. Invariants: `initial` is not zero and at most `max`, `factor` is 1 at least, and `jitter` is between 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct BackoffTimes {
-    pub initial: Duration,
-    pub factor: f64,
-    pub max: Duration,
+pub(crate) struct BackoffTimes {
+    pub(crate) initial: Duration,
+    pub(crate) factor: f64,
+    pub(crate) max: Duration,
     /// The part of a wait by which it may be longer or shorter.
-    pub jitter: f64,
+    pub(crate) jitter: f64,
     /// How long a stream has to last, with a response on it, for the next wait to be the initial one again.
-    pub reset_after: Duration,
+    pub(crate) reset_after: Duration,
 }
 
 /// Its numbers are checked where they are read, so none of them differs from itself.
@@ -39,7 +39,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    pub fn new(times: BackoffTimes) -> Self {
+    pub(crate) fn new(times: BackoffTimes) -> Self {
         Self { times, ..Self::default() }
     }
 
@@ -56,7 +56,7 @@ impl Backoff {
     /// A stream has ended, or could not be opened. A server that answers and ends each stream at once is not tried at the initial
     /// pace for ever: after the first time only a stream that lasts resets the waits. One that outlasts the longest wait was no
     /// failed attempt, whatever was said on it.
-    pub fn ended(&mut self, answered: bool, lived: Duration) {
+    pub(crate) fn ended(&mut self, answered: bool, lived: Duration) {
         let BackoffTimes { max, reset_after, .. } = self.times;
         if answered && lived >= reset_after || lived >= max.max(reset_after) {
             self.reset();

@@ -7,7 +7,7 @@ use crate::xds::Type;
 
 /// What one opening has shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
+pub(crate) enum Delivery {
     /// A set came in pieces.
     Piece,
     /// An opening has ended on which the first response was all there was.
@@ -16,20 +16,20 @@ pub enum Delivery {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DeliveryHabit {
-    pub cuts: bool,
+    pub(crate) cuts: bool,
     /// Openings in a row on which everything came in the first response.
     at_once: u8,
 }
 
 /// What all views have seen of one server. Types may be made up, and there is no end of those: only so many are kept.
 #[derive(Debug, Default)]
-pub struct DeliveryHabits {
+pub(crate) struct DeliveryHabits {
     of: BTreeMap<Type, DeliveryHabit>,
     cut: Arc<BTreeSet<Type>>,
 }
 
 impl DeliveryHabit {
-    pub fn note(&mut self, seen: Delivery) {
+    pub(crate) fn note(&mut self, seen: Delivery) {
         match seen {
             Delivery::Piece => *self = Self { cuts: true, at_once: 0 },
             Delivery::AtOnce => {
@@ -41,7 +41,7 @@ impl DeliveryHabit {
 }
 
 impl DeliveryHabits {
-    pub fn note(&mut self, kind: &Type, seen: Delivery) {
+    pub(crate) fn note(&mut self, kind: &Type, seen: Delivery) {
         let known = self.of.contains_key(kind);
         if !known && (seen == Delivery::AtOnce || self.of.len() >= MOST) {
             return;
@@ -54,7 +54,7 @@ impl DeliveryHabits {
     }
 
     /// The types of which it sends sets in pieces.
-    pub fn types_in_pieces(&self) -> &Arc<BTreeSet<Type>> {
+    pub(crate) fn types_in_pieces(&self) -> &Arc<BTreeSet<Type>> {
         &self.cut
     }
 }

@@ -10,37 +10,37 @@ pub(super) struct Globs(BTreeMap<Name, GlobState>);
 #[derive(Debug, Default)]
 struct GlobState {
     /// It was said that this server cannot be asked for it.
-    refused: bool,
+    rejected: bool,
     /// The server has spoken of it, on this opening.
     begun: bool,
 }
 
 impl Globs {
-    pub fn insert(&mut self, name: &Name) {
+    pub(crate) fn insert(&mut self, name: &Name) {
         if name.is_glob() {
             self.0.insert(name.clone(), GlobState::default());
         }
     }
 
     /// Whether it was one.
-    pub fn remove(&mut self, name: &Name) -> bool {
+    pub(crate) fn remove(&mut self, name: &Name) -> bool {
         self.0.remove(name).is_some()
     }
 
-    pub fn has(&self, name: &Name) -> bool {
+    pub(crate) fn has(&self, name: &Name) -> bool {
         self.0.contains_key(name)
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub fn all(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Name> {
         self.0.keys()
     }
 
     /// The collection that a name is in.
-    pub fn of(&self, name: &Name) -> Option<&Name> {
+    pub(crate) fn of(&self, name: &Name) -> Option<&Name> {
         if self.0.is_empty() {
             return None; // as nearly always; and to look for one is work
         }
@@ -48,35 +48,35 @@ impl Globs {
     }
 
     /// The server speaks of it. Whether for the first time.
-    pub fn begin(&mut self, glob: &Name) -> bool {
+    pub(crate) fn begin(&mut self, glob: &Name) -> bool {
         self.0.get_mut(glob).is_some_and(|standing| !std::mem::replace(&mut standing.begun, true))
     }
 
     /// Those that the server has spoken of.
-    pub fn begun(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn begun(&self) -> impl Iterator<Item = &Name> {
         self.0.iter().filter(|(_, standing)| standing.begun).map(|(name, _)| name)
     }
 
     /// Those that it was said of that this server cannot be asked for them.
-    pub fn rejected(&self) -> impl Iterator<Item = &Name> {
-        self.0.iter().filter(|(_, standing)| standing.refused).map(|(name, _)| name)
+    pub(crate) fn rejected(&self) -> impl Iterator<Item = &Name> {
+        self.0.iter().filter(|(_, standing)| standing.rejected).map(|(name, _)| name)
     }
 
-    pub fn any_unasked(&self) -> bool {
-        self.0.values().any(|standing| !standing.refused)
+    pub(crate) fn any_unasked(&self) -> bool {
+        self.0.values().any(|standing| !standing.rejected)
     }
 
-    pub fn take_unasked(&mut self) -> Vec<Name> {
-        let unasked = self.0.iter_mut().filter(|(_, standing)| !standing.refused);
+    pub(crate) fn take_unasked(&mut self) -> Vec<Name> {
+        let unasked = self.0.iter_mut().filter(|(_, standing)| !standing.rejected);
         let refuse = |(name, standing): (&Name, &mut GlobState)| {
-            standing.refused = true;
+            standing.rejected = true;
             name.clone()
         };
         unasked.map(refuse).collect()
     }
 
     /// Another server may answer next, or the same in another variant.
-    pub fn disconnect(&mut self) {
+    pub(crate) fn disconnect(&mut self) {
         self.0.values_mut().for_each(|standing| *standing = GlobState::default());
     }
 }

@@ -7,11 +7,11 @@ use crate::protocol::moment::Moment;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Liveness {
     /// When the call that is under way was asked for.
-    asked: Option<Moment>,
+    requested: Option<Moment>,
     /// When the last one that was answered was asked for.
     proven: Option<Moment>,
     /// The edge has not been told of the one that is asked for.
-    untold: bool,
+    unsent: bool,
     faults: Faults,
 }
 
@@ -27,48 +27,48 @@ pub(super) enum SilenceVerdict {
 }
 
 impl Liveness {
-    pub fn new(faults: Faults) -> Self {
+    pub(crate) fn new(faults: Faults) -> Self {
         Self { faults, ..Self::default() }
     }
 
     /// Judges a silence that has lasted for long enough at `end`, and asks whether the server is there if that is all that is
     /// missing.
-    pub fn judge(&mut self, end: Moment, now: Moment) -> SilenceVerdict {
+    pub(crate) fn judge(&mut self, end: Moment, now: Moment) -> SilenceVerdict {
         if now < end {
             return SilenceVerdict::UntilThen(end);
         }
         if self.proven.is_some_and(|begun| begun >= end) || self.faults.has(Fault::ClockIsLife) {
             return SilenceVerdict::Proven;
         }
-        if self.asked.is_none() {
-            (self.asked, self.untold) = (Some(now), true);
+        if self.requested.is_none() {
+            (self.requested, self.unsent) = (Some(now), true);
         }
         SilenceVerdict::Unproven
     }
 
     /// The server has answered the call that was asked for.
-    pub fn answered(&mut self) {
-        self.proven = self.asked.take().or(self.proven);
-        self.untold = false;
+    pub(crate) fn answered(&mut self) {
+        self.proven = self.requested.take().or(self.proven);
+        self.unsent = false;
     }
 
     /// Something was answered that was asked after all that is in question now: a poll.
-    pub fn answered_at(&mut self, now: Moment) {
-        (self.asked, self.untold, self.proven) = (None, false, Some(now));
+    pub(crate) fn answered_at(&mut self, now: Moment) {
+        (self.requested, self.unsent, self.proven) = (None, false, Some(now));
     }
 
     /// A call is under way.
-    pub fn is_asked(&self) -> bool {
-        self.asked.is_some()
+    pub(crate) fn is_asked(&self) -> bool {
+        self.requested.is_some()
     }
 
-    pub fn is_proven(&self) -> bool {
+    pub(crate) fn is_proven(&self) -> bool {
         self.proven.is_some()
     }
 
     /// Whether a call is to be made that was not asked for before.
-    pub fn take_question(&mut self) -> bool {
-        std::mem::take(&mut self.untold)
+    pub(crate) fn take_question(&mut self) -> bool {
+        std::mem::take(&mut self.unsent)
     }
 }
 

@@ -25,11 +25,12 @@ mod wire;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use backoff::{Backoff, BackoffTimes};
-pub use delivery::{Delivery, DeliveryHabits};
+pub use backoff::Backoff;
+pub(crate) use backoff::BackoffTimes;
+pub(crate) use delivery::{Delivery, DeliveryHabits};
 pub use quirks::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
-pub use rejected::{NewRejections, Rejection};
-pub use stream::{Epoch, Stream, TypeRejections, TypeSummary};
+pub use stream::Epoch;
+pub(crate) use stream::{Stream, TypeSummary};
 
 use super::faults::Fault;
 use super::limits::Limits;
@@ -39,9 +40,9 @@ use crate::xds::{Type, TypeTable};
 
 /// What a stream has to know of its view to judge what the server's silence means.
 pub struct ViewContext<'a> {
-    pub view: &'a View,
+    pub(crate) view: &'a View,
     /// As whom the server speaks of something, if its word counts for that.
-    pub authority_of: &'a dyn Fn(&Selector) -> Option<Origin>,
+    pub(crate) authority_of: &'a dyn Fn(&Selector) -> Option<Origin>,
 }
 
 impl<'a> ViewContext<'a> {
@@ -91,7 +92,7 @@ impl Upstream {
         self.streams[at].want(change, held);
     }
 
-    pub fn all(&self) -> impl Iterator<Item = &Stream> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Stream> {
         self.streams.iter()
     }
 

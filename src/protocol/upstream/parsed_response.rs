@@ -14,25 +14,25 @@ use crate::xds::{Malformed, Name, Resource};
 /// The resources of one response, sorted into good and bad.
 #[derive(Default)]
 pub(super) struct ParsedResponse {
-    pub good: BTreeMap<Name, Arc<Resource>>,
+    pub(crate) good: BTreeMap<Name, Arc<Resource>>,
     /// Heartbeats: what lives on as it is, and for how long.
-    pub alive: BTreeMap<Name, Option<Duration>>,
+    pub(crate) alive: BTreeMap<Name, Option<Duration>>,
     /// Present, and not usable, with the reason: their previous value stays.
-    pub rejected: BTreeMap<Name, Arc<str>>,
+    pub(crate) rejected: BTreeMap<Name, Arc<str>>,
     /// Why something that cannot be told by name is not.
-    pub unnamed: Option<Arc<str>>,
+    pub(crate) unnamed: Option<Arc<str>>,
     /// A source within the process says that this is not all.
-    pub incomplete: bool,
-    pub faults: Vec<Malformed>,
+    pub(crate) incomplete: bool,
+    pub(crate) faults: Vec<Malformed>,
 }
 
 impl ParsedResponse {
     /// Whatever it says something of by name.
-    pub fn names(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
         self.good.keys().chain(self.alive.keys()).chain(self.rejected.keys())
     }
 
-    pub fn take(&mut self, resource: Result<Resource, Malformed>) -> Option<Name> {
+    pub(crate) fn take(&mut self, resource: Result<Resource, Malformed>) -> Option<Name> {
         match resource {
             // The same twice is one, and worth a NACK (UP-22); two that differ say nothing that can be believed.
             Ok(resource) if self.good.get(&resource.name).is_some_and(|known| known.is_same(&resource)) => {
@@ -57,7 +57,7 @@ impl ParsedResponse {
         }
     }
 
-    pub fn reject(&mut self, malformed: Malformed) {
+    pub(crate) fn reject(&mut self, malformed: Malformed) {
         let reason: Arc<str> = malformed.to_string().into();
         match malformed.name() {
             Some(name) => drop(self.rejected.insert(name.clone(), reason)),
@@ -67,7 +67,7 @@ impl ParsedResponse {
     }
 
     /// A name both sent and removed says nothing that can be believed.
-    pub fn reject_if_sent(&mut self, name: &Name) -> bool {
+    pub(crate) fn reject_if_sent(&mut self, name: &Name) -> bool {
         if self.good.remove(name).is_none() && !self.rejected.contains_key(name) {
             return false;
         }
@@ -76,7 +76,11 @@ impl ParsedResponse {
     }
 
     /// Errors that the server reports of single resources. They count as present; one that makes no sense is refused (UP-22).
-    pub fn take_errors(&mut self, errors: Vec<discovery::ResourceError>, limits: &Limits) -> Vec<(Name, NamedError)> {
+    pub(crate) fn take_errors(
+        &mut self,
+        errors: Vec<discovery::ResourceError>,
+        limits: &Limits,
+    ) -> Vec<(Name, NamedError)> {
         let mut reported = Vec::new();
         for error in errors {
             let name = Name::canonical(&error.resource_name.map(|name| name.name).unwrap_or_default());
@@ -100,7 +104,7 @@ impl ParsedResponse {
     }
 
     /// The text of the NACK, if there is to be one.
-    pub fn nack_message(&self, limits: &Limits) -> Option<String> {
+    pub(crate) fn nack_message(&self, limits: &Limits) -> Option<String> {
         let mut text = String::new();
         for fault in &self.faults {
             let fault = fault.to_string();
@@ -115,7 +119,7 @@ impl ParsedResponse {
     }
 
     /// The fault of versions that are not made from content.
-    pub fn overwrite_versions(&mut self, upstream_version: &str) {
+    pub(crate) fn overwrite_versions(&mut self, upstream_version: &str) {
         for resource in self.good.values_mut() {
             let mut stamped = (**resource).clone();
             stamped.full = stamped.full.with([upstream_version.as_bytes()]);

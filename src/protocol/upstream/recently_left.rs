@@ -13,29 +13,29 @@ pub(super) struct RecentlyLeft {
     leaving: BTreeSet<Name>,
     /// Until when an answer to the time in which they were not asked for may come.
     until: BTreeMap<Name, Moment>,
-    told: VecDeque<(Moment, Name)>,
+    deadlines: VecDeque<(Moment, Name)>,
 }
 
 impl RecentlyLeft {
-    pub fn leave(&mut self, mut names: BTreeSet<Name>) {
+    pub(crate) fn leave(&mut self, mut names: BTreeSet<Name>) {
         self.leaving.append(&mut names);
     }
 
     /// Requests were written, which are answered before `lasting` is over.
-    pub fn written(&mut self, now: Moment, lasting: Duration) {
-        let over = self.told.iter().take_while(|(until, _)| *until <= now).count();
-        for (at, name) in self.told.drain(..over) {
+    pub(crate) fn written(&mut self, now: Moment, lasting: Duration) {
+        let over = self.deadlines.iter().take_while(|(until, _)| *until <= now).count();
+        for (at, name) in self.deadlines.drain(..over) {
             if self.until.get(&name) == Some(&at) {
                 self.until.remove(&name);
             }
         }
         for name in std::mem::take(&mut self.leaving) {
             self.until.insert(name.clone(), now + lasting);
-            self.told.push_back((now + lasting, name));
+            self.deadlines.push_back((now + lasting, name));
         }
     }
 
-    pub fn is_recent(&self, name: &Name, now: Moment) -> bool {
+    pub(crate) fn is_recent(&self, name: &Name, now: Moment) -> bool {
         self.leaving.contains(name) || self.until.get(name).is_some_and(|until| now < *until)
     }
 }

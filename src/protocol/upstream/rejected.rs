@@ -10,7 +10,7 @@ use crate::xds::Name;
 pub(super) struct Rejected {
     names: BTreeMap<Name, Rejection>,
     /// Why something of the last response could not be told by name, so that what is missing may be that.
-    pub unnamed: Option<Arc<str>>,
+    pub(crate) unnamed: Option<Arc<str>>,
     /// There were more than are remembered, and which is not known.
     more: bool,
     /// Those of before the last new beginning: what comes again as it was is no news.
@@ -25,7 +25,7 @@ pub(super) struct Rejected {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     pub version: String,
-    pub reason: Arc<str>,
+    pub(crate) reason: Arc<str>,
 }
 
 /// What was refused and is not reported yet.
@@ -34,59 +34,59 @@ pub struct NewRejections {
     /// Without a name where none could be told.
     pub entries: Vec<(Option<Name>, Rejection)>,
     /// There were so many more.
-    pub more: usize,
+    pub(crate) more: usize,
 }
 
 impl NewRejections {
-    fn push(&mut self, name: Option<Name>, refusal: Rejection, limit: usize) {
+    fn push(&mut self, name: Option<Name>, nack: Rejection, limit: usize) {
         if self.entries.len() < limit {
-            self.entries.push((name, refusal));
+            self.entries.push((name, nack));
         } else {
             self.more += 1;
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.more == 0
     }
 }
 
 impl Rejected {
-    pub fn insert(&mut self, name: &Name, refusal: Rejection, limit: usize) {
-        if self.names.get(name) == Some(&refusal) {
+    pub(crate) fn insert(&mut self, name: &Name, nack: Rejection, limit: usize) {
+        if self.names.get(name) == Some(&nack) {
             return;
         }
-        if self.before.remove(name).as_ref() != Some(&refusal) {
-            self.news.push(Some(name.clone()), refusal.clone(), limit);
+        if self.before.remove(name).as_ref() != Some(&nack) {
+            self.news.push(Some(name.clone()), nack.clone(), limit);
         }
         if self.names.len() < limit || self.names.contains_key(name) {
-            self.names.insert(name.clone(), refusal);
+            self.names.insert(name.clone(), nack);
         } else {
             self.more = true;
         }
     }
 
     /// Something came that cannot be told by name.
-    pub fn insert_unnamed(&mut self, refusal: Rejection, limit: usize) {
-        if self.unnamed_before.as_ref() != Some(&refusal.reason) {
-            self.unnamed_before = Some(refusal.reason.clone());
-            self.news.push(None, refusal.clone(), limit);
+    pub(crate) fn insert_unnamed(&mut self, nack: Rejection, limit: usize) {
+        if self.unnamed_before.as_ref() != Some(&nack.reason) {
+            self.unnamed_before = Some(nack.reason.clone());
+            self.news.push(None, nack.clone(), limit);
         }
-        self.unnamed = Some(refusal.reason);
+        self.unnamed = Some(nack.reason);
     }
 
     /// It was read, or is gone. Refused again, it is news.
-    pub fn remove(&mut self, name: &Name) {
+    pub(crate) fn remove(&mut self, name: &Name) {
         self.names.remove(name);
         self.before.remove(name);
     }
 
-    pub fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
         self.names.retain(|name, _| keep(name));
     }
 
     /// The server says all of it again on a new stream, or nothing of it is wanted any more.
-    pub fn disconnect(&mut self) {
+    pub(crate) fn disconnect(&mut self) {
         let names = std::mem::take(&mut self.names);
         let before = if names.is_empty() { std::mem::take(&mut self.before) } else { names };
         let (news, unnamed_before) = (std::mem::take(&mut self.news), self.unnamed_before.take());
@@ -94,22 +94,22 @@ impl Rejected {
     }
 
     /// The server has nothing under other names than these.
-    pub fn keep_only(&mut self, sent: impl Fn(&Name) -> bool) {
+    pub(crate) fn keep_only(&mut self, sent: impl Fn(&Name) -> bool) {
         self.retain(sent);
         (self.unnamed, self.more) = (None, false);
     }
 
     /// Whether the server may have something under this name that is not known.
-    pub fn may_be(&self, name: &Name) -> bool {
+    pub(crate) fn may_be(&self, name: &Name) -> bool {
         self.more || self.names.contains_key(name)
     }
 
-    pub fn names(&self) -> impl Iterator<Item = (&Name, &Rejection)> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&Name, &Rejection)> {
         self.names.iter()
     }
 
     /// Those of which nothing is held, if they are others than before.
-    pub fn take_unreadable(&mut self, is_held: impl Fn(&Name) -> bool) -> Option<BTreeSet<Name>> {
+    pub(crate) fn take_unreadable(&mut self, is_held: impl Fn(&Name) -> bool) -> Option<BTreeSet<Name>> {
         if self.names.is_empty() && self.unreadable.is_empty() && !self.more {
             return None;
         }
@@ -122,12 +122,12 @@ impl Rejected {
     }
 
     /// Those of which nothing is held.
-    pub fn unreadable(&self) -> &BTreeSet<Name> {
+    pub(crate) fn unreadable(&self) -> &BTreeSet<Name> {
         &self.unreadable
     }
 
     /// What was refused since the last call, each version of a name once.
-    pub fn take_news(&mut self) -> NewRejections {
+    pub(crate) fn take_news(&mut self) -> NewRejections {
         std::mem::take(&mut self.news)
     }
 }
@@ -148,31 +148,31 @@ mod tests {
 
     #[test]
     fn each_version_of_a_name_is_news_once_over_reconnects_and_repeated_sets() {
-        let mut refused = Rejected::default();
+        let mut rejected = Rejected::default();
         let name = Name::from("a");
-        refused.insert(&name, rejection("1"), LIMIT);
-        refused.insert_unnamed(rejection(""), LIMIT);
-        assert_eq!(names(&refused.take_news()), ["a", "-"]);
+        rejected.insert(&name, rejection("1"), LIMIT);
+        rejected.insert_unnamed(rejection(""), LIMIT);
+        assert_eq!(names(&rejected.take_news()), ["a", "-"]);
         for _ in 0..2 {
-            refused.disconnect(); // the stream ended, and the server says its whole set again
-            refused.disconnect();
-            refused.insert(&name, rejection("1"), LIMIT);
-            refused.insert_unnamed(rejection(""), LIMIT);
-            assert!(refused.take_news().is_empty());
+            rejected.disconnect(); // the stream ended, and the server says its whole set again
+            rejected.disconnect();
+            rejected.insert(&name, rejection("1"), LIMIT);
+            rejected.insert_unnamed(rejection(""), LIMIT);
+            assert!(rejected.take_news().is_empty());
         }
-        refused.insert(&name, rejection("2"), LIMIT);
-        assert_eq!(names(&refused.take_news()), ["a"], "another version");
-        refused.remove(&name);
-        refused.insert(&name, rejection("2"), LIMIT);
-        assert_eq!(names(&refused.take_news()), ["a"], "it was good in between");
+        rejected.insert(&name, rejection("2"), LIMIT);
+        assert_eq!(names(&rejected.take_news()), ["a"], "another version");
+        rejected.remove(&name);
+        rejected.insert(&name, rejection("2"), LIMIT);
+        assert_eq!(names(&rejected.take_news()), ["a"], "it was good in between");
     }
 
     #[test]
     fn what_is_refused_beyond_the_limit_is_counted() {
-        let mut refused = Rejected::default();
-        ["a", "b", "c", "d"].iter().for_each(|name| refused.insert(&Name::from(*name), rejection("1"), LIMIT));
-        let news = refused.take_news();
+        let mut rejected = Rejected::default();
+        ["a", "b", "c", "d"].iter().for_each(|name| rejected.insert(&Name::from(*name), rejection("1"), LIMIT));
+        let news = rejected.take_news();
         assert_eq!((names(&news), news.more), (vec!["a", "b"], 2));
-        assert!(refused.may_be(&Name::from("z")), "nobody remembers which");
+        assert!(rejected.may_be(&Name::from("z")), "nobody remembers which");
     }
 }

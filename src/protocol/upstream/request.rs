@@ -14,7 +14,7 @@ use crate::protocol::view::Class;
 use crate::xds::{Name, Type, WILDCARD};
 
 impl TypeSubscription {
-    pub fn next_request(
+    pub(crate) fn next_request(
         &mut self,
         kind: &Type,
         variant: Variant,
@@ -32,30 +32,30 @@ impl TypeSubscription {
             self.wire.changed = false; // wanted and dropped again before a word was said
             return None;
         }
-        let told = self.wire.changed;
+        let sent = self.wire.changed;
         let request = match variant {
             Variant::Sotw => Request::Sotw(self.sotw_request(kind, first, rules)),
             Variant::Delta => Request::Delta(self.delta_request(kind, first, rules)),
         };
-        if told && !self.wire.changed {
+        if sent && !self.wire.changed {
             self.wire.next_at = now + limits.interest_window;
         }
         Some(request)
     }
 
     fn sotw_request(&mut self, kind: &Type, first: bool, rules: &ServerQuirks) -> DiscoveryRequest {
-        let owed = self.wire.pending_acks.pop_front();
-        if let Some(owed) = &owed {
-            self.wire.nonce.clone_from(&owed.nonce);
+        let pending = self.wire.pending_acks.pop_front();
+        if let Some(pending) = &pending {
+            self.wire.nonce.clone_from(&pending.nonce);
         }
         // Where a response need not hold everything, a server could take the version for "has all of it" (UP-13).
         let unsafe_to_state = first && !(self.class == Class::Wildcard && kind.info().full_state);
-        let version = owed.as_ref().map_or(&self.accepted, |owed| &owed.version);
+        let version = pending.as_ref().map_or(&self.accepted, |pending| &pending.version);
         let mut request = DiscoveryRequest {
             version_info: if unsafe_to_state { String::new() } else { version.clone() },
             type_url: url_of(kind),
             response_nonce: self.wire.nonce.clone(),
-            error_detail: owed.and_then(|owed| owed.error).map(nack_status),
+            error_detail: pending.and_then(|pending| pending.error).map(nack_status),
             ..DiscoveryRequest::default()
         };
         if self.class == Class::Wildcard {
@@ -117,8 +117,8 @@ impl TypeSubscription {
     }
 
     fn delta_request(&mut self, kind: &Type, first: bool, rules: &ServerQuirks) -> DeltaDiscoveryRequest {
-        let owed = self.wire.pending_acks.pop_front();
-        let (nonce, error) = owed.map(|owed| (owed.nonce, owed.error)).unwrap_or_default();
+        let pending = self.wire.pending_acks.pop_front();
+        let (nonce, error) = pending.map(|pending| (pending.nonce, pending.error)).unwrap_or_default();
         let mut request = DeltaDiscoveryRequest {
             type_url: url_of(kind),
             response_nonce: nonce,

@@ -31,44 +31,44 @@ pub(super) enum NameState {
 }
 
 impl RequestedNames {
-    pub fn get(&self, name: &Name) -> Option<NameState> {
+    pub(crate) fn get(&self, name: &Name) -> Option<NameState> {
         self.open.get(name).copied()
     }
 
-    pub fn is_waiting(&self, name: &Name) -> bool {
+    pub(crate) fn is_waiting(&self, name: &Name) -> bool {
         matches!(self.open.get(name), Some(NameState::Waiting { .. }))
     }
 
-    pub fn is_any_waiting(&self) -> bool {
+    pub(crate) fn is_any_waiting(&self) -> bool {
         self.open.values().any(|question| matches!(question, NameState::Waiting { .. }))
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&Name, NameState)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Name, NameState)> {
         self.open.iter().map(|(name, question)| (name, *question))
     }
 
-    pub fn request(&mut self, name: Name) {
+    pub(crate) fn request(&mut self, name: Name) {
         self.stop_timer(&name);
         self.open.insert(name, NameState::Waiting { until: None, first: false });
     }
 
     /// The server has given it, or something under its name that counts as present.
-    pub fn given(&mut self, name: &Name) {
+    pub(crate) fn given(&mut self, name: &Name) {
         self.stop_timer(name);
         self.open.remove(name);
     }
 
-    pub fn forget(&mut self, name: &Name) {
+    pub(crate) fn forget(&mut self, name: &Name) {
         self.given(name);
         self.handed_out.remove(name);
     }
 
-    pub fn settle(&mut self, name: Name, question: NameState) {
+    pub(crate) fn settle(&mut self, name: Name, question: NameState) {
         self.stop_timer(&name);
         self.open.insert(name, question);
     }
 
-    pub fn hand_out(&mut self, names: impl IntoIterator<Item = Name>, in_first_request: bool) {
+    pub(crate) fn hand_out(&mut self, names: impl IntoIterator<Item = Name>, in_first_request: bool) {
         for name in names {
             if let Some(NameState::Waiting { first, .. }) = self.open.get_mut(&name) {
                 *first |= in_first_request;
@@ -77,7 +77,7 @@ impl RequestedNames {
         }
     }
 
-    pub fn written(&mut self, now: Moment, lasting: Duration, has_timer: impl Fn(&Name) -> bool) {
+    pub(crate) fn written(&mut self, now: Moment, lasting: Duration, has_timer: impl Fn(&Name) -> bool) {
         for name in std::mem::take(&mut self.handed_out).into_iter().filter(has_timer) {
             if let Some(NameState::Waiting { until: until @ None, .. }) = self.open.get_mut(&name) {
                 *until = Some(now + lasting);
@@ -87,7 +87,7 @@ impl RequestedNames {
     }
 
     /// The server cannot answer now: timers that ran start over when it can (UP-35).
-    pub fn pause(&mut self) {
+    pub(crate) fn pause(&mut self) {
         self.timers.clear();
         for (name, question) in &mut self.open {
             if let NameState::Waiting { until, .. } = question
@@ -99,20 +99,20 @@ impl RequestedNames {
     }
 
     /// The server knows of no question any more, and is asked again; what it said of names before is no news when it is back.
-    pub fn disconnect(&mut self) {
+    pub(crate) fn disconnect(&mut self) {
         self.timers.clear();
         self.handed_out.clear();
         self.open.values_mut().for_each(|question| *question = NameState::Waiting { until: None, first: false });
     }
 
     /// When the next timer runs out of those that have not by a moment.
-    pub fn next_deadline(&self, after: Moment) -> Option<Moment> {
+    pub(crate) fn next_deadline(&self, after: Moment) -> Option<Moment> {
         let later = (after + Duration::from_micros(1), Name::from(""));
         self.timers.range(later..).next().map(|(until, _)| *until)
     }
 
     /// The next name that a server which is there has left unanswered for the time that it has. It is silent about it from here on.
-    pub fn next_silent(&mut self, now: Moment, mut judge: impl FnMut(Moment) -> SilenceVerdict) -> Option<Name> {
+    pub(crate) fn next_silent(&mut self, now: Moment, mut judge: impl FnMut(Moment) -> SilenceVerdict) -> Option<Name> {
         let (until, _) = self.timers.first().filter(|(until, _)| *until <= now)?;
         if judge(*until) != SilenceVerdict::Proven {
             return None;

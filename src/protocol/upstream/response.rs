@@ -21,11 +21,11 @@ use crate::xds::{BodyStore, Malformed, Name, Resource, Type};
 
 /// What is at hand while one response is read.
 pub(super) struct ResponseContext<'a> {
-    pub kind: &'a Type,
-    pub quirks: &'a ServerQuirks,
-    pub limits: &'a Limits,
-    pub store: &'a BodyStore,
-    pub now: Moment,
+    pub(crate) kind: &'a Type,
+    pub(crate) quirks: &'a ServerQuirks,
+    pub(crate) limits: &'a Limits,
+    pub(crate) store: &'a BodyStore,
+    pub(crate) now: Moment,
 }
 
 impl TypeSubscription {
@@ -49,19 +49,19 @@ impl TypeSubscription {
             read.overwrite_versions(&response.version_info);
         }
         let reported = read.take_errors(response.resource_errors, limits);
-        let refusal = read.nack_message(limits);
+        let nack = read.nack_message(limits);
         let version = response.version_info;
-        if refusal.is_none() {
+        if nack.is_none() {
             self.accepted.clone_from(&version);
         }
-        self.wire.queue_ack(response.nonce, self.accepted.clone(), refusal, limits);
+        self.wire.queue_ack(response.nonce, self.accepted.clone(), nack, limits);
         if !self.is_wanted() {
             return Vec::new();
         }
         let full = kind.info().full_state;
         let said = self.reported_names(&reported, reader.quirks);
         self.record_progress(&read, false, reader);
-        let mut facts = self.error_updates(reported, reader);
+        let mut updates = self.error_updates(reported, reader);
         // Nothing but heartbeats says that some things live on, and nothing of the rest.
         let heartbeats_alone = read.good.is_empty() && !read.alive.is_empty();
         if self.class == Class::Wildcard && full && !heartbeats_alone {
@@ -78,12 +78,12 @@ impl TypeSubscription {
             self.unconfirmed.clear();
             self.second_request.conclude_all();
         }
-        let (names, star) = (&self.names, self.class == Class::Wildcard);
+        let (names, wildcard) = (&self.names, self.class == Class::Wildcard);
         let wanted = read.good.values().filter(|resource| {
-            star || [&resource.name].into_iter().chain(resource.aliases()).any(|key| names.contains(key))
+            wildcard || [&resource.name].into_iter().chain(resource.aliases()).any(|key| names.contains(key))
         });
         self.versions.extend(wanted.map(|resource| (resource.name.clone(), String::new())));
-        facts.extend(self.refresh_updates(&read, kind));
+        updates.extend(self.refresh_updates(&read, kind));
         match self.class {
             _ if heartbeats_alone => {}
             Class::Wildcard if full && !gap => {
@@ -91,26 +91,26 @@ impl TypeSubscription {
                     true => Retain::Everything,
                     false => Retain::These(read.alive.into_keys().chain(read.rejected.into_keys()).collect()),
                 };
-                facts.push(Update::FullSet {
+                updates.push(Update::FullSet {
                     kind: kind.clone(),
                     resources: read.good.into_values().collect(),
                     retain: kept,
                 });
             }
             Class::Wildcard => {
-                facts.extend(self.wildcard_updates(kind, read.good));
-                facts.push(self.completeness_update(kind, Selector::Wildcard, false, reader.quirks));
+                updates.extend(self.wildcard_updates(kind, read.good));
+                updates.push(self.completeness_update(kind, Selector::Wildcard, false, reader.quirks));
             }
             Class::Named => {
                 let complete = full && !gap && !reader.quirks.ignore_deletions;
                 let absent = if complete { self.absent_from(&read, limits) } else { Vec::new() };
                 let absent = self.without_recent(absent, reader.now);
-                facts.extend(self.named_updates(kind, read.good));
-                facts.extend(absent.into_iter().map(|key| self.absence(kind, key)));
+                updates.extend(self.named_updates(kind, read.good));
+                updates.extend(absent.into_iter().map(|key| self.absence(kind, key)));
             }
         }
-        facts.extend(self.unreadable_updates(kind, &unreadable, unread));
-        facts
+        updates.extend(self.unreadable_updates(kind, &unreadable, unread));
+        updates
     }
 
     pub(super) fn read_delta(&mut self, response: DeltaDiscoveryResponse, reader: &mut ResponseContext) -> Vec<Update> {
@@ -133,10 +133,10 @@ impl TypeSubscription {
                 continue;
             }
             let resource = Resource::from_wrapper(index, wrapper, kind, reader.store);
-            let refused = resource.as_ref().err().and_then(Malformed::name).cloned();
+            let rejected = resource.as_ref().err().and_then(Malformed::name).cloned();
             match read.take(resource) {
                 Some(name) => drop(versions.insert(name, version)),
-                None => drop(refused.map(|name| versions.insert(name, version))),
+                None => drop(rejected.map(|name| versions.insert(name, version))),
             }
         }
         if limits.faults.has(Fault::VersionsFromUpstream) {
@@ -160,14 +160,14 @@ impl TypeSubscription {
         }
         let said = self.reported_names(&reported, reader.quirks);
         let first = self.progress.is_to_begin();
-        let told = |(name, version): (&Name, &String)| {
+        let sent = |(name, version): (&Name, &String)| {
             self.versions.get(name) == Some(version) && !self.unconfirmed.contains(name)
         };
-        let repeats = self.wire.stated && versions.iter().any(told);
+        let repeats = self.wire.stated && versions.iter().any(sent);
         self.progress.repeats |= first && repeats; // it does not go by that
         self.record_progress(&read, repeats, reader);
-        let mut facts = self.error_updates(reported, reader);
-        facts.extend(self.refresh_updates(&read, kind));
+        let mut updates = self.error_updates(reported, reader);
+        updates.extend(self.refresh_updates(&read, kind));
         for name in read.rejected.keys() {
             self.record_one_rejected(name, &said, versions.get(name).map_or("", |version| version), &read, limits);
         }
@@ -207,16 +207,16 @@ impl TypeSubscription {
         let ends = at_end && !read.incomplete && read.unnamed.is_none();
         self.progress.complete |= ends && self.class == Class::Wildcard;
         match self.class {
-            Class::Wildcard => facts.extend(self.wildcard_updates(kind, read.good)),
-            Class::Named => facts.extend(self.named_updates(kind, read.good)),
+            Class::Wildcard => updates.extend(self.wildcard_updates(kind, read.good)),
+            Class::Named => updates.extend(self.named_updates(kind, read.good)),
         }
         let removed = self.removed_keys(removed, unresolved);
         let deleted = removed.into_iter().filter(|(_, held)| !(*held && reader.quirks.ignore_deletions));
-        facts.extend(deleted.map(|(key, _)| self.absence(kind, key)).collect::<Vec<_>>());
-        facts.extend(opens_again.then(|| Update::Interrupted { kind: kind.clone(), of: Selector::Wildcard }));
-        facts.extend(sets.into_iter().map(|of| self.completeness_update(kind, of, ends, reader.quirks))); // complete with its removals
-        facts.extend(self.unreadable_updates(kind, &unreadable, unread));
-        facts
+        updates.extend(deleted.map(|(key, _)| self.absence(kind, key)).collect::<Vec<_>>());
+        updates.extend(opens_again.then(|| Update::Interrupted { kind: kind.clone(), of: Selector::Wildcard }));
+        updates.extend(sets.into_iter().map(|of| self.completeness_update(kind, of, ends, reader.quirks))); // complete with its removals
+        updates.extend(self.unreadable_updates(kind, &unreadable, unread));
+        updates
     }
 
     /// What a removal means for what was asked for, with whether that was held: a name also stands for its aliases.
@@ -328,7 +328,7 @@ impl TypeSubscription {
             self.rejected.remove(name);
         }
         if let Some(reason) = read.unnamed.clone() {
-            self.rejected.insert_unnamed(Rejection { version: version.to_owned(), reason }, limits.refused_names);
+            self.rejected.insert_unnamed(Rejection { version: version.to_owned(), reason }, limits.rejected_names);
         }
     }
 
@@ -348,19 +348,19 @@ impl TypeSubscription {
         let has_none = said.get(name) == Some(&true);
         if in_a_set && !has_none || unreadable && self.names.contains(name) {
             let reason = read.rejected.get(name).cloned().unwrap_or_default();
-            self.rejected.insert(name, Rejection { version: version.to_owned(), reason }, limits.refused_names);
+            self.rejected.insert(name, Rejection { version: version.to_owned(), reason }, limits.rejected_names);
         }
     }
 
     /// What the server reports of single names (UP-44): that there is none, that it is not allowed, or a passing trouble. Only
     /// the first is absence where something is held, unless this server means the second so too.
     fn error_updates(&mut self, reported: Vec<(Name, NamedError)>, reader: &ResponseContext) -> Vec<Update> {
-        let mut facts = Vec::new();
+        let mut updates = Vec::new();
         for (key, error) in reported {
             if self.class == Class::Wildcard {
                 let kept = reader.quirks.ignore_deletions && self.versions.contains_key(&key);
                 if self.means_absent(&error, reader.quirks) && !kept {
-                    facts.push(self.absence(reader.kind, key));
+                    updates.push(self.absence(reader.kind, key));
                 }
                 continue;
             }
@@ -373,7 +373,7 @@ impl TypeSubscription {
             let held = self.holds_by_name(&key) || held_member;
             let gives_up = error.code == NOT_FOUND || !held || reader.quirks.fail_on_data_errors;
             if error.is_about_data() && gives_up && !(held && reader.quirks.ignore_deletions) {
-                facts.push(self.absence(reader.kind, key.clone()));
+                updates.push(self.absence(reader.kind, key.clone()));
             } else {
                 // A passing trouble says that somebody is there, and nothing of whether there is such a thing.
                 match held {
@@ -385,9 +385,9 @@ impl TypeSubscription {
             if by_name {
                 self.errors.insert(key.clone(), error.clone());
             }
-            facts.push(Update::Error { kind: reader.kind.clone(), key, error });
+            updates.push(Update::Error { kind: reader.kind.clone(), key, error });
         }
-        facts
+        updates
     }
 
     /// The names that the server reports errors of, with whether there is nothing under them, or nothing for us: no set lacks those.
@@ -425,8 +425,8 @@ impl TypeSubscription {
 
     /// So much is known of a set by this response.
     fn completeness_update(&self, kind: &Type, of: Selector, ends: bool, rules: &ServerQuirks) -> Update {
-        let fill = self.completeness_after(rules, &of, ends);
-        Update::Progress { kind: kind.clone(), of, completeness: fill }
+        let completeness = self.completeness_after(rules, &of, ends);
+        Update::Progress { kind: kind.clone(), of, completeness }
     }
 
     /// The collections that a response says something of.
@@ -437,7 +437,7 @@ impl TypeSubscription {
     /// A resource counts for each name it was asked for under: its own and its aliases (DELTA-22). Unasked ones are tolerated
     /// and not kept (UP-27).
     fn named_updates(&mut self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>) -> Vec<Update> {
-        let mut facts = Vec::new();
+        let mut updates = Vec::new();
         for resource in good.into_values() {
             let keys = [&resource.name].into_iter().chain(resource.aliases());
             let mut wanted: BTreeSet<Name> = keys.filter(|key| self.names.contains(*key)).cloned().collect();
@@ -456,10 +456,10 @@ impl TypeSubscription {
                     self.aliases.insert(key.clone(), resource.name.clone());
                 }
                 let resource = resource.clone();
-                facts.push(Update::Upsert { kind: kind.clone(), class: Class::Named, key, resource });
+                updates.push(Update::Upsert { kind: kind.clone(), class: Class::Named, key, resource });
             }
         }
-        facts
+        updates
     }
 
     /// Of a full-state type what is not in the answer does not exist, if the answer can know of the question (UP-24): the name

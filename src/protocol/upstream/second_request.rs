@@ -13,9 +13,9 @@ use crate::xds::Name;
 #[derive(Debug, Default)]
 pub(super) struct SecondRequest {
     /// Asked for a second time on this opening, and not answered.
-    pub names: BTreeSet<Name>,
+    pub(crate) names: BTreeSet<Name>,
     /// Somebody holds a set of which nobody knows what is in it.
-    pub set: bool,
+    pub(crate) set: bool,
     /// How often the set was asked for.
     times: u8,
     since: Option<Moment>,
@@ -28,77 +28,77 @@ pub(super) struct SecondRequest {
 /// What is held and was not answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct OpenQuestion {
-    pub names: BTreeSet<Name>,
-    pub set: bool,
+    pub(crate) names: BTreeSet<Name>,
+    pub(crate) set: bool,
 }
 
 impl OpenQuestion {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty() && !self.set
     }
 }
 
 impl SecondRequest {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty() && !self.set
     }
 
     /// Whether it was not seen yet on this opening, or not since more is sought, what there is to ask.
-    pub fn is_to_look(&mut self, generation: u64) -> bool {
+    pub(crate) fn is_to_look(&mut self, generation: u64) -> bool {
         self.looked = self.looked.filter(|looked| *looked == generation);
         self.looked.is_none()
     }
 
-    pub fn looked(&mut self, generation: u64) {
+    pub(crate) fn looked(&mut self, generation: u64) {
         self.looked = Some(generation);
     }
 
-    pub fn has_looked(&self) -> bool {
+    pub(crate) fn has_looked(&self) -> bool {
         self.looked.is_some()
     }
 
     /// There may be more to ask than was seen.
-    pub fn look_anew(&mut self) {
+    pub(crate) fn look_anew(&mut self) {
         self.looked = None;
     }
 
     /// The rest of a question, of which this was not asked yet on this opening.
-    pub fn without_asked(&self, mut question: OpenQuestion) -> OpenQuestion {
+    pub(crate) fn without_asked(&self, mut question: OpenQuestion) -> OpenQuestion {
         question.names.retain(|name| !self.names.contains(name));
         question
     }
 
     /// Whether there is something to ask that needs a new opening.
-    pub fn is_to_ask(&self) -> bool {
+    pub(crate) fn is_to_ask(&self) -> bool {
         !self.next.is_empty()
     }
 
-    pub fn ask_next(&mut self, question: OpenQuestion) {
+    pub(crate) fn ask_next(&mut self, question: OpenQuestion) {
         self.next.names.extend(question.names);
         self.next.set |= question.set;
         self.times = self.times.saturating_add(u8::from(question.set));
     }
 
     /// Something is known of a name.
-    pub fn answered(&mut self, name: &Name) {
+    pub(crate) fn answered(&mut self, name: &Name) {
         self.names.remove(name);
         self.next.names.remove(name);
     }
 
-    pub fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
         self.names.retain(&keep);
         self.next.names.retain(&keep);
     }
 
     /// What was not answered when the stream ended is asked on the next opening.
-    pub fn disconnect(&mut self) {
+    pub(crate) fn disconnect(&mut self) {
         let OpenQuestion { names, set } = std::mem::take(&mut self.next);
         self.names.extend(names);
         self.set |= set;
         (self.since, self.looked) = (None, None);
     }
 
-    pub fn written(&mut self, now: Moment) {
+    pub(crate) fn written(&mut self, now: Moment) {
         if !self.is_empty() {
             self.since.get_or_insert(now);
         }
@@ -107,24 +107,24 @@ impl SecondRequest {
     /// When a server that stays silent on this opening has said by that what there is not. One that is still saying what somebody
     /// holds is not silent, and neither is one that says anything new of any type, for a while: what nobody holds may come without
     /// end.
-    pub fn ends_at(&self, growth: Option<Moment>, news: Option<Moment>, limits: &Limits) -> Option<Moment> {
+    pub(crate) fn ends_at(&self, growth: Option<Moment>, news: Option<Moment>, limits: &Limits) -> Option<Moment> {
         let since = self.since.filter(|_| !self.is_empty())?;
         let news = news.unwrap_or(since).min(since + WHILES * limits.second_silence);
         Some(since.max(news).max(growth.unwrap_or(since)) + limits.second_silence)
     }
 
     /// Whether to ask for a set once more would only make a server begin anew that sends it slowly.
-    pub fn has_asked_enough(&self) -> bool {
+    pub(crate) fn has_asked_enough(&self) -> bool {
         self.times >= ENOUGH
     }
 
-    pub fn conclude(&mut self) -> OpenQuestion {
+    pub(crate) fn conclude(&mut self) -> OpenQuestion {
         (self.since, self.times) = (None, 0);
         OpenQuestion { names: std::mem::take(&mut self.names), set: std::mem::take(&mut self.set) }
     }
 
     /// All there is has been said: of this opening's questions, and of those that were to be asked on the next.
-    pub fn conclude_all(&mut self) -> BTreeSet<Name> {
+    pub(crate) fn conclude_all(&mut self) -> BTreeSet<Name> {
         let OpenQuestion { mut names, .. } = self.conclude();
         names.append(&mut std::mem::take(&mut self.next).names);
         names
@@ -140,11 +140,11 @@ pub(super) struct ReopenPace {
 }
 
 impl ReopenPace {
-    pub fn next_at(&self, limits: &Limits) -> Option<Moment> {
+    pub(crate) fn next_at(&self, limits: &Limits) -> Option<Moment> {
         self.last.map(|last| last + Self::pause(self.times, limits))
     }
 
-    pub fn note(&mut self, now: Moment, limits: &Limits) {
+    pub(crate) fn note(&mut self, now: Moment, limits: &Limits) {
         let calm = self.last.is_some_and(|last| now >= last + 2 * Self::pause(LONGEST_AFTER, limits));
         self.times = if calm { 0 } else { (self.times + 1).min(LONGEST_AFTER) };
         self.last = Some(now);

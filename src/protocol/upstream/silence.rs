@@ -19,37 +19,37 @@ use crate::xds::{Name, Type};
 
 impl TypeSubscription {
     /// Lets time do its work: what a silence means, where somebody was there who could have spoken.
-    pub fn on_time(&mut self, turn: &mut TimerContext) -> Vec<Update> {
+    pub(crate) fn on_time(&mut self, turn: &mut TimerContext) -> Vec<Update> {
         self.judged_at = turn.now;
-        let mut facts = Vec::new();
+        let mut updates = Vec::new();
         if !turn.receiving && self.progress.settle(turn.now, turn.limits) && !turn.quirks.signals_completion {
-            facts.extend(self.completeness_updates(turn.kind, Completeness::Settled));
+            updates.extend(self.completeness_updates(turn.kind, Completeness::Settled));
             self.progress.complete |= self.wildcard && turn.limits.faults.has(Fault::FirstQuietIsTheEnd);
         }
-        self.expire(turn, &mut facts);
-        self.conclude_polls(turn, &mut facts);
-        self.conclude_end(turn, &mut facts);
-        self.conclude_second_silence(turn, &mut facts);
-        facts
+        self.expire(turn, &mut updates);
+        self.conclude_polls(turn, &mut updates);
+        self.conclude_end(turn, &mut updates);
+        self.conclude_second_silence(turn, &mut updates);
+        updates
     }
 
     /// What is known of each set that the server has spoken of.
-    pub(super) fn completeness_updates(&self, kind: &Type, fill: Completeness) -> Vec<Update> {
-        let star = self.wildcard.then_some(Selector::Wildcard);
+    pub(super) fn completeness_updates(&self, kind: &Type, completeness: Completeness) -> Vec<Update> {
+        let wildcard = self.wildcard.then_some(Selector::Wildcard);
         let globs = self.globs.begun().cloned().map(Selector::Name);
-        let of = star.into_iter().chain(globs);
-        of.map(|of| Update::Progress { kind: kind.clone(), of, completeness: fill }).collect()
+        let of = wildcard.into_iter().chain(globs);
+        of.map(|of| Update::Progress { kind: kind.clone(), of, completeness }).collect()
     }
 
     /// Names that the server was asked for and said nothing of, for the time that it has (XLAT-15).
-    pub(super) fn expire(&mut self, turn: &mut TimerContext, facts: &mut Vec<Update>) {
+    pub(super) fn expire(&mut self, turn: &mut TimerContext, updates: &mut Vec<Update>) {
         let life = if turn.quirks.per_type_liveness { &mut self.poll_liveness } else { &mut *turn.liveness };
         let (now, receiving) = (turn.now, turn.receiving);
         let mut judge = |end| if receiving { SilenceVerdict::Unproven } else { life.judge(end, now) };
         while let Some(name) = self.requested.next_silent(now, &mut judge) {
             self.second_request.look_anew(); // somebody may hold it
             let kind = turn.kind.clone();
-            facts.push(match turn.quirks.on_resource_timeout {
+            updates.push(match turn.quirks.on_resource_timeout {
                 quirks::OnResourceTimeout::TransientError | quirks::OnResourceTimeout::Unknown => {
                     let error = NamedError { code: UNAVAILABLE, message: "the control plane does not answer".into() };
                     self.requested.request(name.clone());
@@ -68,31 +68,31 @@ impl TypeSubscription {
     }
 
     /// Where a type is polled for, each answer is one to all that is asked: what others gave and it lacks is gone.
-    pub(super) fn conclude_polls(&mut self, turn: &TimerContext, facts: &mut Vec<Update>) {
+    pub(super) fn conclude_polls(&mut self, turn: &TimerContext, updates: &mut Vec<Update>) {
         let end = self
             .first_silence_ends_at(turn.others.come_in_until, turn.limits)
             .filter(|_| turn.quirks.per_type_liveness);
         let Some(end) = end.filter(|_| !self.second_request.has_looked()) else { return };
         if self.poll_liveness.judge(end, turn.now) == SilenceVerdict::Proven {
             self.second_request.looked(turn.at.view.sought_generation());
-            self.report_absent(self.unconfirmed_present(turn), turn.kind, facts);
+            self.report_absent(self.unconfirmed_present(turn), turn.kind, updates);
         }
     }
 
     /// Where the end of `*` is known: what is here and was not said is gone.
-    pub(super) fn conclude_end(&mut self, turn: &TimerContext, facts: &mut Vec<Update>) {
+    pub(super) fn conclude_end(&mut self, turn: &TimerContext, updates: &mut Vec<Update>) {
         if !self.progress.complete || self.progress.concluded || turn.at.view.is_gated(turn.kind) {
             return;
         }
         self.progress.concluded = true;
         let mut gone = self.unconfirmed_present(turn);
         gone.append(&mut self.second_request.conclude_all());
-        self.report_absent(gone, turn.kind, facts);
-        facts.extend(self.completeness_updates(turn.kind, Completeness::Complete));
+        self.report_absent(gone, turn.kind, updates);
+        updates.extend(self.completeness_updates(turn.kind, Completeness::Complete));
     }
 
     /// Asked a second time, and silent for as long as it may take: what was asked for is not there.
-    pub(super) fn conclude_second_silence(&mut self, turn: &mut TimerContext, facts: &mut Vec<Update>) {
+    pub(super) fn conclude_second_silence(&mut self, turn: &mut TimerContext, updates: &mut Vec<Update>) {
         let Some(end) = self.second_request.ends_at(self.progress.growth(), turn.others.news, turn.limits) else {
             return;
         };
@@ -101,19 +101,19 @@ impl TypeSubscription {
             return;
         }
         let OpenQuestion { names, set } = self.second_request.conclude();
-        self.report_absent(names, turn.kind, facts);
+        self.report_absent(names, turn.kind, updates);
         if set {
-            facts.extend(self.completeness_updates(turn.kind, Completeness::Complete));
+            updates.extend(self.completeness_updates(turn.kind, Completeness::Complete));
         }
     }
 
-    pub(super) fn report_absent(&mut self, names: BTreeSet<Name>, kind: &Type, facts: &mut Vec<Update>) {
+    pub(super) fn report_absent(&mut self, names: BTreeSet<Name>, kind: &Type, updates: &mut Vec<Update>) {
         for name in names {
             self.forget(&name);
             if self.names.contains(&name) {
                 self.requested.settle(name.clone(), NameState::Absent);
             }
-            facts.push(Update::Absent {
+            updates.push(Update::Absent {
                 kind: kind.clone(),
                 class: self.class,
                 key: name,
@@ -124,16 +124,16 @@ impl TypeSubscription {
 
     /// When a server that is silent has had time to say what it has.
     pub(super) fn first_silence_ends_at(&self, not_before: Moment, limits: &Limits) -> Option<Moment> {
-        let asked = self.written? + limits.resource_timer;
+        let requested = self.written? + limits.resource_timer;
         let quiet = self.progress.quiet_at(limits).map(|quiet| quiet.max(not_before));
         Some(match (self.class, quiet) {
             (Class::Wildcard, Some(quiet)) => quiet,
-            (_, quiet) => quiet.map_or(asked, |quiet| quiet.max(asked)),
+            (_, quiet) => quiet.map_or(requested, |quiet| quiet.max(requested)),
         })
     }
 
     /// Finds what the server is to be asked a second time, on a new opening.
-    pub fn plan_second_request(&mut self, turn: &mut TimerContext) {
+    pub(crate) fn plan_second_request(&mut self, turn: &mut TimerContext) {
         let generation = turn.at.view.sought_generation();
         let Some(end) = self.first_silence_ends_at(turn.others.come_in_until, turn.limits) else { return };
         if !self.second_request.is_to_look(generation) || turn.now < end {
@@ -162,20 +162,20 @@ impl TypeSubscription {
     /// What somebody holds and the server has not answered for.
     pub(super) fn unanswered_claims(&self, turn: &TimerContext) -> OpenQuestion {
         let view = turn.at.view;
-        let asked = |name: &Name| {
+        let requested = |name: &Name| {
             let wanted = self.wildcard || self.names.contains(name) || self.globs.of(name).is_some();
             wanted && !self.requested.is_waiting(name) && turn.at.origin_for(&self.wanted(name)).is_some()
         };
-        let sought = view.sought(turn.kind, self.class).filter(|name| asked(name) && !self.is_confirmed(name));
+        let sought = view.sought(turn.kind, self.class).filter(|name| requested(name) && !self.is_confirmed(name));
         let mut names: BTreeSet<_> = sought.cloned().collect();
         names.extend(self.unconfirmed_present(turn));
-        names.extend(self.unconfirmed_removed(view, turn.kind).filter(|name| asked(name)).cloned());
+        names.extend(self.unconfirmed_removed(view, turn.kind).filter(|name| requested(name)).cloned());
         // A server that goes by what it is told has nothing to say where all is told, and says so in the end.
-        let asked = self.second_request.set
+        let requested = self.second_request.set
             && (self.progress.repeats || !self.progress.has_response() || self.second_request.has_asked_enough());
         let speaks = || turn.at.origin_for(&Selector::Wildcard).is_some();
-        let asked = asked || self.progress.is_marked_partial();
-        let set = self.wildcard && !self.progress.complete && !asked && view.seeks_set(turn.kind) && speaks();
+        let requested = requested || self.progress.is_marked_partial();
+        let set = self.wildcard && !self.progress.complete && !requested && view.seeks_set(turn.kind) && speaks();
         OpenQuestion { names, set }
     }
 

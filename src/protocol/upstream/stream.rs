@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use self::summary::{TypeRejections, TypeSummary};
+pub(crate) use self::summary::TypeSummary;
 use super::ViewContext;
 use super::delivery::Delivery;
 use super::liveness::Liveness;
@@ -56,7 +56,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub fn new(
+    pub(crate) fn new(
         variant: Variant,
         node: Bytes,
         rules: Arc<ServerQuirks>,
@@ -114,39 +114,42 @@ impl Stream {
     /// A poll for a type was answered with nothing new.
     pub fn on_unchanged(&mut self, epoch: Epoch, url: &str, now: Moment) {
         let kind = self.table.resolve(url);
-        if let Some(topic) = self.types.get_mut(&kind).filter(|_| epoch == self.epoch && self.open) {
-            topic.on_poll(now);
+        if let Some(subscription) = self.types.get_mut(&kind).filter(|_| epoch == self.epoch && self.open) {
+            subscription.on_poll(now);
         }
     }
 
     /// A question about one type was not answered. Until one is again, the server's silence about that type says nothing.
     pub fn on_poll_failed(&mut self, epoch: Epoch, url: &str) {
         let kind = self.table.resolve(url);
-        if let Some(topic) = self.types.get_mut(&kind).filter(|_| epoch == self.epoch && self.open) {
-            topic.on_poll_failed();
+        if let Some(subscription) = self.types.get_mut(&kind).filter(|_| epoch == self.epoch && self.open) {
+            subscription.on_poll_failed();
         }
     }
 
     /// What others have seen of how the server sends its sets.
-    pub fn on_delivery_habits(&mut self, cut: &Arc<BTreeSet<Type>>) {
+    pub(crate) fn on_delivery_habits(&mut self, cut: &Arc<BTreeSet<Type>>) {
         if !Arc::ptr_eq(cut, &self.types_in_pieces) {
             self.types_in_pieces = cut.clone();
-            self.types.iter_mut().for_each(|(kind, topic)| topic.in_pieces_for_others = cut.contains(kind));
+            self.types
+                .iter_mut()
+                .for_each(|(kind, subscription)| subscription.in_pieces_for_others = cut.contains(kind));
         }
     }
 
     /// What this one has seen of that since it was last asked.
-    pub fn take_deliveries(&mut self) -> impl Iterator<Item = (Type, Delivery)> {
-        let of = |(kind, topic): (&Type, &mut TypeSubscription)| {
-            topic.deliveries.drain(..).map(|seen| (kind.clone(), seen)).collect::<Vec<_>>()
+    pub(crate) fn take_deliveries(&mut self) -> impl Iterator<Item = (Type, Delivery)> {
+        let of = |(kind, subscription): (&Type, &mut TypeSubscription)| {
+            subscription.deliveries.drain(..).map(|seen| (kind.clone(), seen)).collect::<Vec<_>>()
         };
         self.types.iter_mut().flat_map(of)
     }
 
     /// Whether the server has said, since the stream was opened, what it has of all routing that is wanted.
-    pub fn has_answered_routing(&self) -> bool {
-        let mut routing = self.types.iter().filter(|(kind, topic)| kind.is(Role::Routing) && topic.is_wanted());
-        self.open && routing.all(|(_, topic)| topic.has_answered_all())
+    pub(crate) fn has_answered_routing(&self) -> bool {
+        let mut routing =
+            self.types.iter().filter(|(kind, subscription)| kind.is(Role::Routing) && subscription.is_wanted());
+        self.open && routing.all(|(_, subscription)| subscription.has_answered_all())
     }
 
     /// The stream has ended. What is held stays (UP-32); what is known of sets, and that names are gone, is of this opening.
@@ -155,30 +158,26 @@ impl Stream {
             return Vec::new();
         }
         self.open = false;
-        self.types.retain(|_, topic| topic.is_wanted());
-        let mut facts = Vec::new();
-        for (kind, topic) in &mut self.types {
-            let star = (topic.class == Class::Wildcard).then_some(Selector::Wildcard);
-            let names = topic.requested.iter().map(|(name, _)| name).chain(topic.globs.all());
-            let of = star.into_iter().chain(names.cloned().map(Selector::Name));
-            facts.extend(of.map(|of| Update::Interrupted { kind: kind.clone(), of }));
-            topic.disconnect(self.variant, &self.quirks);
+        self.types.retain(|_, subscription| subscription.is_wanted());
+        let mut updates = Vec::new();
+        for (kind, subscription) in &mut self.types {
+            let wildcard = (subscription.class == Class::Wildcard).then_some(Selector::Wildcard);
+            let names = subscription.requested.iter().map(|(name, _)| name).chain(subscription.globs.all());
+            let of = wildcard.into_iter().chain(names.cloned().map(Selector::Name));
+            updates.extend(of.map(|of| Update::Interrupted { kind: kind.clone(), of }));
+            subscription.disconnect(self.variant, &self.quirks);
             if self.limits.faults.has(Fault::DropOnDisconnect) {
-                facts.extend(topic.drop_everything(kind));
+                updates.extend(subscription.drop_everything(kind));
             }
             if self.limits.faults.has(Fault::ForgetNamesOnReconnect) {
-                topic.forget_names();
+                subscription.forget_names();
             }
         }
-        facts
+        updates
     }
 
-    pub fn epoch(&self) -> Epoch {
+    pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
-    }
-
-    pub fn is_open(&self) -> bool {
-        self.open
     }
 
     pub fn has_answered(&self) -> bool {
@@ -187,46 +186,46 @@ impl Stream {
 
     /// Whether the server has nothing to say because nothing is left to say: it is there, has had time to answer, and owes no
     /// answer. One that is told what it gave before has no reason to repeat it.
-    pub fn is_healthy(&self, now: Moment) -> bool {
-        let wanted = || self.types.values().filter(|topic| topic.is_wanted());
+    pub(crate) fn is_healthy(&self, now: Moment) -> bool {
+        let wanted = || self.types.values().filter(|subscription| subscription.is_wanted());
         let alive = if self.quirks.per_type_liveness {
             wanted().all(TypeSubscription::is_polled)
         } else {
             self.answered || self.liveness.is_proven()
         };
-        let in_time = |asked: Moment| alive && now >= asked + self.limits.resource_timer;
+        let in_time = |requested: Moment| alive && now >= requested + self.limits.resource_timer;
         let owes_nothing = self.asked_at.is_some_and(in_time) && !self.types.values().any(TypeSubscription::is_waiting);
         self.open && (owes_nothing || !self.is_wanted())
     }
 
     /// Others have given something else of these meanwhile: the server says again what it has.
-    pub fn clear_all_versions(&mut self, of: impl Fn(&Selector) -> bool) {
+    pub(crate) fn clear_all_versions(&mut self, of: impl Fn(&Selector) -> bool) {
         self.must_reopen |= self.open; // it was told on this opening that this is held
-        for topic in self.types.values_mut() {
-            match topic.class {
-                Class::Wildcard if of(&Selector::Wildcard) => topic.clear_versions(|_| true),
+        for subscription in self.types.values_mut() {
+            match subscription.class {
+                Class::Wildcard if of(&Selector::Wildcard) => subscription.clear_versions(|_| true),
                 Class::Wildcard => {}
-                Class::Named => topic.clear_versions(|name| of(&Selector::Name(name.clone()))),
+                Class::Named => subscription.clear_versions(|name| of(&Selector::Name(name.clone()))),
             }
         }
     }
 
     /// The server's word counts for more than before: what others gave may have to be asked for.
-    pub fn look_anew(&mut self) {
-        self.types.values_mut().for_each(|topic| topic.second_request.look_anew());
+    pub(crate) fn look_anew(&mut self) {
+        self.types.values_mut().for_each(|subscription| subscription.second_request.look_anew());
     }
 
     /// The server was out of reach. One that has nothing to add could not show that it is back: of each type it says one thing again.
-    pub fn clear_one_version_per_type(&mut self) {
+    pub(crate) fn clear_one_version_per_type(&mut self) {
         self.types.values_mut().for_each(TypeSubscription::clear_one_version);
     }
 
     /// A set was not all there when a stream ended: the server says it again from the beginning.
-    pub fn clear_set_versions(&mut self, kind: &Type, of: &Selector) {
-        let Some(topic) = self.types.get_mut(kind) else { return };
+    pub(crate) fn clear_set_versions(&mut self, kind: &Type, of: &Selector) {
+        let Some(subscription) = self.types.get_mut(kind) else { return };
         match of {
-            Selector::Wildcard => topic.clear_versions(|_| true),
-            Selector::Name(glob) => topic.clear_versions(|name| name.collection().as_ref() == Some(glob)),
+            Selector::Wildcard => subscription.clear_versions(|_| true),
+            Selector::Name(glob) => subscription.clear_versions(|name| name.collection().as_ref() == Some(glob)),
         }
     }
 
@@ -234,7 +233,7 @@ impl Stream {
     pub fn set_variant(&mut self, variant: Variant) {
         if self.variant != variant {
             self.variant = variant;
-            self.types.values_mut().for_each(|topic| topic.clear_versions(|_| true));
+            self.types.values_mut().for_each(|subscription| subscription.clear_versions(|_| true));
         }
     }
 
@@ -246,30 +245,33 @@ impl Stream {
         self.types.values().any(TypeSubscription::is_wanted)
     }
 
-    pub fn want(&mut self, change: InterestChange, held: bool) {
+    pub(crate) fn want(&mut self, change: InterestChange, held: bool) {
         let InterestChange { kind, selector: wanted, on } = change;
         let cut = self.types_in_pieces.contains(&kind);
-        let topic = self.types.entry(kind).or_insert_with(|| TypeSubscription::of(&wanted));
-        topic.in_pieces_for_others = cut;
-        topic.want(wanted, on, held);
+        let subscription = self.types.entry(kind).or_insert_with(|| TypeSubscription::of(&wanted));
+        subscription.in_pieces_for_others = cut;
+        subscription.want(wanted, on, held);
     }
 
     /// What this server has said of names, that it has spoken of a set, and what of that cannot be read, be it at a time when its
     /// word did not count. Resources are not among that: a server that has given one is one whose word counts.
-    pub fn findings(&self) -> Vec<Update> {
-        let spoken = |topic: &TypeSubscription| topic.wildcard && topic.progress.has_response();
-        let filled = |kind: &Type, topic: &TypeSubscription| {
-            let fill = topic.completeness_after(&self.quirks, &Selector::Wildcard, topic.progress.complete);
-            spoken(topic).then(|| Update::Progress { kind: kind.clone(), of: Selector::Wildcard, completeness: fill })
+    pub(crate) fn findings(&self) -> Vec<Update> {
+        let spoken = |subscription: &TypeSubscription| subscription.wildcard && subscription.progress.has_response();
+        let completeness_by_name = |kind: &Type, subscription: &TypeSubscription| {
+            let completeness =
+                subscription.completeness_after(&self.quirks, &Selector::Wildcard, subscription.progress.complete);
+            spoken(subscription).then(|| Update::Progress { kind: kind.clone(), of: Selector::Wildcard, completeness })
         };
         self.types
             .iter()
-            .flat_map(|(kind, topic)| topic.findings(kind).into_iter().chain(filled(kind, topic)))
+            .flat_map(|(kind, subscription)| {
+                subscription.findings(kind).into_iter().chain(completeness_by_name(kind, subscription))
+            })
             .collect()
     }
 
     /// Whether a message of this opening is one of the present.
-    pub fn is_current(&self, epoch: Epoch) -> bool {
+    pub(crate) fn is_current(&self, epoch: Epoch) -> bool {
         epoch == self.epoch && self.open
     }
 
@@ -281,9 +283,10 @@ impl Stream {
         let (variant, rules, limits) = (self.variant, &self.quirks, &self.limits);
         // What exists in delta alone is not asked for in SotW: no server would answer, and silence would pass for absence.
         let speakable = |kind: &Type| variant == Variant::Delta || !kind.info().delta_only;
-        let topics = self.types.iter_mut().filter(|(kind, _)| speakable(kind));
-        let mut request =
-            topics.into_iter().find_map(|(kind, topic)| topic.next_request(kind, variant, now, rules, limits))?;
+        let subscriptions = self.types.iter_mut().filter(|(kind, _)| speakable(kind));
+        let mut request = subscriptions
+            .into_iter()
+            .find_map(|(kind, subscription)| subscription.next_request(kind, variant, now, rules, limits))?;
         if self.asked_at.replace(self.asked_at.unwrap_or(now)).is_none() || rules.node_in_every_request {
             match &mut request {
                 Request::Sotw(request) => request.node = Some(self.node.clone()),
@@ -297,9 +300,10 @@ impl Stream {
     /// (UP-36).
     pub fn written(&mut self, now: Moment) {
         // A question that waits for an earlier poll to be answered was not asked yet.
-        let asked = |topic: &&mut TypeSubscription| !self.quirks.per_type_liveness || topic.is_polled();
-        for topic in self.types.values_mut().filter(asked) {
-            topic.written(now, &self.quirks, &self.limits);
+        let requested =
+            |subscription: &&mut TypeSubscription| !self.quirks.per_type_liveness || subscription.is_polled();
+        for subscription in self.types.values_mut().filter(requested) {
+            subscription.written(now, &self.quirks, &self.limits);
         }
     }
 
@@ -318,12 +322,12 @@ impl Stream {
             Response::Delta(response) => &response.type_url,
         };
         let kind = self.table.resolve(url);
-        let Some(topic) = self.types.get_mut(&kind) else { return Vec::new() };
-        topic.on_poll(now);
+        let Some(subscription) = self.types.get_mut(&kind) else { return Vec::new() };
+        subscription.on_poll(now);
         let mut reader = ResponseContext { kind: &kind, quirks: &self.quirks, limits: &self.limits, store, now };
         match response {
-            Response::Sotw(response) => topic.read_sotw(response, &mut reader),
-            Response::Delta(response) => topic.read_delta(response, &mut reader),
+            Response::Sotw(response) => subscription.read_sotw(response, &mut reader),
+            Response::Delta(response) => subscription.read_delta(response, &mut reader),
         }
     }
 
@@ -331,14 +335,17 @@ impl Stream {
         if !self.open {
             return None;
         }
-        let unasked = |topic: &TypeSubscription| self.variant == Variant::Sotw && topic.globs.any_unasked();
-        let at_once = |topic: &TypeSubscription| unasked(topic).then_some(Moment::START);
+        let unasked =
+            |subscription: &TypeSubscription| self.variant == Variant::Sotw && subscription.globs.any_unasked();
+        let at_once = |subscription: &TypeSubscription| unasked(subscription).then_some(Moment::START);
         let others = self.others();
-        let deadline = |topic: &TypeSubscription| at_once(topic).or(topic.next_deadline(others, &self.limits));
-        let topics = self.types.values().filter_map(deadline).min();
+        let deadline = |subscription: &TypeSubscription| {
+            at_once(subscription).or(subscription.next_deadline(others, &self.limits))
+        };
+        let subscriptions = self.types.values().filter_map(deadline).min();
         let again = self.pace.next_at(&self.limits).filter(|at| self.wants_reopen() && *at > self.judged_at);
         let proof = self.proof_due().filter(|at| *at > self.judged_at);
-        [topics, again, proof].into_iter().flatten().min()
+        [subscriptions, again, proof].into_iter().flatten().min()
     }
 
     /// A server that has said nothing yet is asked whether it is there once it has had time to speak.
@@ -346,23 +353,24 @@ impl Stream {
         let silent = !self.answered
             && !self.quirks.per_type_liveness
             && self.quirks.on_resource_timeout != OnResourceTimeout::Unknown;
-        self.asked_at.filter(|_| silent).map(|asked| asked + self.limits.resource_timer)
+        self.asked_at.filter(|_| silent).map(|requested| requested + self.limits.resource_timer)
     }
 
     /// The types of one stream come one after another: none is at its end while another is coming in, for a while.
     fn others(&self) -> OtherTypes {
-        let news = self.types.values().filter_map(|topic| topic.progress.news()).max();
-        let last = self.types.values().filter_map(|topic| topic.comes_in_until(&self.limits)).max();
+        let news = self.types.values().filter_map(|subscription| subscription.progress.news()).max();
+        let last = self.types.values().filter_map(|subscription| subscription.comes_in_until(&self.limits)).max();
         let until = last.zip(self.answered_at).map(|(last, first)| last.min(first + COMES_IN));
         OtherTypes { come_in_until: until.unwrap_or(Moment::START), news }
     }
 
     fn wants_reopen(&self) -> bool {
-        self.open && (self.must_reopen || self.types.values().any(|topic| topic.second_request.is_to_ask()))
+        self.open
+            && (self.must_reopen || self.types.values().any(|subscription| subscription.second_request.is_to_ask()))
     }
 
     /// Whether anything is kept of a type, be it that its last words may still come.
-    pub fn has(&self, kind: &Type) -> bool {
+    pub(crate) fn has(&self, kind: &Type) -> bool {
         self.types.contains_key(kind)
     }
 
@@ -372,8 +380,10 @@ impl Stream {
         // Types that are not in the table may be made up, and there is no end of those. The others stay: what an empty list means
         // to the server depends on what it was told before (SOTW-38).
         let (table, limits) = (&self.table, &self.limits);
-        let stays = |kind: &Type, topic: &TypeSubscription| !topic.is_over(now, limits) || table.knows(kind.name());
-        self.types.retain(|kind, topic| stays(kind, topic));
+        let stays = |kind: &Type, subscription: &TypeSubscription| {
+            !subscription.is_over(now, limits) || table.knows(kind.name())
+        };
+        self.types.retain(|kind, subscription| stays(kind, subscription));
         if !self.open {
             return Vec::new();
         }
@@ -381,17 +391,17 @@ impl Stream {
             self.liveness.judge(due, now);
         }
         let others = self.others();
-        let mut facts = Vec::new();
-        for (kind, topic) in &mut self.types {
+        let mut updates = Vec::new();
+        for (kind, subscription) in &mut self.types {
             if self.variant == Variant::Sotw {
-                facts.extend(topic.reject_globs(kind));
+                updates.extend(subscription.reject_globs(kind));
             }
             let (rules, limits, life, receiving) = (&self.quirks, &self.limits, &mut self.liveness, self.receiving);
             let mut turn = TimerContext { kind, at, quirks: rules, limits, liveness: life, receiving, others, now };
-            facts.extend(topic.on_time(&mut turn));
-            topic.plan_second_request(&mut turn);
+            updates.extend(subscription.on_time(&mut turn));
+            subscription.plan_second_request(&mut turn);
         }
-        facts
+        updates
     }
 
     /// Whether it is to be opened anew now, to ask once more for what somebody holds.

@@ -24,68 +24,68 @@ use crate::xds::{Name, Type};
 
 #[derive(Debug)]
 pub(super) struct TypeSubscription {
-    pub class: Class,
-    pub wildcard: bool,
-    pub names: BTreeSet<Name>,
+    pub(crate) class: Class,
+    pub(crate) wildcard: bool,
+    pub(crate) names: BTreeSet<Name>,
     /// Those of them that stand for a whole collection.
-    pub globs: Globs,
+    pub(crate) globs: Globs,
     /// Names and versions as this server gave them (UP-12), told back to it on a new stream.
-    pub versions: BTreeMap<Name, String>,
+    pub(crate) versions: BTreeMap<Name, String>,
     /// Those of them that it has to say again on this opening, or are not confirmed: it was told nothing of them.
-    pub unconfirmed: BTreeSet<Name>,
+    pub(crate) unconfirmed: BTreeSet<Name>,
     /// Those of them that have an end. They are not stated on a new stream: what may have died is to be sent again.
-    pub with_ttl: BTreeSet<Name>,
+    pub(crate) with_ttl: BTreeSet<Name>,
     /// What was asked for by an alias, with the name that the server has for it (DELTA-22).
-    pub aliases: BTreeMap<Name, Name>,
-    pub misnamed: u64,
+    pub(crate) aliases: BTreeMap<Name, Name>,
+    pub(crate) misnamed: u64,
     /// The last SotW version that was taken.
-    pub accepted: String,
+    pub(crate) accepted: String,
     /// Wanted names that the server has not given on this opening.
-    pub requested: RequestedNames,
-    pub recently_left: RecentlyLeft,
-    pub progress: SetProgress,
+    pub(crate) requested: RequestedNames,
+    pub(crate) recently_left: RecentlyLeft,
+    pub(crate) progress: SetProgress,
     habit: DeliveryHabit,
     /// What that was learnt from, for others who talk to this server.
-    pub deliveries: Vec<Delivery>,
+    pub(crate) deliveries: Vec<Delivery>,
     /// Others have seen the server send this in pieces.
-    pub in_pieces_for_others: bool,
-    pub second_request: SecondRequest,
-    pub rejected: Rejected,
+    pub(crate) in_pieces_for_others: bool,
+    pub(crate) second_request: SecondRequest,
+    pub(crate) rejected: Rejected,
     /// What the server has reported last of wanted names on this opening, and nothing of them since.
-    pub errors: BTreeMap<Name, Arc<NamedError>>,
-    pub wire: Wire,
+    pub(crate) errors: BTreeMap<Name, Arc<NamedError>>,
+    pub(crate) wire: Wire,
     /// When the first request of this opening was written.
-    pub written: Option<Moment>,
+    pub(crate) written: Option<Moment>,
     /// Where each type is polled for by itself: what its polls prove.
-    pub poll_liveness: Liveness,
+    pub(crate) poll_liveness: Liveness,
     /// Up to here time has done its work.
-    pub judged_at: Moment,
+    pub(crate) judged_at: Moment,
 }
 
 /// What is at hand while time is let do its work.
 pub(super) struct TimerContext<'a> {
-    pub kind: &'a Type,
-    pub at: &'a ViewContext<'a>,
-    pub quirks: &'a ServerQuirks,
-    pub limits: &'a Limits,
-    pub liveness: &'a mut Liveness,
+    pub(crate) kind: &'a Type,
+    pub(crate) at: &'a ViewContext<'a>,
+    pub(crate) quirks: &'a ServerQuirks,
+    pub(crate) limits: &'a Limits,
+    pub(crate) liveness: &'a mut Liveness,
     /// A message is coming in, so that the server is not silent.
-    pub receiving: bool,
-    pub others: OtherTypes,
-    pub now: Moment,
+    pub(crate) receiving: bool,
+    pub(crate) others: OtherTypes,
+    pub(crate) now: Moment,
 }
 
 /// What the types of one stream mean to one another: they come one after the other.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OtherTypes {
     /// None is taken to be at its end before this.
-    pub come_in_until: Moment,
+    pub(crate) come_in_until: Moment,
     /// When something of any of them was last said for the first time.
-    pub news: Option<Moment>,
+    pub(crate) news: Option<Moment>,
 }
 
 impl TypeSubscription {
-    pub fn of(wanted: &Selector) -> Self {
+    pub(crate) fn of(wanted: &Selector) -> Self {
         let class = match wanted {
             Selector::Wildcard => Class::Wildcard,
             Selector::Name(_) => Class::Named,
@@ -117,31 +117,31 @@ impl TypeSubscription {
         }
     }
 
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.wildcard || !self.names.is_empty()
     }
 
     /// Whether the server has something to say that it has not said.
-    pub fn is_waiting(&self) -> bool {
-        let of_star = self.wildcard && self.versions.is_empty() && self.accepted.is_empty();
-        of_star || self.requested.is_any_waiting()
+    pub(crate) fn is_waiting(&self) -> bool {
+        let of_wildcard = self.wildcard && self.versions.is_empty() && self.accepted.is_empty();
+        of_wildcard || self.requested.is_any_waiting()
     }
 
     /// Whether the server has spoken of all that is wanted on this opening, or had the time to: one that goes by what it is told has
     /// nothing to say where nothing is new.
-    pub fn has_answered_all(&self) -> bool {
+    pub(crate) fn has_answered_all(&self) -> bool {
         let had_time = self.poll_liveness.is_proven() || self.second_request.has_looked();
         (!self.wildcard || self.progress.has_response() || had_time) && !self.requested.is_any_waiting()
     }
 
     /// Whether nothing of it is wanted, and the server was told so and has had time for its last words.
-    pub fn is_over(&self, now: Moment, limits: &Limits) -> bool {
-        let told = self.wire.is_acked() && now >= self.wire.last_sent_at() + limits.resource_timer;
-        !self.is_wanted() && (told || !self.wire.opened)
+    pub(crate) fn is_over(&self, now: Moment, limits: &Limits) -> bool {
+        let sent = self.wire.is_acked() && now >= self.wire.last_sent_at() + limits.resource_timer;
+        !self.is_wanted() && (sent || !self.wire.opened)
     }
 
     /// What is held of another server is in the first request like everything; later it is a question like any other.
-    pub fn want(&mut self, wanted: Selector, on: bool, held: bool) {
+    pub(crate) fn want(&mut self, wanted: Selector, on: bool, held: bool) {
         if self.wildcard && on && wanted == Selector::Wildcard {
             return; // what there is to say of a set comes by itself
         }
@@ -177,7 +177,7 @@ impl TypeSubscription {
                 self.second_request.answered(&name);
                 if self.globs.remove(&name) {
                     self.forget_members(&name);
-                    self.rejected.retain(|refused| refused.collection().as_ref() != Some(&name));
+                    self.rejected.retain(|rejected| rejected.collection().as_ref() != Some(&name));
                     self.second_request.retain(|member| member.collection().as_ref() != Some(&name));
                 }
                 if self.globs.of(&name).is_none() {
@@ -198,11 +198,11 @@ impl TypeSubscription {
     }
 
     /// A name that is wanted by itself and was not left unanswered.
-    pub fn holds_by_name(&self, name: &Name) -> bool {
+    pub(crate) fn holds_by_name(&self, name: &Name) -> bool {
         self.names.contains(name) && self.requested.get(name).is_none()
     }
 
-    pub fn record_delivery(&mut self, seen: Delivery) {
+    pub(crate) fn record_delivery(&mut self, seen: Delivery) {
         self.habit.note(seen);
         if self.deliveries.last() != Some(&seen) {
             self.deliveries.push(seen); // told soon, and before that more of the same is no news
@@ -211,7 +211,7 @@ impl TypeSubscription {
     }
 
     /// The server knows nothing of us any more; what it once gave stays, with its versions.
-    pub fn disconnect(&mut self, variant: Variant, rules: &ServerQuirks) {
+    pub(crate) fn disconnect(&mut self, variant: Variant, rules: &ServerQuirks) {
         if self.progress.was_at_once() {
             self.record_delivery(Delivery::AtOnce);
         }
@@ -236,8 +236,8 @@ impl TypeSubscription {
     /// What came on this opening and could not be read was given, and nothing is held of it: it is a question on the next.
     fn request_rejected(&mut self) {
         let unheld = |name: &&Name| !self.versions.contains_key(self.own_name(name)) && !self.globs.has(name);
-        let refused = |name: &&Name| self.rejected.may_be(name) && self.requested.get(name).is_none();
-        let questions: Vec<_> = self.names.iter().filter(refused).filter(unheld).cloned().collect();
+        let rejected = |name: &&Name| self.rejected.may_be(name) && self.requested.get(name).is_none();
+        let questions: Vec<_> = self.names.iter().filter(rejected).filter(unheld).cloned().collect();
         questions.into_iter().for_each(|name| self.requested.request(name));
     }
 
@@ -247,29 +247,29 @@ impl TypeSubscription {
     }
 
     /// A poll for the type was answered, be it with nothing new.
-    pub fn on_poll(&mut self, now: Moment) {
+    pub(crate) fn on_poll(&mut self, now: Moment) {
         self.poll_liveness.answered_at(now);
     }
 
     /// A poll for the type was not answered.
-    pub fn on_poll_failed(&mut self) {
+    pub(crate) fn on_poll_failed(&mut self) {
         self.poll_liveness = Liveness::default();
         self.requested.pause();
     }
 
-    pub fn is_polled(&self) -> bool {
+    pub(crate) fn is_polled(&self) -> bool {
         self.poll_liveness.is_proven()
     }
 
     /// Nothing is held of it any more.
-    pub fn forget(&mut self, name: &Name) {
+    pub(crate) fn forget(&mut self, name: &Name) {
         self.versions.remove(name);
         self.with_ttl.remove(name);
         self.unconfirmed.remove(name);
     }
 
     /// Nothing is held of a collection any more but what is wanted by itself.
-    pub fn forget_members(&mut self, glob: &Name) {
+    pub(crate) fn forget_members(&mut self, glob: &Name) {
         let members = glob.members_in(&self.versions).map(|(member, _)| member);
         let alone: Vec<_> = members.filter(|member| !self.names.contains(*member)).cloned().collect();
         alone.iter().for_each(|member| self.forget(member));
@@ -286,14 +286,14 @@ impl TypeSubscription {
 
     /// The server is to say again what it has of these: it speaks another variant from here on, or was cut off in the middle of a
     /// set, or others have given something else meanwhile. On a new stream it is told their names, under versions that are nobody's.
-    pub fn clear_versions(&mut self, which: impl Fn(&Name) -> bool) {
+    pub(crate) fn clear_versions(&mut self, which: impl Fn(&Name) -> bool) {
         self.unconfirmed.extend(self.versions.keys().filter(|name| which(name)).cloned());
         if self.class == Class::Wildcard {
             self.accepted.clear();
         }
     }
 
-    pub fn clear_one_version(&mut self) {
+    pub(crate) fn clear_one_version(&mut self) {
         let first = self.versions.keys().find(|name| !self.with_ttl.contains(*name));
         self.unconfirmed.extend(first.cloned());
         if self.class == Class::Wildcard {
@@ -302,11 +302,11 @@ impl TypeSubscription {
     }
 
     /// Whether a name is wanted as a member of a collection, and not by itself.
-    pub fn is_member_alone(&self, name: &Name) -> bool {
+    pub(crate) fn is_member_alone(&self, name: &Name) -> bool {
         !self.names.contains(name) && self.globs.of(name).is_some()
     }
 
-    pub fn written(&mut self, now: Moment, rules: &ServerQuirks, limits: &Limits) {
+    pub(crate) fn written(&mut self, now: Moment, rules: &ServerQuirks, limits: &Limits) {
         if self.wire.opened {
             self.written.get_or_insert(now);
             self.second_request.written(now);
@@ -322,7 +322,7 @@ impl TypeSubscription {
         self.requested.written(now, lasting, |name| !globs.has(name));
     }
 
-    pub fn next_deadline(&self, others: OtherTypes, limits: &Limits) -> Option<Moment> {
+    pub(crate) fn next_deadline(&self, others: OtherTypes, limits: &Limits) -> Option<Moment> {
         let later = |at: &Moment| *at > self.judged_at;
         let second = self.second_request.ends_at(self.progress.growth(), others.news, limits);
         let first =
@@ -333,7 +333,7 @@ impl TypeSubscription {
     }
 
     /// Until when the type is coming in, if it is.
-    pub fn comes_in_until(&self, limits: &Limits) -> Option<Moment> {
+    pub(crate) fn comes_in_until(&self, limits: &Limits) -> Option<Moment> {
         self.progress.news().filter(|_| self.has_sets()).map(|news| news + limits.settle_stated)
     }
 
@@ -342,13 +342,13 @@ impl TypeSubscription {
     }
 
     /// Whether what the server has of a name is known on this opening: it was sent, or confirmed, or came and could not be read.
-    pub fn is_confirmed(&self, name: &Name) -> bool {
+    pub(crate) fn is_confirmed(&self, name: &Name) -> bool {
         let own = self.own_name(name);
         let given = self.versions.contains_key(own) && !self.unconfirmed.contains(own);
         given || self.rejected.may_be(name) || self.errors.contains_key(name)
     }
 
-    pub fn wanted(&self, name: &Name) -> Selector {
+    pub(crate) fn wanted(&self, name: &Name) -> Selector {
         match self.class {
             Class::Wildcard => Selector::Wildcard,
             Class::Named => Selector::Name(name.clone()),
@@ -356,13 +356,13 @@ impl TypeSubscription {
     }
 
     /// How much is known of a set by a response, in which the server says or does not that this is all.
-    pub fn completeness_after(&self, rules: &ServerQuirks, of: &Selector, ends: bool) -> Completeness {
-        let star = *of == Selector::Wildcard;
+    pub(crate) fn completeness_after(&self, rules: &ServerQuirks, of: &Selector, ends: bool) -> Completeness {
+        let wildcard = *of == Selector::Wildcard;
         match rules.initial_set {
-            _ if ends && star => Completeness::Complete,
-            _ if rules.signals_completion && !star => Completeness::Arriving,
+            _ if ends && wildcard => Completeness::Complete,
+            _ if rules.signals_completion && !wildcard => Completeness::Arriving,
             InitialSet::Pieces => self.progress.completeness(true),
-            InitialSet::OneResponse if star => Completeness::Arriving, // it says that there is more
+            InitialSet::OneResponse if wildcard => Completeness::Arriving, // it says that there is more
             InitialSet::Auto | InitialSet::OneResponse => {
                 self.progress.completeness(self.habit.cuts || self.in_pieces_for_others)
             }
@@ -370,14 +370,14 @@ impl TypeSubscription {
     }
 
     /// Globs that this server cannot be asked for in the variant that it speaks (COLL-23).
-    pub fn reject_globs(&mut self, kind: &Type) -> Vec<Update> {
+    pub(crate) fn reject_globs(&mut self, kind: &Type) -> Vec<Update> {
         let error = Arc::new(unspeakable());
-        let refused = self.globs.take_unasked().into_iter();
-        refused.map(|key| Update::Error { kind: kind.clone(), key, error: error.clone() }).collect()
+        let rejected = self.globs.take_unasked().into_iter();
+        rejected.map(|key| Update::Error { kind: kind.clone(), key, error: error.clone() }).collect()
     }
 
     /// What was found of names on this opening: that there is none, or that something is wrong with one.
-    pub fn findings(&self, kind: &Type) -> Vec<Update> {
+    pub(crate) fn findings(&self, kind: &Type) -> Vec<Update> {
         let word = |question| match question {
             NameState::Absent => Some(Evidence::Reported),
             NameState::Silent => Some(Evidence::Silence),
@@ -393,17 +393,17 @@ impl TypeSubscription {
         };
         let error = |key: &Name, error| Update::Error { kind: kind.clone(), key: key.clone(), error };
         let troubles = self.errors.iter().map(|(key, of)| error(key, of.clone()));
-        let refused = self.globs.rejected().map(|glob| error(glob, Arc::new(unspeakable())));
+        let rejected = self.globs.rejected().map(|glob| error(glob, Arc::new(unspeakable())));
         let unread = (!self.rejected.unreadable().is_empty()).then(|| Update::Unreadable {
             kind: kind.clone(),
             of: Selector::Wildcard,
             names: self.rejected.unreadable().clone(),
         });
         let unread = unread.filter(|_| self.class == Class::Wildcard);
-        self.requested.iter().filter_map(gone).chain(troubles).chain(refused).chain(unread).collect()
+        self.requested.iter().filter_map(gone).chain(troubles).chain(rejected).chain(unread).collect()
     }
 
-    pub fn drop_everything(&mut self, kind: &Type) -> Vec<Update> {
+    pub(crate) fn drop_everything(&mut self, kind: &Type) -> Vec<Update> {
         let kind = kind.clone();
         match self.class {
             Class::Wildcard => vec![Update::FullSet { kind, resources: Vec::new(), retain: Retain::nothing() }],
@@ -420,7 +420,7 @@ impl TypeSubscription {
         }
     }
 
-    pub fn forget_names(&mut self) {
+    pub(crate) fn forget_names(&mut self) {
         self.names.clear();
     }
 }

@@ -12,15 +12,15 @@ use crate::xds::{Name, Resource, Role, Type};
 
 impl View {
     /// Takes over a fact, unless nobody wants it any more: it was on its way when its interest ended.
-    pub(super) fn apply_one(&mut self, fact: Update, now: Moment) {
-        let wanted = match fact.subject() {
+    pub(super) fn apply_one(&mut self, update: Update, now: Moment) {
+        let wanted = match update.subject() {
             (kind, Some((Class::Named, key))) => self.interest.covers(kind, key),
             (kind, _) => self.interest.has_wildcard(kind),
         };
         if !wanted {
             return;
         }
-        match fact {
+        match update {
             Update::Upsert { kind, class, key, resource } => self.set(&kind, class, key, resource, now),
             Update::Absent { kind, class, key, evidence: word } => self.remove(&kind, class, &key, word, now),
             Update::FullSet { kind, resources, retain: kept } => self.replace(&kind, resources, &kept, now),
@@ -29,30 +29,30 @@ impl View {
                     self.confirm(&kind, &Selector::Wildcard);
                 }
                 self.order.spare(&(kind.clone(), class, key.clone()));
-                let (seq, source) = (self.seq.next(), self.origin);
-                let taken = self.resources(&kind, class).extend_ttl(&key, ttl, source, seq, now);
-                self.record_applied(taken, &kind, class, key, seq);
+                let (revision, source) = (self.revision.next(), self.origin);
+                let taken = self.resources(&kind, class).extend_ttl(&key, ttl, source, revision, now);
+                self.record_applied(taken, &kind, class, key, revision);
             }
             Update::Error { kind, key, error } => {
-                let seq = self.seq.next();
-                if self.resources(&kind, Class::Named).set_error(key.clone(), error, seq, now) {
-                    self.changed(&kind, Class::Named, key, seq);
+                let revision = self.revision.next();
+                if self.resources(&kind, Class::Named).set_error(key.clone(), error, revision, now) {
+                    self.changed(&kind, Class::Named, key, revision);
                 }
             }
-            Update::Progress { kind, of, completeness: fill } => {
+            Update::Progress { kind, of, completeness } => {
                 self.confirm(&kind, &of);
-                self.update_completeness(&kind, &of, |known| known.raised(fill));
+                self.update_completeness(&kind, &of, |known| known.raised(completeness));
                 if let Selector::Name(glob) = of
-                    && fill >= Completeness::Settled
+                    && completeness >= Completeness::Settled
                 {
                     self.conclude_empty(&kind, &glob, now);
                 }
             }
             Update::Interrupted { kind, of } => self.interrupt(&kind, &of),
             Update::Unreadable { kind, of, names } => {
-                let shelf = self.resources(&kind, Class::Wildcard);
-                names.iter().for_each(|name| shelf.interrupt_one(name));
-                if of == Selector::Wildcard && shelf.set_unreadable(names) {
+                let table = self.resources(&kind, Class::Wildcard);
+                names.iter().for_each(|name| table.interrupt_one(name));
+                if of == Selector::Wildcard && table.set_unreadable(names) {
                     self.dirty = true;
                     self.changed_wildcards.insert(kind);
                 }
@@ -77,29 +77,29 @@ impl View {
         if class == Class::Named {
             self.revive_collection(kind, &key);
         }
-        let (seq, source) = (self.seq.next(), self.origin);
+        let (revision, source) = (self.revision.next(), self.origin);
         let old = self.on_shelf(kind, class, &key);
-        let taken = self.resources(kind, class).set(class, key.clone(), resource, source, seq, now);
+        let taken = self.resources(kind, class).set(class, key.clone(), resource, source, revision, now);
         if taken == Applied::Changed {
             self.note_change(kind, class, &key, old.as_ref(), now);
         } else {
             self.order.spare(&(kind.clone(), class, key.clone()));
         }
-        self.record_applied(taken, kind, class, key, seq);
+        self.record_applied(taken, kind, class, key, revision);
     }
 
-    pub(super) fn record_applied(&mut self, taken: Applied, kind: &Type, class: Class, key: Name, seq: Revision) {
+    pub(super) fn record_applied(&mut self, taken: Applied, kind: &Type, class: Class, key: Name, revision: Revision) {
         if taken != Applied::Unchanged {
-            self.changed(kind, class, key, seq);
+            self.changed(kind, class, key, revision);
         }
     }
 
     /// A collection that was said to be empty, or in error, is not: whoever asks next is not told so.
     pub(super) fn revive_collection(&mut self, kind: &Type, member: &Name) {
         if let Some(glob) = self.interest.collection(kind, member) {
-            let shelf = self.resources(kind, Class::Named);
-            if shelf.get(&glob).is_some() {
-                shelf.forget(&glob);
+            let table = self.resources(kind, Class::Named);
+            if table.get(&glob).is_some() {
+                table.forget(&glob);
                 self.dirty = true;
             }
         }
@@ -139,14 +139,14 @@ impl View {
     /// Whose word counts is another from here on, or begins anew: a set may have grown, and what it took away be there again.
     pub(super) fn interrupt(&mut self, kind: &Type, of: &Selector) {
         self.update_completeness(kind, of, Completeness::interrupted);
-        let seq = self.seq;
+        let revision = self.revision;
         self.dirty = true; // what is published says what is evident
         match of {
             Selector::Wildcard => {
                 self.order.spare_all(kind); // whoever serves from here on is asked what it has of it
-                let shelf = self.resources(kind, Class::Wildcard);
-                shelf.interrupt(seq);
-                shelf.set_unreadable(BTreeSet::new()); // it comes again, if it is there still
+                let table = self.resources(kind, Class::Wildcard);
+                table.interrupt(revision);
+                table.set_unreadable(BTreeSet::new()); // it comes again, if it is there still
             }
             Selector::Name(name) => {
                 self.order.spare(&(kind.clone(), Class::Named, name.clone()));
@@ -157,8 +157,8 @@ impl View {
 
     /// Upstream says that there is nothing in a collection (COLL-15). What a server above it gave may stay all the same.
     pub(super) fn empty_collection(&mut self, kind: &Type, glob: &Name, now: Moment) {
-        let members = |shelf: &ResourceTable| -> Vec<Name> {
-            shelf.collection(glob).into_iter().flat_map(|of| of.members().cloned()).collect()
+        let members = |table: &ResourceTable| -> Vec<Name> {
+            table.collection(glob).into_iter().flat_map(|of| of.members().cloned()).collect()
         };
         for member in members(self.resources(kind, Class::Named)) {
             if !self.stays_for_now(kind, Class::Named, &member, Evidence::Reported, now) {
@@ -173,37 +173,37 @@ impl View {
     }
 
     pub(super) fn remove_one(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence, now: Moment) {
-        let (seq, source) = (self.seq.next(), self.origin);
+        let (revision, source) = (self.revision.next(), self.origin);
         let limits = self.limits.clone();
         let sought = word == Evidence::Reported && self.sought.found(kind, class, key);
         let old = self.on_shelf(kind, class, key);
         self.order.drop_waiting(&(kind.clone(), class, key.clone()));
         let member_only = class == Class::Named && !self.interest.has_name(kind, key);
-        let shelf = self.resources(kind, class);
+        let table = self.resources(kind, class);
         // Of trouble and absence nobody is the owner: the word of a lower server does for those.
         let here = |entry: &Entry| matches!(entry.presence, Presence::Present(_));
         let higher = |entry: &Entry| source.holds_missing && here(entry) && entry.origin.rank < source.rank;
-        if shelf.get(key).is_some_and(higher) {
+        if table.get(key).is_some_and(higher) {
             return;
         }
         if member_only && !sought {
             // Nobody asked for it by itself. Those who were told of it as a member know it, and need no tombstone.
-            if shelf.get(key).is_some() {
-                shelf.forget(key);
+            if table.get(key).is_some() {
+                table.forget(key);
                 self.note_change(kind, class, key, old.as_ref(), now);
-                self.changed(kind, class, key.clone(), seq);
+                self.changed(kind, class, key.clone(), revision);
             }
             return;
         }
         // A `*` shelf has no use for the absence of what nobody holds; a name is remembered as absent (XLAT-18).
         let changed = match class {
-            Class::Wildcard if !sought => shelf.remove(key, seq, now),
-            Class::Wildcard | Class::Named => shelf.set_absent(key, word, seq, now),
+            Class::Wildcard if !sought => table.remove(key, revision, now),
+            Class::Wildcard | Class::Named => table.set_absent(key, word, revision, now),
         };
         if changed {
-            shelf.trim(now, &limits, class);
+            table.trim(now, &limits, class);
             self.note_change(kind, class, key, old.as_ref(), now);
-            self.changed(kind, class, key.clone(), seq);
+            self.changed(kind, class, key.clone(), revision);
         } else if class == Class::Named {
             self.note_absence(kind, key); // it was gone, and it may have been for its age alone
         }
@@ -255,8 +255,8 @@ impl View {
     }
 
     pub(super) fn held_by_name(&self, kind: &Type, name: &Name) -> bool {
-        let shelf = self.tables.get(&(kind.clone(), Class::Named));
-        shelf.and_then(|shelf| shelf.get(name)).is_some_and(|entry| matches!(entry.presence, Presence::Present(_)))
+        let table = self.tables.get(&(kind.clone(), Class::Named));
+        table.and_then(|table| table.get(name)).is_some_and(|entry| matches!(entry.presence, Presence::Present(_)))
     }
 
     /// More or less of a set is known now.
@@ -268,11 +268,11 @@ impl View {
     ) {
         match of {
             Selector::Wildcard => {
-                let fill = &mut self.resources(kind, Class::Wildcard).completeness;
-                let before = *fill;
-                *fill = change(before);
-                if *fill != before {
-                    if *fill == Completeness::Complete {
+                let completeness = &mut self.resources(kind, Class::Wildcard).completeness;
+                let before = *completeness;
+                *completeness = change(before);
+                if *completeness != before {
+                    if *completeness == Completeness::Complete {
                         self.sought.found_all(kind);
                     }
                     self.dirty = true;
@@ -290,15 +290,15 @@ impl View {
         }
     }
 
-    pub(super) fn changed(&mut self, kind: &Type, class: Class, name: Name, seq: Revision) {
-        self.seq = seq;
+    pub(super) fn changed(&mut self, kind: &Type, class: Class, name: Name, revision: Revision) {
+        self.revision = revision;
         self.dirty = true;
         match class {
             Class::Wildcard => drop(self.changed_wildcards.insert(kind.clone())),
             Class::Named => {
                 self.note_absence(kind, &name);
                 for session in self.interest.sessions_of(kind, &name) {
-                    let mark = NameChanged { kind: kind.clone(), name: name.clone(), revision: seq };
+                    let mark = NameChanged { kind: kind.clone(), name: name.clone(), revision };
                     self.wakes.entry(session).or_default().push(mark);
                 }
             }

@@ -46,7 +46,7 @@ impl Sought {
     }
 
     /// Something is known of a name. Whether it was sought.
-    pub fn found(&mut self, kind: &Type, class: Class, name: &Name) -> bool {
+    pub(crate) fn found(&mut self, kind: &Type, class: Class, name: &Name) -> bool {
         if self.names.is_empty() {
             return false; // as nearly always
         }
@@ -60,12 +60,12 @@ impl Sought {
     }
 
     /// All of a `*` set is known.
-    pub fn found_all(&mut self, kind: &Type) {
+    pub(crate) fn found_all(&mut self, kind: &Type) {
         self.sets.remove(kind);
         self.names.remove(&(kind.clone(), Class::Wildcard));
     }
 
-    pub fn forget(&mut self, kind: &Type, wanted: &Selector) {
+    pub(crate) fn forget(&mut self, kind: &Type, wanted: &Selector) {
         match wanted {
             Selector::Wildcard => {
                 self.sets.remove(kind);
@@ -97,10 +97,10 @@ impl View {
                         Class::Wildcard => self.interest.has_wildcard(&claim.kind),
                         Class::Named => self.interest.covers(&claim.kind, name),
                     };
-                    let shelf = self.tables.get(&(claim.kind.clone(), *class));
+                    let table = self.tables.get(&(claim.kind.clone(), *class));
                     let known =
-                        shelf.and_then(|shelf| Some((shelf, shelf.get(name)?))).is_some_and(|(shelf, entry)| {
-                            matches!(entry.presence, Presence::Present(_)) || shelf.is_absent_by_evidence(entry)
+                        table.and_then(|table| Some((table, table.get(name)?))).is_some_and(|(table, entry)| {
+                            matches!(entry.presence, Presence::Present(_)) || table.is_absent_by_evidence(entry)
                         });
                     wanted && !known
                 }
@@ -112,24 +112,24 @@ impl View {
     }
 
     /// Another number once more is sought.
-    pub fn sought_generation(&self) -> u64 {
+    pub(crate) fn sought_generation(&self) -> u64 {
         self.sought.generation
     }
 
-    pub fn sought(&self, kind: &Type, class: Class) -> impl Iterator<Item = &Name> {
+    pub(crate) fn sought(&self, kind: &Type, class: Class) -> impl Iterator<Item = &Name> {
         self.sought.names.get(&(kind.clone(), class)).into_iter().flatten()
     }
 
     /// Whether somebody holds a set of which nobody knows what is in it.
-    pub fn seeks_set(&self, kind: &Type) -> bool {
+    pub(crate) fn seeks_set(&self, kind: &Type) -> bool {
         self.sought.sets.contains(kind)
     }
 
     /// What is here of a type, with whose it is. What was taken away upstream and stays for a while is as good as gone.
     pub fn here<'a>(&'a self, kind: &'a Type, class: Class) -> impl Iterator<Item = (&'a Name, &'a Entry)> {
-        let shelf = self.tables.get(&(kind.clone(), class));
+        let table = self.tables.get(&(kind.clone(), class));
         let all =
-            shelf.into_iter().flat_map(|shelf| shelf.present_names().filter_map(|name| Some((name, shelf.get(name)?))));
+            table.into_iter().flat_map(|table| table.present_names().filter_map(|name| Some((name, table.get(name)?))));
         all.filter(move |(name, _)| !self.is_doomed(kind, class, name))
     }
 
@@ -138,12 +138,12 @@ impl View {
     }
 
     /// Whether a name is known to be gone.
-    pub fn is_gone(&self, kind: &Type, name: &Name) -> bool {
+    pub(crate) fn is_gone(&self, kind: &Type, name: &Name) -> bool {
         self.entry(kind, Class::Named, name).is_some_and(|entry| matches!(entry.presence, Presence::Absent(_)))
     }
 
     /// What has arrived of a type is kept back, so that what is here says nothing of what has been said.
-    pub fn is_gated(&self, kind: &Type) -> bool {
+    pub(crate) fn is_gated(&self, kind: &Type) -> bool {
         self.gate.is_shut(kind)
     }
 }

@@ -18,26 +18,22 @@ pub(super) struct Collections {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Collection {
     members: RedBlackTreeSetSync<Name>,
-    pub completeness: Completeness,
+    pub(crate) completeness: Completeness,
     /// A member has outlived its time since upstream last spoke of the collection.
-    pub lapsed: bool,
+    pub(crate) lapsed: bool,
 }
 
 impl Collections {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.followed.is_empty()
     }
 
-    pub fn get(&self, glob: &Name) -> Option<&Collection> {
+    pub(crate) fn get(&self, glob: &Name) -> Option<&Collection> {
         self.followed.get(glob)
     }
 
-    pub fn all_members(&self) -> impl Iterator<Item = (&Name, &Name)> {
-        self.followed.iter().flat_map(|(glob, collection)| collection.members().map(move |name| (glob, name)))
-    }
-
     /// Begins to follow a collection, with what is here of it already. Whether it is new.
-    pub fn begin(&mut self, glob: &Name, here: &RedBlackTreeSetSync<Name>) -> bool {
+    pub(crate) fn begin(&mut self, glob: &Name, here: &RedBlackTreeSetSync<Name>) -> bool {
         if self.followed.contains_key(glob) {
             return false;
         }
@@ -52,14 +48,14 @@ impl Collections {
         true
     }
 
-    pub fn end(&mut self, glob: &Name) -> Option<Collection> {
+    pub(crate) fn end(&mut self, glob: &Name) -> Option<Collection> {
         let ended = self.followed.get(glob).cloned();
         self.followed.remove_mut(glob);
         ended
     }
 
     /// A resource is here now, or is here no more.
-    pub fn note(&mut self, name: &Name, here: bool) {
+    pub(crate) fn note(&mut self, name: &Name, here: bool) {
         if self.followed.is_empty() {
             return; // most types have none, and looking for one is work
         }
@@ -73,14 +69,18 @@ impl Collections {
     }
 
     /// More or less of a collection is known now. Whether that makes a difference.
-    pub fn update_completeness(&mut self, glob: &Name, change: impl FnOnce(Completeness) -> Completeness) -> bool {
+    pub(crate) fn update_completeness(
+        &mut self,
+        glob: &Name,
+        change: impl FnOnce(Completeness) -> Completeness,
+    ) -> bool {
         let Some(collection) = self.followed.get_mut(glob) else { return false };
         let before = collection.completeness;
         collection.completeness = change(before);
         collection.completeness != before
     }
 
-    pub fn set_expired(&mut self, glob: &Name, lapsed: bool) {
+    pub(crate) fn set_expired(&mut self, glob: &Name, lapsed: bool) {
         if let Some(collection) = self.followed.get_mut(glob) {
             collection.lapsed = lapsed;
         }
@@ -88,11 +88,11 @@ impl Collections {
 }
 
 impl Collection {
-    pub fn members(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Name> {
         self.members.iter()
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 }

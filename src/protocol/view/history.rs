@@ -6,7 +6,7 @@ use super::revision::Revision;
 
 /// The time since which a name is there (or was, until its tombstone), and earlier times that ended in a removal.
 #[derive(Debug, Clone)]
-pub struct PresenceHistory {
+pub(crate) struct PresenceHistory {
     since: Revision,
     earlier: Option<Arc<[Interval]>>,
 }
@@ -36,7 +36,7 @@ impl PresenceHistory {
     }
 
     /// Whether it was there at some time from one mark to another, if it went for the last time at `removed`.
-    pub fn overlaps(&self, from: Revision, to: Revision, removed: Revision) -> bool {
+    pub(crate) fn overlaps(&self, from: Revision, to: Revision, removed: Revision) -> bool {
         let earlier = self.earlier.iter().flat_map(|lives| lives.iter().copied());
         let last = Interval { since: self.since, removed };
         earlier.chain([last]).any(|life| life.since <= to && life.removed > from)
@@ -49,25 +49,25 @@ const REMEMBERED: usize = 8;
 mod tests {
     use super::*;
 
-    fn seq(number: u64) -> Revision {
-        (0..number).fold(Revision::ZERO, |seq, _| seq.next())
+    fn revision(number: u64) -> Revision {
+        (0..number).fold(Revision::ZERO, |revision, _| revision.next())
     }
 
     #[test]
     fn only_the_times_when_it_was_there_count() {
-        let lives = PresenceHistory::beginning(seq(5)).again(seq(8), seq(20), Revision::ZERO);
-        let there = |mark| lives.overlaps(seq(mark), seq(mark), seq(30));
+        let lives = PresenceHistory::beginning(revision(5)).again(revision(8), revision(20), Revision::ZERO);
+        let there = |mark| lives.overlaps(revision(mark), revision(mark), revision(30));
         let marks: Vec<_> = (0..35).filter(|mark| there(*mark)).collect();
         assert_eq!(marks, [5, 6, 7, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29]);
     }
 
     #[test]
     fn a_name_that_comes_and_goes_for_ever_is_remembered_in_bounded_space() {
-        let mut lives = PresenceHistory::beginning(seq(1));
+        let mut lives = PresenceHistory::beginning(revision(1));
         for number in 1..100 {
-            lives = lives.again(seq(number * 2), seq(number * 2 + 1), Revision::ZERO);
+            lives = lives.again(revision(number * 2), revision(number * 2 + 1), Revision::ZERO);
         }
         assert_eq!(lives.earlier.as_ref().map(|earlier| earlier.len()), Some(REMEMBERED));
-        assert!(lives.overlaps(seq(1), seq(1), seq(300)));
+        assert!(lives.overlaps(revision(1), revision(1), revision(300)));
     }
 }

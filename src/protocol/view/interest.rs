@@ -56,12 +56,12 @@ struct Watchers {
 }
 
 impl Interest {
-    pub fn new(limits: Arc<Limits>) -> Self {
+    pub(crate) fn new(limits: Arc<Limits>) -> Self {
         let (types, lingering, absent, changes) = Default::default();
         Self { types, lingering, absent, changes, limits }
     }
 
-    pub fn subscribe(&mut self, session: SessionId, kind: &Type, wanted: &Selector) {
+    pub(crate) fn subscribe(&mut self, session: SessionId, kind: &Type, wanted: &Selector) {
         let watchers = self.watchers_or_ask(kind, wanted);
         watchers.expected = false;
         let counts = watchers.sessions.insert(session) && watchers.absent;
@@ -73,7 +73,7 @@ impl Interest {
         }
     }
 
-    pub fn unsubscribe(&mut self, session: SessionId, kind: &Type, wanted: &Selector, now: Moment) {
+    pub(crate) fn unsubscribe(&mut self, session: SessionId, kind: &Type, wanted: &Selector, now: Moment) {
         let until = now + self.limits.linger;
         let for_all = self.limits.faults.has(Fault::LeavingEndsItForAll);
         let Some(watchers) = self.watchers(kind, wanted) else { return };
@@ -92,7 +92,7 @@ impl Interest {
     }
 
     /// Asks for a name on behalf of sessions that will want it in a moment. Nobody coming, it is dropped again.
-    pub fn prefetch(&mut self, kind: &Type, name: &Name, now: Moment) {
+    pub(crate) fn prefetch(&mut self, kind: &Type, name: &Name, now: Moment) {
         let until = now + self.limits.linger;
         let wanted = Selector::Name(name.clone());
         let watchers = self.watchers_or_ask(kind, &wanted);
@@ -104,50 +104,50 @@ impl Interest {
     }
 
     /// Asks for what is wanted already once more.
-    pub fn ask_again(&mut self, kind: &Type, wanted: &Selector) {
+    pub(crate) fn ask_again(&mut self, kind: &Type, wanted: &Selector) {
         self.changes.push(InterestChange { kind: kind.clone(), selector: wanted.clone(), on: true });
     }
 
-    pub fn all(&self) -> impl Iterator<Item = (&Type, Selector)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Type, Selector)> {
         self.types.iter().flat_map(|(kind, of)| {
-            let star = of.wildcard.iter().map(|_| Selector::Wildcard);
-            star.chain(of.names.keys().cloned().map(Selector::Name)).map(move |wanted| (kind, wanted))
+            let wildcard = of.wildcard.iter().map(|_| Selector::Wildcard);
+            wildcard.chain(of.names.keys().cloned().map(Selector::Name)).map(move |wanted| (kind, wanted))
         })
     }
 
-    pub fn is_any(&self) -> bool {
+    pub(crate) fn is_any(&self) -> bool {
         !self.types.is_empty()
     }
 
-    pub fn any_name(&self, kind: &Type) -> bool {
+    pub(crate) fn any_name(&self, kind: &Type) -> bool {
         self.types.get(kind).is_some_and(|of| !of.names.is_empty())
     }
 
-    pub fn has_wildcard(&self, kind: &Type) -> bool {
+    pub(crate) fn has_wildcard(&self, kind: &Type) -> bool {
         self.types.get(kind).is_some_and(|of| of.wildcard.is_some())
     }
 
-    pub fn has_name(&self, kind: &Type, name: &Name) -> bool {
+    pub(crate) fn has_name(&self, kind: &Type, name: &Name) -> bool {
         self.types.get(kind).is_some_and(|of| of.names.contains_key(name))
     }
 
     /// Whether a name is wanted, be it as a member of a collection.
-    pub fn covers(&self, kind: &Type, name: &Name) -> bool {
+    pub(crate) fn covers(&self, kind: &Type, name: &Name) -> bool {
         self.has_name(kind, name) || self.collection(kind, name).is_some()
     }
 
     /// The collection that a name is in and that is wanted.
-    pub fn collection(&self, kind: &Type, name: &Name) -> Option<Name> {
+    pub(crate) fn collection(&self, kind: &Type, name: &Name) -> Option<Name> {
         let of = self.types.get(kind).filter(|of| of.globs > 0)?;
         name.collection().filter(|glob| of.names.contains_key(glob))
     }
 
-    pub fn wildcard_sessions(&self, kind: &Type) -> impl Iterator<Item = SessionId> {
+    pub(crate) fn wildcard_sessions(&self, kind: &Type) -> impl Iterator<Item = SessionId> {
         let watchers = self.types.get(kind).and_then(|of| of.wildcard.as_ref());
         watchers.into_iter().flat_map(|watchers| watchers.sessions.iter().copied())
     }
 
-    pub fn sessions_of(&self, kind: &Type, name: &Name) -> impl Iterator<Item = SessionId> {
+    pub(crate) fn sessions_of(&self, kind: &Type, name: &Name) -> impl Iterator<Item = SessionId> {
         let of = |name: &Name| self.types.get(kind).and_then(|of| of.names.get(name));
         let watchers = of(name).into_iter().chain(self.collection(kind, name).and_then(|glob| of(&glob)));
         watchers.flat_map(|watchers| watchers.sessions.iter().copied())
@@ -155,7 +155,7 @@ impl Interest {
 
     /// Whether somebody waits for this by whom that counts (FB-6): what nobody wants any more does not, nor what only such
     /// sessions want as ask for more names that nobody has than one may.
-    pub fn awaits(&self, kind: &Type, wanted: &Selector) -> bool {
+    pub(crate) fn awaits(&self, kind: &Type, wanted: &Selector) -> bool {
         let Some(of) = self.types.get(kind) else { return false };
         let may = |session| self.absent.get(session).is_none_or(|count| *count <= self.limits.absent_names_per_stream);
         match wanted {
@@ -167,29 +167,29 @@ impl Interest {
     }
 
     /// Sessions that ask for more absent names than one may.
-    pub fn over_absent_limit(&self) -> usize {
+    pub(crate) fn over_absent_limit(&self) -> usize {
         self.absent.values().filter(|count| **count > self.limits.absent_names_per_stream).count()
     }
 
     /// It is known that there is no such name, or not any more.
-    pub fn note_absence(&mut self, kind: &Type, name: &Name, absent: bool) {
+    pub(crate) fn note_absence(&mut self, kind: &Type, name: &Name, absent: bool) {
         let Some(watchers) = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name)) else { return };
         if std::mem::replace(&mut watchers.absent, absent) != absent {
             watchers.sessions.iter().for_each(|session| count(&mut self.absent, *session, absent));
         }
     }
 
-    pub fn everyone(&self) -> impl Iterator<Item = SessionId> {
+    pub(crate) fn everyone(&self) -> impl Iterator<Item = SessionId> {
         let watchers = self.types.values().flat_map(|of| of.wildcard.iter().chain(of.names.values()));
         watchers.flat_map(|watchers| watchers.sessions.iter().copied())
     }
 
-    pub fn next_deadline(&self) -> Option<Moment> {
+    pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.lingering.first().map(|(until, ..)| *until)
     }
 
     /// What has lingered long enough. It is wanted no more from here on.
-    pub fn expire(&mut self, now: Moment) -> Vec<(Type, Selector)> {
+    pub(crate) fn expire(&mut self, now: Moment) -> Vec<(Type, Selector)> {
         let mut expired = Vec::new();
         while self.lingering.first().is_some_and(|(until, ..)| *until <= now) {
             let Some((_, kind, wanted)) = self.lingering.pop_first() else { break };
@@ -211,7 +211,7 @@ impl Interest {
         expired
     }
 
-    pub fn take_changes(&mut self) -> Vec<InterestChange> {
+    pub(crate) fn take_changes(&mut self) -> Vec<InterestChange> {
         std::mem::take(&mut self.changes)
     }
 

@@ -11,7 +11,7 @@ use crate::protocol::moment::Moment;
 
 /// A session's hold on one state. Dropping it gives it back.
 #[derive(Debug)]
-pub struct Lease {
+pub(crate) struct Lease {
     revision: Revision,
     /// Counts the users of a pinned state, and says no more than that.
     ticket: Arc<()>,
@@ -38,7 +38,7 @@ impl Leases {
 
     /// A lease on the newest state; where too many are held already, on the newest of these that is past `after`, which is
     /// as far as the session has come; and where there is none, in the place of the one that got on least lately.
-    pub fn take(&mut self, newest: &Arc<Snapshot>, after: Revision, now: Moment) -> (Lease, Arc<Snapshot>) {
+    pub(crate) fn take(&mut self, newest: &Arc<Snapshot>, after: Revision, now: Moment) -> (Lease, Arc<Snapshot>) {
         self.sweep(now);
         if let Some(pinned) = self.pinned.iter_mut().find(|pinned| Arc::ptr_eq(&pinned.state, newest)) {
             return pinned.join(now);
@@ -58,7 +58,7 @@ impl Leases {
     }
 
     /// The state of a lease that still stands. Asking counts as progress.
-    pub fn state(&mut self, lease: &Lease, now: Moment) -> Option<Arc<Snapshot>> {
+    pub(crate) fn state(&mut self, lease: &Lease, now: Moment) -> Option<Arc<Snapshot>> {
         self.expire(now);
         let pinned = self.pinned.iter_mut().find(|pinned| Arc::ptr_eq(&pinned.ticket, &lease.ticket))?;
         pinned.progressed = now;
@@ -89,7 +89,7 @@ impl Pinned {
 }
 
 impl Lease {
-    pub fn revision(&self) -> Revision {
+    pub(crate) fn revision(&self) -> Revision {
         self.revision
     }
 }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn state(mark: u64) -> Arc<Snapshot> {
-        let mark = (0..mark).fold(Revision::ZERO, |seq, _| seq.next());
+        let mark = (0..mark).fold(Revision::ZERO, |revision, _| revision.next());
         Arc::new(Snapshot::new(mark, Arc::default(), BTreeMap::new(), Revision::ZERO))
     }
 

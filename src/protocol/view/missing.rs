@@ -11,53 +11,53 @@ use crate::xds::{Name, Type};
 impl View {
     /// Whether a value, absence, or trouble is known, or of `*` and globs, the set as far as clients that hold
     /// nothing are given it. What has outlived its time is neither a value nor known not to exist, and a set that it was in not complete.
-    pub fn is_cached(&self, kind: &Type, wanted: &Selector) -> bool {
-        let shelf = |class| self.tables.get(&(kind.clone(), class));
+    pub(crate) fn is_cached(&self, kind: &Type, wanted: &Selector) -> bool {
+        let table = |class| self.tables.get(&(kind.clone(), class));
         match wanted {
-            Selector::Wildcard => shelf(Class::Wildcard)
-                .is_some_and(|shelf| shelf.completeness >= Completeness::FirstResponse && !shelf.has_expired),
-            Selector::Name(name) => shelf(Class::Named).is_some_and(|shelf| {
+            Selector::Wildcard => table(Class::Wildcard)
+                .is_some_and(|table| table.completeness >= Completeness::FirstResponse && !table.has_expired),
+            Selector::Name(name) => table(Class::Named).is_some_and(|table| {
                 let known = |entry: &Entry| entry.absence != AbsenceEvidence::Expired || entry.error.is_some();
                 let whole = |of: &Collection| of.completeness >= Completeness::FirstResponse && !of.lapsed;
-                shelf.get(name).is_some_and(known) || shelf.collection(name).is_some_and(whole)
+                table.get(name).is_some_and(known) || table.collection(name).is_some_and(whole)
             }),
         }
     }
 
     /// How much is known of a set.
-    pub fn completeness_of(&self, kind: &Type, of: &Selector) -> Completeness {
-        let shelf = |class| self.tables.get(&(kind.clone(), class));
-        let fill = match of {
-            Selector::Wildcard => shelf(Class::Wildcard).map(|shelf| shelf.completeness),
-            Selector::Name(glob) => shelf(Class::Named).and_then(|shelf| shelf.completeness_of(glob)),
+    pub(crate) fn completeness_of(&self, kind: &Type, of: &Selector) -> Completeness {
+        let table = |class| self.tables.get(&(kind.clone(), class));
+        let completeness = match of {
+            Selector::Wildcard => table(Class::Wildcard).map(|table| table.completeness),
+            Selector::Name(glob) => table(Class::Named).and_then(|table| table.completeness_of(glob)),
         };
-        fill.unwrap_or_default()
+        completeness.unwrap_or_default()
     }
 
     /// Whether this is wanted, not cached, and by who waits for it a reason to turn to another server. Nobody may wait for it any
     /// more, or only sessions that ask for a great many names that nobody has.
-    pub fn is_missing(&self, kind: &Type, wanted: &Selector) -> bool {
+    pub(crate) fn is_missing(&self, kind: &Type, wanted: &Selector) -> bool {
         !self.is_cached(kind, wanted) && self.interest.awaits(kind, wanted)
     }
 
     /// Sessions that ask for so many names that nobody has that they are no reason to turn to another server.
-    pub fn over_absent_limit(&self) -> usize {
+    pub(crate) fn over_absent_limit(&self) -> usize {
         self.interest.over_absent_limit()
     }
 
     /// Whether any of these things is missing.
-    pub fn misses_any(&self, of: impl Fn(&Selector) -> bool) -> bool {
+    pub(crate) fn misses_any(&self, of: impl Fn(&Selector) -> bool) -> bool {
         self.interest.all().any(|(kind, wanted)| of(&wanted) && self.is_missing(kind, &wanted))
     }
 
     /// Returns all that is missing, in no order.
-    pub fn missing(&self) -> impl Iterator<Item = (&Type, Selector)> {
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (&Type, Selector)> {
         self.interest.all().filter(|(kind, wanted)| self.is_missing(kind, wanted))
     }
 
     /// Counts a name for those who want it, by whether it is known now that there is none.
     pub(super) fn note_absence(&mut self, kind: &Type, name: &Name) {
-        let entry = self.tables.get(&(kind.clone(), Class::Named)).and_then(|shelf| shelf.get(name));
+        let entry = self.tables.get(&(kind.clone(), Class::Named)).and_then(|table| table.get(name));
         let absent = entry.is_some_and(|entry| {
             matches!(entry.presence, Presence::Absent(_)) && entry.absence != AbsenceEvidence::Expired
         });

@@ -27,15 +27,18 @@ use std::sync::Arc;
 
 pub use claims::{Claim, Claimed};
 pub use class::Class;
-pub use gate::Gate;
+pub(crate) use gate::Gate;
 pub use interest::{InterestChange, Selector, SessionId};
-pub use leases::{Lease, Leases};
+pub(crate) use leases::Lease;
+pub use leases::Leases;
 pub use named_error::NamedError;
 pub use order::OrderLosses;
-pub use resource_table::{AbsenceEvidence, Entry, Presence, ResourceTable};
+pub use resource_table::{AbsenceEvidence, Presence};
+pub(crate) use resource_table::{Entry, ResourceTable};
 pub use revision::Revision;
 pub use snapshot::{Lookup, Snapshot};
-pub use update::{Completeness, Evidence, Origin, Retain, Update};
+pub(crate) use update::Origin;
+pub use update::{Completeness, Evidence, Retain, Update};
 
 use self::claims::Sought;
 use self::interest::Interest;
@@ -48,9 +51,9 @@ use crate::xds::{Authority, Name, Type, TypeTable};
 /// A change to one name that a session asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameChanged {
-    pub kind: Type,
-    pub name: Name,
-    pub revision: Revision,
+    pub(crate) kind: Type,
+    pub(crate) name: Name,
+    pub(crate) revision: Revision,
 }
 
 /// A new state, and exactly the sessions that it concerns. Sessions of `*` have no marks: they read the state.
@@ -59,7 +62,7 @@ pub struct Notifications(pub BTreeMap<SessionId, Vec<NameChanged>>);
 
 #[derive(Debug)]
 pub struct View {
-    seq: Revision,
+    revision: Revision,
     tables: BTreeMap<(Type, Class), ResourceTable>,
     /// When the last `*` set was forgotten, of whichever type: of each there would be no end to remember, types may be made up.
     forgotten: Revision,
@@ -87,7 +90,7 @@ pub struct View {
 impl View {
     pub fn new(table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         Self {
-            seq: Revision::ZERO,
+            revision: Revision::ZERO,
             tables: BTreeMap::new(),
             forgotten: Revision::ZERO,
             interest: Interest::new(limits.clone()),
@@ -108,21 +111,21 @@ impl View {
     }
 
     /// Applies one response whole.
-    pub fn apply(&mut self, facts: Vec<Update>, now: Moment) {
-        self.apply_from(Origin::default(), facts, now);
+    pub fn apply(&mut self, updates: Vec<Update>, now: Moment) {
+        self.apply_from(Origin::default(), updates, now);
     }
 
-    pub fn apply_from(&mut self, source: Origin, facts: Vec<Update>, now: Moment) {
+    pub fn apply_from(&mut self, source: Origin, updates: Vec<Update>, now: Moment) {
         self.origin = source;
-        for fact in self.gate.pass(facts) {
-            self.apply_one(fact, now);
+        for update in self.gate.pass(updates) {
+            self.apply_one(update, now);
         }
     }
 
     /// Lets out what the gate held of a type.
     pub fn open_gate(&mut self, kind: &Type, now: Moment) {
-        for fact in self.gate.open(kind) {
-            self.apply_one(fact, now);
+        for update in self.gate.open(kind) {
+            self.apply_one(update, now);
         }
     }
 
@@ -143,14 +146,14 @@ impl View {
             if name.is_glob() {
                 self.mark_members(session, &kind, &name);
             }
-            let shelf = self.tables.get(&(kind.clone(), Class::Named));
-            let Some(entry) = shelf.and_then(|shelf| shelf.get(&name)) else { return };
+            let table = self.tables.get(&(kind.clone(), Class::Named));
+            let Some(entry) = table.and_then(|table| table.get(&name)) else { return };
             if self.repeats && matches!(&entry.presence, Presence::Present(held) if held.do_not_cache()) {
                 self.interest.ask_again(&kind, &Selector::Name(name)); // the answer is for those who wait now (XLAT-29)
                 return;
             }
-            let seq = entry.error.as_ref().map_or(entry.changed, |(seq, _)| entry.changed.max(*seq));
-            self.wakes.entry(session).or_default().push(NameChanged { kind, name, revision: seq });
+            let revision = entry.error.as_ref().map_or(entry.changed, |(revision, _)| entry.changed.max(*revision));
+            self.wakes.entry(session).or_default().push(NameChanged { kind, name, revision });
         } else {
             self.interest.unsubscribe(session, &kind, &wanted, now);
         }
@@ -158,35 +161,37 @@ impl View {
 
     /// What is here of a collection is new to whoever asks for it.
     fn mark_members(&mut self, session: SessionId, kind: &Type, glob: &Name) {
-        let shelf = self.tables.entry((kind.clone(), Class::Named)).or_default();
-        self.dirty |= shelf.collect(glob);
-        let members = shelf.collection(glob).into_iter().flat_map(|of| of.members());
-        let seq = |name: &Name| shelf.get(name).map(|entry| entry.changed);
-        let mark = |name: &Name| Some(NameChanged { kind: kind.clone(), name: name.clone(), revision: seq(name)? });
+        let table = self.tables.entry((kind.clone(), Class::Named)).or_default();
+        self.dirty |= table.collect(glob);
+        let members = table.collection(glob).into_iter().flat_map(|of| of.members());
+        let revision = |name: &Name| table.get(name).map(|entry| entry.changed);
+        let mark =
+            |name: &Name| Some(NameChanged { kind: kind.clone(), name: name.clone(), revision: revision(name)? });
         self.wakes.entry(session).or_default().extend(members.filter_map(mark));
     }
 
     /// Publishes what has been applied since the last time, once, and says whom it concerns.
     pub fn publish(&mut self) -> Notifications {
         for kind in std::mem::take(&mut self.changed_wildcards) {
-            if let Some(shelf) = self.tables.get_mut(&(kind.clone(), Class::Wildcard)) {
-                shelf.remember_version(&self.limits);
+            if let Some(table) = self.tables.get_mut(&(kind.clone(), Class::Wildcard)) {
+                table.remember_version(&self.limits);
             }
             for session in self.interest.wildcard_sessions(&kind) {
                 self.wakes.entry(session).or_default();
             }
         }
         if std::mem::take(&mut self.dirty) {
-            if self.seq == self.published.revision {
-                self.seq = self.seq.next(); // no entry changed, but what is known of them did: another state, another mark
+            if self.revision == self.published.revision {
+                self.revision = self.revision.next(); // no entry changed, but what is known of them did: another state, another mark
             }
-            self.published = Arc::new(Snapshot::new(self.seq, self.down.clone(), self.tables.clone(), self.forgotten));
+            self.published =
+                Arc::new(Snapshot::new(self.revision, self.down.clone(), self.tables.clone(), self.forgotten));
         }
         Notifications(std::mem::take(&mut self.wakes))
     }
 
     /// Everything that is to be asked of a server that is opened now, with whether the answer is known from another (FB-4).
-    pub fn wanted(&self) -> impl Iterator<Item = (&Type, Selector, bool)> {
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = (&Type, Selector, bool)> {
         self.interest.all().map(|(kind, wanted)| {
             let cached = self.is_cached(kind, &wanted);
             (kind, wanted, cached)
@@ -198,14 +203,8 @@ impl View {
         self.tables.get(&(kind.clone(), Class::Wildcard)).into_iter().flat_map(ResourceTable::present_names)
     }
 
-    /// What is here of the collections that are wanted, each member with its glob.
-    pub fn members(&self, kind: &Type) -> impl Iterator<Item = (&Name, &Name)> {
-        let shelf = self.tables.get(&(kind.clone(), Class::Named));
-        shelf.into_iter().flat_map(|shelf| shelf.collections.all_members())
-    }
-
     /// Whether anybody wants anything, or did until lately.
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.interest.is_any()
     }
 
@@ -226,13 +225,13 @@ impl View {
     }
 
     /// How many resources of a type are held, as `*` gave them or as names did.
-    pub fn held(&self, kind: &Type, star: bool) -> usize {
-        let class = if star { Class::Wildcard } else { Class::Named };
-        self.tables.get(&(kind.clone(), class)).map_or(0, |shelf| shelf.present())
+    pub fn held(&self, kind: &Type, wildcard: bool) -> usize {
+        let class = if wildcard { Class::Wildcard } else { Class::Named };
+        self.tables.get(&(kind.clone(), class)).map_or(0, |table| table.present())
     }
 
     /// Returns how many cached resources came from each server, by its place in the plan.
-    pub fn cached_by_server(&self) -> BTreeMap<u16, usize> {
+    pub(crate) fn cached_by_server(&self) -> BTreeMap<u16, usize> {
         let mut sum = BTreeMap::new();
         for (server, count) in self.tables.values().flat_map(ResourceTable::by_server) {
             *sum.entry(*server).or_default() += count;
@@ -251,8 +250,8 @@ impl View {
     }
 
     pub fn next_deadline(&self) -> Option<Moment> {
-        let shelves = self.tables.values().filter_map(|shelf| shelf.next_deadline(&self.limits));
-        earliest(shelves.min(), earliest(self.interest.next_deadline(), self.order.next_deadline()))
+        let tables = self.tables.values().filter_map(|table| table.next_deadline(&self.limits));
+        earliest(tables.min(), earliest(self.interest.next_deadline(), self.order.next_deadline()))
     }
 
     /// Lets time do its work: interest that lingered long enough ends, and old tombstones are dealt with.
@@ -261,16 +260,16 @@ impl View {
             self.forget(&kind, &wanted, now);
         }
         self.settle_order(now);
-        let expired = |((kind, class), shelf): (&(Type, Class), &ResourceTable)| {
-            let names = shelf.expired(now).into_iter();
+        let expired = |((kind, class), table): (&(Type, Class), &ResourceTable)| {
+            let names = table.expired(now).into_iter();
             names.map(|name| (kind.clone(), *class, name)).collect::<Vec<_>>()
         };
         self.origin = Origin::default(); // time is of nobody's rank
         for (kind, class, name) in self.tables.iter().flat_map(expired).collect::<Vec<_>>() {
             self.expire(&kind, class, name, now);
         }
-        for shelf in self.tables.values_mut() {
-            self.dirty |= shelf.on_time(now, &self.limits);
+        for table in self.tables.values_mut() {
+            self.dirty |= table.on_time(now, &self.limits);
         }
     }
 
@@ -306,16 +305,16 @@ impl View {
                     let old = dropped.get(name).and_then(Entry::resource);
                     self.forget_order(kind, Class::Wildcard, name, old, now);
                 }
-                self.seq = self.seq.next();
-                self.forgotten = self.seq;
+                self.revision = self.revision.next();
+                self.forgotten = self.revision;
             }
         }
     }
 
     /// What is known to be gone of a collection, since somebody held it.
     fn absent_names_under<'a>(&'a self, kind: &Type, glob: &'a Name) -> impl Iterator<Item = &'a Name> {
-        let shelf = self.tables.get(&(kind.clone(), Class::Named));
-        let gone = shelf.into_iter().flat_map(|shelf| shelf.removals(Revision::ZERO)).map(|(name, _)| name);
+        let table = self.tables.get(&(kind.clone(), Class::Named));
+        let gone = table.into_iter().flat_map(|table| table.removals(Revision::ZERO)).map(|(name, _)| name);
         gone.filter(move |name| name.collection().as_ref() == Some(glob))
     }
 

@@ -10,16 +10,16 @@ pub struct NamedError {
 }
 
 impl NamedError {
-    pub fn not_found() -> Self {
+    pub(crate) fn not_found() -> Self {
         Self { code: NOT_FOUND, message: "there is no such resource".into() }
     }
 
-    pub fn not_allowed() -> Self {
+    pub(crate) fn not_allowed() -> Self {
         Self { code: PERMISSION_DENIED, message: "not for this client".into() }
     }
 
     /// Whether it speaks of the resource itself, and not of a passing trouble (UP-44).
-    pub fn is_about_data(&self) -> bool {
+    pub(crate) fn is_about_data(&self) -> bool {
         matches!(self.code, NOT_FOUND | PERMISSION_DENIED)
     }
 }

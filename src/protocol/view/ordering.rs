@@ -98,7 +98,7 @@ impl View {
         }
         let source = self.origin;
         let higher = |entry: &Entry| source.holds_missing && entry.origin.rank < source.rank;
-        let entry = self.tables.get(&(kind.clone(), class)).and_then(|shelf| shelf.get(name));
+        let entry = self.tables.get(&(kind.clone(), class)).and_then(|table| table.get(name));
         if !entry.is_some_and(|entry| matches!(entry.presence, Presence::Present(_)) && !higher(entry)) {
             return false; // there is nothing to take away, or this server cannot
         }
@@ -135,18 +135,18 @@ impl View {
         self.order.spare(&key);
         let kept = self.order.take_kept(&key);
         let old = old.or(kept.as_ref());
-        let asked = class == Class::Named && kind.info().references == References::VirtualHosts;
+        let requested = class == Class::Named && kind.info().references == References::VirtualHosts;
         match (old, &new) {
             (None, None) => return,
-            (Some(old), None) if asked && self.interest.has_name(kind, name) => {
+            (Some(old), None) if requested && self.interest.has_name(kind, name) => {
                 self.order.keep(key, old.clone());
                 return;
             }
             _ => {}
         }
         let change = Change { kind, name, old, new: new.as_ref() };
-        let (shelves, clusters) = (&self.tables, &self.clusters);
-        let is_here = |name: &Name| has_cluster(|class| shelves.get(&(clusters.clone(), class)), name);
+        let (tables, clusters) = (&self.tables, &self.clusters);
+        let is_here = |name: &Name| has_cluster(|class| tables.get(&(clusters.clone(), class)), name);
         let ready = self.order.replaced(&change, is_here, now, self.limits.reference_hold);
         for key in ready {
             self.let_go(key, now);
@@ -187,8 +187,8 @@ impl View {
             self.order.waited_for(&waiting);
         }
         self.order.note_let_go(now);
-        let (shelves, clusters) = (&self.tables, &self.clusters);
-        let is_here = |name: &Name| has_cluster(|class| shelves.get(&(clusters.clone(), class)), name);
+        let (tables, clusters) = (&self.tables, &self.clusters);
+        let is_here = |name: &Name| has_cluster(|class| tables.get(&(clusters.clone(), class)), name);
         for ((kind, class, name), doomed) in self.order.take_dead(now, self.limits.reference_hold, is_here) {
             self.origin = doomed.source;
             self.remove_resource(&kind, class, &name, Evidence::Reported, now);
@@ -197,12 +197,12 @@ impl View {
     }
 
     /// Whether it was taken away upstream and is still here.
-    pub fn is_doomed(&self, kind: &Type, class: Class, name: &Name) -> bool {
+    pub(crate) fn is_doomed(&self, kind: &Type, class: Class, name: &Name) -> bool {
         self.order.has_doomed() && self.order.is_doomed(&(kind.clone(), class, name.clone()))
     }
 
     /// Whether it counts which authorities' servers are away, or have not said what routing they have.
-    pub fn awaits_routing(&self) -> bool {
+    pub(crate) fn awaits_routing(&self) -> bool {
         self.order.is_any()
     }
 
@@ -227,10 +227,10 @@ impl View {
     }
 }
 
-fn here<'a>(shelf: Option<&'a ResourceTable>, name: &Name) -> Option<&'a Arc<Resource>> {
-    shelf?.get(name)?.resource()
+fn here<'a>(table: Option<&'a ResourceTable>, name: &Name) -> Option<&'a Arc<Resource>> {
+    table?.get(name)?.resource()
 }
 
-fn has_cluster<'a>(shelf: impl Fn(Class) -> Option<&'a ResourceTable>, name: &Name) -> bool {
-    [Class::Wildcard, Class::Named].into_iter().any(|class| here(shelf(class), name).is_some())
+fn has_cluster<'a>(table: impl Fn(Class) -> Option<&'a ResourceTable>, name: &Name) -> bool {
+    [Class::Wildcard, Class::Named].into_iter().any(|class| here(table(class), name).is_some())
 }

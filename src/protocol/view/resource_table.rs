@@ -32,20 +32,20 @@ pub enum Presence {
 
 #[derive(Debug, Clone)]
 pub struct Entry {
-    pub changed: Revision,
+    pub(crate) changed: Revision,
     /// The last change of its body, which is all that a SotW client without wrappers sees.
-    pub body_changed: Revision,
-    pub history: PresenceHistory,
+    pub(crate) body_changed: Revision,
+    pub(crate) history: PresenceHistory,
     pub presence: Presence,
     /// What was last reported wrong with it, and since when (UP-46).
     pub error: Option<(Revision, Arc<NamedError>)>,
     /// When it dies unless upstream gives it more time (UP-40).
-    pub expires: Option<Moment>,
+    pub(crate) expires: Option<Moment>,
     /// The last time that it was given a TTL, or none.
-    pub refreshed: Revision,
+    pub(crate) refreshed: Revision,
     /// Who gave it, and since when that is so; or since when it is gone or in error.
-    pub origin: Origin,
-    pub since: Moment,
+    pub(crate) origin: Origin,
+    pub(crate) since: Moment,
     /// Why it is gone, if it is, and since when that was last said on the present opening.
     pub absence: AbsenceEvidence,
     reported: Revision,
@@ -53,7 +53,7 @@ pub struct Entry {
 
 impl Entry {
     /// What is here.
-    pub fn resource(&self) -> Option<&Arc<Resource>> {
+    pub(crate) fn resource(&self) -> Option<&Arc<Resource>> {
         match &self.presence {
             Presence::Present(resource) => Some(resource),
             Presence::Absent(_) | Presence::Unknown => None,
@@ -114,7 +114,7 @@ pub struct ResourceTable {
 #[derive(Debug, Clone)]
 struct TombstoneBody {
     name: Name,
-    seq: Revision,
+    revision: Revision,
     at: Moment,
     bytes: usize,
 }
@@ -124,7 +124,7 @@ impl ResourceTable {
         self.entries.get(name)
     }
 
-    pub fn entries(&self) -> impl Iterator<Item = (&Name, &Entry)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&Name, &Entry)> {
         self.entries.iter()
     }
 
@@ -140,7 +140,7 @@ impl ResourceTable {
     }
 
     /// What is here and had its TTL extended after a number.
-    pub fn refreshes(&self, after: Revision) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
+    pub(crate) fn refreshes(&self, after: Revision) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
         self.refreshes.range((Excluded(after), Unbounded)).filter_map(|(_, name)| {
             let entry = self.entries.get(name)?;
             match &entry.presence {
@@ -151,14 +151,14 @@ impl ResourceTable {
     }
 
     /// What was removed after a number, in the order of removal.
-    pub fn removals(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
+    pub(crate) fn removals(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
         self.removals
             .range((Excluded(after), Unbounded))
             .filter_map(|(_, name)| self.entries.get(name).map(|entry| (name, entry)))
     }
 
     /// The version of everything that is here: of bodies alone, or of all that a delta client sees (I5).
-    pub fn version(&self, full: bool) -> SetVersion {
+    pub(crate) fn version(&self, full: bool) -> SetVersion {
         if full { self.full } else { self.content }
     }
 
@@ -167,7 +167,7 @@ impl ResourceTable {
         self.horizon
     }
 
-    pub fn present_names(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn present_names(&self) -> impl Iterator<Item = &Name> {
         self.additions.values()
     }
 
@@ -184,7 +184,7 @@ impl ResourceTable {
     }
 
     /// Whether a client with this version holds nothing but what is here, or went by evidence.
-    pub fn knows_version(&self, version: &str) -> bool {
+    pub(crate) fn knows_version(&self, version: &str) -> bool {
         let known = |(bodies, all): &(SetVersion, SetVersion)| {
             [bodies, all].into_iter().any(|known| known.to_string() == version)
         };
@@ -221,7 +221,7 @@ impl ResourceTable {
     }
 
     /// Changes with each opening.
-    pub fn opening(&self) -> Revision {
+    pub(crate) fn opening(&self) -> Revision {
         self.evidence_from
     }
 
@@ -263,12 +263,12 @@ impl ResourceTable {
         name: Name,
         resource: Arc<Resource>,
         source: Origin,
-        seq: Revision,
+        revision: Revision,
         now: Moment,
     ) -> Applied {
         let before = self.entries.get(&name);
-        let mut body_changed = seq;
-        let mut lives = PresenceHistory::beginning(seq);
+        let mut body_changed = revision;
+        let mut lives = PresenceHistory::beginning(revision);
         match before {
             Some(entry @ Entry { presence: Presence::Present(held), .. }) => {
                 // What must not be answered from memory is told again to those who wait for it (XLAT-29), and what a client
@@ -282,11 +282,11 @@ impl ResourceTable {
                     self.count_origin(before, false);
                     self.count_origin(source, true);
                     self.entries.insert_mut(name.clone(), entry);
-                    return self.set(class, name, resource, source, seq, now);
+                    return self.set(class, name, resource, source, revision, now);
                 }
                 if held.full == resource.full && !wanted_again {
                     let mortal = held.ttl.is_some() || resource.ttl.is_some();
-                    return if mortal { self.refresh(&name, resource.ttl, seq, now) } else { Applied::Unchanged };
+                    return if mortal { self.refresh(&name, resource.ttl, revision, now) } else { Applied::Unchanged };
                 }
                 if held.content() == resource.content() {
                     body_changed = entry.body_changed;
@@ -294,14 +294,14 @@ impl ResourceTable {
                 lives = entry.history.clone();
             }
             Some(Entry { presence: Presence::Absent(_), history: past, changed, .. }) => {
-                lives = past.again(*changed, seq, self.horizon);
+                lives = past.again(*changed, revision, self.horizon);
             }
             Some(Entry { presence: Presence::Unknown, .. }) | None => {}
         }
         self.unindex(&name);
         self.count(&name, &resource, SetVersion::plus);
         self.count_origin(source, true);
-        self.additions.insert_mut(seq, name.clone());
+        self.additions.insert_mut(revision, name.clone());
         self.collections.note(&name, true);
         if Xdstp::is_new_style(name.as_str()) {
             self.in_folders.insert_mut(name.clone());
@@ -314,13 +314,13 @@ impl ResourceTable {
         self.entries.insert_mut(
             name,
             Entry {
-                changed: seq,
+                changed: revision,
                 body_changed,
                 history: lives,
                 presence,
                 error: None,
                 expires,
-                refreshed: seq,
+                refreshed: revision,
                 origin: source,
                 since: now,
                 absence: AbsenceEvidence::Reported,
@@ -336,19 +336,19 @@ impl ResourceTable {
         name: &Name,
         ttl: Option<Duration>,
         source: Origin,
-        seq: Revision,
+        revision: Revision,
         now: Moment,
     ) -> Applied {
         match self.entries.get(name).map(|entry| entry.presence.clone()) {
             Some(Presence::Absent(Some(last))) if last.ttl.is_some() => {
-                self.set(Class::Wildcard, name.clone(), Arc::new(last.with_ttl(ttl)), source, seq, now)
+                self.set(Class::Wildcard, name.clone(), Arc::new(last.with_ttl(ttl)), source, revision, now)
             }
-            _ => self.refresh(name, ttl, seq, now),
+            _ => self.refresh(name, ttl, revision, now),
         }
     }
 
     /// Gives what is here more time, or for ever.
-    fn refresh(&mut self, name: &Name, ttl: Option<Duration>, seq: Revision, now: Moment) -> Applied {
+    fn refresh(&mut self, name: &Name, ttl: Option<Duration>, revision: Revision, now: Moment) -> Applied {
         let Some(entry) = self.entries.get(name).cloned() else { return Applied::Unchanged };
         let Presence::Present(held) = &entry.presence else { return Applied::Unchanged };
         self.unschedule(name, &entry);
@@ -356,12 +356,12 @@ impl ResourceTable {
         if let Some(at) = expires {
             self.expirations.insert_mut((at, name.clone()), ());
         }
-        self.refreshes.insert_mut(seq, name.clone());
+        self.refreshes.insert_mut(revision, name.clone());
         let presence = Presence::Present(match held.ttl == ttl {
             true => held.clone(),
             false => Arc::new(held.with_ttl(ttl)),
         });
-        self.entries.insert_mut(name.clone(), Entry { presence, expires, refreshed: seq, ..entry });
+        self.entries.insert_mut(name.clone(), Entry { presence, expires, refreshed: revision, ..entry });
         Applied::Refreshed
     }
 
@@ -371,11 +371,11 @@ impl ResourceTable {
     }
 
     /// Something is wrong with the name. Whether that is news.
-    pub(super) fn set_error(&mut self, name: Name, error: Arc<NamedError>, seq: Revision, now: Moment) -> bool {
+    pub(super) fn set_error(&mut self, name: Name, error: Arc<NamedError>, revision: Revision, now: Moment) -> bool {
         let entry = self.entries.get(&name).cloned().unwrap_or_else(|| Entry {
-            changed: seq,
-            body_changed: seq,
-            history: PresenceHistory::beginning(seq),
+            changed: revision,
+            body_changed: revision,
+            history: PresenceHistory::beginning(revision),
             presence: Presence::Unknown,
             error: None,
             expires: None,
@@ -388,30 +388,30 @@ impl ResourceTable {
         if entry.error.as_ref().is_some_and(|(_, known)| *known == error) {
             return false;
         }
-        self.entries.insert_mut(name, Entry { error: Some((seq, error)), ..entry });
+        self.entries.insert_mut(name, Entry { error: Some((revision, error)), ..entry });
         true
     }
 
     /// Whether the name was here.
-    pub(super) fn remove(&mut self, name: &Name, seq: Revision, now: Moment) -> bool {
+    pub(super) fn remove(&mut self, name: &Name, revision: Revision, now: Moment) -> bool {
         let Some(Entry { history: lives, presence: Presence::Present(last), .. }) = self.entries.get(name).cloned()
         else {
             return false;
         };
         self.unindex(name);
         let bytes = last.body.bytes().len();
-        self.bodies.enqueue_mut(TombstoneBody { name: name.clone(), seq, at: now, bytes });
+        self.bodies.enqueue_mut(TombstoneBody { name: name.clone(), revision, at: now, bytes });
         self.body_bytes += bytes;
-        self.add_tombstone(name, seq, lives, Some(last), now);
+        self.add_tombstone(name, revision, lives, Some(last), now);
         true
     }
 
     /// Like [`Self::remove`], and a name that was never here is remembered as absent too.
-    pub(super) fn set_absent(&mut self, name: &Name, word: Evidence, seq: Revision, now: Moment) -> bool {
+    pub(super) fn set_absent(&mut self, name: &Name, word: Evidence, revision: Revision, now: Moment) -> bool {
         match self.entries.get(name).map(|entry| (entry, &entry.presence)) {
             // Those who have been told of it hold it, and what nobody has said is no evidence for them.
             Some((_, Presence::Present(_))) if word == Evidence::Silence => return false,
-            Some((_, Presence::Present(_))) => return self.remove(name, seq, now),
+            Some((_, Presence::Present(_))) => return self.remove(name, revision, now),
             Some((entry, Presence::Absent(_))) => {
                 let expired = entry.absence == AbsenceEvidence::Expired;
                 if word == Evidence::Silence {
@@ -422,13 +422,13 @@ impl ResourceTable {
                 }
                 // It was gone, and now it is so also for who has come since, or holds it still.
                 let news = !self.is_absent_by_evidence(entry);
-                let entry = Entry { absence: AbsenceEvidence::Reported, reported: seq, ..entry.clone() };
+                let entry = Entry { absence: AbsenceEvidence::Reported, reported: revision, ..entry.clone() };
                 self.entries.insert_mut(name.clone(), entry);
                 return news;
             }
             Some((_, Presence::Unknown)) | None => {}
         }
-        self.add_tombstone(name, seq, PresenceHistory::beginning(seq), None, now);
+        self.add_tombstone(name, revision, PresenceHistory::beginning(revision), None, now);
         if word == Evidence::Silence {
             self.set_absence(name, AbsenceEvidence::Silence);
         }
@@ -470,13 +470,15 @@ impl ResourceTable {
     /// Bounds what is kept of the dead. Absent names of a named shelf stay: they are bounded by the interest in them.
     pub(super) fn trim(&mut self, now: Moment, limits: &Limits, class: Class) {
         while class == Class::Wildcard && self.removals.size() > limits.tombstones {
-            let Some((seq, name)) = self.removals.first().map(|(seq, name)| (*seq, name.clone())) else { break };
+            let Some((revision, name)) = self.removals.first().map(|(revision, name)| (*revision, name.clone())) else {
+                break;
+            };
             self.forget(&name);
-            self.horizon = self.horizon.max(seq);
+            self.horizon = self.horizon.max(revision);
         }
         let horizon = self.horizon;
         self.drop_bodies(|oldest, bytes| {
-            oldest.seq <= horizon || bytes > limits.tombstone_bytes || now - oldest.at >= limits.tombstone_age
+            oldest.revision <= horizon || bytes > limits.tombstone_bytes || now - oldest.at >= limits.tombstone_age
         });
     }
 
@@ -485,7 +487,7 @@ impl ResourceTable {
             self.bodies.dequeue_mut();
             self.body_bytes -= oldest.bytes;
             // The name may have come back, or gone again, since: then this tombstone is not its body any more.
-            let same = self.entries.get(&oldest.name).filter(|entry| entry.changed == oldest.seq);
+            let same = self.entries.get(&oldest.name).filter(|entry| entry.changed == oldest.revision);
             // One that a client knows under another name than it asked for keeps it: its removal has to say that name.
             if let Some(entry) = same.cloned()
                 && matches!(&entry.presence, Presence::Absent(Some(last)) if last.name == oldest.name)
@@ -498,15 +500,15 @@ impl ResourceTable {
     fn add_tombstone(
         &mut self,
         name: &Name,
-        seq: Revision,
+        revision: Revision,
         lives: PresenceHistory,
         last: Option<Arc<Resource>>,
         now: Moment,
     ) {
-        self.removals.insert_mut(seq, name.clone());
+        self.removals.insert_mut(revision, name.clone());
         let entry = Entry {
-            changed: seq,
-            body_changed: seq,
+            changed: revision,
+            body_changed: revision,
             history: lives,
             presence: Presence::Absent(last),
             error: None,
@@ -515,7 +517,7 @@ impl ResourceTable {
             origin: Origin::default(),
             since: now,
             absence: AbsenceEvidence::Reported,
-            reported: seq,
+            reported: revision,
         };
         self.entries.insert_mut(name.clone(), entry);
     }

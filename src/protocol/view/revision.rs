@@ -7,7 +7,7 @@ pub struct Revision(u64);
 impl Revision {
     pub const ZERO: Self = Self(0);
 
-    pub fn next(self) -> Self {
+    pub(crate) fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }

@@ -30,8 +30,8 @@ pub struct Snapshot {
     /// The number of the last change in it, which is the end of a response.
     pub revision: Revision,
     /// Authorities of which no server is in reach.
-    pub down: Arc<BTreeSet<Authority>>,
-    shelves: BTreeMap<(Type, Class), ResourceTable>,
+    pub(crate) down: Arc<BTreeSet<Authority>>,
+    tables: BTreeMap<(Type, Class), ResourceTable>,
     /// When the last `*` set was forgotten.
     forgotten: Revision,
 }
@@ -40,57 +40,57 @@ impl Snapshot {
     pub(super) fn new(
         mark: Revision,
         down: Arc<BTreeSet<Authority>>,
-        shelves: BTreeMap<(Type, Class), ResourceTable>,
+        tables: BTreeMap<(Type, Class), ResourceTable>,
         forgotten: Revision,
     ) -> Self {
-        Self { revision: mark, down, shelves, forgotten }
+        Self { revision: mark, down, tables, forgotten }
     }
 
     /// A session of `*` that was told of removals only up to less than this has missed some. Where there is no set any more that
     /// may be all of them.
-    pub fn horizon(&self, kind: &Type) -> Revision {
+    pub(crate) fn horizon(&self, kind: &Type) -> Revision {
         self.resources(kind, Class::Wildcard).map_or(self.forgotten, ResourceTable::horizon)
     }
 
-    pub fn forgotten(&self) -> Revision {
+    pub(crate) fn forgotten(&self) -> Revision {
         self.forgotten
     }
 
     /// What was last reported wrong with a name, and since which change.
-    pub fn error(&self, kind: &Type, name: &Name) -> Option<(Revision, &Arc<NamedError>)> {
+    pub(crate) fn error(&self, kind: &Type, name: &Name) -> Option<(Revision, &Arc<NamedError>)> {
         let entry = self.resources(kind, Class::Named)?.get(name)?;
-        entry.error.as_ref().map(|(seq, error)| (*seq, error))
+        entry.error.as_ref().map(|(revision, error)| (*revision, error))
     }
 
     pub fn resources(&self, kind: &Type, class: Class) -> Option<&ResourceTable> {
-        self.shelves.get(&(kind.clone(), class))
+        self.tables.get(&(kind.clone(), class))
     }
 
-    pub fn tables(&self) -> impl Iterator<Item = (&Type, Class, &ResourceTable)> {
-        self.shelves.iter().map(|((kind, class), table)| (kind, *class, table))
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (&Type, Class, &ResourceTable)> {
+        self.tables.iter().map(|((kind, class), table)| (kind, *class, table))
     }
 
     /// What is here of types that may lead to clusters.
-    pub fn leading(&self) -> impl Iterator<Item = (&Type, &Arc<Resource>)> {
+    pub(crate) fn leading(&self) -> impl Iterator<Item = (&Type, &Arc<Resource>)> {
         let leading =
-            self.shelves.iter().filter(|((kind, _), _)| matches!(kind.info().role, Role::Routing | Role::Clusters));
-        leading.flat_map(|((kind, _), shelf)| {
-            shelf.present_names().filter_map(move |name| Some((kind, shelf.get(name)?.resource()?)))
+            self.tables.iter().filter(|((kind, _), _)| matches!(kind.info().role, Role::Routing | Role::Clusters));
+        leading.flat_map(|((kind, _), table)| {
+            table.present_names().filter_map(move |name| Some((kind, table.get(name)?.resource()?)))
         })
     }
 
     /// The same, with absence as the error that it is to whoever has no other word for it.
-    pub fn error_or_absence(&self, kind: &Type, name: &Name) -> Option<(Revision, Arc<NamedError>)> {
+    pub(crate) fn error_or_absence(&self, kind: &Type, name: &Name) -> Option<(Revision, Arc<NamedError>)> {
         let entry = self.resources(kind, Class::Named)?.get(name)?;
         match (&entry.error, &entry.presence) {
-            (Some((seq, error)), _) => Some((*seq, error.clone())),
+            (Some((revision, error)), _) => Some((*revision, error.clone())),
             (None, Presence::Absent(_)) => Some((entry.changed, Arc::new(NamedError::not_found()))),
             (None, _) => None,
         }
     }
 
     pub fn lookup(&self, kind: &Type, class: Class, name: &Name) -> Lookup<'_> {
-        match self.resources(kind, class).and_then(|shelf| shelf.get(name)).map(|entry| &entry.presence) {
+        match self.resources(kind, class).and_then(|table| table.get(name)).map(|entry| &entry.presence) {
             None | Some(Presence::Unknown) => Lookup::Unknown,
             Some(Presence::Present(resource)) => Lookup::Present(resource),
             Some(Presence::Absent(last)) => Lookup::Absent(last.as_ref()),

@@ -72,10 +72,10 @@ impl Completeness {
 /// Who says something: a server by its place in the plan, and its rank in the list of the authority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Origin {
-    pub server: u16,
-    pub rank: u8,
+    pub(crate) server: u16,
+    pub(crate) rank: u8,
     /// What a server of higher rank gave is not deleted because this one lacks it.
-    pub holds_missing: bool,
+    pub(crate) holds_missing: bool,
 }
 
 /// What a complete set does not delete although it lacks it.
@@ -88,7 +88,7 @@ pub enum Retain {
 
 impl Update {
     /// The type it is about, and the single name if it is about one.
-    pub fn subject(&self) -> (&Type, Option<(Class, &Name)>) {
+    pub(crate) fn subject(&self) -> (&Type, Option<(Class, &Name)>) {
         match self {
             Self::Upsert { kind, class, key, .. }
             | Self::Absent { kind, class, key, .. }

@@ -24,7 +24,7 @@ use crate::xds::SharingKey;
 
 /// What becomes of the reports of clients (LRS-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LoadsMode {
+pub(crate) enum LoadsMode {
     /// Clients are told that there is no such method.
     Off,
     /// An upstream stream for each of a client's, with the same messages.
@@ -35,15 +35,15 @@ pub enum LoadsMode {
 
 /// One stream of loads as it is handed on: what came first from below, what comes after it, and where answers go. Both ways
 /// are bounded, and whoever reads slowly is sent slowly.
-pub struct LoadLink {
-    pub first: Bytes,
-    pub reports: mpsc::Receiver<Bytes>,
-    pub answers: mpsc::Sender<Bytes>,
+pub(crate) struct LoadLink {
+    pub(crate) first: Bytes,
+    pub(crate) reports: mpsc::Receiver<Bytes>,
+    pub(crate) answers: mpsc::Sender<Bytes>,
 }
 
 /// How a stream of loads ended, as gRPC says it.
 #[derive(Debug, thiserror::Error)]
-pub enum LoadEnd {
+pub(crate) enum LoadEnd {
     #[error("{0}")]
     Refused(AdmissionError),
     #[error("invalid request: expected a LoadStatsRequest")]
@@ -60,7 +60,7 @@ pub enum LoadEnd {
 }
 
 /// Opens streams of loads to control planes. The edge implements it.
-pub trait LoadConnector: Send + Sync {
+pub(crate) trait LoadConnector: Send + Sync {
     /// Carries messages between a link and a server, by its place in the plan, until either side has ended. Dropping the future
     /// resets the stream.
     fn carry(&self, server: usize, link: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>>;
@@ -69,7 +69,7 @@ pub trait LoadConnector: Send + Sync {
     fn backoff(&self, server: usize) -> BackoffTimes;
 }
 
-pub struct Loads {
+pub(crate) struct Loads {
     mode: LoadsMode,
     views: Arc<Views>,
     connector: Arc<dyn LoadConnector>,
@@ -91,8 +91,8 @@ struct Pools {
 struct Kept(AtomicUsize);
 
 impl Kept {
-    fn free_of(&self, most: usize) -> usize {
-        most.saturating_sub(self.0.load(Ordering::Relaxed))
+    fn free_of(&self, limit: usize) -> usize {
+        limit.saturating_sub(self.0.load(Ordering::Relaxed))
     }
 
     fn replace(&self, before: usize, now: usize) {
@@ -102,7 +102,7 @@ impl Kept {
 }
 
 impl Loads {
-    pub fn new(mode: LoadsMode, views: Arc<Views>, connector: Arc<dyn LoadConnector>) -> Self {
+    pub(crate) fn new(mode: LoadsMode, views: Arc<Views>, connector: Arc<dyn LoadConnector>) -> Self {
         let pools = Pools {
             clock: Clock::starting_now(),
             of_keys: Mutex::default(),
@@ -112,22 +112,22 @@ impl Loads {
         Self { mode, views, connector, pools: Arc::new(pools) }
     }
 
-    pub fn are_served(&self) -> bool {
+    pub(crate) fn are_served(&self) -> bool {
         self.mode != LoadsMode::Off
     }
 
     /// Serves a client's stream from its first message to its end. Dropping the future is how a client leaves in the middle.
-    pub async fn serve(&self, peer: IpAddr, link: LoadLink) -> LoadEnd {
+    pub(crate) async fn serve(&self, peer: IpAddr, link: LoadLink) -> LoadEnd {
         let Ok(first) = LoadStatsRequest::decode(link.first.clone()) else { return LoadEnd::Unreadable };
         let key = match self.views.identify(first.node.as_ref()) {
             Ok(identity) => identity.key().clone(),
-            Err(refused) => return LoadEnd::Refused(refused),
+            Err(rejected) => return LoadEnd::Refused(rejected),
         };
         tracing::debug!(view = %key, "load report stream opened");
         match self.mode {
             LoadsMode::Aggregate(limits) => match self.member(key, limits) {
                 Ok(member) => member.converse(first, peer, link).await,
-                Err(refused) => LoadEnd::Refused(refused),
+                Err(rejected) => LoadEnd::Refused(rejected),
             },
             LoadsMode::PassThrough | LoadsMode::Off => self.pass_through(&key, link).await,
         }
@@ -144,12 +144,12 @@ impl Loads {
     }
 
     /// About how many bytes of reports are kept for control planes, of all views together.
-    pub fn kept(&self) -> usize {
+    pub(crate) fn kept(&self) -> usize {
         self.pools.kept.0.load(Ordering::Relaxed)
     }
 
     /// When no clients are left: what they last reported goes upstream before the relay does.
-    pub async fn finish(&self) {
+    pub(crate) async fn finish(&self) {
         self.pools.lock().values().for_each(|pool| pool.hasten());
         while !self.pools.lock().is_empty() {
             self.pools.ended.notified().await;
@@ -161,9 +161,9 @@ impl Loads {
         if let Some(member) = pools.get(&key).and_then(Pool::join) {
             return Ok(member);
         }
-        let most = self.views.max_views();
-        if pools.len() >= most {
-            return Err(AdmissionError::TooManyViews(most));
+        let limit = self.views.max_views();
+        if pools.len() >= limit {
+            return Err(AdmissionError::TooManyViews(limit));
         }
         let pool = Arc::new(Pool::new(key.clone(), self.views.clone(), &self.pools, limits));
         let member = pool.join().ok_or(AdmissionError::Stopping)?;

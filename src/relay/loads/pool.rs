@@ -18,7 +18,7 @@ use crate::relay::{Clock, Views};
 use crate::xds::SharingKey;
 
 pub(super) struct Pool {
-    pub key: SharingKey,
+    pub(crate) key: SharingKey,
     views: Arc<Views>,
     clock: Clock,
     /// What all pools keep, and how much that may be.
@@ -59,7 +59,7 @@ pub(super) struct Member {
 }
 
 impl Pool {
-    pub fn new(key: SharingKey, views: Arc<Views>, pools: &Pools, limits: LoadLimits) -> Self {
+    pub(crate) fn new(key: SharingKey, views: Arc<Views>, pools: &Pools, limits: LoadLimits) -> Self {
         let state = PoolState { aggregate: Aggregate::new(limits), closed: false, counted: 0 };
         let (clock, kept, most_kept) = (pools.clock, pools.kept.clone(), limits.bytes_total);
         let (state, order, look) = (Mutex::new(state), watch::Sender::new(None), Notify::new());
@@ -67,19 +67,19 @@ impl Pool {
     }
 
     /// Takes a client on, unless the pool is closed.
-    pub fn join(self: &Arc<Self>) -> Option<Member> {
+    pub(crate) fn join(self: &Arc<Self>) -> Option<Member> {
         let mut state = self.lock();
         (!state.closed).then(|| Member { pool: self.clone(), id: state.aggregate.join() })
     }
 
     /// What is held is reported at once, where there is somebody to report to.
-    pub fn hasten(&self) {
+    pub(crate) fn hasten(&self) {
         self.lock().aggregate.hasten(self.clock.now());
         self.look.notify_one();
     }
 
     /// Keeps a stream open upstream until the last client has gone and its counters were told.
-    pub async fn run(&self, connector: &dyn LoadConnector) {
+    pub(crate) async fn run(&self, connector: &dyn LoadConnector) {
         let mut server = self.views.active_server(&self.key);
         let mut backoff = Backoff::new(connector.backoff(server));
         loop {
@@ -214,7 +214,7 @@ impl Pool {
 
 impl Member {
     /// Carries a client's reports into the pool, and to the client what is wanted of it.
-    pub async fn converse(self, first: LoadStatsRequest, peer: IpAddr, mut link: LoadLink) -> LoadEnd {
+    pub(crate) async fn converse(self, first: LoadStatsRequest, peer: IpAddr, mut link: LoadLink) -> LoadEnd {
         let done = || LoadEnd::Said { code: code::OK, message: String::new() };
         let node = Node::decode(first.node.clone().unwrap_or_default()).unwrap_or_default();
         let reads_all = node.client_features.iter().any(|feature| feature == ALL_CLUSTERS);
@@ -222,7 +222,7 @@ impl Member {
             self.report(&first);
         }
         let mut orders = self.pool.order.subscribe();
-        let mut told = None;
+        let mut reported = None;
         loop {
             let order = orders.borrow_and_update().clone();
             let due = order.as_ref().map(|order| match reads_all || !order.is_for_all_clusters() {
@@ -244,10 +244,10 @@ impl Member {
                     Some(Err(_)) => return LoadEnd::Unreadable,
                     None => return done(),
                 },
-                room = link.answers.reserve(), if due.is_some() && due != told => {
+                room = link.answers.reserve(), if due.is_some() && due != reported => {
                     let (Ok(room), Some(due)) = (room, due) else { return done() };
                     room.send(due.clone());
-                    told = Some(due);
+                    reported = Some(due);
                 }
                 // A sender that is gone is the pool, which a member keeps.
                 _ = orders.changed() => {}

@@ -29,7 +29,7 @@ use crate::xds::Authority;
 
 /// One for the process, shared by its views and by whoever reports it.
 #[derive(Debug, Default)]
-pub struct Readiness {
+pub(crate) struct Readiness {
     /// Guards itself alone; nothing is awaited while it is held.
     state: Mutex<State>,
     changes: watch::Sender<()>,
@@ -38,7 +38,7 @@ pub struct Readiness {
 
 /// Why a relay is not ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotReady {
+pub(crate) enum NotReady {
     Draining,
     NoResponseYet(LadderPlace),
     /// Only for strict readiness.
@@ -47,12 +47,12 @@ pub enum NotReady {
 
 /// Which ladder, and how it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LadderPlace {
+pub(crate) struct LadderPlace {
     /// A sharing key.
-    pub view: Arc<str>,
-    pub authority: Authority,
-    pub state: &'static str,
-    pub error: Option<String>,
+    pub(crate) view: Arc<str>,
+    pub(crate) authority: Authority,
+    pub(crate) state: &'static str,
+    pub(crate) error: Option<String>,
 }
 
 /// One view's part, which goes when the view goes.
@@ -61,7 +61,7 @@ pub(super) struct ViewReadiness {
     readiness: Arc<Readiness>,
     number: u64,
     key: Arc<str>,
-    pub answered: BTreeSet<Authority>,
+    pub(crate) answered: BTreeSet<Authority>,
     reported: Reports,
 }
 
@@ -75,23 +75,23 @@ impl Readiness {
     }
 
     /// From now on the relay is not ready.
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         self.state().draining = true;
         self.changes.send_replace(());
     }
 
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.state().is_ready(Instant::now())
     }
 
     /// Returns why the relay is not ready: at most `limit` reasons, and how many there are. Strict readiness also minds ladders that
     /// are down.
-    pub fn reasons(&self, strict: bool, limit: usize) -> (Vec<NotReady>, usize) {
+    pub(crate) fn reasons(&self, strict: bool, limit: usize) -> (Vec<NotReady>, usize) {
         self.state().reasons(strict, limit, Instant::now())
     }
 
     /// Returns when the relay's readiness is another than this.
-    pub async fn changed_from(&self, ready: bool) {
+    pub(crate) async fn changed_from(&self, ready: bool) {
         let mut changes = self.changes.subscribe();
         loop {
             let next = {
@@ -115,7 +115,7 @@ impl Readiness {
     }
 
     /// Logs each change until the relay drains.
-    pub async fn log_changes(&self) {
+    pub(crate) async fn log_changes(&self) {
         let mut ready = true;
         loop {
             self.changed_from(ready).await;
@@ -137,7 +137,7 @@ impl Readiness {
 }
 
 impl ViewReadiness {
-    pub fn update(&mut self, responded: bool, reports: Reports) {
+    pub(crate) fn update(&mut self, responded: bool, reports: Reports) {
         if !responded && reports == self.reported {
             return;
         }

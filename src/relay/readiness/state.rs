@@ -16,13 +16,13 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pub draining: bool,
-    pub phase: Phase,
+    pub(crate) draining: bool,
+    pub(crate) phase: Phase,
     /// By the numbers of the views.
-    pub views: BTreeMap<u64, View>,
+    pub(crate) views: BTreeMap<u64, View>,
     /// What keeps the relay from being ready, or will if it waits for too long: ladders by since when they wait. Nothing once the
     /// relay has started.
-    pub awaited: BTreeSet<(Instant, u64, Authority)>,
+    pub(crate) awaited: BTreeSet<(Instant, u64, Authority)>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -48,15 +48,15 @@ pub(in crate::relay) type Reports = BTreeMap<Authority, Report>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::relay) struct Report {
-    pub answered: bool,
-    pub down: bool,
-    pub state: &'static str,
-    pub error: Option<String>,
+    pub(crate) answered: bool,
+    pub(crate) down: bool,
+    pub(crate) state: &'static str,
+    pub(crate) error: Option<String>,
 }
 
 impl State {
     /// Takes what a view reports in place of what it reported before.
-    pub fn replace(&mut self, number: u64, key: &Arc<str>, reports: Reports, now: Instant) {
+    pub(crate) fn replace(&mut self, number: u64, key: &Arc<str>, reports: Reports, now: Instant) {
         let mut before = self.views.remove(&number).map(|view| view.awaited).unwrap_or_default();
         let mut awaited = BTreeMap::new();
         for (authority, _) in reports.iter().filter(|(_, report)| !report.answered) {
@@ -74,18 +74,18 @@ impl State {
         }
     }
 
-    pub fn on_response(&mut self, now: Instant) {
+    pub(crate) fn on_response(&mut self, now: Instant) {
         if self.phase == Phase::Silent {
             self.phase = Phase::Answered(now);
         }
     }
 
-    pub fn is_ready(&mut self, now: Instant) -> bool {
+    pub(crate) fn is_ready(&mut self, now: Instant) -> bool {
         self.end_start(now);
         !self.draining && self.awaited.first().is_none_or(|(since, ..)| now < *since + FIRST_RESPONSE)
     }
 
-    pub fn reasons(&mut self, strict: bool, limit: usize, now: Instant) -> (Vec<NotReady>, usize) {
+    pub(crate) fn reasons(&mut self, strict: bool, limit: usize, now: Instant) -> (Vec<NotReady>, usize) {
         self.end_start(now);
         let ladders =
             self.views.values().flat_map(|view| view.reports.iter().map(move |(of, report)| (view, of, report)));
@@ -119,7 +119,7 @@ impl State {
     }
 
     /// When readiness may change by itself.
-    pub fn next_deadline(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let limit = match self.phase {
             Phase::Answered(at) => Some(at + START_LIMIT),
             Phase::Silent | Phase::Started => None,

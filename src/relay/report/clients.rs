@@ -4,25 +4,25 @@ use serde::Serialize;
 
 /// One session in a report.
 #[derive(Debug, Serialize)]
-pub struct ClientReport {
-    pub session: u64,
-    pub peer: String,
-    pub node: String,
-    pub view: String,
-    pub variant: &'static str,
+pub(crate) struct ClientReport {
+    pub(crate) session: u64,
+    pub(crate) peer: String,
+    pub(crate) node: String,
+    pub(crate) view: String,
+    pub(crate) variant: &'static str,
     /// Requests for types that are not served here, left unanswered.
-    pub unsupported_requests: usize,
-    pub types: Vec<ClientTypeReport>,
+    pub(crate) unsupported_requests: usize,
+    pub(crate) types: Vec<ClientTypeReport>,
 }
 
 #[derive(Debug, Serialize)]
-pub struct ClientTypeReport {
+pub(crate) struct ClientTypeReport {
     #[serde(rename = "type")]
-    pub kind: String,
-    pub wildcard: bool,
-    pub names: usize,
-    pub pending: usize,
+    pub(crate) kind: String,
+    pub(crate) wildcard: bool,
+    pub(crate) names: usize,
+    pub(crate) pending: usize,
     /// The text of the latest refusal, and whether nothing was accepted since.
-    pub last_nack: Option<String>,
-    pub nacked: bool,
+    pub(crate) last_nack: Option<String>,
+    pub(crate) nacked: bool,
 }

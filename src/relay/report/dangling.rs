@@ -10,26 +10,26 @@ use crate::xds::Name;
 
 /// A cluster that does not exist in a view.
 #[derive(Debug, Serialize)]
-pub struct Dangling {
+pub(crate) struct Dangling {
     /// The hash of the sharing key.
-    pub view: String,
-    pub cluster: String,
+    pub(crate) view: String,
+    pub(crate) cluster: String,
     /// For how long.
-    pub seconds: u64,
+    pub(crate) seconds: u64,
     /// Who leads there, as `type name`: the first of them, and how many there are.
-    pub from: Vec<String>,
-    pub from_count: usize,
+    pub(crate) from: Vec<String>,
+    pub(crate) from_count: usize,
 }
 
 /// What an owner knows of that at once. Whom it is led to by is looked for by whoever asks, who keeps nobody waiting.
-pub struct DanglingClusters {
-    pub view: String,
-    pub clusters: Vec<(Name, u64)>,
-    pub state: Arc<Snapshot>,
+pub(crate) struct DanglingClusters {
+    pub(crate) view: String,
+    pub(crate) clusters: Vec<(Name, u64)>,
+    pub(crate) state: Arc<Snapshot>,
 }
 
 impl DanglingClusters {
-    pub fn explained(self) -> Vec<Dangling> {
+    pub(crate) fn explained(self) -> Vec<Dangling> {
         let Self { view, clusters, state } = self;
         let row = |(cluster, seconds): &(Name, u64)| Dangling {
             view: view.clone(),

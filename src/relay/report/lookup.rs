@@ -11,55 +11,55 @@ use crate::xds::{Name, Type};
 
 /// What a view knows of one name, from the wildcard or from the name by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ResourceReport {
+pub(crate) struct ResourceReport {
     /// The hash of the sharing key.
-    pub view: String,
+    pub(crate) view: String,
     #[serde(rename = "type")]
-    pub kind: String,
-    pub name: String,
+    pub(crate) kind: String,
+    pub(crate) name: String,
     /// `wildcard` or `named`.
-    pub subscription: &'static str,
+    pub(crate) subscription: &'static str,
     /// `present`, `absent` (known not to exist), `expired` (its TTL is over), or `error` (nothing but an error is known).
-    pub state: &'static str,
+    pub(crate) state: &'static str,
     /// The version that delta clients see.
-    pub version: Option<String>,
+    pub(crate) version: Option<String>,
     /// The server that it came from.
-    pub server: Option<String>,
+    pub(crate) server: Option<String>,
     /// Time since the state or the server changed.
-    pub state_seconds: u64,
+    pub(crate) state_seconds: u64,
     /// The last error reported for it.
-    pub error: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 /// Which resources are shown.
 #[derive(Debug, Clone, Default)]
-pub struct ResourceQuery {
-    pub kind: Option<Type>,
-    pub name: Option<Name>,
+pub(crate) struct ResourceQuery {
+    pub(crate) kind: Option<Type>,
+    pub(crate) name: Option<Name>,
     /// A part of the name.
-    pub contains: Option<String>,
-    pub view: Option<String>,
-    pub limit: usize,
+    pub(crate) contains: Option<String>,
+    pub(crate) view: Option<String>,
+    pub(crate) limit: usize,
     /// The last of the page before.
-    pub after: Option<String>,
+    pub(crate) after: Option<String>,
 }
 
 /// One page of resources, by type, name and view.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ResourcePage {
-    pub resources: Vec<ResourceReport>,
+pub(crate) struct ResourcePage {
+    pub(crate) resources: Vec<ResourceReport>,
     /// How many there are on all pages.
-    pub total: usize,
+    pub(crate) total: usize,
     /// What `after` has to be for the next page.
-    pub next: Option<String>,
+    pub(crate) next: Option<String>,
 }
 
 /// What one view knows at one moment. Whoever asks looks through it, and keeps nobody waiting.
-pub struct ViewSnapshot {
-    pub view: String,
-    pub snapshot: Arc<Snapshot>,
-    pub servers: Arc<[String]>,
-    pub now: Moment,
+pub(crate) struct ViewSnapshot {
+    pub(crate) view: String,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) servers: Arc<[String]>,
+    pub(crate) now: Moment,
 }
 
 impl ResourceQuery {
@@ -69,7 +69,7 @@ impl ResourceQuery {
     }
 
     /// Looks through what the views know.
-    pub fn page(&self, views: &[ViewSnapshot]) -> ResourcePage {
+    pub(crate) fn page(&self, views: &[ViewSnapshot]) -> ResourcePage {
         let (mut page, mut total) = (BTreeMap::new(), 0);
         for view in views.iter().filter(|view| self.view.as_ref().is_none_or(|wanted| *wanted == view.view)) {
             let tables = view.snapshot.tables();

@@ -5,68 +5,68 @@ use std::sync::Arc;
 use crate::protocol::ladder::Switches;
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct ViewMetrics {
+pub(crate) struct ViewMetrics {
     /// The hash of its sharing key; none for views without series of their own.
-    pub label: Option<Arc<str>>,
-    pub sessions: usize,
+    pub(crate) label: Option<Arc<str>>,
+    pub(crate) sessions: usize,
     /// Those that are kept waiting without a bound, and those over `limits.absent_names_per_stream`.
-    pub blocked: usize,
-    pub over_absent_limit: usize,
+    pub(crate) blocked: usize,
+    pub(crate) over_absent_limit: usize,
     /// Resources that are held of upstream, as `*` gave them and as names did.
-    pub cached: usize,
-    pub ladders: Vec<LadderMetrics>,
-    pub servers: Vec<ServerMetrics>,
+    pub(crate) cached: usize,
+    pub(crate) ladders: Vec<LadderMetrics>,
+    pub(crate) servers: Vec<ServerMetrics>,
     /// Clusters that routing leads to and that are not there.
-    pub dangling: usize,
-    pub order: OrderMetrics,
+    pub(crate) dangling: usize,
+    pub(crate) order: OrderMetrics,
 }
 
 /// What could not be kept in order.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct OrderMetrics {
+pub(crate) struct OrderMetrics {
     /// Clusters that went while routing led to them.
-    pub removals: u64,
+    pub(crate) removals: u64,
     /// Clusters that a change of routing leads to and that did not come.
-    pub waits: u64,
+    pub(crate) waits: u64,
     /// Bodies that were too large to see where they lead.
-    pub too_large: u64,
+    pub(crate) too_large: u64,
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct LadderMetrics {
+pub(crate) struct LadderMetrics {
     /// Empty for `*` and old-style names.
-    pub authority: String,
-    pub state: &'static str,
-    pub state_seconds: u64,
+    pub(crate) authority: String,
+    pub(crate) state: &'static str,
+    pub(crate) state_seconds: u64,
     /// The first choice first.
-    pub servers: Vec<String>,
+    pub(crate) servers: Vec<String>,
     /// The one whose word counts, by its place in these.
-    pub active: Option<usize>,
-    pub switches: Switches,
+    pub(crate) active: Option<usize>,
+    pub(crate) switches: Switches,
 }
 
 /// One server in a view, over all streams to it that there were.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct ServerMetrics {
-    pub server: String,
+pub(crate) struct ServerMetrics {
+    pub(crate) server: String,
     /// Streams that are wanted, and those that are up.
-    pub streams: usize,
-    pub connected: usize,
-    pub totals: Totals,
+    pub(crate) streams: usize,
+    pub(crate) connected: usize,
+    pub(crate) totals: Totals,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Totals {
-    pub opened: u64,
-    pub ended: u64,
-    pub responses: u64,
+pub(crate) struct Totals {
+    pub(crate) opened: u64,
+    pub(crate) ended: u64,
+    pub(crate) responses: u64,
     /// Responses of which the relay refused something.
-    pub nacks: u64,
+    pub(crate) nacks: u64,
 }
 
 impl ViewMetrics {
     /// Adds what another view has to this.
-    pub fn absorb(&mut self, other: Self) {
+    pub(crate) fn absorb(&mut self, other: Self) {
         let Self { label: _, sessions, blocked, over_absent_limit, cached, ladders, servers, dangling, order } = other;
         self.sessions += sessions;
         self.blocked += blocked;
@@ -87,7 +87,7 @@ impl ViewMetrics {
     }
 
     /// Leaves what only grows, one ladder for each authority.
-    pub fn into_counters(self) -> Self {
+    pub(crate) fn into_counters(self) -> Self {
         let mut ladders: Vec<LadderMetrics> = Vec::new();
         for LadderMetrics { authority, switches, .. } in self.ladders {
             match ladders.iter_mut().find(|known| known.authority == authority) {

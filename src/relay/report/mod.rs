@@ -6,8 +6,8 @@ mod lookup;
 mod metrics;
 mod upstreams;
 
-pub use clients::{ClientReport, ClientTypeReport};
-pub use dangling::{Dangling, DanglingClusters};
-pub use lookup::{ResourcePage, ResourceQuery, ResourceReport, ViewSnapshot};
-pub use metrics::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, ViewMetrics};
-pub use upstreams::{AuthorityReport, MissingReport, RejectedReport, StreamReport, TypeReport, ViewReport};
+pub(crate) use clients::{ClientReport, ClientTypeReport};
+pub(crate) use dangling::{Dangling, DanglingClusters};
+pub(crate) use lookup::{ResourcePage, ResourceQuery, ViewSnapshot};
+pub(crate) use metrics::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, ViewMetrics};
+pub(crate) use upstreams::{AuthorityReport, MissingReport, RejectedReport, StreamReport, TypeReport, ViewReport};

@@ -5,80 +5,80 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
-pub struct ViewReport {
-    pub view: String,
+pub(crate) struct ViewReport {
+    pub(crate) view: String,
     /// The fields of its clients' nodes that made the key.
-    pub key_fields: BTreeMap<String, String>,
-    pub clients: usize,
+    pub(crate) key_fields: BTreeMap<String, String>,
+    pub(crate) clients: usize,
     /// How many cached resources came from each server.
-    pub cached: BTreeMap<String, usize>,
-    pub authorities: Vec<AuthorityReport>,
-    pub streams: Vec<StreamReport>,
+    pub(crate) cached: BTreeMap<String, usize>,
+    pub(crate) authorities: Vec<AuthorityReport>,
+    pub(crate) streams: Vec<StreamReport>,
 }
 
 /// Which server serves an authority, and since when.
 #[derive(Debug, Serialize)]
-pub struct AuthorityReport {
+pub(crate) struct AuthorityReport {
     /// Empty for `*` and old-style names.
-    pub authority: String,
+    pub(crate) authority: String,
     /// idle, trying, active, held (out of reach, and the cache serves) or down.
-    pub state: &'static str,
-    pub server: Option<String>,
-    pub state_seconds: u64,
+    pub(crate) state: &'static str,
+    pub(crate) server: Option<String>,
+    pub(crate) state_seconds: u64,
     /// Why a server further up does not serve: what last went wrong with the one before.
-    pub reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// What clients wait for that is not cached, in part, and how much of that there is. It lets the ladder move on.
-    pub missing: Vec<MissingReport>,
-    pub missing_count: usize,
+    pub(crate) missing: Vec<MissingReport>,
+    pub(crate) missing_count: usize,
     /// Moves to the next server, and back to one further up.
-    pub fallbacks: u64,
-    pub returns: u64,
+    pub(crate) fallbacks: u64,
+    pub(crate) returns: u64,
 }
 
 #[derive(Debug, Serialize)]
-pub struct StreamReport {
-    pub server: String,
-    pub connected: bool,
-    pub variant: &'static str,
-    pub responses: u64,
-    pub last_error: Option<String>,
+pub(crate) struct StreamReport {
+    pub(crate) server: String,
+    pub(crate) connected: bool,
+    pub(crate) variant: &'static str,
+    pub(crate) responses: u64,
+    pub(crate) last_error: Option<String>,
     /// Whether the server answered the last call that asked whether it is there: answered or pending, null without one.
-    pub liveness_call: Option<&'static str>,
-    pub types: Vec<TypeReport>,
+    pub(crate) liveness_call: Option<&'static str>,
+    pub(crate) types: Vec<TypeReport>,
 }
 
 #[derive(Debug, Serialize)]
-pub struct TypeReport {
+pub(crate) struct TypeReport {
     #[serde(rename = "type")]
-    pub kind: String,
-    pub wildcard: bool,
-    pub names: usize,
-    pub cached: usize,
+    pub(crate) kind: String,
+    pub(crate) wildcard: bool,
+    pub(crate) names: usize,
+    pub(crate) cached: usize,
     /// How much of the wildcard set is known: unknown, arriving, first_response, settled or complete.
-    pub completeness: Option<&'static str>,
+    pub(crate) completeness: Option<&'static str>,
     /// Names that the server is asked for a second time, since clients hold them and it did not mention them.
-    pub requested_again: usize,
+    pub(crate) requested_again: usize,
     /// Resources whose body goes by another name than they came under.
-    pub name_mismatches: u64,
+    pub(crate) name_mismatches: u64,
     /// What the server sent and cannot be used, up to a number, and how much of that there is.
-    pub rejected: Vec<RejectedReport>,
-    pub rejected_count: usize,
+    pub(crate) rejected: Vec<RejectedReport>,
+    pub(crate) rejected_count: usize,
 }
 
 /// Something that clients want and the cache cannot serve.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct MissingReport {
+pub(crate) struct MissingReport {
     #[serde(rename = "type")]
-    pub kind: String,
+    pub(crate) kind: String,
     /// `*` for the whole set.
-    pub name: String,
+    pub(crate) name: String,
 }
 
 /// A resource that a server sent and the relay cannot use. What was held before under its name stays.
 #[derive(Debug, Serialize)]
-pub struct RejectedReport {
+pub(crate) struct RejectedReport {
     /// None where the name could not be read.
-    pub name: Option<String>,
-    pub version: Option<String>,
-    pub reason: String,
+    pub(crate) name: Option<String>,
+    pub(crate) version: Option<String>,
+    pub(crate) reason: String,
 }

@@ -1,5 +1,5 @@
-//! Where one downstream session sits: shared by the task that reads its requests, the body that writes its replies, and the
-//! owner of its view.
+//! The handle of one downstream session: shared by the task that reads its requests, the body that writes its replies, and the
+//! task of its view.
 
 mod report;
 
@@ -25,19 +25,19 @@ use crate::protocol::session::{Ack, CloseReason, Fetched, Session, Step, Variant
 use crate::protocol::view::{Completeness, NameChanged, SessionId};
 use crate::xds::{Authority, Name, Type};
 
-pub struct SessionHandle {
-    pub id: SessionId,
-    pub variant: Variant,
-    /// Who it is, for logs and reports.
-    pub node_id: String,
-    pub key: String,
-    pub peer: String,
-    /// Guards the session's books. Taken for a moment at a time, by whoever of the three has something for it.
+pub(crate) struct SessionHandle {
+    pub(crate) id: SessionId,
+    pub(crate) variant: Variant,
+    /// The client, for logs and reports.
+    pub(crate) node_id: String,
+    pub(crate) key: String,
+    pub(crate) peer: String,
+    /// Guards the session. Locked for a moment at a time, by one of the three.
     session: Mutex<Session>,
-    /// The body that waits for something to say.
+    /// Wakes the body that waits for a reply.
     waker: AtomicWaker,
     published: Arc<Published>,
-    /// It is counted among those that are kept waiting.
+    /// It is counted among the blocked sessions.
     waits: AtomicBool,
     commands: mpsc::Sender<Command>,
     clock: Clock,
@@ -45,31 +45,31 @@ pub struct SessionHandle {
     log: Arc<ClientLog>,
 }
 
-/// Leaves its seat when it is dropped: for whoever may be given up anywhere, and is no task of its own that could come to an end.
-pub struct SessionGuard(pub Arc<SessionHandle>);
+/// Ends the session when it is dropped: for futures that may be dropped at any await.
+pub(crate) struct SessionGuard(pub(crate) Arc<SessionHandle>);
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
-        let seat = self.0.clone();
-        // Without a runtime the process is stopping, and there is nobody left to tell.
+        let handle = self.0.clone();
+        // Without a runtime the process is stopping, and no view is left.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { seat.leave().await });
+            runtime.spawn(async move { handle.leave().await });
         }
     }
 }
 
-/// Who a session is and where it belongs.
+/// Who a session's client is and where it belongs.
 pub(super) struct SessionParts {
-    pub id: SessionId,
-    pub variant: Variant,
-    pub node_id: String,
-    pub key: String,
-    pub peer: String,
-    pub published: Arc<Published>,
-    pub owner: mpsc::Sender<Command>,
-    pub clock: Clock,
-    pub tally: Arc<ProcessCounters>,
-    pub log: Arc<ClientLog>,
+    pub(crate) id: SessionId,
+    pub(crate) variant: Variant,
+    pub(crate) node_id: String,
+    pub(crate) key: String,
+    pub(crate) peer: String,
+    pub(crate) published: Arc<Published>,
+    pub(crate) owner: mpsc::Sender<Command>,
+    pub(crate) clock: Clock,
+    pub(crate) tally: Arc<ProcessCounters>,
+    pub(crate) log: Arc<ClientLog>,
 }
 
 impl SessionHandle {
@@ -100,12 +100,12 @@ impl SessionHandle {
         StreamLine { session: id.0, node: node_id, peer, view: key, variant: variant.name() }
     }
 
-    /// Applies a request to the session and forwards interest changes to the task of the view. Waits while that task is behind, which
-    /// holds up the requests of this client and of no other.
-    pub async fn handle_request(&self, request: Request) {
-        // Room at the owner first. From there on nothing waits, so a stream that ends in the middle loses no change of
-        // interest: one that was taken and never sent would be wanted upstream for ever.
-        let Ok(room) = self.commands.reserve().await else { return }; // no owner: the next poll ends it
+    /// Applies a request to the session and forwards interest changes to the view task. Waits while that task is behind, which
+    /// delays the requests of this client alone.
+    pub(crate) async fn handle_request(&self, request: Request) {
+        // Reserves room first. From there on nothing waits, so a stream that ends in the middle loses no change of interest: one
+        // that was taken and never sent would stay subscribed upstream for ever.
+        let Ok(room) = self.commands.reserve().await else { return }; // the view task has ended: the next poll ends the stream
         let kind = request.type_url().to_owned();
         let mut session = self.lock();
         let answer = session.on_request(request, self.clock.now());
@@ -113,9 +113,9 @@ impl SessionHandle {
         let refuses = if interest.is_empty() { session.take_routing_nack() } else { None };
         self.counters.names_refused(session.take_rejected_names());
         if let Some(Ack::Nack { nonce, stale }) = answer {
-            let refused = session.nacks().find(|(_, verdict)| verdict.nonce == nonce);
-            self.counters.nack(refused.map(|(of, _)| of));
-            let reason = refused.map(|(_, verdict)| verdict.message.as_str());
+            let rejected = session.nacks().find(|(_, verdict)| verdict.nonce == nonce);
+            self.counters.nack(rejected.map(|(of, _)| of));
+            let reason = rejected.map(|(_, verdict)| verdict.message.as_str());
             tracing::warn!(session = self.id.0, node = %self.node_id, view = %self.key, type_url = kind, nonce, stale, error = reason, "client NACKed a response");
         }
         drop(session);
@@ -127,8 +127,8 @@ impl SessionHandle {
         self.waker.wake();
     }
 
-    /// The next thing to say. Whoever asks is woken when it may be worth asking again.
-    pub fn poll(&self, waker: &std::task::Waker) -> Step {
+    /// Returns the next step. The caller's waker is woken when polling again may be worthwhile.
+    pub(crate) fn poll(&self, waker: &std::task::Waker) -> Step {
         self.waker.register(waker);
         if self.commands.is_closed() {
             return Step::End(CloseReason::ViewFailed);
@@ -140,7 +140,7 @@ impl SessionHandle {
         step
     }
 
-    /// Has the owner ask for what the client holds and nobody knows of. Without room now, it is tried again at once: the owner is at work.
+    /// Sends claims to the view task. Without room now, it is tried again at once, since that task is busy.
     fn forward_claims(&self, session: &mut Session) {
         let claims = session.take_claims();
         if claims.is_empty() {
@@ -152,25 +152,25 @@ impl SessionHandle {
         }
     }
 
-    /// Whether there is nothing that a client at this version of everything would have to be told.
-    pub fn is_current(&self, version: &str) -> bool {
+    /// Whether a client that states this version of everything is current.
+    pub(crate) fn is_current(&self, version: &str) -> bool {
         let session = self.lock();
         self.published.read(|state, _| session.is_current(state, version, self.clock.now()))
     }
 
-    /// How much of collections has been said, of those of which all has that there is so far.
+    /// Returns how complete each collection is of which the client has been sent everything so far.
     pub(super) fn sent_completeness(&self) -> BTreeMap<(Type, Name), Completeness> {
         let session = self.lock();
         self.published.read(|state, _| session.sent_completeness(state))
     }
 
-    /// Authorities of which no server is in reach.
+    /// Returns authorities without a reachable server.
     pub(super) fn outages(&self) -> Arc<BTreeSet<Authority>> {
         self.published.read(|state, _| state.down.clone())
     }
 
-    /// One answer to what was asked, as soon as all of it is known, and in any case within the time that a fetch may take.
-    pub async fn fetch(&self, patience: Duration) -> Fetched {
+    /// Returns one reply to what was requested, as soon as all of it is known, and in any case within the time that a fetch may take.
+    pub(crate) async fn fetch(&self, patience: Duration) -> Fetched {
         let last = Instant::now() + patience;
         let mut sleep = std::pin::pin!(tokio::time::sleep_until(last));
         std::future::poll_fn(|cx| {
@@ -197,13 +197,13 @@ impl SessionHandle {
         .await
     }
 
-    /// How long a fetch may take, unless its transport says something else.
-    pub fn fetch_timeout(&self) -> Duration {
+    /// Returns how long a fetch may take, unless its transport sets another time.
+    pub(crate) fn fetch_timeout(&self) -> Duration {
         self.lock().limits().fetch_timeout
     }
 
-    /// Until there is something to tell this client, beyond what it has taken.
-    pub async fn changed(&self) {
+    /// Waits until there is something to send beyond what the client has taken.
+    pub(crate) async fn changed(&self) {
         let mut sleep = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
         std::future::poll_fn(|cx| {
             loop {
@@ -220,18 +220,18 @@ impl SessionHandle {
         .await;
     }
 
-    /// The client has taken a piece of what was said last.
-    pub fn progressed(&self) {
+    /// The client has taken a piece of the last reply.
+    pub(crate) fn progressed(&self) {
         let session = self.lock();
         self.published.read(|_, leases| session.progressed(leases, self.clock.now()));
     }
 
-    pub fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// The stream is over. What it wanted is wanted by it no more.
-    pub async fn leave(&self) {
+    /// The stream has ended. Its subscriptions end with it.
+    pub(crate) async fn leave(&self) {
         let interest = {
             let mut session = self.lock();
             session.close();

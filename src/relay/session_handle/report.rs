@@ -1,17 +1,17 @@
-//! What a session says of itself at the admin address.
+//! What the admin address shows of a session.
 
 use super::SessionHandle;
 use crate::protocol::session::Summary;
 use crate::relay::report::{ClientReport, ClientTypeReport};
 
 impl SessionHandle {
-    pub fn report(&self) -> ClientReport {
+    pub(crate) fn report(&self) -> ClientReport {
         let session = self.lock();
         let of_type = |summary: Summary| ClientTypeReport {
             kind: summary.kind.name().to_owned(),
             wildcard: summary.wildcard,
             names: summary.names,
-            pending: summary.owed,
+            pending: summary.pending,
             nacked: summary.nacked,
             last_nack: summary.last_nack.map(|verdict| verdict.message.clone()),
         };

@@ -25,7 +25,7 @@ impl ViewTask {
         let mut servers: Vec<_> = (0..connectors.len()).map(|at| self.links.metrics(at, named(at))).collect();
         servers.retain(|server| server.streams > 0 || server.totals != Totals::default());
         let types = asked_types(&mut self.sources);
-        let held = types.iter().map(|(kind, star)| self.view.held(kind, *star)).sum();
+        let held = types.iter().map(|(kind, wildcard)| self.view.held(kind, *wildcard)).sum();
         let waiting = self.published.waiting.load(Ordering::Relaxed);
         let (key, sessions, guessing) = (self.metric_label.name(), self.sessions.len(), self.view.over_absent_limit());
         let (dangling, disorder) = (self.view.dangling().count(), self.order_metrics);
@@ -45,8 +45,8 @@ impl ViewTask {
 
 /// The types that upstream is asked for, and whether for everything of them.
 fn asked_types(sources: &mut Sources) -> BTreeSet<(Type, bool)> {
-    let topics = sources
-        .streams()
-        .flat_map(|(_, stream)| stream.types().map(|topic| (topic.kind.clone(), topic.wildcard)).collect::<Vec<_>>());
-    topics.collect()
+    let subscriptions = sources.streams().flat_map(|(_, stream)| {
+        stream.types().map(|subscription| (subscription.kind.clone(), subscription.wildcard)).collect::<Vec<_>>()
+    });
+    subscriptions.collect()
 }

@@ -10,12 +10,12 @@ use crate::xds::{Authority, Type, WILDCARD};
 #[derive(Debug, Default)]
 pub(super) struct Missing {
     first: BTreeSet<(Type, Selector)>,
-    pub count: usize,
+    pub(crate) count: usize,
 }
 
 impl Missing {
     /// Looks at all that is wanted, once.
-    pub fn by_authority(view: &View) -> BTreeMap<Authority, Self> {
+    pub(crate) fn by_authority(view: &View) -> BTreeMap<Authority, Self> {
         let mut missing: BTreeMap<Authority, Self> = BTreeMap::new();
         for (kind, wanted) in view.missing() {
             let authority = match &wanted {
@@ -35,7 +35,7 @@ impl Missing {
         }
     }
 
-    pub fn shown(&self) -> Vec<MissingReport> {
+    pub(crate) fn shown(&self) -> Vec<MissingReport> {
         let shown = |(kind, wanted): &(Type, Selector)| MissingReport {
             kind: kind.name().to_owned(),
             name: match wanted {

@@ -36,39 +36,39 @@ use crate::protocol::view::{SessionId, Update, View};
 use crate::xds::{Authority, BodyStore, Name, TypeTable};
 
 pub(super) struct ViewTask {
-    pub view_id: String,
-    pub metric_label: MetricLabel,
+    pub(crate) view_id: String,
+    pub(crate) metric_label: MetricLabel,
     /// The fields of its clients' nodes that made the key.
-    pub made_from: BTreeMap<String, String>,
-    pub view: View,
-    pub sources: Sources,
+    pub(crate) made_from: BTreeMap<String, String>,
+    pub(crate) view: View,
+    pub(crate) sources: Sources,
     /// By their place in the plan.
-    pub connectors: Arc<[SharedConnector]>,
-    pub reachability: ViewReachability,
-    pub incidents: Arc<Incidents>,
-    pub server_log: Arc<ServerLog>,
-    pub readiness: ViewReadiness,
+    pub(crate) connectors: Arc<[SharedConnector]>,
+    pub(crate) reachability: ViewReachability,
+    pub(crate) incidents: Arc<Incidents>,
+    pub(crate) server_log: Arc<ServerLog>,
+    pub(crate) readiness: ViewReadiness,
     /// How the ladders stood when that was last told.
-    pub ladder_states: BTreeMap<Authority, LadderState>,
+    pub(crate) ladder_states: BTreeMap<Authority, LadderState>,
     /// What could not be kept in order.
-    pub order_metrics: OrderMetrics,
-    pub published: Arc<Published>,
-    pub store: Arc<BodyStore>,
-    pub table: Arc<TypeTable>,
-    pub clock: Clock,
-    pub commands: mpsc::Receiver<Command>,
+    pub(crate) order_metrics: OrderMetrics,
+    pub(crate) published: Arc<Published>,
+    pub(crate) store: Arc<BodyStore>,
+    pub(crate) table: Arc<TypeTable>,
+    pub(crate) clock: Clock,
+    pub(crate) commands: mpsc::Receiver<Command>,
     /// Since when nobody is here and nothing is wanted, for whoever retires idle views.
-    pub idle_since: Arc<Mutex<Option<Instant>>>,
+    pub(crate) idle_since: Arc<Mutex<Option<Instant>>>,
     /// The server for `*` and old-style names, for whoever reports loads to it.
-    pub active: Arc<AtomicUsize>,
+    pub(crate) active: Arc<AtomicUsize>,
     /// Says that it has become another.
-    pub active_server_changes: Arc<watch::Sender<()>>,
+    pub(crate) active_server_changes: Arc<watch::Sender<()>>,
     /// Dropped after the commands: a session that is dropped sees that nobody takes any.
-    pub sessions: HashMap<SessionId, Box<dyn Subscriber>>,
-    pub links: Links,
+    pub(crate) sessions: HashMap<SessionId, Box<dyn Subscriber>>,
+    pub(crate) links: Links,
     /// Sessions whose interest was counted since the last publication.
-    pub interest_applied: Vec<SessionId>,
-    pub faults: Faults,
+    pub(crate) interest_applied: Vec<SessionId>,
+    pub(crate) faults: Faults,
 }
 
 enum Event {
@@ -81,7 +81,7 @@ enum Event {
 const MAX_BATCH: usize = 256;
 
 impl ViewTask {
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         loop {
             match self.next().await {
                 Event::Command(None) => {
@@ -150,8 +150,8 @@ impl ViewTask {
             Command::Claims(claims) => self.view.seek(claims),
             Command::Report(to) => {
                 let report = self.report();
-                let seats = self.sessions.values().map(|seat| seat.report()).collect();
-                let _ = to.send((report, seats)); // whoever asked may have gone
+                let handles = self.sessions.values().map(|handle| handle.report()).collect();
+                let _ = to.send((report, handles)); // whoever asked may have gone
             }
             Command::Snapshot(to) => {
                 let _ = to.send(self.view_snapshot());
@@ -199,8 +199,8 @@ impl ViewTask {
                 link.up.iter().for_each(|(_, epoch)| stream.on_poll_failed(*epoch, &type_url));
                 Vec::new()
             }
-            LinkEvent::Progress { type_url, glob, fill } => match link.up {
-                Some((_, epoch)) => self.sources.on_progress(id, epoch, &type_url, glob, fill),
+            LinkEvent::Progress { type_url, glob, completeness } => match link.up {
+                Some((_, epoch)) => self.sources.on_progress(id, epoch, &type_url, glob, completeness),
                 None => Vec::new(),
             },
             LinkEvent::Outage { authorities } => {
@@ -234,15 +234,15 @@ impl ViewTask {
     }
 
     fn apply(&mut self, batches: Vec<UpdateBatch>, now: Moment) {
-        for UpdateBatch { origin: source, updates: facts } in batches {
-            for fact in &facts {
-                if let Update::Error { key: name, error, .. } = fact
+        for UpdateBatch { origin: source, updates } in batches {
+            for update in &updates {
+                if let Update::Error { key: name, error, .. } = update
                     && name.is_glob()
                 {
                     tracing::warn!(view = %self.view_id, %name, code = error.code, error = error.message, "server reported an error for a collection");
                 }
             }
-            self.view.apply_from(source, facts, now);
+            self.view.apply_from(source, updates, now);
         }
     }
 
@@ -274,16 +274,16 @@ impl ViewTask {
         let wakes = self.view.publish();
         // Marks first: a session that saw the state without them would take a changed name for an unchanged one.
         let concerned = || wakes.0.iter().filter_map(|(session, marks)| Some((self.sessions.get(session)?, marks)));
-        concerned().for_each(|(seat, marks)| seat.on_names_changed(marks));
+        concerned().for_each(|(handle, marks)| handle.on_names_changed(marks));
         self.published.replace(self.view.snapshot());
-        concerned().for_each(|(seat, _)| seat.wake());
+        concerned().for_each(|(handle, _)| handle.wake());
         let idle = self.sessions.is_empty() && !self.view.is_wanted();
         let mut since = self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
         *since = if idle { since.or_else(|| Some(Instant::now())) } else { None };
         drop(since);
         for session in std::mem::take(&mut self.interest_applied) {
-            if let Some(seat) = self.sessions.get(&session) {
-                seat.on_interest_applied();
+            if let Some(handle) = self.sessions.get(&session) {
+                handle.on_interest_applied();
             }
         }
     }
@@ -337,5 +337,5 @@ fn names(names: &[Name]) -> String {
 }
 
 fn name_mismatches(stream: &Stream) -> u64 {
-    stream.types().map(|topic| topic.misnamed).sum()
+    stream.types().map(|subscription| subscription.misnamed).sum()
 }

@@ -8,7 +8,7 @@ use crate::relay::report::RejectedReport;
 /// Returns those that stand of one type, at most so many, and how many there are.
 pub(super) fn rejected_of_type(stream: &Stream, of: &TypeSummary) -> (Vec<RejectedReport>, usize) {
     let unnamed = of.unnamed.map(|reason| RejectedReport { name: None, version: None, reason: reason.to_string() });
-    let count = of.refused + usize::from(unnamed.is_some());
+    let count = of.rejected + usize::from(unnamed.is_some());
     let named = stream.rejected(of.kind).map(|(name, rejection)| RejectedReport {
         name: Some(name.to_string()),
         version: Some(rejection.version.clone()).filter(|version| !version.is_empty()),
@@ -30,9 +30,9 @@ impl ViewTask {
             let (type_url, news) = (of_type.kind.name(), of_type.news);
             let count = news.entries.len() + news.more;
             self.incidents.rejected(&server, &of_type.kind, &self.table, count);
-            for (name, refusal) in news.entries.iter().take(MAX_LOGGED) {
+            for (name, nack) in news.entries.iter().take(MAX_LOGGED) {
                 let name = name.as_ref().map(tracing::field::display);
-                let (version, reason) = (&refusal.version, &*refusal.reason);
+                let (version, reason) = (&nack.version, &*nack.reason);
                 tracing::warn!(view, server, type_url, name, version, reason, "resource rejected");
             }
             if count > MAX_LOGGED {

@@ -9,8 +9,8 @@ use crate::protocol::view::{Completeness, Selector, View};
 use crate::relay::report::{AuthorityReport, StreamReport, TypeReport, ViewReport};
 use crate::xds::Authority;
 
-fn completeness_name(fill: Completeness) -> &'static str {
-    match fill {
+fn completeness_name(completeness: Completeness) -> &'static str {
+    match completeness {
         Completeness::Unknown => "unknown",
         Completeness::Arriving => "arriving",
         Completeness::FirstResponse => "first_response",

@@ -11,7 +11,7 @@ use crate::protocol::view::{InterestChange, Selector};
 impl ViewTask {
     /// Runs until nobody can say anything to it any more. What it shares with others is left as it was before the panic: each of their
     /// locks is held for one change that is made at once.
-    pub async fn run_supervised(self) {
+    pub(crate) async fn run_supervised(self) {
         let (view, incidents) = (self.view_id.clone(), self.incidents.clone());
         let mut run = Box::pin(self.run());
         let end = std::future::poll_fn(|cx| {

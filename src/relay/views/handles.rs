@@ -14,29 +14,29 @@ use crate::relay::stay::Stay;
 use crate::xds::SharingKey;
 
 pub(super) struct ViewHandle {
-    pub published: Arc<Published>,
-    pub commands: mpsc::Sender<Command>,
-    pub idle_since: Arc<Mutex<Option<Instant>>>,
+    pub(crate) published: Arc<Published>,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) idle_since: Arc<Mutex<Option<Instant>>>,
     /// The server for `*` and old-style names, by its place in the plan.
-    pub active: Arc<AtomicUsize>,
-    pub stay: Stay,
+    pub(crate) active: Arc<AtomicUsize>,
+    pub(crate) stay: Stay,
 }
 
 /// What a session needs to join a view, which stays until the session has left it or never joined.
 pub(super) struct Entrance {
-    pub published: Arc<Published>,
-    pub commands: mpsc::Sender<Command>,
-    pub stay: Stay,
+    pub(crate) published: Arc<Published>,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) stay: Stay,
 }
 
 impl ViewHandle {
-    pub fn enter(&self) -> Entrance {
+    pub(crate) fn enter(&self) -> Entrance {
         let (published, commands) = (self.published.clone(), self.commands.clone());
         Entrance { published, commands, stay: self.stay.clone() }
     }
 
     /// Whether its owner is there: one that panicked is not.
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         !self.commands.is_closed()
     }
 

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use self::handles::{Entrance, ViewHandle, retire};
-pub use self::options::{ClientInfo, ViewsOptions};
+pub(crate) use self::options::{ClientInfo, ViewsOptions};
 use super::admission::AdmissionError;
 use super::client_log::ClientLog;
 use super::clock::Clock;
@@ -40,7 +40,7 @@ use crate::protocol::sources::{Plan, Sources};
 use crate::protocol::view::{Class, ResourceTable, SessionId, View};
 use crate::xds::{Access, BodyStore, KeyRule, Name, SharingKey, TypeTable};
 
-pub struct Views {
+pub(crate) struct Views {
     rule: Arc<KeyRule>,
     accept_missing_node: bool,
     access: Access,
@@ -71,7 +71,7 @@ pub struct Views {
 
 impl Views {
     /// With a connector for each server of the plan.
-    pub fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
+    pub(crate) fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
         let ViewsOptions { rule, accept_missing_node, max_views, max_in_metrics, table, access, limits, plan } =
             options;
         let table = Arc::new(table);
@@ -103,43 +103,47 @@ impl Views {
     }
 
     /// These are what other views share: in logs, reports and metrics they are called so, and not by a key.
-    pub fn as_hub(self) -> Self {
+    pub(crate) fn into_hub(self) -> Self {
         Self { is_hub: true, ..self }
     }
 
     /// What these views share: bodies that both hold are kept once, and it is shown with them.
-    pub fn with_hub(self, hub: Arc<Self>) -> Self {
+    pub(crate) fn with_hub(self, hub: Arc<Self>) -> Self {
         let (store, readiness, incidents) = (hub.store.clone(), hub.readiness.clone(), hub.incidents.clone());
         Self { store, readiness, incidents, hub: Some(hub), ..self }
     }
 
     /// By server: the calls that asked whether it is there, and that it did not answer.
-    pub fn unanswered_calls(&self) -> impl Iterator<Item = (String, u64)> {
+    pub(crate) fn unanswered_calls(&self) -> impl Iterator<Item = (String, u64)> {
         self.connectors.iter().filter_map(|connector| Some((connector.describe(), connector.unanswered_calls()?)))
     }
 
     /// Returns the servers of the plan as metrics and logs name them.
-    pub fn servers(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn servers(&self) -> impl Iterator<Item = String> {
         self.connectors.iter().map(|connector| connector.describe())
     }
 
     /// Takes a client on by its first request.
-    pub async fn open_session(&self, first: &Request, visit: ClientInfo) -> Result<Arc<SessionHandle>, AdmissionError> {
+    pub(crate) async fn open_session(
+        &self,
+        first: &Request,
+        visit: ClientInfo,
+    ) -> Result<Arc<SessionHandle>, AdmissionError> {
         let variant = visit.variant;
-        let seat = self.try_open_session(first, visit).await;
-        match &seat {
+        let handle = self.try_open_session(first, visit).await;
+        match &handle {
             Ok(_) => self.counters.stream_accepted(variant),
-            Err(refused) => self.counters.refused(refused),
+            Err(rejected) => self.counters.rejected(rejected),
         }
-        seat
+        handle
     }
 
     async fn try_open_session(&self, first: &Request, visit: ClientInfo) -> Result<Arc<SessionHandle>, AdmissionError> {
         for _ in 0..JOINS {
             let identity = self.identify(first.node())?;
             let entrance = self.enter(identity.key())?;
-            if let Some(seat) = self.join(entrance, identity, first, &visit).await {
-                return Ok(seat);
+            if let Some(handle) = self.join(entrance, identity, first, &visit).await {
+                return Ok(handle);
             }
         }
         Err(AdmissionError::Stopping)
@@ -173,10 +177,10 @@ impl Views {
         let client = Client { clearance, ..Client::of_node(node, variant, only) };
         let session = Session::new(client, self.table.clone(), self.limits.clone());
         let session = session.with_identity(identity).with_authorities(self.authorities.clone());
-        let seat = SessionHandle::new(place, session);
-        commands.send(Command::Join(Box::new(Member::new(seat.clone(), stay)))).await.ok()?;
+        let handle = SessionHandle::new(place, session);
+        commands.send(Command::Join(Box::new(Member::new(handle.clone(), stay)))).await.ok()?;
         // An owner that ends from here on finds the command, and by dropping it tells the session.
-        (!commands.is_closed()).then_some(seat)
+        (!commands.is_closed()).then_some(handle)
     }
 
     /// Who a client is by the node that it sent, if it sent one.
@@ -193,8 +197,8 @@ impl Views {
         drop(views);
         let (kind, clearance) = (self.table.resolve(CLUSTER), self.access.clearance(peer));
         let names: BTreeSet<_> = published.read(|state, _| {
-            let shelves = [Class::Wildcard, Class::Named].into_iter().filter_map(|class| state.resources(&kind, class));
-            shelves
+            let tables = [Class::Wildcard, Class::Named].into_iter().filter_map(|class| state.resources(&kind, class));
+            tables
                 .flat_map(ResourceTable::present_names)
                 .filter(|name| clearance.allows(&kind, name))
                 .cloned()
@@ -209,16 +213,16 @@ impl Views {
     }
 
     /// Whether new clients should come here, also for the hub.
-    pub fn readiness(&self) -> &Arc<Readiness> {
+    pub(crate) fn readiness(&self) -> &Arc<Readiness> {
         &self.readiness
     }
 
     /// What went wrong in views, also in the hub's.
-    pub fn incidents(&self) -> &Incidents {
+    pub(crate) fn incidents(&self) -> &Incidents {
         &self.incidents
     }
 
-    pub fn counters(&self) -> &ProcessCounters {
+    pub(crate) fn counters(&self) -> &ProcessCounters {
         &self.counters
     }
 
@@ -260,7 +264,7 @@ impl Views {
     }
 
     /// Lets go of views that nobody has used for so long, with their upstream streams, again and again.
-    pub async fn retire_idle(&self, after: Duration) {
+    pub(crate) async fn retire_idle(&self, after: Duration) {
         let mut ticks = tokio::time::interval(after.clamp(Duration::from_millis(100), LOOKS_EVERY));
         loop {
             ticks.tick().await;

@@ -12,22 +12,22 @@ use crate::xds::{Access, KeyRule, TypeTable};
 pub struct ViewsOptions {
     pub rule: KeyRule,
     /// A client without a node counts as one whose node is empty; otherwise it is refused (TRN-12).
-    pub accept_missing_node: bool,
+    pub(crate) accept_missing_node: bool,
     /// Views at one time.
-    pub max_views: usize,
+    pub(crate) max_views: usize,
     /// Views that have series of their own in the metrics.
-    pub max_in_metrics: usize,
-    pub table: TypeTable,
-    pub access: Access,
+    pub(crate) max_in_metrics: usize,
+    pub(crate) table: TypeTable,
+    pub(crate) access: Access,
     pub limits: Limits,
-    pub plan: Plan,
+    pub(crate) plan: Plan,
 }
 
 /// Who comes, and for what.
 #[derive(Debug, Clone)]
-pub struct ClientInfo {
-    pub variant: Variant,
+pub(crate) struct ClientInfo {
+    pub(crate) variant: Variant,
     /// The type of a stream that has only one.
-    pub only: Option<&'static str>,
-    pub peer: SocketAddr,
+    pub(crate) only: Option<&'static str>,
+    pub(crate) peer: SocketAddr,
 }

@@ -13,7 +13,7 @@ use crate::xds::{Type, UnknownType};
 
 impl Views {
     /// What every view and every session holds.
-    pub async fn report(&self) -> Vec<(ViewReport, Vec<ClientReport>)> {
+    pub(crate) async fn report(&self) -> Vec<(ViewReport, Vec<ClientReport>)> {
         let mut reports = Vec::new();
         for owner in self.owners() {
             let (to, from) = oneshot::channel();
@@ -25,7 +25,7 @@ impl Views {
     }
 
     /// Returns what the views know of resources.
-    pub async fn resources(&self, query: ResourceQuery) -> ResourcePage {
+    pub(crate) async fn resources(&self, query: ResourceQuery) -> ResourcePage {
         let mut views = Vec::new();
         for owner in self.owners() {
             let (to, from) = oneshot::channel();
@@ -38,12 +38,12 @@ impl Views {
     }
 
     /// Returns the type that a word, a name or a URL means.
-    pub fn type_of(&self, text: &str) -> Result<Type, UnknownType> {
+    pub(crate) fn type_of(&self, text: &str) -> Result<Type, UnknownType> {
         self.table.by_word(text)
     }
 
     /// Clusters that routing leads to and that do not exist, by view.
-    pub async fn dangling(&self) -> Vec<Dangling> {
+    pub(crate) async fn dangling(&self) -> Vec<Dangling> {
         let mut dangling = Vec::new();
         for owner in self.owners() {
             let (to, from) = oneshot::channel();
@@ -55,7 +55,7 @@ impl Views {
     }
 
     /// Returns how many views there are, and what there is to measure of them.
-    pub async fn metrics(&self) -> (usize, Vec<ViewMetrics>) {
+    pub(crate) async fn metrics(&self) -> (usize, Vec<ViewMetrics>) {
         let mut measures = Vec::new();
         for owner in self.owners() {
             let (to, from) = oneshot::channel();

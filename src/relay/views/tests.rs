@@ -61,12 +61,12 @@ async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_cli
     let entrance = views.enter(identity.key()).unwrap();
     views.has_become_idle().await;
     views.retire();
-    let seat = views.join(entrance, identity, &first, &visit()).await.unwrap();
+    let handle = views.join(entrance, identity, &first, &visit()).await.unwrap();
     assert_eq!(views.sessions().await, [1], "the view is still in the map");
     let other = views.open_session(&first, visit()).await.unwrap();
     assert_eq!(views.sessions().await, [2], "both are in the same");
 
-    seat.leave().await;
+    handle.leave().await;
     other.leave().await;
     views.has_become_idle().await;
     views.retire();

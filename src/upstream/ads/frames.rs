@@ -26,31 +26,31 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let heard = Mutex::new(Instant::now());
         Self { heard, answered: AtomicBool::new(false), begun: AtomicBool::new(false), changed: Notify::new() }
     }
 
     /// When the server last said something, be it a part of a message.
-    pub fn heard(&self) -> Instant {
+    pub(crate) fn heard(&self) -> Instant {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn hear(&self) {
+    pub(crate) fn hear(&self) {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    pub fn has_answered(&self) -> bool {
+    pub(crate) fn has_answered(&self) -> bool {
         self.answered.load(Ordering::Relaxed)
     }
 
     /// A response came. Returns whether it is the first.
-    pub fn answer(&self) -> bool {
+    pub(crate) fn answer(&self) -> bool {
         !self.answered.swap(true, Ordering::Relaxed)
     }
 
     /// Until a message has begun to come in that is still incomplete; once for each message. May be given up anywhere.
-    pub async fn receiving(&self) {
+    pub(crate) async fn receiving(&self) {
         loop {
             self.changed.notified().await;
             if self.begun.swap(false, Ordering::Relaxed) {
@@ -76,8 +76,8 @@ impl Incoming {
 /// A channel whose responses are watched.
 #[derive(Clone)]
 pub(super) struct Watched {
-    pub channel: Channel,
-    pub incoming: Arc<Incoming>,
+    pub(crate) channel: Channel,
+    pub(crate) incoming: Arc<Incoming>,
 }
 
 impl Service<http::Request<Body>> for Watched {
@@ -235,15 +235,15 @@ mod tests {
     async fn nobody_is_told_of_a_message_that_is_complete_by_then_nor_twice_of_one() {
         use futures_util::FutureExt;
         let incoming = Incoming::new();
-        let told = || incoming.receiving().now_or_never().is_some();
+        let reported = || incoming.receiving().now_or_never().is_some();
         incoming.take(Progress::Begun);
-        assert!(told() && !told());
+        assert!(reported() && !reported());
         incoming.take(Progress::More);
-        assert!(!told());
+        assert!(!reported());
         incoming.take(Progress::Begun);
         incoming.take(Progress::Complete);
-        assert!(!told());
+        assert!(!reported());
         incoming.take(Progress::Begun);
-        assert!(told(), "the permit of the one before stands in nobody's way");
+        assert!(reported(), "the permit of the one before stands in nobody's way");
     }
 }

@@ -26,16 +26,16 @@ use super::shared::{Doubts, Shared};
 
 /// Asks on the connection of one stream.
 pub(super) struct Life<'a> {
-    pub server: String,
-    pub times: LifeTimes,
-    pub shared: &'a Shared,
-    pub channel: Channel,
-    pub metadata: MetadataMap,
-    pub incoming: Arc<Incoming>,
+    pub(crate) server: String,
+    pub(crate) times: LifeTimes,
+    pub(crate) shared: &'a Shared,
+    pub(crate) channel: Channel,
+    pub(crate) metadata: MetadataMap,
+    pub(crate) incoming: Arc<Incoming>,
     /// Notified, the owner of the stream wants an answer to a call that begins from then on.
-    pub asked: Arc<Notify>,
+    pub(crate) requested: Arc<Notify>,
     /// To be notified when that is there. What came in before it has to be told before it.
-    pub answered: &'a Notify,
+    pub(crate) answered: &'a Notify,
 }
 
 /// What came of a call.
@@ -58,22 +58,22 @@ struct Missed {
 
 impl Life<'_> {
     /// Runs for as long as the server answers. Returns why the connection is to be closed.
-    pub async fn watch(mut self) -> Status {
+    pub(crate) async fn watch(mut self) -> Status {
         let mut doubts = self.shared.doubts();
         let mut duty = None;
         // The owner's wish that has no answer yet, and when the next call may begin at the earliest.
-        let (mut owed, mut missed) = (false, Missed::default());
+        let (mut pending, mut missed) = (false, Missed::default());
         let (mut last, mut earliest) = (Instant::now(), Instant::now());
         loop {
-            if !owed && missed.count == 0 {
+            if !pending && missed.count == 0 {
                 tokio::select! {
-                    () = self.asked.notified() => owed = true,
+                    () = self.requested.notified() => pending = true,
                     () = self.idle(last, &mut duty) => {}
                     () = self.doubted(&mut doubts) => {}
                 }
             }
             sleep_until(earliest).await;
-            owed |= self.asked.notified().now_or_never().is_some(); // the call begins after it
+            pending |= self.requested.notified().now_or_never().is_some(); // the call begins after it
             let began = Instant::now();
             last = began;
             let answer = self.call(&mut doubts).await;
@@ -85,8 +85,8 @@ impl Life<'_> {
                     missed = Missed::default();
                     self.incoming.hear();
                     // A wish that came meanwhile is not answered by this call, and stands for the one before as well.
-                    if owed && self.asked.notified().now_or_never().is_none() {
-                        owed = false;
+                    if pending && self.requested.notified().now_or_never().is_none() {
+                        pending = false;
                         self.answered.notify_one();
                     }
                 }
@@ -104,7 +104,7 @@ impl Life<'_> {
                 }
                 Answer::Missing(reason) => {
                     self.shared.count_unanswered();
-                    self.shared.doubt(Some(&mut doubts));
+                    self.shared.unconfirmed(Some(&mut doubts));
                     if self.incoming.heard() > began {
                         missed = Missed::default(); // it was busy with what it has to say
                         continue;
@@ -157,7 +157,7 @@ impl Life<'_> {
             answer = &mut call => answer,
             () = sleep(limit / 2) => {
                 // The others need as long as this one, and a server that hangs is to be found by all of them in time.
-                shared.doubt(Some(doubts));
+                shared.unconfirmed(Some(doubts));
                 call.await
             }
         };

@@ -60,7 +60,7 @@ pub(super) struct Doubts(watch::Receiver<u64>);
 
 impl Doubts {
     /// Until another stream is in doubt. May be given up anywhere.
-    pub async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending().await // nobody is left who could be in doubt
         }
@@ -69,7 +69,7 @@ impl Doubts {
 }
 
 impl Shared {
-    pub fn new(life: LifeTimes) -> Self {
+    pub(crate) fn new(life: LifeTimes) -> Self {
         Self {
             life,
             duty: tokio::sync::Mutex::new(()),
@@ -85,16 +85,16 @@ impl Shared {
     }
 
     /// For the one stream that asks when nothing was heard; the next has its turn when that one ends.
-    pub async fn duty(&self) -> MutexGuard<'_, ()> {
+    pub(crate) async fn duty(&self) -> MutexGuard<'_, ()> {
         self.duty.lock().await
     }
 
-    pub fn doubts(&self) -> Doubts {
+    pub(crate) fn doubts(&self) -> Doubts {
         Doubts(self.doubts.subscribe())
     }
 
     /// All other streams are to ask at once, each on its own connection. Not again before they had time to.
-    pub fn doubt(&self, own: Option<&mut Doubts>) {
+    pub(crate) fn unconfirmed(&self, own: Option<&mut Doubts>) {
         let now = Instant::now();
         let mut last = self.last_doubt.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_none_or(|last| now - last >= 2 * self.life.timeout) {
@@ -106,29 +106,29 @@ impl Shared {
         }
     }
 
-    pub fn signs(&self) -> Signs {
+    pub(crate) fn signs(&self) -> Signs {
         *self.signs.borrow()
     }
 
     /// The server's first words have come on a connection.
-    pub fn reached(&self) {
+    pub(crate) fn reached(&self) {
         if self.unreached.swap(false, Ordering::Relaxed) {
             self.signs.send_modify(|signs| signs.reached += 1);
         }
     }
 
     /// A first response has come on a stream.
-    pub fn answered(&self) {
+    pub(crate) fn answered(&self) {
         if self.rejected.swap(false, Ordering::Relaxed) {
             self.signs.send_modify(|signs| signs.answered += 1);
         }
     }
 
-    pub fn ended(&self, stage: Stage) {
+    pub(crate) fn ended(&self, stage: Stage) {
         match stage {
             Stage::Unreached => {
                 self.unreached.store(true, Ordering::Relaxed);
-                self.doubt(None);
+                self.unconfirmed(None);
             }
             Stage::Rejected => self.rejected.store(true, Ordering::Relaxed),
             Stage::Answered => {}
@@ -137,7 +137,7 @@ impl Shared {
 
     /// Waits between two attempts, or after `least` until others have found since `before` that the server is back. Those that
     /// wake come one after another.
-    pub async fn wait(&self, stage: Stage, before: Signs, wait: Duration, least: Duration) -> Waited {
+    pub(crate) async fn wait(&self, stage: Stage, before: Signs, wait: Duration, least: Duration) -> Waited {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waiting = Waiting(&self.waiting);
         let mut signs = self.signs.subscribe();
@@ -161,16 +161,16 @@ impl Shared {
         }
     }
 
-    pub fn count_unanswered(&self) {
+    pub(crate) fn count_unanswered(&self) {
         self.unanswered_calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn unanswered_calls(&self) -> u64 {
+    pub(crate) fn unanswered_calls(&self) -> u64 {
         self.unanswered_calls.load(Ordering::Relaxed)
     }
 
     /// Whether calls turn out for the first time not to be routed to the server.
-    pub fn is_first_unrouted(&self) -> bool {
+    pub(crate) fn is_first_unrouted(&self) -> bool {
         !self.unrouted.swap(true, Ordering::Relaxed)
     }
 }

@@ -25,18 +25,18 @@ use crate::relay::{Link, LinkEvent, LinkReport};
 
 /// How one opening of a stream came to its end.
 pub(super) struct End {
-    pub stage: Stage,
-    pub status: Status,
+    pub(crate) stage: Stage,
+    pub(crate) status: Status,
     /// How long it was up.
-    pub lived: Duration,
+    pub(crate) lived: Duration,
 }
 
 impl End {
-    pub fn unreached(status: Status) -> Self {
+    pub(crate) fn unreached(status: Status) -> Self {
         Self { stage: Stage::Unreached, status, lived: Duration::ZERO }
     }
 
-    pub fn is_answered(&self) -> bool {
+    pub(crate) fn is_answered(&self) -> bool {
         self.stage == Stage::Answered
     }
 }
@@ -98,11 +98,11 @@ impl AdsConnector {
             return End::unreached(Status::unavailable(chain(&error)));
         }
         let (sender, receiver) = mpsc::channel(16);
-        let asked = Arc::new(Notify::new());
-        let event = LinkEvent::Opened { variant, requests: sender, life: asked.clone() };
+        let requested = Arc::new(Notify::new());
+        let event = LinkEvent::Opened { variant, requests: sender, life: requested.clone() };
         let (id, reports) = (link.id, link.reports.clone());
         // Told before the server has said anything: many servers send no headers until they have a first request.
-        let told = reports.send(LinkReport { id, event }).await;
+        let reported = reports.send(LinkReport { id, event }).await;
         let mut call = Call::new(ReceiverStream::new(receiver).filter_map(wire.inner));
         *call.metadata_mut() = metadata.clone();
         let codec: ProstCodec<Q, R> = ProstCodec::default();
@@ -110,8 +110,8 @@ impl AdsConnector {
         let (server, times, shared) = (self.server.name(), self.server.life, &*self.shared);
         let alive = Notify::new();
         let life =
-            Life { server, times, shared, channel, metadata, incoming: incoming.clone(), asked, answered: &alive };
-        let status = match told {
+            Life { server, times, shared, channel, metadata, incoming: incoming.clone(), requested, answered: &alive };
+        let status = match reported {
             Err(_) => gone(),
             Ok(()) => tokio::select! {
                 status = self.listen(call, link, wire.wrap, &incoming, &alive) => status,

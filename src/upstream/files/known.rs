@@ -22,14 +22,14 @@ pub(super) struct Known {
     read: Option<SystemTime>,
     bytes: Option<u128>,
     /// What counts.
-    pub good: Option<Arc<[Entry]>>,
+    pub(crate) good: Option<Arc<[Entry]>>,
     /// Read well, and not taken over yet.
     new: Option<Arc<[Entry]>>,
     fault: Option<FileError>,
     /// Another file has a resource of this one, too.
-    pub conflict: Option<FileError>,
+    pub(crate) conflict: Option<FileError>,
     /// Since when it is not there.
-    pub missing: Option<Instant>,
+    pub(crate) missing: Option<Instant>,
 }
 
 pub(super) enum Reading {
@@ -40,7 +40,7 @@ pub(super) enum Reading {
 
 impl Known {
     /// Reads it unless it is as it was, and says what came of it.
-    pub fn read(&mut self, path: &Path, stamp: Stamp, parser: &Parser, most: u64) -> Reading {
+    pub(crate) fn read(&mut self, path: &Path, stamp: Stamp, parser: &Parser, limit: u64) -> Reading {
         let back = self.missing.take().is_some();
         if back {
             // It was made anew in its place, and is in no other way whole than one that is written in place.
@@ -51,7 +51,7 @@ impl Known {
             return Reading::Same;
         }
         let now = SystemTime::now();
-        let bytes = match bytes_of(path, stamp, most) {
+        let bytes = match bytes_of(path, stamp, limit) {
             Ok(Some(bytes)) => bytes,
             // To be read again, and known as the file that it is: what is written to it is written in place.
             Ok(None) => {
@@ -87,7 +87,7 @@ impl Known {
     }
 
     /// It is read again, and what comes of that counts even if it is the same.
-    pub fn forget_reading(&mut self) {
+    pub(crate) fn forget_reading(&mut self) {
         (self.read, self.bytes) = (None, None);
     }
 
@@ -105,26 +105,26 @@ impl Known {
     }
 
     /// What would count if nothing spoke against it.
-    pub fn candidate(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn candidate(&self) -> impl Iterator<Item = &Entry> {
         let new = self.new.as_ref().filter(|_| self.conflict.is_none());
         new.or(self.good.as_ref()).into_iter().flat_map(|entries| entries.iter())
     }
 
-    pub fn take_over(&mut self) {
+    pub(crate) fn take_over(&mut self) {
         if self.conflict.is_none() && self.missing.is_none() && self.new.is_some() {
             self.good = self.new.take();
         }
     }
 
-    pub fn faults(&self) -> impl Iterator<Item = &FileError> {
+    pub(crate) fn faults(&self) -> impl Iterator<Item = &FileError> {
         self.fault.iter().chain(&self.conflict)
     }
 }
 
 /// The whole file, unless it was written to or went meanwhile.
-fn bytes_of(path: &Path, stamp: Stamp, most: u64) -> Result<Option<Vec<u8>>, String> {
-    let too_large = || format!("it is larger than {most} bytes, which is the limit (limits.file_bytes)");
-    if stamp.size > most {
+fn bytes_of(path: &Path, stamp: Stamp, limit: u64) -> Result<Option<Vec<u8>>, String> {
+    let too_large = || format!("it is larger than {limit} bytes, which is the limit (limits.file_bytes)");
+    if stamp.size > limit {
         return Err(too_large());
     }
     let file = match File::open(path) {
@@ -132,8 +132,8 @@ fn bytes_of(path: &Path, stamp: Stamp, most: u64) -> Result<Option<Vec<u8>>, Str
         opened => opened.map_err(|error| error.to_string())?,
     };
     let mut bytes = Vec::with_capacity(usize::try_from(stamp.size).unwrap_or_default());
-    (&file).take(most + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > most {
+    (&file).take(limit + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > limit {
         return Err(too_large());
     }
     let same = file.metadata().is_ok_and(|metadata| Stamp::of(&metadata) == stamp);

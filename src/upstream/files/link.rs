@@ -14,7 +14,7 @@ use crate::xds::TypeTable;
 
 /// Opens streams to the files of one source.
 #[derive(Clone)]
-pub struct FilesConnector {
+pub(crate) struct FilesConnector {
     source: FilesSource,
     /// Nobody but these files is asked: what is not in them is nowhere.
     alone: bool,
@@ -23,7 +23,7 @@ pub struct FilesConnector {
 }
 
 impl FilesConnector {
-    pub fn new(source: FilesSource, alone: bool, table: Arc<TypeTable>) -> Self {
+    pub(crate) fn new(source: FilesSource, alone: bool, table: Arc<TypeTable>) -> Self {
         Self { source, alone, table, clock: Clock::starting_now() }
     }
 
@@ -39,14 +39,14 @@ impl FilesConnector {
 
     /// Waits until there are files. Those that are being read may be there any moment; those that are not there are told.
     async fn ready(&self, link: &Link, loaded: &mut watch::Receiver<Loaded>) -> Option<Arc<SourceSnapshot>> {
-        let mut told = None;
+        let mut reported = None;
         loop {
             let state = loaded.borrow_and_update().state.clone();
             match state {
                 State::Ready(snapshot) => return Some(snapshot),
-                State::Missing(reason) if told.as_ref() != Some(&reason) => {
+                State::Missing(reason) if reported.as_ref() != Some(&reason) => {
                     report(link, LinkEvent::Ended { reason: reason.clone(), answered: false }).await?;
-                    told = Some(reason);
+                    reported = Some(reason);
                 }
                 State::Missing(_) | State::Loading => loaded.changed().await.ok()?,
             }
@@ -103,8 +103,8 @@ impl FilesConnector {
     fn hear(&self, server: &mut Server, request: Request) {
         match request {
             Request::Delta(request) => {
-                if let Some(refused) = &request.error_detail {
-                    tracing::warn!(source = %self.source.options(), error = %refused.message, "resources of files rejected");
+                if let Some(rejected) = &request.error_detail {
+                    tracing::warn!(source = %self.source.options(), error = %rejected.message, "resources of files rejected");
                 }
                 server.on_request(request);
             }

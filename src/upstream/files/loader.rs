@@ -29,20 +29,20 @@ pub(super) struct Loader {
     nothing: Option<Instant>,
     snapshot: Arc<SourceSnapshot>,
     /// What was wrong when last looked, which has been told.
-    told: BTreeSet<FileError>,
+    reported: BTreeSet<FileError>,
     report: Arc<Report>,
 }
 
 /// What a look came to.
 pub(super) struct Look {
-    pub loaded: Loaded,
+    pub(crate) loaded: Loaded,
     /// A file was being written, or is missing, so that it has to be looked at again soon.
-    pub unsettled: bool,
-    pub watched: bool,
+    pub(crate) unsettled: bool,
+    pub(crate) watched: bool,
 }
 
 impl Loader {
-    pub fn new(options: Arc<FilesOptions>, parser: Parser, watcher: Watcher) -> Self {
+    pub(crate) fn new(options: Arc<FilesOptions>, parser: Parser, watcher: Watcher) -> Self {
         Self {
             options,
             parser,
@@ -52,13 +52,13 @@ impl Loader {
             reached: false,
             nothing: None,
             snapshot: Arc::default(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             report: Arc::default(),
         }
     }
 
     /// Looks at all files, reads those that have changed, and says what all of them come to. Takes its time, and blocks.
-    pub fn look(&mut self) -> Look {
+    pub(crate) fn look(&mut self) -> Look {
         let start = Instant::now();
         let mut watch = self.watcher.look();
         let mut walk = Walk::over(&self.options.paths, self.options.files, &Parser::takes, &mut watch);
@@ -88,7 +88,7 @@ impl Loader {
         let lost = walk.lost.iter().filter(|lost| !missing(lost)); // whether it is gone is told when that is known
         let faults: BTreeSet<_> = lost.chain(self.files.values().flat_map(Known::faults)).cloned().collect();
         let ready = matches!(state, State::Ready(_));
-        if changed || faults != self.told || self.report.loaded.is_none() && ready {
+        if changed || faults != self.reported || self.report.loaded.is_none() && ready {
             let (files, resources) = (self.files.len(), self.snapshot.resources());
             let loaded = if changed || self.report.loaded.is_none() {
                 Some((Instant::now(), start.elapsed()))
@@ -230,7 +230,7 @@ impl Loader {
 
     /// Says once what is wrong, and that it is no more.
     fn tell(&mut self, faults: BTreeSet<FileError>) {
-        let new: Vec<_> = faults.difference(&self.told).collect();
+        let new: Vec<_> = faults.difference(&self.reported).collect();
         for fault in new.iter().take(TOLD_AT_ONCE) {
             match self.files.range(fault.file.clone()..).take_while(|(path, _)| path.starts_with(&fault.file)).next() {
                 Some((_, file)) if file.good.is_some() => {
@@ -245,11 +245,11 @@ impl Loader {
             tracing::warn!(source = %self.options, count = more, "cannot load more resource files; /files lists them");
         }
         for fault in
-            self.told.iter().filter(|fault| !faults.iter().any(|other| other.file == fault.file)).take(TOLD_AT_ONCE)
+            self.reported.iter().filter(|fault| !faults.iter().any(|other| other.file == fault.file)).take(TOLD_AT_ONCE)
         {
             tracing::info!(source = %self.options, file = %fault.file.display(), "resource file loads again");
         }
-        self.told = faults;
+        self.reported = faults;
     }
 }
 

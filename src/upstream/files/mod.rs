@@ -19,8 +19,8 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch as latest};
 use tokio::task::JoinHandle;
 
-pub use link::FilesConnector;
-pub use parse::Parser;
+pub(crate) use link::FilesConnector;
+pub(crate) use parse::Parser;
 
 use self::loader::{Loader, Look};
 use self::watch::Watcher;
@@ -28,24 +28,24 @@ use crate::protocol::local::SourceSnapshot;
 
 /// Which files, and how many and how large they may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FilesOptions {
+pub(crate) struct FilesOptions {
     /// Folders, which are looked into to the bottom, and single files.
-    pub paths: Vec<PathBuf>,
-    pub files: usize,
-    pub file_bytes: u64,
+    pub(crate) paths: Vec<PathBuf>,
+    pub(crate) files: usize,
+    pub(crate) file_bytes: u64,
 }
 
 /// Something that is wrong with a file, or with where it should be.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct FileError {
-    pub file: PathBuf,
-    pub line: Option<u64>,
-    pub reason: String,
+pub(crate) struct FileError {
+    pub(crate) file: PathBuf,
+    pub(crate) line: Option<u64>,
+    pub(crate) reason: String,
 }
 
 /// The files of one list of paths, read by a task that ends when nobody holds this any more.
 #[derive(Clone)]
-pub struct FilesSource(Arc<Inner>);
+pub(crate) struct FilesSource(Arc<Inner>);
 
 struct Inner {
     options: Arc<FilesOptions>,
@@ -79,30 +79,30 @@ struct Report {
 
 /// For the admin address.
 #[derive(Debug, Serialize)]
-pub struct FilesReport {
-    pub paths: Vec<PathBuf>,
+pub(crate) struct FilesReport {
+    pub(crate) paths: Vec<PathBuf>,
     /// loading, missing or ready.
-    pub state: &'static str,
+    pub(crate) state: &'static str,
     /// Why it is missing.
-    pub reason: Option<String>,
-    pub files: usize,
-    pub resources: usize,
+    pub(crate) reason: Option<String>,
+    pub(crate) files: usize,
+    pub(crate) resources: usize,
     /// Since the last change was read.
-    pub age_seconds: Option<u64>,
+    pub(crate) age_seconds: Option<u64>,
     /// How long that took.
-    pub load_seconds: Option<f64>,
-    pub errors: Vec<FileError>,
+    pub(crate) load_seconds: Option<f64>,
+    pub(crate) errors: Vec<FileError>,
 }
 
 impl FilesReport {
     /// Returns what metrics call the source: its paths.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(",")
     }
 }
 
 impl FilesSource {
-    pub fn start(options: FilesOptions, parser: Parser) -> Self {
+    pub(crate) fn start(options: FilesOptions, parser: Parser) -> Self {
         let options = Arc::new(options);
         let (tell, loaded) = latest::channel(Loaded { state: State::Loading, report: Arc::default() });
         let (changed, changes) = mpsc::channel(1);
@@ -120,11 +120,11 @@ impl FilesSource {
         Self(Arc::new(Inner { options, loaded, task }))
     }
 
-    pub fn options(&self) -> &FilesOptions {
+    pub(crate) fn options(&self) -> &FilesOptions {
         &self.0.options
     }
 
-    pub fn report(&self) -> FilesReport {
+    pub(crate) fn report(&self) -> FilesReport {
         let Loaded { state, report } = self.0.loaded.borrow().clone();
         let (state, reason) = match state {
             State::Loading => ("loading", None),

@@ -13,18 +13,18 @@ use crate::xds::{Name, Type, TypeTable, own_name};
 /// A resource of a file.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    pub kind: Type,
-    pub name: Name,
-    pub item: Item,
-    pub line: Option<u64>,
+    pub(crate) kind: Type,
+    pub(crate) name: Name,
+    pub(crate) item: Item,
+    pub(crate) line: Option<u64>,
 }
 
 /// What is needed to make sense of files.
 #[derive(Debug, Clone)]
-pub struct Parser {
-    pub table: Arc<TypeTable>,
+pub(crate) struct Parser {
+    pub(crate) table: Arc<TypeTable>,
     /// None is the one with the embedded descriptors, which are unpacked when the first file is read.
-    pub transcoder: Option<Arc<Transcoder>>,
+    pub(crate) transcoder: Option<Arc<Transcoder>>,
 }
 
 impl Parser {

@@ -195,8 +195,8 @@ fn fs_3_a_file_that_may_not_be_read_counts_as_it_was() {
         return eprintln!("skipped: whoever runs this may read everything"); // as root may
     }
     assert_eq!(look(&mut loader), ("a".into(), vec!["a.json:".into()]));
-    let told = reasons(&mut loader);
-    assert!(told.contains("denied"), "{told}");
+    let reported = reasons(&mut loader);
+    assert!(reported.contains("denied"), "{reported}");
     let fresh = look(&mut folder.loader());
     assert_eq!(fresh, ("?".into(), vec!["a.json:".into()]), "nor is anything known of it at first");
     allow(0o600);
@@ -234,11 +234,11 @@ fn a_name_in_two_files_is_an_error_that_names_both_and_neither_is_taken_over() {
     folder.put("b.json", &["x", "c"]);
     let both = vec!["a.json:3".to_owned(), "b.json:2".to_owned()];
     assert_eq!(look(&mut loader), ("a,b,x".into(), both.clone()));
-    let told = reasons(&mut loader);
+    let reported = reasons(&mut loader);
     let named = |file: &str, other: &str| {
-        told.contains(&format!("{CLUSTER} x is in {}, too", folder.at(other).display())) && told.contains(file)
+        reported.contains(&format!("{CLUSTER} x is in {}, too", folder.at(other).display())) && reported.contains(file)
     };
-    assert!(named("a.json", "b.json") && named("b.json", "a.json"), "{told}");
+    assert!(named("a.json", "b.json") && named("b.json", "a.json"), "{reported}");
     // Both change, and still have it.
     folder.put("a.json", &["x", "new"]);
     assert_eq!(look(&mut loader).0, "a,b,x");
@@ -443,16 +443,16 @@ async fn fs_2_a_thousand_changes_are_few_looks() {
     followed.shows("").await;
     let mut seen = followed.loaded.clone();
     let count = tokio::spawn(async move {
-        let (mut looks, mut most) = (0, BTreeSet::new());
+        let (mut looks, mut limit) = (0, BTreeSet::new());
         loop {
             let shown = clusters(&seen.borrow_and_update().state);
             // Without the round.
             let files: BTreeSet<_> = shown.split(',').map(|name| name.get(..4).unwrap_or(name).to_owned()).collect();
-            assert!(files.is_superset(&most), "{:?} went on the way", most.difference(&files));
+            assert!(files.is_superset(&limit), "{:?} went on the way", limit.difference(&files));
             if shown.ends_with("end") {
                 return looks;
             }
-            most = files.into_iter().filter(|name| !name.is_empty()).collect();
+            limit = files.into_iter().filter(|name| !name.is_empty()).collect();
             seen.changed().await.unwrap();
             looks += 1;
         }

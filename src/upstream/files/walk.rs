@@ -15,13 +15,13 @@ use super::FileError;
 pub(super) struct Stamp {
     device: u64,
     inode: u64,
-    pub size: u64,
+    pub(crate) size: u64,
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
 impl Stamp {
-    pub fn of(metadata: &Metadata) -> Self {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),
@@ -32,19 +32,19 @@ impl Stamp {
     }
 
     /// Written to, and not replaced.
-    pub fn is_same_file(&self, other: Self) -> bool {
+    pub(crate) fn is_same_file(&self, other: Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
     /// Whether whoever writes may not have come to the end yet.
-    pub fn is_young(&self, at: SystemTime) -> bool {
+    pub(crate) fn is_young(&self, at: SystemTime) -> bool {
         let of = |part: i64| u64::try_from(part).unwrap_or_default();
         let changed = Duration::from_secs(of(self.changed.0)) + Duration::from_nanos(of(self.changed.1));
         at.duration_since(SystemTime::UNIX_EPOCH + changed).map_or(true, |age| age < YOUNG)
     }
 
     /// Whether it was given so short a time before that a later change may have the same one.
-    pub fn is_fresh(&self, at: SystemTime) -> bool {
+    pub(crate) fn is_fresh(&self, at: SystemTime) -> bool {
         let seconds = u64::try_from(self.changed.0).unwrap_or_default();
         let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         at.duration_since(changed).map_or(true, |age| age < FRESH)
@@ -65,13 +65,13 @@ pub(super) trait Watch {
 
 #[derive(Debug, Default)]
 pub(super) struct Walk {
-    pub files: BTreeMap<PathBuf, Stamp>,
+    pub(crate) files: BTreeMap<PathBuf, Stamp>,
     /// Paths of the configuration that are there.
-    pub present: BTreeSet<PathBuf>,
+    pub(crate) present: BTreeSet<PathBuf>,
     /// Those that are not there, although the folder is in which they would be. They are among the lost as well.
-    pub absent: BTreeSet<PathBuf>,
+    pub(crate) absent: BTreeSet<PathBuf>,
     /// What could not be looked at. What was known of it and below it is as it was, for all that can be told.
-    pub lost: Vec<FileError>,
+    pub(crate) lost: Vec<FileError>,
     /// Those that were looked into, each by one path.
     folders: BTreeMap<(u64, u64), PathBuf>,
 }
@@ -89,7 +89,7 @@ pub(super) enum Sought {
 
 impl Walk {
     /// Files that `takes` takes; of the paths themselves all.
-    pub fn over(paths: &[PathBuf], most: usize, takes: &dyn Fn(&Path) -> bool, watch: &mut dyn Watch) -> Self {
+    pub(crate) fn over(paths: &[PathBuf], limit: usize, takes: &dyn Fn(&Path) -> bool, watch: &mut dyn Watch) -> Self {
         let mut walk = Self::default();
         for path in paths {
             watch_way_to(path, watch);
@@ -104,7 +104,7 @@ impl Walk {
                 Ok(metadata) => {
                     walk.present.insert(path.clone());
                     match metadata.is_dir() {
-                        true => walk.folders_from(path, most, takes, watch),
+                        true => walk.folders_from(path, limit, takes, watch),
                         false if takes(path) => walk.file(path, &metadata),
                         false => walk.record_error(path, "its name does not end in a format that is known"),
                     }
@@ -115,7 +115,7 @@ impl Walk {
     }
 
     /// A closer look for a file that was there before.
-    pub fn seek(&mut self, path: &Path) -> Sought {
+    pub(crate) fn seek(&mut self, path: &Path) -> Sought {
         // A folder of the configuration may be one that is not mounted; a file of it is as one in a folder.
         let absent = self.absent.contains(path);
         if self.lost.iter().any(|lost| path.starts_with(&lost.file) && !(absent && path == lost.file)) {
@@ -144,7 +144,7 @@ impl Walk {
         (other != path && self.files.contains_key(&other)).then_some(other)
     }
 
-    fn folders_from(&mut self, top: &Path, most: usize, takes: &dyn Fn(&Path) -> bool, watch: &mut dyn Watch) {
+    fn folders_from(&mut self, top: &Path, limit: usize, takes: &dyn Fn(&Path) -> bool, watch: &mut dyn Watch) {
         let mut left = vec![top.to_owned()];
         while let Some(folder) = left.pop() {
             watch.inside(&folder);
@@ -188,9 +188,9 @@ impl Walk {
                 }
             }
             left[before..].reverse(); // the first of them is next
-            if self.files.len() > most {
+            if self.files.len() > limit {
                 self.files.retain(|path, _| !path.starts_with(top));
-                return self.record_error(top, &format!("there are more than {most} files in it, which is the limit"));
+                return self.record_error(top, &format!("there are more than {limit} files in it, which is the limit"));
             }
         }
     }

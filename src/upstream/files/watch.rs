@@ -30,7 +30,7 @@ struct Interest {
 }
 
 impl Watcher {
-    pub fn new(changed: mpsc::Sender<()>) -> Self {
+    pub(crate) fn new(changed: mpsc::Sender<()>) -> Self {
         let interest: Arc<Mutex<Interest>> = Arc::default();
         let of = interest.clone();
         let system = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
@@ -47,12 +47,12 @@ impl Watcher {
     }
 
     /// One look at all folders: those that it does not come by are watched no more.
-    pub fn look(&mut self) -> Look<'_> {
+    pub(crate) fn look(&mut self) -> Look<'_> {
         self.fault = self.system.is_none().then(|| self.fault.take()).flatten();
         Look { watcher: self, seen: Interest::default(), watched: Watched::new(), paths: HashMap::new() }
     }
 
-    pub fn fault(&self) -> Option<&str> {
+    pub(crate) fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 
@@ -121,7 +121,7 @@ impl Look<'_> {
         Some(path)
     }
 
-    pub fn done(self) {
+    pub(crate) fn done(self) {
         *self.watcher.interest.lock().unwrap_or_else(PoisonError::into_inner) = self.seen;
         let before = std::mem::replace(&mut self.watcher.watched, self.watched);
         let now: BTreeSet<_> = self.watcher.watched.values().cloned().collect();

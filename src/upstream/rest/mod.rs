@@ -33,15 +33,15 @@ use crate::xds::TypeTable;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestServer {
     /// Where it is and how it is reached. It has no variant.
-    pub at: AdsServer,
+    pub(crate) at: AdsServer,
     /// Between an answer and the next poll of the same type, and up to as much again (REST-10).
-    pub refresh_delay: Duration,
+    pub(crate) refresh_delay: Duration,
     /// For one answer to have come.
-    pub request_timeout: Duration,
+    pub(crate) request_timeout: Duration,
 }
 
 impl RestServer {
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("{} (REST)", self.at.name())
     }
 
@@ -126,26 +126,26 @@ impl RestConnector {
         let (sender, mut requests) = mpsc::channel(16);
         let life = Arc::default(); // polls say it by themselves
         report(LinkEvent::Opened { variant: Variant::Sotw, requests: sender, life }).await?;
-        let mut topics = Topics::new(PollSchedule { refresh: self.server.refresh_delay, failures: FAILURES });
+        let mut subscriptions = Topics::new(PollSchedule { refresh: self.server.refresh_delay, failures: FAILURES });
         let (mut wires, mut polls) = (HashMap::new(), JoinSet::new());
         let mut answered = false;
         loop {
-            for question in topics.due(Instant::now()) {
+            for question in subscriptions.due(Instant::now()) {
                 let wire = wires.remove(&question.url).unwrap_or_else(|| Wire::new(self.server.clone()));
                 let this = self.clone();
                 polls.spawn(async move { this.ask_over(wire, question).await });
             }
-            let due = topics.next_due();
+            let due = subscriptions.next_due();
             let (wire, question, answer) = tokio::select! {
                 request = requests.recv() => {
-                    if let Some(type_url) = self.take(&mut topics, request.ok_or(Gone)?) {
+                    if let Some(type_url) = self.take(&mut subscriptions, request.ok_or(Gone)?) {
                         report(LinkEvent::PollFailed { type_url }).await?;
                     }
                     continue;
                 }
                 Some(polled) = polls.join_next() => match polled {
                     Ok(polled) => polled,
-                    Err(error) => return Ok((format!("a poll came to no end: {error}"), answered, topics.probe())),
+                    Err(error) => return Ok((format!("a poll came to no end: {error}"), answered, subscriptions.probe())),
                 },
                 () = sleep_until(due) => continue,
             };
@@ -154,17 +154,17 @@ impl RestConnector {
                 Ok(news) => {
                     answered = true;
                     let mortal = news.as_ref().is_some_and(|read| read.mortal);
-                    let number = topics.answered(&question, mortal, Instant::now(), random());
+                    let number = subscriptions.answered(&question, mortal, Instant::now(), random());
                     report(self.event(news, number, question.url)).await?;
                 }
                 Err(failure) => {
                     let server = self.server.name();
                     tracing::warn!(server, path = question.path, error = %failure, "poll failed");
                     let silent = !matches!(failure, Failure::Refused(_));
-                    let too_many = topics.failed(&question, silent, Instant::now(), random());
+                    let too_many = subscriptions.failed(&question, silent, Instant::now(), random());
                     report(LinkEvent::PollFailed { type_url: question.url }).await?;
                     if too_many || matches!(failure, Failure::Unreachable(_)) {
-                        return Ok((failure.to_string(), answered, topics.probe()));
+                        return Ok((failure.to_string(), answered, subscriptions.probe()));
                     }
                 }
             }
@@ -172,11 +172,11 @@ impl RestConnector {
     }
 
     /// The type of a question that has to wait for an answer to an earlier one.
-    fn take(&self, topics: &mut Topics, request: Request) -> Option<String> {
+    fn take(&self, subscriptions: &mut Topics, request: Request) -> Option<String> {
         let Request::Sotw(request) = request else { return None };
         let url = request.type_url.clone();
         let known = (self.transcoder)().knows(self.table.resolve(&url).name());
-        let taken = if known { topics.take(request, &self.table, Instant::now()) } else { Taken::NoPath };
+        let taken = if known { subscriptions.take(request, &self.table, Instant::now()) } else { Taken::NoPath };
         if taken == Taken::NoPath {
             let why = if known { "REST has no path for this type" } else { "there is no descriptor of this type" };
             tracing::warn!(server = self.server.name(), kind = url, why, "type has no REST path; it stays unknown");

@@ -24,10 +24,10 @@ pub(super) enum Unreadable {
 /// A response, and what is wrong with resources of it.
 #[derive(Debug)]
 pub(super) struct Read {
-    pub response: DiscoveryResponse,
-    pub rejected: Vec<String>,
+    pub(crate) response: DiscoveryResponse,
+    pub(crate) rejected: Vec<String>,
     /// Something in it has an end.
-    pub mortal: bool,
+    pub(crate) mortal: bool,
 }
 
 /// The body of a poll. What the relay's own node has beyond the descriptors stays away.

@@ -16,18 +16,18 @@ use crate::xds::{RestPath, TypeTable, WILDCARD};
 /// One poll: where, and what it says.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Poll {
-    pub url: String,
-    pub path: String,
-    pub request: DiscoveryRequest,
+    pub(crate) url: String,
+    pub(crate) path: String,
+    pub(crate) request: DiscoveryRequest,
 }
 
 /// How often is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PollSchedule {
     /// Between an answer and the next poll, and up to as much again (REST-10).
-    pub refresh: Duration,
+    pub(crate) refresh: Duration,
     /// Polls in a row, of whatever types, that fail before the server counts as out of reach.
-    pub failures: u32,
+    pub(crate) failures: u32,
 }
 
 #[derive(Debug)]
@@ -70,32 +70,32 @@ pub(super) enum Taken {
 }
 
 impl Topics {
-    pub fn new(pace: PollSchedule) -> Self {
+    pub(crate) fn new(pace: PollSchedule) -> Self {
         Self { by_url: BTreeMap::new(), node: None, pace, failed_in_a_row: 0, answers: 0 }
     }
 
     /// Takes over what is wanted of a type, or that an answer was taken.
-    pub fn take(&mut self, request: DiscoveryRequest, table: &TypeTable, now: Instant) -> Taken {
+    pub(crate) fn take(&mut self, request: DiscoveryRequest, table: &TypeTable, now: Instant) -> Taken {
         self.node = request.node.or(self.node.take());
         let url = request.type_url;
         let kind = table.resolve(&url);
         let Some(path) = RestPath::for_type(kind.name()) else { return Taken::NoPath };
-        let topic = self.by_url.entry(url).or_insert_with(|| Topic::new(path));
-        topic.version = request.version_info;
+        let subscription = self.by_url.entry(url).or_insert_with(|| Topic::new(path));
+        subscription.version = request.version_info;
         // Of what was refused something may have been taken over: the version before would not bring it back.
-        topic.versioned &= request.error_detail.is_none();
-        topic.named |= !request.resource_names.is_empty();
+        subscription.versioned &= request.error_detail.is_none();
+        subscription.named |= !request.resource_names.is_empty();
         // Each poll is a first request, and there no names are everything (REST-11).
         let everything = kind.info().empty_first.is_wildcard();
-        let star = everything && request.resource_names == [WILDCARD];
-        let names = if star { Vec::new() } else { request.resource_names };
-        let wanted = star || !names.is_empty() || (everything && !topic.named);
-        if (&names, wanted) != (&topic.names, topic.wanted) {
-            (topic.names, topic.wanted, topic.versioned) = (names, wanted, false);
-            match &mut topic.due {
+        let wildcard = everything && request.resource_names == [WILDCARD];
+        let names = if wildcard { Vec::new() } else { request.resource_names };
+        let wanted = wildcard || !names.is_empty() || (everything && !subscription.named);
+        if (&names, wanted) != (&subscription.names, subscription.wanted) {
+            (subscription.names, subscription.wanted, subscription.versioned) = (names, wanted, false);
+            match &mut subscription.due {
                 Some(due) => *due = now,
                 None => {
-                    topic.changed = true;
+                    subscription.changed = true;
                     return Taken::Later;
                 }
             }
@@ -104,48 +104,56 @@ impl Topics {
     }
 
     /// The polls that are due. Each of them is under way from here on, until it is said what came of it.
-    pub fn due(&mut self, now: Instant) -> Vec<Poll> {
+    pub(crate) fn due(&mut self, now: Instant) -> Vec<Poll> {
         let node = &self.node;
-        let due = self.by_url.iter_mut().filter(|(_, topic)| topic.wanted && topic.due.is_some_and(|due| due <= now));
-        due.map(|(url, topic)| topic.ask(url, node.clone())).collect()
+        let due = self
+            .by_url
+            .iter_mut()
+            .filter(|(_, subscription)| subscription.wanted && subscription.due.is_some_and(|due| due <= now));
+        due.map(|(url, subscription)| subscription.ask(url, node.clone())).collect()
     }
 
-    pub fn next_due(&self) -> Option<Instant> {
-        self.by_url.values().filter(|topic| topic.wanted).filter_map(|topic| topic.due).min()
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.by_url
+            .values()
+            .filter(|subscription| subscription.wanted)
+            .filter_map(|subscription| subscription.due)
+            .min()
     }
 
     /// A poll was answered, be it with nothing new. `mortal` says that something in the answer has an end, and is to be given
     /// again. The number of the answer.
-    pub fn answered(&mut self, question: &Poll, mortal: bool, now: Instant, random: f64) -> u64 {
+    pub(crate) fn answered(&mut self, question: &Poll, mortal: bool, now: Instant, random: f64) -> u64 {
         self.failed_in_a_row = 0;
         self.answers += 1;
         let refresh = self.pace.refresh.mul_f64(1.0 + random.clamp(0.0, 1.0));
-        if let Some(topic) = self.by_url.get_mut(&question.url) {
-            topic.backoff.reset();
-            topic.versioned = !mortal && !topic.changed;
-            topic.ever_answered = true;
-            topic.next(now, refresh);
+        if let Some(subscription) = self.by_url.get_mut(&question.url) {
+            subscription.backoff.reset();
+            subscription.versioned = !mortal && !subscription.changed;
+            subscription.ever_answered = true;
+            subscription.next(now, refresh);
         }
         self.answers
     }
 
     /// A poll has failed. Whether that is one too many: what the server says of one type, be it that it has none of it, is no
     /// reason to leave it for all the others.
-    pub fn failed(&mut self, question: &Poll, silent: bool, now: Instant, random: f64) -> bool {
+    pub(crate) fn failed(&mut self, question: &Poll, silent: bool, now: Instant, random: f64) -> bool {
         self.failed_in_a_row += u32::from(silent);
-        if let Some(topic) = self.by_url.get_mut(&question.url) {
-            topic.versioned = false;
-            let pause = topic.backoff.next(random).min(self.pace.refresh.max(LEAST_PAUSE));
-            topic.next(now, pause);
+        if let Some(subscription) = self.by_url.get_mut(&question.url) {
+            subscription.versioned = false;
+            let pause = subscription.backoff.next(random).min(self.pace.refresh.max(LEAST_PAUSE));
+            subscription.next(now, pause);
         }
         silent && self.failed_in_a_row >= self.pace.failures
     }
 
     /// Something to ask that is asked anyway, to see whether the server is there; what it has answered, if there is such a thing.
-    pub fn probe(&self) -> Option<Poll> {
-        let wanted = || self.by_url.iter().filter(|(_, topic)| topic.wanted);
-        let (url, topic) = wanted().find(|(_, topic)| topic.ever_answered).or_else(|| wanted().next())?;
-        Some(topic.question(url, self.node.clone(), false))
+    pub(crate) fn probe(&self) -> Option<Poll> {
+        let wanted = || self.by_url.iter().filter(|(_, subscription)| subscription.wanted);
+        let (url, subscription) =
+            wanted().find(|(_, subscription)| subscription.ever_answered).or_else(|| wanted().next())?;
+        Some(subscription.question(url, self.node.clone(), false))
     }
 }
 
@@ -199,15 +207,15 @@ mod tests {
     const REFRESH: Duration = Duration::from_secs(5);
 
     struct Rig {
-        topics: Topics,
+        subscriptions: Topics,
         table: TypeTable,
         now: Instant,
     }
 
     impl Rig {
         fn new() -> Self {
-            let topics = Topics::new(PollSchedule { refresh: REFRESH, failures: 3 });
-            Self { topics, table: TypeTable::new(), now: Instant::now() }
+            let subscriptions = Topics::new(PollSchedule { refresh: REFRESH, failures: 3 });
+            Self { subscriptions, table: TypeTable::new(), now: Instant::now() }
         }
 
         fn want(&mut self, url: &str, names: &[&str], version: &str) -> Taken {
@@ -218,19 +226,19 @@ mod tests {
                 version_info: version.into(),
                 ..DiscoveryRequest::default()
             };
-            self.topics.take(request, &self.table, self.now)
+            self.subscriptions.take(request, &self.table, self.now)
         }
 
         /// What is asked now.
-        fn asked(&mut self) -> Vec<Poll> {
+        fn requested(&mut self) -> Vec<Poll> {
             self.now = self.now.max(Instant::now());
-            self.topics.due(self.now)
+            self.subscriptions.due(self.now)
         }
 
         fn one(&mut self) -> Poll {
-            let mut asked = self.asked();
-            assert_eq!(asked.len(), 1, "{asked:?}");
-            asked.remove(0)
+            let mut requested = self.requested();
+            assert_eq!(requested.len(), 1, "{requested:?}");
+            requested.remove(0)
         }
 
         fn pass(&mut self, time: Duration) {
@@ -248,9 +256,9 @@ mod tests {
                 (question.path.as_str(), &question.request.node),
                 ("/v3/discovery:clusters", &Some("node".into()))
             );
-            assert_eq!((rig.asked(), rig.topics.next_due()), (Vec::new(), None), "one at a time");
-            rig.topics.answered(&question, false, rig.now, random);
-            assert_eq!(rig.topics.next_due(), Some(rig.now + after));
+            assert_eq!((rig.requested(), rig.subscriptions.next_due()), (Vec::new(), None), "one at a time");
+            rig.subscriptions.answered(&question, false, rig.now, random);
+            assert_eq!(rig.subscriptions.next_due(), Some(rig.now + after));
             rig.pass(after);
             assert_eq!(rig.one().request.node, Some("node".into()), "in each request (REST-4)");
         }
@@ -262,21 +270,21 @@ mod tests {
         rig.want(EDS, &["a"], "from before"); // of an earlier opening
         let question = rig.one();
         assert_eq!(question.request.version_info, "");
-        rig.topics.answered(&question, false, rig.now, 0.0);
+        rig.subscriptions.answered(&question, false, rig.now, 0.0);
         rig.want(EDS, &["a"], "7"); // the answer was taken
         rig.pass(REFRESH);
         let question = rig.one();
         assert_eq!(question.request.version_info, "7");
         rig.want(EDS, &["a", "b"], "7");
-        assert_eq!(rig.asked(), []);
-        rig.topics.answered(&question, false, rig.now, 0.0);
+        assert_eq!(rig.requested(), []);
+        rig.subscriptions.answered(&question, false, rig.now, 0.0);
         let question = rig.one();
         assert_eq!((question.request.resource_names.len(), question.request.version_info.as_str()), (2, ""), "at once");
-        rig.topics.failed(&question, true, rig.now, 0.0);
+        rig.subscriptions.failed(&question, true, rig.now, 0.0);
         rig.pass(REFRESH);
         let question = rig.one();
         assert_eq!(question.request.version_info, "");
-        rig.topics.answered(&question, false, rig.now, 0.0);
+        rig.subscriptions.answered(&question, false, rig.now, 0.0);
         rig.pass(REFRESH);
         assert_eq!(rig.one().request.version_info, "7");
     }
@@ -286,7 +294,7 @@ mod tests {
         let mut rig = Rig::new();
         rig.want(EDS, &["a"], "");
         let question = rig.one();
-        rig.topics.answered(&question, false, rig.now, 0.0);
+        rig.subscriptions.answered(&question, false, rig.now, 0.0);
         rig.want(EDS, &["a"], "7");
         rig.want(EDS, &[], "7");
         rig.want(EDS, &["a"], "7");
@@ -295,10 +303,10 @@ mod tests {
         // The same while a poll is under way.
         rig.want(EDS, &[], "7");
         rig.want(EDS, &["a"], "7");
-        rig.topics.answered(&question, false, rig.now, 0.0);
+        rig.subscriptions.answered(&question, false, rig.now, 0.0);
         let question = rig.one();
         assert_eq!(question.request.version_info, "");
-        rig.topics.answered(&question, false, rig.now, 0.0);
+        rig.subscriptions.answered(&question, false, rig.now, 0.0);
         rig.pass(REFRESH);
         assert_eq!(rig.one().request.version_info, "7");
     }
@@ -308,24 +316,24 @@ mod tests {
         let mut rig = Rig::new();
         rig.want(CDS, &[], "");
         let question = rig.one();
-        rig.topics.answered(&question, false, rig.now, 0.0);
+        rig.subscriptions.answered(&question, false, rig.now, 0.0);
         rig.want(CDS, &[], "1");
-        let refusal = DiscoveryRequest {
+        let nack = DiscoveryRequest {
             type_url: CDS.into(),
             version_info: "1".into(),
             error_detail: Some(Status::default()),
             ..DiscoveryRequest::default()
         };
-        rig.topics.take(refusal, &rig.table, rig.now);
+        rig.subscriptions.take(nack, &rig.table, rig.now);
         rig.pass(REFRESH);
         let question = rig.one();
         assert_eq!(question.request.version_info, "", "some of what was refused may have been taken over");
-        rig.topics.answered(&question, true, rig.now, 0.0);
+        rig.subscriptions.answered(&question, true, rig.now, 0.0);
         rig.want(CDS, &[], "3");
         rig.pass(REFRESH);
         let question = rig.one();
         assert_eq!(question.request.version_info, "", "it is to be given again before it ends");
-        rig.topics.answered(&question, false, rig.now, 0.0);
+        rig.subscriptions.answered(&question, false, rig.now, 0.0);
         rig.want(CDS, &[], "4");
         rig.pass(REFRESH);
         assert_eq!(rig.one().request.version_info, "4");
@@ -336,21 +344,21 @@ mod tests {
         let mut rig = Rig::new();
         rig.want(CDS, &[], "");
         let question = rig.one();
-        rig.topics.answered(&question, false, rig.now, 0.0);
+        rig.subscriptions.answered(&question, false, rig.now, 0.0);
         // The way in which `*` is left on a stream: by its name, and then by none.
         rig.want(CDS, &["*"], "1");
-        assert_eq!(rig.topics.next_due(), Some(rig.now + REFRESH));
+        assert_eq!(rig.subscriptions.next_due(), Some(rig.now + REFRESH));
         rig.want(CDS, &[], "1");
-        assert_eq!(rig.topics.next_due(), None, "nothing is wanted");
+        assert_eq!(rig.subscriptions.next_due(), None, "nothing is wanted");
         rig.pass(REFRESH * 10);
-        assert_eq!(rig.asked(), []);
+        assert_eq!(rig.requested(), []);
         rig.want(CDS, &["*"], "1");
         assert_eq!(rig.one().request.resource_names, Vec::<String>::new());
 
         let mut rig = Rig::new();
         rig.want(EDS, &["a"], "");
         rig.want(EDS, &[], "");
-        assert_eq!((rig.asked(), rig.topics.probe()), (Vec::new(), None));
+        assert_eq!((rig.requested(), rig.subscriptions.probe()), (Vec::new(), None));
     }
 
     #[test]
@@ -359,7 +367,7 @@ mod tests {
         for url in ["type.googleapis.com/envoy.config.route.v3.VirtualHost", "x/own.Type"] {
             assert_eq!(rig.want(url, &["a"], ""), Taken::NoPath, "{url}");
         }
-        assert_eq!(rig.asked(), []);
+        assert_eq!(rig.requested(), []);
     }
 
     #[test]
@@ -367,13 +375,19 @@ mod tests {
         let mut rig = Rig::new();
         rig.want(CDS, &[], "");
         rig.want(EDS, &["a"], "");
-        let [clusters, endpoints] = rig.asked().try_into().unwrap();
+        let [clusters, endpoints] = rig.requested().try_into().unwrap();
         let now = rig.now;
-        assert!(!rig.topics.failed(&endpoints, true, now, 0.5) && !rig.topics.failed(&endpoints, true, now, 0.5));
-        rig.topics.answered(&clusters, false, now, 0.0);
-        assert!(!rig.topics.failed(&endpoints, true, now, 0.5) && !rig.topics.failed(&clusters, true, now, 0.5));
-        assert!(rig.topics.failed(&endpoints, true, now, 0.5));
-        let probe = rig.topics.probe().unwrap();
+        assert!(
+            !rig.subscriptions.failed(&endpoints, true, now, 0.5)
+                && !rig.subscriptions.failed(&endpoints, true, now, 0.5)
+        );
+        rig.subscriptions.answered(&clusters, false, now, 0.0);
+        assert!(
+            !rig.subscriptions.failed(&endpoints, true, now, 0.5)
+                && !rig.subscriptions.failed(&clusters, true, now, 0.5)
+        );
+        assert!(rig.subscriptions.failed(&endpoints, true, now, 0.5));
+        let probe = rig.subscriptions.probe().unwrap();
         assert_eq!((probe.path, probe.request.version_info), (clusters.path, String::new()));
     }
 
@@ -384,8 +398,8 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..6 {
             let question = rig.one();
-            rig.topics.failed(&question, true, rig.now, 0.5);
-            let pause = rig.topics.next_due().unwrap() - rig.now;
+            rig.subscriptions.failed(&question, true, rig.now, 0.5);
+            let pause = rig.subscriptions.next_due().unwrap() - rig.now;
             pauses.push(pause);
             rig.pass(pause);
         }

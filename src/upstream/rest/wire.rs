@@ -42,12 +42,12 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub fn new(server: Arc<RestServer>) -> Self {
+    pub(crate) fn new(server: Arc<RestServer>) -> Self {
         Self { server, open: None }
     }
 
     /// Asks once. A connection that was kept and is found closed is opened anew; that is no failure.
-    pub async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Failure> {
+    pub(crate) async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Failure> {
         let tokens = if self.server.at.tls.is_some() { self.server.at.tokens.as_slice() } else { &[] };
         let headers = token::metadata(tokens).await.map_err(|error| Failure::Unreachable(chain(&error)))?;
         let headers = headers.into_headers();
@@ -73,7 +73,7 @@ impl Wire {
     }
 
     /// Whether there is a server at all.
-    pub async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+    pub(crate) async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
         let unreachable = |error: &dyn Error| Failure::Unreachable(chain(error));
         let socket = dial(&self.server.at, b"http/1.1").await.map_err(|error| unreachable(&error))?;
         let (sender, connection) = handshake(TokioIo::new(socket)).await.map_err(|error| unreachable(&error))?;
@@ -105,17 +105,17 @@ impl Wire {
         body: Bytes,
         headers: HeaderMap,
     ) -> Result<Answer, Attempt> {
-        let refused = |reason: String| Attempt::Failed(Failure::Refused(reason));
+        let rejected = |reason: String| Attempt::Failed(Failure::Refused(reason));
         sender.ready().await.map_err(|_| Attempt::Gone)?;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = path.parse().map_err(|error: http::uri::InvalidUri| refused(error.to_string()))?;
+        *request.uri_mut() = path.parse().map_err(|error: http::uri::InvalidUri| rejected(error.to_string()))?;
         *request.headers_mut() = headers;
         let authority = self.server.at.uri.authority().map_or("", |authority| authority.as_str());
         let json = HeaderValue::from_static("application/json");
         request
             .headers_mut()
-            .insert(HOST, HeaderValue::from_str(authority).map_err(|error| refused(error.to_string()))?);
+            .insert(HOST, HeaderValue::from_str(authority).map_err(|error| rejected(error.to_string()))?);
         request.headers_mut().insert(CONTENT_TYPE, json.clone());
         request.headers_mut().insert(ACCEPT, json);
         // Nothing of an answer has come: as likely as not the server closed a connection that it took for idle.
@@ -123,8 +123,8 @@ impl Wire {
         if head.status == StatusCode::NOT_MODIFIED {
             return Ok(Answer::Unchanged);
         }
-        let most = if head.status == StatusCode::OK { self.server.at.message_bytes } else { EXPLANATION };
-        let body = Limited::new(body, most).collect().await.map(|body| body.to_bytes());
+        let limit = if head.status == StatusCode::OK { self.server.at.message_bytes } else { EXPLANATION };
+        let body = Limited::new(body, limit).collect().await.map(|body| body.to_bytes());
         if head.status != StatusCode::OK {
             let text = body.map(|body| String::from_utf8_lossy(&body).trim().to_owned()).unwrap_or_default();
             let reason = format!("{}: {text}", head.status);

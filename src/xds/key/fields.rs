@@ -41,7 +41,7 @@ const FIELD_NAMES: [(&str, KeyField); 13] = [
 ];
 
 impl KeyField {
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         if let Some((_, field)) = FIELD_NAMES.iter().find(|(name, _)| *name == text) {
             return Some(field.clone());
         }
@@ -49,7 +49,7 @@ impl KeyField {
         Some(Self::MetadataPath(path.split('.').map(String::from).collect()))
     }
 
-    pub fn all_names() -> String {
+    pub(crate) fn all_names() -> String {
         FIELD_NAMES.iter().map(|(name, _)| *name).chain(["metadata.<path>"]).collect::<Vec<_>>().join(", ")
     }
 }

@@ -34,10 +34,10 @@ const TRANSPORT_FEATURES: [&str; 8] = [
 ];
 
 /// The feature by which one relay knows another: user-agent rules then do not apply, since the agent is a copied one.
-pub const RELAY_MARKER: &str = "weir.relay";
+pub(crate) const RELAY_MARKER: &str = "weir.relay";
 
 /// The feature of a client that is no relay and reads `resource_errors`.
-pub const ERRORS_FEATURE: &str = "weir.errors";
+pub(crate) const ERRORS_FEATURE: &str = "weir.errors";
 
 /// Which parts of a node make the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,12 +107,12 @@ impl KeyRule {
 }
 
 impl KeyRule {
-    pub fn fields(&self) -> &[KeyField] {
+    pub(crate) fn fields(&self) -> &[KeyField] {
         &self.fields
     }
 
     /// What each field of the key is for a node, in words for operators (KEY-20).
-    pub fn parts(&self, encoded_node: &[u8]) -> Vec<(KeyField, String)> {
+    pub(crate) fn parts(&self, encoded_node: &[u8]) -> Vec<(KeyField, String)> {
         let node = Node::decode(encoded_node).unwrap_or_default();
         self.fields.iter().map(|field| (field.clone(), words(field, &node, encoded_node))).collect()
     }
@@ -120,7 +120,7 @@ impl KeyRule {
 
 impl SharingKey {
     /// What made it, as [`KeyRule::parts`] of every node that has it.
-    pub fn parts(&self, rule: &KeyRule) -> Vec<(KeyField, String)> {
+    pub(crate) fn parts(&self, rule: &KeyRule) -> Vec<(KeyField, String)> {
         rule.parts(&self.canonical)
     }
 

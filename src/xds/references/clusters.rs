@@ -131,11 +131,11 @@ impl Part {
 }
 
 /// Whether bodies of a type may lead somewhere.
-pub fn may_lead(kind: &Type) -> bool {
+pub(crate) fn may_lead(kind: &Type) -> bool {
     Part::of_type(kind.name()).is_some()
 }
 
-pub fn leads_to(kind: &Type, body: &[u8]) -> Option<Box<LeadsTo>> {
+pub(crate) fn leads_to(kind: &Type, body: &[u8]) -> Option<Box<LeadsTo>> {
     let mut clusters = Vec::new();
     let mut rest = vec![(Part::of_type(kind.name())?, body)];
     let mut looked_at = 0;

@@ -2,14 +2,14 @@
 
 mod clusters;
 
-pub use clusters::{LeadsTo, leads_to, may_lead};
+pub(crate) use clusters::{LeadsTo, leads_to, may_lead};
 
 use super::name::Name;
 use super::types::References;
 use super::wire;
 
 /// The resource that `body` makes a client ask for next, if its type is one that names such a thing.
-pub fn referred(references: References, own_name: &str, body: &[u8]) -> Option<Name> {
+pub(crate) fn referred(references: References, own_name: &str, body: &[u8]) -> Option<Name> {
     match references {
         References::None => None,
         References::ClusterEndpoints => endpoints_of_cluster(own_name, body),

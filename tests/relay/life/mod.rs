@@ -142,11 +142,11 @@ async fn fb_2_two_calls_that_nobody_answers_for_the_server_end_the_stream() {
         let mut server = Server::start(answers).await;
         let connector = connector(server.address, NEVER);
         let (mut view, stream) = View::up(&connector, &mut server).await;
-        let asked = Instant::now();
+        let requested = Instant::now();
         view.life.notify_one();
         let expected = format!("Unavailable: no answer to two calls: {reason}");
         assert_eq!(view.ended().await, (expected.clone(), false));
-        assert!(asked.elapsed() >= TIMEOUT, "the server has time between the two");
+        assert!(requested.elapsed() >= TIMEOUT, "the server has time between the two");
         assert_eq!((server.calls(), connector.unanswered_calls()), (2, Some(2)));
         drop(stream);
 
@@ -298,9 +298,9 @@ async fn the_turn_to_ask_goes_to_another_stream_when_one_ends() {
     let (_two, of_two) = View::up(&connector, &mut server).await;
     let calls = server.calls();
     until("it goes on", async || server.calls() > calls + 3).await;
-    assert_eq!(server.asked(), [of_one.connection].into());
+    assert_eq!(server.requested(), [of_one.connection].into());
     drop(one);
-    until("the second asks", async || server.asked().contains(&of_two.connection)).await;
+    until("the second asks", async || server.requested().contains(&of_two.connection)).await;
 }
 
 #[tokio::test]
@@ -356,10 +356,10 @@ async fn fb_32_a_view_turns_from_a_server_that_hangs_to_the_next_and_the_metrics
     client.ask(EDS, &["held"], Some("web"));
     let stream = hung.stream().await;
     stream.send(of_type(EDS, "held"));
-    assert_eq!(client.told().await.set, ["held"]);
+    assert_eq!(client.sent().await.set, ["held"]);
     hung.hang();
     client.ask(EDS, &["new"], None);
-    assert_eq!(client.told().await.set, ["held", "new"], "all that is asked for, of the second");
+    assert_eq!(client.sent().await.set, ["held", "new"], "all that is asked for, of the second");
     let metrics = get(relay.admin, "/metrics").await;
     let name = format!("weir_upstream_liveness_calls_unanswered_total{{server=\"http://{first}\"}} ");
     let line = metrics.lines().find_map(|line| line.strip_prefix(&name)).unwrap_or_else(|| panic!("{metrics}"));

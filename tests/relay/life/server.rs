@@ -47,7 +47,7 @@ struct Script {
     released: Semaphore,
     calls: AtomicUsize,
     /// The connections that calls came on.
-    asked: Mutex<BTreeSet<usize>>,
+    requested: Mutex<BTreeSet<usize>>,
     hangs: watch::Sender<bool>,
     leaves: Notify,
     accepted: mpsc::UnboundedSender<Stream>,
@@ -79,7 +79,7 @@ impl Server {
             answers: Mutex::new(answers),
             released: Semaphore::new(0),
             calls: AtomicUsize::new(0),
-            asked: Mutex::default(),
+            requested: Mutex::default(),
             hangs: watch::Sender::new(false),
             leaves: Notify::new(),
             accepted,
@@ -105,8 +105,8 @@ impl Server {
         self.script.calls.load(Ordering::Relaxed)
     }
 
-    pub fn asked(&self) -> BTreeSet<usize> {
-        self.script.asked.lock().unwrap().clone()
+    pub fn requested(&self) -> BTreeSet<usize> {
+        self.script.requested.lock().unwrap().clone()
     }
 
     /// As a process that is stopped: the kernel goes on to take connections and bytes.
@@ -163,7 +163,7 @@ async fn reply(call: Call<Incoming>, connection: usize, script: Arc<Script>) -> 
         return Ok(grpc.body(StreamBody::new(out).boxed()).unwrap());
     }
     script.calls.fetch_add(1, Ordering::Relaxed);
-    script.asked.lock().unwrap().insert(connection);
+    script.requested.lock().unwrap().insert(connection);
     let answers = *script.answers.lock().unwrap();
     let reply = match answers {
         Answers::Status(status) => grpc.header("grpc-status", status),

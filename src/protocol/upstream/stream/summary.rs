@@ -9,53 +9,53 @@ use crate::xds::{Name, Type};
 /// One type on a stream, for reports.
 #[derive(Debug)]
 pub struct TypeSummary<'a> {
-    pub kind: &'a Type,
-    pub wildcard: bool,
-    pub names: usize,
+    pub(crate) kind: &'a Type,
+    pub(crate) wildcard: bool,
+    pub(crate) names: usize,
     /// Resources whose body goes by another name than they came under (TYPE-10).
-    pub misnamed: u64,
+    pub(crate) misnamed: u64,
     /// What the server is asked for a second time: names, and a set as one.
-    pub asked_again: usize,
+    pub(crate) asked_again: usize,
     /// Names that it is known to have something under that cannot be used.
-    pub refused: usize,
+    pub(crate) rejected: usize,
     /// Why something of its last response could not be told by name.
-    pub unnamed: Option<&'a Arc<str>>,
+    pub(crate) unnamed: Option<&'a Arc<str>>,
 }
 
 /// What was refused of one type and is not reported yet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TypeRejections {
-    pub kind: Type,
+    pub(crate) kind: Type,
     pub news: NewRejections,
 }
 
 impl Stream {
     pub fn types(&self) -> impl Iterator<Item = TypeSummary<'_>> {
-        self.types.iter().map(|(kind, topic)| TypeSummary {
+        self.types.iter().map(|(kind, subscription)| TypeSummary {
             kind,
-            wildcard: topic.wildcard,
-            names: topic.names.len(),
-            misnamed: topic.misnamed,
-            asked_again: topic.second_request.names.len() + usize::from(topic.second_request.set),
-            refused: topic.rejected.names().count(),
-            unnamed: topic.rejected.unnamed.as_ref(),
+            wildcard: subscription.wildcard,
+            names: subscription.names.len(),
+            misnamed: subscription.misnamed,
+            asked_again: subscription.second_request.names.len() + usize::from(subscription.second_request.set),
+            rejected: subscription.rejected.names().count(),
+            unnamed: subscription.rejected.unnamed.as_ref(),
         })
     }
 
     /// What stands refused of a type, by name.
     pub fn rejected(&self, kind: &Type) -> impl Iterator<Item = (&Name, &Rejection)> {
-        self.types.get(kind).into_iter().flat_map(|topic| topic.rejected.names())
+        self.types.get(kind).into_iter().flat_map(|subscription| subscription.rejected.names())
     }
 
     /// Returns what was refused since the last call, each version of a name once.
     pub fn take_rejected(&mut self) -> Vec<TypeRejections> {
-        let news = self.types.iter_mut().map(|(kind, topic)| (kind, topic.rejected.take_news()));
+        let news = self.types.iter_mut().map(|(kind, subscription)| (kind, subscription.rejected.take_news()));
         let any = news.filter(|(_, news)| !news.is_empty());
         any.map(|(kind, news)| TypeRejections { kind: kind.clone(), news }).collect()
     }
 
     /// Whether the server has answered the last call that asked on this opening if it is there; `None` if there was none.
-    pub fn has_answered_call(&self) -> Option<bool> {
+    pub(crate) fn has_answered_call(&self) -> Option<bool> {
         if self.liveness.is_asked() { Some(false) } else { self.liveness.is_proven().then_some(true) }
     }
 }

@@ -49,13 +49,13 @@ pub(super) struct Order {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Doomed {
     since: Moment,
-    pub source: Origin,
+    pub(crate) source: Origin,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
-    pub resource: Arc<Resource>,
-    pub source: Origin,
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) source: Origin,
     /// Clusters that are not there.
     left: BTreeSet<Name>,
 }
@@ -64,49 +64,43 @@ pub(super) struct Waiting {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct OrderLosses {
     /// Clusters that went while something led to them.
-    pub removed: Vec<Name>,
+    pub(crate) removed: Vec<Name>,
     pub removals: u64,
     /// Clusters that a change leads to and that did not come.
-    pub awaited: Vec<Name>,
+    pub(crate) awaited: Vec<Name>,
     pub waits: u64,
     /// Bodies that were too large to be looked at.
-    pub too_large: u64,
-}
-
-impl OrderLosses {
-    pub fn is_empty(&self) -> bool {
-        self.removals == 0 && self.waits == 0 && self.too_large == 0
-    }
+    pub(crate) too_large: u64,
 }
 
 impl Order {
-    pub fn is_doomed(&self, key: &Key) -> bool {
+    pub(crate) fn is_doomed(&self, key: &Key) -> bool {
         !self.doomed.is_empty() && self.doomed.contains_key(key)
     }
 
-    pub fn has_doomed(&self) -> bool {
+    pub(crate) fn has_doomed(&self) -> bool {
         !self.doomed.is_empty()
     }
 
-    pub fn is_any(&self) -> bool {
+    pub(crate) fn is_any(&self) -> bool {
         self.has_doomed() || !self.waiting.is_empty()
     }
 
-    pub fn references(&self) -> &BTreeMap<Name, references::Dangling> {
+    pub(crate) fn references(&self) -> &BTreeMap<Name, references::Dangling> {
         self.references.dangling()
     }
 
     /// What was taken away goes on leading where it did.
-    pub fn keep(&mut self, key: Key, resource: Arc<Resource>) {
+    pub(crate) fn keep(&mut self, key: Key, resource: Arc<Resource>) {
         self.kept.insert(key, resource);
     }
 
-    pub fn take_kept(&mut self, key: &Key) -> Option<Arc<Resource>> {
+    pub(crate) fn take_kept(&mut self, key: &Key) -> Option<Arc<Resource>> {
         if self.kept.is_empty() { None } else { self.kept.remove(key) }
     }
 
     /// A cluster or something that leads to clusters is another from here on. Returns the changes that have waited for it.
-    pub fn replaced(
+    pub(crate) fn replaced(
         &mut self,
         change: &Change,
         is_here: impl Fn(&Name) -> bool,
@@ -165,16 +159,16 @@ impl Order {
     }
 
     /// Clusters that may take their endpoints under this name.
-    pub fn clusters_of<'a>(&'a self, endpoints: &'a Name) -> impl Iterator<Item = &'a Name> {
+    pub(crate) fn clusters_of<'a>(&'a self, endpoints: &'a Name) -> impl Iterator<Item = &'a Name> {
         std::iter::once(endpoints).chain(self.clusters_of.get(endpoints).into_iter().flatten())
     }
 
-    pub fn leads_to(&self, cluster: &Name) -> bool {
+    pub(crate) fn leads_to(&self, cluster: &Name) -> bool {
         self.references.is_any(cluster)
     }
 
     /// Upstream has taken it away, and it stays for now. Said once more, it does not stay longer.
-    pub fn doom(&mut self, key: Key, source: Origin, now: Moment) {
+    pub(crate) fn doom(&mut self, key: Key, source: Origin, now: Moment) {
         if key.0.is(Role::Clusters) {
             self.changed = now;
         }
@@ -183,14 +177,14 @@ impl Order {
     }
 
     /// It is there again, or gone for good.
-    pub fn spare(&mut self, key: &Key) {
+    pub(crate) fn spare(&mut self, key: &Key) {
         if !self.doomed.is_empty() {
             self.doomed.remove(key);
         }
     }
 
     /// Nothing of a `*` set is gone by what was said of it before.
-    pub fn spare_all(&mut self, of: &Type) {
+    pub(crate) fn spare_all(&mut self, of: &Type) {
         self.doomed.retain(|(kind, class, _), _| kind != of || *class != Class::Wildcard);
     }
 
@@ -198,7 +192,7 @@ impl Order {
         self.look_at = Some(self.look_at.map_or(at, |look| look.min(at)));
     }
 
-    pub fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) {
+    pub(crate) fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) {
         if unsteady == self.unsteady {
             return;
         }
@@ -208,7 +202,7 @@ impl Order {
         self.look_by(now);
     }
 
-    pub fn note_refusing(&mut self, session: SessionId, refuses: bool) {
+    pub(crate) fn note_refusing(&mut self, session: SessionId, refuses: bool) {
         match refuses {
             true => drop(self.refusing.insert(session)),
             false => drop(self.refusing.remove(&session)),
@@ -232,17 +226,22 @@ impl Order {
         runs.then(|| since.max(steady).max(self.let_go) + bound)
     }
 
-    pub fn is_due(&self, now: Moment) -> bool {
+    pub(crate) fn is_due(&self, now: Moment) -> bool {
         self.look_at.is_some_and(|at| at <= now)
     }
 
-    pub fn next_deadline(&self) -> Option<Moment> {
+    pub(crate) fn next_deadline(&self) -> Option<Moment> {
         earliest(self.look_at, self.references.next_end().filter(|_| self.look_at.is_none() && self.has_doomed()))
     }
 
     /// What goes now. Its endpoints go with a cluster, or after it.
-    pub fn take_dead(&mut self, now: Moment, bound: Duration, is_here: impl Fn(&Name) -> bool) -> Vec<(Key, Doomed)> {
-        let refused = !self.refusing.is_empty();
+    pub(crate) fn take_dead(
+        &mut self,
+        now: Moment,
+        bound: Duration,
+        is_here: impl Fn(&Name) -> bool,
+    ) -> Vec<(Key, Doomed)> {
+        let rejected = !self.refusing.is_empty();
         let mut dead: BTreeMap<Key, Doomed> = BTreeMap::new();
         let is_over = |name: &Name, since| self.bound_of(name, since, bound).is_some_and(|at| at <= now);
         let (clusters, endpoints): (Vec<_>, Vec<_>) =
@@ -250,7 +249,7 @@ impl Order {
         let mut fallen = Vec::new();
         let mut stay = BTreeSet::new();
         for (key, doomed) in clusters {
-            let free = !refused && self.is_quiet(doomed.since, now) && !self.references.is_any(&key.2);
+            let free = !rejected && self.is_quiet(doomed.since, now) && !self.references.is_any(&key.2);
             if free || is_over(&key.2, doomed.since) {
                 fallen.extend(self.references.is_live(&key.2).then(|| key.2.clone()));
                 dead.insert(key.clone(), *doomed);
@@ -289,17 +288,17 @@ impl Order {
         [quiet, bounds, waiting, lingering].into_iter().flatten().min()
     }
 
-    pub fn take_dangled(&mut self) -> OrderLosses {
+    pub(crate) fn take_dangled(&mut self) -> OrderLosses {
         std::mem::take(&mut self.dangled)
     }
 }
 
 /// Something on the shelves that was one thing and is another.
 pub(super) struct Change<'a> {
-    pub kind: &'a Type,
-    pub name: &'a Name,
-    pub old: Option<&'a Arc<Resource>>,
-    pub new: Option<&'a Arc<Resource>>,
+    pub(crate) kind: &'a Type,
+    pub(crate) name: &'a Name,
+    pub(crate) old: Option<&'a Arc<Resource>>,
+    pub(crate) new: Option<&'a Arc<Resource>>,
 }
 
 /// Upstream has no more to say for the moment when no cluster and nothing of routing has changed for so long.

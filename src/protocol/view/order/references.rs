@@ -19,14 +19,14 @@ pub(super) struct References {
 
 #[derive(Debug, Clone, Copy)]
 pub(in crate::protocol::view) struct Dangling {
-    pub since: Moment,
+    pub(crate) since: Moment,
     /// A change that leads there has waited for it once.
-    pub waited: bool,
+    pub(crate) waited: bool,
 }
 
 impl References {
     /// A resource that led to some clusters leads to others from here on. Both lists are sorted, without duplicates.
-    pub fn replace(
+    pub(crate) fn replace(
         &mut self,
         old: &[Name],
         new: &[Name],
@@ -52,7 +52,7 @@ impl References {
         }
     }
 
-    pub fn on_time(&mut self, now: Moment) {
+    pub(crate) fn on_time(&mut self, now: Moment) {
         let over = self.ends.iter().take_while(|(end, _)| *end <= now).count();
         for (_, name) in self.ends.drain(..over) {
             take_one(&mut self.lingering, &name);
@@ -60,38 +60,38 @@ impl References {
     }
 
     /// When the next of what was replaced counts no more.
-    pub fn next_end(&self) -> Option<Moment> {
+    pub(crate) fn next_end(&self) -> Option<Moment> {
         self.ends.front().map(|(end, _)| *end)
     }
 
-    pub fn is_live(&self, cluster: &Name) -> bool {
+    pub(crate) fn is_live(&self, cluster: &Name) -> bool {
         self.live.contains_key(cluster)
     }
 
-    pub fn is_any(&self, cluster: &Name) -> bool {
+    pub(crate) fn is_any(&self, cluster: &Name) -> bool {
         self.is_live(cluster) || self.lingering.contains_key(cluster)
     }
 
-    pub fn appeared(&mut self, cluster: &Name) {
+    pub(crate) fn appeared(&mut self, cluster: &Name) {
         self.dangling.remove(cluster);
     }
 
-    pub fn vanished(&mut self, cluster: &Name, now: Moment) {
+    pub(crate) fn vanished(&mut self, cluster: &Name, now: Moment) {
         if self.is_live(cluster) {
             self.dangling.insert(cluster.clone(), Dangling { since: now, waited: true });
         }
     }
 
-    pub fn dangling(&self) -> &BTreeMap<Name, Dangling> {
+    pub(crate) fn dangling(&self) -> &BTreeMap<Name, Dangling> {
         &self.dangling
     }
 
     /// Whether a change that leads there waits: not twice for what did not come the first time.
-    pub fn is_worth_waiting(&self, cluster: &Name) -> bool {
+    pub(crate) fn is_worth_waiting(&self, cluster: &Name) -> bool {
         self.dangling.get(cluster).is_none_or(|dangling| !dangling.waited)
     }
 
-    pub fn waited_for(&mut self, cluster: &Name) {
+    pub(crate) fn waited_for(&mut self, cluster: &Name) {
         if let Some(dangling) = self.dangling.get_mut(cluster) {
             dangling.waited = true;
         }

@@ -10,11 +10,18 @@ use crate::xds::{Authority, Name, Resource};
 
 impl Order {
     /// The clusters among these that a change has not waited for.
-    pub fn worth_waiting(&self, clusters: impl Iterator<Item = Name>) -> BTreeSet<Name> {
+    pub(crate) fn worth_waiting(&self, clusters: impl Iterator<Item = Name>) -> BTreeSet<Name> {
         clusters.filter(|name| self.references.is_worth_waiting(name)).collect()
     }
 
-    pub fn keep_back(&mut self, key: Key, resource: Arc<Resource>, source: Origin, left: BTreeSet<Name>, now: Moment) {
+    pub(crate) fn keep_back(
+        &mut self,
+        key: Key,
+        resource: Arc<Resource>,
+        source: Origin,
+        left: BTreeSet<Name>,
+        now: Moment,
+    ) {
         self.drop_waiting(&key);
         for name in &left {
             self.missing.entry(name.clone()).or_default().insert(key.clone());
@@ -26,7 +33,7 @@ impl Order {
     }
 
     /// What waits under a name waits no more: something else has come for it, or its time.
-    pub fn drop_waiting(&mut self, key: &Key) -> Option<Waiting> {
+    pub(crate) fn drop_waiting(&mut self, key: &Key) -> Option<Waiting> {
         if self.waiting.is_empty() {
             return None; // as nearly always
         }
@@ -42,7 +49,7 @@ impl Order {
         Some(waiting)
     }
 
-    pub fn note_let_go(&mut self, now: Moment) {
+    pub(crate) fn note_let_go(&mut self, now: Moment) {
         if self.waiting.is_empty() && self.waiting_since.take().is_some() {
             self.let_go = now;
             self.look_by(now);
@@ -50,7 +57,7 @@ impl Order {
     }
 
     /// Changes whose time is over, though what they lead to did not come. Of a server that is away it may come when it is back.
-    pub fn take_overdue(&mut self, now: Moment) -> Vec<(Key, Waiting)> {
+    pub(crate) fn take_overdue(&mut self, now: Moment) -> Vec<(Key, Waiting)> {
         self.references.on_time(now);
         let over: Vec<Key> =
             self.waiting.keys().filter(|key| self.goes_by(key).is_some_and(|at| at <= now)).cloned().collect();
@@ -71,11 +78,11 @@ impl Order {
         (!self.unsteady.contains(&authority)).then_some(at)
     }
 
-    pub fn next_overdue(&self) -> Option<Moment> {
+    pub(crate) fn next_overdue(&self) -> Option<Moment> {
         self.waiting.keys().filter_map(|key| self.goes_by(key)).min()
     }
 
-    pub fn waited_for(&mut self, waiting: &Waiting) {
+    pub(crate) fn waited_for(&mut self, waiting: &Waiting) {
         waiting.left.iter().for_each(|cluster| self.references.waited_for(cluster));
     }
 }

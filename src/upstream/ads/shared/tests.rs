@@ -57,7 +57,7 @@ async fn what_was_found_during_the_attempt_counts_and_what_goes_well_anyway_is_n
 async fn a_doubt_reaches_all_others_and_is_not_repeated_before_they_had_time() {
     let shared = shared(LONG);
     let (mut own, mut other) = (shared.doubts(), shared.doubts());
-    shared.doubt(Some(&mut own));
+    shared.unconfirmed(Some(&mut own));
     shared.ended(Stage::Unreached);
     assert_eq!(*shared.doubts.borrow(), 1);
     other.next().await;
@@ -65,7 +65,7 @@ async fn a_doubt_reaches_all_others_and_is_not_repeated_before_they_had_time() {
 
     let impatient = self::shared(Duration::ZERO);
     let mut other = impatient.doubts();
-    impatient.doubt(None);
+    impatient.unconfirmed(None);
     impatient.ended(Stage::Unreached);
     assert_eq!(*impatient.doubts.borrow(), 2, "a connection that could not be made is a doubt");
     other.next().await;

@@ -156,8 +156,8 @@ fn fs_3_a_bad_file_counts_as_it_was_also_by_another_path() {
     fs::remove_file(folder.at("in/real")).unwrap();
     assert_eq!(look(&mut loader).0, "a");
     until(&mut loader, "a");
-    let told = reasons(&mut loader);
-    assert!(told.contains("in/link/a.json") && !told.contains("in/real"), "{told}");
+    let reported = reasons(&mut loader);
+    assert!(reported.contains("in/link/a.json") && !reported.contains("in/real"), "{reported}");
 }
 
 #[test]

@@ -26,8 +26,8 @@ fn a_folder_that_several_links_lead_to_is_looked_into_by_the_first_of_them() {
     for name in (0..20).map(|number| format!("{:02}", number * 7 % 20)) {
         symlink(elsewhere.at(""), folder.at(&name)).unwrap();
     }
-    let told = reasons(&mut folder.loader());
-    assert!(told.contains("/00/x.json:1"), "{told}");
+    let reported = reasons(&mut folder.loader());
+    assert!(reported.contains("/00/x.json:1"), "{reported}");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use crate::content::{Item, WRAPPER, is_full_state, message_name, name_in};
 
 /// A response of either variant.
 #[derive(Clone)]
-pub struct Told {
+pub struct Received {
     pub variant: Variant,
     pub url: String,
     pub nonce: String,
@@ -34,7 +34,7 @@ pub struct Entry {
     pub wrapped: bool,
 }
 
-impl Told {
+impl Received {
     /// The names that are set, sorted.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<_> = self.entries.iter().map(|entry| entry.name.as_str()).collect();
@@ -86,7 +86,7 @@ impl Told {
     }
 }
 
-impl std::fmt::Debug for Told {
+impl std::fmt::Debug for Received {
     fn fmt(&self, out: &mut std::fmt::Formatter) -> std::fmt::Result {
         let short = message_name(&self.url).rsplit('.').next().unwrap_or_default();
         write!(out, "{short} {:?}", self.names())?;
@@ -100,7 +100,7 @@ impl std::fmt::Debug for Told {
     }
 }
 
-impl From<DiscoveryResponse> for Told {
+impl From<DiscoveryResponse> for Received {
     fn from(response: DiscoveryResponse) -> Self {
         let version = response.version_info;
         let entries = response.resources.into_iter().map(|any| sotw_entry(any, &version)).collect();
@@ -117,7 +117,7 @@ impl From<DiscoveryResponse> for Told {
     }
 }
 
-impl From<DeltaDiscoveryResponse> for Told {
+impl From<DeltaDiscoveryResponse> for Received {
     fn from(response: DeltaDiscoveryResponse) -> Self {
         let mut removed = response.removed_resources;
         removed.extend(response.removed_resource_names.into_iter().map(|named| named.name));
@@ -156,14 +156,14 @@ const SHOWN: usize = 60;
 pub struct Held(BTreeMap<String, BTreeMap<String, Bytes>>);
 
 impl Held {
-    pub fn take(&mut self, told: &Told) {
-        let set = self.0.entry(message_name(&told.url).into()).or_default();
-        if told.variant == Variant::Sotw && is_full_state(&told.url) {
+    pub fn take(&mut self, sent: &Received) {
+        let set = self.0.entry(message_name(&sent.url).into()).or_default();
+        if sent.variant == Variant::Sotw && is_full_state(&sent.url) {
             set.clear();
         }
-        told.removed.iter().for_each(|name| drop(set.remove(name)));
+        sent.removed.iter().for_each(|name| drop(set.remove(name)));
         let body = |entry: &Entry| entry.any.clone().unwrap_or_default().value;
-        set.extend(told.entries.iter().map(|entry| (entry.name.clone(), body(entry))));
+        set.extend(sent.entries.iter().map(|entry| (entry.name.clone(), body(entry))));
     }
 
     pub fn names(&self, url: &str) -> Vec<&str> {
