@@ -339,7 +339,7 @@ impl World {
             return;
         }
         let response = Response::Delta(response);
-        let batches = self.sources.on_response(STREAM, epoch, response, &mut self.store, &self.view, self.now);
+        let batches = self.sources.on_response(STREAM, epoch, response, &self.store, &self.view, self.now);
         for batch in batches {
             self.view.apply_from(batch.origin, batch.updates, self.now);
         }
@@ -392,7 +392,7 @@ impl World {
                 if peer.wanted.iter().any(|wanted| covers(wanted, name)) {
                     let kind = self.table.resolve(RDS);
                     let wrapper = resource(name, *content);
-                    let made = weir::xds::Resource::from_wrapper(0, wrapper, &kind, &mut self.store).unwrap();
+                    let made = weir::xds::Resource::from_wrapper(0, wrapper, &kind, &self.store).unwrap();
                     right.insert(name.clone(), made.full.to_string());
                 }
             }

@@ -345,9 +345,9 @@ fn types_that_somebody_makes_up_and_leaves_again_leave_nothing_behind() {
 /// asked and has said. `versions` is how many different versions the server gives.
 fn bytes_of_a_name(url: &str, wanted: &str, count: usize, versions: usize) -> (i64, i64) {
     let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(Limits::default()));
-    let mut store = BodyStore::default();
+    let store = BodyStore::default();
     let names: Vec<_> = (0..count).map(name).collect();
-    let mut view = |names: &[String]| {
+    let view = |names: &[String]| {
         let mut unit = View::new(table.clone(), limits.clone());
         let plan = Plan::single(Variant::Delta, Default::default());
         let mut sources = Sources::new(plan.into(), Bytes::from_static(b"node"), table.clone(), limits.clone());
@@ -378,7 +378,7 @@ fn bytes_of_a_name(url: &str, wanted: &str, count: usize, versions: usize) -> (i
             ..Default::default()
         };
         let response = Response::Delta(response);
-        let batches = sources.on_response(id, epoch, response, &mut store, &unit, Moment::START);
+        let batches = sources.on_response(id, epoch, response, &store, &unit, Moment::START);
         batches.into_iter().for_each(|batch| unit.apply_from(batch.origin, batch.updates, Moment::START));
         unit.publish();
         let all = live_bytes() - before;

@@ -133,7 +133,7 @@ fn what_is_not_a_reference_is_not_taken_for_one() {
 
 #[test]
 fn any_bytes_are_looked_at_without_harm_and_too_many_are_said_to_be() {
-    let (table, mut store) = (TypeTable::new(), BodyStore::default());
+    let (table, store) = (TypeTable::new(), BodyStore::default());
     let routes = json!({"name": "r", "virtual_hosts": [host(&[to("a"), to("b")])]});
     let bytes = Transcoder::envoy().from_json(ROUTES, &routes, Strictness::Strict).unwrap();
     let mut seed = 1_u64;

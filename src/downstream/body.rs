@@ -223,7 +223,7 @@ mod tests {
         let kind = TypeTable::new().resolve(url);
         let resource = Some(Any { type_url: url.into(), value: vec![7; bytes].into() });
         let wrapper = discovery::Resource { name: "large".into(), resource, ..Default::default() };
-        let resource = Resource::from_wrapper(0, wrapper, &kind, &mut BodyStore::default()).unwrap();
+        let resource = Resource::from_wrapper(0, wrapper, &kind, &BodyStore::default()).unwrap();
         Reply::sample(kind, vec![Arc::new(resource)])
     }
 

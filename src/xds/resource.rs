@@ -107,7 +107,7 @@ impl Resource {
     }
 
     /// Reads one entry of a SotW response: bare, or in a wrapper that is opened (UP-29, XLAT-25).
-    pub(crate) fn from_sotw(index: usize, any: Any, kind: &Type, store: &mut BodyStore) -> Result<Self, Malformed> {
+    pub(crate) fn from_sotw(index: usize, any: Any, kind: &Type, store: &BodyStore) -> Result<Self, Malformed> {
         let found = any.type_url.rsplit_once('/').map_or(&*any.type_url, |(_, name)| name);
         if found == WRAPPER_TYPE {
             let wrapper = discovery::Resource::decode(any.value).map_err(|_| Malformed::Wrapper { index })?;
@@ -125,7 +125,7 @@ impl Resource {
         index: usize,
         wrapper: discovery::Resource,
         kind: &Type,
-        store: &mut BodyStore,
+        store: &BodyStore,
     ) -> Result<Self, Malformed> {
         let name = wrapper_name(&wrapper);
         let ttl = wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
@@ -156,7 +156,7 @@ impl Resource {
         kind: &Type,
         beside: Option<Box<WrapperFields>>,
         ttl: Option<Duration>,
-        store: &mut BodyStore,
+        store: &BodyStore,
     ) -> Self {
         let body = store.intern(kind, bytes);
         let full = beside.as_ref().map_or(body.hash(), |beside| beside.hashed_with(body.hash()));
@@ -209,7 +209,7 @@ mod tests {
 
     fn read(change: impl FnOnce(&mut discovery::Resource)) -> Result<Resource, Malformed> {
         let kind = TypeTable::new().resolve(CLUSTER);
-        Resource::from_wrapper(0, wrapper(change), &kind, &mut BodyStore::default())
+        Resource::from_wrapper(0, wrapper(change), &kind, &BodyStore::default())
     }
 
     #[test]
@@ -262,12 +262,12 @@ mod tests {
         let url = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpointCollection";
         let kind = TypeTable::new().resolve(url);
         let bare = Any { type_url: url.into(), value: Bytes::new() };
-        let mut store = BodyStore::default();
-        let rejected = Resource::from_sotw(3, bare.clone(), &kind, &mut store).unwrap_err();
+        let store = BodyStore::default();
+        let rejected = Resource::from_sotw(3, bare.clone(), &kind, &store).unwrap_err();
         assert_eq!(rejected, Malformed::Nameless { index: 3 });
         let wrapped = discovery::Resource { name: "l".into(), resource: Some(bare), ..Default::default() };
         let any =
             Any { type_url: format!("type.googleapis.com/{WRAPPER_TYPE}"), value: wrapped.encode_to_vec().into() };
-        assert_eq!(Resource::from_sotw(0, any, &kind, &mut store).unwrap().name.as_str(), "l");
+        assert_eq!(Resource::from_sotw(0, any, &kind, &store).unwrap().name.as_str(), "l");
     }
 }

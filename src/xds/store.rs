@@ -1,39 +1,65 @@
-//! Keeps every resource body once in the process (I2), across views and clients, for as long as something refers to it.
+//! Keeps every resource body once in the process (I2), across views and clients, for as long as somebody holds it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::body::Body;
 use super::types::Type;
 use super::version::ContentHash;
 
-/// Finds the body that already exists. It keeps nothing alive itself.
+/// Finds the body that is already held. It keeps nothing alive itself.
+///
+/// Views share it while each takes in its own responses. So a lock is held for one look-up among a part of the bodies, and
+/// bodies are hashed and copied while none is held.
 #[derive(Debug, Default)]
 pub struct BodyStore {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+/// The bodies whose hashes have one remainder.
+#[derive(Debug, Default)]
+struct Shard {
     bodies: HashMap<ContentHash, Vec<Weak<Body>>>,
-    /// Swept when this many entries are reached: each sweep sets it to twice what is alive, so the work per body is constant.
+    /// Swept when this many entries are reached: each sweep doubles it over what lived, so the work per body is constant.
     sweep_at: usize,
 }
 
 impl BodyStore {
-    /// Returns the one copy of these bytes. A hit is compared byte for byte: a hash alone never decides what a client gets.
-    pub fn intern(&mut self, kind: &Type, bytes: &[u8]) -> Arc<Body> {
-        self.sweep_if_grown();
+    /// Returns the one copy of these bytes. Two threads that bring the same bytes at the same time get the same copy.
+    pub fn intern(&self, kind: &Type, bytes: &[u8]) -> Arc<Body> {
         let hash = ContentHash::of_body(kind.name(), bytes);
-        let same_hash = self.bodies.entry(hash).or_default();
-        let held = same_hash.iter().filter_map(Weak::upgrade).find(|body| body.bytes() == bytes);
-        if held.is_none() {
-            same_hash.retain(|body| body.strong_count() > 0);
+        if let Some(held) = self.shard(hash).find(hash, bytes) {
+            return held;
         }
-        held.unwrap_or_else(|| {
-            let body = Arc::new(Body::copied(hash, bytes));
-            same_hash.push(Arc::downgrade(&body));
-            body
-        })
+        let copied = Arc::new(Body::copied(hash, bytes));
+        self.shard(hash).find_or_insert(copied)
+    }
+
+    fn shard(&self, hash: ContentHash) -> MutexGuard<'_, Shard> {
+        self.shards[hash.remainder(SHARDS)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shard {
+    /// A hit is compared byte for byte: a hash alone never decides what a client gets.
+    fn find(&self, hash: ContentHash, bytes: &[u8]) -> Option<Arc<Body>> {
+        self.bodies.get(&hash)?.iter().filter_map(Weak::upgrade).find(|body| body.bytes() == bytes)
+    }
+
+    /// Another may have brought the same since it was not found.
+    fn find_or_insert(&mut self, body: Arc<Body>) -> Arc<Body> {
+        if let Some(held) = self.find(body.hash(), body.bytes()) {
+            return held;
+        }
+        self.sweep_if_grown();
+        let same_hash = self.bodies.entry(body.hash()).or_default();
+        same_hash.retain(|body| body.strong_count() > 0);
+        same_hash.push(Arc::downgrade(&body));
+        body
     }
 
     fn sweep_if_grown(&mut self) {
-        if self.bodies.len() < self.sweep_at.max(64) {
+        if self.bodies.len() < self.sweep_at.max(SWEEP_FROM) {
             return;
         }
         self.bodies.retain(|_, bodies| {
@@ -45,32 +71,77 @@ impl BodyStore {
     }
 }
 
+/// More than threads that intern at the same time, so that they seldom meet.
+const SHARDS: usize = 32;
+/// A shard with fewer entries is not swept.
+const SWEEP_FROM: usize = 4;
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
     use crate::xds::TypeTable;
 
+    fn entries(store: &BodyStore) -> usize {
+        store
+            .shards
+            .iter()
+            .flat_map(|shard| shard.lock().unwrap().bodies.values().map(Vec::len).collect::<Vec<_>>())
+            .sum()
+    }
+
     #[test]
     fn equal_bytes_of_a_type_are_held_once() {
-        let (mut store, table) = (BodyStore::default(), TypeTable::new());
+        let (store, table) = (BodyStore::default(), TypeTable::new());
         let one = store.intern(&table.resolve("a.B"), b"body");
         assert!(Arc::ptr_eq(&one, &store.intern(&table.resolve("a.B"), b"body")));
         assert!(!Arc::ptr_eq(&one, &store.intern(&table.resolve("a.C"), b"body")));
     }
 
     #[test]
+    fn i2_equal_bytes_are_held_once_whoever_brings_them_at_the_same_time() {
+        const THREADS: usize = 8;
+        const BODIES: usize = 500;
+        let (store, kind) = (BodyStore::default(), TypeTable::new().resolve("a.B"));
+        let start = Barrier::new(THREADS);
+        let bring = || {
+            (0..BODIES).map(|number| {
+                start.wait(); // all of them bring each body at the same time
+                store.intern(&kind, &[number as u8; 4096][..=number])
+            })
+        };
+        let brought: Vec<Vec<_>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| bring().collect())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        for other in &brought {
+            assert!(brought[0].iter().zip(other).all(|(one, other)| Arc::ptr_eq(one, other)));
+        }
+        assert_eq!(entries(&store), BODIES);
+    }
+
+    #[test]
+    fn what_came_between_a_look_up_and_a_copy_is_found() {
+        let (store, kind) = (BodyStore::default(), TypeTable::new().resolve("a.B"));
+        let other = store.intern(&kind, b"body");
+        let copied = Arc::new(Body::copied(other.hash(), b"body"));
+        assert!(Arc::ptr_eq(&store.shard(other.hash()).find_or_insert(copied), &other));
+    }
+
+    #[test]
     fn a_content_that_comes_and_goes_leaves_nothing_behind() {
-        let (mut store, kind) = (BodyStore::default(), TypeTable::new().resolve("a.B"));
+        let (store, kind) = (BodyStore::default(), TypeTable::new().resolve("a.B"));
         (0..1_000).for_each(|_| drop(store.intern(&kind, b"body")));
-        assert_eq!(store.bodies.values().map(Vec::len).sum::<usize>(), 1);
+        assert_eq!(entries(&store), 1);
     }
 
     #[test]
     fn what_nobody_holds_any_more_is_swept() {
-        let (mut store, kind) = (BodyStore::default(), TypeTable::new().resolve("a.B"));
+        let (store, kind) = (BodyStore::default(), TypeTable::new().resolve("a.B"));
         for n in 0..10_000u32 {
             store.intern(&kind, &n.to_le_bytes());
         }
-        assert!(store.bodies.len() <= 64, "{} entries", store.bodies.len());
+        assert!(entries(&store) <= SHARDS * SWEEP_FROM, "{} entries", entries(&store));
     }
 }

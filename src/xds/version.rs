@@ -21,6 +21,11 @@ impl ContentHash {
         Self(hasher.digest128())
     }
 
+    /// Returns one of so many numbers, each as likely as the others.
+    pub(super) fn remainder(self, count: usize) -> usize {
+        (self.0 % count as u128) as usize
+    }
+
     /// Of this content with further parts beside it, each delimited so that no two lists of parts look alike.
     pub(crate) fn with<'a>(self, parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hasher = Xxh3::new();

@@ -143,7 +143,7 @@ impl Bench {
     pub fn say(&mut self, server: usize, response: Response) {
         let id = StreamId { server, at: 0 };
         let epoch = self.up[&id];
-        let batches = self.sources.on_response(id, epoch, response, &mut self.store, &self.view, self.now);
+        let batches = self.sources.on_response(id, epoch, response, &self.store, &self.view, self.now);
         for batch in batches {
             self.view.apply_from(batch.origin, batch.updates, self.now);
         }

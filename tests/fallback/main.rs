@@ -125,7 +125,7 @@ fn fb_13_row_13_a_late_word_of_a_closed_server_is_not_taken() {
     bench.say(0, delta(EDS, &[("a", "1")], &[]));
     let id = StreamId { server: 1, at: 0 };
     let response = delta(EDS, &[("a", "8")], &[]);
-    let batches = bench.sources.on_response(id, late, response, &mut bench.store, &bench.view, bench.now);
+    let batches = bench.sources.on_response(id, late, response, &bench.store, &bench.view, bench.now);
     assert!(batches.is_empty());
 }
 

@@ -139,7 +139,7 @@ pub fn same(resource: &Resource, content: &Content) -> Result<(), String> {
 pub fn version(content: &Content) -> String {
     let kind = table().resolve(content.kind.url());
     let wrapper = content.wrapper(String::new());
-    Resource::from_wrapper(0, wrapper, &kind, &mut BodyStore::default()).unwrap().full.to_string()
+    Resource::from_wrapper(0, wrapper, &kind, &BodyStore::default()).unwrap().full.to_string()
 }
 
 pub fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {

@@ -294,7 +294,7 @@ impl World {
                     let names: Vec<_> = sent.set.iter().map(|content| &content.name).collect();
                     format!("unit {key}: the server says {:?} {names:?} -{:?}", sent.kind, sent.gone)
                 });
-                let updates = rig.upstream.streams()[at].on_response(epoch, sent.response, &mut self.store, self.now);
+                let updates = rig.upstream.streams()[at].on_response(epoch, sent.response, &self.store, self.now);
                 if let Some(said) = said {
                     println!("{said}: {updates:?}");
                 }
@@ -313,7 +313,7 @@ impl World {
         for (at, link) in rig.links.iter_mut().enumerate() {
             for (epoch, sent) in std::mem::take(&mut link.late) {
                 self.coverage.note(Event::LateMessage);
-                let updates = rig.upstream.streams()[at].on_response(epoch, sent.response, &mut self.store, self.now);
+                let updates = rig.upstream.streams()[at].on_response(epoch, sent.response, &self.store, self.now);
                 rig.view.apply(updates, now);
             }
         }

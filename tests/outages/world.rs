@@ -421,7 +421,7 @@ impl World {
             let names: Vec<_> = of.resources.iter().map(|of| format!("{}={}", of.name, of.version)).collect();
             self.tell(|| format!("{id:?} says {} {names:?} -{:?}", letter(&of.type_url), of.removed_resources));
         }
-        let batches = self.sources.on_response(id, epoch, response, &mut self.store, &self.view, self.now);
+        let batches = self.sources.on_response(id, epoch, response, &self.store, &self.view, self.now);
         for batch in batches {
             self.view.apply_from(batch.origin, batch.updates, self.now);
         }

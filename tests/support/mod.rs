@@ -100,7 +100,7 @@ impl Bench {
         let mut wrapper = wrapper(url, key, content);
         change(&mut wrapper);
         let kind = self.kind(url);
-        let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &mut self.store).unwrap());
+        let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &self.store).unwrap());
         let class = if key == "*" { Class::Wildcard } else { Class::Named };
         let key = if key == "*" { resource.name.clone() } else { key.into() };
         self.apply(vec![Update::Upsert { kind, class, key, resource }]);
@@ -147,7 +147,7 @@ impl Bench {
 
     pub fn of_wrapper(&mut self, url: &str, wrapper: Wrapper) -> Arc<Resource> {
         let kind = self.kind(url);
-        Arc::new(Resource::from_wrapper(0, wrapper, &kind, &mut self.store).unwrap())
+        Arc::new(Resource::from_wrapper(0, wrapper, &kind, &self.store).unwrap())
     }
 
     pub fn request(&mut self, id: SessionId, request: Request) {

@@ -108,7 +108,7 @@ impl Bench {
 
     fn respond(&mut self, at: usize, response: Response) -> Vec<String> {
         let epoch = self.epochs[at];
-        let updates = self.upstream.streams()[at].on_response(epoch, response, &mut self.store, self.now);
+        let updates = self.upstream.streams()[at].on_response(epoch, response, &self.store, self.now);
         self.apply(updates)
     }
 

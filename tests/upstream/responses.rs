@@ -162,7 +162,7 @@ fn a_message_of_an_earlier_opening_is_nothing() {
     let old = bench.epochs[0];
     bench.end(0);
     bench.open();
-    let updates = bench.upstream.streams()[0].on_response(old, sotw(CDS, &["a"], "1"), &mut bench.store, bench.now);
+    let updates = bench.upstream.streams()[0].on_response(old, sotw(CDS, &["a"], "1"), &bench.store, bench.now);
     assert!(updates.is_empty());
     assert_eq!(bench.requests(0), ["C [] v n with node"], "nothing to answer");
 }

@@ -117,10 +117,10 @@ mod tests {
 
     fn reply(wrappers: Vec<discovery::Resource>) -> Reply {
         let kind = TypeTable::new().resolve(CDS);
-        let mut store = BodyStore::default();
+        let store = BodyStore::default();
         let resources = wrappers
             .into_iter()
-            .map(|wrapper| Arc::new(Resource::from_wrapper(0, wrapper, &kind, &mut store).unwrap()))
+            .map(|wrapper| Arc::new(Resource::from_wrapper(0, wrapper, &kind, &store).unwrap()))
             .collect();
         Reply { removed: vec!["gone".into()], ..Reply::sample(kind, resources) }
     }

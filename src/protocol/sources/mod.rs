@@ -217,7 +217,7 @@ impl Sources {
         id: StreamId,
         epoch: Epoch,
         response: Response,
-        store: &mut BodyStore,
+        store: &BodyStore,
         view: &View,
         now: Moment,
     ) -> Vec<UpdateBatch> {

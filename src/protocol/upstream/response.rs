@@ -24,7 +24,7 @@ pub(super) struct ResponseContext<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) quirks: &'a ServerQuirks,
     pub(crate) limits: &'a Limits,
-    pub(crate) store: &'a mut BodyStore,
+    pub(crate) store: &'a BodyStore,
     pub(crate) now: Moment,
 }
 

@@ -308,15 +308,15 @@ impl Stream {
     }
 
     /// Turns a response into facts, and owes the server an answer for it. One of an earlier opening is nothing.
-    pub fn on_response(&mut self, epoch: Epoch, response: Response, store: &mut BodyStore, now: Moment) -> Vec<Update> {
+    pub fn on_response(&mut self, epoch: Epoch, response: Response, store: &BodyStore, now: Moment) -> Vec<Update> {
         let late = epoch != self.epoch || !self.open;
         if late && !self.limits.faults.has(Fault::TakeLateMessages) {
             return Vec::new();
         }
         (self.answered, self.receiving) = (true, false);
         self.answered_at.get_or_insert(now);
-        let mut copies = BodyStore::default();
-        let store = if self.limits.faults.has(Fault::KeepCopies) { &mut copies } else { store };
+        let copies = BodyStore::default();
+        let store = if self.limits.faults.has(Fault::KeepCopies) { &copies } else { store };
         let url = match &response {
             Response::Sotw(response) => &response.type_url,
             Response::Delta(response) => &response.type_url,

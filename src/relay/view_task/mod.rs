@@ -53,7 +53,7 @@ pub(super) struct ViewTask {
     /// What could not be kept in order.
     pub(crate) order_metrics: OrderMetrics,
     pub(crate) published: Arc<Published>,
-    pub(crate) store: Arc<Mutex<BodyStore>>,
+    pub(crate) store: Arc<BodyStore>,
     pub(crate) table: Arc<TypeTable>,
     pub(crate) clock: Clock,
     pub(crate) commands: mpsc::Receiver<Command>,
@@ -213,9 +213,7 @@ impl ViewTask {
                 link.responses += 1;
                 let Some((_, epoch)) = link.up else { return };
                 let before = name_mismatches(stream);
-                let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-                let batches = self.sources.on_response(id, epoch, *response, &mut store, &self.view, now);
-                drop(store);
+                let batches = self.sources.on_response(id, epoch, *response, &self.store, &self.view, now);
                 self.note_rejected(id);
                 let more = self.sources.stream(id).map_or(0, |stream| name_mismatches(stream) - before);
                 if more > 0 {

@@ -59,7 +59,7 @@ pub(crate) struct Views {
     client_log: Arc<ClientLog>,
     /// Changes whenever another server has come to serve some view.
     active_server_changes: Arc<watch::Sender<()>>,
-    store: Arc<Mutex<BodyStore>>,
+    store: Arc<BodyStore>,
     clock: Clock,
     counters: Arc<ProcessCounters>,
     max_views: usize,

@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(spoiled.len(), 4, "{spoiled:?}");
         assert!(spoiled[0].starts_with("resource 1 (bad): "), "{spoiled:?}");
         let kind = TypeTable::new().resolve(CDS);
-        let taken = |any: &Any| Resource::from_sotw(0, any.clone(), &kind, &mut BodyStore::default());
+        let taken = |any: &Any| Resource::from_sotw(0, any.clone(), &kind, &BodyStore::default());
         assert_eq!(taken(&response.resources[0]).unwrap().name.as_str(), "good");
         let named = |bad: Malformed| bad.name().map(ToString::to_string);
         let bad: Vec<_> = response.resources[1..].iter().map(|any| named(taken(any).unwrap_err())).collect();
@@ -183,7 +183,7 @@ mod tests {
             let kind = TypeTable::new().resolve(CDS);
             if let Ok(Read { response, .. }) = read(&bytes, CDS, &Transcoder::envoy()) {
                 for any in response.resources {
-                    let _ = Resource::from_sotw(0, any, &kind, &mut BodyStore::default());
+                    let _ = Resource::from_sotw(0, any, &kind, &BodyStore::default());
                 }
             }
         }
