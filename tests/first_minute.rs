@@ -59,14 +59,14 @@ impl Relay {
         self.lines.recv_timeout(PATIENCE).expect("it says no more")
     }
 
-    /// The first word behind another.
-    fn sent(&self, before: &str) -> &str {
+    /// Returns the word of the greeting that follows a text.
+    fn word_after(&self, before: &str) -> &str {
         let (_, rest) = self.greeting.split_once(before).unwrap_or_else(|| panic!("no {before} in {}", self.greeting));
         rest.split_whitespace().next().unwrap().trim_end_matches(',')
     }
 
     fn clients(&self) -> &str {
-        self.sent("  clients  ")
+        self.word_after("  clients  ")
     }
 
     /// What is asked for and comes, with the program's code.
@@ -107,14 +107,14 @@ fn edit(path: &Path, from: &str, to: &str) {
 fn without_a_checkout_copies_are_served_that_can_be_edited_and_stay_if_they_were() {
     let folder = Folder::new("installed");
     let mut relay = Relay::start(&folder.0, "--listen 127.0.0.1:0 --admin 127.0.0.1:0");
-    let copies = PathBuf::from(relay.sent("the example resources in "));
+    let copies = PathBuf::from(relay.word_after("the example resources in "));
     let copies = copies.parent().unwrap();
     assert!(copies.is_absolute() && relay.greeting.contains("copies for you to edit"), "{}", relay.greeting);
     assert_eq!(relay.get(&folder.0, "cds -o names"), (0, "blue\ngreen\nweir-demo\n".into()));
     assert_eq!(relay.get(&folder.0, "listeners none").0, 1);
 
     // What the endpoints say is where the relay is.
-    let admin = relay.sent("admin    http://").split('/').next().unwrap().to_owned();
+    let admin = relay.word_after("admin    http://").split('/').next().unwrap().to_owned();
     let (_, endpoints) = relay.get(&folder.0, "eds blue -o json");
     let port: u16 = admin.rsplit_once(':').unwrap().1.parse().unwrap();
     assert!(endpoints.contains(&format!("\"portValue\": {port}")), "{endpoints}");
@@ -131,7 +131,7 @@ fn without_a_checkout_copies_are_served_that_can_be_edited_and_stay_if_they_were
     std::fs::remove_dir_all(copies).unwrap();
 
     let mut relay = Relay::start(&folder.0, "--listen 127.0.0.1:0 --admin 127.0.0.1:0");
-    let copies = PathBuf::from(relay.sent("the example resources in "));
+    let copies = PathBuf::from(relay.word_after("the example resources in "));
     assert!(copies.exists());
     assert_eq!(relay.stop(), 0);
     assert!(!copies.parent().unwrap().exists(), "nobody has touched them");
@@ -204,9 +204,12 @@ fn an_address_that_is_taken_is_told_and_nothing_is_left_behind() {
     let address = taken.local_addr().unwrap();
     let output = weir(&folder.0, &format!("--listen {address} --admin 127.0.0.1:0")).env("TMPDIR", &folder.0).output();
     let output = output.unwrap();
-    let sent = String::from_utf8(output.stderr).unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()));
-    assert!(sent.contains(&format!("cannot listen on {address}")) && sent.contains("--listen and --admin"), "{sent}");
+    assert!(
+        errors.contains(&format!("cannot listen on {address}")) && errors.contains("--listen and --admin"),
+        "{errors}"
+    );
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
 }
 

@@ -58,8 +58,7 @@ impl AdsConnector {
         let channel = self.endpoint.connect_with_connector(dial).await;
         let channel = channel.map_err(|error| Status::unavailable(chain(&error)))?;
         let limit = self.server.first_words_timeout();
-        let heard =
-            tokio::time::timeout(limit, heard.wait()).await.unwrap_or(Err(NothingRead::Timeout { limit }));
+        let heard = tokio::time::timeout(limit, heard.wait()).await.unwrap_or(Err(NothingRead::Timeout { limit }));
         heard.map_err(|reason| Status::unavailable(format!("{}: {reason}", self.server.name())))?;
         self.shared.reached();
         Ok((channel, metadata))
