@@ -45,7 +45,7 @@ pub(super) struct Piece {
 }
 
 /// Pieces that may be out at once where other clients are sent them as well. More of them are fewer turns of the connection.
-const SHARED_PIECES_OUT: usize = 4;
+const SHARED_PIECES_OUT: usize = 8;
 
 impl SessionBody {
     pub(crate) fn new(slot: Arc<Slot>, messages: Arc<SharedMessages>, single: bool) -> Self {

@@ -26,7 +26,7 @@ struct Inner<T> {
 }
 
 /// Collected before it is written. A peer that stops reading pins no more than this.
-const BUFFER: usize = 64 << 10;
+const BUFFER: usize = 256 << 10;
 
 thread_local! {
     /// A connection needs a whole buffer only while it is polled, so each thread has one.

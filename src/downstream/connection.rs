@@ -120,7 +120,7 @@ fn http1(patience: ConnectionTimeouts) -> http1::Builder {
 
 /// What the kernel holds of a connection beyond what is on its way to the peer. Without a bound that is up to 4 MiB for each client
 /// that stops reading.
-const UNSENT: u32 = 128 << 10;
+const UNSENT: u32 = 256 << 10;
 /// An Envoy without ADS has a stream for each cluster and route, and opens them all before it has seen our settings.
 const STREAMS: u32 = 4096;
 const KEEPALIVE: Duration = Duration::from_secs(60);
