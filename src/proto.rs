@@ -37,7 +37,7 @@ impl Request {
         }
     }
 
-    /// Whether it refuses a response.
+    /// Whether it rejects a response.
     pub fn is_nack(&self) -> bool {
         match self {
             Self::Sotw(request) => request.error_detail.is_some(),

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_cannot_be_read_is_told_with_its_line() {
+    fn a_node_that_cannot_be_read_is_reported_with_its_line() {
         let error = report(&rule(), "{\"id\": \"1\"}\n{\"id\": 2}\n").unwrap_err();
         assert!(error.to_string().starts_with("line 2: "), "{error}");
         assert!(report(&rule(), "{\"colour\": \"red\"}").unwrap_err().to_string().contains("colour"));

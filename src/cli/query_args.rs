@@ -1,4 +1,4 @@
-//! What `weir get` and `weir watch` are told: whom to ask, for what, as whom, and how to show it.
+//! The arguments of `weir get` and `weir watch`: the server, what to request, as which node, and how to print it.
 
 use std::io;
 use std::path::PathBuf;
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_the_relay_on_this_machine_asked_for_everything() {
+    fn without_arguments_everything_is_requested_from_the_relay_on_this_machine() {
         let Checked { server, question, .. } = check("cds").unwrap();
         assert_eq!((server.name().as_str(), server.variant, server.tls), ("http://127.0.0.1:18000", None, None));
         assert_eq!(question.type_url, "type.googleapis.com/envoy.config.cluster.v3.Cluster");
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_wrong_is_told_at_once() {
+    fn everything_that_is_wrong_is_reported_at_once() {
         let reported = check("pods --server http://a/b --node { -o wire").err().unwrap();
         for part in ["unknown type \"pods\"", "--server:", "expected nothing after the host and port", "--node: EOF"] {
             assert!(reported.contains(part), "{part} is missing in:\n{reported}");

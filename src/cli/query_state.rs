@@ -1,6 +1,6 @@
-//! What a server has said of what it was asked for, by either variant. Pure: responses in, changes and the next request out.
+//! What a server has sent of what was requested, in either variant. Pure: responses in, changes and the next request out.
 //!
-//! It takes everything as it comes and accepts all of it: whoever looks wants to see what is there, right or wrong.
+//! It accepts and ACKs everything: an operator wants to see what is there, right or wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::proto::{Any, Request, Response};
 use crate::protocol::session::Variant;
 use crate::xds::{Name, Type, WILDCARD, Xdstp};
 
-/// What is asked for.
+/// What is requested.
 #[derive(Debug, Clone)]
 pub(super) struct Question {
     pub(crate) kind: Type,
@@ -57,7 +57,7 @@ pub(super) enum Change {
         name: String,
         reason: String,
     },
-    /// The server speaks of a type that it was not asked for, which is passed over.
+    /// The server sent a type without a request; it is passed over.
     Unasked {
         type_url: String,
     },
@@ -77,7 +77,7 @@ pub(super) struct QueryState {
     /// Of the last stream; versions of one variant are nothing to the other.
     variant: Option<Variant>,
     held: BTreeMap<String, Held>,
-    /// Each name that was asked for; not `*` and its like, of which nobody can say that they are known.
+    /// Each name that was requested; not `*` and its like, of which nobody can say that they are known.
     standings: BTreeMap<Name, NameStatus>,
     answered: bool,
 }
@@ -106,13 +106,13 @@ impl QueryState {
         self.question.names.is_empty() || self.question.names.iter().any(|name| is_open_ended(name))
     }
 
-    /// Every name is known to be there or not, and something was said where no name was asked for.
+    /// Every name is known to be there or not, and something was said where no name was requested.
     pub(crate) fn is_known(&self) -> bool {
         let unknown = self.standings.values().any(|standing| *standing == NameStatus::Unknown);
         !unknown && (self.answered || !self.is_open_ended())
     }
 
-    /// The first request of a stream. What is held from a stream before is not asked for again, where there is a way to say so.
+    /// The first request of a stream. What is held from a stream before is not requested again, where there is a way to say so.
     pub(crate) fn open(&mut self, variant: Variant) -> Request {
         let before = self.variant.replace(variant);
         let Question { type_url, node, .. } = self.question.clone();
@@ -221,7 +221,7 @@ impl QueryState {
         }
         let before = self.held.insert(name.clone(), held);
         let now = &self.held[&name];
-        // In SotW a version is that of a whole set, and says nothing of one resource.
+        // In SotW a version is that of a complete set, and says nothing of one resource.
         let same = before.as_ref().is_some_and(|before| match variant {
             Variant::Delta => before == now,
             Variant::Sotw => *before == Held { version: before.version.clone(), ..now.clone() },
@@ -259,12 +259,12 @@ impl QueryState {
         }
     }
 
-    /// What a name was before, if it was asked for.
+    /// What a name was before, if it was requested.
     fn mark(&mut self, name: &str, standing: NameStatus) -> Option<NameStatus> {
         self.standings.get_mut(&Name::canonical(name)).map(|held| std::mem::replace(held, standing))
     }
 
-    /// What is asked for, as it stands in requests. Older servers know `*` by its legacy form alone, where there is one (UP-7).
+    /// What is requested, as it stands in requests. Older servers know `*` by its legacy form alone, where there is one (UP-7).
     fn wanted(&self) -> Vec<String> {
         let everything = self.question.names.is_empty();
         match everything && !self.question.kind.info().empty_first.is_wildcard() {

@@ -1,4 +1,4 @@
-//! Time as the pure layers see it: a count that somebody else reads off a clock.
+//! Time as the pure layers see it: a count that their callers read off a clock.
 
 use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};

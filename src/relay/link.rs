@@ -1,4 +1,4 @@
-//! What an owner and the edge that carries its upstream streams say to one another.
+//! The messages between a view task and the edge that carries its upstream streams.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::protocol::sources::StreamId;
 use crate::protocol::view::Completeness;
 use crate::xds::{Authority, Name};
 
-/// Which of the view's streams it is, and which of those that were opened for it.
+/// Identifies a link: one of the view's streams, and one of the links that were started for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkId {
     /// The stream within its view.
@@ -48,7 +48,7 @@ pub enum LinkEvent {
         variant: Variant,
         /// Takes the requests that are to be sent.
         requests: mpsc::Sender<Request>,
-        /// Notified, the edge asks the server on the connection of this stream whether it is there.
+        /// When notified, the edge calls the server on the connection of this stream, to see whether it is alive.
         life: Arc<Notify>,
     },
     /// The server has answered a call that was begun after the edge was last notified, on the connection of this stream.
@@ -62,12 +62,12 @@ pub enum LinkEvent {
         /// The polled type.
         type_url: String,
     },
-    /// A question about one type was not answered, and will be asked again.
+    /// A poll for one type failed, and will be repeated.
     PollFailed {
         /// The polled type.
         type_url: String,
     },
-    /// So much of a collection has been said, which only a source can tell that is no server.
+    /// How much of a collection was sent; only a source within the process reports it.
     Progress {
         /// The collection's type.
         type_url: String,
@@ -76,7 +76,7 @@ pub enum LinkEvent {
         /// How much of it was sent.
         completeness: Completeness,
     },
-    /// Authorities of which nobody is in reach, which only a source can tell that stands for several servers.
+    /// Authorities without a reachable server; only a source that stands for several servers reports them.
     Outage {
         /// All such authorities; others are reachable again.
         authorities: BTreeSet<Authority>,
@@ -85,23 +85,23 @@ pub enum LinkEvent {
     Ended {
         /// The cause, for logs and reports.
         reason: String,
-        /// Something had come on it. Otherwise the server is out of reach (UP-31).
+        /// Something had come on it. Otherwise the server is unreachable (UP-31).
         answered: bool,
     },
 }
 
-/// Opens upstream streams. The edge implements it; owners know no sockets.
+/// Opens upstream streams. The edge implements it; view tasks know no sockets.
 pub trait Connector: Send + Sync {
     /// Opens the stream in a task of its own, and opens it again whenever it ends.
     fn start(&self, link: Link) -> JoinHandle<()>;
 
-    /// What to say of the server in reports.
+    /// Returns the server's name in reports.
     fn describe(&self) -> String;
 
     /// Returns the variant that the server is spoken to in, if that is configured.
     fn variant(&self) -> Option<Variant>;
 
-    /// Calls that asked whether the server is there and that it did not answer, if it is asked such things.
+    /// Returns how many liveness calls the server did not answer, if it is sent any.
     fn unanswered_calls(&self) -> Option<u64> {
         None
     }

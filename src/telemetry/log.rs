@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_known_also_by_module_and_others_are_refused() {
+    fn levels_are_known_also_by_module_and_others_are_rejected() {
         for good in ["info", "WARN", "off", "info,weir::downstream=debug", "weir=trace"] {
             assert!(good.parse::<LogFilter>().is_ok(), "{good}");
         }

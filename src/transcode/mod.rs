@@ -173,7 +173,7 @@ impl Transcoder {
     }
 }
 
-/// A JSON text. Unlike serde_json's own reading, a key that is there twice is refused.
+/// A JSON text. Unlike serde_json's own reading, a key that is there twice is rejected.
 pub fn parse_json(text: &[u8]) -> Result<serde_json::Value, serde_json::Error> {
     serde_json::from_slice::<Tree>(text).map(|Tree(value)| value)
 }

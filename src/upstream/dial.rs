@@ -211,7 +211,7 @@ fn give_up_dead_peers(_: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// A server may refuse the relay's certificate when the handshake is over for the relay. What is read then is explained here,
+/// A server may reject the relay's certificate when the handshake is over for the relay. What is read then is explained here,
 /// since the layers above keep no more than the words.
 struct Encrypted {
     stream: TlsStream<TcpStream>,

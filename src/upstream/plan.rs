@@ -1,4 +1,4 @@
-//! Which control planes there are, and who is asked for what.
+//! Which control planes there are, and what is requested of which.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ pub enum SourcePlan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilesServer {
     pub(crate) options: FilesOptions,
-    /// Nobody else is asked for the same, so that what is not in them is nowhere. Beside servers files are never evidence for
+    /// The same is requested of no other server, so that what is not in them is nowhere. Beside servers files are never evidence for
     /// that (FS-6).
     pub(crate) authoritative: bool,
 }

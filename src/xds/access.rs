@@ -1,6 +1,6 @@
-//! Who may have which resources, where not everybody of a view may (KEY-11).
+//! Which clients may have which resources, where not all of a view may (KEY-11).
 //!
-//! What no rule is about is open to all. What rules are about is given to whom one of them names, and to nobody else.
+//! A resource that no rule names is open to all. Others are open to the clients of a rule that names them.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The gRPC methods that carry discovery: which path asks for what.
+//! The gRPC methods that carry discovery: which path requests what.
 
 /// What a stream or call is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -36,7 +36,7 @@ pub enum References {
 pub enum EmptyFirst {
     Nothing,
     Everything,
-    /// All that is named under the route configurations that the client asked for.
+    /// All that is named under the route configurations that the client requested.
     UnderRoutes,
     /// Nothing, and that is said in one empty answer.
     EmptyAnswer,

@@ -63,7 +63,7 @@ fn hear(picture: &mut QueryState, response: Response) -> Vec<String> {
 }
 
 #[test]
-fn everything_is_asked_for_in_the_legacy_form_where_there_is_one() {
+fn everything_is_requested_in_the_legacy_form_where_there_is_one() {
     let names = |request: Request| match request {
         Request::Sotw(request) => request.resource_names,
         Request::Delta(request) => request.resource_names_subscribe,
@@ -130,7 +130,7 @@ fn every_response_is_accepted_and_sotw_repeats_what_is_wanted() {
 }
 
 #[test]
-fn a_second_stream_is_told_what_is_held_if_it_speaks_the_same_variant() {
+fn a_second_stream_states_what_is_held_if_it_speaks_the_same_variant() {
     let mut picture = picture(CDS, &[]);
     picture.open(Variant::Delta);
     picture.hear(delta(CDS, &[("a", "1")], &[]));
@@ -158,7 +158,7 @@ fn reported_errors_make_a_name_known() {
 }
 
 #[test]
-fn an_alias_makes_known_what_was_asked_for_by_it_and_without_a_body_it_leads_nowhere() {
+fn an_alias_makes_known_what_was_requested_by_it_and_without_a_body_it_leads_nowhere() {
     let mut picture = picture(VHDS, &["r/a.example", "r/b.example"]);
     picture.open(Variant::Delta);
     let host = Resource {

@@ -29,7 +29,7 @@ impl QueryState {
         wire::last_text(&any.value, field).map(str::to_owned)
     }
 
-    /// Some types carry no name, and are known by what they were asked for alone.
+    /// Some types carry no name, and are known by what they were requested alone.
     pub(super) fn name_of_nameless(&self, only: bool, number: usize) -> String {
         match self.question.names.as_slice() {
             [name] if only => name.clone(),

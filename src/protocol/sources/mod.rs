@@ -52,9 +52,9 @@ pub struct Sources {
     dropped: bool,
     /// Authorities of which something is missing, while their ladders stand still for lack of such a thing.
     missed: BTreeSet<Authority>,
-    /// Servers that were let go of since that was last asked, opened anew since or not.
+    /// Servers that were released since that was last asked, opened again since or not.
     closed: BTreeSet<usize>,
-    /// Streams that were given up to be opened anew.
+    /// Streams that were given up to be opened again.
     reopened: BTreeSet<StreamId>,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
@@ -65,9 +65,9 @@ struct Server {
     /// None while no ladder has it open.
     upstream: Option<Upstream>,
     reachability: Option<Reachability>,
-    /// Others that have it open find it out of reach (FB-20).
+    /// Others that have it open find it unreachable (FB-20).
     unreachable_to_others: bool,
-    /// Authorities of which the server has said that nobody behind it is in reach. Only a source within the process does.
+    /// Authorities for which the server reported that no server behind it is reachable. Only a source within the process does.
     without: BTreeSet<Authority>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) enum Reachability {
     Responded,
     /// The last attempt came to nothing before there was a stream.
     Unreachable,
-    /// The last stream ended before anything was heard on it. That is out of reach too (FB-2), for this view: the server may not
+    /// The last stream ended before anything was heard on it. That is unreachable too (FB-2), for this view: the server may not
     /// like its node.
     Refused,
 }
@@ -141,7 +141,7 @@ impl Sources {
         self.servers.iter().map(|server| server.reachability)
     }
 
-    /// Takes over a change of interest. A name of an authority that is not in the plan is nobody's (BOOT-16).
+    /// Applies a change of interest. No server has names of an authority that is not in the plan (BOOT-16).
     pub fn want(&mut self, change: InterestChange, view: &View, now: Moment) {
         let authority = authority_of(&change.selector);
         let Some(servers) = self.plan.authority(&authority).map(|plan| plan.servers.clone()) else { return };
@@ -161,7 +161,7 @@ impl Sources {
         }
     }
 
-    /// Somebody has asked for these things, be they wanted already: it may be the first by whom that counts.
+    /// Sessions have subscribed to these, which may have had interest already: now the interest may trigger fallback.
     pub fn on_names_requested(&mut self, changes: &[InterestChange], view: &View) {
         changes.iter().filter(|change| change.on).for_each(|change| self.note_missed(change, view));
     }
@@ -253,7 +253,7 @@ impl Sources {
         updates
     }
 
-    /// Streams that are to be opened anew, since they were given up to ask once more.
+    /// Streams that are to be opened again, since they were given up to ask once more.
     pub fn take_reopened(&mut self) -> BTreeSet<StreamId> {
         std::mem::take(&mut self.reopened)
     }

@@ -11,7 +11,7 @@ use crate::protocol::view::{Class, Completeness, Evidence, Selector, Update, Vie
 use crate::xds::{Authority, BodyStore, Name, Type};
 
 impl Sources {
-    /// Turns a response into facts for those authorities whose word it is.
+    /// Turns a response into updates for those authorities whose word it is.
     pub fn on_response(
         &mut self,
         id: StreamId,
@@ -50,7 +50,7 @@ impl Sources {
         self.authoritative_updates(id.server, updates)
     }
 
-    /// A source that is no server says how much of a collection has been told.
+    /// A source within the process reports how much of a collection was sent.
     pub(crate) fn on_progress(
         &mut self,
         id: StreamId,
@@ -69,14 +69,14 @@ impl Sources {
         self.authoritative_updates(id.server, updates.filter(|_| current).collect())
     }
 
-    /// A source that stands for several servers says of which authorities none is in reach.
+    /// A source that stands for several servers says of which authorities none is reachable.
     pub(crate) fn on_outage(&mut self, id: StreamId, epoch: Epoch, authorities: BTreeSet<Authority>) {
         if self.stream(id).is_some_and(|stream| stream.is_current(epoch)) {
             self.servers[id.server].without = authorities;
         }
     }
 
-    /// A stream is up. The server is there, though it has said nothing yet: that is no finding for others.
+    /// A stream is up. The server has not responded yet, so that this is not shared with other views.
     pub(crate) fn opened(&mut self, id: StreamId) -> Option<Epoch> {
         let server = &mut self.servers[id.server];
         server.reachability = server
@@ -118,7 +118,7 @@ impl Sources {
         batches
     }
 
-    /// A stream is over. Sets that were not all there are said again from the beginning.
+    /// A stream has ended. Incomplete sets are requested again from the beginning.
     pub(super) fn interrupt(&mut self, id: StreamId, epoch: Epoch, view: &View) -> Vec<UpdateBatch> {
         let Some(stream) = self.stream(id) else { return Vec::new() };
         let updates = stream.ended(epoch);

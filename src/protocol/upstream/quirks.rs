@@ -1,4 +1,4 @@
-//! How one server wants to be treated, where servers differ. The defaults are what the protocol says.
+//! How one server differs from others. The defaults follow the protocol.
 
 /// Per server, from the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct ServerQuirks {
     pub initial_set: InitialSet,
     /// It says by itself when all of a collection has been told, and until then nobody knows.
     pub signals_completion: bool,
-    /// Each type is asked for apart, so that an answer for one says nothing of what silence about another means (REST).
+    /// Each type is requested apart, so that an answer for one says nothing of what silence about another means (REST).
     pub per_type_liveness: bool,
 }
 

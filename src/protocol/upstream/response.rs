@@ -1,4 +1,4 @@
-//! Reads responses: their structure is checked, bad resources are refused one by one, the good ones become facts (UP-22, UP-23).
+//! Reads responses: their structure is checked, bad resources are rejected one by one, the good ones become updates (UP-22, UP-23).
 
 mod delta;
 mod errors;
@@ -37,7 +37,7 @@ impl TypeSubscription {
             self.progress.repeats_begun = true;
             self.progress.to_be_repeated = self.versions.keys().filter(stated).cloned().collect();
         }
-        // What was asked for in the midst of things says nothing of how far the server has come with the rest.
+        // What was requested in the midst of things says nothing of how far the server has come with the rest.
         let late = |name: &Name| matches!(self.requested.get(name), Some(NameState::Waiting { first: false, .. }));
         let is_new = |name: &Name| {
             let unsaid = !self.versions.contains_key(name) && !late(name) || self.unconfirmed.contains(name);
@@ -91,7 +91,7 @@ impl TypeSubscription {
         names.filter_map(|name| self.globs.of(name)).cloned().map(Selector::Name).collect()
     }
 
-    /// A resource counts for each name it was asked for under: its own and its aliases (DELTA-22). Unasked ones are tolerated
+    /// A resource counts for each name it was requested under: its own and its aliases (DELTA-22). Unasked ones are tolerated
     /// and not kept (UP-27).
     fn named_updates(&mut self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>) -> Vec<Update> {
         let mut updates = Vec::new();

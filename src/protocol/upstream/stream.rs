@@ -43,9 +43,9 @@ pub struct Stream {
     answered_at: Option<Moment>,
     /// A message has begun to come in.
     receiving: bool,
-    /// It is to be opened anew, since the server was told something on this opening that counts no more.
+    /// It is to be opened again, since the server was told something on this opening that counts no more.
     must_reopen: bool,
-    /// How often it was opened anew to ask once more.
+    /// How often it was opened again to ask once more.
     pace: ReopenPace,
     judged_at: Moment,
     /// Types that others have seen the server send in pieces.
@@ -94,7 +94,7 @@ impl Stream {
         self.epoch
     }
 
-    /// The server has answered the call that was asked for.
+    /// The server has answered the call that was requested.
     pub fn on_liveness_answer(&mut self, epoch: Epoch) {
         if epoch == self.epoch && self.open {
             self.liveness.answered();
@@ -223,7 +223,7 @@ impl Stream {
     }
 
     /// What this server has said of names, that it has spoken of a set, and what of that cannot be read, be it at a time when its
-    /// word did not count. Resources are not among that: a server that has given one is one whose word counts.
+    /// word did not count. Resources are not among that: a server that has given one is one that is active.
     pub(crate) fn findings(&self) -> Vec<Update> {
         let spoken = |subscription: &TypeSubscription| subscription.wildcard && subscription.progress.has_response();
         let completeness_by_name = |kind: &Type, subscription: &TypeSubscription| {
@@ -250,7 +250,7 @@ impl Stream {
             return None;
         }
         let (variant, rules, limits) = (self.variant, &self.quirks, &self.limits);
-        // What exists in delta alone is not asked for in SotW: no server would answer, and silence would pass for absence.
+        // What exists in delta alone is not requested in SotW: no server would answer, and silence would pass for absence.
         let speakable = |kind: &Type| variant == Variant::Delta || !kind.info().delta_only;
         let subscriptions = self.types.iter_mut().filter(|(kind, _)| speakable(kind));
         let mut request = subscriptions
@@ -276,7 +276,7 @@ impl Stream {
         }
     }
 
-    /// Turns a response into facts, and owes the server an answer for it. One of an earlier opening is nothing.
+    /// Turns a response into updates, and owes the server an answer for it. One of an earlier opening is nothing.
     pub fn on_response(&mut self, epoch: Epoch, response: Response, store: &BodyStore, now: Moment) -> Vec<Update> {
         let late = epoch != self.epoch || !self.open;
         if late && !self.limits.faults.has(Fault::TakeLateMessages) {

@@ -1,5 +1,4 @@
-//! One type on one upstream stream: what is wanted, what the server has given of it, and what may be concluded from what it has
-//! said and not said.
+//! One type on one upstream stream: what is subscribed, what the server has sent of it, and what may be concluded from that.
 
 mod findings;
 mod versions;
@@ -37,7 +36,7 @@ pub(super) struct TypeSubscription {
     pub(crate) unconfirmed: BTreeSet<Name>,
     /// Those of them that have an end. They are not stated on a new stream: what may have died is to be sent again.
     pub(crate) with_ttl: BTreeSet<Name>,
-    /// What was asked for by an alias, with the name that the server has for it (DELTA-22).
+    /// What was requested by an alias, with the name that the server has for it (DELTA-22).
     pub(crate) aliases: BTreeMap<Name, Name>,
     pub(crate) misnamed: u64,
     /// The last SotW version that was taken.
@@ -160,7 +159,7 @@ impl TypeSubscription {
                 self.forget_versions();
             }
             (Selector::Name(name), true) => {
-                // What came with a collection is there: silence about it, once it is asked for by itself, says nothing.
+                // What came with a collection is there: silence about it, once it is requested by itself, says nothing.
                 let given = self.versions.contains_key(&name) && self.globs.of(&name).is_some();
                 let held = given || held && !self.wire.opened;
                 self.wire.subscribe.insert(name.clone());
@@ -243,7 +242,7 @@ impl TypeSubscription {
         questions.into_iter().for_each(|name| self.requested.request(name));
     }
 
-    /// The name that the server has for what is asked for.
+    /// The name that the server has for what is requested.
     fn own_name<'a>(&'a self, name: &'a Name) -> &'a Name {
         self.aliases.get(name).unwrap_or(name)
     }

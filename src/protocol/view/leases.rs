@@ -89,7 +89,7 @@ impl Leases {
         Some(pinned.state.clone())
     }
 
-    /// Lets go of what nobody uses or nobody gets on with.
+    /// Releases snapshots that no session uses, or whose sessions make no progress.
     pub fn sweep(&mut self, now: Moment) {
         self.pinned.retain(|pinned| Arc::strong_count(&pinned.ticket) > 1);
         self.expire(now);

@@ -1,8 +1,8 @@
-//! The resources of one type and interest class, each with the number of its last change.
+//! The resources of one type and interest class, each with the revision of its last change.
 //!
 //! Owns the journal: each entry once, at its last change, absence included. Its maps are persistent, so a clone costs nothing
 //! and a published state stays as it was.
-//! Always: a name that is here or gone stands in exactly one of the two journals, at the number its entry has.
+//! Invariant: a name that is present or absent is in exactly one of the two journals, at the revision of its entry.
 
 mod entry;
 mod removal;
@@ -50,9 +50,9 @@ pub struct ResourceTable {
     in_folders: RedBlackTreeSetSync<Name>,
     /// Removals up to here are forgotten.
     horizon: Revision,
-    /// What is gone since then went by a word on the present opening: evidence also for whoever came since.
+    /// Removals since then were reported on the present opening: evidence also for clients that connected since.
     evidence_from: Revision,
-    /// Versions that it had, the last one last, of bodies and of all: whoever comes with one holds nothing that is not here.
+    /// Versions that it had, the last one last, of bodies and of all: a client that states one holds nothing else.
     past: Arc<Vec<(SetVersion, SetVersion)>>,
     /// What has come under these names cannot be read, and nothing is held of it.
     unreadable: Arc<BTreeSet<Name>>,
@@ -114,7 +114,7 @@ impl ResourceTable {
         if full { self.full } else { self.content }
     }
 
-    /// A session that was told of removals only up to less than this has missed some.
+    /// A session that was sent removals only up to less than this has missed some.
     pub(super) fn horizon(&self) -> Revision {
         self.horizon
     }
@@ -172,7 +172,7 @@ impl ResourceTable {
         changed
     }
 
-    /// The server is another from here on, or opened anew: what was taken away before is no evidence for who comes later.
+    /// The server is another from here on, or opened again: what was taken away before is no evidence for who comes later.
     pub(super) fn interrupt(&mut self, at: Revision) {
         self.evidence_from = at;
     }
@@ -189,7 +189,7 @@ impl ResourceTable {
         }
     }
 
-    /// Whether it is known, also for a client that came holding it, that this is gone.
+    /// Whether there is evidence of its absence also for a client that stated it.
     pub fn is_absent_by_evidence(&self, entry: &Entry) -> bool {
         let said = matches!(entry.presence, Presence::Absent(_)) && entry.absence == AbsenceEvidence::Reported;
         said && entry.reported > self.evidence_from || entry.absence == AbsenceEvidence::Expired

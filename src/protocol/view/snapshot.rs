@@ -13,11 +13,11 @@ use crate::xds::{Authority, Name, Resource, Role, Type};
 /// What a state says of a name.
 #[derive(Debug, Clone, Copy)]
 pub enum Lookup<'a> {
-    /// Nothing: not asked, not answered, or not complete yet. Never to be told as absent (I3).
+    /// Nothing: not requested, not answered, or not complete yet. Never reported as absent (I3).
     Unknown,
     /// The resource.
     Present(&'a Arc<Resource>),
-    /// Upstream has said so; the last content may still be at hand.
+    /// Upstream has reported it; the last content may still be at hand.
     Absent(Option<&'a Arc<Resource>>),
 }
 
@@ -33,7 +33,7 @@ impl Lookup<'_> {
 pub struct Snapshot {
     /// The number of the last change in it, which is the end of a response.
     pub revision: Revision,
-    /// Authorities of which no server is in reach.
+    /// Authorities of which no server is reachable.
     pub(crate) down: Arc<BTreeSet<Authority>>,
     tables: BTreeMap<(Type, Class), ResourceTable>,
     /// When the last `*` set was forgotten.
@@ -90,7 +90,7 @@ impl Snapshot {
         })
     }
 
-    /// The same, with absence as the error that it is to whoever has no other word for it.
+    /// The same, with absence as an error, for clients of the variant that cannot express it otherwise.
     pub(crate) fn error_or_absence(&self, kind: &Type, name: &Name) -> Option<(Revision, Arc<NamedError>)> {
         let entry = self.resources(kind, Class::Named)?.get(name)?;
         match (&entry.error, &entry.presence) {

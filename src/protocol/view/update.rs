@@ -31,12 +31,12 @@ pub enum Update {
     Unreadable { kind: Type, of: Selector, names: BTreeSet<Name> },
 }
 
-/// By what it is known that there is no such resource.
+/// How it is known that a resource does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evidence {
-    /// The server has said so.
+    /// The server has reported it, or removed the resource.
     Reported,
-    /// It was asked and is there, and says nothing: enough for those who do not hold it.
+    /// The server is alive, was asked, and is silent: enough for clients that do not hold it.
     Silence,
 }
 
@@ -46,23 +46,23 @@ pub enum Completeness {
     /// Nothing has come.
     #[default]
     Unknown,
-    /// Something has come, of a server that is known to send its sets in pieces.
+    /// Something has come, from a server that is known to send its sets in pieces.
     Arriving,
     /// The first response has come.
     FirstResponse,
-    /// It was quiet after that for a moment, or its end was known once.
+    /// It was quiet after that for a moment, or the set was complete once.
     Settled,
-    /// The server whose word counts has come to its end since it was last opened: what is not there does not exist.
+    /// All of it has come on the present opening: what is missing does not exist.
     Complete,
 }
 
 impl Completeness {
-    /// What is known once more was said. That a server sends in pieces may turn out late.
+    /// Returns what is known after a further response. That a server sends in pieces may show late.
     pub(super) fn raised(self, to: Self) -> Self {
         if (self, to) == (Self::FirstResponse, Self::Arriving) { to } else { self.max(to) }
     }
 
-    /// What is known once the server is another, or opened anew: what has ended once stays ended, and may have grown since.
+    /// What is known once the server is another, or opened again: what has ended once stays ended, and may have grown since.
     pub(super) fn interrupted(self) -> Self {
         match self {
             Self::Settled | Self::Complete => Self::Settled,
@@ -71,7 +71,7 @@ impl Completeness {
     }
 }
 
-/// Who says something: a server by its place in the plan, and its rank in the list of the authority.
+/// The origin of an update: a server by its place in the plan, and its rank in the list of the authority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Origin {
     pub(crate) server: u16,

@@ -119,7 +119,7 @@ impl AdsConnector {
             let reason = with_causes(said, &end.status);
             let ended = LinkReport { id: link.id, event: LinkEvent::Ended { reason, answered: there } };
             if link.reports.send(ended).await.is_err() {
-                return; // the owner is gone
+                return; // the view task has ended
             }
             if unspoken {
                 variant = other(variant);

@@ -1,4 +1,4 @@
-//! One file: what was read of it, what of that counts, and whether it is to be read again.
+//! One file: what was read of it, its last good version, and whether it is to be read again.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -43,7 +43,7 @@ impl Known {
     pub(crate) fn read(&mut self, path: &Path, stamp: Stamp, parser: &Parser, limit: u64) -> Reading {
         let back = self.missing.take().is_some();
         if back {
-            // It was made anew in its place, and is in no other way whole than one that is written in place.
+            // It was made again in its place, and is in no other way whole than one that is written in place.
             (self.stamp, self.read) = (Some(stamp), None);
         }
         let certain = |read: &SystemTime| !stamp.is_fresh(*read);

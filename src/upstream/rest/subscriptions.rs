@@ -1,7 +1,7 @@
-//! What one stream asks a REST server for: a poll for each type, when it is due, and what it says. No sockets, no clock.
+//! What one stream requests of a REST server: a poll for each type, when it is due, and what it contains. No sockets, no clock.
 //!
-//! The owner of a view speaks to a source as to a stream. What it says last of a type is what is polled for, again and again, for as
-//! long as it wants anything.
+//! A view sends requests to a source as to a stream. The last request of a type is repeated as polls, for as long as it subscribes to
+//! anything.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) struct Poll {
 pub(super) struct PollSchedule {
     /// Between an answer and the next poll, and up to as much again (REST-10).
     pub(crate) refresh: Duration,
-    /// Polls in a row, of whatever types, that fail before the server counts as out of reach.
+    /// Polls in a row, of whatever types, that fail before the server counts as unreachable.
     pub(crate) failures: u32,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Topics {
 struct Topic {
     path: String,
     names: Vec<String>,
-    /// The version that the owner has taken.
+    /// The version that the view has ACKed.
     version: String,
     /// A name was given, so that no names mean nothing any more, where at first they may mean everything (SOTW-38).
     named: bool,
@@ -82,7 +82,7 @@ impl Topics {
         let Some(path) = RestPath::for_type(kind.name()) else { return Taken::NoPath };
         let subscription = self.by_url.entry(url).or_insert_with(|| Topic::new(path));
         subscription.version = request.version_info;
-        // Of what was refused something may have been taken over: the version before would not bring it back.
+        // Of what was rejected something may have been taken over: the version before would not bring it back.
         subscription.versioned &= request.error_detail.is_none();
         subscription.named |= !request.resource_names.is_empty();
         // Each poll is a first request, and there no names are everything (REST-11).

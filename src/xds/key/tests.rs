@@ -36,7 +36,7 @@ fn key_2_a_listed_value_that_differs_gives_another_key_and_an_unlisted_one_does_
 }
 
 #[test]
-fn key_3_the_id_is_out_by_default_and_in_when_asked_for() {
+fn key_3_the_id_is_out_by_default_and_in_when_requested() {
     assert_eq!(key_of(&envoy("1")), key_of(&envoy("2")));
     let by_id = KeyRule::of(vec![KeyField::Id]);
     let key = |id| by_id.key(&envoy(id).encode_to_vec()).unwrap();
@@ -108,7 +108,7 @@ fn versions_count_by_major_and_minor() {
 }
 
 #[test]
-fn a_node_that_is_no_message_is_refused() {
+fn a_node_that_is_no_message_is_rejected() {
     assert_eq!(KeyRule::default().key(&[0x0a, 9]), Err(NodeError));
 }
 

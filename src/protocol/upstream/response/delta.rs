@@ -30,7 +30,7 @@ impl TypeSubscription {
                 continue;
             }
             if wrapper.resource.is_none() && !wrapper.aliases.is_empty() {
-                // The name was asked for by an alias, and resolves to nothing (DELTA-39).
+                // The name was requested by an alias, and resolves to nothing (DELTA-39).
                 unresolved.extend(wrapper.aliases.iter().map(|alias| Name::canonical(alias)));
                 continue;
             }
@@ -121,7 +121,7 @@ impl TypeSubscription {
         updates
     }
 
-    /// What a removal means for what was asked for, with whether that was held: a name also stands for its aliases.
+    /// What a removal means for what was requested, with whether that was held: a name also stands for its aliases.
     pub(super) fn removed_keys(&mut self, removed: BTreeSet<Name>, unresolved: Vec<Name>) -> Vec<(Name, bool)> {
         if self.class == Class::Wildcard {
             return removed.into_iter().map(|name| (name, true)).collect();

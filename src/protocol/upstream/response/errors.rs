@@ -37,7 +37,7 @@ impl TypeSubscription {
         }
     }
 
-    /// What could not be used is there all the same: no timer calls it absent (UP-38), and no set is whole without it.
+    /// What could not be used is there all the same: no timer calls it absent (UP-38), and no set is complete without it.
     pub(super) fn record_rejected(
         &mut self,
         read: &ParsedResponse,
@@ -124,7 +124,7 @@ impl TypeSubscription {
         reported.iter().map(|(name, error)| (name.clone(), self.means_absent(error, rules))).collect()
     }
 
-    /// What others have of a set, or clients hold, is not known here: only a name that was asked for can be one of which nothing is
+    /// What others have of a set, or clients hold, is not known here: only a name that was requested can be one of which nothing is
     /// held that is not allowed.
     pub(super) fn means_absent(&self, error: &NamedError, rules: &ServerQuirks) -> bool {
         match self.class {

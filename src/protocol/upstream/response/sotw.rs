@@ -99,7 +99,7 @@ impl TypeSubscription {
     }
 
     /// Of a full-state type what is not in the answer does not exist, if the answer can know of the question (UP-24): the name
-    /// stood in the first request on this opening, was given since, or was asked for long enough before.
+    /// stood in the first request on this opening, was given since, or was requested long enough before.
     pub(super) fn absent_from(&self, read: &ParsedResponse, limits: &Limits) -> Vec<Name> {
         let present = |name: &Name| read.good.contains_key(name) || read.alive.contains_key(name);
         let absent = |name: &Name| !present(name) && !read.rejected.contains_key(name);
@@ -112,7 +112,7 @@ impl TypeSubscription {
         self.names.iter().filter(|name| known(name) && absent(name) && !self.globs.has(name)).cloned().collect()
     }
 
-    /// Of what was asked for, left and asked for again a moment ago, an older answer may lack what there is: the server is to say
+    /// Of what was requested, left and requested again a moment ago, an older answer may lack what there is: the server is to say
     /// that again.
     pub(super) fn without_recent(&mut self, mut absent: Vec<Name>, now: Moment) -> Vec<Name> {
         let recent: Vec<_> = absent.extract_if(.., |name| self.recently_left.is_recent(name, now)).collect();

@@ -79,7 +79,7 @@ impl Stream {
         updates
     }
 
-    /// Whether it is to be opened anew now, to ask once more for what somebody holds.
+    /// Whether it is to be opened again now, to ask once more for what somebody holds.
     pub fn take_reopen(&mut self, now: Moment) -> bool {
         let due = self.pace.next_at(&self.limits).is_none_or(|at| at <= now);
         let again = due && self.wants_reopen();

@@ -18,12 +18,12 @@ impl Stream {
         }
     }
 
-    /// The server's word counts for more than before: what others gave may have to be asked for.
+    /// The server's word counts for more than before: what others gave may have to be requested.
     pub(crate) fn look_anew(&mut self) {
         self.types.values_mut().for_each(|subscription| subscription.second_request.look_anew());
     }
 
-    /// The server was out of reach. One that has nothing to add could not show that it is back: of each type it says one thing again.
+    /// The server was unreachable. One that has nothing to add could not show that it is back: of each type it says one thing again.
     pub(crate) fn clear_one_version_per_type(&mut self) {
         self.types.values_mut().for_each(TypeSubscription::clear_one_version);
     }

@@ -24,7 +24,7 @@ impl TypeSubscription {
         }
     }
 
-    /// Globs that this server cannot be asked for in the variant that it speaks (COLL-23).
+    /// Globs that cannot be requested of this server in the variant that it speaks (COLL-23).
     pub(crate) fn reject_globs(&mut self, kind: &Type) -> Vec<Update> {
         let error = Arc::new(unspeakable());
         let rejected = self.globs.take_unasked().into_iter();

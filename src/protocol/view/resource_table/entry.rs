@@ -29,20 +29,20 @@ pub struct Entry {
     pub presence: Presence,
     /// What was last reported wrong with it, and since when (UP-46).
     pub error: Option<(Revision, Arc<NamedError>)>,
-    /// When it dies unless upstream gives it more time (UP-40).
+    /// When it expires unless the server extends its TTL (UP-40).
     pub(crate) expires: Option<Moment>,
     /// The last time that it was given a TTL, or none.
     pub(crate) refreshed: Revision,
-    /// Who gave it, and since when that is so; or since when it is gone or in error.
+    /// The server that sent it, and since when; or since when it is absent or in error.
     pub(crate) origin: Origin,
     pub(crate) since: Moment,
-    /// Why it is gone, if it is, and since when that was last said on the present opening.
+    /// Why it is absent, if it is, and when that was last reported on the present opening.
     pub absence: AbsenceEvidence,
     pub(super) reported: Revision,
 }
 
 impl Entry {
-    /// What is here.
+    /// Returns the resource, if it is present.
     pub(crate) fn resource(&self) -> Option<&Arc<Resource>> {
         match &self.presence {
             Presence::Present(resource) => Some(resource),
@@ -51,13 +51,13 @@ impl Entry {
     }
 }
 
-/// By what it is known that something is gone.
+/// The evidence of an absence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AbsenceEvidence {
     /// The server removed it, or reported that it does not exist.
     Reported,
-    /// A server that is there was silent about it. Whoever holds it is not told so by that.
+    /// A live server was silent about it. That is not enough for clients that hold it.
     Silence,
-    /// Its time was over, and nobody has said that there is none (XLAT-15).
+    /// Its TTL ended, and no server has reported it absent (XLAT-15).
     Expired,
 }

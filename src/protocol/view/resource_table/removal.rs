@@ -26,10 +26,10 @@ impl ResourceTable {
         true
     }
 
-    /// Like [`Self::remove`], and a name that was never here is remembered as absent too.
+    /// Like [`Self::remove`], and a name that was never present is remembered as absent too.
     pub(crate) fn set_absent(&mut self, name: &Name, word: Evidence, revision: Revision, now: Moment) -> bool {
         match self.entries.get(name).map(|entry| (entry, &entry.presence)) {
-            // Those who have been told of it hold it, and what nobody has said is no evidence for them.
+            // Clients hold it, and for them silence is not evidence.
             Some((_, Presence::Present(_))) if word == Evidence::Silence => return false,
             Some((_, Presence::Present(_))) => return self.remove(name, revision, now),
             Some((entry, Presence::Absent(_))) => {
@@ -40,7 +40,7 @@ impl ResourceTable {
                     }
                     return false;
                 }
-                // It was gone, and now it is so also for who has come since, or holds it still.
+                // It was absent, and now there is evidence also for clients that hold it.
                 let news = !self.is_absent_by_evidence(entry);
                 let entry = Entry { absence: AbsenceEvidence::Reported, reported: revision, ..entry.clone() };
                 self.entries.insert_mut(name.clone(), entry);
@@ -55,7 +55,7 @@ impl ResourceTable {
         true
     }
 
-    /// What was just removed was not taken away by upstream: its time was over.
+    /// Records that the last removal was an expiry, and not the server's.
     pub(crate) fn record_expired(&mut self, name: &Name, glob: Option<&Name>) {
         self.has_expired = true;
         self.set_absence(name, AbsenceEvidence::Expired);
@@ -81,7 +81,7 @@ impl ResourceTable {
         self.bodies.len() != bodies
     }
 
-    /// Bounds what is kept of the dead. Absent names of a named shelf stay: they are bounded by the interest in them.
+    /// Bounds what is kept of the dead. Absent names of a named table stay: they are bounded by the interest in them.
     pub(crate) fn trim(&mut self, now: Moment, limits: &Limits, class: Class) {
         while class == Class::Wildcard && self.removals.size() > limits.tombstones {
             let Some((revision, name)) = self.removals.first().map(|(revision, name)| (*revision, name.clone())) else {
@@ -102,7 +102,7 @@ impl ResourceTable {
             self.body_bytes -= oldest.bytes;
             // The name may have come back, or gone again, since: then this tombstone is not its body any more.
             let same = self.entries.get(&oldest.name).filter(|entry| entry.changed == oldest.revision);
-            // One that a client knows under another name than it asked for keeps it: its removal has to say that name.
+            // One that a client knows under another name than it requested keeps it: its removal has to say that name.
             if let Some(entry) = same.cloned()
                 && matches!(&entry.presence, Presence::Absent(Some(last)) if last.name == oldest.name)
             {

@@ -86,7 +86,7 @@ fn rest_5_and_rest_8_a_version_is_stated_for_the_same_question_alone_and_only_wh
 }
 
 #[test]
-fn rest_8_a_name_that_was_left_and_is_wanted_again_is_asked_for_anew() {
+fn rest_8_a_name_that_was_left_and_is_wanted_again_is_requested_again() {
     let mut rig = Rig::new();
     rig.want(EDS, &["a"], "");
     let question = rig.one();
@@ -108,7 +108,7 @@ fn rest_8_a_name_that_was_left_and_is_wanted_again_is_asked_for_anew() {
 }
 
 #[test]
-fn rest_7_and_up_40_after_a_refusal_and_of_what_has_an_end_everything_is_asked_for_again() {
+fn rest_7_and_up_40_after_a_rejection_and_of_what_has_an_end_everything_is_requested_again() {
     let mut rig = Rig::new();
     rig.want(CDS, &[], "");
     let question = rig.one();
@@ -158,7 +158,7 @@ fn rest_11_no_names_are_everything_first_and_nothing_after_names() {
 }
 
 #[test]
-fn a_type_without_a_path_is_not_asked_for() {
+fn a_type_without_a_path_is_not_requested() {
     let mut rig = Rig::new();
     for url in ["type.googleapis.com/envoy.config.route.v3.VirtualHost", "x/own.Type"] {
         assert_eq!(rig.want(url, &["a"], ""), Taken::NoPath, "{url}");
