@@ -26,6 +26,23 @@ pub struct Fanout {
     pub rounds: u32,
 }
 
+impl Fanout {
+    /// Without a number of rounds there are as many as give 100,000 deliveries or 10 GiB, and at least 5.
+    pub fn new(
+        variant: Variant,
+        connections: usize,
+        streams: usize,
+        size: usize,
+        resources: usize,
+        rounds: Option<u32>,
+    ) -> Self {
+        let each = (connections * streams).max(1);
+        let most = (DELIVERIES / each).min(BYTES / (each * size.max(1)));
+        let rounds = rounds.unwrap_or_else(|| u32::try_from(most.clamp(5, 100)).unwrap_or(5));
+        Self { variant, connections, streams, size, resources, rounds }
+    }
+}
+
 impl Bench for Fanout {
     fn name(&self) -> String {
         let Self { variant, connections, streams, size, resources, rounds } = self;
@@ -103,3 +120,5 @@ impl Fanout {
 
 const CPU: &str = "cpu_us_per_delivery";
 const GROWTH: &str = "rss_growth_mib";
+const DELIVERIES: usize = 100_000;
+const BYTES: usize = 10 << 30;

@@ -30,7 +30,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::R
         let mut subjects = options.subjects(bench.as_ref());
         subjects.retain(|subject| !subject.is_peer() || programs.peer.is_some());
         let mut samples = Vec::new();
-        for repetition in 0..options.repetitions {
+        for repetition in 0..options.repetitions() {
             for subject in &subjects {
                 let scene = bench.run(*subject, &programs).await.with_context(|| format!("{name}: {subject}"))?;
                 let sample = Sample { subject: *subject, repetition, figures: scene.figures, timeline: scene.timeline };

@@ -34,7 +34,9 @@ pub struct ScaleClients {
 impl Bench for ScaleResources {
     fn name(&self) -> String {
         let Self { variant, connections, few, many, rounds } = self;
-        format!("scale-resources: 1 of {few} and of {many} clusters to {connections} clients, {variant}, {rounds} rounds")
+        format!(
+            "scale-resources: 1 of {few} and of {many} clusters to {connections} clients, {variant}, {rounds} rounds"
+        )
     }
 
     fn subjects(&self) -> Vec<Subject> {

@@ -54,11 +54,22 @@ impl Stage {
     /// Changes these resources and waits until all clients have them. The result is how long the last one waited.
     pub async fn round(&mut self, clients: &Clients, round: u32, changed: Range<usize>) -> anyhow::Result<Duration> {
         let count = changed.len();
+        self.round_of(clients, round, changed, count).await
+    }
+
+    /// The same, where each client subscribes to so many of those that change.
+    pub async fn round_of(
+        &mut self,
+        clients: &Clients,
+        round: u32,
+        changed: Range<usize>,
+        each: usize,
+    ) -> anyhow::Result<Duration> {
         if self.server.subject == Subject::Floor {
-            clients.expect(round, count, Instant::now());
+            clients.expect(round, each, Instant::now());
             self.server.push(round)?;
         } else {
-            self.origin.change(changed, round, |start| clients.expect(round, count, start));
+            self.origin.change(changed, round, |start| clients.expect(round, each, start));
         }
         clients.reached().await
     }

@@ -29,6 +29,8 @@ pub enum Subject {
     Linear,
     /// go-control-plane with its snapshot cache
     Snapshot,
+    /// A client of the control plane that hashes what it receives
+    Reader,
 }
 
 impl Subject {
@@ -46,6 +48,7 @@ impl std::fmt::Display for Subject {
             Self::PlainTonic => "plain-tonic",
             Self::Linear => "linear",
             Self::Snapshot => "snapshot",
+            Self::Reader => "reader",
         })
     }
 }
@@ -98,6 +101,7 @@ impl Server {
             Subject::RelayB => relay(programs.weir_b.as_deref().context("--weir-b is missing")?, setting, programs)?,
             Subject::Floor => floor(setting)?,
             Subject::PlainTonic => plain_tonic(setting)?,
+            Subject::Reader => reader(setting)?,
             Subject::Linear => peer("linear", setting, programs)?,
             Subject::Snapshot => peer("snapshot", setting, programs)?,
         };
@@ -188,6 +192,12 @@ fn plain_tonic(setting: &Setting) -> anyhow::Result<Command> {
     let kind = setting.resources.kind;
     let mut command = this_program()?;
     command.arg("plain-tonic").args(["--kind", kind.word()]).arg(format!("--upstream=http://{}", setting.origin));
+    Ok(command)
+}
+
+fn reader(setting: &Setting) -> anyhow::Result<Command> {
+    let mut command = this_program()?;
+    command.arg("reader").args(["--kind", setting.resources.kind.word()]).arg(format!("--upstream={}", setting.origin));
     Ok(command)
 }
 
