@@ -1,12 +1,14 @@
 //! The program that plays the peers of a relay.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
 use weir_loadtest::baseline::Baseline;
 use weir_loadtest::bench;
 use weir_loadtest::conformance::{self, Report};
+use weir_loadtest::report;
 use weir_loadtest::wire::Plane;
 
 /// Plays the clients of an xDS relay, and the control plane behind it.
@@ -23,6 +25,12 @@ enum Command {
     Conformance(conformance::Options),
     /// Measures the relay and what it is compared with, in turn.
     Bench(bench::Options),
+    /// Shows the results of two benchmarks beside each other: the second's by the first's.
+    Compare {
+        /// JSON of a benchmark
+        first: PathBuf,
+        second: PathBuf,
+    },
     /// Runs a server to compare a relay with.
     #[command(subcommand, hide = true)]
     Baseline(Baseline),
@@ -33,8 +41,18 @@ async fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Conformance(options) => run_conformance(&options).await,
         Command::Bench(options) => bench::command(&options).await.unwrap_or_else(failed),
+        Command::Compare { first, second } => compare(&first, &second).map_or_else(failed, |()| ExitCode::SUCCESS),
         Command::Baseline(baseline) => baseline.run().await.map_or_else(failed, |()| ExitCode::SUCCESS),
     }
+}
+
+fn compare(first: &Path, second: &Path) -> anyhow::Result<()> {
+    let report = |path: &Path| -> anyhow::Result<report::Report> {
+        let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("{} is not a report", path.display()))
+    };
+    print!("{}", report::compare(&report(first)?, &report(second)?));
+    Ok(())
 }
 
 fn failed(error: anyhow::Error) -> ExitCode {

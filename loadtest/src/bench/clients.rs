@@ -35,8 +35,10 @@ pub struct ClientOptions {
     pub cluster: String,
     /// How many may connect at a time.
     pub connecting: usize,
-    /// How many connections may wait for their first set at a time.
+    /// How many may connect and wait for their first set at a time. Only for [`Clients::storm`].
     pub syncing: usize,
+    /// Connections of lower number have small receive buffers.
+    pub small: usize,
     /// What the clients have from an earlier stream.
     pub held: Arc<Held>,
 }
@@ -292,9 +294,11 @@ async fn run(
     connecting: &Semaphore,
     syncing: Arc<Semaphore>,
 ) -> anyhow::Result<()> {
+    let mut unsynced = Some(syncing.acquire_owned().await?);
     let permit = connecting.acquire().await?;
-    let mut link =
-        Link::open(shared.options.address, &LinkOptions { max_message: 1 << 30, ..LinkOptions::default() }).await?;
+    let receive_buffer = (connection < shared.options.small).then_some(SMALL_BUFFER);
+    let options = LinkOptions { max_message: 1 << 30, receive_buffer, ..LinkOptions::default() };
+    let mut link = Link::open(shared.options.address, &options).await?;
     drop(permit);
     {
         let mut progress = shared.lock();
@@ -309,7 +313,6 @@ async fn run(
             event = link.next() => bail!("before a stream was opened: {event:?}"),
         }
     }
-    let mut unsynced = Some(syncing.acquire_owned().await?);
     let mut streams = subscribe(shared, connection, &mut link);
     loop {
         if unsynced.is_some() && streams.iter().all(|stream| stream.is_synced) {
@@ -429,4 +432,6 @@ fn ack(variant: Variant, scanned: &Scan, names: &[String]) -> Vec<u8> {
     }
 }
 
+/// For clients that will stall: what their own kernel buffers for them does not hide what the server's does.
+const SMALL_BUFFER: u32 = 64 << 10;
 const TIMEOUT: Duration = Duration::from_secs(120);

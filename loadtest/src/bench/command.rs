@@ -1,6 +1,6 @@
 //! The command line of the benchmarks.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -38,6 +38,9 @@ pub struct Options {
     /// Write the results to this file as JSON
     #[arg(long, global = true, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write the results to this file as a page with plots
+    #[arg(long, global = true, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -80,10 +83,16 @@ pub async fn command(options: &Options) -> anyhow::Result<ExitCode> {
     }
     println!("\n{report}");
     if let Some(path) = &options.json {
-        std::fs::write(path, serde_json::to_vec_pretty(&report)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        write(path, &serde_json::to_string_pretty(&report)?)?;
+    }
+    if let Some(path) = &options.html {
+        write(path, &report.html())?;
     }
     Ok(ExitCode::from(report.exit_code()))
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 impl Options {

@@ -95,7 +95,7 @@ impl Idle {
             ("pss_kib_each".into(), grown.pss / each),
             ("kernel_kib_each".into(), grown.kernel / each),
         ]);
-        Ok(Scene { figures, timeline: Vec::new() })
+        Ok(Scene::of(figures))
     }
 }
 

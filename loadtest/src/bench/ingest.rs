@@ -80,7 +80,7 @@ impl Ingest {
             let sent = client.received().resources - before.resources;
             figures.insert("resources_sent_per_change".into(), sent as f64 / rounds);
         }
-        Ok(Scene { figures, timeline: Vec::new() })
+        Ok(Scene::of(figures))
     }
 }
 

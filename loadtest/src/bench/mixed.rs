@@ -32,7 +32,7 @@ impl Bench for Mixed {
     }
 
     fn subjects(&self) -> Vec<Subject> {
-        vec![Subject::Relay, Subject::PlainTonic, Subject::Linear]
+        vec![Subject::Relay, Subject::Linear]
     }
 
     fn gates(&self) -> Vec<Gate> {
@@ -88,7 +88,7 @@ impl Mixed {
             ("changes_per_s".into(), f64::from(changes) / took.as_secs_f64()),
         ]);
         figures.extend(figures_of(&latencies));
-        Ok(Scene { figures, timeline: Vec::new() })
+        Ok(Scene::of(figures))
     }
 }
 

@@ -56,4 +56,13 @@ pub struct Scene {
     /// By name, which has the unit.
     pub figures: BTreeMap<String, f64>,
     pub timeline: Vec<Point>,
+    /// Milliseconds after a change, and how many in a hundred clients have it by then.
+    pub fan_out: Vec<(f64, f64)>,
+}
+
+impl Scene {
+    /// Figures alone.
+    pub fn of(figures: BTreeMap<String, f64>) -> Self {
+        Self { figures, timeline: Vec::new(), fan_out: Vec::new() }
+    }
 }

@@ -75,7 +75,7 @@ impl LargeUpdates {
         };
         let beside = neighbour.first_answers(ALONE, |_| is_over.load(Ordering::Relaxed));
         let ((), beside) = tokio::try_join!(updates, beside)?;
-        Ok(Scene { figures: figures(&alone, &beside), timeline: Vec::new() })
+        Ok(Scene::of(figures(&alone, &beside)))
     }
 }
 
@@ -108,8 +108,8 @@ impl LargeSets {
         let resources = Resources { kind: Kind::Clusters, count: self.resources, size: self.size };
         let setting = Setting { variant: Variant::Sotw, ..Setting::of(resources) };
         let mut stage = Stage::start(subject, setting, programs).await?;
-        let clients = Clients::connect(ClientOptions { syncing: SYNCING, ..stage.clients(self.connections) }).await?;
-        clients.subscribe(self.resources);
+        let clients =
+            Clients::storm(ClientOptions { syncing: SYNCING, ..stage.clients(self.connections) }, self.resources);
         clients.reached().await?;
         stage.round(&clients, 1, 0..1).await?; // to warm up
         let process = stage.server.process;
@@ -121,7 +121,7 @@ impl LargeSets {
         let each = cpu.as_secs_f64() * 1e3 / (self.connections as f64 * f64::from(self.rounds));
         if subject == Subject::Floor {
             let figures = BTreeMap::from([("cpu_ms_per_client_and_change".into(), each)]);
-            return Ok(Scene { figures, timeline: Vec::new() });
+            return Ok(Scene::of(figures));
         }
         let options = ClientOptions { variant: Variant::Delta, ..stage.clients(1) };
         let neighbour = Neighbour { options, name: resources.name(self.resources - 1) };
@@ -138,7 +138,7 @@ impl LargeSets {
         let ((), beside) = tokio::try_join!(rounds, beside)?;
         let mut figures = figures(&alone, &beside);
         figures.insert("cpu_ms_per_client_and_change".into(), each);
-        Ok(Scene { figures, timeline: Vec::new() })
+        Ok(Scene::of(figures))
     }
 }
 

@@ -59,8 +59,7 @@ impl Reconnect {
         let options = ClientOptions { syncing: SYNCING, ..stage.clients(self.connections) };
         let warm = stage.warm().await?;
         let held = Arc::new(held(&options, self.resources).await?);
-        let clients = Clients::connect(options.clone()).await?;
-        clients.subscribe(self.resources);
+        let clients = Clients::storm(options.clone(), self.resources);
         clients.reached().await?;
         let first = clients.received();
         drop(clients);
@@ -94,7 +93,7 @@ impl Reconnect {
             ("upstream_requests".into(), requests as f64),
             ("cpu_us_per_client".into(), cpu.as_secs_f64() * 1e6 / self.connections as f64),
         ]);
-        Ok(Scene { figures, timeline: Vec::new() })
+        Ok(Scene::of(figures))
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::command::Options;
 use super::subject::{Programs, Subject};
-use super::{Bench, peers};
+use super::{Bench, Scene, peers};
 use crate::report::{Cell, Machine, Report, Sample, Verdict};
 
 /// Measures what the options ask for, and judges it. `progress` is told each result as it comes.
@@ -33,7 +33,8 @@ pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::R
         for repetition in 0..options.repetitions() {
             for subject in &subjects {
                 let scene = bench.run(*subject, &programs).await.with_context(|| format!("{name}: {subject}"))?;
-                let sample = Sample { subject: *subject, repetition, figures: scene.figures, timeline: scene.timeline };
+                let Scene { figures, timeline, fan_out } = scene;
+                let sample = Sample { subject: *subject, repetition, figures, timeline, fan_out };
                 progress(&format!("  {}: {subject}: {}", repetition + 1, first_figures(&sample)));
                 samples.push(sample);
             }

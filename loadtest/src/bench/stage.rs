@@ -40,6 +40,7 @@ impl Stage {
             cluster: CLUSTER.into(),
             connecting: CONNECTING,
             syncing: usize::MAX >> 4,
+            small: 0,
             held: Arc::default(),
         }
     }
@@ -84,6 +85,11 @@ pub fn figures_of((received, acked): &(Latencies, Latencies)) -> BTreeMap<String
         }
     }
     figures
+}
+
+/// How many in a hundred have a change after how many milliseconds.
+pub fn fan_out(received: &Latencies) -> Vec<(f64, f64)> {
+    (0..=100).map(|percent| (received.percentile(f64::from(percent)).as_secs_f64() * 1e3, f64::from(percent))).collect()
 }
 
 pub fn mib(bytes: u64) -> f64 {

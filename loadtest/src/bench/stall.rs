@@ -68,9 +68,9 @@ impl Stall {
             let without = if differing { stream % RESOURCES } else { 0 };
             (0..RESOURCES).filter(|index| *index != without).map(|index| resources.name(index)).collect()
         });
-        let options = ClientOptions { names, syncing: SYNCING, ..stage.clients(self.connections) };
-        let clients = Clients::connect(options).await?;
-        clients.subscribe(each);
+        let options =
+            ClientOptions { names, syncing: SYNCING, small: self.stalled(), ..stage.clients(self.connections) };
+        let clients = Clients::storm(options, each);
         clients.reached().await?;
         let process = stage.server.process;
         process.quiet_cpu().await?;
@@ -94,7 +94,7 @@ impl Stall {
             ("others_p99_ms".into(), beside),
             ("others_p99_before_ms".into(), alone),
         ]);
-        Ok(Scene { figures, timeline: Vec::new() })
+        Ok(Scene::of(figures))
     }
 
     /// Rounds of updates from this one on. The result is the 99th percentile of those who read.

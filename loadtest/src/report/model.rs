@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::{Gate, Plausible, Subject};
-use crate::measure::Spread;
+use crate::measure::{Spread, median};
 
 /// One run of the program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -41,6 +41,8 @@ pub struct Sample {
     /// By their names, which have their units.
     pub figures: BTreeMap<String, f64>,
     pub timeline: Vec<Point>,
+    /// Milliseconds after a change, and how many in a hundred clients have it by then.
+    pub fan_out: Vec<(f64, f64)>,
 }
 
 /// What was measured at one time of a sample.
@@ -78,6 +80,20 @@ impl Report {
             (false, true) => 3,
             (false, false) => 0,
         }
+    }
+}
+
+impl Cell {
+    pub fn median(&self, subject: Subject, figure: &str) -> Option<f64> {
+        let of = self.samples.iter().filter(|sample| sample.subject == subject);
+        median(&of.filter_map(|sample| sample.figures.get(figure).copied()).collect::<Vec<_>>())
+    }
+}
+
+impl Sample {
+    /// Without figures.
+    pub fn empty(subject: Subject, repetition: usize) -> Self {
+        Self { subject, repetition, figures: BTreeMap::new(), timeline: Vec::new(), fan_out: Vec::new() }
     }
 }
 
