@@ -1,9 +1,8 @@
 //! The command line of the benchmarks.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 
 use super::Bench;
@@ -82,17 +81,8 @@ pub async fn command(options: &Options) -> anyhow::Result<ExitCode> {
         report.cells.iter_mut().for_each(|cell| cell.gates.clear());
     }
     println!("\n{report}");
-    if let Some(path) = &options.json {
-        write(path, &serde_json::to_string_pretty(&report)?)?;
-    }
-    if let Some(path) = &options.html {
-        write(path, &report.html())?;
-    }
+    report.write(options.json.as_deref(), options.html.as_deref())?;
     Ok(ExitCode::from(report.exit_code()))
-}
-
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 impl Options {

@@ -5,11 +5,11 @@ use std::time::Instant;
 use super::clients::{ClientOptions, Clients};
 use super::gate::{Gate, Plausible};
 use super::size::show_size;
-use super::stage::{Stage, fan_out, figures_of, mib};
+use super::stage::{Stage, figures_of, mib};
 use super::subject::{Setting, Subject};
 use super::{Bench, Kind, Programs, Resources, Running, Scene};
 use crate::measure::{Latencies, Process, raise_open_files};
-use crate::report::Point;
+use crate::report::{Point, fan_out};
 use crate::wire::Variant;
 
 /// The parameters of one fan-out.

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+
 use super::clients::{ClientOptions, Clients, Names};
 use super::gate::Gate;
 use super::size::show_size;
@@ -63,18 +66,15 @@ impl LargeUpdates {
         let names: Names = Arc::new(move |_| (0..last).map(|index| resources.name(index)).collect());
         let busy = Clients::storm(ClientOptions { names, ..stage.clients(1) }, last);
         busy.reached().await?;
-        let neighbour = Neighbour { options: stage.clients(1), name: resources.name(last) };
-        let alone = neighbour.first_answers(0, |done| done == ALONE).await?;
-        let is_over = AtomicBool::new(false);
-        let updates = async {
-            for round in 1..=self.updates {
-                stage.round(&busy, round, 0..last).await?;
-            }
-            is_over.store(true, Ordering::Relaxed);
-            anyhow::Ok(())
-        };
-        let beside = neighbour.first_answers(ALONE, |_| is_over.load(Ordering::Relaxed));
-        let ((), beside) = tokio::try_join!(updates, beside)?;
+        let neighbours = Neighbours::new(stage.clients(1), resources.name(last))?;
+        let alone = neighbours.come(0, Until::Enough(ALONE)).await??;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let beside = neighbours.come(ALONE, Until::Over(is_over.clone()));
+        for round in 1..=self.updates {
+            stage.round(&busy, round, 0..last).await?;
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let beside = beside.await??;
         Ok(Scene::of(figures(&alone, &beside)))
     }
 }
@@ -124,45 +124,71 @@ impl LargeSets {
             return Ok(Scene::of(figures));
         }
         let options = ClientOptions { variant: Variant::Delta, ..stage.clients(1) };
-        let neighbour = Neighbour { options, name: resources.name(self.resources - 1) };
-        let alone = neighbour.first_answers(0, |done| done == ALONE).await?;
-        let is_over = AtomicBool::new(false);
-        let rounds = async {
-            for round in self.rounds + 2..2 * self.rounds + 2 {
-                stage.round(&clients, round, 0..1).await?;
-            }
-            is_over.store(true, Ordering::Relaxed);
-            anyhow::Ok(())
-        };
-        let beside = neighbour.first_answers(ALONE, |_| is_over.load(Ordering::Relaxed));
-        let ((), beside) = tokio::try_join!(rounds, beside)?;
+        let neighbours = Neighbours::new(options, resources.name(self.resources - 1))?;
+        let alone = neighbours.come(0, Until::Enough(ALONE)).await??;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let beside = neighbours.come(ALONE, Until::Over(is_over.clone()));
+        for round in self.rounds + 2..2 * self.rounds + 2 {
+            stage.round(&clients, round, 0..1).await?;
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let beside = beside.await??;
         let mut figures = figures(&alone, &beside);
         figures.insert("cpu_ms_per_client_and_change".into(), each);
         Ok(Scene::of(figures))
     }
 }
 
-/// Clients that come one after the other, each the first of a view, for one name.
-struct Neighbour {
+/// Clients that come one after the other, each the first of a view, for one name. They have a thread of their own, so that they do
+/// not wait for the clients of the busy view.
+struct Neighbours {
+    runtime: Option<Runtime>,
     options: ClientOptions,
-    name: String,
 }
 
-impl Neighbour {
-    /// From connecting to the first answer, until it is enough; at least one.
-    async fn first_answers(&self, before: usize, enough: impl Fn(usize) -> bool) -> anyhow::Result<Latencies> {
-        let mut latencies = Latencies::default();
-        for done in 1.. {
-            let name = self.name.clone();
-            let names: Names = Arc::new(move |_| vec![name.clone()]);
-            let cluster = format!("neighbour-{}", before + done);
-            let client = Clients::storm(ClientOptions { names, cluster, ..self.options.clone() }, 1);
-            latencies.record(client.reached().await?);
-            if enough(done) {
-                break;
+enum Until {
+    Enough(usize),
+    Over(Arc<AtomicBool>),
+}
+
+impl Neighbours {
+    fn new(options: ClientOptions, name: String) -> anyhow::Result<Self> {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let names: Names = Arc::new(move |_| vec![name.clone()]);
+        Ok(Self { runtime: Some(runtime), options: ClientOptions { names, ..options } })
+    }
+
+    /// Takes the times from connecting to the first answer, at least one.
+    fn come(&self, before: usize, until: Until) -> JoinHandle<anyhow::Result<Latencies>> {
+        let options = self.options.clone();
+        let come = async move {
+            let mut latencies = Latencies::default();
+            for done in 1.. {
+                let cluster = format!("neighbour-{}", before + done);
+                let client = Clients::storm(ClientOptions { cluster, ..options.clone() }, 1);
+                latencies.record(client.reached().await?);
+                let is_enough = match &until {
+                    Until::Enough(enough) => done >= *enough,
+                    Until::Over(is_over) => is_over.load(Ordering::Relaxed),
+                };
+                if is_enough {
+                    break;
+                }
             }
+            Ok(latencies)
+        };
+        match &self.runtime {
+            Some(runtime) => runtime.spawn(come),
+            None => tokio::spawn(come),
         }
-        Ok(latencies)
+    }
+}
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use super::clients::{ClientOptions, Clients, wildcard};
 use super::origin::Origin;
 use super::subject::{Server, Setting, Subject};
 use crate::measure::Latencies;
+use crate::report::percentiles;
 
 pub struct Stage {
     pub setting: Setting,
@@ -78,18 +79,7 @@ impl Stage {
 
 /// Percentiles of the times from change to receipt and to the ACK.
 pub fn figures_of((received, acked): &(Latencies, Latencies)) -> BTreeMap<String, f64> {
-    let mut figures = BTreeMap::new();
-    for (what, latencies) in [("received", received), ("acked", acked)] {
-        for (name, percentile) in [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("max", 100.0)] {
-            figures.insert(format!("{what}_{name}_ms"), latencies.percentile(percentile).as_secs_f64() * 1e3);
-        }
-    }
-    figures
-}
-
-/// How many in a hundred have a change after how many milliseconds.
-pub fn fan_out(received: &Latencies) -> Vec<(f64, f64)> {
-    (0..=100).map(|percent| (received.percentile(f64::from(percent)).as_secs_f64() * 1e3, f64::from(percent))).collect()
+    percentiles("received", received).chain(percentiles("acked", acked)).collect()
 }
 
 pub fn mib(bytes: u64) -> f64 {

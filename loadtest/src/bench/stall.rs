@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::clients::{ClientOptions, Clients, Names};
 use super::gate::Gate;
 use super::size::show_size;
-use super::stage::{Stage, figures_of, mib};
+use super::stage::{Stage, mib};
 use super::subject::{Setting, Subject};
 use super::{Bench, Kind, Programs, Resources, Running, Scene};
 use crate::measure::{Process, raise_open_files, tcp_memory};
@@ -103,7 +103,7 @@ impl Stall {
         for round in from + 1..=from + self.updates {
             stage.round_of(clients, round, 0..RESOURCES, each).await?;
         }
-        Ok(figures_of(&clients.take_latencies())["received_p99_ms"])
+        Ok(clients.take_latencies().0.percentile(99.0).as_secs_f64() * 1e3)
     }
 }
 

@@ -31,6 +31,9 @@ pub enum Subject {
     Snapshot,
     /// A client of the control plane that hashes what it receives
     Reader,
+    /// A server that was started elsewhere
+    #[value(skip)]
+    Server,
 }
 
 impl Subject {
@@ -49,6 +52,7 @@ impl std::fmt::Display for Subject {
             Self::Linear => "linear",
             Self::Snapshot => "snapshot",
             Self::Reader => "reader",
+            Self::Server => "server",
         })
     }
 }
@@ -102,6 +106,7 @@ impl Server {
             Subject::Floor => floor(setting)?,
             Subject::PlainTonic => plain_tonic(setting)?,
             Subject::Reader => reader(setting)?,
+            Subject::Server => bail!("a server that was started elsewhere cannot be started here"),
             Subject::Linear => peer("linear", setting, programs)?,
             Subject::Snapshot => peer("snapshot", setting, programs)?,
         };

@@ -1,7 +1,9 @@
 //! The results of a benchmark.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::{Gate, Plausible, Subject};
@@ -72,6 +74,17 @@ pub enum Verdict {
 }
 
 impl Report {
+    /// Writes JSON and a page with plots to these files.
+    pub fn write(&self, json: Option<&Path>, html: Option<&Path>) -> anyhow::Result<()> {
+        let write = |path: &Path, text: String| {
+            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        if let Some(path) = json {
+            write(path, serde_json::to_string_pretty(self)?)?;
+        }
+        html.map_or(Ok(()), |path| write(path, self.html()))
+    }
+
     /// 0 if no gate was missed, 1 if one was, 3 if the baselines were off, so that nothing can be said.
     pub fn exit_code(&self) -> u8 {
         let has = |verdict| self.cells.iter().flat_map(|cell| &cell.gates).any(|gate| gate.verdict == verdict);
