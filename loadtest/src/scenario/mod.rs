@@ -1,0 +1,3 @@
+//! Runs of clients, origin and relay that a file describes.
+
+pub mod duration;
