@@ -3,6 +3,7 @@
 //! [`conformance`] has checks of single rules of the protocol. [`wire`] has the two scripted peers, [`content`] what they talk
 //! about. Of the relay's own crate only the generated messages are used, so that the two cannot be wrong together.
 
+pub mod address;
 pub mod bodies;
 pub mod checks;
 pub mod conformance;
@@ -12,6 +13,7 @@ pub mod kind;
 pub mod link;
 pub mod observe;
 pub mod origin;
+pub mod recording;
 pub mod scenario;
 pub mod subscription;
 pub mod wire;

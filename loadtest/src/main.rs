@@ -1,11 +1,14 @@
 //! The program that plays the peers of a relay.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::ensure;
 use clap::{Parser, Subcommand};
 use weir_loadtest::conformance::{self, Report};
+use weir_loadtest::observe::Unobserved;
 use weir_loadtest::wire::Plane;
+use weir_loadtest::{fleet, origin, recording, scenario};
 
 /// Plays the clients of an xDS relay, and the control plane behind it.
 #[derive(Debug, Parser)]
@@ -19,24 +22,58 @@ struct Arguments {
 enum Command {
     /// Checks an xDS server, a relay above all, against single rules of the protocol.
     Conformance(conformance::Options),
+    /// Connects simulated clients to an xDS server, and checks all that they receive.
+    Clients(fleet::command::Options),
+    /// Serves resources as a control plane, and changes them.
+    Origin(origin::command::Options),
+    /// Records what a control plane sends to a client.
+    Record(recording::command::RecordOptions),
+    /// Serves a recording in place of the control plane.
+    Replay(recording::command::ReplayOptions),
+    /// Runs a scenario: clients, and with them an origin and a relay.
+    Run(scenario::command::Options),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Command::Conformance(options) = Arguments::parse().command;
+    match Arguments::parse().command {
+        Command::Conformance(options) => run_conformance(&options).await,
+        Command::Clients(options) => {
+            fleet::command::run(&options, Arc::new(Unobserved)).await.map_or_else(failed, passed)
+        }
+        Command::Record(options) => {
+            recording::command::run_record(&options).await.map_or_else(failed, |()| ExitCode::SUCCESS)
+        }
+        Command::Replay(options) => {
+            recording::command::run_replay(&options).await.map_or_else(failed, |()| ExitCode::SUCCESS)
+        }
+        Command::Run(options) => {
+            scenario::command::run(&options, Arc::new(Unobserved)).await.map_or_else(failed, passed)
+        }
+        Command::Origin(options) => origin::command::run(&options).await.map_or_else(failed, |()| ExitCode::SUCCESS),
+    }
+}
+
+fn failed(error: anyhow::Error) -> ExitCode {
+    eprintln!("weir-loadtest: {error:#}");
+    ExitCode::from(2)
+}
+
+fn passed(passed: bool) -> ExitCode {
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+async fn run_conformance(options: &conformance::Options) -> ExitCode {
     if options.list {
-        conformance::selected(&options).for_each(|check| println!("{check}"));
+        conformance::selected(options).for_each(|check| println!("{check}"));
         return ExitCode::SUCCESS;
     }
-    match conformance(&options).await {
+    match conformance(options).await {
         Ok(report) => {
             println!("{report}");
-            if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            passed(report.passed())
         }
-        Err(error) => {
-            eprintln!("weir-loadtest: {error:#}");
-            ExitCode::from(2)
-        }
+        Err(error) => failed(error),
     }
 }
 

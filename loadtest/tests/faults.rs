@@ -22,7 +22,7 @@ async fn violations(fault: Option<Fault>, behaviours: &[Behaviour], limit: Durat
         ..Group::new(*behaviour, 3)
     });
     let options = FleetOptions {
-        target: origin.address,
+        targets: vec![origin.address],
         tls: None,
         groups: groups.collect(),
         checks: Check::ALL.into(),

@@ -71,7 +71,7 @@ async fn every_stream_gets_its_own_messages_and_its_status() {
 #[tokio::test]
 async fn streams_beyond_what_the_server_allows_wait_for_a_place() {
     let mut link = Link::open(echo_server().await, &LinkOptions::default()).await.unwrap();
-    (0..20).for_each(|_| drop(link.start(ADS_DELTA)));
+    (0..20).for_each(|stream| assert_eq!(link.start(ADS_DELTA), stream));
     (0..20).for_each(|stream| link.send(stream, b"hello"));
     let mut answered = std::collections::BTreeSet::new();
     while answered.len() < 20 {

@@ -20,11 +20,12 @@ pub fn duplicate(response: &Response) -> Option<&Name> {
     names.into_iter().find(|name| !seen.insert(*name))
 }
 
-/// A resource of an earlier update than the client has of it, with both updates.
+/// A resource of an earlier update than the client has of it from the same server, with both updates.
 pub fn regression<'a>(topic: &Topic, response: &'a Response) -> Option<(&'a Name, u64, u64)> {
     response.entries.iter().find_map(|entry| {
         let held = topic.held.get(&entry.name)?;
-        (entry.stamp.is_some() && entry.update() < held.update).then_some((&entry.name, entry.update(), held.update))
+        let is_older = entry.stamp.is_some() && entry.update() < held.update && held.server == topic.server;
+        is_older.then_some((&entry.name, entry.update(), held.update))
     })
 }
 

@@ -108,11 +108,10 @@ impl Client {
         actions
     }
 
-    /// A stream ended, and the connection is still there: it is opened again.
-    pub fn reopen(&mut self, key: StreamKey, at: Duration) -> Vec<Action> {
-        let mut actions = Vec::new();
-        self.open_stream(key, at, &mut actions);
-        actions
+    /// The next connection is to another server, which may know less so far.
+    pub fn change_server(&mut self) {
+        let topics = self.streams.iter_mut().flatten().flat_map(|stream| &mut stream.topics);
+        topics.for_each(|topic| topic.server += 1);
     }
 
     pub fn note_end(&mut self, reason: &str, at: Duration) {

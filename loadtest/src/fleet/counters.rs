@@ -12,6 +12,8 @@ pub struct Counters {
     pub connects: Counter,
     pub failed_connects: Counter,
     pub ended_streams: Counter,
+    /// Connections that ended, or on which a stream did, without the client's doing.
+    pub lost: Counter,
     pub messages: Counter,
     pub bytes: Counter,
     pub changes: Counter,
@@ -74,10 +76,9 @@ impl fmt::Display for Counters {
         let [connected, synced] = [&self.connected, &self.synced].map(Gauge::value);
         let [messages, bytes, changes, violations] =
             [&self.messages, &self.bytes, &self.changes, &self.violations].map(Counter::value);
-        let [connects, failed, ended] =
-            [&self.connects, &self.failed_connects, &self.ended_streams].map(Counter::value);
+        let [connects, failed, lost] = [&self.connects, &self.failed_connects, &self.lost].map(Counter::value);
         write!(f, "connections={connected} synced={synced} messages={messages} bytes={bytes} changes={changes} ")?;
-        write!(f, "connects={connects} failed_connects={failed} ended_streams={ended} violations={violations}")
+        write!(f, "connects={connects} failed_connects={failed} lost={lost} violations={violations}")
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod client;
+pub mod command;
 mod counters;
 mod node;
 mod options;
@@ -31,6 +32,7 @@ pub struct Fleet {
     phase: watch::Sender<Phase>,
     counters: Arc<Counters>,
     runners: tokio::task::JoinHandle<()>,
+    connections: u64,
     /// Clients that can be expected to hold everything in the end.
     expected: u64,
 }
@@ -43,8 +45,11 @@ impl Fleet {
         let expected =
             options.groups.iter().filter(|group| group.behaviour.converges()).map(|group| group.count as u64);
         let expected = expected.sum();
+        let connections =
+            options.groups.iter().map(|group| group.count.div_ceil(group.clients_per_connection.max(1)) as u64);
+        let connections = connections.sum();
         let runners = tokio::spawn(spawn(options, truth, observer, counters.clone(), phases));
-        Self { phase, counters, runners, expected }
+        Self { phase, counters, runners, connections, expected }
     }
 
     pub fn counters(&self) -> &Counters {
@@ -53,13 +58,18 @@ impl Fleet {
 
     /// Waits until all clients that can be expected to have had everything that they subscribe to, and says whether they have.
     pub async fn synced(&self, limit: Duration) -> bool {
-        self.reached(limit, |counters| counters.synced.value()).await
+        self.reached(limit, self.expected, |counters| counters.synced.value()).await
+    }
+
+    /// Waits until every connection is open, and says whether it is.
+    pub async fn all_connected(&self, limit: Duration) -> bool {
+        self.reached(limit, self.connections, |counters| counters.connected.value()).await
     }
 
     /// Makes clients behave, and waits until those that can be expected to hold what the origin has. Nothing may change meanwhile.
     pub async fn settle(&self, limit: Duration) -> bool {
         self.phase.send_replace(Phase::Settling);
-        self.reached(limit, |counters| counters.converged.value()).await
+        self.reached(limit, self.expected, |counters| counters.converged.value()).await
     }
 
     /// Stops all clients. After [`Self::settle`], those that do not hold what the origin has are reported.
@@ -70,9 +80,9 @@ impl Fleet {
         self.counters
     }
 
-    async fn reached(&self, limit: Duration, count: impl Fn(&Counters) -> u64) -> bool {
+    async fn reached(&self, limit: Duration, expected: u64, count: impl Fn(&Counters) -> u64) -> bool {
         let deadline = Instant::now() + limit;
-        while count(&self.counters) < self.expected {
+        while count(&self.counters) < expected {
             if Instant::now() > deadline {
                 return false;
             }
@@ -92,6 +102,7 @@ async fn spawn(
     let shared = Shared { names: Arc::new(Names::default()), truth, checks: Arc::new(options.checks) };
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
     let started = Instant::now();
+    let targets: Arc<[_]> = options.targets.into();
     let mut pace = options.connect_rate.map(|rate| interval(Duration::from_secs(1) / rate.max(1)));
     let mut runners = JoinSet::new();
     let mut number = 0;
@@ -109,7 +120,7 @@ async fn spawn(
                 Client::new(number, group.behaviour, group.variant, node, &listeners, shared.clone())
             });
             let context = Context {
-                target: options.target,
+                targets: targets.clone(),
                 link: link.clone(),
                 period: group.period,
                 started,

@@ -12,7 +12,8 @@ use crate::wire::Variant;
 
 #[derive(Clone)]
 pub struct FleetOptions {
-    pub target: SocketAddr,
+    /// Servers over which the connections are spread. A connection that is lost is opened at the next one.
+    pub targets: Vec<SocketAddr>,
     pub tls: Option<Tls>,
     pub groups: Vec<Group>,
     pub checks: BTreeSet<Check>,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::pending;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ pub enum Phase {
 /// What all connections share.
 #[derive(Clone)]
 pub struct Context {
-    pub target: std::net::SocketAddr,
+    pub targets: Arc<[SocketAddr]>,
     pub link: LinkOptions,
     pub period: Duration,
     pub started: Instant,
@@ -46,6 +47,8 @@ pub struct Runner {
     behaviour: Behaviour,
     clients: Vec<Client>,
     progress: Vec<Progress>,
+    /// Place of the server among the targets.
+    target: usize,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,7 +67,8 @@ enum End {
 impl Runner {
     pub fn new(context: Context, behaviour: Behaviour, clients: Vec<Client>) -> Self {
         let progress = vec![Progress::default(); clients.len()];
-        Self { context, behaviour, clients, progress }
+        let target = clients.first().map_or(0, |client| client.number);
+        Self { context, behaviour, clients, progress, target }
     }
 
     /// Runs until the phase says to stop.
@@ -73,7 +77,7 @@ impl Runner {
         loop {
             let began = Instant::now();
             let link = tokio::select! {
-                link = connect(&self.context) => link,
+                link = connect(&self.context, self.target) => link,
                 () = stopped(self.context.phase.clone()) => break,
             };
             match link {
@@ -87,8 +91,10 @@ impl Runner {
                     match end {
                         End::Stop => break,
                         End::Flap => continue,
-                        End::Lost if began.elapsed() > MAX_BACKOFF => backoff = FIRST_BACKOFF,
-                        End::Lost => {}
+                        End::Lost => self.context.counters.lost.add(1),
+                    }
+                    if began.elapsed() > MAX_BACKOFF {
+                        backoff = FIRST_BACKOFF;
                     }
                 }
                 Err(reason) => {
@@ -102,6 +108,10 @@ impl Runner {
                 () = stopped(self.context.phase.clone()) => break,
             }
             backoff = (backoff * 2).min(MAX_BACKOFF);
+            self.target = self.target.wrapping_add(1);
+            if self.context.targets.len() > 1 {
+                self.clients.iter_mut().for_each(Client::change_server);
+            }
         }
         self.finish();
     }
@@ -144,9 +154,11 @@ impl Runner {
     }
 }
 
-async fn connect(context: &Context) -> Result<Link, String> {
+async fn connect(context: &Context, target: usize) -> Result<Link, String> {
+    let target = target.checked_rem(context.targets.len()).and_then(|place| context.targets.get(place));
+    let target = target.ok_or("no server")?;
     let _permit = context.handshakes.acquire().await;
-    match timeout(CONNECT_TIMEOUT, Link::open(context.target, &context.link)).await {
+    match timeout(CONNECT_TIMEOUT, Link::open(*target, &context.link)).await {
         Ok(Ok(link)) => Ok(link),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("connect timed out".into()),

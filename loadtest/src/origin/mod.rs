@@ -1,11 +1,13 @@
 //! A control plane that has as many resources as wanted, changes them, and can be made to do single things wrong.
 
 mod burst;
+pub mod command;
 mod control;
 mod faults;
 mod layout;
 mod serve;
 mod session;
+mod stream;
 mod world;
 
 use std::net::SocketAddr;
@@ -20,6 +22,7 @@ use tokio::task::JoinHandle;
 pub use control::control;
 pub use faults::{Fault, Faults};
 pub use layout::{Churn, Counts, Layout, Pattern, listener_name};
+pub use serve::{Call, serve};
 pub use world::{Change, Item, Name, World};
 
 use crate::bodies::Stamp;
@@ -81,7 +84,8 @@ impl Origin {
         let listener = TcpListener::bind(self.address).await;
         let listener = listener.with_context(|| format!("cannot listen on {}", self.address))?;
         let address = listener.local_addr()?;
-        let server = tokio::spawn(serve::serve(listener, self.shared.clone()));
+        let shared = self.shared.clone();
+        let server = tokio::spawn(serve(listener, move |call| stream::run(call, shared.clone())));
         if let Some(other) = self.server().replace(server) {
             other.abort();
         }

@@ -26,6 +26,8 @@ pub struct Topic {
     pub is_open: bool,
     /// Responses on this stream.
     pub responses: u64,
+    /// Counts the servers that it has been subscribed to.
+    pub server: u32,
     /// Version of the last accepted response (SotW).
     version: String,
     /// Nonce of the last response on this stream.
@@ -35,6 +37,8 @@ pub struct Topic {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
     pub update: u64,
+    /// Which of the servers sent it.
+    pub server: u32,
     pub version: Option<Name>,
     pub leads_to: Box<[Name]>,
 }
@@ -51,6 +55,7 @@ impl Topic {
             absent: BTreeSet::new(),
             is_open: false,
             responses: 0,
+            server: 0,
             version: String::new(),
             nonce: String::new(),
         }
@@ -137,7 +142,8 @@ impl Topic {
         for entry in &response.entries {
             if self.is_wildcard || self.names.contains(&entry.name) {
                 let leads_to = entry.leads_to.clone().into_boxed_slice();
-                let held = Held { update: entry.update(), version: entry.version.clone(), leads_to };
+                let held =
+                    Held { update: entry.update(), server: self.server, version: entry.version.clone(), leads_to };
                 self.held.insert(entry.name.clone(), held);
                 self.absent.remove(&entry.name);
             }
