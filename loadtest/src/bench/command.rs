@@ -78,7 +78,9 @@ pub enum Command {
 pub async fn command(options: &Options) -> anyhow::Result<ExitCode> {
     let mut report = run(options, |line| println!("{line}")).await?;
     if options.bench.is_quick() {
-        report.cells.iter_mut().for_each(|cell| cell.gates.clear());
+        for cell in &mut report.cells {
+            (cell.gates, cell.off) = (Vec::new(), None);
+        }
     }
     println!("\n{report}");
     report.write(options.json.as_deref(), options.html.as_deref())?;

@@ -72,8 +72,15 @@ impl Bench for Fanout {
         }
     }
 
+    /// Derived in docs/performance.md.
     fn plausible(&self) -> Option<Plausible> {
-        None
+        let (against, from, to) = match (self.streams, self.size) {
+            (1, ..=4096) => (Subject::Floor, 2.0, 5.7),
+            (1, ..=262_144) => (Subject::Floor, 1.8, 4.1),
+            (1, _) => (Subject::Floor, 2.8, 5.4),
+            _ => (Subject::Linear, 0.3, 0.9),
+        };
+        Some(Plausible { figure: CPU.into(), of: Subject::PlainTonic, against, from, to })
     }
 
     fn run<'a>(&'a self, subject: Subject, programs: &'a Programs) -> Running<'a> {

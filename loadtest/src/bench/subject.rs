@@ -165,7 +165,7 @@ fn address(output: Box<dyn Read + Send>) -> anyhow::Result<SocketAddr> {
 fn address_in(line: &str) -> Option<SocketAddr> {
     let rest = line.strip_prefix("listening ").or_else(|| {
         let (_, started) = line.split_once("weir started")?;
-        Some(started.split_once("listen=\"")?.1.split(['"', ' ']).next()?)
+        started.split_once("listen=\"")?.1.split(['"', ' ']).next()
     });
     rest?.trim().parse().ok()
 }
