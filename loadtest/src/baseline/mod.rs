@@ -3,6 +3,7 @@
 mod floor;
 mod frames;
 mod plain_tonic;
+mod reader;
 
 use std::net::SocketAddr;
 
@@ -10,14 +11,17 @@ use clap::Subcommand;
 
 pub use floor::Floor;
 pub use plain_tonic::PlainTonic;
+pub use reader::Reader;
 
-/// Prints `listening ADDRESS` when it accepts connections, and ends with its standard input.
+/// Prints `listening ADDRESS` when it is ready, and serves until it is killed.
 #[derive(Debug, Subcommand)]
 pub enum Baseline {
     /// Sends frames that were made before, without the logic of HTTP/2.
     Floor(Floor),
     /// What most programs begin with: tonic, and a message encoded for each client.
     PlainTonic(PlainTonic),
+    /// Receives complete sets and hashes their bodies, for nobody.
+    Reader(Reader),
 }
 
 impl Baseline {
@@ -25,6 +29,7 @@ impl Baseline {
         match self {
             Self::Floor(floor) => floor.run(),
             Self::PlainTonic(plain) => plain.run().await,
+            Self::Reader(reader) => reader.run().await,
         }
     }
 }

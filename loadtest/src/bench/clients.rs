@@ -35,8 +35,10 @@ pub struct ClientOptions {
     pub cluster: String,
     /// How many may connect at a time.
     pub connecting: usize,
-    /// How many connections may wait for their first set at a time.
+    /// How many may connect and wait for their first set at a time. Only for [`Clients::storm`].
     pub syncing: usize,
+    /// Connections of lower number have small receive buffers.
+    pub small: usize,
     /// What the clients have from an earlier stream.
     pub held: Arc<Held>,
 }
@@ -82,6 +84,8 @@ struct Shared {
     resources: AtomicU64,
     /// Messages by connection.
     messages: Vec<AtomicU64>,
+    /// When each round began, from the first on, if times are taken of single changes.
+    rounds: Mutex<Vec<Instant>>,
 }
 
 struct Progress {
@@ -116,8 +120,13 @@ impl Clients {
     /// Connects all and waits for the last. They do not subscribe yet.
     pub async fn connect(options: ClientOptions) -> anyhow::Result<Self> {
         let clients = Self::start(options, Order::Wait, usize::MAX);
-        clients.wait("connected", |progress, options| progress.connected == options.connections).await?;
+        clients.connected().await?;
         Ok(clients)
+    }
+
+    /// Waits until all have a connection.
+    pub async fn connected(&self) -> anyhow::Result<()> {
+        self.wait("connected", |progress, options| progress.connected == options.connections).await
     }
 
     /// Each client connects and subscribes at once. The goal is the first set, of so many resources.
@@ -145,6 +154,7 @@ impl Clients {
             bytes: AtomicU64::new(0),
             resources: AtomicU64::new(0),
             messages,
+            rounds: Mutex::default(),
         });
         let (orders, order) = watch::channel(first);
         let connecting = Arc::new(Semaphore::new(shared.options.connecting));
@@ -194,6 +204,13 @@ impl Clients {
         };
         progress.goal = Goal { number: progress.goal.number + 1, since: round, resources, start };
         progress.remaining = (self.shared.options.connections - stalled) * self.shared.options.streams;
+    }
+
+    /// Takes the time of each change that is received, instead of the time in which a goal is reached. Rounds count from 1.
+    pub fn changed(&self, round: u32, start: Instant) {
+        let mut rounds = self.shared.rounds();
+        debug_assert_eq!(rounds.len() + 1, round as usize);
+        rounds.push(start);
     }
 
     /// Waits until all have reached the goal, and gives the time that the last one needed.
@@ -254,6 +271,10 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn rounds(&self) -> MutexGuard<'_, Vec<Instant>> {
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// One stream: its names, and how much of which goal it has received.
@@ -273,9 +294,11 @@ async fn run(
     connecting: &Semaphore,
     syncing: Arc<Semaphore>,
 ) -> anyhow::Result<()> {
+    let mut unsynced = Some(syncing.acquire_owned().await?);
     let permit = connecting.acquire().await?;
-    let mut link =
-        Link::open(shared.options.address, &LinkOptions { max_message: 1 << 30, ..LinkOptions::default() }).await?;
+    let receive_buffer = (connection < shared.options.small).then_some(SMALL_BUFFER);
+    let options = LinkOptions { max_message: 1 << 30, receive_buffer, ..LinkOptions::default() };
+    let mut link = Link::open(shared.options.address, &options).await?;
     drop(permit);
     {
         let mut progress = shared.lock();
@@ -290,7 +313,6 @@ async fn run(
             event = link.next() => bail!("before a stream was opened: {event:?}"),
         }
     }
-    let mut unsynced = Some(syncing.acquire_owned().await?);
     let mut streams = subscribe(shared, connection, &mut link);
     loop {
         if unsynced.is_some() && streams.iter().all(|stream| stream.is_synced) {
@@ -363,9 +385,14 @@ fn take(shared: &Shared, stream: &mut Stream, id: StreamId, message: &Message, l
     }
     let before = stream.resources;
     let mut all = 0;
+    let is_followed = !shared.rounds().is_empty();
+    let mut changes = Vec::new();
     let scanned = arrival::read(message, variant, |round| {
         all += 1;
         stream.resources += usize::from(round >= goal.since);
+        if is_followed {
+            changes.push(round);
+        }
     });
     let received = Instant::now();
     let scanned = scanned.ok_or_else(|| anyhow!("a malformed response of {} bytes", message.len()))?;
@@ -373,11 +400,22 @@ fn take(shared: &Shared, stream: &mut Stream, id: StreamId, message: &Message, l
     shared.bytes.fetch_add(message.len() as u64, Ordering::Relaxed);
     shared.resources.fetch_add(all, Ordering::Relaxed);
     stream.is_synced |= stream.resources >= goal.resources;
+    if is_followed {
+        let rounds = shared.rounds();
+        let starts = changes.iter().filter_map(|round| rounds.get((*round as usize).checked_sub(1)?));
+        let mut progress = shared.lock();
+        starts.for_each(|start| {
+            progress.received.record(received.saturating_duration_since(*start));
+            progress.acked.record(start.elapsed());
+        });
+    }
     if before < goal.resources && stream.resources >= goal.resources {
         let mut progress = shared.lock();
         let start = progress.goal.start;
-        progress.received.record(received.saturating_duration_since(start));
-        progress.acked.record(start.elapsed());
+        if !is_followed {
+            progress.received.record(received.saturating_duration_since(start));
+            progress.acked.record(start.elapsed());
+        }
         progress.last = progress.last.max(received);
         progress.remaining = progress.remaining.saturating_sub(1);
         if progress.remaining == 0 {
@@ -394,4 +432,6 @@ fn ack(variant: Variant, scanned: &Scan, names: &[String]) -> Vec<u8> {
     }
 }
 
+/// For clients that will stall: what their own kernel buffers for them does not hide what the server's does.
+const SMALL_BUFFER: u32 = 64 << 10;
 const TIMEOUT: Duration = Duration::from_secs(120);

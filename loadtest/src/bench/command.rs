@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 
 use super::Bench;
-use super::fanout::Fanout;
-use super::idle::{Added, Idle};
+use super::parameters::{
+    ColdArgs, FanoutArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs, ScaleClientsArgs,
+    ScaleResourcesArgs, StallArgs, StormArgs,
+};
+use super::rows;
 use super::run::run;
-use super::size::parse_size;
-use super::storm::Storm;
 use super::subject::Subject;
 use crate::wire::Variant;
 
@@ -25,9 +25,9 @@ pub struct Options {
     /// Another build of the relay, which is measured beside the first
     #[arg(long, global = true, value_name = "PATH")]
     pub weir_b: Option<PathBuf>,
-    /// How often each subject is measured; the median counts
-    #[arg(long, global = true, value_name = "N", default_value_t = 3)]
-    pub repetitions: usize,
+    /// How often each subject is measured; the median counts [default: 3, and 1 with --quick]
+    #[arg(long, global = true, value_name = "N")]
+    pub repetitions: Option<usize>,
     /// Measure these subjects alone
     #[arg(long, global = true, value_name = "SUBJECTS", value_delimiter = ',', value_enum)]
     pub only: Vec<Subject>,
@@ -37,46 +37,53 @@ pub struct Options {
     /// Write the results to this file as JSON
     #[arg(long, global = true, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write the results to this file as a page with plots
+    #[arg(long, global = true, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// One change to many clients
     Fanout(FanoutArgs),
-    /// Clients that all connect at once to a server that has what they want
-    Storm(StormArgs),
+    /// Many clients with subsets of their own, and changes all the time
+    Mixed(MixedArgs),
     /// Clients that all connect at once and are the first of their view [default: 2,000 for 10 KiB, and 500 for 10,000 clusters]
     Cold(ColdArgs),
+    /// Clients that all connect at once to a server that has what they want
+    Storm(StormArgs),
     /// Memory of clients that wait [default: 2,000 connections, and 100 with 100 streams each]
     Idle(IdleArgs),
-}
-
-#[derive(Debug, Args)]
-pub struct FanoutArgs {
-    #[arg(long, alias = "clients", default_value_t = 2000)]
-    connections: usize,
-    /// Streams of each connection
-    #[arg(long, default_value_t = 1)]
-    streams: usize,
-    /// Bytes that change in a round
-    #[arg(long, value_parser = parse_size, default_value = "1KiB")]
-    size: usize,
-    /// Number of resources that the bytes are divided into
-    #[arg(long, default_value_t = 1)]
-    resources: usize,
-    /// [default: as many as give 100,000 deliveries or 10 GiB, and at least 5]
-    #[arg(long)]
-    rounds: Option<u32>,
+    /// Clients that stop reading while large changes go out
+    Stall(StallArgs),
+    /// One change among few and among many resources
+    ScaleResources(ScaleResourcesArgs),
+    /// One change beside few and beside many clients that it does not concern
+    ScaleClients(ScaleClientsArgs),
+    /// A large set that the control plane sends again with one change
+    Ingest(IngestArgs),
+    /// A view beside another that is busy
+    Neighbour(NeighbourArgs),
+    /// Clients that come back with what they have
+    Reconnect(ReconnectArgs),
+    /// All of them, with the parameters that the gates are for
+    All {
+        /// Small, once and without gates: whether the benchmarks work
+        #[arg(long)]
+        quick: bool,
+    },
 }
 
 /// Measures, prints, writes, and gives the exit code.
 pub async fn command(options: &Options) -> anyhow::Result<ExitCode> {
-    let report = run(options, |line| println!("{line}")).await?;
-    println!("\n{report}");
-    if let Some(path) = &options.json {
-        std::fs::write(path, serde_json::to_vec_pretty(&report)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+    let mut report = run(options, |line| println!("{line}")).await?;
+    if options.bench.is_quick() {
+        for cell in &mut report.cells {
+            (cell.gates, cell.off) = (Vec::new(), None);
+        }
     }
+    println!("\n{report}");
+    report.write(options.json.as_deref(), options.html.as_deref())?;
     Ok(ExitCode::from(report.exit_code()))
 }
 
@@ -88,93 +95,32 @@ impl Options {
     }
 }
 
+impl Options {
+    pub fn repetitions(&self) -> usize {
+        self.repetitions.unwrap_or(if self.bench.is_quick() { 1 } else { 3 })
+    }
+}
+
 impl Command {
+    fn is_quick(&self) -> bool {
+        matches!(self, Self::All { quick: true })
+    }
+
     fn with(&self, variant: Variant) -> Vec<Box<dyn Bench>> {
         match self {
-            Self::Fanout(args) => vec![Box::new(args.fanout(variant))],
-            Self::Storm(args) => vec![Box::new(args.storm(variant))],
-            Self::Cold(args) => args.storms(variant).into_iter().map(|storm| Box::new(storm) as _).collect(),
-            Self::Idle(args) => args.idles(variant).into_iter().map(|idle| Box::new(idle) as _).collect(),
+            Self::Fanout(args) => args.benches(variant),
+            Self::Mixed(args) => args.benches(variant),
+            Self::Cold(args) => args.benches(variant),
+            Self::Storm(args) => args.benches(variant),
+            Self::Idle(args) => args.benches(variant),
+            Self::Stall(args) => args.benches(variant),
+            Self::ScaleResources(args) => args.benches(variant),
+            Self::ScaleClients(args) => args.benches(variant),
+            Self::Ingest(args) => args.benches(variant),
+            Self::Neighbour(args) => args.benches(variant),
+            Self::Reconnect(args) => args.benches(variant),
+            Self::All { quick: false } => rows::all(variant),
+            Self::All { quick: true } => rows::quick(variant),
         }
     }
 }
-
-#[derive(Debug, Args)]
-pub struct StormArgs {
-    #[arg(long, alias = "clients", default_value_t = 2000)]
-    connections: usize,
-    #[arg(long, default_value_t = 1000)]
-    resources: usize,
-    /// Bytes of each resource
-    #[arg(long, value_parser = parse_size, default_value = "2KiB")]
-    resource_size: usize,
-}
-
-#[derive(Debug, Args)]
-pub struct ColdArgs {
-    #[arg(long, alias = "clients")]
-    connections: Option<usize>,
-    #[arg(long)]
-    resources: Option<usize>,
-    /// Bytes of each resource
-    #[arg(long, value_parser = parse_size)]
-    resource_size: Option<usize>,
-}
-
-#[derive(Debug, Args)]
-pub struct IdleArgs {
-    #[arg(long, alias = "clients")]
-    connections: Option<usize>,
-    /// Streams of each connection; then memory of a further stream is measured
-    #[arg(long)]
-    streams: Option<usize>,
-}
-
-impl StormArgs {
-    fn storm(&self, variant: Variant) -> Storm {
-        let Self { connections, resources, resource_size: size } = *self;
-        Storm { variant, connections, resources, size, warm: true }
-    }
-}
-
-impl ColdArgs {
-    fn storms(&self, variant: Variant) -> Vec<Storm> {
-        let cold = |(connections, resources, size)| Storm { variant, connections, resources, size, warm: false };
-        match (self.connections, self.resources, self.resource_size) {
-            (None, None, None) => [(2000, 10, 1024), (500, 10_000, 100)].map(cold).into(),
-            (connections, resources, size) => {
-                vec![cold((connections.unwrap_or(2000), resources.unwrap_or(10), size.unwrap_or(1024)))]
-            }
-        }
-    }
-}
-
-impl IdleArgs {
-    fn idles(&self, variant: Variant) -> Vec<Idle> {
-        let idle = |(connections, added)| Idle { variant, connections, added };
-        match (self.connections, self.streams) {
-            (None, None) => {
-                [(2000, Added::SharedNames), (2000, Added::OwnNames), (100, Added::Streams(100))].map(idle).into()
-            }
-            (connections, Some(streams)) => vec![idle((connections.unwrap_or(100), Added::Streams(streams.max(2))))],
-            (Some(connections), None) => {
-                [Added::SharedNames, Added::OwnNames].map(|added| idle((connections, added))).into()
-            }
-        }
-    }
-}
-
-impl FanoutArgs {
-    fn fanout(&self, variant: Variant) -> Fanout {
-        let Self { connections, streams, size, resources, rounds } = *self;
-        let per_round = connections * streams;
-        let rounds = rounds.unwrap_or_else(|| {
-            let most = (DELIVERIES / per_round.max(1)).min(BYTES / (per_round * size).max(1));
-            u32::try_from(most.clamp(5, 100)).unwrap_or(5)
-        });
-        Fanout { variant, connections, streams, size, resources, rounds }
-    }
-}
-
-const DELIVERIES: usize = 100_000;
-const BYTES: usize = 10 << 30;

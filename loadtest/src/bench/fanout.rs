@@ -1,6 +1,5 @@
 //! One change to many clients, round after round: what a delivery costs.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::clients::{ClientOptions, Clients};
@@ -9,8 +8,8 @@ use super::size::show_size;
 use super::stage::{Stage, figures_of, mib};
 use super::subject::{Setting, Subject};
 use super::{Bench, Kind, Programs, Resources, Running, Scene};
-use crate::measure::{Process, raise_open_files};
-use crate::report::Point;
+use crate::measure::{Latencies, Process, raise_open_files};
+use crate::report::{Point, fan_out};
 use crate::wire::Variant;
 
 /// The parameters of one fan-out.
@@ -24,6 +23,23 @@ pub struct Fanout {
     /// As so many resources.
     pub resources: usize,
     pub rounds: u32,
+}
+
+impl Fanout {
+    /// Without a number of rounds there are as many as give 100,000 deliveries or 10 GiB, and at least 5.
+    pub fn new(
+        variant: Variant,
+        connections: usize,
+        streams: usize,
+        size: usize,
+        resources: usize,
+        rounds: Option<u32>,
+    ) -> Self {
+        let each = (connections * streams).max(1);
+        let most = (DELIVERIES / each).min(BYTES / (each * size.max(1)));
+        let rounds = rounds.unwrap_or_else(|| u32::try_from(most.clamp(5, 100)).unwrap_or(5));
+        Self { variant, connections, streams, size, resources, rounds }
+    }
 }
 
 impl Bench for Fanout {
@@ -56,8 +72,15 @@ impl Bench for Fanout {
         }
     }
 
+    /// Derived in docs/performance.md.
     fn plausible(&self) -> Option<Plausible> {
-        None
+        let (against, from, to) = match (self.streams, self.size) {
+            (1, ..=4096) => (Subject::Floor, 2.0, 5.7),
+            (1, ..=262_144) => (Subject::Floor, 1.8, 4.1),
+            (1, _) => (Subject::Floor, 2.8, 5.4),
+            _ => (Subject::Linear, 0.3, 0.9),
+        };
+        Some(Plausible { figure: CPU.into(), of: Subject::PlainTonic, against, from, to })
     }
 
     fn run<'a>(&'a self, subject: Subject, programs: &'a Programs) -> Running<'a> {
@@ -82,24 +105,42 @@ impl Fanout {
         let (cpu, writes) = (process.quiet_cpu().await?, process.write_calls()?);
         let client = Process::this()?;
         let client_cpu = client.cpu()?;
-        let (start, mut timeline) = (Instant::now(), Vec::new());
+        let (start, mut timeline, mut latencies) =
+            (Instant::now(), Vec::new(), (Latencies::default(), Latencies::default()));
+        let mut last = (Instant::now(), cpu);
         for round in 2..self.rounds + 2 {
-            let time = stage.round(&clients, round, 0..self.resources).await?;
-            let figures = BTreeMap::from([("last_ms".to_owned(), time.as_secs_f64() * 1e3)]);
+            stage.round(&clients, round, 0..self.resources).await?;
+            let (received, acked) = clients.take_latencies();
+            let now = (Instant::now(), process.cpu()?);
+            let cores = (now.1 - last.1).as_secs_f64() / (now.0 - last.0).as_secs_f64();
+            let ms = |percentile| received.percentile(percentile).as_secs_f64() * 1e3;
+            let figures = [
+                ("p50_ms", ms(50.0)),
+                ("p99_ms", ms(99.0)),
+                ("max_ms", ms(100.0)),
+                ("cpu_cores", cores),
+                ("rss_mib", mib(process.rss()?)),
+            ];
+            let figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
             timeline.push(Point { seconds: start.elapsed().as_secs_f64(), figures });
+            latencies.0.add(&received);
+            latencies.1.add(&acked);
+            last = now;
         }
         let cpu = process.quiet_cpu().await? - cpu;
         let client_cpu = client.cpu()? - client_cpu;
         let deliveries = (self.connections * self.streams) as f64 * f64::from(self.rounds);
-        let mut figures = figures_of(&clients.take_latencies());
+        let mut figures = figures_of(&latencies);
         figures.insert(CPU.into(), cpu.as_secs_f64() * 1e6 / deliveries);
         figures.insert("client_cpu_us_per_delivery".into(), client_cpu.as_secs_f64() * 1e6 / deliveries);
         figures.insert("writes_per_delivery".into(), (process.write_calls()? - writes) as f64 / deliveries);
         figures.insert("rss_idle_mib".into(), mib(idle.rss));
         figures.insert(GROWTH.into(), mib(process.peak_rss()?.saturating_sub(idle.rss)));
-        Ok(Scene { figures, timeline })
+        Ok(Scene { figures, timeline, fan_out: fan_out(&latencies.0) })
     }
 }
 
 const CPU: &str = "cpu_us_per_delivery";
 const GROWTH: &str = "rss_growth_mib";
+const DELIVERIES: usize = 100_000;
+const BYTES: usize = 10 << 30;

@@ -110,10 +110,8 @@ mod tests {
         let of = |(subject, values): &(Subject, &[f64])| {
             let subject = *subject;
             let sample = move |(repetition, value): (usize, &f64)| Sample {
-                subject,
-                repetition,
                 figures: BTreeMap::from([("cpu".to_owned(), *value)]),
-                timeline: Vec::new(),
+                ..Sample::empty(subject, repetition)
             };
             values.iter().enumerate().map(sample).collect::<Vec<_>>()
         };

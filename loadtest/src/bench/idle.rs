@@ -52,7 +52,8 @@ impl Bench for Idle {
         let connection = Gate::ratio("rss_kib_each", Subject::PlainTonic, 0.95).stretch(0.8);
         match self.added {
             Added::SharedNames => vec![connection.free(kib(NAMES * 16))],
-            Added::OwnNames => vec![connection.free(kib(NAMES * (name + 250)))],
+            // Their bodies are the client's own as well.
+            Added::OwnNames => vec![connection.free(kib(NAMES * (name + 250 + SIZE)))],
             Added::Streams(_) => vec![Gate::ratio("rss_kib_each", Subject::PlainTonic, 0.4).stretch(0.25)],
         }
     }
@@ -94,7 +95,7 @@ impl Idle {
             ("pss_kib_each".into(), grown.pss / each),
             ("kernel_kib_each".into(), grown.kernel / each),
         ]);
-        Ok(Scene { figures, timeline: Vec::new() })
+        Ok(Scene::of(figures))
     }
 }
 

@@ -32,7 +32,7 @@ impl Bench for Mixed {
     }
 
     fn subjects(&self) -> Vec<Subject> {
-        vec![Subject::Relay, Subject::PlainTonic, Subject::Linear]
+        vec![Subject::Relay, Subject::Linear]
     }
 
     fn gates(&self) -> Vec<Gate> {
@@ -53,7 +53,7 @@ impl Mixed {
         let (count, subset) = (self.resources, self.subset);
         // Each stream steps through the names at a pace of its own, from a start of its own: no two have the same.
         let names: Names = Arc::new(move |stream| {
-            let step = 1 + stream % (count / subset);
+            let step = 1 + stream % (count / subset - 1).max(1);
             (0..subset).map(|place| resources.name((stream * 7 + place * step) % count)).collect()
         });
         let clients = Clients::storm(ClientOptions { names, ..stage.clients(self.connections) }, subset);
@@ -63,31 +63,32 @@ impl Mixed {
         let begin = Instant::now();
         let changes = self.per_second * self.seconds;
         let mut ticks = tokio::time::interval(TICK);
-        let (mut done, mut round) = (0, 1);
+        let (mut done, mut round) = (0, 0);
         while done < changes {
             ticks.tick().await;
             // As many as are due by now: a late tick makes up for those that were missed.
             let due = (begin.elapsed().as_secs_f64() * f64::from(self.per_second)) as u32;
             for change in done..due.min(changes) {
                 let index = (change as usize * STRIDE) % count;
-                stage.origin.change([index], round, |_| {});
+                round += 1;
+                stage.origin.change([index], round, |start| clients.changed(round, start));
             }
             done = due.min(changes);
-            round += 1;
         }
         let took = begin.elapsed();
-        // The last round of all: what a client is sent now comes after everything before.
-        stage.settle(&clients, round, subset).await?;
         let cpu = process.quiet_cpu().await? - start;
         let received = clients.received();
+        let latencies = clients.take_latencies();
+        // Everybody is still there, and is sent everything once more.
+        stage.round_of(&clients, round + 1, 0..count, subset).await?;
         let mut figures = BTreeMap::from([
             ("cpu_us_per_change".into(), cpu.as_secs_f64() * 1e6 / f64::from(changes)),
             ("resources_per_change".into(), (received.resources - before.resources) as f64 / f64::from(changes)),
             ("messages_per_change".into(), (received.messages - before.messages) as f64 / f64::from(changes)),
             ("changes_per_s".into(), f64::from(changes) / took.as_secs_f64()),
         ]);
-        figures.extend(figures_of(&clients.take_latencies()));
-        Ok(Scene { figures, timeline: Vec::new() })
+        figures.extend(figures_of(&latencies));
+        Ok(Scene::of(figures))
     }
 }
 

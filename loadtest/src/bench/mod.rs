@@ -7,12 +7,20 @@ mod encode;
 mod fanout;
 mod gate;
 mod idle;
+mod ingest;
+mod mixed;
+mod neighbour;
 mod origin;
+mod parameters;
 mod peers;
+mod reconnect;
 mod resources;
+mod rows;
 mod run;
+mod scale;
 mod size;
 mod stage;
+mod stall;
 mod storm;
 mod subject;
 
@@ -48,4 +56,13 @@ pub struct Scene {
     /// By name, which has the unit.
     pub figures: BTreeMap<String, f64>,
     pub timeline: Vec<Point>,
+    /// Milliseconds after a change, and how many in a hundred clients have it by then.
+    pub fan_out: Vec<(f64, f64)>,
+}
+
+impl Scene {
+    /// Figures alone.
+    pub fn of(figures: BTreeMap<String, f64>) -> Self {
+        Self { figures, timeline: Vec::new(), fan_out: Vec::new() }
+    }
 }

@@ -1,4 +1,5 @@
-//! The control plane of a benchmark: the resources of one type, in the process that measures.
+//! The control plane of a benchmark: the resources of one type, in the process that measures, on a thread of its own, so that it
+//! is not kept waiting by the clients.
 //!
 //! A change is a round: some of the resources get the number of the round, and all streams that subscribe to them are sent them.
 
@@ -18,8 +19,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -33,7 +35,7 @@ use crate::wire::Variant;
 pub struct Origin {
     pub address: SocketAddr,
     state: Shared,
-    server: JoinHandle<()>,
+    runtime: Option<Runtime>,
 }
 
 type Shared = Arc<Mutex<State>>;
@@ -63,8 +65,14 @@ impl Origin {
         let rounds = vec![0; resources.count];
         let state = State { resources, rounds, streams: Vec::new(), responses: 0, requests: 0 };
         let state = Arc::new(Mutex::new(state));
-        let server = tokio::spawn(serve(listener, state.clone()));
-        Ok(Self { address, state, server })
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let listener = listener.into_std()?;
+        let serving = state.clone();
+        runtime.spawn(async move {
+            let Ok(listener) = TcpListener::from_std(listener) else { return };
+            serve(listener, serving).await;
+        });
+        Ok(Self { address, state, runtime: Some(runtime) })
     }
 
     /// Changes these resources. `start` is told the moment at which their responses, encoded by then, go to the connections.
@@ -85,7 +93,9 @@ impl Origin {
 
 impl Drop for Origin {
     fn drop(&mut self) {
-        self.server.abort();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::command::Options;
 use super::subject::{Programs, Subject};
-use super::{Bench, peers};
+use super::{Bench, Scene, peers};
 use crate::report::{Cell, Machine, Report, Sample, Verdict};
 
 /// Measures what the options ask for, and judges it. `progress` is told each result as it comes.
@@ -30,10 +30,11 @@ pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::R
         let mut subjects = options.subjects(bench.as_ref());
         subjects.retain(|subject| !subject.is_peer() || programs.peer.is_some());
         let mut samples = Vec::new();
-        for repetition in 0..options.repetitions {
+        for repetition in 0..options.repetitions() {
             for subject in &subjects {
                 let scene = bench.run(*subject, &programs).await.with_context(|| format!("{name}: {subject}"))?;
-                let sample = Sample { subject: *subject, repetition, figures: scene.figures, timeline: scene.timeline };
+                let Scene { figures, timeline, fan_out } = scene;
+                let sample = Sample { subject: *subject, repetition, figures, timeline, fan_out };
                 progress(&format!("  {}: {subject}: {}", repetition + 1, first_figures(&sample)));
                 samples.push(sample);
             }
@@ -92,5 +93,56 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0); // it is in the folder for temporary files
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gate::{Gate, Plausible};
+    use super::super::{Programs, Running};
+    use super::*;
+
+    /// Of figures that are there already.
+    struct Measured;
+
+    impl Bench for Measured {
+        fn name(&self) -> String {
+            "measured".into()
+        }
+
+        fn subjects(&self) -> Vec<Subject> {
+            vec![Subject::Relay, Subject::Floor, Subject::PlainTonic]
+        }
+
+        fn gates(&self) -> Vec<Gate> {
+            vec![Gate::ratio("cpu", Subject::Floor, 2.0), Gate::ratio("cpu", Subject::Linear, 1.0)]
+        }
+
+        fn plausible(&self) -> Option<Plausible> {
+            let (of, against) = (Subject::PlainTonic, Subject::Floor);
+            Some(Plausible { figure: "cpu".into(), of, against, from: 2.0, to: 4.0 })
+        }
+
+        fn run<'a>(&'a self, _: Subject, _: &'a Programs) -> Running<'a> {
+            Box::pin(async { Ok(Scene::of(BTreeMap::new())) })
+        }
+    }
+
+    fn exit_code(relay: f64, tonic: f64) -> u8 {
+        let samples = [(Subject::Relay, relay), (Subject::Floor, 1.0), (Subject::PlainTonic, tonic)];
+        let samples = samples.map(|(subject, cpu)| Sample {
+            figures: BTreeMap::from([("cpu".to_owned(), cpu)]),
+            ..Sample::empty(subject, 0)
+        });
+        let cell = judge(&Measured, "measured".into(), samples.into(), BTreeMap::new());
+        Report { command: String::new(), machine: Machine::this(), cells: vec![cell] }.exit_code()
+    }
+
+    #[test]
+    fn a_gate_is_judged_only_between_baselines_that_are_where_they_should_be() {
+        assert_eq!(exit_code(1.9, 3.0), 0, "passed");
+        assert_eq!(exit_code(2.1, 3.0), 1, "missed");
+        assert_eq!(exit_code(2.1, 4.5), 3, "plain-tonic is too slow, or the floor too fast");
+        assert_eq!(exit_code(1.9, 1.5), 3, "plain-tonic is too fast, or the floor too slow");
     }
 }

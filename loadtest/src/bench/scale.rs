@@ -34,7 +34,9 @@ pub struct ScaleClients {
 impl Bench for ScaleResources {
     fn name(&self) -> String {
         let Self { variant, connections, few, many, rounds } = self;
-        format!("scale-resources: 1 of {few} and of {many} clusters to {connections} clients, {variant}, {rounds} rounds")
+        format!(
+            "scale-resources: 1 of {few} and of {many} clusters to {connections} clients, {variant}, {rounds} rounds"
+        )
     }
 
     fn subjects(&self) -> Vec<Subject> {
@@ -64,7 +66,7 @@ impl Bench for ScaleResources {
             let (cpu, rss) = (by("cpu_us_per_delivery"), by("rss_kib_per_client"));
             figures.insert("cpu_per_delivery_many_by_few".into(), cpu);
             figures.insert("rss_per_client_many_by_few".into(), rss);
-            Ok(Scene { figures, timeline: Vec::new() })
+            Ok(Scene::of(figures))
         })
     }
 }
@@ -82,8 +84,7 @@ impl ScaleResources {
         process.quiet_cpu().await?;
         let before = process.memory()?.rss;
         let options = ClientOptions { syncing: SYNCING, ..stage.clients(self.connections) };
-        let clients = Clients::connect(options).await?;
-        clients.subscribe(count);
+        let clients = Clients::storm(options, count);
         clients.reached().await?;
         stage.round(&clients, 1, 0..1).await?; // to warm up
         let start = process.quiet_cpu().await?;
@@ -124,7 +125,7 @@ impl Bench for ScaleClients {
             }
             let by = figures["cpu_us_per_change_many"] / figures["cpu_us_per_change_few"];
             figures.insert("cpu_per_change_many_by_few".into(), by);
-            Ok(Scene { figures, timeline: Vec::new() })
+            Ok(Scene::of(figures))
         })
     }
 }

@@ -10,6 +10,7 @@ use super::clients::{ClientOptions, Clients, wildcard};
 use super::origin::Origin;
 use super::subject::{Server, Setting, Subject};
 use crate::measure::Latencies;
+use crate::report::percentiles;
 
 pub struct Stage {
     pub setting: Setting,
@@ -40,6 +41,7 @@ impl Stage {
             cluster: CLUSTER.into(),
             connecting: CONNECTING,
             syncing: usize::MAX >> 4,
+            small: 0,
             held: Arc::default(),
         }
     }
@@ -54,11 +56,22 @@ impl Stage {
     /// Changes these resources and waits until all clients have them. The result is how long the last one waited.
     pub async fn round(&mut self, clients: &Clients, round: u32, changed: Range<usize>) -> anyhow::Result<Duration> {
         let count = changed.len();
+        self.round_of(clients, round, changed, count).await
+    }
+
+    /// The same, where each client subscribes to so many of those that change.
+    pub async fn round_of(
+        &mut self,
+        clients: &Clients,
+        round: u32,
+        changed: Range<usize>,
+        each: usize,
+    ) -> anyhow::Result<Duration> {
         if self.server.subject == Subject::Floor {
-            clients.expect(round, count, Instant::now());
+            clients.expect(round, each, Instant::now());
             self.server.push(round)?;
         } else {
-            self.origin.change(changed, round, |start| clients.expect(round, count, start));
+            self.origin.change(changed, round, |start| clients.expect(round, each, start));
         }
         clients.reached().await
     }
@@ -66,13 +79,7 @@ impl Stage {
 
 /// Percentiles of the times from change to receipt and to the ACK.
 pub fn figures_of((received, acked): &(Latencies, Latencies)) -> BTreeMap<String, f64> {
-    let mut figures = BTreeMap::new();
-    for (what, latencies) in [("received", received), ("acked", acked)] {
-        for (name, percentile) in [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("max", 100.0)] {
-            figures.insert(format!("{what}_{name}_ms"), latencies.percentile(percentile).as_secs_f64() * 1e3);
-        }
-    }
-    figures
+    percentiles("received", received).chain(percentiles("acked", acked)).collect()
 }
 
 pub fn mib(bytes: u64) -> f64 {

@@ -80,6 +80,6 @@ impl Storm {
             ("rss_growth_mib".into(), mib(process.peak_rss()?.saturating_sub(idle.rss))),
             ("received_mib_per_client".into(), mib(clients.received().bytes) / self.connections as f64),
         ]);
-        Ok(Scene { figures, timeline: Vec::new() })
+        Ok(Scene::of(figures))
     }
 }

@@ -29,6 +29,11 @@ pub enum Subject {
     Linear,
     /// go-control-plane with its snapshot cache
     Snapshot,
+    /// A client of the control plane that hashes what it receives
+    Reader,
+    /// A server that was started elsewhere
+    #[value(skip)]
+    Server,
 }
 
 impl Subject {
@@ -46,6 +51,8 @@ impl std::fmt::Display for Subject {
             Self::PlainTonic => "plain-tonic",
             Self::Linear => "linear",
             Self::Snapshot => "snapshot",
+            Self::Reader => "reader",
+            Self::Server => "server",
         })
     }
 }
@@ -98,6 +105,8 @@ impl Server {
             Subject::RelayB => relay(programs.weir_b.as_deref().context("--weir-b is missing")?, setting, programs)?,
             Subject::Floor => floor(setting)?,
             Subject::PlainTonic => plain_tonic(setting)?,
+            Subject::Reader => reader(setting)?,
+            Subject::Server => bail!("a server that was started elsewhere cannot be started here"),
             Subject::Linear => peer("linear", setting, programs)?,
             Subject::Snapshot => peer("snapshot", setting, programs)?,
         };
@@ -156,7 +165,7 @@ fn address(output: Box<dyn Read + Send>) -> anyhow::Result<SocketAddr> {
 fn address_in(line: &str) -> Option<SocketAddr> {
     let rest = line.strip_prefix("listening ").or_else(|| {
         let (_, started) = line.split_once("weir started")?;
-        Some(started.split_once("listen=\"")?.1.split(['"', ' ']).next()?)
+        started.split_once("listen=\"")?.1.split(['"', ' ']).next()
     });
     rest?.trim().parse().ok()
 }
@@ -188,6 +197,12 @@ fn plain_tonic(setting: &Setting) -> anyhow::Result<Command> {
     let kind = setting.resources.kind;
     let mut command = this_program()?;
     command.arg("plain-tonic").args(["--kind", kind.word()]).arg(format!("--upstream=http://{}", setting.origin));
+    Ok(command)
+}
+
+fn reader(setting: &Setting) -> anyhow::Result<Command> {
+    let mut command = this_program()?;
+    command.arg("reader").args(["--kind", setting.resources.kind.word()]).arg(format!("--upstream={}", setting.origin));
     Ok(command)
 }
 

@@ -60,6 +60,7 @@ impl Link {
             .initial_window_size(options.window)
             .initial_connection_window_size(options.window)
             .max_frame_size(options.max_frame_size)
+            .initial_max_send_streams(1) // further ones wait for what the server allows, which would refuse them otherwise
             .enable_push(false)
             .handshake(socket)
             .await

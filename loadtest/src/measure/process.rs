@@ -56,6 +56,13 @@ impl Process {
         Ok(Memory { rss: kilobytes(&text, "Rss:")?, pss: kilobytes(&text, "Pss:")? })
     }
 
+    /// RSS in bytes, read from a counter that is cheap and a little behind.
+    pub fn rss(&self) -> anyhow::Result<u64> {
+        let text = self.read("statm")?;
+        let pages: Option<u64> = text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());
+        pages.map(|pages| pages * PAGE).ok_or_else(|| anyhow!("no resident pages in {text:?}"))
+    }
+
     /// The most RSS that the process had since it started, or since `reset_peak`.
     pub fn peak_rss(&self) -> anyhow::Result<u64> {
         kilobytes(&self.read("status")?, "VmHWM:")

@@ -1,11 +1,13 @@
 //! The results of a benchmark.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::{Gate, Plausible, Subject};
-use crate::measure::Spread;
+use crate::measure::{Spread, median};
 
 /// One run of the program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -41,6 +43,8 @@ pub struct Sample {
     /// By their names, which have their units.
     pub figures: BTreeMap<String, f64>,
     pub timeline: Vec<Point>,
+    /// Milliseconds after a change, and how many in a hundred clients have it by then.
+    pub fan_out: Vec<(f64, f64)>,
 }
 
 /// What was measured at one time of a sample.
@@ -70,6 +74,17 @@ pub enum Verdict {
 }
 
 impl Report {
+    /// Writes JSON and a page with plots to these files.
+    pub fn write(&self, json: Option<&Path>, html: Option<&Path>) -> anyhow::Result<()> {
+        let write = |path: &Path, text: String| {
+            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        if let Some(path) = json {
+            write(path, serde_json::to_string_pretty(self)?)?;
+        }
+        html.map_or(Ok(()), |path| write(path, self.html()))
+    }
+
     /// 0 if no gate was missed, 1 if one was, 3 if the baselines were off, so that nothing can be said.
     pub fn exit_code(&self) -> u8 {
         let has = |verdict| self.cells.iter().flat_map(|cell| &cell.gates).any(|gate| gate.verdict == verdict);
@@ -78,6 +93,20 @@ impl Report {
             (false, true) => 3,
             (false, false) => 0,
         }
+    }
+}
+
+impl Cell {
+    pub fn median(&self, subject: Subject, figure: &str) -> Option<f64> {
+        let of = self.samples.iter().filter(|sample| sample.subject == subject);
+        median(&of.filter_map(|sample| sample.figures.get(figure).copied()).collect::<Vec<_>>())
+    }
+}
+
+impl Sample {
+    /// Without figures.
+    pub fn empty(subject: Subject, repetition: usize) -> Self {
+        Self { subject, repetition, figures: BTreeMap::new(), timeline: Vec::new(), fan_out: Vec::new() }
     }
 }
 

@@ -5,7 +5,6 @@ use std::fmt;
 
 use super::{Cell, GateResult, Report, Verdict};
 use crate::bench::Subject;
-use crate::measure::median;
 
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
@@ -26,9 +25,7 @@ impl fmt::Display for Cell {
         for name in names {
             write!(out, "  {name:<34}")?;
             for subject in &subjects {
-                let of = self.samples.iter().filter(|sample| sample.subject == *subject);
-                let values: Vec<f64> = of.filter_map(|sample| sample.figures.get(name).copied()).collect();
-                write!(out, "{:>14}", median(&values).map_or_else(|| "-".into(), short))?;
+                write!(out, "{:>14}", self.median(*subject, name).map_or_else(|| "-".into(), short))?;
             }
             writeln!(out)?;
         }

@@ -11,7 +11,8 @@ pub use plane::Plane;
 pub use received::{Held, Received};
 pub use world::{Heard, World};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Variant {
     Sotw,
     Delta,

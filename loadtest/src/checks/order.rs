@@ -1,0 +1,15 @@
+//! Make before break: a route leads to clusters that the client holds, before and after each response.
+
+use std::collections::BTreeMap;
+
+use crate::subscription::{Held, Name};
+
+/// A route that leads to a cluster which is not there, with that cluster.
+pub fn missing_cluster<'a>(
+    routes: impl IntoIterator<Item = &'a BTreeMap<Name, Held>>,
+    clusters: &BTreeMap<Name, Held>,
+) -> Option<(&'a Name, &'a Name)> {
+    let routes = routes.into_iter().flatten();
+    let mut led = routes.flat_map(|(route, held)| held.leads_to.iter().map(move |cluster| (route, cluster)));
+    led.find(|(_, cluster)| !clusters.contains_key(*cluster))
+}

@@ -1,0 +1,40 @@
+//! Single responses, beside what the client subscribes to and holds.
+
+use std::collections::BTreeSet;
+
+use super::truth::Truth;
+use crate::subscription::{Name, Response, Topic};
+use crate::wire::Variant;
+
+/// A name in the response that the client has not subscribed to on this stream.
+pub fn unasked<'a>(topic: &Topic, response: &'a Response) -> Option<&'a Name> {
+    let names = response.entries.iter().map(|entry| &entry.name);
+    let mut names = names.chain(response.removed.iter());
+    names.find(|name| !topic.is_wildcard && !topic.names.contains(*name) && !topic.formerly.contains(*name))
+}
+
+/// A name that is twice in the response.
+pub fn duplicate(response: &Response) -> Option<&Name> {
+    let mut seen = BTreeSet::new();
+    let names = response.entries.iter().map(|entry| &entry.name).chain(response.removed.iter());
+    names.into_iter().find(|name| !seen.insert(*name))
+}
+
+/// A resource of an earlier update than the client has of it from the same server, with both updates.
+pub fn regression<'a>(topic: &Topic, response: &'a Response) -> Option<(&'a Name, u64, u64)> {
+    response.entries.iter().find_map(|entry| {
+        let held = topic.held.get(&entry.name)?;
+        let is_older = entry.stamp.is_some() && entry.update() < held.update && held.server == topic.server;
+        is_older.then_some((&entry.name, entry.update(), held.update))
+    })
+}
+
+/// A name that is missing from a complete set.
+pub fn incomplete(truth: &Truth, topic: &Topic, response: &Response) -> Option<Name> {
+    if topic.variant != Variant::Sotw || !topic.kind.is_full_state() {
+        return None;
+    }
+    let newest = response.newest()?.update;
+    let names = response.entries.iter().map(|entry| &entry.name).collect();
+    truth.missing(topic.kind, &names, newest, |name| topic.is_wildcard || topic.names.contains(name))
+}

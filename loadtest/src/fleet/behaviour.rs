@@ -1,0 +1,97 @@
+//! How a client subscribes, and what it does wrong.
+
+use std::fmt;
+
+use crate::checks::Check;
+use crate::wire::Variant;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Behaviour {
+    /// An Envoy with aggregated delta: all clusters and listeners, and the endpoints and routes that they name.
+    EnvoyAdsDelta,
+    /// An Envoy with aggregated SotW.
+    EnvoyAdsSotw,
+    /// An Envoy with a stream for clusters, one for listeners, and one for each name of endpoints and routes.
+    EnvoyPerType,
+    /// A gRPC library: SotW, listeners by name, and from there routes, clusters and endpoints.
+    Grpc,
+    /// Reads one message each half second, through a small window.
+    SlowReader,
+    /// Reads everything and ACKs nothing.
+    NeverAcker,
+    /// NACKs each response after its first of a type.
+    Nacker,
+    /// Connects again after each period.
+    Flapper,
+    /// ACKs with a nonce that no response had.
+    WrongNonce,
+    /// Connects and requests nothing. Every other one opens a stream.
+    Zombie,
+    /// Unsubscribes from half of its endpoints and subscribes again, once each period.
+    SubscriptionChurn,
+}
+
+/// Where subscriptions start, and how they spread over streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    Ads,
+    PerType,
+    Grpc,
+}
+
+impl Behaviour {
+    pub const ALL: [Self; 11] = [
+        Self::EnvoyAdsDelta,
+        Self::EnvoyAdsSotw,
+        Self::EnvoyPerType,
+        Self::Grpc,
+        Self::SlowReader,
+        Self::NeverAcker,
+        Self::Nacker,
+        Self::Flapper,
+        Self::WrongNonce,
+        Self::Zombie,
+        Self::SubscriptionChurn,
+    ];
+
+    pub fn follow(self) -> Follow {
+        match self {
+            Self::EnvoyPerType => Follow::PerType,
+            Self::Grpc => Follow::Grpc,
+            _ => Follow::Ads,
+        }
+    }
+
+    /// The variant, of which some behaviours leave no choice.
+    pub fn variant(self, wanted: Option<Variant>) -> Variant {
+        match self {
+            Self::EnvoyAdsDelta => Variant::Delta,
+            Self::EnvoyAdsSotw | Self::Grpc => Variant::Sotw,
+            Self::EnvoyPerType => wanted.unwrap_or(Variant::Sotw),
+            _ => wanted.unwrap_or(Variant::Delta),
+        }
+    }
+
+    /// Whether it can be expected to hold everything in the end.
+    pub fn converges(self) -> bool {
+        !matches!(self, Self::NeverAcker | Self::Nacker | Self::WrongNonce | Self::Zombie)
+    }
+
+    /// Whether a check makes sense for it.
+    pub fn is_subject_to(self, check: Check) -> bool {
+        match check {
+            Check::Convergence => self.converges(),
+            // Other types come over other streams, in any order; a gRPC client learns of clusters from routes.
+            Check::MakeBeforeBreak => self.follow() == Follow::Ads && !matches!(self, Self::Nacker),
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for Behaviour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = clap::ValueEnum::to_possible_value(self);
+        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
+    }
+}

@@ -1,0 +1,428 @@
+//! One client: messages in, requests out. It has no socket and no clock.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::behaviour::{Behaviour, Follow};
+use crate::bodies::Stamp;
+use crate::checks::{self, Check, History, Nacked, Nonces, Note, Truth, Violation};
+use crate::kind::{Kind, ads_path};
+use crate::subscription::{Name, Names, Response, Topic};
+use crate::wire::Variant;
+
+/// What the client wants done, in order.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    Open(StreamKey, &'static str),
+    Send(StreamKey, Vec<u8>),
+    Cancel(StreamKey),
+}
+
+/// Place of a stream among those of the client.
+pub type StreamKey = usize;
+
+/// What became of a message.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub actions: Vec<Action>,
+    /// The newest change in it, if the client had none as new.
+    pub change: Option<Stamp>,
+    pub is_acked: bool,
+}
+
+/// What all clients of a fleet have in common.
+#[derive(Clone)]
+pub struct Shared {
+    pub names: Arc<Names>,
+    pub truth: Option<Truth>,
+    pub checks: Arc<BTreeSet<Check>>,
+}
+
+pub struct Client {
+    pub number: usize,
+    pub behaviour: Behaviour,
+    variant: Variant,
+    node: Vec<u8>,
+    /// What a gRPC client starts from.
+    listeners: BTreeSet<Name>,
+    shared: Shared,
+    streams: Vec<Option<Stream>>,
+    /// The newest update that was seen of each type.
+    newest: [u64; 4],
+    history: History,
+    violations: Vec<Violation>,
+    /// Whether it has a subset of its endpoints (subscription churn).
+    is_reduced: bool,
+}
+
+struct Stream {
+    topics: Vec<Topic>,
+    nonces: Nonces,
+    nacked: [Nacked; 4],
+    sent_node: bool,
+}
+
+impl Client {
+    pub fn new(
+        number: usize,
+        behaviour: Behaviour,
+        variant: Option<Variant>,
+        node: Vec<u8>,
+        listeners: &[Name],
+        shared: Shared,
+    ) -> Self {
+        Self {
+            number,
+            behaviour,
+            variant: behaviour.variant(variant),
+            node,
+            listeners: listeners.iter().cloned().collect(),
+            shared,
+            streams: Vec::new(),
+            newest: [0; 4],
+            history: History::default(),
+            violations: Vec::new(),
+            is_reduced: false,
+        }
+    }
+
+    /// The connection is open, for the first time or again. What was held is stated to the server.
+    pub fn connect(&mut self, at: Duration) -> Vec<Action> {
+        self.history.push(at, Note::Connected);
+        let mut actions = Vec::new();
+        if self.behaviour == Behaviour::Zombie {
+            if self.number % 2 == 1 {
+                actions.push(Action::Open(0, ads_path(self.variant)));
+            }
+            return actions;
+        }
+        if self.streams.is_empty() {
+            self.create_streams();
+        }
+        for key in 0..self.streams.len() {
+            self.open_stream(key, at, &mut actions);
+        }
+        actions
+    }
+
+    /// The next connection is to another server, which may know less so far.
+    pub fn change_server(&mut self) {
+        let topics = self.streams.iter_mut().flatten().flat_map(|stream| &mut stream.topics);
+        topics.for_each(|topic| topic.server += 1);
+    }
+
+    pub fn note_end(&mut self, reason: &str, at: Duration) {
+        self.history.push(at, Note::Ended(reason.to_owned()));
+    }
+
+    pub fn on_message(&mut self, key: StreamKey, message: Bytes, at: Duration) -> Outcome {
+        let mut outcome = Outcome::default();
+        let response = match Response::decode(self.variant, message, &self.shared.names) {
+            Ok(response) => response,
+            Err(error) => {
+                self.violate(Check::Readable, format!("a response cannot be read: {error}"));
+                return outcome;
+            }
+        };
+        self.history.push(at, Note::received(&response));
+        let Some(Some(stream)) = self.streams.get(key) else { return outcome };
+        let place = stream.topics.iter().position(|topic| topic.is_open && Some(topic.kind) == response.kind());
+        self.check_response(key, place, &response);
+        let Some(place) = place else { return outcome };
+        let Some(Some(stream)) = self.streams.get_mut(key) else { return outcome };
+        let topic = &mut stream.topics[place];
+        let kind = topic.kind;
+        topic.receive(&response);
+        if self.behaviour == Behaviour::Nacker && topic.responses > 1 {
+            stream.nacked[kind as usize].remember(self.variant, &response);
+            self.history.push(at, Note::Nacked(kind));
+            outcome.actions.push(Action::Send(key, topic.nack("rejected on purpose")));
+            return outcome;
+        }
+        topic.accept(&response);
+        self.check_order(kind);
+        let newest = &mut self.newest[kind as usize];
+        outcome.change = response.newest().filter(|stamp| stamp.update > *newest);
+        *newest = outcome.change.map_or(*newest, |stamp| stamp.update);
+        let changes_clusters = kind == Kind::Cluster && !response.entries.is_empty();
+        self.follow(kind, changes_clusters, at, &mut outcome.actions);
+        outcome.is_acked = self.acknowledge(key, place, at, &mut outcome.actions);
+        outcome
+    }
+
+    /// Whether it has an answer to everything that it subscribes to.
+    pub fn is_synced(&self) -> bool {
+        let streams = || self.streams.iter().flatten();
+        let topics = |kind| streams().flat_map(|stream| &stream.topics).filter(move |topic| topic.kind == kind);
+        self.behaviour != Behaviour::Zombie
+            && topics(Kind::Listener).any(|topic| topic.is_open)
+            && Kind::ALL.into_iter().flat_map(topics).all(|topic| topic.is_complete())
+    }
+
+    /// What it holds otherwise than the origin has it, if there is an origin to compare with.
+    pub fn difference(&self) -> Option<String> {
+        let truth = self.shared.truth.as_ref()?;
+        let topics = self.streams.iter().flatten().flat_map(|stream| &stream.topics);
+        let mut differences = topics.filter_map(|topic| checks::difference(truth, topic));
+        let unsynced = || (!self.is_synced()).then(|| "some subscriptions have no answer".to_owned());
+        differences.next().or_else(unsynced)
+    }
+
+    /// Reports that the client does not hold what it should.
+    pub fn violate_convergence(&mut self, what: String) {
+        self.violate(Check::Convergence, what);
+    }
+
+    pub fn take_violations(&mut self) -> Vec<Violation> {
+        std::mem::take(&mut self.violations)
+    }
+
+    /// Subscribes to half of the endpoints or to all of them again (subscription churn).
+    pub fn churn(&mut self, reduce: bool, at: Duration) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if self.behaviour == Behaviour::SubscriptionChurn && (reduce || self.is_reduced) && self.is_synced() {
+            self.is_reduced = reduce && !self.is_reduced;
+            self.follow(Kind::Cluster, false, at, &mut actions);
+        }
+        actions
+    }
+
+    fn create_streams(&mut self) {
+        let variant = self.variant;
+        let all = |kind| Topic::new(kind, variant, true, BTreeSet::new());
+        let none = |kind| Topic::new(kind, variant, false, BTreeSet::new());
+        let streams = match self.behaviour.follow() {
+            Follow::Ads => {
+                vec![vec![all(Kind::Cluster), none(Kind::Endpoints), all(Kind::Listener), none(Kind::Route)]]
+            }
+            Follow::PerType => vec![vec![all(Kind::Cluster)], vec![all(Kind::Listener)]],
+            Follow::Grpc => {
+                let listeners = Topic::new(Kind::Listener, variant, false, self.listeners.clone());
+                vec![vec![none(Kind::Cluster), none(Kind::Endpoints), listeners, none(Kind::Route)]]
+            }
+        };
+        self.streams = streams.into_iter().map(|topics| Some(Stream::new(topics))).collect();
+    }
+
+    fn open_stream(&mut self, key: StreamKey, at: Duration, actions: &mut Vec<Action>) {
+        let Some(Some(stream)) = self.streams.get_mut(key) else { return };
+        stream.sent_node = false;
+        stream.nonces = Nonces::default();
+        stream.nacked = Default::default();
+        stream.topics.iter_mut().for_each(Topic::reopen);
+        let path = match (self.behaviour.follow(), stream.topics.first()) {
+            (Follow::PerType, Some(topic)) => topic.kind.path(self.variant),
+            _ => ads_path(self.variant),
+        };
+        actions.push(Action::Open(key, path));
+        for place in 0..stream.topics.len() {
+            let topic = &stream.topics[place];
+            // Listeners of an Envoy wait for the clusters, and names are not there yet when it starts.
+            let is_first = match self.behaviour.follow() {
+                Follow::Ads => topic.kind == Kind::Cluster || !topic.held.is_empty(),
+                Follow::PerType => true,
+                Follow::Grpc => !topic.names.is_empty(),
+            };
+            if is_first {
+                actions.push(Action::Send(key, stream.open(place, &self.node)));
+                let count = stream.topics[place].names.len();
+                self.history.push(at, Note::Subscribed(stream.topics[place].kind, count));
+            }
+        }
+    }
+
+    /// Subscribes to what the resources of a type lead to.
+    fn follow(&mut self, kind: Kind, changes_clusters: bool, at: Duration, actions: &mut Vec<Action>) {
+        let next = match kind {
+            Kind::Cluster => Some(Kind::Endpoints),
+            Kind::Listener => Some(Kind::Route),
+            Kind::Route if self.behaviour.follow() == Follow::Grpc => Some(Kind::Cluster),
+            _ => None,
+        };
+        if let Some(next) = next {
+            self.subscribe(next, self.wanted(kind), changes_clusters, at, actions);
+            if next == Kind::Cluster {
+                self.subscribe(Kind::Endpoints, self.wanted(Kind::Cluster), false, at, actions);
+            }
+        }
+        self.start_listeners(at, actions);
+    }
+
+    fn wanted(&self, kind: Kind) -> BTreeSet<Name> {
+        let topics = self.streams.iter().flatten().flat_map(|stream| &stream.topics).filter(|topic| topic.kind == kind);
+        let held = topics.flat_map(|topic| topic.held.values());
+        let names = held.flat_map(|held| held.leads_to.iter().cloned());
+        match kind == Kind::Cluster && self.is_reduced {
+            true => names.step_by(2).collect(),
+            false => names.collect(),
+        }
+    }
+
+    fn subscribe(
+        &mut self,
+        kind: Kind,
+        wanted: BTreeSet<Name>,
+        repeats: bool,
+        at: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.behaviour.follow() == Follow::PerType {
+            return self.subscribe_apart(kind, wanted, at, actions);
+        }
+        let answers_nothing = self.behaviour == Behaviour::NeverAcker && self.variant == Variant::Sotw;
+        let Some(Some(stream)) = self.streams.get_mut(0) else { return };
+        let Some(place) = stream.topics.iter().position(|topic| topic.kind == kind) else { return };
+        let topic = &mut stream.topics[place];
+        let count = wanted.len();
+        let request = if !topic.is_open {
+            if wanted.is_empty() {
+                return;
+            }
+            topic.names = wanted;
+            stream.open(place, &self.node)
+        } else if answers_nothing {
+            return; // each further SotW request would be an ACK
+        } else if let Some(request) = topic.set_names(wanted) {
+            request
+        } else if repeats && topic.variant == Variant::Sotw && topic.responses > 0 {
+            topic.repeat()
+        } else {
+            return;
+        };
+        self.history.push(at, Note::Subscribed(kind, count));
+        actions.push(Action::Send(0, request));
+    }
+
+    /// A stream for each name.
+    fn subscribe_apart(&mut self, kind: Kind, mut wanted: BTreeSet<Name>, at: Duration, actions: &mut Vec<Action>) {
+        for key in 0..self.streams.len() {
+            let Some(stream) = &self.streams[key] else { continue };
+            let Some(topic) = stream.topics.first().filter(|topic| topic.kind == kind && !topic.is_wildcard) else {
+                continue;
+            };
+            if !topic.names.iter().any(|name| wanted.remove(name)) {
+                self.streams[key] = None;
+                actions.push(Action::Cancel(key));
+            }
+        }
+        for name in wanted {
+            let key = self.streams.iter().position(Option::is_none).unwrap_or(self.streams.len());
+            if key == self.streams.len() {
+                self.streams.push(None);
+            }
+            let topic = Topic::new(kind, self.variant, false, BTreeSet::from([name]));
+            self.streams[key] = Some(Stream::new(vec![topic]));
+            self.open_stream(key, at, actions);
+        }
+    }
+
+    /// An Envoy asks for listeners when all clusters have their endpoints.
+    fn start_listeners(&mut self, at: Duration, actions: &mut Vec<Action>) {
+        if self.behaviour.follow() != Follow::Ads {
+            return;
+        }
+        let Some(Some(stream)) = self.streams.first_mut() else { return };
+        let Some(place) = stream.topics.iter().position(|topic| topic.kind == Kind::Listener) else { return };
+        let is_ready = |topic: &Topic| match topic.kind {
+            Kind::Cluster | Kind::Endpoints => topic.is_complete(),
+            _ => true,
+        };
+        if !stream.topics[place].is_open && stream.topics.iter().all(is_ready) {
+            self.history.push(at, Note::Subscribed(Kind::Listener, 0));
+            actions.push(Action::Send(0, stream.open(place, &self.node)));
+        }
+    }
+
+    fn acknowledge(&mut self, key: StreamKey, place: usize, at: Duration, actions: &mut Vec<Action>) -> bool {
+        let Some(Some(stream)) = self.streams.get(key) else { return false };
+        let topic = &stream.topics[place];
+        let request = match self.behaviour {
+            Behaviour::NeverAcker => return false,
+            Behaviour::WrongNonce => topic.ack(Some("a nonce that no response had")),
+            _ => topic.ack(None),
+        };
+        self.history.push(at, Note::Acked(topic.kind));
+        actions.push(Action::Send(key, request));
+        true
+    }
+
+    fn check_response(&mut self, key: StreamKey, place: Option<usize>, response: &Response) {
+        let mut found = Vec::new();
+        let Some(Some(stream)) = self.streams.get_mut(key) else { return };
+        found.extend(response.unreadable.clone().map(|what| (Check::Readable, what)));
+        found.extend(stream.nonces.see(&response.nonce).err().map(|what| (Check::Nonce, what)));
+        match place.map(|place| &stream.topics[place]) {
+            None => {
+                found.push((Check::Unasked, format!("a response of type {:?}, which is not subscribed", response.url)))
+            }
+            Some(topic) => {
+                let kind = topic.kind;
+                found.extend(
+                    checks::unasked(topic, response).map(|name| (Check::Unasked, format!("{name} is not subscribed"))),
+                );
+                found.extend(
+                    checks::duplicate(response)
+                        .map(|name| (Check::Duplicate, format!("{name} is twice in a response"))),
+                );
+                let older = checks::regression(topic, response);
+                let older = older.map(|(name, got, held)| format!("{name} is from update {got}, and {held} is held"));
+                found.extend(older.map(|what| (Check::Regression, what)));
+                let truth = self.shared.truth.as_ref().filter(|_| self.shared.checks.contains(&Check::Completeness));
+                let missing = truth.and_then(|truth| checks::incomplete(truth, topic, response));
+                let missing = missing.map(|name| format!("{name} is missing from a complete set"));
+                found.extend(missing.map(|what| (Check::Completeness, what)));
+                let again = stream.nacked[kind as usize].check(kind, response).err();
+                found.extend(again.map(|what| (Check::ResendAfterNack, what)));
+            }
+        }
+        found.into_iter().for_each(|(check, what)| self.violate(check, what));
+    }
+
+    fn check_order(&mut self, kind: Kind) {
+        if !matches!(kind, Kind::Cluster | Kind::Route) {
+            return;
+        }
+        let Some(Some(stream)) = self.streams.first() else { return };
+        if !self.behaviour.is_subject_to(Check::MakeBeforeBreak) {
+            return;
+        }
+        let of = |kind| stream.topics.iter().filter(move |topic| topic.kind == kind).map(|topic| &topic.held);
+        let Some(clusters) = of(Kind::Cluster).next() else { return };
+        if let Some((route, cluster)) = checks::missing_cluster(of(Kind::Route), clusters) {
+            let what = format!("{route} leads to {cluster}, which the client does not hold");
+            self.violate(Check::MakeBeforeBreak, what);
+        }
+    }
+
+    fn violate(&mut self, check: Check, what: String) {
+        let is_wanted = self.shared.checks.contains(&check) && self.behaviour.is_subject_to(check);
+        if is_wanted && self.violations.len() < MAX_VIOLATIONS {
+            let behaviour = self.behaviour.to_string();
+            self.violations.push(Violation {
+                client: self.number,
+                behaviour,
+                check,
+                what,
+                history: self.history.lines(),
+            });
+        }
+    }
+}
+
+impl Stream {
+    fn new(topics: Vec<Topic>) -> Self {
+        Self { topics, nonces: Nonces::default(), nacked: Default::default(), sent_node: false }
+    }
+
+    /// The first request of a type, with the node if it is the first of the stream.
+    fn open(&mut self, place: usize, node: &[u8]) -> Vec<u8> {
+        let node = (!std::mem::replace(&mut self.sent_node, true)).then_some(node);
+        self.topics[place].open(node)
+    }
+}
+
+/// Between two times that the violations are taken.
+const MAX_VIOLATIONS: usize = 16;

@@ -1,0 +1,85 @@
+//! What a fleet has done so far.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::checks::Violation;
+
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub connected: Gauge,
+    pub connects: Counter,
+    pub failed_connects: Counter,
+    pub ended_streams: Counter,
+    /// Connections that ended, or on which a stream did, without the client's doing.
+    pub lost: Counter,
+    pub messages: Counter,
+    pub bytes: Counter,
+    pub changes: Counter,
+    /// Clients that have had everything that they subscribe to.
+    pub synced: Gauge,
+    /// Clients that hold what the origin has.
+    pub converged: Gauge,
+    pub violations: Counter,
+    kept: Mutex<Vec<Violation>>,
+}
+
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    pub fn increase(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn decrease(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Counters {
+    /// Counts a violation, and keeps it if it is among the first.
+    pub fn violate(&self, violation: Violation) {
+        self.violations.add(1);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < MAX_KEPT {
+            kept.push(violation);
+        }
+    }
+
+    /// The first violations, with their histories.
+    pub fn kept_violations(&self) -> Vec<Violation> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [connected, synced] = [&self.connected, &self.synced].map(Gauge::value);
+        let [messages, bytes, changes, violations] =
+            [&self.messages, &self.bytes, &self.changes, &self.violations].map(Counter::value);
+        let [connects, failed, lost] = [&self.connects, &self.failed_connects, &self.lost].map(Counter::value);
+        write!(f, "connections={connected} synced={synced} messages={messages} bytes={bytes} changes={changes} ")?;
+        write!(f, "connects={connects} failed_connects={failed} lost={lost} violations={violations}")
+    }
+}
+
+const MAX_KEPT: usize = 100;

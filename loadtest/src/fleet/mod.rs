@@ -1,0 +1,146 @@
+//! Simulated clients, any number of them in one process.
+
+mod behaviour;
+mod client;
+pub mod command;
+mod counters;
+mod node;
+mod options;
+mod runner;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep};
+
+pub use behaviour::Behaviour;
+pub use client::{Action, Client, Outcome, Shared, StreamKey};
+pub use counters::Counters;
+pub use node::NodeTemplate;
+pub use options::{FleetOptions, Group};
+
+use crate::checks::Truth;
+use crate::link::LinkOptions;
+use crate::observe::Observer;
+use crate::subscription::Names;
+use runner::{Context, Phase, Runner};
+
+/// Runs until it is stopped or dropped.
+pub struct Fleet {
+    phase: watch::Sender<Phase>,
+    counters: Arc<Counters>,
+    runners: tokio::task::JoinHandle<()>,
+    connections: u64,
+    /// Clients that can be expected to hold everything in the end.
+    expected: u64,
+}
+
+impl Fleet {
+    /// Starts all clients of all groups, at the rate that the options give.
+    pub fn start(options: FleetOptions, truth: Option<Truth>, observer: Arc<dyn Observer>) -> Self {
+        let counters = Arc::new(Counters::default());
+        let (phase, phases) = watch::channel(Phase::Running);
+        let expected =
+            options.groups.iter().filter(|group| group.behaviour.converges()).map(|group| group.count as u64);
+        let expected = expected.sum();
+        let connections =
+            options.groups.iter().map(|group| group.count.div_ceil(group.clients_per_connection.max(1)) as u64);
+        let connections = connections.sum();
+        let runners = tokio::spawn(spawn(options, truth, observer, counters.clone(), phases));
+        Self { phase, counters, runners, connections, expected }
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Waits until all clients that can be expected to have had everything that they subscribe to, and says whether they have.
+    pub async fn synced(&self, limit: Duration) -> bool {
+        self.reached(limit, self.expected, |counters| counters.synced.value()).await
+    }
+
+    /// Waits until every connection is open, and says whether it is.
+    pub async fn all_connected(&self, limit: Duration) -> bool {
+        self.reached(limit, self.connections, |counters| counters.connected.value()).await
+    }
+
+    /// Makes clients behave, and waits until those that can be expected to hold what the origin has. Nothing may change meanwhile.
+    pub async fn settle(&self, limit: Duration) -> bool {
+        self.phase.send_replace(Phase::Settling);
+        self.reached(limit, self.expected, |counters| counters.converged.value()).await
+    }
+
+    /// Stops all clients. After [`Self::settle`], those that do not hold what the origin has are reported.
+    pub async fn stop(self) -> Arc<Counters> {
+        let judged = *self.phase.borrow() == Phase::Settling;
+        self.phase.send_replace(Phase::Stopping { judged });
+        let _ = self.runners.await; // a panic of a client has been printed
+        self.counters
+    }
+
+    async fn reached(&self, limit: Duration, expected: u64, count: impl Fn(&Counters) -> u64) -> bool {
+        let deadline = Instant::now() + limit;
+        while count(&self.counters) < expected {
+            if Instant::now() > deadline {
+                return false;
+            }
+            sleep(LOOK).await;
+        }
+        true
+    }
+}
+
+async fn spawn(
+    options: FleetOptions,
+    truth: Option<Truth>,
+    observer: Arc<dyn Observer>,
+    counters: Arc<Counters>,
+    phases: watch::Receiver<Phase>,
+) {
+    let shared = Shared { names: Arc::new(Names::default()), truth, checks: Arc::new(options.checks) };
+    let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
+    let started = Instant::now();
+    let targets: Arc<[_]> = options.targets.into();
+    let mut pace = options.connect_rate.map(|rate| interval(Duration::from_secs(1) / rate.max(1)));
+    let mut runners = JoinSet::new();
+    let mut number = 0;
+    for group in &options.groups {
+        let default = LinkOptions { tls: options.tls.clone(), ..LinkOptions::default() };
+        let link = LinkOptions { window: group.window().unwrap_or(default.window), ..default };
+        let listeners: Vec<_> = group.listeners.iter().map(|name| shared.names.intern(name)).collect();
+        let mut left = group.count;
+        while left > 0 {
+            let count = left.min(group.clients_per_connection.max(1));
+            left -= count;
+            let clients = (0..count).map(|_| {
+                number += 1;
+                let node = group.node.encode(number);
+                Client::new(number, group.behaviour, group.variant, node, &listeners, shared.clone())
+            });
+            let context = Context {
+                targets: targets.clone(),
+                link: link.clone(),
+                period: group.period,
+                started,
+                phase: phases.clone(),
+                counters: counters.clone(),
+                observer: observer.clone(),
+                handshakes: handshakes.clone(),
+            };
+            let runner = Runner::new(context, group.behaviour, clients.collect());
+            if let Some(pace) = &mut pace
+                && *phases.borrow() == Phase::Running
+            {
+                pace.tick().await;
+            }
+            runners.spawn(runner.run());
+        }
+    }
+    drop(shared);
+    while runners.join_next().await.is_some() {}
+}
+
+const HANDSHAKES: usize = 128;
+const LOOK: Duration = Duration::from_millis(5);

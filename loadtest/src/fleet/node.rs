@@ -1,0 +1,65 @@
+//! The nodes of clients.
+
+use prost::Message as _;
+use weir::proto::node::{Locality, Node};
+
+/// What nodes are made of. `{n}` in any of them is the client's number, and `{n%100}` that number modulo 100.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeTemplate {
+    /// Node ID; {n} is the client's number, {n%10} the number modulo 10.
+    #[arg(long = "node-id", default_value = "loadtest-{n}")]
+    pub id: String,
+    /// Node cluster, with the same placeholders.
+    #[arg(long = "node-cluster", default_value = "loadtest")]
+    pub cluster: String,
+    /// Locality zone, with the same placeholders.
+    #[arg(long = "node-zone", default_value = "")]
+    pub zone: String,
+}
+
+impl Default for NodeTemplate {
+    fn default() -> Self {
+        Self { id: "loadtest-{n}".into(), cluster: "loadtest".into(), zone: String::new() }
+    }
+}
+
+impl NodeTemplate {
+    /// The encoded node of a client.
+    pub fn encode(&self, number: usize) -> Vec<u8> {
+        let zone = filled(&self.zone, number);
+        let locality = (!zone.is_empty()).then(|| Locality { zone, ..Default::default() });
+        let (id, cluster) = (filled(&self.id, number), filled(&self.cluster, number));
+        let agent = "weir-loadtest".to_owned();
+        Node { id, cluster, locality, user_agent_name: agent, ..Default::default() }.encode_to_vec()
+    }
+}
+
+fn filled(template: &str, number: usize) -> String {
+    let mut text = String::new();
+    let mut rest = template;
+    while let Some(start) = rest.find('{') {
+        let Some(end) = rest[start..].find('}').map(|length| start + length) else { break };
+        text.push_str(&rest[..start]);
+        match &rest[start + 1..end] {
+            "n" => text.push_str(&number.to_string()),
+            inside => match inside.strip_prefix("n%").and_then(|modulus| modulus.parse::<usize>().ok()) {
+                Some(modulus) => text.push_str(&number.checked_rem(modulus).unwrap_or(0).to_string()),
+                None => text.push_str(&rest[start..=end]),
+            },
+        }
+        rest = &rest[end + 1..];
+    }
+    text + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_filled_in_and_other_braces_stay() {
+        assert_eq!(filled("a-{n}-{n%10}-{x}-{", 123), "a-123-3-{x}-{");
+        assert_eq!(filled("{n%0}", 5), "0");
+    }
+}

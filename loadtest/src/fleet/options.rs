@@ -1,0 +1,74 @@
+//! Which clients a fleet has.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::behaviour::Behaviour;
+use super::node::NodeTemplate;
+use crate::checks::Check;
+use crate::link::Tls;
+use crate::wire::Variant;
+
+#[derive(Clone)]
+pub struct FleetOptions {
+    /// Servers over which the connections are spread. A connection that is lost is opened at the next one.
+    pub targets: Vec<SocketAddr>,
+    pub tls: Option<Tls>,
+    pub groups: Vec<Group>,
+    pub checks: BTreeSet<Check>,
+    /// Connections that are opened per second; `None` is as fast as possible.
+    pub connect_rate: Option<u32>,
+}
+
+/// Clients of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    pub behaviour: Behaviour,
+    #[serde(default = "one")]
+    pub count: usize,
+    /// Where the behaviour leaves a choice.
+    pub variant: Option<Variant>,
+    /// Clients that share a connection, each with streams of its own.
+    #[serde(default = "one")]
+    pub clients_per_connection: usize,
+    #[serde(default)]
+    pub node: NodeTemplate,
+    /// Names from which gRPC clients start.
+    #[serde(default)]
+    pub listeners: Vec<String>,
+    /// Of flappers and of subscription churn.
+    #[serde(default = "second", with = "crate::scenario::duration")]
+    pub period: Duration,
+    /// HTTP/2 window in bytes; that of slow readers is 65,535 by default.
+    pub window: Option<u32>,
+}
+
+impl Group {
+    pub fn new(behaviour: Behaviour, count: usize) -> Self {
+        Self {
+            behaviour,
+            count,
+            variant: None,
+            clients_per_connection: 1,
+            node: NodeTemplate::default(),
+            listeners: Vec::new(),
+            period: second(),
+            window: None,
+        }
+    }
+
+    pub fn window(&self) -> Option<u32> {
+        let slow = (self.behaviour == Behaviour::SlowReader).then_some(65_535);
+        self.window.or(slow)
+    }
+}
+
+fn one() -> usize {
+    1
+}
+
+fn second() -> Duration {
+    Duration::from_secs(1)
+}

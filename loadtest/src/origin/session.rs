@@ -1,0 +1,117 @@
+//! One stream at the origin: what the client subscribes to, and how far it has been served.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir::proto::Request;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+
+use super::faults::{Fault, Faults};
+use super::world::Name;
+use crate::kind::Kind;
+use crate::wire::Variant;
+
+pub struct Session {
+    pub(super) variant: Variant,
+    pub(super) faults: Faults,
+    pub(super) topics: [Topic; 4],
+    pub(super) replies: u64,
+    /// Whose changes the fault of that name keeps from the client.
+    pub(super) forgotten: Option<Name>,
+    number: u64,
+}
+
+/// One type of a stream.
+#[derive(Debug, Default)]
+pub(super) struct Topic {
+    pub is_subscribed: bool,
+    pub is_wildcard: bool,
+    pub names: BTreeSet<Name>,
+    /// The update up to which the client has been served; 0 before the first response.
+    pub cursor: u64,
+    /// Names that are due without a change: newly subscribed ones.
+    pub forced: BTreeSet<Name>,
+    /// Everything is due, whatever has changed.
+    pub is_repeated: bool,
+    /// Versions that the client stated in its first request (delta).
+    pub stated: BTreeMap<Name, String>,
+    pub last_nonce: String,
+    /// What the last response had.
+    pub last_sent: BTreeSet<Name>,
+}
+
+impl Topic {
+    pub fn sees(&self, name: &str) -> bool {
+        self.is_wildcard || self.names.contains(name)
+    }
+}
+
+impl Session {
+    pub fn new(variant: Variant, number: u64, faults: Faults) -> Self {
+        Self { variant, faults, topics: Default::default(), replies: 0, forgotten: None, number }
+    }
+
+    /// Applies a request. Types that the origin does not have are ignored.
+    pub fn on_request(&mut self, request: &Request, only: Option<Kind>) {
+        let Some(kind) = only.or_else(|| Kind::of_url(request.type_url())) else { return };
+        let repeats = request.is_nack() && self.faults.has(Fault::ResendAfterNack);
+        let topic = &mut self.topics[kind as usize];
+        match request {
+            Request::Sotw(request) => topic.on_sotw(kind, request),
+            Request::Delta(request) => topic.on_delta(kind, request),
+        }
+        if repeats {
+            topic.is_repeated = self.variant == Variant::Sotw;
+            topic.forced.extend(topic.last_sent.iter().cloned());
+        }
+    }
+
+    pub(super) fn next_nonce(&mut self) -> String {
+        self.replies += 1;
+        let count = if self.faults.has(Fault::RepeatNonce) { self.replies.min(2) } else { self.replies };
+        if self.faults.has(Fault::EmptyNonce) && count > 1 { String::new() } else { format!("{}-{count}", self.number) }
+    }
+}
+
+impl Topic {
+    fn on_sotw(&mut self, kind: Kind, request: &DiscoveryRequest) {
+        if !request.response_nonce.is_empty() && request.response_nonce != self.last_nonce {
+            return; // it is about an earlier response, and the ACK of the last one is on its way
+        }
+        let names: BTreeSet<Name> = request.resource_names.iter().map(|name| Name::from(&**name)).collect();
+        let had_names = !self.names.is_empty();
+        let first = !self.is_subscribed;
+        self.is_subscribed = true;
+        self.is_wildcard = names.contains("*")
+            || names.is_empty() && kind.is_full_state() && (first || self.is_wildcard && !had_names);
+        self.forced.retain(|name| names.contains(name));
+        self.forced.extend(names.difference(&self.names).filter(|name| &***name != "*").cloned());
+        self.names = names;
+    }
+
+    fn on_delta(&mut self, kind: Kind, request: &DeltaDiscoveryRequest) {
+        if !self.is_subscribed {
+            self.is_subscribed = true;
+            self.is_wildcard = request.resource_names_subscribe.is_empty() && kind.is_full_state();
+            let stated = request.initial_resource_versions.iter();
+            self.stated = stated.map(|(name, version)| (Name::from(&**name), version.clone())).collect();
+        }
+        for name in &request.resource_names_subscribe {
+            match &**name {
+                "*" => self.is_wildcard = true,
+                name => {
+                    self.names.insert(name.into());
+                    self.forced.insert(name.into());
+                }
+            }
+        }
+        for name in &request.resource_names_unsubscribe {
+            match &**name {
+                "*" => self.is_wildcard = false,
+                name => {
+                    self.names.remove(name);
+                    self.forced.remove(name);
+                }
+            }
+        }
+    }
+}

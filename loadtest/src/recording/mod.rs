@@ -1,0 +1,10 @@
+//! Responses of a control plane in a file, and a server that sends them again.
+
+pub mod command;
+mod file;
+mod record;
+mod replay;
+
+pub use file::{Reader, Recorded, Writer};
+pub use record::record;
+pub use replay::Replay;

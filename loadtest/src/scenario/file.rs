@@ -1,0 +1,164 @@
+//! The form of a scenario file. Keys that do not exist are rejected.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use crate::address::TlsOptions;
+use crate::checks::Check;
+use crate::fleet::Group;
+use crate::origin::{Churn, Counts, Fault, Pattern};
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// What the run shows, in one line.
+    pub description: String,
+    /// A control plane of its own; without it the checks that need one are off.
+    pub origin: Option<Origin>,
+    /// A relay that is started between the clients and the origin; without it clients connect to `target` or to the origin.
+    pub relay: Option<Relay>,
+    /// A server that runs already.
+    pub target: Option<String>,
+    #[serde(default)]
+    pub tls: TlsOptions,
+    pub clients: Vec<Group>,
+    /// Connections opened per second; without it as fast as possible.
+    pub connect_rate: Option<u32>,
+    /// Checks to leave out.
+    #[serde(default)]
+    pub skip_checks: BTreeSet<Check>,
+    /// What happens once the clients have their first set.
+    #[serde(default)]
+    pub steps: Vec<Step>,
+    /// How long clients may take for their first set, and for the last change in the end.
+    #[serde(default = "patience", with = "super::duration")]
+    pub timeout: Duration,
+    /// Streams may end at any time, and not only because of a step.
+    #[serde(default)]
+    pub streams_may_end: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Origin {
+    pub resources: Counts,
+    pub churn: Option<Churn>,
+    pub fault: Option<Fault>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Relay {
+    /// The relay's program; another one can be given on the command line.
+    #[serde(default = "weir")]
+    pub binary: PathBuf,
+    /// Arguments, in which `{config}` is the path of the configuration.
+    #[serde(default = "arguments")]
+    pub arguments: Vec<String>,
+    /// The relay's configuration, in which `{listen}` is the address for clients and `{upstream}` that of the origin.
+    pub config: String,
+    /// Relays behind one address, which restart one after another. The clients are spread over them.
+    #[serde(default = "one")]
+    pub replicas: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum Step {
+    /// Lets time pass.
+    Wait(#[serde(with = "super::duration")] Duration),
+    /// Applies steps of a pattern at once.
+    Change { pattern: Pattern, count: usize },
+    /// Stops the origin, lets time pass, and starts it again with what it has.
+    Outage(#[serde(with = "super::duration")] Duration),
+    /// Restarts each relay, and waits until its clients are back.
+    RollingRestart(#[serde(with = "super::duration")] Duration),
+    /// Repeats steps.
+    Repeat { times: usize, steps: Vec<Step> },
+}
+
+impl Scenario {
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let scenario = Self::parse(&text).with_context(|| format!("invalid scenario {}", path.display()))?;
+        Ok(scenario)
+    }
+
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let scenario: Self = serde_saphyr::from_str(text)?;
+        let servers = usize::from(scenario.target.is_some()) + usize::from(scenario.relay.is_some());
+        anyhow::ensure!(servers < 2, "target and relay exclude each other");
+        anyhow::ensure!(servers > 0 || scenario.origin.is_some(), "one of target, relay and origin is required");
+        anyhow::ensure!(scenario.relay.is_none() || scenario.origin.is_some(), "relay requires origin");
+        let relays = scenario.relay.as_ref().map_or(1, |relay| relay.replicas);
+        anyhow::ensure!(relays > 0, "relay.replicas must be greater than 0");
+        scenario.check_steps(&scenario.steps)?;
+        Ok(scenario)
+    }
+
+    fn check_steps(&self, steps: &[Step]) -> anyhow::Result<()> {
+        for step in steps {
+            match step {
+                Step::Change { .. } | Step::Outage(_) => {
+                    anyhow::ensure!(self.origin.is_some(), "change and outage require origin");
+                }
+                Step::RollingRestart(_) => anyhow::ensure!(self.relay.is_some(), "rolling_restart requires relay"),
+                Step::Repeat { steps, .. } => self.check_steps(steps)?,
+                Step::Wait(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The same with fewer clients and shorter waits, to see that it works: at most this many clients of a group, and no wait longer
+    /// than this.
+    pub fn shortened(mut self, clients: usize, wait: Duration) -> Self {
+        for group in &mut self.clients {
+            group.count = group.count.min(clients);
+            group.period = group.period.min(wait / 4);
+        }
+        self.connect_rate = None;
+        shorten(&mut self.steps, wait);
+        if let Some(origin) = &mut self.origin {
+            origin.resources.clusters = origin.resources.clusters.min(40);
+            if let Some(churn) = &mut origin.churn {
+                churn.every = churn.every.min(wait / 4);
+                churn.count = churn.count.min(20);
+            }
+        }
+        self
+    }
+}
+
+fn shorten(steps: &mut [Step], wait: Duration) {
+    for step in steps {
+        match step {
+            Step::Wait(time) | Step::Outage(time) | Step::RollingRestart(time) => *time = (*time).min(wait),
+            Step::Repeat { times, steps } => {
+                *times = (*times).min(2);
+                shorten(steps, wait);
+            }
+            Step::Change { .. } => {}
+        }
+    }
+}
+
+fn patience() -> Duration {
+    Duration::from_secs(60)
+}
+
+fn weir() -> PathBuf {
+    "target/release/weir".into()
+}
+
+fn arguments() -> Vec<String> {
+    vec!["--config".into(), "{config}".into(), "--log".into(), "warn".into()]
+}
+
+fn one() -> usize {
+    1
+}

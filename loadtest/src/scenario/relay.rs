@@ -1,0 +1,88 @@
+//! The relay's process.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
+
+use super::file;
+
+/// Runs until it is dropped.
+pub struct Relay {
+    pub address: SocketAddr,
+    binary: PathBuf,
+    arguments: Vec<String>,
+    config: PathBuf,
+    child: Child,
+}
+
+impl Relay {
+    pub async fn start(relay: &file::Relay, binary: Option<&Path>, upstream: SocketAddr) -> anyhow::Result<Self> {
+        let address = free_address().await?;
+        let config = relay.config.replace("{listen}", &address.to_string());
+        let config = config.replace("{upstream}", &upstream.to_string());
+        let path = std::env::temp_dir().join(format!("weir-loadtest-{}-{}.yaml", std::process::id(), address.port()));
+        std::fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
+        let arguments = relay.arguments.iter().map(|text| text.replace("{config}", &path.display().to_string()));
+        let arguments: Vec<_> = arguments.collect();
+        let binary = binary.unwrap_or(&relay.binary).to_owned();
+        let child = spawn(&binary, &arguments)?;
+        let mut started = Self { address, binary, arguments, config: path, child };
+        started.accepts().await?;
+        Ok(started)
+    }
+
+    /// Asks the process to end, as a deployment does, and starts it again.
+    pub async fn restart(&mut self) -> anyhow::Result<()> {
+        if let Some(pid) = self.child.id() {
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGTERM); // it may have ended
+        }
+        if timeout(DRAIN, self.child.wait()).await.is_err() {
+            self.child.kill().await.context("cannot end the relay")?;
+        }
+        self.child = spawn(&self.binary, &self.arguments)?;
+        self.accepts().await
+    }
+
+    /// Waits until the relay accepts connections.
+    async fn accepts(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + START;
+        while TcpStream::connect(self.address).await.is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended: {status}", self.binary.display());
+            }
+            if Instant::now() > deadline {
+                bail!("{} does not accept connections at {}", self.binary.display(), self.address);
+            }
+            sleep(LOOK).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.config); // it is in the folder for temporary files
+    }
+}
+
+fn spawn(binary: &Path, arguments: &[String]) -> anyhow::Result<Child> {
+    let mut command = Command::new(binary);
+    command.args(arguments).kill_on_drop(true);
+    command.spawn().with_context(|| format!("cannot start {}", binary.display()))
+}
+
+async fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0").await?.local_addr()?)
+}
+
+/// For the relay to end by itself.
+const DRAIN: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(10);

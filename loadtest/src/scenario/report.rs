@@ -1,0 +1,48 @@
+//! How a scenario went.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::checks::Check;
+use crate::fleet::Counters;
+
+pub struct Report {
+    pub description: String,
+    pub counters: Arc<Counters>,
+    /// How long the clients took for their first set, if all of them got it in time.
+    pub first_sync: Option<Duration>,
+    /// How long they took for the last change, if all of them got it in time.
+    pub convergence: Option<Duration>,
+    /// Connections that ended although nothing was stopped.
+    pub unexpected_ends: u64,
+    pub checks_off: Vec<Check>,
+}
+
+impl Report {
+    pub fn passed(&self) -> bool {
+        self.counters.violations.value() == 0
+            && self.first_sync.is_some()
+            && self.convergence.is_some()
+            && self.unexpected_ends == 0
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for violation in self.counters.kept_violations() {
+            writeln!(f, "{violation}")?;
+        }
+        let time = |time: Option<Duration>| {
+            time.map_or("not in time".to_owned(), |time| format!("{:.3} s", time.as_secs_f64()))
+        };
+        writeln!(f, "scenario:         {}", self.description)?;
+        writeln!(f, "first sync:       {}", time(self.first_sync))?;
+        writeln!(f, "last change:      {}", time(self.convergence))?;
+        writeln!(f, "unexpected ends:  {}", self.unexpected_ends)?;
+        let off: Vec<_> = self.checks_off.iter().map(|check| check.name()).collect();
+        writeln!(f, "checks off:       {}", if off.is_empty() { "none".into() } else { off.join(", ") })?;
+        writeln!(f, "counters:         {}", self.counters)?;
+        write!(f, "result:           {}", if self.passed() { "passed" } else { "FAILED" })
+    }
+}

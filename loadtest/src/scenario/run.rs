@@ -1,0 +1,171 @@
+//! Runs a scenario: starts what it needs, waits for the first sets, takes the steps, and judges.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tokio::time::sleep;
+
+use super::file::{Scenario, Step};
+use super::relay::Relay;
+use super::report::Report;
+use crate::address::resolve;
+use crate::checks::{Check, Truth};
+use crate::fleet::{Behaviour, Fleet, FleetOptions, Group};
+use crate::observe::Observer;
+use crate::origin::{Origin, listener_name};
+
+/// Runs to the end, with another relay program than the file names if one is given.
+pub async fn run(scenario: &Scenario, relay: Option<&Path>, observer: Arc<dyn Observer>) -> anyhow::Result<Report> {
+    let origin = match &scenario.origin {
+        None => None,
+        Some(origin) => Some(Origin::start(LOCAL, origin.resources, origin.fault).await?),
+    };
+    let mut stage = Stage { scenario, origin, relays: Vec::new() };
+    if let (Some(file), Some(origin)) = (&scenario.relay, &stage.origin) {
+        for _ in 0..file.replicas {
+            stage.relays.push(Relay::start(file, relay, origin.address).await?);
+        }
+    }
+    let (targets, tls) = match &scenario.target {
+        Some(target) => resolve(target, &scenario.tls).await.map(|(address, tls)| (vec![address], tls))?,
+        None if !stage.relays.is_empty() => (stage.relays.iter().map(|relay| relay.address).collect(), None),
+        None => (stage.origin.iter().map(|origin| origin.address).collect(), None),
+    };
+    let checks_off = stage.checks_off();
+    let checks = Check::ALL.into_iter().filter(|check| !checks_off.contains(check)).collect();
+    let options = FleetOptions { targets, tls, groups: stage.groups(), checks, connect_rate: scenario.connect_rate };
+    let truth = stage.origin.as_ref().map(|origin| Truth::new(origin.shared()));
+
+    let began = Instant::now();
+    let fleet = Fleet::start(options, truth, observer);
+    let first_sync = fleet.synced(scenario.timeout).await.then(|| began.elapsed());
+    if first_sync.is_some() {
+        stage.play(&fleet).await?;
+    }
+    let began = Instant::now();
+    let convergence = fleet.settle(scenario.timeout).await.then(|| began.elapsed());
+    let counters = fleet.stop().await;
+    let unexpected_ends = if stage.ends_are_expected() { 0 } else { counters.lost.value() };
+    let checks_off = checks_off.into_iter().collect();
+    let description = scenario.description.clone();
+    Ok(Report { description, counters, first_sync, convergence, unexpected_ends, checks_off })
+}
+
+struct Stage<'a> {
+    scenario: &'a Scenario,
+    origin: Option<Origin>,
+    relays: Vec<Relay>,
+}
+
+impl Stage<'_> {
+    /// Takes all steps, while the origin changes by itself.
+    async fn play(&mut self, fleet: &Fleet) -> anyhow::Result<()> {
+        let Self { scenario, origin, relays } = self;
+        let churn = scenario.origin.as_ref().and_then(|origin| origin.churn.as_ref());
+        let changes = async {
+            match (origin.as_ref(), churn) {
+                (Some(origin), Some(churn)) => origin.churn(churn).await,
+                _ => std::future::pending().await,
+            }
+        };
+        let progress = async {
+            loop {
+                sleep(PROGRESS).await;
+                println!("{}", fleet.counters());
+            }
+        };
+        tokio::select! {
+            taken = steps(&scenario.steps, origin.as_ref(), relays, fleet, scenario.timeout) => taken,
+            () = changes => Ok(()),
+            () = progress => Ok(()),
+        }
+    }
+
+    /// The groups, with listeners of the origin for gRPC clients that have none.
+    fn groups(&self) -> Vec<Group> {
+        let mut groups = self.scenario.clients.clone();
+        let count = self.scenario.origin.as_ref().map_or(0, |origin| origin.resources.listeners);
+        for group in groups.iter_mut().filter(|group| group.behaviour == Behaviour::Grpc && group.listeners.is_empty())
+        {
+            group.listeners = (0..count).map(|listener| listener_name(listener).to_string()).collect();
+        }
+        groups
+    }
+
+    fn checks_off(&self) -> BTreeSet<Check> {
+        let without_origin = Check::ALL.into_iter().filter(|check| check.needs_origin() && self.origin.is_none());
+        without_origin.chain(self.scenario.skip_checks.iter().copied()).collect()
+    }
+
+    /// Whether something was stopped that the clients are connected to.
+    fn ends_are_expected(&self) -> bool {
+        let has = |wanted: fn(&Step) -> bool| has_step(&self.scenario.steps, wanted);
+        self.scenario.streams_may_end
+            || has(|step| matches!(step, Step::RollingRestart(_)))
+            || self.relays.is_empty() && has(|step| matches!(step, Step::Outage(_)))
+    }
+}
+
+fn has_step(steps: &[Step], wanted: fn(&Step) -> bool) -> bool {
+    steps.iter().any(|step| match step {
+        Step::Repeat { steps, .. } => has_step(steps, wanted),
+        step => wanted(step),
+    })
+}
+
+type Taken<'a> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'a>>;
+
+fn steps<'a>(
+    steps: &'a [Step],
+    origin: Option<&'a Origin>,
+    relays: &'a mut Vec<Relay>,
+    fleet: &'a Fleet,
+    limit: Duration,
+) -> Taken<'a> {
+    Box::pin(async move {
+        for step in steps {
+            take(step, origin, relays, fleet, limit).await?;
+        }
+        Ok(())
+    })
+}
+
+async fn take(
+    step: &Step,
+    origin: Option<&Origin>,
+    relays: &mut Vec<Relay>,
+    fleet: &Fleet,
+    limit: Duration,
+) -> anyhow::Result<()> {
+    match step {
+        Step::Wait(time) => sleep(*time).await,
+        Step::Change { pattern, count } => origin.context("change requires origin")?.step(*pattern, *count),
+        Step::Outage(time) => {
+            let origin = origin.context("outage requires origin")?;
+            origin.stop_listening().await;
+            sleep(*time).await;
+            origin.listen().await?;
+        }
+        Step::RollingRestart(pause) => {
+            for relay in relays {
+                relay.restart().await?;
+                fleet.all_connected(limit).await;
+                sleep(*pause).await;
+            }
+        }
+        Step::Repeat { times, steps: repeated } => {
+            for _ in 0..*times {
+                steps(repeated, origin, relays, fleet, limit).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+const PROGRESS: Duration = Duration::from_secs(5);

@@ -1,0 +1,211 @@
+//! One type on one stream.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prost::Message as _;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
+
+use super::names::Name;
+use super::response::Response;
+use crate::kind::Kind;
+use crate::wire::Variant;
+
+#[derive(Debug, Clone)]
+pub struct Topic {
+    pub kind: Kind,
+    pub variant: Variant,
+    pub is_wildcard: bool,
+    /// Subscribed names.
+    pub names: BTreeSet<Name>,
+    /// Names that were subscribed on this stream and are not any more. Responses to them may be on their way.
+    pub formerly: BTreeSet<Name>,
+    pub held: BTreeMap<Name, Held>,
+    /// Subscribed names that the server says do not exist.
+    pub absent: BTreeSet<Name>,
+    /// Whether the first request was sent on this stream.
+    pub is_open: bool,
+    /// Responses on this stream.
+    pub responses: u64,
+    /// Counts the servers that it has been subscribed to.
+    pub server: u32,
+    /// Version of the last accepted response (SotW).
+    version: String,
+    /// Nonce of the last response on this stream.
+    nonce: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    pub update: u64,
+    /// Which of the servers sent it.
+    pub server: u32,
+    pub version: Option<Name>,
+    pub leads_to: Box<[Name]>,
+}
+
+impl Topic {
+    pub fn new(kind: Kind, variant: Variant, is_wildcard: bool, names: BTreeSet<Name>) -> Self {
+        Self {
+            kind,
+            variant,
+            is_wildcard,
+            names,
+            formerly: BTreeSet::new(),
+            held: BTreeMap::new(),
+            absent: BTreeSet::new(),
+            is_open: false,
+            responses: 0,
+            server: 0,
+            version: String::new(),
+            nonce: String::new(),
+        }
+    }
+
+    /// The stream is a new one. What is held stays.
+    pub fn reopen(&mut self) {
+        self.is_open = false;
+        self.responses = 0;
+        self.formerly.clear();
+        self.nonce.clear();
+    }
+
+    /// Whether everything that is subscribed has been answered.
+    pub fn is_complete(&self) -> bool {
+        let is_answered = |name: &Name| self.held.contains_key(name) || self.absent.contains(name);
+        match self.is_wildcard {
+            true => self.responses > 0,
+            false => self.names.iter().all(is_answered),
+        }
+    }
+
+    /// The first request of the type on this stream.
+    pub fn open(&mut self, node: Option<&[u8]>) -> Vec<u8> {
+        self.is_open = true;
+        match self.variant {
+            Variant::Sotw => self.sotw(node),
+            Variant::Delta => {
+                let stated = self.held.iter().filter_map(|(name, held)| Some((name, held.version.as_ref()?)));
+                DeltaDiscoveryRequest {
+                    node: node.map(|node| node.to_vec().into()),
+                    type_url: self.kind.url().into(),
+                    resource_names_subscribe: strings(&self.names),
+                    initial_resource_versions: stated.map(|(name, v)| (name.to_string(), v.to_string())).collect(),
+                    ..Default::default()
+                }
+                .encode_to_vec()
+            }
+        }
+    }
+
+    /// Subscribes to these names instead of the present ones; `None` if they are the same. Resources of other names are forgotten.
+    pub fn set_names(&mut self, wanted: BTreeSet<Name>) -> Option<Vec<u8>> {
+        if wanted == self.names {
+            return None;
+        }
+        let added: BTreeSet<Name> = wanted.difference(&self.names).cloned().collect();
+        let dropped: BTreeSet<Name> = self.names.difference(&wanted).cloned().collect();
+        for name in &dropped {
+            self.held.remove(name);
+            self.absent.remove(name);
+        }
+        self.formerly.extend(dropped.iter().cloned());
+        self.names = wanted;
+        Some(match self.variant {
+            Variant::Sotw => self.sotw(None),
+            Variant::Delta => DeltaDiscoveryRequest {
+                type_url: self.kind.url().into(),
+                resource_names_subscribe: strings(&added),
+                resource_names_unsubscribe: strings(&dropped),
+                ..Default::default()
+            }
+            .encode_to_vec(),
+        })
+    }
+
+    /// The last request again, as an Envoy does for endpoints whose cluster has changed (SotW).
+    pub fn repeat(&self) -> Vec<u8> {
+        self.sotw(None)
+    }
+
+    /// Takes note of a response's nonce, whatever becomes of the rest.
+    pub fn receive(&mut self, response: &Response) {
+        self.responses += 1;
+        self.nonce.clone_from(&response.nonce);
+    }
+
+    pub fn accept(&mut self, response: &Response) {
+        self.version.clone_from(&response.version);
+        if self.variant == Variant::Sotw && self.kind.is_full_state() {
+            self.held.clear();
+            self.absent.clear();
+        }
+        for entry in &response.entries {
+            if self.is_wildcard || self.names.contains(&entry.name) {
+                let leads_to = entry.leads_to.clone().into_boxed_slice();
+                let held =
+                    Held { update: entry.update(), server: self.server, version: entry.version.clone(), leads_to };
+                self.held.insert(entry.name.clone(), held);
+                self.absent.remove(&entry.name);
+            }
+        }
+        for name in &response.removed {
+            self.held.remove(name);
+            if self.names.contains(name) {
+                self.absent.insert(name.clone());
+            }
+        }
+        if self.variant == Variant::Sotw && self.kind.is_full_state() && !self.is_wildcard {
+            let missing = self.names.iter().filter(|name| !self.held.contains_key(*name));
+            self.absent = missing.cloned().collect();
+        }
+    }
+
+    /// The ACK of the last response, with its nonce or another one.
+    pub fn ack(&self, nonce: Option<&str>) -> Vec<u8> {
+        self.answer(nonce, None)
+    }
+
+    pub fn nack(&self, reason: &str) -> Vec<u8> {
+        self.answer(None, Some(Status { code: INTERNAL, message: reason.into(), ..Default::default() }))
+    }
+
+    fn answer(&self, nonce: Option<&str>, error: Option<Status>) -> Vec<u8> {
+        let nonce = nonce.unwrap_or(&self.nonce).to_owned();
+        match self.variant {
+            Variant::Sotw => {
+                let mut request = self.sotw_request(None);
+                request.response_nonce = nonce;
+                request.error_detail = error;
+                request.encode_to_vec()
+            }
+            Variant::Delta => DeltaDiscoveryRequest {
+                type_url: self.kind.url().into(),
+                response_nonce: nonce,
+                error_detail: error,
+                ..Default::default()
+            }
+            .encode_to_vec(),
+        }
+    }
+
+    fn sotw(&self, node: Option<&[u8]>) -> Vec<u8> {
+        self.sotw_request(node).encode_to_vec()
+    }
+
+    fn sotw_request(&self, node: Option<&[u8]>) -> DiscoveryRequest {
+        DiscoveryRequest {
+            version_info: self.version.clone(),
+            node: node.map(|node| node.to_vec().into()),
+            resource_names: strings(&self.names),
+            type_url: self.kind.url().into(),
+            response_nonce: self.nonce.clone(),
+            ..Default::default()
+        }
+    }
+}
+
+fn strings(names: &BTreeSet<Name>) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+const INTERNAL: i32 = 13;
