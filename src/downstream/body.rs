@@ -16,12 +16,15 @@ use tokio::time::Sleep;
 
 use super::encode::{Head, Outgoing, SharedMessages};
 use super::slot::{Slot, Status};
+use super::turns::{LARGE, Turn, Turns};
 use crate::protocol::session::{Step, Variant};
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
     messages: Arc<SharedMessages>,
     outgoing: Option<Outgoing>,
+    turns: Arc<Turns>,
+    turn: Option<Turn>,
     gate: Arc<Gate>,
     sleep: Option<Pin<Box<Sleep>>>,
     /// A call with one response.
@@ -48,20 +51,31 @@ pub(super) struct Piece {
 const SHARED_PIECES_OUT: usize = 8;
 
 impl SessionBody {
-    pub(crate) fn new(slot: Arc<Slot>, messages: Arc<SharedMessages>, single: bool) -> Self {
-        Self { slot, messages, outgoing: None, gate: Arc::default(), sleep: None, single, over: false }
+    pub(crate) fn new(slot: Arc<Slot>, messages: Arc<SharedMessages>, turns: Arc<Turns>, single: bool) -> Self {
+        Self {
+            slot,
+            messages,
+            outgoing: None,
+            turns,
+            turn: None,
+            gate: Arc::default(),
+            sleep: None,
+            single,
+            over: false,
+        }
     }
 
     fn next_piece(&mut self) -> Option<Piece> {
         let next = self.outgoing.as_mut()?.next_piece();
         match (&next, self.slot.handle()) {
-            (None, _) => self.outgoing = None,
+            (None, _) => (self.outgoing, self.turn) = (None, None),
             (Some(_), Some(handle)) => {
                 self.outgoing.iter().for_each(|outgoing| outgoing.note_progress(handle.clock().now()))
             }
             (Some(_), None) => {}
         }
         let (head, bytes) = next?;
+        self.turn.iter().for_each(Turn::note_progress);
         self.gate.out.fetch_add(1, Ordering::AcqRel);
         Some(Piece { head, head_sent: 0, bytes, gate: self.gate.clone() })
     }
@@ -87,7 +101,21 @@ impl SessionBody {
         }
         let Some(handle) = self.slot.handle() else { return Poll::Pending };
         loop {
-            match handle.poll(cx.waker()) {
+            let limit = match &self.turn {
+                Some(turn) => {
+                    ready!(turn.poll_granted(cx));
+                    usize::MAX
+                }
+                None => LARGE,
+            };
+            let step = match handle.poll_below(limit, cx.waker()) {
+                Ok(step) => step,
+                Err(bytes) => {
+                    self.turn = Some(self.turns.enter(bytes));
+                    continue;
+                }
+            };
+            match step {
                 Step::Reply(reply) => {
                     self.slot.signal();
                     self.outgoing = Some(Outgoing::new(*reply, handle.variant, &self.messages));
@@ -95,13 +123,13 @@ impl SessionBody {
                 }
                 Step::End(end) => return Poll::Ready(Err(end.into())),
                 Step::Idle(None) => {
-                    self.sleep = None;
+                    (self.sleep, self.turn) = (None, None);
                     return Poll::Pending;
                 }
                 Step::Idle(Some(moment)) => {
                     let mut sleep = Box::pin(tokio::time::sleep_until(handle.clock().instant(moment)));
                     let due = sleep.as_mut().poll(cx);
-                    self.sleep = Some(sleep);
+                    (self.sleep, self.turn) = (Some(sleep), None);
                     ready!(due); // due already: time has passed since the session looked
                 }
             }
@@ -119,9 +147,12 @@ impl Body for SessionBody {
                 return Poll::Ready(None);
             }
             if self.outgoing.is_some() {
-                self.gate.body.register(cx.waker());
                 if self.is_shut() {
-                    return Poll::Pending;
+                    self.gate.body.register(cx.waker());
+                    // It may have opened before it knew whom to wake.
+                    if self.is_shut() {
+                        return Poll::Pending;
+                    }
                 }
                 if let Some(piece) = self.next_piece() {
                     return Poll::Ready(Some(Ok(Frame::data(piece))));
@@ -230,7 +261,7 @@ mod tests {
     #[test]
     fn a_stalled_stream_pins_one_piece_whatever_is_still_to_be_said() {
         let messages = SharedMessages::new("weir");
-        let mut body = SessionBody::new(Arc::default(), messages.clone(), false);
+        let mut body = SessionBody::new(Arc::default(), messages.clone(), Turns::new(), false);
         body.outgoing = Some(Outgoing::new(reply_of(10 << 20), Variant::Delta, &messages));
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(woken.clone());

@@ -78,6 +78,9 @@ impl Frames {
         }
         self.buffer.advance(PREFIX);
         let message = self.buffer.split_to(length).freeze();
+        if self.buffer.is_empty() {
+            self.buffer = BytesMut::new(); // an idle stream has none
+        }
         self.budget.give_back(PREFIX + length);
         Ok(Some(message))
     }

@@ -15,6 +15,7 @@ mod server;
 mod slot;
 mod sniff;
 mod stream;
+mod turns;
 mod write_timeout;
 
 pub(crate) use drain::{Drain, DrainTimes, DrainTrigger};

@@ -26,6 +26,7 @@ use super::loads::{self, LoadsCall};
 use super::rest::{Poll as RestPoll, Rest};
 use super::slot::{Slot, Status};
 use super::stream::{Call, LINGER, read};
+use super::turns::Turns;
 use crate::relay::{Loads, Views};
 use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Shape};
 
@@ -48,6 +49,7 @@ pub(crate) struct Downstream {
     budget: Arc<Budget>,
     message_bytes: usize,
     messages: Arc<SharedMessages>,
+    turns: Arc<Turns>,
     v2: bool,
     drain: Drain,
     rest: Option<Arc<Rest>>,
@@ -62,6 +64,7 @@ impl Downstream {
             budget: Budget::of(incomplete_request_bytes),
             message_bytes,
             messages: SharedMessages::new(&control_plane),
+            turns: Turns::new(),
             v2,
             drain,
             rest: None,
@@ -134,7 +137,8 @@ impl Downstream {
         let (views, drain) = (self.views.clone(), self.drain.clone());
         tokio::spawn(read(frames, slot.clone(), Call { method, views, drain, peer }));
         let single = method.shape == Shape::Fetch;
-        let body = AnyBody::Session(Box::new(SessionBody::new(slot, self.messages.clone(), single)));
+        let body =
+            AnyBody::Session(Box::new(SessionBody::new(slot, self.messages.clone(), self.turns.clone(), single)));
         grpc_response(body)
     }
 

@@ -17,6 +17,7 @@ mod additions;
 mod burst;
 mod client;
 mod collections;
+mod estimate;
 mod full_state;
 mod hold;
 mod identity;

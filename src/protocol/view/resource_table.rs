@@ -42,6 +42,8 @@ pub struct ResourceTable {
     expirations: RedBlackTreeMapSync<(Moment, Name), ()>,
     content: SetVersion,
     full: SetVersion,
+    /// Of the bodies of what is here.
+    bytes: usize,
     pub completeness: Completeness,
     /// Something has outlived its time since upstream last spoke of the set.
     pub(super) has_expired: bool,
@@ -117,6 +119,11 @@ impl ResourceTable {
     /// A session that was sent removals only up to less than this has missed some.
     pub(super) fn horizon(&self) -> Revision {
         self.horizon
+    }
+
+    /// How long all bodies are together.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether anything here dies by itself.

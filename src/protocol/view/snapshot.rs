@@ -35,7 +35,8 @@ pub struct Snapshot {
     pub revision: Revision,
     /// Authorities of which no server is reachable.
     pub(crate) down: Arc<BTreeSet<Authority>>,
-    tables: BTreeMap<(Type, Class), ResourceTable>,
+    /// In the order of their keys, to be found without making a key.
+    tables: Vec<((Type, Class), ResourceTable)>,
     /// When the last `*` set was forgotten.
     forgotten: Revision,
     batches: Batches,
@@ -48,6 +49,7 @@ impl Snapshot {
         tables: BTreeMap<(Type, Class), ResourceTable>,
         forgotten: Revision,
     ) -> Self {
+        let tables = tables.into_iter().collect();
         Self { revision: mark, down, tables, forgotten, batches: Batches::default() }
     }
 
@@ -74,7 +76,8 @@ impl Snapshot {
 
     /// Returns the resources of a type and class, if there is a table of them.
     pub fn resources(&self, kind: &Type, class: Class) -> Option<&ResourceTable> {
-        self.tables.get(&(kind.clone(), class))
+        let at = self.tables.binary_search_by(|((of, known), _)| (of, *known).cmp(&(kind, class))).ok()?;
+        Some(&self.tables[at].1)
     }
 
     pub(crate) fn tables(&self) -> impl Iterator<Item = (&Type, Class, &ResourceTable)> {

@@ -151,18 +151,28 @@ impl SessionHandle {
 
     /// Returns the next step. The caller's waker is woken when polling again may be worthwhile.
     pub(crate) fn poll(&self, waker: &std::task::Waker) -> Step {
+        // No reply is as long as that.
+        self.poll_below(usize::MAX, waker).unwrap_or(Step::Idle(None))
+    }
+
+    /// The same, unless the reply would have about so many bytes or more. Then it is not made, and that is returned.
+    pub(crate) fn poll_below(&self, limit: usize, waker: &std::task::Waker) -> Result<Step, usize> {
         self.waker.register(waker);
         if self.commands.is_closed() {
-            return Step::End(CloseReason::ViewFailed);
+            return Ok(Step::End(CloseReason::ViewFailed));
         }
         // The snapshot before the inbox: what changed up to it is in the inbox by then. The other way round a change in between would
         // be taken for none.
         let newest = self.published.newest();
         let mut session = self.lock();
+        let bytes = if limit < usize::MAX { session.pending_bytes(&newest) } else { 0 };
+        if bytes >= limit {
+            return Err(bytes);
+        }
         let step = session.poll(&newest, &mut &*self.published, self.clock.now());
         self.count_waiting(session.is_blocked());
         self.forward_claims(&mut session);
-        step
+        Ok(step)
     }
 
     /// Sends claims to the view task. Without room now, it is tried again at once, since that task is busy.

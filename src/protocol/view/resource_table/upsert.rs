@@ -57,6 +57,7 @@ impl ResourceTable {
         }
         self.unindex(&name);
         self.count(&name, &resource, SetVersion::plus);
+        self.bytes += resource.body.bytes().len();
         self.count_origin(source, true);
         self.additions.insert_mut(revision, name.clone());
         self.collections.note(&name, true);
@@ -158,6 +159,7 @@ impl ResourceTable {
                 self.collections.note(name, false);
                 self.in_folders.remove_mut(name);
                 self.count(name, held, SetVersion::minus);
+                self.bytes = self.bytes.saturating_sub(held.body.bytes().len());
                 self.count_origin(entry.origin, false);
                 self.unschedule(name, &entry);
             }

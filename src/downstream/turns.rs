@@ -1,0 +1,222 @@
+//! Who of those with much to receive is sent it next.
+//!
+//! If all of a fleet were served at once, piece by piece in turn, all would have everything at the end and nobody anything before. A
+//! few at a time are served instead: half of the fleet then has everything in half of the time. A turn does not wait for a client:
+//! whoever does not take pieces as fast as they are made goes on without one, and the next begins.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use tokio::time::Instant;
+
+#[derive(Debug)]
+pub(super) struct Turns {
+    places: usize,
+    began: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    served: Vec<Arc<Entry>>,
+    /// By the time at which each is due: later the more there is to send, so that small replies go first and none waits for ever.
+    waiting: BTreeMap<(Duration, u64), Arc<Entry>>,
+    last_number: u64,
+    /// A task looks for those who take nothing.
+    watched: bool,
+}
+
+/// A place among those who are served, or in the queue for one. Dropping it leaves.
+#[derive(Debug)]
+pub(super) struct Turn {
+    turns: Arc<Turns>,
+    entry: Arc<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    due: (Duration, u64),
+    granted: AtomicBool,
+    /// In microseconds since the turns began.
+    progressed: AtomicU64,
+    waker: AtomicWaker,
+}
+
+impl Turns {
+    pub(super) fn new() -> Arc<Self> {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        Self::with_places(cores * PLACES_PER_CORE)
+    }
+
+    fn with_places(places: usize) -> Arc<Self> {
+        Arc::new(Self { places, began: Instant::now(), state: Mutex::default() })
+    }
+
+    /// Asks for a turn to send about so many bytes.
+    pub(super) fn enter(self: &Arc<Self>, bytes: usize) -> Turn {
+        let entry = self.enter_at(self.now(), bytes);
+        let mut state = self.lock();
+        if !state.waiting.is_empty() && !state.watched {
+            state.watched = true;
+            tokio::spawn(watch(Arc::downgrade(self)));
+        }
+        drop(state);
+        Turn { turns: self.clone(), entry }
+    }
+
+    fn enter_at(&self, now: Duration, bytes: usize) -> Arc<Entry> {
+        let mut state = self.lock();
+        state.last_number += 1;
+        let due = now + Duration::from_nanos(bytes as u64 * NANOS_PER_BYTE);
+        let entry = Arc::new(Entry {
+            due: (due, state.last_number),
+            granted: AtomicBool::new(false),
+            progressed: AtomicU64::new(0),
+            waker: AtomicWaker::new(),
+        });
+        state.waiting.insert(entry.due, entry.clone());
+        self.grant(&mut state, now);
+        entry
+    }
+
+    fn leave_at(&self, now: Duration, entry: &Arc<Entry>) {
+        let mut state = self.lock();
+        state.waiting.remove(&entry.due);
+        state.served.retain(|served| !Arc::ptr_eq(served, entry));
+        self.grant(&mut state, now);
+    }
+
+    /// Lets the next ones begin as long as there are places.
+    fn grant(&self, state: &mut State, now: Duration) {
+        while state.served.len() < self.places
+            && let Some((_, next)) = state.waiting.pop_first()
+        {
+            next.note_progress(now);
+            next.granted.store(true, Ordering::Release);
+            next.waker.wake();
+            state.served.push(next);
+        }
+    }
+
+    /// Lets others begin in the place of those who take nothing. Whether anybody still waits.
+    fn pass_over_the_slow(&self, now: Duration) -> bool {
+        let is_slow = |entry: &Entry| now.saturating_sub(entry.progress()) >= PATIENCE;
+        let mut state = self.lock();
+        state.served.retain(|entry| !is_slow(entry));
+        self.grant(&mut state, now);
+        state.watched = !state.waiting.is_empty();
+        state.watched
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs while anybody waits.
+async fn watch(turns: Weak<Turns>) {
+    loop {
+        tokio::time::sleep(PATIENCE / 2).await;
+        if !turns.upgrade().is_some_and(|turns| turns.pass_over_the_slow(turns.now())) {
+            return;
+        }
+    }
+}
+
+impl Turn {
+    pub(super) fn poll_granted(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.waker.register(cx.waker());
+        if self.entry.granted.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// The client has taken something.
+    pub(super) fn note_progress(&self) {
+        self.entry.note_progress(self.turns.now());
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.turns.leave_at(self.turns.now(), &self.entry);
+    }
+}
+
+impl Entry {
+    fn note_progress(&self, now: Duration) {
+        self.progressed.store(now.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    fn progress(&self) -> Duration {
+        Duration::from_micros(self.progressed.load(Ordering::Relaxed))
+    }
+}
+
+/// Replies from here on take turns.
+pub(super) const LARGE: usize = 256 << 10;
+/// Enough to keep a core busy while some of their clients read.
+const PLACES_PER_CORE: usize = 8;
+/// A client that takes nothing for so long is waited for by nobody.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// A reply of 1 MiB lets smaller ones pass that come within 10 ms.
+const NANOS_PER_BYTE: u64 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn granted<const N: usize>(entries: [&Arc<Entry>; N]) -> [bool; N] {
+        entries.map(|entry| entry.granted.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn small_replies_go_first_and_large_ones_in_the_end() {
+        let turns = Turns::with_places(1);
+        let first = turns.enter_at(MS, 1 << 20);
+        let large = turns.enter_at(MS, 100 << 20);
+        let small = turns.enter_at(MS, 1 << 20);
+        assert_eq!(granted([&first, &large, &small]), [true, false, false]);
+        turns.leave_at(MS, &first);
+        assert_eq!(granted([&large, &small]), [false, true]);
+        let later = turns.enter_at(2_000 * MS, 1 << 20);
+        turns.leave_at(2_000 * MS, &small);
+        assert_eq!(granted([&large, &later]), [true, false], "one that has waited for long goes before those who come");
+        turns.leave_at(2_000 * MS, &large);
+        assert_eq!(granted([&later]), [true]);
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_is_passed_over_and_one_that_does_is_not() {
+        let turns = Turns::with_places(2);
+        let [stuck, busy, next, last] = [1, 1, 1, 1].map(|bytes| turns.enter_at(MS, bytes));
+        for time in 2..100 {
+            [&busy, &next].iter().for_each(|entry| entry.note_progress(time * MS));
+            assert!(turns.pass_over_the_slow(time * MS), "there is one who waits");
+            assert_eq!(granted([&next, &last]), [time * MS >= MS + PATIENCE, false]);
+        }
+        turns.leave_at(100 * MS, &stuck); // its place is taken already
+        assert_eq!(granted([&last]), [false]);
+        turns.leave_at(100 * MS, &busy);
+        assert_eq!(granted([&last]), [true]);
+        assert!(!turns.pass_over_the_slow(101 * MS));
+    }
+
+    #[test]
+    fn a_client_that_leaves_the_queue_is_forgotten() {
+        let turns = Turns::with_places(1);
+        let [first, second] = [1, 1].map(|bytes| turns.enter_at(MS, bytes));
+        turns.leave_at(MS, &second);
+        turns.leave_at(MS, &first);
+        let state = turns.lock();
+        assert!(state.served.is_empty() && state.waiting.is_empty());
+    }
+}
