@@ -48,6 +48,15 @@ pub enum Response {
 }
 
 #[allow(missing_docs)] // generated
+impl Response {
+    pub fn type_url(&self) -> &str {
+        match self {
+            Self::Sotw(response) => &response.type_url,
+            Self::Delta(response) => &response.type_url,
+        }
+    }
+}
+
 pub mod discovery {
     include!(concat!(env!("OUT_DIR"), "/envoy.service.discovery.v3.rs"));
 }

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
+use super::response_reader::{ResponseReader, Turn};
 use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
 use crate::protocol::sources::StreamId;
+use crate::protocol::upstream::{ReceivedResponse, ResponseMessage, UnreadableResponse};
 use crate::protocol::view::Completeness;
 use crate::xds::{Authority, Name};
 
@@ -25,6 +27,23 @@ pub struct Link {
     /// The variant to begin with; a server that does not speak it is spoken to in the other.
     pub variant: Option<Variant>,
     pub reports: mpsc::Sender<LinkReport>,
+    /// Reads responses for the view. Without one, they are reported as they come.
+    pub reader: Option<ResponseReader>,
+}
+
+impl Link {
+    /// Returns the report of a response.
+    pub(crate) async fn read(&self, message: ResponseMessage) -> Result<LinkEvent, UnreadableResponse> {
+        let Some(reader) = &self.reader else { return Ok(LinkEvent::Response(Box::new(message.decode()?))) };
+        let turn = if ResponseReader::is_large(&message) {
+            // A server whose response waits to be read is not silent.
+            let _ = self.reports.send(LinkReport { id: self.id, event: LinkEvent::Receiving }).await; // the view may be gone
+            reader.turn().await
+        } else {
+            None
+        };
+        Ok(LinkEvent::Received { response: Box::new(reader.read(message).await?), turn })
+    }
 }
 
 #[derive(Debug)]
@@ -46,25 +65,22 @@ pub enum LinkEvent {
     Alive,
     /// A message has begun to come in, and is not complete.
     Receiving,
+    /// A response that the task of the view reads itself: of sources whose responses are small.
     Response(Box<Response>),
+    /// A response that is read.
+    Received {
+        response: Box<ReceivedResponse>,
+        /// Kept until the response is applied.
+        turn: Option<Turn>,
+    },
     /// A poll for one type was answered with nothing new.
-    Unchanged {
-        type_url: String,
-    },
+    Unchanged { type_url: String },
     /// A question about one type was not answered, and will be asked again.
-    PollFailed {
-        type_url: String,
-    },
+    PollFailed { type_url: String },
     /// So much of a collection has been said, which only a source can tell that is no server.
-    Progress {
-        type_url: String,
-        glob: Name,
-        completeness: Completeness,
-    },
+    Progress { type_url: String, glob: Name, completeness: Completeness },
     /// Authorities of which nobody is in reach, which only a source can tell that stands for several servers.
-    Outage {
-        authorities: BTreeSet<Authority>,
-    },
+    Outage { authorities: BTreeSet<Authority> },
     Ended {
         reason: String,
         /// Something had come on it. Otherwise the server is out of reach (UP-31).

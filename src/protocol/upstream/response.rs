@@ -5,44 +5,46 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::delivery::Delivery;
-use super::parsed_response::ParsedResponse;
+use super::parsed_response::{Bodyless, ParsedResponse};
 use super::quirks::{InitialSet, OnResourceTimeout, ServerQuirks};
 use super::rejected::Rejection;
 use super::requested_names::NameState;
+use super::resource_set::ResourceSet;
 use super::type_subscription::TypeSubscription;
 use crate::proto::code::NOT_FOUND;
-use crate::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
+use crate::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::set_mark::SetMark;
 use crate::protocol::view::{Class, Evidence, NamedError, Retain, Selector, Update};
-use crate::xds::{BodyStore, Malformed, Name, Resource, Type};
+use crate::xds::{Name, Resource, Type};
 
 /// What is at hand while one response is read.
 pub(super) struct ResponseContext<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) quirks: &'a ServerQuirks,
     pub(crate) limits: &'a Limits,
-    pub(crate) store: &'a BodyStore,
     pub(crate) now: Moment,
 }
 
 impl TypeSubscription {
-    pub(super) fn read_sotw(&mut self, response: DiscoveryResponse, reader: &mut ResponseContext) -> Vec<Update> {
+    pub(super) fn read_sotw(
+        &mut self,
+        response: DiscoveryResponse,
+        mut read: ParsedResponse,
+        reader: &mut ResponseContext,
+    ) -> Vec<Update> {
         let (kind, limits) = (reader.kind, reader.limits);
-        let mut read = ParsedResponse::default();
         // A heartbeat has the version that was accepted last, in the wrapper or around it.
         let same = response.version_info == self.accepted;
         let beats = |version: &String| same || *version == self.accepted;
-        for (index, any) in response.resources.into_iter().enumerate() {
-            match Resource::from_sotw(index, any, kind, reader.store) {
-                Err(Malformed::Bodyless { name: Some(name), ttl, version, .. })
-                    if beats(&version) && self.holds(&name) && !kind.info().by_alias =>
-                {
-                    read.alive.insert(name, ttl);
+        for entry in std::mem::take(&mut read.bodyless) {
+            match &entry.name {
+                Some(name) if beats(&entry.version) && self.holds(name) && !kind.info().by_alias => {
+                    read.alive.insert(name.clone(), entry.ttl);
                 }
-                resource => drop(read.take(resource)),
+                _ => read.reject_bodyless(entry),
             }
         }
         if limits.faults.has(Fault::VersionsFromUpstream) {
@@ -60,7 +62,12 @@ impl TypeSubscription {
         }
         let full = kind.info().full_state;
         let said = self.reported_names(&reported, reader.quirks);
-        self.record_progress(&read, false, reader);
+        let same_names = self.is_same_set(&read) && reported.is_empty();
+        if same_names {
+            self.progress.on_response(false, false, 0, reader.now);
+        } else {
+            self.record_progress(&read, false, reader);
+        }
         let mut updates = self.error_updates(reported, reader);
         // Nothing but heartbeats says that some things live on, and nothing of the rest.
         let heartbeats_alone = read.good.is_empty() && !read.alive.is_empty();
@@ -74,15 +81,19 @@ impl TypeSubscription {
         let unreadable: BTreeSet<Name> =
             read.rejected.keys().filter(|name| !said.contains_key(*name)).cloned().collect();
         if self.class == Class::Wildcard && full && read.alive.is_empty() && !gap {
-            self.versions.retain(|name, _| read.rejected.contains_key(name));
+            if !same_names {
+                self.versions.retain(|name, _| read.rejected.contains_key(name));
+            }
             self.unconfirmed.clear();
             self.second_request.conclude_all();
         }
-        let (names, wildcard) = (&self.names, self.class == Class::Wildcard);
-        let wanted = read.good.values().filter(|resource| {
-            wildcard || [&resource.name].into_iter().chain(resource.aliases()).any(|key| names.contains(key))
-        });
-        self.versions.extend(wanted.map(|resource| (resource.name.clone(), String::new())));
+        if !same_names {
+            let (names, wildcard) = (&self.names, self.class == Class::Wildcard);
+            let wanted = read.good.values().filter(|resource| {
+                wildcard || [&resource.name].into_iter().chain(resource.aliases()).any(|key| names.contains(key))
+            });
+            self.versions.extend(wanted.map(|resource| (resource.name.clone(), String::new())));
+        }
         updates.extend(self.refresh_updates(&read, kind));
         match self.class {
             _ if heartbeats_alone => {}
@@ -113,30 +124,27 @@ impl TypeSubscription {
         updates
     }
 
-    pub(super) fn read_delta(&mut self, response: DeltaDiscoveryResponse, reader: &mut ResponseContext) -> Vec<Update> {
+    pub(super) fn read_delta(
+        &mut self,
+        response: DeltaDiscoveryResponse,
+        mut read: ParsedResponse,
+        reader: &mut ResponseContext,
+    ) -> Vec<Update> {
         let (kind, limits) = (reader.kind, reader.limits);
-        let mut read = ParsedResponse::default();
-        let (mut versions, mut unresolved) = (BTreeMap::new(), Vec::new());
-        let empty = response.resources.is_empty()
+        let (mut versions, mut unresolved) = (std::mem::take(&mut read.versions), Vec::new());
+        let empty = read.count == 0
             && response.removed_resources.is_empty()
             && response.removed_resource_names.is_empty()
             && response.resource_errors.is_empty();
-        for (index, wrapper) in response.resources.into_iter().enumerate() {
-            let version = wrapper.version.clone();
-            if let Some(name) = self.heartbeat_of(&wrapper, kind) {
-                read.alive.insert(name, ttl_of(&wrapper));
-                continue;
-            }
-            if wrapper.resource.is_none() && !wrapper.aliases.is_empty() {
-                // The name was asked for by an alias, and resolves to nothing (DELTA-39).
-                unresolved.extend(wrapper.aliases.iter().map(|alias| Name::canonical(alias)));
-                continue;
-            }
-            let resource = Resource::from_wrapper(index, wrapper, kind, reader.store);
-            let rejected = resource.as_ref().err().and_then(Malformed::name).cloned();
-            match read.take(resource) {
-                Some(name) => drop(versions.insert(name, version)),
-                None => drop(rejected.map(|name| versions.insert(name, version))),
+        for mut entry in std::mem::take(&mut read.bodyless) {
+            if let Some(name) = self.heartbeat_of(&entry, kind) {
+                read.alive.insert(name, entry.ttl);
+            } else if !entry.aliases.is_empty() {
+                // The name was requested by an alias, and resolves to nothing (DELTA-39).
+                unresolved.append(&mut entry.aliases);
+            } else {
+                versions.extend(entry.name.clone().map(|name| (name, entry.version.clone())));
+                read.reject_bodyless(entry);
             }
         }
         if limits.faults.has(Fault::VersionsFromUpstream) {
@@ -189,7 +197,7 @@ impl TypeSubscription {
         }
         let sets = match self.class {
             Class::Wildcard => BTreeSet::from([Selector::Wildcard]),
-            Class::Named => self.sets_of(read.good.keys().chain(read.rejected.keys())),
+            Class::Named => self.sets_of(read.good.names().chain(read.rejected.keys())),
         };
         for set in &sets {
             if let Selector::Name(glob) = set {
@@ -253,11 +261,25 @@ impl TypeSubscription {
         Update::Absent { kind: kind.clone(), class: self.class, key, evidence: Evidence::Reported }
     }
 
+    /// Whether a response has just the names that the server gave before, and nothing is open about any. Most sets that are sent
+    /// again are so, and what is known of the names stays as it is.
+    fn is_same_set(&self, read: &ParsedResponse) -> bool {
+        let nothing_open = !self.progress.is_to_begin()
+            && self.progress.to_be_repeated.is_empty()
+            && self.unconfirmed.is_empty()
+            && self.second_request.is_empty()
+            && !self.second_request.is_to_ask()
+            && self.rejected.is_empty();
+        let all_good = read.alive.is_empty() && read.rejected.is_empty() && read.unnamed.is_none();
+        let is_set = self.class == Class::Wildcard && nothing_open && all_good;
+        is_set && self.versions.len() == read.good.len() && self.versions.keys().eq(read.good.names())
+    }
+
     /// A response says something for the first time, or nothing that is new. A server that `repeats` what it was told is held goes
     /// through all of that.
     fn record_progress(&mut self, read: &ParsedResponse, repeats: bool, reader: &ResponseContext) {
         let stated = |name: &&Name| self.versions.contains_key(*name) && !self.unconfirmed.contains(*name);
-        let begins = self.progress.is_to_begin() && read.good.keys().any(|name| stated(&name));
+        let begins = self.progress.is_to_begin() && read.good.names().any(|name| stated(&name));
         if (begins || repeats) && !self.progress.repeats_begun {
             self.progress.repeats_begun = true;
             self.progress.to_be_repeated = self.versions.keys().filter(stated).cloned().collect();
@@ -324,7 +346,7 @@ impl TypeSubscription {
     }
 
     fn record_readable(&mut self, read: &ParsedResponse, version: &str, limits: &Limits) {
-        for name in read.good.keys() {
+        for name in read.good.names() {
             self.rejected.remove(name);
         }
         if let Some(reason) = read.unnamed.clone() {
@@ -405,9 +427,9 @@ impl TypeSubscription {
     }
 
     /// A wrapper without a body at the version that is held: it goes on, and nothing else happens.
-    fn heartbeat_of(&self, wrapper: &discovery::Resource, kind: &Type) -> Option<Name> {
-        let name = crate::xds::wrapper_name(wrapper).filter(|_| wrapper.resource.is_none() && !kind.info().by_alias)?;
-        (self.versions.get(&name) == Some(&wrapper.version)).then_some(name)
+    fn heartbeat_of(&self, entry: &Bodyless, kind: &Type) -> Option<Name> {
+        let name = entry.name.clone().filter(|_| !kind.info().by_alias)?;
+        (self.versions.get(&name) == Some(&entry.version)).then_some(name)
     }
 
     fn refresh_updates(&self, read: &ParsedResponse, kind: &Type) -> Vec<Update> {
@@ -418,9 +440,12 @@ impl TypeSubscription {
         read.alive.iter().map(refresh).collect()
     }
 
-    fn wildcard_updates(&self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>) -> Vec<Update> {
-        let set = |(key, resource)| Update::Upsert { kind: kind.clone(), class: Class::Wildcard, key, resource };
-        good.into_iter().map(set).collect()
+    fn wildcard_updates(&self, kind: &Type, good: ResourceSet) -> Vec<Update> {
+        let set = |resource: Arc<Resource>| {
+            let key = resource.name.clone();
+            Update::Upsert { kind: kind.clone(), class: Class::Wildcard, key, resource }
+        };
+        good.into_values().map(set).collect()
     }
 
     /// So much is known of a set by this response.
@@ -436,7 +461,7 @@ impl TypeSubscription {
 
     /// A resource counts for each name it was asked for under: its own and its aliases (DELTA-22). Unasked ones are tolerated
     /// and not kept (UP-27).
-    fn named_updates(&mut self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>) -> Vec<Update> {
+    fn named_updates(&mut self, kind: &Type, good: ResourceSet) -> Vec<Update> {
         let mut updates = Vec::new();
         for resource in good.into_values() {
             let keys = [&resource.name].into_iter().chain(resource.aliases());
@@ -465,7 +490,7 @@ impl TypeSubscription {
     /// Of a full-state type what is not in the answer does not exist, if the answer can know of the question (UP-24): the name
     /// stood in the first request on this opening, was given since, or was asked for long enough before.
     fn absent_from(&self, read: &ParsedResponse, limits: &Limits) -> Vec<Name> {
-        let present = |name: &Name| read.good.contains_key(name) || read.alive.contains_key(name);
+        let present = |name: &Name| read.good.get(name).is_some() || read.alive.contains_key(name);
         let absent = |name: &Name| !present(name) && !read.rejected.contains_key(name);
         let any = limits.faults.has(Fault::AbsenceDeletesTheUnanswered);
         let known = |name: &Name| match self.requested.get(name) {
@@ -488,8 +513,4 @@ impl TypeSubscription {
         self.unconfirmed.extend(recent.into_iter().filter(|name| self.versions.contains_key(name)));
         absent
     }
-}
-
-fn ttl_of(wrapper: &discovery::Resource) -> Option<Duration> {
-    wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok())
 }

@@ -59,6 +59,15 @@ impl Entry {
             Presence::Absent(_) | Presence::Unknown => None,
         }
     }
+
+    /// Whether nothing happens to a member of a `*` set that is sent again so.
+    pub(super) fn is_unchanged_by(&self, sent: &Arc<Resource>, origin: Origin) -> bool {
+        let is_same = |held: &Arc<Resource>| {
+            Arc::ptr_eq(held, sent) && sent.ttl.is_none()
+                || held.full == sent.full && held.ttl.is_none() && sent.ttl.is_none()
+        };
+        self.resource().is_some_and(is_same) && self.error.is_none() && self.origin == origin
+    }
 }
 
 /// By what it is known that something is gone.
