@@ -34,6 +34,7 @@ pub struct App {
 }
 
 impl App {
+    /// Builds everything that the configuration names and opens its listeners. Nothing is served before [`App::run_until`].
     pub async fn bind(config: Config) -> anyhow::Result<Self> {
         let own = config.transcoder.clone();
         let descriptors: Descriptors = Arc::new(move || own.clone().unwrap_or_else(Transcoder::envoy));
@@ -88,6 +89,7 @@ impl App {
         self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
+    /// Returns the address for operators, with the port that was chosen for `:0`.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref()?.local_addr().ok()
     }

@@ -1,7 +1,7 @@
-//! What the program does when it is told nothing: it serves the example resources of `config/demo/`.
+//! What the program does without a configuration: it serves the example resources of `config/demo/`.
 //!
-//! In a checkout the files there are served as they stand. Elsewhere the copies within the program are written to a folder of
-//! their own, which goes with the program unless somebody has changed something in it.
+//! In a checkout the files there are served as they are. Elsewhere the program writes its copies to a folder of their own, and
+//! deletes that when it ends, unless something in it was changed.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -16,17 +16,23 @@ use crate::config::Config;
 /// Where to listen instead. The files are made to fit, so that they are copies then.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Places {
+    /// The address for clients.
     pub listen: Option<SocketAddr>,
+    /// The address for operators.
     pub admin: Option<SocketAddr>,
 }
 
+/// The configuration of a relay without one: it serves the example resources. Dropping it deletes the copies that it made,
+/// unless one was changed.
 pub struct Demo {
+    /// The configuration that serves the example resources.
     pub config: Config,
     folder: PathBuf,
     copies: Option<Copies>,
 }
 
 impl Demo {
+    /// Finds the example resources in the checkout, or writes those that the program contains to a temporary folder.
     pub fn new(places: Places) -> anyhow::Result<Self> {
         let elsewhere = places.listen.is_some() || places.admin.is_some();
         let (folder, copies) = match checkout().filter(|_| !elsewhere) {

@@ -1,6 +1,6 @@
 //! Weir: an xDS aggregating relay. ARCHITECTURE.md has the layers and who owns what.
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
+#![warn(missing_docs, unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))] // nothing that a peer sends may reach one
 
 pub mod app;

@@ -208,7 +208,7 @@ fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
         Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
         None => std::io::read_to_string(std::io::stdin()).context("cannot read standard input")?,
     };
-    show(&weir::cli::key::report(&config.views.rule, &text).map_err(anyhow::Error::msg)?).context("cannot write")
+    show(&weir::cli::key::report(&config.views.rule, &text)?).context("cannot write")
 }
 
 /// The file counts when the program starts. A restart loses nothing: clients that come back are sent what has changed, and

@@ -3,8 +3,10 @@
 /// `google.protobuf.Any` whose value is a slice of the received buffer, where the usual one copies.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Any {
+    /// Which message it is.
     #[prost(string, tag = "1")]
     pub type_url: String,
+    /// The encoded message.
     #[prost(bytes = "bytes", tag = "2")]
     pub value: bytes::Bytes,
 }
@@ -12,7 +14,9 @@ pub struct Any {
 /// A request of either variant. Which one a stream speaks shows from its method alone (TRN-24).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
+    /// Of the state-of-the-world variant.
     Sotw(discovery::DiscoveryRequest),
+    /// Of the delta variant.
     Delta(discovery::DeltaDiscoveryRequest),
 }
 
@@ -25,6 +29,7 @@ impl Request {
         }
     }
 
+    /// Returns the type URL as the peer spelled it; empty if the request has none.
     pub fn type_url(&self) -> &str {
         match self {
             Self::Sotw(request) => &request.type_url,
@@ -32,7 +37,7 @@ impl Request {
         }
     }
 
-    /// Whether it refuses a response.
+    /// Whether it rejects a response.
     pub fn is_nack(&self) -> bool {
         match self {
             Self::Sotw(request) => request.error_detail.is_some(),
@@ -41,14 +46,17 @@ impl Request {
     }
 }
 
+/// A response of either variant.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Response {
+    /// Of the state-of-the-world variant.
     Sotw(discovery::DiscoveryResponse),
+    /// Of the delta variant.
     Delta(discovery::DeltaDiscoveryResponse),
 }
 
-#[allow(missing_docs)] // generated
 impl Response {
+    /// Returns the type URL as the server wrote it.
     pub fn type_url(&self) -> &str {
         match self {
             Self::Sotw(response) => &response.type_url,
@@ -57,6 +65,7 @@ impl Response {
     }
 }
 
+#[allow(missing_docs)] // generated
 pub mod discovery {
     include!(concat!(env!("OUT_DIR"), "/envoy.service.discovery.v3.rs"));
 }
@@ -71,7 +80,8 @@ pub mod node {
     include!(concat!(env!("OUT_DIR"), "/envoy.config.core.v3.rs"));
 }
 
-/// The codes of gRPC statuses.
+/// The gRPC status codes that are used here; gRPC defines what they mean.
+#[allow(missing_docs)] // the names are those of gRPC
 pub mod code {
     pub const OK: i32 = 0;
     pub const INVALID_ARGUMENT: i32 = 3;

@@ -50,7 +50,7 @@ struct Reader {
     started: bool,
     /// The answer to clusters waits until they are warm.
     unacknowledged: Option<String>,
-    /// What it has asked for and the relay has not heard yet.
+    /// What it has requested and the relay has not heard yet.
     on_its_way: Vec<Request>,
 }
 
@@ -237,7 +237,7 @@ impl World {
         updates
     }
 
-    /// The control plane answers what it is asked for.
+    /// The control plane answers requests.
     fn answer(&self, bench: &mut Bench) {
         for requested in bench.asked_upstream() {
             let Some(name) = requested.strip_prefix('+').filter(|name| name.starts_with('c')) else { continue };

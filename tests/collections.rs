@@ -1,8 +1,8 @@
-//! Random histories of collections: clients that ask for globs and for single members, come back with what they hold, a control
+//! Random histories of collections: clients that request globs and single members, come back with what they hold, a control
 //! plane whose collections grow and shrink and which answers in pieces, and streams that are lost.
 //!
 //! Always: nothing is taken from a client that upstream has not taken away since the client was told of it. And once all is
-//! quiet, each client holds exactly what is in what it asked for.
+//! quiet, each client holds exactly what is in what it requested.
 
 mod support;
 
@@ -117,7 +117,7 @@ impl World {
         }
         for _ in 0..150 {
             self.answer(true);
-            self.pass(5_000)?; // in all longer than a stream that was opened anew often waits to be so once more
+            self.pass(5_000)?; // in all longer than a stream that was opened again often waits to be so once more
         }
         self.judge_peace()
     }
@@ -287,7 +287,7 @@ impl World {
                 self.unanswered.remove(&name);
             }
             for name in request.resource_names_subscribe {
-                // What is asked for is answered, but for what the relay has just said it holds of a collection.
+                // What is requested is answered, but for what the relay has just said it holds of a collection.
                 if !first || !name.ends_with('*') {
                     let again = self.sent.iter_mut().filter(|(sent, _)| covers(&name, sent));
                     again.for_each(|(_, content)| *content = u32::MAX);
@@ -304,7 +304,7 @@ impl World {
     /// The control plane says what is new, all of it or a piece.
     fn answer(&mut self, all: bool) {
         let Some((epoch, subscribed)) = self.up.clone() else { return };
-        // What a collection has when it is asked for comes together: a set that is quiet for long counts as whole.
+        // What a collection has when it is requested comes together: a set that is quiet for long counts as whole.
         let all = all || self.unanswered.iter().any(|name| name.ends_with('*'));
         self.sent.retain(|name, _| subscribed.iter().any(|wanted| covers(wanted, name)));
         let mut response = DeltaDiscoveryResponse { type_url: RDS.into(), nonce: "n".into(), ..Default::default() };

@@ -107,7 +107,7 @@ fn addresses_of_the_command_line_go_before_those_of_a_configuration_and_of_the_d
 }
 
 #[test]
-fn flags_are_refused_where_they_would_do_nothing() {
+fn flags_are_rejected_where_they_would_do_nothing() {
     let folder = Folder::new("flags");
     for (line, part) in [
         (&["--config", "relay.yaml", "schema"][..], "--config has no effect on schema"),

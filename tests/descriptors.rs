@@ -2,7 +2,7 @@
 //!
 //! It is the FileDescriptorSet that the crate envoy-types brings along, without source locations and comments. That crate is in
 //! the lock file under a target that does not exist: so cargo downloads it for `cargo metadata` and never compiles it.
-//! To make the asset anew: `cargo test --test descriptors -- --ignored regenerate`.
+//! To make the asset again: `cargo test --test descriptors -- --ignored regenerate`.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

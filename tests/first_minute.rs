@@ -59,17 +59,21 @@ impl Relay {
         self.lines.recv_timeout(PATIENCE).expect("it says no more")
     }
 
-    /// The first word behind another.
-    fn sent(&self, before: &str) -> &str {
+    /// Returns the word of the greeting that follows a text.
+    fn word_after(&self, before: &str) -> &str {
         let (_, rest) = self.greeting.split_once(before).unwrap_or_else(|| panic!("no {before} in {}", self.greeting));
         rest.split_whitespace().next().unwrap().trim_end_matches(',')
     }
 
     fn clients(&self) -> &str {
-        self.sent("  clients  ")
+        self.word_after("  clients  ")
     }
 
-    /// What is asked for and comes, with the program's code.
+    fn admin(&self) -> &str {
+        self.word_after("admin    http://").split('/').next().unwrap()
+    }
+
+    /// What is requested and comes, with the program's code.
     fn get(&self, folder: &Path, line: &str) -> (i32, String) {
         let server = format!("get {line} --server http://{}", self.clients());
         let output = weir(folder, &server).output().unwrap();
@@ -97,31 +101,97 @@ impl Drop for Relay {
     }
 }
 
+fn fetch(address: &str, path: &str) -> String {
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(connection, "GET {path} HTTP/1.1\r\nhost: weir\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Another command that goes on until this is dropped, with what it prints on one of its outputs.
+struct Running {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Running {
+    fn start(mut command: Command, output: fn(&mut Child) -> Box<dyn Read + Send>) -> Self {
+        let mut child = command.spawn().unwrap();
+        let out = BufReader::new(output(&mut child));
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                let _ = sender.send(line); // the test may be over
+            }
+        });
+        Self { child, lines }
+    }
+
+    fn watch(folder: &Path, line: &str) -> Self {
+        let mut command = weir(folder, &format!("watch {line}"));
+        command.stderr(Stdio::inherit());
+        Self::start(command, |child| Box::new(child.stdout.take().unwrap()))
+    }
+
+    /// Returns what it prints up to a text, with the end of that line.
+    fn until(&self, text: &str) -> String {
+        let mut printed = String::new();
+        while !printed.contains(text) {
+            let line = self.lines.recv_timeout(PATIENCE);
+            printed += &(line.unwrap_or_else(|_| panic!("no {text} in {printed}")) + "\n");
+        }
+        printed
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended by itself
+        let _ = self.child.wait();
+    }
+}
+
 fn edit(path: &Path, from: &str, to: &str) {
     let text = std::fs::read_to_string(path).unwrap();
     assert!(text.contains(from));
     std::fs::write(path, text.replace(from, to)).unwrap();
 }
 
+/// A folder with the example resources in it as a checkout has them, at addresses of its own.
+fn checkout(name: &str) -> (Folder, PathBuf) {
+    let folder = Folder::new(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/demo");
+    let demo = folder.0.join("config/demo");
+    std::fs::create_dir_all(demo.join("resources")).unwrap();
+    for part in ["", "resources"] {
+        for entry in std::fs::read_dir(source.join(part)).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_file() {
+                std::fs::copy(entry.path(), demo.join(part).join(entry.file_name())).unwrap();
+            }
+        }
+    }
+    edit(&demo.join("relay.yaml"), "127.0.0.1:18000", "127.0.0.1:0");
+    edit(&demo.join("relay.yaml"), "127.0.0.1:19000", "127.0.0.1:0");
+    (folder, demo)
+}
+
 #[test]
 fn without_a_checkout_copies_are_served_that_can_be_edited_and_stay_if_they_were() {
     let folder = Folder::new("installed");
     let mut relay = Relay::start(&folder.0, "--listen 127.0.0.1:0 --admin 127.0.0.1:0");
-    let copies = PathBuf::from(relay.sent("the example resources in "));
+    let copies = PathBuf::from(relay.word_after("the example resources in "));
     let copies = copies.parent().unwrap();
     assert!(copies.is_absolute() && relay.greeting.contains("copies for you to edit"), "{}", relay.greeting);
     assert_eq!(relay.get(&folder.0, "cds -o names"), (0, "blue\ngreen\nweir-demo\n".into()));
     assert_eq!(relay.get(&folder.0, "listeners none").0, 1);
 
     // What the endpoints say is where the relay is.
-    let admin = relay.sent("admin    http://").split('/').next().unwrap().to_owned();
+    let admin = relay.admin().to_owned();
     let (_, endpoints) = relay.get(&folder.0, "eds blue -o json");
     let port: u16 = admin.rsplit_once(':').unwrap().1.parse().unwrap();
     assert!(endpoints.contains(&format!("\"portValue\": {port}")), "{endpoints}");
-    let mut connection = TcpStream::connect(&admin).unwrap();
-    connection.write_all(b"GET /healthz HTTP/1.1\r\nhost: weir\r\nconnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).unwrap();
+    let answer = fetch(&admin, "/healthz");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 
     edit(&copies.join("resources/routes.yaml"), "prefix_rewrite: /healthz", "prefix_rewrite: /clients");
@@ -131,7 +201,7 @@ fn without_a_checkout_copies_are_served_that_can_be_edited_and_stay_if_they_were
     std::fs::remove_dir_all(copies).unwrap();
 
     let mut relay = Relay::start(&folder.0, "--listen 127.0.0.1:0 --admin 127.0.0.1:0");
-    let copies = PathBuf::from(relay.sent("the example resources in "));
+    let copies = PathBuf::from(relay.word_after("the example resources in "));
     assert!(copies.exists());
     assert_eq!(relay.stop(), 0);
     assert!(!copies.parent().unwrap().exists(), "nobody has touched them");
@@ -153,19 +223,7 @@ fn whoever_reads_the_greeting_may_have_had_enough() {
 
 #[test]
 fn in_a_checkout_its_own_files_are_served_and_followed() {
-    let folder = Folder::new("checkout");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/demo");
-    let demo = folder.0.join("config/demo");
-    std::fs::create_dir_all(demo.join("resources")).unwrap();
-    for part in ["", "resources"] {
-        for entry in std::fs::read_dir(source.join(part)).unwrap().map(Result::unwrap) {
-            if entry.file_type().unwrap().is_file() {
-                std::fs::copy(entry.path(), demo.join(part).join(entry.file_name())).unwrap();
-            }
-        }
-    }
-    edit(&demo.join("relay.yaml"), "127.0.0.1:18000", "127.0.0.1:0");
-    edit(&demo.join("relay.yaml"), "127.0.0.1:19000", "127.0.0.1:0");
+    let (folder, demo) = checkout("checkout");
     let relay = Relay::start(&folder.0, "");
     assert!(relay.greeting.contains("in config/demo/resources.\n"), "{}", relay.greeting);
     assert!(
@@ -189,6 +247,50 @@ fn in_a_checkout_its_own_files_are_served_and_followed() {
     assert_eq!(first, format!("Weir serves the example resources in {}/resources.\n", demo.display()));
 }
 
+/// The text of the README between two others.
+fn readme(from: &str, to: &str) -> &'static str {
+    let (_, rest) = include_str!("../README.md").split_once(from).unwrap_or_else(|| panic!("no {from}"));
+    rest.split_once(to).unwrap_or_else(|| panic!("no {to} after {from}")).0
+}
+
+#[test]
+fn the_transcripts_of_the_readme_are_what_the_program_prints() {
+    let (folder, demo) = checkout("readme");
+    let relay = Relay::start(&folder.0, "");
+    let watch = Running::watch(&folder.0, &format!("routes web --server http://{}", relay.clients()));
+    watch.until("weight: 3");
+    edit(&demo.join("resources/routes.yaml"), "weight: 3", "weight: 0");
+    let change = readme("config/demo/resources/routes.yaml\n...\n", "```");
+    assert!(change.starts_with("@@ ") && change.contains("+            weight: 0\n"), "{change}");
+    watch.until(change);
+
+    let config = readme("cat > shared.yaml <<'END'\n", "END\n").replace("127.0.0.1:18000", relay.clients());
+    let config = config.replace("127.0.0.1:18001", "127.0.0.1:0").replace("127.0.0.1:19001", "127.0.0.1:0");
+    std::fs::write(folder.0.join("shared.yaml"), config).unwrap();
+    let second = weir(&folder.0, "--config shared.yaml");
+    let second = Running::start(second, |child| Box::new(child.stderr.take().unwrap()));
+    let started = second.until("weir started");
+    let field = |name: &str| {
+        let (_, rest) = started.split_once(&format!(" {name}=")).unwrap_or_else(|| panic!("no {name} in {started}"));
+        rest.split_whitespace().next().unwrap().trim_matches('"').to_owned()
+    };
+    let client = |id: &str| {
+        let client = format!("routes web --server {} --id {id} --cluster shop", field("listen"));
+        Running::watch(&folder.0, &client)
+    };
+    let clients = [client("one"), client("two")];
+    clients.iter().for_each(|client| drop(client.until("weight: 0")));
+    let shown = |address: &str, path: &str, keys: &[&str]| {
+        let page = fetch(address, path);
+        let lines = page.lines().filter(|line| keys.iter().any(|key| line.contains(key)));
+        lines.map(|line| format!("{line}\n")).collect::<String>()
+    };
+    let upstreams = shown(&field("admin"), "/upstreams", &["\"clients\"", "\"connected\""]);
+    assert_eq!(upstreams, readme("# two clients, one upstream stream\n", "$ curl"));
+    let nodes = shown(relay.admin(), "/clients", &["\"node\": \"weir-"]);
+    assert_eq!(nodes, readme("# what the control plane sees\n", "```"));
+}
+
 /// A greeting as it would be with the addresses of the example, for a program that was built for use.
 fn as_by_default(greeting: &str) -> String {
     let after = |before: &str| greeting.split_once(before).unwrap().1.split([' ', '/']).next().unwrap();
@@ -198,15 +300,18 @@ fn as_by_default(greeting: &str) -> String {
 }
 
 #[test]
-fn an_address_that_is_taken_is_told_and_nothing_is_left_behind() {
+fn an_address_in_use_is_reported_and_nothing_is_left_behind() {
     let folder = Folder::new("taken");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let output = weir(&folder.0, &format!("--listen {address} --admin 127.0.0.1:0")).env("TMPDIR", &folder.0).output();
     let output = output.unwrap();
-    let sent = String::from_utf8(output.stderr).unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()));
-    assert!(sent.contains(&format!("cannot listen on {address}")) && sent.contains("--listen and --admin"), "{sent}");
+    assert!(
+        errors.contains(&format!("cannot listen on {address}")) && errors.contains("--listen and --admin"),
+        "{errors}"
+    );
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
 }
 

@@ -55,7 +55,7 @@ impl Drop for Relay {
     }
 }
 
-/// How a client asks for all clusters.
+/// How a client requests all clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
     OnAStream(Variant),
@@ -68,7 +68,7 @@ async fn plane() -> Plane {
     Plane::start("127.0.0.1:0".parse().unwrap()).await.unwrap()
 }
 
-/// One cluster, which makes the whole set so long.
+/// One cluster, which makes the complete set so long.
 fn set() -> Item {
     const ALTERNATIVE_NAME: u32 = 28;
     let bare = Item::new(CDS, "cluster", "");
@@ -76,7 +76,7 @@ fn set() -> Item {
     bare.with(ALTERNATIVE_NAME, "x".repeat(room).as_bytes())
 }
 
-/// Connects, asks, and returns once the whole set is there. Fails if the connection does, as some may where very many come at once.
+/// Connects, asks, and returns once the complete set is there. Fails if the connection does, as some may where very many come at once.
 async fn sync(address: SocketAddr, asks: Asks, cluster: &str) -> anyhow::Result<()> {
     match asks {
         Asks::OnAStream(variant) => ask(&mut connect(address, variant, cluster).await?).await,
@@ -120,7 +120,7 @@ fn node(cluster: &str) -> Node {
     Node { id: "first".into(), cluster: cluster.into(), ..Node::default() }
 }
 
-/// The whole set, and nothing else.
+/// The complete set, and nothing else.
 fn check(sent: &Received) {
     let bytes: usize = sent.entries.iter().filter_map(|entry| Some(entry.any.as_ref()?.value.len())).sum();
     assert_eq!(bytes, SET);

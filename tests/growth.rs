@@ -341,7 +341,7 @@ fn types_that_somebody_makes_up_and_leaves_again_leave_nothing_behind() {
     }
 }
 
-/// The bytes that a view keeps for each of so many names that another view has as well: on its shelves, and of what its server was
+/// The bytes that a view keeps for each of so many names that another view has as well: on its tables, and of what its server was
 /// asked and has said. `versions` is how many different versions the server gives.
 fn bytes_of_a_name(url: &str, wanted: &str, count: usize, versions: usize) -> (i64, i64) {
     let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(Limits::default()));

@@ -43,11 +43,11 @@ impl Random {
 struct Manner {
     variant: Variant,
     lag: u64,
-    /// It acknowledges clusters before it asks for their endpoints, and does not wait until they are warm.
+    /// It acknowledges clusters before it requests their endpoints, and does not wait until they are warm.
     acknowledges_first: bool,
     /// It takes a message only every so often.
     reads_every: u64,
-    /// Now and then it refuses a route, and stays with what it has.
+    /// Now and then it rejects a route, and stays with what it has.
     refuses: bool,
 }
 
@@ -298,7 +298,7 @@ impl World {
         later
     }
 
-    /// The control plane answers what it is asked for.
+    /// The control plane answers requests.
     fn answer(&self, bench: &mut Bench) {
         for requested in bench.asked_upstream() {
             let Some(name) = requested.strip_prefix('+').filter(|name| *name != "*") else { continue };

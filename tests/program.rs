@@ -83,7 +83,7 @@ upstream: {servers: [{uri: 'http://127.0.0.1:1'}]}
 }
 
 #[test]
-fn i10_whoever_reads_what_was_asked_for_may_have_had_enough() {
+fn i10_whoever_reads_what_was_requested_may_have_had_enough() {
     let configuration = concat!(env!("CARGO_MANIFEST_DIR"), "/config/federation.yaml");
     for (line, code) in [(&["check", "--config", configuration][..], 0), (&["check"], 2), (&["get", "no such type"], 2)]
     {

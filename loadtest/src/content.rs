@@ -24,7 +24,7 @@ pub fn message_name(url: &str) -> &str {
     url.rsplit('/').next().unwrap_or_default()
 }
 
-/// Whether a SotW response holds the complete set, and an empty first request asks for it.
+/// Whether a SotW response holds the complete set, and an empty first request requests it.
 pub fn is_full_state(url: &str) -> bool {
     [CDS, LDS, SRDS].map(message_name).contains(&message_name(url))
 }

@@ -1,4 +1,4 @@
-//! `weir check`: whether a configuration can be used, and what it comes to: above all which servers the relay would ask for what, and
+//! `weir check`: whether a configuration can be used, and what it comes to: above all what the relay would request of which servers, and
 //! in which order.
 
 use std::fmt::Write;

@@ -33,11 +33,12 @@ pub struct Get {
 }
 
 impl Get {
+    /// Prints the resources once and returns the exit code.
     pub async fn run(self) -> ExitCode {
         let Checked { server, question, transcoder } = match self.asking.check() {
             Ok(checked) => checked,
-            Err(faults) => {
-                faults.lines().for_each(tell);
+            Err(errors) => {
+                errors.iter().for_each(|error| error.to_string().lines().for_each(tell));
                 return ExitCode::from(FAILED);
             }
         };
@@ -59,7 +60,7 @@ impl Get {
             false => show(picture, &shower, &mut io::stdout().lock()),
         };
         if let Some(failure) = &failure {
-            tell(failure);
+            tell(&failure.to_string());
         } else if picture.held().is_empty() && picture.is_open_ended() {
             tell(&format!("the server has no {} for this node", picture.question().kind.name()));
         }
@@ -76,7 +77,7 @@ impl Get {
     }
 
     /// Until all is known, or it is known that it will not be.
-    async fn listen(&self, client: &mut Client) -> Result<(), String> {
+    async fn listen(&self, client: &mut Client) -> Result<(), GetError> {
         let deadline = Instant::now() + self.timeout;
         let mut heard = Instant::now();
         loop {
@@ -94,21 +95,30 @@ impl Get {
                     changes.iter().for_each(tell_change);
                 }
                 Ok(Event::Lost { turns: true, .. }) => tell("the server does not support delta; using sotw"),
-                Ok(Event::Lost { reason, .. }) => return Err(reason),
+                Ok(Event::Lost { reason, .. }) => return Err(GetError::Lost(reason)),
             }
         }
     }
 
-    fn late(&self, picture: &QueryState) -> String {
-        let within = format!("within {}", humantime::format_duration(self.timeout));
+    fn late(&self, picture: &QueryState) -> GetError {
         let unknown = picture.standings().iter().filter(|(_, standing)| **standing == NameStatus::Unknown);
-        let unknown: Vec<_> = unknown.map(|(name, _)| plain(name.as_str())).collect();
-        match unknown.is_empty() {
-            true => format!("no response {within}"),
-            // By sotw a server has no word for what is not there, but for whole sets.
-            false => format!("no response for {} {within}", unknown.join(", ")),
+        match unknown.map(|(name, _)| plain(name.as_str())).collect::<Vec<_>>() {
+            none if none.is_empty() => GetError::NoResponse { timeout: self.timeout },
+            // In SotW a server can only say of complete sets what does not exist.
+            names => GetError::NoResponseFor { names, timeout: self.timeout },
         }
     }
+}
+
+/// Why the requested resources are not known.
+#[derive(Debug, thiserror::Error)]
+enum GetError {
+    #[error("no response within {}", humantime::format_duration(*timeout))]
+    NoResponse { timeout: Duration },
+    #[error("no response for {} within {}", names.join(", "), humantime::format_duration(*timeout))]
+    NoResponseFor { names: Vec<String>, timeout: Duration },
+    #[error("{0}")]
+    Lost(String),
 }
 
 fn tell(what: &str) {

@@ -9,32 +9,56 @@ use super::node_json::NodeJson;
 use crate::xds::{KeyField, KeyRule, SharingKey};
 
 /// The report for nodes in JSON, one a line; a single node may also stand over several lines.
-pub fn report(rule: &KeyRule, text: &str) -> Result<String, String> {
+pub fn report(rule: &KeyRule, text: &str) -> Result<String, NodesError> {
     let nodes = read(rule, text)?;
     let known: Vec<_> = nodes.iter().map(|encoded| rule.key(encoded).map(|key| (key, rule.parts(encoded)))).collect();
     let known: Vec<_> = known.into_iter().filter_map(Result::ok).collect();
     match known.as_slice() {
-        [] => Err("no node was given".into()),
+        [] => Err(NodesError::None),
         [(key, parts)] => Ok(of_one(key, parts)),
         _ => Ok(of_many(rule, &known)),
     }
 }
 
-fn read(rule: &KeyRule, text: &str) -> Result<Vec<Vec<u8>>, String> {
+fn read(rule: &KeyRule, text: &str) -> Result<Vec<Vec<u8>>, NodesError> {
     let lines = || text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let nodes: Result<Vec<NodeJson>, String> = match serde_json::from_str(text) {
-        Ok(node) => Ok(vec![node]),
-        Err(whole) => lines()
-            .map(|(at, line)| serde_json::from_str(line).map_err(|error| format!("line {}: {error}", at + 1)))
-            .collect::<Result<_, _>>()
-            // One node over several lines is told where it is wrong itself.
-            .map_err(|error: String| if text.trim_start().starts_with("{\n") { whole.to_string() } else { error }),
+    let node_in = |(index, line): (usize, &str)| {
+        serde_json::from_str(line).map_err(|error| NodesError::Line { line: index + 1, error })
     };
-    let nodes = nodes?;
+    let nodes: Vec<NodeJson> = match serde_json::from_str(text) {
+        Ok(node) => vec![node],
+        // The error of a node over several lines has its own place.
+        Err(error) => lines()
+            .map(node_in)
+            .collect::<Result<_, _>>()
+            .map_err(|line| if text.trim_start().starts_with("{\n") { NodesError::Text(error) } else { line })?,
+    };
     if rule.fields().contains(&KeyField::ListeningAddresses) && nodes.iter().any(NodeJson::has_addresses) {
-        return Err("listening_addresses are part of the key, and cannot be read from JSON here".into());
+        return Err(NodesError::Addresses);
     }
     Ok(nodes.into_iter().map(|node| node.into_node().encode_to_vec()).collect())
+}
+
+/// Why there is no report on nodes.
+#[derive(Debug, thiserror::Error)]
+pub enum NodesError {
+    /// The text has no node.
+    #[error("no node was given")]
+    None,
+    /// One line is not a node.
+    #[error("line {line}: {error}")]
+    Line {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        error: serde_json::Error,
+    },
+    /// The text as a whole is not a node.
+    #[error("{0}")]
+    Text(serde_json::Error),
+    /// The key needs addresses, whose JSON form is not supported.
+    #[error("listening_addresses are part of the key, and cannot be read from JSON here")]
+    Addresses,
 }
 
 type Parts = Vec<(KeyField, String)>;
@@ -127,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_cannot_be_read_is_told_with_its_line() {
+    fn a_node_that_cannot_be_read_is_reported_with_its_line() {
         let error = report(&rule(), "{\"id\": \"1\"}\n{\"id\": 2}\n").unwrap_err();
-        assert!(error.starts_with("line 2: "), "{error}");
-        assert!(report(&rule(), "{\"colour\": \"red\"}").unwrap_err().contains("colour"));
+        assert!(error.to_string().starts_with("line 2: "), "{error}");
+        assert!(report(&rule(), "{\"colour\": \"red\"}").unwrap_err().to_string().contains("colour"));
         assert!(report(&rule(), "\n").is_err());
     }
 }

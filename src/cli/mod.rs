@@ -18,7 +18,7 @@ pub fn tell(what: &str) {
     let _ = writeln!(io::stderr(), "{what}");
 }
 
-/// Writes what was asked for. Whoever reads may have had enough before the end.
+/// Writes what was requested. Whoever reads may have had enough before the end.
 pub fn show(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

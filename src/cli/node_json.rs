@@ -28,7 +28,7 @@ pub(super) struct NodeJson {
     client_features: Vec<String>,
     #[serde(alias = "dynamicParameters")]
     dynamic_parameters: BTreeMap<String, ContextParams>,
-    /// No key is made of these unless it is asked for, and then this cannot tell.
+    /// No key is made of these unless it is requested, and then this cannot tell.
     #[serde(alias = "listeningAddresses")]
     listening_addresses: Vec<serde_json::Value>,
 }

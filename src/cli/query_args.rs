@@ -1,5 +1,6 @@
-//! What `weir get` and `weir watch` are told: whom to ask, for what, as whom, and how to show it.
+//! The arguments of `weir get` and `weir watch`: the server, what to request, as which node, and how to print it.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,11 +12,11 @@ use rustls::pki_types::ServerName;
 
 use super::node_json::NodeJson;
 use super::query_state::Question;
-use crate::config::{MESSAGE_BYTES, name_in, plain_server, server_uri};
+use crate::config::{MESSAGE_BYTES, ValueError, name_in, plain_server, server_uri};
 use crate::protocol::session::Variant;
-use crate::transcode::Transcoder;
+use crate::transcode::{TranscodeError, Transcoder};
 use crate::upstream::{AdsServer, OwnCertificate, TlsFiles};
-use crate::xds::{ERRORS_FEATURE, TypeTable, Xdstp};
+use crate::xds::{ERRORS_FEATURE, NameFault, TypeTable, UnknownType, Xdstp};
 
 #[derive(Debug, Args)]
 pub(super) struct QueryArgs {
@@ -89,7 +90,34 @@ pub(super) enum Output {
     Wire,
 }
 
-/// Asking, when all of it makes sense.
+/// What is wrong with one argument.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ArgumentError {
+    #[error("invalid name {name:?}: {error}")]
+    Name { name: String, error: NameFault },
+    #[error("{0}")]
+    Type(UnknownType),
+    #[error("--server: {0}")]
+    Server(ValueError),
+    #[error("invalid --server-name {0:?}: expected a host name or an address")]
+    ServerName(String),
+    #[error("--server has no host for a certificate; use --server-name")]
+    NoHost,
+    #[error("{0} requires TLS: expected --server https://…")]
+    RequiresTls(&'static str),
+    #[error("{}: {error}", path.display())]
+    File { path: PathBuf, error: io::Error },
+    #[error("{place}: {error}")]
+    Node { place: String, error: serde_json::Error },
+    #[error("invalid node: listening_addresses are not supported here")]
+    Addresses,
+    #[error("--descriptors: {0}")]
+    Descriptors(TranscodeError),
+    #[error("--output wire works with weir get only")]
+    WireOutput,
+}
+
+/// The arguments, checked.
 pub(super) struct Checked {
     pub(crate) server: AdsServer,
     pub(crate) question: Question,
@@ -97,8 +125,8 @@ pub(super) struct Checked {
 }
 
 impl QueryArgs {
-    /// Or everything that is wrong, a line each.
-    pub(crate) fn check(&self) -> Result<Checked, String> {
+    /// Returns what the arguments mean, or everything that is wrong with them.
+    pub(crate) fn check(&self) -> Result<Checked, Vec<ArgumentError>> {
         let mut faults = Vec::new();
         let server = self.server(&mut faults);
         // A new-style name says its type.
@@ -106,9 +134,9 @@ impl QueryArgs {
         let word = match &named {
             None => Ok(self.kind.clone()),
             Some(Ok(name)) => Ok(name.kind.clone()),
-            Some(Err(error)) => Err(format!("invalid name {:?}: {error}", self.kind)),
+            Some(Err(error)) => Err(ArgumentError::Name { name: self.kind.clone(), error: *error }),
         };
-        let kind = word.and_then(|word| TypeTable::new().by_word(&word).map_err(|error| error.to_string()));
+        let kind = word.and_then(|word| TypeTable::new().by_word(&word).map_err(ArgumentError::Type));
         let kind = kind.map_err(|error| faults.push(error)).ok();
         let names: Vec<_> = named.iter().map(|_| self.kind.clone()).chain(self.names.iter().cloned()).collect();
         let node = self.node().map_err(|fault| faults.push(fault)).ok();
@@ -121,16 +149,16 @@ impl QueryArgs {
                 };
                 Ok(Checked { server, question: Question { kind, type_url, names, node }, transcoder })
             }
-            _ => Err(faults.join("\n")),
+            _ => Err(faults),
         }
     }
 
-    fn server(&self, faults: &mut Vec<String>) -> Option<AdsServer> {
+    fn server(&self, faults: &mut Vec<ArgumentError>) -> Option<AdsServer> {
         let text = match self.server.contains("://") {
             true => self.server.clone(),
             false => format!("http://{}", self.server),
         };
-        let uri = server_uri(&text).map_err(|fault| faults.push(format!("--server: {fault}"))).ok()?;
+        let uri = server_uri(&text).map_err(|error| faults.push(ArgumentError::Server(error))).ok()?;
         let tls = match uri.scheme_str() == Some("https") {
             true => self.tls(&uri).map_err(|fault| faults.push(fault)).ok(),
             false => {
@@ -146,47 +174,46 @@ impl QueryArgs {
         Some(AdsServer { tls, tokens, variant, ..plain_server(uri, MESSAGE_BYTES) })
     }
 
-    fn tls(&self, uri: &Uri) -> Result<TlsFiles, String> {
+    fn tls(&self, uri: &Uri) -> Result<TlsFiles, ArgumentError> {
         let server_name = match &self.server_name {
-            Some(name) => ServerName::try_from(name.clone())
-                .map_err(|_| format!("invalid --server-name {name:?}: expected a host name or an address"))?,
-            None => name_in(uri).ok_or("--server has no host for a certificate; use --server-name")?,
+            Some(name) => ServerName::try_from(name.clone()).map_err(|_| ArgumentError::ServerName(name.clone()))?,
+            None => name_in(uri).ok_or(ArgumentError::NoHost)?,
         };
         let own = self.cert.clone().zip(self.key.clone());
         let own = own.map(|(certificate, key)| OwnCertificate { certificate, key });
         Ok(TlsFiles { ca: self.ca.clone(), own, server_name })
     }
 
-    fn without_tls(&self, faults: &mut Vec<String>) {
+    fn without_tls(&self, faults: &mut Vec<ArgumentError>) {
         let given = [
             ("--ca", self.ca.is_some()),
             ("--cert", self.cert.is_some()),
             ("--server-name", self.server_name.is_some()),
             ("--token-file", self.token_file.is_some()),
         ];
-        for (flag, _) in given.into_iter().filter(|(_, given)| *given) {
-            faults.push(format!("{flag} requires TLS: expected --server https://…"));
-        }
+        let unused = given.into_iter().filter(|(_, given)| *given);
+        faults.extend(unused.map(|(flag, _)| ArgumentError::RequiresTls(flag)));
     }
 
-    fn node(&self) -> Result<Bytes, String> {
+    fn node(&self) -> Result<Bytes, ArgumentError> {
         let text = match (&self.node, &self.node_file) {
             (Some(text), _) => Some(("--node".to_owned(), text.clone())),
             (None, Some(path)) => {
                 let text = std::fs::read_to_string(path);
-                Some((path.display().to_string(), text.map_err(|error| format!("{}: {error}", path.display()))?))
+                let text = text.map_err(|error| ArgumentError::File { path: path.clone(), error })?;
+                Some((path.display().to_string(), text))
             }
             (None, None) => None,
         };
         let mut node = NodeJson::default();
         match text {
             Some((place, text)) => {
-                node = serde_json::from_str(&text).map_err(|error| format!("{place}: {error}"))?;
+                node = serde_json::from_str(&text).map_err(|error| ArgumentError::Node { place, error })?;
             }
             None => node.id = "weir".into(),
         }
         if node.has_addresses() {
-            return Err("invalid node: listening_addresses are not supported here".into());
+            return Err(ArgumentError::Addresses);
         }
         self.id.iter().for_each(|id| node.id.clone_from(id));
         self.cluster.iter().for_each(|cluster| node.cluster.clone_from(cluster));
@@ -200,14 +227,15 @@ impl QueryArgs {
         Ok(node.encode_to_vec().into())
     }
 
-    fn transcoder(&self) -> Result<Arc<Transcoder>, String> {
+    fn transcoder(&self) -> Result<Arc<Transcoder>, ArgumentError> {
         if self.descriptors.is_empty() {
             return Ok(Transcoder::envoy());
         }
-        let read = |path: &PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+        let read =
+            |path: &PathBuf| std::fs::read(path).map_err(|error| ArgumentError::File { path: path.clone(), error });
         let sets: Vec<Bytes> =
             self.descriptors.iter().map(|path| read(path).map(Bytes::from)).collect::<Result<_, _>>()?;
-        Transcoder::with_descriptor_sets(&sets).map_err(|error| format!("--descriptors: {error}"))
+        Transcoder::with_descriptor_sets(&sets).map_err(ArgumentError::Descriptors)
     }
 }
 
@@ -225,11 +253,15 @@ mod tests {
     }
 
     fn check(line: &str) -> Result<Checked, String> {
-        Line::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().asking.check()
+        Line::try_parse_from(["x"].into_iter().chain(line.split_whitespace()))
+            .unwrap()
+            .asking
+            .check()
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
     }
 
     #[test]
-    fn what_is_not_said_is_the_relay_on_this_machine_asked_for_everything() {
+    fn without_arguments_everything_is_requested_from_the_relay_on_this_machine() {
         let Checked { server, question, .. } = check("cds").unwrap();
         assert_eq!((server.name().as_str(), server.variant, server.tls), ("http://127.0.0.1:18000", None, None));
         assert_eq!(question.type_url, "type.googleapis.com/envoy.config.cluster.v3.Cluster");
@@ -267,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_wrong_is_told_at_once() {
+    fn everything_that_is_wrong_is_reported_at_once() {
         let reported = check("pods --server http://a/b --node { -o wire").err().unwrap();
         for part in ["unknown type \"pods\"", "--server:", "expected nothing after the host and port", "--node: EOF"] {
             assert!(reported.contains(part), "{part} is missing in:\n{reported}");

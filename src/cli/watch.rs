@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::diff::{self, Line};
 use super::printer::{Printer, plain};
-use super::query_args::{Checked, Output, QueryArgs};
+use super::query_args::{ArgumentError, Checked, Output, QueryArgs};
 use super::query_state::{Change, Held, QueryState};
 use super::xds_client::{Client, Event};
 
@@ -31,15 +31,16 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Prints changes until the stream ends or a limit is reached, and returns the exit code.
     pub async fn run(self) -> ExitCode {
         let checked = match self.asking.check() {
-            _ if self.asking.output == Output::Wire => Err("--output wire works with weir get only".to_owned()),
+            _ if self.asking.output == Output::Wire => Err(vec![ArgumentError::WireOutput]),
             checked => checked,
         };
         let Checked { server, question, transcoder } = match checked {
             Ok(checked) => checked,
-            Err(faults) => {
-                faults.lines().for_each(tell);
+            Err(errors) => {
+                errors.iter().for_each(|error| error.to_string().lines().for_each(tell));
                 return ExitCode::from(FAILED);
             }
         };

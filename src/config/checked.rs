@@ -13,11 +13,15 @@ use crate::upstream::Plan;
 /// Everything that a relay needs to start.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// Addresses for clients.
     pub listen: Vec<SocketAddr>,
+    /// The address for operators, if there is one.
     pub admin: Option<SocketAddr>,
+    /// The servers and which of them serves what.
     pub upstream: Plan,
     /// With an operator's descriptors; None is the one with those that are embedded, which nobody may need.
     pub(crate) transcoder: Option<Arc<Transcoder>>,
+    /// What holds for every view.
     pub views: ViewsOptions,
     /// For what all views share, if they share anything.
     pub(crate) hub: Option<ViewsOptions>,

@@ -6,11 +6,14 @@ use std::path::{Path, PathBuf};
 /// One thing that is wrong or doubtful.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
+    /// The configuration file.
     pub path: PathBuf,
+    /// The line, from 1.
     pub line: Option<u64>,
     pub(crate) column: Option<u64>,
     /// The keys that lead to it; empty for the whole file.
     pub at: String,
+    /// What is wrong and what is expected.
     pub reason: String,
 }
 

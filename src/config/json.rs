@@ -1,5 +1,5 @@
-//! JSON, field by field: what has another type, or is missing, becomes a fault that names the field (BOOT-24). Fields that nobody
-//! asks for are not looked at (BOOT-2).
+//! JSON, field by field: what has another type, or is missing, becomes a fault that names the field (BOOT-24). Unused fields
+//! are not looked at (BOOT-2).
 
 use std::path::Path;
 

@@ -33,10 +33,12 @@ pub(crate) struct Review {
 }
 
 impl Config {
+    /// Reads and checks a configuration file. An error lists everything that is wrong with it.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         Self::parse(path, &read(path)?)
     }
 
+    /// Checks a configuration whose text was read from `path`, by which relative paths in it are resolved.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         Self::parse_in(path, text, &variable)
     }

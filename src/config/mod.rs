@@ -44,7 +44,7 @@ pub use form::{admin_address, listen_address};
 pub(crate) use load::Review;
 pub use schema::schema;
 
-pub(crate) use form::server_uri;
+pub(crate) use form::{ValueError, server_uri};
 pub(crate) use plain_server::{MESSAGE_BYTES, name_in, plain_server};
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is known of a server before anything is said of it but where it is.
+//! The defaults of a server of which only the address is configured.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -74,7 +74,7 @@ fn the_example_of_polling_is_what_it_says() {
 }
 
 #[test]
-fn every_fault_is_told_at_once_with_its_path() {
+fn every_fault_is_reported_at_once_with_its_path() {
     let text = "listen: [{address: nowhere}]\nupstream: {servers: [{uri: 'cp:1', connect_timeout: soon}]}\nviews: {key: [cluster, colour]}\n";
     let message = parse(text).unwrap_err();
     let places = ["relay.yaml:1:20: listen[0].address", "relay.yaml:2:28: upstream.servers[0].uri"];
@@ -126,7 +126,7 @@ fn loads_are_passed_through_unless_something_else_is_said() {
 }
 
 #[test]
-fn a_key_that_does_not_exist_is_told_with_its_line() {
+fn a_key_that_does_not_exist_is_reported_with_its_line() {
     let message = parse("listen: []\nupstream:\n  servers: []\n  sevrers: []\n").unwrap_err();
     assert!(
         message.contains("relay.yaml:4:3: upstream.sevrers: unknown key \"sevrers\": expected servers"),

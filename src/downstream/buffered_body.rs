@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_taken_is_let_go_of_and_a_slow_reader_gets_all() {
+    async fn what_is_not_taken_is_released_and_a_slow_reader_gets_all() {
         let answer = Bytes::from(vec![7; 4 * PIECE + 1]);
         let mut slow = BufferedBody::new(answer.clone(), PATIENCE);
         let mut sizes = Vec::new();

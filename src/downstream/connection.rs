@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_says_nothing_or_never_comes_to_the_end_of_a_request_is_let_go() {
+    async fn a_peer_that_says_nothing_or_never_comes_to_the_end_of_a_request_is_closed() {
         let short = Duration::from_millis(100);
         let patience = ConnectionTimeouts { first_word: short, next_request: short, stall: LONG };
         let (_silent, serving) = served(patience, Bytes::new()).await;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_stops_reading_its_answer_is_let_go() {
+    async fn a_peer_that_stops_reading_its_answer_is_closed() {
         let patience = ConnectionTimeouts { stall: Duration::from_millis(200), ..ConnectionTimeouts::default() };
         let (mut far, serving) = served(patience, vec![7; 64 << 20].into()).await;
         far.write_all(REQUEST).await.unwrap();

@@ -35,7 +35,7 @@ pub enum Fault {
     HeldIsKeptBack,
     /// I3, XLAT-19: a name that was dropped upstream is still served from memory.
     ServeForgottenNames,
-    /// I3, UP-24: a name that was only just asked for is deleted by its absence from an older answer.
+    /// I3, UP-24: a name that was only just requested is deleted by its absence from an older answer.
     AbsenceDeletesTheUnanswered,
     /// I4: what is held is dropped when upstream goes away.
     DropOnDisconnect,
@@ -45,7 +45,7 @@ pub enum Fault {
     TakeLateMessages,
     /// I7: removals go before additions.
     RemoveBeforeAdding,
-    /// I7: removals are told while the view has not counted what the client asked for.
+    /// I7: removals are told while the view has not counted what the client requested.
     RemoveBeforeCounted,
     /// I7, ORD-7: merged updates send the latest set at once.
     NoUnion,
@@ -65,7 +65,7 @@ pub enum Fault {
     LeavingEndsItForAll,
     /// I9: the sharing key leaves out what upstream goes by.
     KeyWithoutMetadata,
-    /// I9, XLAT-13: what upstream said to `*` is taken as its answer to a name.
+    /// I9, XLAT-13: what the server sent for `*` is taken as its answer to a name.
     StarAnswersNames,
     /// I9, XLAT-13: `*` and names of one type go over one stream.
     OneStreamForAll,
@@ -75,15 +75,15 @@ pub enum Fault {
     DropStaleNames,
     /// UP-14: a new stream does not ask again for what was wanted on the last.
     ForgetNamesOnReconnect,
-    /// A refusal makes the relay forget what the client asked for.
+    /// A rejection makes the relay forget what the client requested.
     NackForgets,
     /// I6: what a server says counts, whether or not it is the active one.
     TakeWordsOfAll,
     /// FB-9: a fallback server is kept, though one above it answers again.
     NeverReturn,
-    /// FB-28: an unanswered name is told absent while no server is in reach.
+    /// FB-28: an unanswered name is told absent while no server is reachable.
     AbsentWhileDown,
-    /// An owner panics when a client asks for the name `panic`.
+    /// A view task panics when a client requests the name `panic`.
     OwnerPanics,
 }
 
@@ -128,24 +128,29 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// No rule is broken.
     #[cfg(feature = "faults")]
     pub const NONE: Self = Self { planted: None };
 
+    /// No rule is broken.
     #[cfg(not(feature = "faults"))]
-    pub(crate) const NONE: Self = Self {};
+    pub const NONE: Self = Self {};
 
+    /// Breaks one rule.
     #[cfg(feature = "faults")]
     pub fn planted(fault: Fault) -> Self {
         Self { planted: Some(fault) }
     }
 
+    /// Whether this rule is broken.
     #[cfg(feature = "faults")]
     pub fn has(self, fault: Fault) -> bool {
         self.planted == Some(fault)
     }
 
+    /// Whether this rule is broken.
     #[cfg(not(feature = "faults"))]
-    pub(crate) const fn has(self, _: Fault) -> bool {
+    pub const fn has(self, _: Fault) -> bool {
         false
     }
 }

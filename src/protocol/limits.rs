@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::faults::Faults;
 
+/// Bounds and waiting times of sessions, views and upstream streams.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// States that sessions of one view may keep alive besides the newest.
@@ -23,18 +24,19 @@ pub struct Limits {
     pub clusters_timeout: Duration,
     /// Quiet time after which a set that comes in pieces is given to clients that hold nothing.
     pub settle_fresh: Duration,
-    /// Quiet time after which a set may be at its end, so that what somebody holds beyond it is asked for once more.
+    /// Quiet time after which a set may be at its end, so that what somebody holds beyond it is requested once more.
     pub settle_stated: Duration,
     /// How long a server that is there has to be silent, asked a second time, about what somebody holds.
     pub second_silence: Duration,
     /// Versions of a `*` set that are remembered, so that a client that comes back with one is known to hold nothing else.
     pub past_versions: usize,
-    /// Names per type that somebody holds, nothing is known of, and the server is asked for.
+    /// Names per type that somebody holds, nothing is known of, and that are requested of the server.
     pub sought_names: usize,
-    /// Removed names that a `*` shelf remembers; a session further behind starts over.
+    /// Removed names that a `*` table remembers; a session further behind starts over.
     pub tombstones: usize,
     /// Bytes of removed bodies kept for replies that must still hold the union.
     pub tombstone_bytes: usize,
+    /// How long a removal is remembered.
     pub tombstone_age: Duration,
     /// How long interest outlives the last session that had it.
     pub linger: Duration,
@@ -51,18 +53,19 @@ pub struct Limits {
     /// Names per type of a stream that are remembered because what came under them could not be used. Beyond it only that there
     /// are more.
     pub rejected_names: usize,
-    /// Types that one session may ask for.
+    /// Types that one session may request.
     pub types: usize,
-    /// Names that one session may ask for of one type.
+    /// Names that one session may request of one type.
     pub names: usize,
-    /// Names that nobody has which one session may ask for. Beyond it, what it asks for is no reason to turn to the next server.
+    /// Names that nobody has which one session may request. Beyond it, what it requests is no reason to turn to the next server.
     pub absent_names_per_stream: usize,
     /// Bytes of an error text that are kept or sent.
     pub error_bytes: usize,
     /// How long a single fetch waits for what is not known yet.
     pub fetch_timeout: Duration,
-    /// A new gRPC client that nothing can be given because no server is in reach is ended, so that it turns to its next one.
+    /// A new gRPC client that nothing can be given because no server is reachable is ended, so that it turns to its next one.
     pub grpc_fail_fast: bool,
+    /// Rules that tests break on purpose; none in a release.
     pub faults: Faults,
 }
 

@@ -1,7 +1,7 @@
-//! The protocol as plain data structures: facts go in, messages come out, and the time is an argument.
+//! The protocol as plain data structures: updates go in, messages come out, and the time is an argument.
 //!
-//! Nothing in here waits, reads a clock, opens a socket or keeps a global. [`upstream`] turns what a control plane says into
-//! facts, [`view`] keeps what is known and publishes it, [`session`] tells one client.
+//! Nothing in here waits, reads a clock, opens a socket or keeps a global. [`upstream`] turns the responses of a control plane into
+//! updates, [`view`] keeps what is known and publishes it, [`session`] serves one client.
 
 pub mod faults;
 pub mod ladder;

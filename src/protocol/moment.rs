@@ -1,4 +1,4 @@
-//! Time as the pure layers see it: a count that somebody else reads off a clock.
+//! Time as the pure layers see it: a count that their callers read off a clock.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 pub struct Moment(u64);
 
 impl Moment {
+    /// The first moment.
     pub const START: Self = Self(0);
 }
 

@@ -1,14 +1,17 @@
-//! What a relay says to a relay of a `*` set beside the resources: whether that is all. The protocol has no such word (XLAT-12), so
-//! it stands where a server may put what it likes, in the `system_version_info` of a delta response.
+//! Tells a relay behind this one whether a `*` set is complete. The protocol has no field for that (XLAT-12), so the mark is in
+//! `system_version_info` of a delta response, whose contents a server may choose.
 
-/// Whether what was told, up to and with this response, is everything there is.
+/// Whether what was sent, up to and with this response, is the complete set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetMark {
+    /// The client now has the complete set.
     Complete,
+    /// The set is incomplete, or no longer known to be complete.
     Partial,
 }
 
 impl SetMark {
+    /// Returns the text that carries the mark in `system_version_info`.
     pub fn text(self) -> &'static str {
         match self {
             Self::Complete => "weir.set=complete",
@@ -16,7 +19,7 @@ impl SetMark {
         }
     }
 
-    /// What a server means that may be no relay.
+    /// Reads the text of a server, which may not be a relay.
     pub(crate) fn of(text: &str) -> Option<Self> {
         [Self::Complete, Self::Partial].into_iter().find(|mark| mark.text() == text)
     }

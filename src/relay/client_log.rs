@@ -17,7 +17,7 @@ struct Second {
     ended: u64,
 }
 
-/// What is said of one client stream.
+/// The log lines of one client stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamLine<'a> {
     pub(crate) session: u64,

@@ -19,7 +19,7 @@ impl Clock {
         Moment::START + self.start.elapsed()
     }
 
-    /// When a moment comes, for whoever has to wait for it.
+    /// Returns when a moment comes, for timers.
     pub(crate) fn instant(&self, moment: Moment) -> Instant {
         self.start + (moment - Moment::START)
     }

@@ -1,4 +1,4 @@
-//! What sessions and reporters say to the task of a view, and what that task needs of a session.
+//! What sessions and reporters send to a view task, and what that task needs of a session.
 
 use tokio::sync::oneshot;
 
@@ -9,9 +9,9 @@ use crate::protocol::view::{Claim, InterestChange, NameChanged, SessionId};
 pub(super) enum Command {
     Join(Box<dyn Subscriber>),
     Interest(SessionId, Vec<InterestChange>),
-    /// What a client holds and nobody knows of.
+    /// What a client holds and the view does not know.
     Claims(Vec<Claim>),
-    /// Whether a client stays with routing that it had, since it refused what came after.
+    /// Whether a client stays with routing that it had, since it rejected what came after.
     RoutingNack(SessionId, bool),
     Leave(SessionId, Vec<InterestChange>),
     Report(oneshot::Sender<(ViewReport, Vec<ClientReport>)>),

@@ -65,12 +65,12 @@ impl ProcessCounters {
         AdmissionError::REASONS.into_iter().zip(self.rejected.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
-    /// Replies that clients refused, by type.
+    /// Replies that clients rejected, by type.
     pub(crate) fn nacks(&self) -> BTreeMap<String, u64> {
         self.nacks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Names that clients asked for and that cannot be asked for (NAME-10, BOOT-16).
+    /// Names that clients requested and that cannot be requested (NAME-10, BOOT-16).
     pub(crate) fn rejected_names(&self) -> u64 {
         self.names_refused.load(Ordering::Relaxed)
     }

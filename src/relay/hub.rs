@@ -50,7 +50,7 @@ impl HubConnector {
         }
     }
 
-    /// None once nobody listens any more.
+    /// None once no receiver is left.
     async fn open_once(&self, link: &Link) -> Option<Ended> {
         let (sender, mut requests) = mpsc::channel(16);
         report(link, LinkEvent::Opened { variant: Variant::Delta, requests: sender, life: Arc::default() }).await?;
@@ -107,12 +107,12 @@ enum HubEvent {
     End(String),
 }
 
-/// What the hub has said beside its replies.
+/// What the hub has reported beside its replies.
 #[derive(Default)]
 struct SentState {
-    /// How much of collections it has said.
+    /// How complete each collection was reported.
     completeness_by_name: BTreeMap<(Type, Name), Completeness>,
-    /// Authorities of which no server is in reach.
+    /// Authorities of which no server is reachable.
     outages: Arc<BTreeSet<Authority>>,
 }
 
@@ -206,7 +206,7 @@ fn duration(ttl: Option<Duration>) -> Option<prost_types::Duration> {
     ttl.and_then(|ttl| ttl.try_into().ok())
 }
 
-/// None if nobody takes it.
+/// None if no receiver is left.
 async fn report(link: &Link, event: LinkEvent) -> Option<()> {
     link.reports.send(LinkReport { id: link.id, event }).await.ok()
 }

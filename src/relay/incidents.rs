@@ -1,4 +1,4 @@
-//! What went wrong in views, counted over the life of the process: a view that is gone takes none of it along.
+//! What went wrong in views, counted over the life of the process: the counts stay when a view is removed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What an owner and the edge that carries its upstream streams say to one another.
+//! The messages between a view task and the edge that carries its upstream streams.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,18 +14,22 @@ use crate::protocol::upstream::{ReceivedResponse, ResponseMessage, UnreadableRes
 use crate::protocol::view::Completeness;
 use crate::xds::{Authority, Name};
 
-/// Which of the view's streams it is, and which of those that were opened for it.
+/// Identifies a link: one of the view's streams, and one of the links that were started for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkId {
+    /// The stream within its view.
     pub stream: StreamId,
+    /// Grows with each link of that stream, so that events of an earlier one can be dropped.
     pub serial: u64,
 }
 
 /// One upstream stream to be kept open, through all its reconnects.
 pub struct Link {
+    /// Goes with every report.
     pub id: LinkId,
     /// The variant to begin with; a server that does not speak it is spoken to in the other.
     pub variant: Option<Variant>,
+    /// Where events are sent. The link ends when the receiver is dropped.
     pub reports: mpsc::Sender<LinkReport>,
     /// Reads responses for the view. Without one, they are reported as they come.
     pub reader: Option<ResponseReader>,
@@ -46,61 +50,88 @@ impl Link {
     }
 }
 
+/// An event of one link.
 #[derive(Debug)]
 pub struct LinkReport {
     pub(crate) id: LinkId,
+    /// What happened.
     pub event: LinkEvent,
 }
 
+/// What happens on an upstream stream.
 #[derive(Debug)]
 pub enum LinkEvent {
     /// The stream is up, in this variant, and takes requests here.
     Opened {
+        /// The variant that the server accepted.
         variant: Variant,
+        /// Takes the requests that are to be sent.
         requests: mpsc::Sender<Request>,
-        /// Notified, the edge asks the server on the connection of this stream whether it is there.
+        /// When notified, the edge calls the server on the connection of this stream, to see whether it is alive.
         life: Arc<Notify>,
     },
     /// The server has answered a call that was begun after the edge was last notified, on the connection of this stream.
     Alive,
     /// A message has begun to come in, and is not complete.
     Receiving,
-    /// A response that the task of the view reads itself: of sources whose responses are small.
+    /// A complete response has come in, which the task of the view reads itself: of a source whose responses are small.
     Response(Box<Response>),
-    /// A response that is read.
+    /// A complete response has come in and is read.
     Received {
+        /// The response.
         response: Box<ReceivedResponse>,
-        /// Kept until the response is applied.
+        /// The turn of a large response, kept until it is applied.
         turn: Option<Turn>,
     },
     /// A poll for one type was answered with nothing new.
-    Unchanged { type_url: String },
-    /// A question about one type was not answered, and will be asked again.
-    PollFailed { type_url: String },
-    /// So much of a collection has been said, which only a source can tell that is no server.
-    Progress { type_url: String, glob: Name, completeness: Completeness },
-    /// Authorities of which nobody is in reach, which only a source can tell that stands for several servers.
-    Outage { authorities: BTreeSet<Authority> },
+    Unchanged {
+        /// The polled type.
+        type_url: String,
+    },
+    /// A poll for one type failed, and will be repeated.
+    PollFailed {
+        /// The polled type.
+        type_url: String,
+    },
+    /// How much of a collection was sent; only a source within the process reports it.
+    Progress {
+        /// The collection's type.
+        type_url: String,
+        /// The collection.
+        glob: Name,
+        /// How much of it was sent.
+        completeness: Completeness,
+    },
+    /// Authorities without a reachable server; only a source that stands for several servers reports them.
+    Outage {
+        /// All such authorities; others are reachable again.
+        authorities: BTreeSet<Authority>,
+    },
+    /// The stream has ended. The link opens another one after a pause.
     Ended {
+        /// The cause, for logs and reports.
         reason: String,
-        /// Something had come on it. Otherwise the server is out of reach (UP-31).
+        /// Something had come on it. Otherwise the server is unreachable (UP-31).
         answered: bool,
     },
 }
 
-/// Opens upstream streams. The edge implements it; owners know no sockets.
+/// Opens upstream streams. The edge implements it; view tasks know no sockets.
 pub trait Connector: Send + Sync {
+    /// Opens the stream in a task of its own, and opens it again whenever it ends.
     fn start(&self, link: Link) -> JoinHandle<()>;
 
-    /// What to say of the server in reports.
+    /// Returns the server's name in reports.
     fn describe(&self) -> String;
 
+    /// Returns the variant that the server is spoken to in, if that is configured.
     fn variant(&self) -> Option<Variant>;
 
-    /// Calls that asked whether the server is there and that it did not answer, if it is asked such things.
+    /// Returns how many liveness calls the server did not answer, if it is sent any.
     fn unanswered_calls(&self) -> Option<u64> {
         None
     }
 }
 
+/// A connector for any number of views.
 pub type SharedConnector = Arc<dyn Connector>;

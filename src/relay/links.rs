@@ -22,7 +22,7 @@ pub(super) struct Links {
     open: BTreeMap<StreamId, OpenLink>,
     /// By server, over all streams that there were.
     totals: BTreeMap<usize, Totals>,
-    /// Tells a link from an earlier one of the same stream, whose last words may still be on their way.
+    /// Distinguishes a link from an earlier one of the same stream, whose last events may still be on their way.
     serial: u64,
     pub(crate) reports: mpsc::Receiver<LinkReport>,
     report_to: mpsc::Sender<LinkReport>,
@@ -46,7 +46,7 @@ pub(super) struct OpenLink {
 
 impl Links {
     pub(crate) fn none(readers: ResponseReaders) -> Self {
-        // One response at a time is on its way to the owner for each stream: it reads as fast as it applies.
+        // One response at a time is on its way to the view task for each stream: it reads as fast as it applies.
         let (report_to, reports) = mpsc::channel(4);
         Self { open: BTreeMap::new(), totals: BTreeMap::new(), serial: 0, reports, report_to, readers }
     }
@@ -103,7 +103,7 @@ impl Links {
         self.open.get(&id).is_some_and(|link| link.waiting.is_some())
     }
 
-    /// Opens a link for each stream that has none, and lets go of those whose stream is not there any more.
+    /// Opens a link for each stream that has none, and releases those whose stream is not there any more.
     pub(crate) fn follow(&mut self, sources: &mut Sources, connectors: &[SharedConnector]) {
         let closed = sources.take_closed();
         let wanted: Vec<_> = sources.streams().map(|(id, _)| id).collect();

@@ -1,6 +1,6 @@
 //! A task for each view, which owns its state, and the handles of its sessions.
 //!
-//! The task of a view never waits for a client. It applies what sources say and what sessions want, publishes, and wakes whom it concerns.
+//! A view task never waits for a client. It applies updates and changes of interest, publishes, and wakes the sessions concerned.
 
 mod admission;
 mod client_log;

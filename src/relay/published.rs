@@ -1,4 +1,4 @@
-//! What an owner has published, for its sessions to read.
+//! What a view task has published, for its sessions to read.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! What the views have found of the servers: facts are shared, decisions are not (FB-20). A view that has not tried a server yet
-//! takes the word of those that have, so that it does not wait for each server that is known to be out of reach.
+//! What the views have found of the servers: observations are shared, decisions are not (FB-20). A view that has not tried a server yet
+//! takes the word of those that have, so that it does not wait for each server that is known to be unreachable.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ pub(super) struct SharedReachability {
     servers: Vec<Counts>,
 }
 
-/// How many views have found what. Nobody waits for these to agree: a finding that comes a moment late is a late finding.
+/// How many views have found what. These are not synchronised: an observation may come a moment late.
 #[derive(Debug, Default)]
 struct Counts {
     answered: AtomicUsize,
@@ -35,7 +35,7 @@ impl SharedReachability {
         Self { servers: (0..servers).map(|_| Counts::default()).collect() }
     }
 
-    /// Some have tried the server in vain, and nobody has an answer of it.
+    /// Some views failed to reach the server, and no view has had an answer from it.
     pub(crate) fn is_unreachable(&self, server: usize) -> bool {
         self.servers.get(server).is_some_and(|counts| {
             counts.answered.load(Ordering::Relaxed) == 0 && counts.unreachable.load(Ordering::Relaxed) > 0
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fb_20_a_server_is_out_of_reach_if_some_say_so_and_nobody_knows_better() {
+    fn fb_20_a_server_is_unreachable_if_some_say_so_and_nobody_knows_better() {
         let health = Arc::new(SharedReachability::of(2));
         let (mut one, mut two) = (ViewReachability::none(health.clone()), ViewReachability::none(health.clone()));
         one.replace([Some(Reachability::Unreachable), None].into_iter());

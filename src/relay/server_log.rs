@@ -19,7 +19,7 @@ pub(super) struct ServerLog {
 #[derive(Debug, Default)]
 struct ServerState {
     connected: usize,
-    /// The last line said that it is lost.
+    /// The last line reported it as lost.
     lost: bool,
 }
 

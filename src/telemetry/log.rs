@@ -8,8 +8,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
+/// The form of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
+    /// Text for people.
     #[default]
     Text,
     /// One object a line.
@@ -87,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_known_also_by_module_and_others_are_refused() {
+    fn levels_are_known_also_by_module_and_others_are_rejected() {
         for good in ["info", "WARN", "off", "info,weir::downstream=debug", "weir=trace"] {
             assert!(good.parse::<LogFilter>().is_ok(), "{good}");
         }

@@ -1,11 +1,13 @@
 //! Files of resources: a DiscoveryResponse, a bare resource, a list of them, or a resource in its wrapper (FS-1, FS-5).
 
+mod fault;
+mod resource;
+
+pub use fault::{DocumentError, DocumentFault};
+pub use resource::{FileResource, Format};
 use std::cell::OnceCell;
-use std::fmt;
-use std::path::Path;
 use std::time::Duration;
 
-use bytes::Bytes;
 use prost::Message;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
@@ -19,111 +21,9 @@ use super::{ANY, Strictness, TranscodeError, Transcoder, type_name, yaml};
 use crate::proto::{Any, discovery};
 use crate::xds::WRAPPER_TYPE;
 
-const RESPONSE_TYPE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
 /// More are only counted: who has so many does not read them all.
 const MAX_FAULTS: usize = 20;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    Yaml,
-    Json,
-    /// A DiscoveryResponse in protobuf's binary form.
-    Binary,
-    /// A DiscoveryResponse in protobuf's text form.
-    Text,
-}
-
-impl Format {
-    pub fn of_path(path: &Path) -> Option<Self> {
-        Some(match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-            "yaml" | "yml" => Self::Yaml,
-            "json" => Self::Json,
-            "pb" => Self::Binary,
-            "pb_text" | "textproto" => Self::Text,
-            _ => return None,
-        })
-    }
-}
-
-/// One resource of a file, and what its wrapper said beside it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct FileResource {
-    pub type_url: String,
-    /// The wrapper's. A bare resource has its name in its body, and nowhere else.
-    pub name: Option<String>,
-    /// The wrapper's, or else that of the response around it.
-    pub version: Option<String>,
-    pub ttl: Option<Duration>,
-    pub aliases: Vec<String>,
-    /// Encoded `envoy.config.core.v3.Metadata`.
-    pub(crate) metadata: Option<Bytes>,
-    /// Encoded `DynamicParameterConstraints`.
-    pub(crate) constraints: Option<Bytes>,
-    pub do_not_cache: bool,
-    pub body: Bytes,
-    /// Where it begins in a YAML or JSON file.
-    pub line: Option<u64>,
-}
-
-impl FileResource {
-    /// As a delta server would send it.
-    pub fn into_wrapper(self) -> discovery::Resource {
-        let resource_name = self.constraints.map(|constraints| discovery::ResourceName {
-            name: self.name.clone().unwrap_or_default(),
-            dynamic_parameter_constraints: Some(constraints),
-        });
-        discovery::Resource {
-            version: self.version.unwrap_or_default(),
-            resource: Some(Any { type_url: self.type_url, value: self.body }),
-            name: self.name.unwrap_or_default(),
-            aliases: self.aliases,
-            ttl: self.ttl.and_then(|ttl| prost_types::Duration::try_from(ttl).ok()),
-            cache_control: self.do_not_cache.then_some(discovery::resource::CacheControl { do_not_cache: true }),
-            resource_name,
-            metadata: self.metadata,
-        }
-    }
-}
-
-/// All that is wrong with a file.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub struct DocumentError {
-    pub faults: Vec<DocumentFault>,
-    /// Further ones, which are not listed.
-    pub more: usize,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct DocumentFault {
-    pub(crate) line: Option<u64>,
-    pub(crate) at: Place,
-    pub(crate) reason: String,
-}
-
-impl fmt::Display for DocumentError {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        for (number, fault) in self.faults.iter().enumerate() {
-            write!(f, "{}{fault}", if number == 0 { "" } else { "; " })?;
-        }
-        if self.more > 0 {
-            write!(f, "; and {} more", self.more)?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for DocumentFault {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        if let Some(line) = self.line {
-            write!(f, "line {line}: ")?;
-        }
-        if !self.at.is_empty() {
-            write!(f, "{}: ", self.at)?;
-        }
-        f.write_str(&self.reason)
-    }
-}
-
+const RESPONSE_TYPE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
 /// All resources of a file, or all that is wrong with it.
 pub fn read_resources(
     transcoder: &Transcoder,

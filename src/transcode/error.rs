@@ -34,12 +34,33 @@ impl fmt::Display for Place {
     }
 }
 
+/// Why a message cannot be converted.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TranscodeError {
+    /// A type is not among the descriptors.
     #[error("{}there is no descriptor of {type_name}", context(message, at, *line))]
-    UnknownType { message: String, type_name: String, at: Place, line: Option<u64> },
+    UnknownType {
+        /// The outermost message.
+        message: String,
+        /// The type that no descriptor describes.
+        type_name: String,
+        /// Where in the message.
+        at: Place,
+        /// The line of the text, from 1, if it was a text.
+        line: Option<u64>,
+    },
+    /// The value cannot be converted.
     #[error("{}{reason}", context(message, at, *line))]
-    Refused { message: String, at: Place, line: Option<u64>, reason: String },
+    Refused {
+        /// The outermost message.
+        message: String,
+        /// Where in the message.
+        at: Place,
+        /// The line of the text, from 1, if it was a text.
+        line: Option<u64>,
+        /// What is wrong and what is expected.
+        reason: String,
+    },
     /// The operator's descriptors cannot be used.
     #[error("{0}")]
     Descriptors(String),

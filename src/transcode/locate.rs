@@ -1,4 +1,4 @@
-//! Lines of values in a text that was read without them: looked for only where something is to be said of one.
+//! Lines of values in a text that was read without them: searched for only for an error message.
 
 use std::fmt;
 

@@ -41,6 +41,7 @@ const ANY: &str = "google.protobuf.Any";
 /// What becomes of an Any of a type that has no descriptor, on its way to JSON or text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownAny {
+    /// Fails the conversion.
     Refuse,
     /// Stands as an object that is marked as undecoded: for people, never for clients.
     Wrap,
@@ -49,7 +50,9 @@ pub enum UnknownAny {
 /// What becomes of fields and enum values of JSON that a descriptor does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strictness {
+    /// Unknown fields are errors.
     Strict,
+    /// Unknown fields are ignored.
     Lenient,
 }
 
@@ -81,6 +84,7 @@ impl Transcoder {
         self.pool.get_message_by_name(message).is_some()
     }
 
+    /// Converts an encoded message of this type name to its JSON form.
     pub fn to_json(
         &self,
         message: &str,
@@ -101,6 +105,7 @@ impl Transcoder {
         self.json(message, bytes, unknown, Some(sensitive))
     }
 
+    /// Converts the JSON form of a message of this type name to canonical bytes.
     pub fn from_json(
         &self,
         message: &str,
@@ -132,6 +137,7 @@ impl Transcoder {
         write().map_err(|problem: Problem| problem.of(message))
     }
 
+    /// Converts protobuf's text format to canonical bytes.
     pub fn from_text(&self, message: &str, text: &str) -> Result<Bytes, TranscodeError> {
         let read = || {
             let read = from_text::parse(&self.pool, self.descriptor(message)?, text)?;
@@ -167,7 +173,7 @@ impl Transcoder {
     }
 }
 
-/// A JSON text. Unlike serde_json's own reading, a key that is there twice is refused.
+/// A JSON text. Unlike serde_json's own reading, a key that is there twice is rejected.
 pub fn parse_json(text: &[u8]) -> Result<serde_json::Value, serde_json::Error> {
     serde_json::from_slice::<Tree>(text).map(|Tree(value)| value)
 }

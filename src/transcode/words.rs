@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn field_masks_that_cannot_come_back_are_refused() {
+    fn field_masks_that_cannot_come_back_are_rejected() {
         assert_eq!(field_mask_text(&["foo_bar.baz".into(), "qux".into()]).as_deref(), Some("fooBar.baz,qux"));
         assert_eq!(field_mask_text(&["fooBar".into()]), None);
         assert_eq!(field_mask_of("foo_bar"), None);

@@ -15,11 +15,14 @@ pub const MAX_YAML_DEPTH: usize = 64;
 const MIN_VALUES: usize = 250_000;
 const MIN_SCALAR_BYTES: usize = 16 * 1024 * 1024;
 
+/// What is wrong with a YAML text, and where.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{}{reason}", place(*line, *column))]
 pub struct YamlError {
+    /// The line, from 1.
     pub line: Option<u64>,
     pub(crate) column: Option<u64>,
+    /// What is wrong.
     pub reason: String,
 }
 
@@ -40,6 +43,7 @@ pub fn parse(text: &str) -> Result<Value, YamlError> {
     }
 }
 
+/// Writes a JSON value as YAML.
 pub fn write(json: &Value) -> Result<String, YamlError> {
     serde_saphyr::to_string(json).map_err(|error| YamlError { line: None, column: None, reason: error.to_string() })
 }

@@ -13,7 +13,7 @@ use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::codegen::Service;
@@ -41,19 +41,29 @@ impl Dial {
 #[derive(Debug, Default)]
 pub(super) struct FirstWords {
     read: Notify,
-    /// Why nothing can be read.
-    failure: Mutex<Option<String>>,
+    failure: Mutex<Option<NothingRead>>,
+}
+
+/// Why nothing can be read of a connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NothingRead {
+    #[error("it took the connection and said nothing on it within {}", humantime::format_duration(*limit))]
+    Timeout { limit: Duration },
+    #[error("it closed the connection without a word")]
+    Closed,
+    #[error("{0}")]
+    Failed(String),
 }
 
 impl FirstWords {
-    /// Until something was read. Fails when nothing can be any more.
-    pub(crate) async fn wait(&self) -> Result<(), String> {
+    /// Waits until something was read. Fails when nothing can be any more.
+    pub(crate) async fn wait(&self) -> Result<(), NothingRead> {
         self.read.notified().await;
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.take().map_or(Ok(()), Err)
     }
 
-    fn tell(&self, failure: Option<String>) {
+    fn notify(&self, failure: Option<NothingRead>) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
         self.read.notify_one();
     }
@@ -73,12 +83,25 @@ pub(super) enum DialError {
     NoAddress { host: String },
     #[error(transparent)]
     Files(#[from] FilesError),
-    #[error("{}", refusals.join("; "))]
-    Refused { refusals: Vec<String> },
+    #[error("{}", failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Failed { failures: Vec<AttemptError> },
     #[error("the connection is lost, or takes no more calls")]
     Used,
     #[error("no connection to {server} within {}", humantime::format_duration(*limit))]
     Late { server: String, limit: Duration },
+}
+
+/// Why one address leads to no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AttemptError {
+    #[error("{address}: {error}")]
+    Tcp { address: SocketAddr, error: io::Error },
+    #[error("{address}: {reason}")]
+    Tls { address: SocketAddr, reason: String },
+    #[error("{address}: took the connection and said nothing of TLS within {}", humantime::format_duration(*limit))]
+    TlsTimeout { address: SocketAddr, limit: Duration },
+    #[error("{0}")]
+    Task(JoinError),
 }
 
 pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -126,10 +149,10 @@ async fn connect(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Socket>, Dia
     };
     let addresses = tokio::net::lookup_host((host, port)).await;
     let addresses = addresses.map_err(|source| DialError::Resolve { host: host.into(), source })?;
-    first_of(addresses.collect(), tls, server.first_words_timeout()).await.map_err(|refusals| {
-        match refusals.is_empty() {
+    first_of(addresses.collect(), tls, server.first_words_timeout()).await.map_err(|failures| {
+        match failures.is_empty() {
             true => DialError::NoAddress { host: host.into() },
-            false => DialError::Refused { refusals },
+            false => DialError::Failed { failures },
         }
     })
 }
@@ -139,10 +162,10 @@ async fn first_of(
     addresses: Vec<SocketAddr>,
     tls: Option<(TlsFiles, Arc<ClientConfig>)>,
     limit: Duration,
-) -> Result<Box<dyn Socket>, Vec<String>> {
+) -> Result<Box<dyn Socket>, Vec<AttemptError>> {
     let mut left = addresses.into_iter();
     let mut attempts = JoinSet::new(); // those still under way end with it
-    let mut refusals = Vec::new();
+    let mut failures = Vec::new();
     loop {
         if let Some(address) = left.next() {
             attempts.spawn(attempt(address, tls.clone(), limit));
@@ -150,9 +173,9 @@ async fn first_of(
         tokio::select! {
             attempted = attempts.join_next() => match attempted {
                 Some(Ok(Ok(socket))) => return Ok(socket),
-                Some(Ok(Err(nack))) => refusals.push(nack),
-                Some(Err(ended)) => refusals.push(ended.to_string()),
-                None => return Err(refusals),
+                Some(Ok(Err(error))) => failures.push(error),
+                Some(Err(ended)) => failures.push(AttemptError::Task(ended)),
+                None => return Err(failures),
             },
             () = tokio::time::sleep(HEAD_START), if left.len() > 0 => {}
         }
@@ -164,18 +187,16 @@ async fn attempt(
     address: SocketAddr,
     tls: Option<(TlsFiles, Arc<ClientConfig>)>,
     limit: Duration,
-) -> Result<Box<dyn Socket>, String> {
-    let tcp = TcpStream::connect(address).await.map_err(|error| format!("{address}: {error}"))?;
-    tcp.set_nodelay(true).and_then(|()| give_up_dead_peers(&tcp)).map_err(|error| format!("{address}: {error}"))?;
+) -> Result<Box<dyn Socket>, AttemptError> {
+    let failed = |error| AttemptError::Tcp { address, error };
+    let tcp = TcpStream::connect(address).await.map_err(failed)?;
+    tcp.set_nodelay(true).and_then(|()| give_up_dead_peers(&tcp)).map_err(failed)?;
     let Some((files, config)) = tls else { return Ok(Box::new(tcp)) };
     let encrypted = TlsConnector::from(config).connect(files.server_name.clone(), tcp);
     match tokio::time::timeout(limit, encrypted).await {
         Ok(Ok(stream)) => Ok(Box::new(Encrypted { stream, address, files })),
-        Ok(Err(error)) => Err(format!("{address}: {}", files.explain(&error))),
-        Err(_) => {
-            let limit = humantime::format_duration(limit);
-            Err(format!("{address}: took the connection and said nothing of TLS within {limit}"))
-        }
+        Ok(Err(error)) => Err(AttemptError::Tls { address, reason: files.explain(&error) }),
+        Err(_) => Err(AttemptError::TlsTimeout { address, limit }),
     }
 }
 
@@ -190,7 +211,7 @@ fn give_up_dead_peers(_: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// A server may refuse the relay's certificate when the handshake is over for the relay. What is read then is explained here,
+/// A server may reject the relay's certificate when the handshake is over for the relay. What is read then is explained here,
 /// since the layers above keep no more than the words.
 struct Encrypted {
     stream: TlsStream<TcpStream>,
@@ -233,10 +254,10 @@ impl AsyncRead for Listening {
         let (this, before) = (self.get_mut(), buffer.filled().len());
         let read = ready!(Pin::new(&mut this.socket).poll_read(cx, buffer));
         if let Some(heard) = this.heard.take() {
-            heard.tell(match &read {
+            heard.notify(match &read {
                 Ok(()) if buffer.filled().len() > before => None,
-                Ok(()) => Some("it closed the connection without a word".into()),
-                Err(error) => Some(error.to_string()),
+                Ok(()) => Some(NothingRead::Closed),
+                Err(error) => Some(NothingRead::Failed(error.to_string())),
             });
         }
         Poll::Ready(read)

@@ -1,4 +1,4 @@
-//! Upstream streams of load reports over gRPC: messages pass as bytes, and nobody looks into them.
+//! Upstream streams of load reports over gRPC: messages pass as bytes and are not decoded.
 
 use std::future::Future;
 use std::pin::Pin;

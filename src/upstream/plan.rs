@@ -1,4 +1,4 @@
-//! Which control planes there are, and who is asked for what.
+//! Which control planes there are, and what is requested of which.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +25,11 @@ pub struct Plan {
 /// Whoever has resources. Two that are equal are one (BOOT-9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourcePlan {
+    /// A control plane over gRPC.
     Ads(Box<AdsServer>),
+    /// Files and folders.
     Files(FilesServer),
+    /// A control plane that is polled over HTTP.
     Rest(Box<RestServer>),
 }
 
@@ -34,7 +37,7 @@ pub enum SourcePlan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilesServer {
     pub(crate) options: FilesOptions,
-    /// Nobody else is asked for the same, so that what is not in them is nowhere. Beside servers files are never evidence for
+    /// The same is requested of no other server, so that what is not in them is nowhere. Beside servers files are never evidence for
     /// that (FS-6).
     pub(crate) authoritative: bool,
 }
@@ -119,6 +122,7 @@ impl SourcePlan {
         }
     }
 
+    /// Returns the control plane over gRPC, if it is one.
     pub fn ads(&self) -> Option<&AdsServer> {
         match self {
             Self::Ads(server) => Some(server),

@@ -1,4 +1,4 @@
-//! One control plane, with everything that is known of it before it is spoken to.
+//! One control plane, as the configuration describes it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -60,7 +60,7 @@ impl Default for Keepalive {
     }
 }
 
-/// Where the certificates for a server are. They are read anew for each connection (BOOT-8).
+/// Where the certificates for a server are. They are read again for each connection (BOOT-8).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
     /// Who may have signed the server's certificate; without it, whom the system trusts.

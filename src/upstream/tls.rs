@@ -1,4 +1,4 @@
-//! What TLS towards one server needs, out of files that are read for each connection, and what went wrong in words.
+//! What TLS towards one server needs, from files that are read for each connection, and explanations of its errors.
 
 use std::io;
 use std::path::{Path, PathBuf};

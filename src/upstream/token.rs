@@ -1,4 +1,4 @@
-//! Tokens that go along with a stream: JSON web tokens out of files, read anew each time (gRFC A97).
+//! Tokens that go along with a stream: JSON web tokens out of files, read again each time (gRFC A97).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn boot_7_what_is_no_token_and_what_never_expires_are_told_apart() {
+    fn boot_7_what_is_no_token_and_what_never_expires_differ() {
         let error = read(&token("{}")).unwrap_err();
         assert_eq!(
             (error.code(), error.to_string().as_str()),

@@ -1,6 +1,6 @@
-//! Who may have which resources, where not everybody of a view may (KEY-11).
+//! Which clients may have which resources, where not all of a view may (KEY-11).
 //!
-//! What no rule is about is open to all. What rules are about is given to whom one of them names, and to nobody else.
+//! A resource that no rule names is open to all. Others are open to the clients of a rule that names them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,19 +19,24 @@ pub struct Network {
 /// A name, or with a `*` at its end all names that begin so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NamePattern {
+    /// This name.
     Exactly(Box<str>),
+    /// All names that begin with this.
     Under(Box<str>),
 }
 
+/// Resources that only some clients may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRule {
     /// Full message names.
     pub types: Vec<Box<str>>,
     /// None means all names of these types.
     pub names: Vec<NamePattern>,
+    /// The networks of the clients that may have them.
     pub peers: Vec<Network>,
 }
 
+/// The rules on who may have what. Every client may have a resource that no rule names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
     rules: Arc<[AccessRule]>,
@@ -71,6 +76,8 @@ impl Network {
 }
 
 impl NamePattern {
+    /// Reads a pattern; a `*` at its end means any rest.
+    /// Reads a pattern; a `*` at its end means any rest.
     pub fn parse(text: &str) -> Self {
         match text.strip_suffix('*') {
             Some(start) => Self::Under(start.into()),
@@ -87,10 +94,12 @@ impl NamePattern {
 }
 
 impl Access {
+    /// Applies these rules.
     pub fn of(rules: Vec<AccessRule>) -> Self {
         Self { rules: rules.into() }
     }
 
+    /// Returns what a client at this address may have.
     pub fn clearance(&self, peer: IpAddr) -> Clearance {
         let names_peer = |rule: &AccessRule| rule.peers.iter().any(|network| network.contains(peer));
         Clearance { access: self.clone(), named: self.rules.iter().map(names_peer).collect() }

@@ -6,7 +6,9 @@ use super::xdstp::Xdstp;
 /// What a list of servers is for: `*` and old-style names together, or the new-style names of one authority (XLAT-38).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Authority {
+    /// Old-style names and `*`, which have no authority.
     TopLevel,
+    /// Names `xdstp://<authority>/…`.
     Named(String),
 }
 

@@ -49,6 +49,7 @@ impl Body {
         self.hash
     }
 
+    /// Returns the encoded message.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }

@@ -37,4 +37,4 @@ pub(crate) use type_words::UnknownType;
 pub(crate) use types::{EmptyFirst, References, Role};
 pub use types::{Type, TypeInfo, TypeTable, WRAPPER_TYPE};
 pub(crate) use version::{ContentHash, SetVersion};
-pub(crate) use xdstp::{Xdstp, authority_of_template};
+pub(crate) use xdstp::{NameFault, Xdstp, authority_of_template};

@@ -24,6 +24,7 @@ impl Name {
         }
     }
 
+    /// Returns the canonical spelling.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -33,7 +34,7 @@ impl Name {
         self.parsed().is_some_and(|name| name.is_glob())
     }
 
-    /// The glob that a new-style name is a member of, if anybody asks for that (NAME-24).
+    /// The glob that a new-style name is a member of, if anybody requests that (NAME-24).
     pub(crate) fn collection(&self) -> Option<Self> {
         self.parsed().filter(|name| !name.is_glob()).map(|name| name.parent().to_string().into())
     }

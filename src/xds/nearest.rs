@@ -1,4 +1,4 @@
-//! The known word that a misspelt one probably means.
+//! Finds the known word that a misspelt one probably means.
 
 /// Returns the known word that takes the fewest single-letter changes, if it takes at most so many.
 pub(crate) fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>, limit: usize) -> Option<&'a str> {

@@ -27,7 +27,7 @@ pub struct Resource {
     /// The hash of everything that a client sees of it: the version in delta.
     pub full: ContentHash,
     pub(crate) ttl: Option<Duration>,
-    /// The name of what this one makes a client ask for next: a cluster's endpoints, the virtual hosts of a route.
+    /// The name of what this one makes a client request next: a cluster's endpoints, the virtual hosts of a route.
     pub refers_to: Option<Name>,
     /// The body goes by another name, so that the name can only travel beside it (TYPE-10).
     pub(crate) name_mismatch: bool,
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn type_4_a_nameless_type_takes_its_name_from_the_wrapper_and_is_refused_without() {
+    fn type_4_a_nameless_type_takes_its_name_from_the_wrapper_and_is_rejected_without() {
         let url = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpointCollection";
         let kind = TypeTable::new().resolve(url);
         let bare = Any { type_url: url.into(), value: Bytes::new() };

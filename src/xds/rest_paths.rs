@@ -1,6 +1,6 @@
-//! The REST paths of discovery: which asks for what type.
+//! The REST paths of discovery: which requests what type.
 
-/// What a path asks for.
+/// What a path requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RestPath {
     /// The type by its full message name.
@@ -21,7 +21,7 @@ impl RestPath {
         }
     }
 
-    /// Where a type is asked for.
+    /// Where a type is requested.
     pub(crate) fn for_type(name: &str) -> Option<String> {
         WORDS.iter().find_map(|(word, newest, legacy)| match name {
             _ if name == *newest => Some(format!("/v3{DISCOVERY}{word}")),

@@ -1,4 +1,4 @@
-//! The gRPC methods that carry discovery: which path asks for what.
+//! The gRPC methods that carry discovery: which path requests what.
 
 /// What a stream or call is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,7 @@ impl Method {
 /// The one method of load reporting, whose messages are its own (LRS-21).
 /// The same messages under other names (TRN-10).
 pub const LOADS_PATH_V2: &str = "/envoy.service.load_stats.v2.LoadReportingService/StreamLoadStats";
+/// The path of load reporting.
 pub const LOADS_PATH: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 
 /// Names of the services that are served, with or without those of the legacy transport.

@@ -36,7 +36,7 @@ pub enum References {
 pub enum EmptyFirst {
     Nothing,
     Everything,
-    /// All that is named under the route configurations that the client asked for.
+    /// All that is named under the route configurations that the client requested.
     UnderRoutes,
     /// Nothing, and that is said in one empty answer.
     EmptyAnswer,
@@ -49,6 +49,7 @@ impl EmptyFirst {
     }
 }
 
+/// What is known of one type of resource.
 #[derive(Debug, Clone)]
 pub struct TypeInfo {
     /// Full message name, without the `type.googleapis.com/` that peers may spell differently (TYPE-1).
@@ -57,6 +58,7 @@ pub struct TypeInfo {
     pub name_field: Option<u32>,
     /// A SotW response holds the complete visible set, so that absence means deletion (TYPE-8).
     pub full_state: bool,
+    /// What an empty first request means.
     pub empty_first: EmptyFirst,
     /// Exists in the delta variant only (TRN-3).
     pub delta_only: bool,
@@ -67,8 +69,11 @@ pub struct TypeInfo {
     /// Position among additions (ORD-2): the same, but that secrets go first. Endpoints that upstream moved behind a new secret
     /// must not overtake it (ORD-4), and a secret that comes early breaks nothing.
     pub addition_rank: u8,
+    /// Removals are sent in the order of this rank.
     pub removal_rank: u8,
+    /// Its part in the order of types.
     pub role: Role,
+    /// Where its bodies name other resources.
     pub references: References,
     /// Of a v2 type: its successor. The two are distinct in everything but their behaviour (TYPE-5).
     pub successor: Option<Box<str>>,
@@ -79,10 +84,12 @@ pub struct TypeInfo {
 pub struct Type(Arc<TypeInfo>);
 
 impl Type {
+    /// Returns what is known of the type.
     pub fn info(&self) -> &TypeInfo {
         &self.0
     }
 
+    /// Returns the full message name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -144,6 +151,7 @@ pub struct TypeTable {
 }
 
 impl TypeTable {
+    /// Returns the table of the built-in types.
     pub fn new() -> Self {
         Self::with(Vec::new())
     }

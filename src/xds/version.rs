@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_told_apart_by_where_they_end() {
+    fn parts_differ_by_where_they_end() {
         let base = ContentHash::of_body("t", b"");
         let two = [b"ab".as_slice(), b"c"];
         let other = [b"a".as_slice(), b"bc"];

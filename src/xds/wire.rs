@@ -3,14 +3,18 @@
 /// One field as it stands in the bytes. Only what somebody reads is told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
+    /// A string, a message, or packed numbers.
     Bytes(&'a [u8]),
     /// A varint or fixed-width number; nobody reads these here.
     Number,
 }
 
+/// One field of an encoded message.
 #[derive(Debug, Clone, Copy)]
 pub struct Field<'a> {
+    /// The field number.
     pub number: u32,
+    /// The value, not decoded further.
     pub value: Value<'a>,
     /// Tag and payload, as received.
     pub raw: &'a [u8],

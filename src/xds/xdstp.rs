@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn name_10_name_11_and_name_13_what_makes_no_sense_is_told_apart() {
+    fn name_10_name_11_and_name_13_invalid_names_have_an_error_each() {
         for (text, fault) in [
             ("xdstp:/a/t/i", NameFault::NoAuthority),
             ("xdstp:a", NameFault::NoAuthority),

@@ -109,7 +109,7 @@ impl Bench {
         any
     }
 
-    /// Servers whose streams are opened anew, to ask once more, since the last call.
+    /// Servers whose streams are opened again, to ask once more, since the last call.
     pub fn asked_again(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.again).into_iter().map(|id| id.server).collect()
     }

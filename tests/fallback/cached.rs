@@ -29,7 +29,7 @@ fn both(rule: Rule) -> Bench {
 }
 
 #[test]
-fn xlat_15_and_delta_30_a_fallback_server_says_that_there_is_none_of_a_name_in_trouble() {
+fn xlat_15_and_delta_30_a_fallback_server_says_that_there_is_none_of_a_name_in_error() {
     for troubled in [0, 1] {
         let mut bench = served(Rule::Reachability);
         bench.want(EDS, "x", true);
@@ -48,7 +48,7 @@ fn xlat_15_and_delta_30_a_fallback_server_says_that_there_is_none_of_a_name_in_t
 }
 
 #[test]
-fn coll_15_a_fallback_server_says_that_a_collection_in_trouble_is_empty() {
+fn coll_15_a_fallback_server_says_that_a_collection_in_error_is_empty() {
     let mut bench = both(Rule::Reachability);
     bench.want(EDS, GLOB, true);
     bench.open(0);
@@ -99,7 +99,7 @@ fn fb_6_what_nobody_watches_any_more_is_no_reason_to_go_on() {
 fn fb_6_what_is_about_to_be_watched_is_a_reason_to_go_on() {
     let mut bench = served(Rule::Uncached);
     bench.want(CDS, "c", true);
-    bench.say(0, delta(CDS, &[("c", "1")], &[])); // and its endpoints are asked for before anybody does
+    bench.say(0, delta(CDS, &[("c", "1")], &[])); // and its endpoints are requested before anybody does
     bench.end(0, false);
     assert_eq!(bench.standing(), LadderState::Trying(1));
 }
@@ -189,7 +189,7 @@ fn fb_21_what_has_outlived_its_time_makes_nobody_one_who_guesses() {
 }
 
 #[test]
-fn up_40_a_set_is_not_asked_for_again_when_something_in_it_outlives_its_time() {
+fn up_40_a_set_is_not_requested_again_when_something_in_it_outlives_its_time() {
     let mut bench = served(Rule::Uncached);
     bench.want(LDS, "*", true);
     bench.requested(0);

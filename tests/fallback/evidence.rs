@@ -10,7 +10,7 @@ use weir::protocol::view::{Claim, Claimed, Completeness};
 const SECOND: Duration = Duration::from_secs(120);
 const LONG: Duration = Duration::from_secs(60);
 
-/// Two servers for endpoints `a` by name and for all clusters, of which the first has given some and is out of reach now.
+/// Two servers for endpoints `a` by name and for all clusters, of which the first has given some and is unreachable now.
 fn fallen_back(holds_missing: bool) -> Bench {
     let mut bench = Bench::new(Plan { holds_missing, ..plan(2, Variant::Delta, Rule::Reachability) });
     bench.want(CDS, "*", true);
@@ -36,7 +36,7 @@ fn claim(bench: &mut Bench, url: &str, class: Class, name: &str) {
 }
 
 #[test]
-fn fb_14_and_fb_26_a_fallback_server_is_told_nothing_and_asked_again_only_where_what_it_lacks_is_told() {
+fn fb_14_and_fb_26_a_fallback_server_is_sent_no_versions_and_asked_again_only_where_what_it_lacks_is_deleted() {
     for holds_missing in [true, false] {
         let mut bench = fallen_back(holds_missing);
         assert_eq!(bench.open(1), ["+[] -[] {}"], "nothing of another's");
@@ -241,7 +241,7 @@ fn up_25_what_one_server_has_and_cannot_be_read_keeps_no_set_of_another_back() {
 }
 
 #[test]
-fn up_25_what_cannot_be_read_of_a_server_is_told_when_its_word_counts() {
+fn up_25_what_cannot_be_read_of_a_server_counts_when_it_becomes_active() {
     let readable = |bench: &Bench| {
         bench.view.snapshot().resources(&bench.table.resolve(CDS), Class::Wildcard).unwrap().is_readable()
     };
@@ -257,7 +257,7 @@ fn up_25_what_cannot_be_read_of_a_server_is_told_when_its_word_counts() {
 }
 
 #[test]
-fn up_16_a_server_that_is_told_no_versions_is_asked_again_by_opening_anew() {
+fn up_16_a_server_that_is_sent_no_versions_is_asked_again_by_opening_again() {
     let mut one = plan(1, Variant::Delta, Rule::Uncached);
     one.servers[0].quirks =
         ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() }.into();
@@ -279,7 +279,7 @@ fn up_16_a_server_that_is_told_no_versions_is_asked_again_by_opening_anew() {
 }
 
 #[test]
-fn fb_9_what_another_server_took_away_is_asked_of_the_first_again_though_it_was_told_its_versions() {
+fn fb_9_what_another_server_took_away_is_asked_of_the_first_again_though_it_was_sent_its_versions() {
     for (url, wanted, class) in [(CDS, "*", Class::Wildcard), (EDS, "a", Class::Named)] {
         let mut bench = Bench::new(Plan { holds_missing: false, ..plan(2, Variant::Delta, Rule::Reachability) });
         bench.want(url, wanted, true);

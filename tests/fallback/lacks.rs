@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 
 #[test]
-fn fb_26_what_a_fallback_server_lacks_is_held_or_told() {
+fn fb_26_what_a_fallback_server_lacks_is_kept_or_deleted() {
     for (holds_missing, left) in [(true, "1"), (false, "gone")] {
         for variant in [Variant::Sotw, Variant::Delta] {
             let mut bench = Bench::new(Plan { holds_missing, ..plan(2, variant, Rule::Reachability) });
@@ -59,7 +59,7 @@ fn fb_26_and_up_24_an_answer_under_way_to_an_open_server_says_nothing_of_names_t
         bench.say(0, full(&[(name, "1")]));
         bench.say(1, full(&[("old", "1")]));
         bench.end(0, false);
-        bench.say(1, full(&[("old", "2")])); // before it can have read that it is asked for more
+        bench.say(1, full(&[("old", "2")])); // before it can have read the next request
         assert_eq!(bench.held(CDS, Class::Named, name), "1", "no word of it");
         bench.requested(1);
         bench.say(1, full(&[("old", "3")]));
@@ -207,7 +207,7 @@ fn fb_26_what_only_another_gave_stays_while_the_server_is_away() {
 }
 
 #[test]
-fn up_24_a_name_in_passing_trouble_is_not_deleted_by_an_answer_without_it() {
+fn up_24_a_name_in_passing_error_is_not_deleted_by_an_answer_without_it() {
     let mut bench = Bench::new(plan(1, Variant::Sotw, Rule::Uncached));
     bench.want(LDS, "a", true);
     bench.want(LDS, "b", true);
@@ -222,7 +222,7 @@ fn up_24_a_name_in_passing_trouble_is_not_deleted_by_an_answer_without_it() {
 }
 
 #[test]
-fn xlat_16_a_passing_trouble_is_no_absence_though_it_is_the_first_word() {
+fn xlat_16_a_passing_error_is_no_absence_though_it_is_the_first_word() {
     let mut bench = Bench::new(plan(1, Variant::Delta, Rule::Uncached));
     bench.want(EDS, "a", true);
     bench.open(0);

@@ -213,7 +213,7 @@ fn fb_33_an_answer_ends_the_fallback_of_every_authority_that_has_its_server_abov
 }
 
 #[test]
-fn fb_21_a_session_that_asks_for_many_names_that_nobody_has_does_not_move_the_ladder() {
+fn fb_21_a_session_that_requests_many_names_that_nobody_has_does_not_move_the_ladder() {
     let mut bench = served(Rule::Uncached);
     let names: Vec<_> =
         (0..=Limits::default().absent_names_per_stream).map(|number| format!("none-{number}")).collect();
@@ -237,7 +237,7 @@ fn fb_21_a_session_that_asks_for_many_names_that_nobody_has_does_not_move_the_la
     bench.want_as(ONE, EDS, "another", true);
     assert_eq!(bench.standing(), LadderState::Trying(1), "somebody else wants it too, and upstream was asked before");
 
-    // The same where the server is lost while the name is being asked for.
+    // The same where the server is lost while the name is being requested.
     let mut bench = served(Rule::Uncached);
     many(&mut bench, &names);
     bench.want_as(TWO, EDS, "another", true);
@@ -268,7 +268,7 @@ fn fb_20_what_others_have_found_counts_until_a_view_has_tried_for_itself() {
 }
 
 #[test]
-fn fb_4_and_fb_5_trouble_with_a_name_is_known_of_it_and_no_reason_to_go_on() {
+fn fb_4_and_fb_5_an_error_of_a_name_is_known_of_it_and_no_reason_to_go_on() {
     let mut bench = served(Rule::Uncached);
     bench.want(EDS, "trouble", true);
     let Response::Delta(mut response) = delta(EDS, &[], &[]) else { unreachable!() };

@@ -23,7 +23,7 @@ fn two(variant: Variant) -> Plan {
     two
 }
 
-/// The first of two servers is out of reach, and the second is asked.
+/// The first of two servers is unreachable, and the second is asked.
 fn fallen_back(wanted: &[(&str, &str)]) -> Bench {
     let mut bench = Bench::new(two(Variant::Delta));
     wanted.iter().for_each(|(url, name)| bench.want(url, name, true));
@@ -169,7 +169,7 @@ fn up_25_what_a_later_full_set_lacks_is_not_there_though_it_could_not_be_read_be
 }
 
 #[test]
-fn up_25_and_i10_with_more_refused_than_is_remembered_nothing_goes_by_silence() {
+fn up_25_and_i10_with_more_rejected_than_is_remembered_nothing_goes_by_silence() {
     let limit = Limits::default().rejected_names;
     let names: Vec<_> = (0..=limit).map(|number| format!("b{number:06}")).chain(["c".to_owned()]).collect();
     let bad = names.iter().flat_map(|name| [(name.as_str(), "2"), (name.as_str(), "3")]);
@@ -236,7 +236,7 @@ fn xlat_12_and_up_14_a_set_that_was_cut_off_is_said_again_and_so_comes_to_its_en
 }
 
 #[test]
-fn coll_23_a_glob_that_was_refused_before_the_servers_word_counted_is_refused_when_it_does() {
+fn coll_23_a_glob_that_was_rejected_before_the_server_was_active_is_rejected_when_it_is() {
     let glob = format!("{FOLDER}/*");
     let mut bench = Bench::new(two(Variant::Sotw));
     bench.want(EDS, &glob, true);
@@ -249,7 +249,7 @@ fn coll_23_a_glob_that_was_refused_before_the_servers_word_counted_is_refused_wh
 }
 
 #[test]
-fn sotw_52_and_up_46_an_error_from_before_a_servers_word_counted_is_told_when_it_does() {
+fn sotw_52_and_up_46_an_error_from_before_the_server_was_active_is_sent_when_it_is() {
     let mut bench = fallen_back(&[(EDS, "a"), (EDS, "b"), (EDS, "c"), (EDS, "d")]);
     bench.say(1, delta(EDS, &[("a", "1")], &[]));
     bench.open(0);
@@ -266,7 +266,7 @@ fn sotw_52_and_up_46_an_error_from_before_a_servers_word_counted_is_told_when_it
 }
 
 #[test]
-fn sotw_52_an_error_that_an_outage_an_answer_or_a_lack_of_interest_has_ended_is_not_told_again() {
+fn sotw_52_an_error_that_an_outage_an_answer_or_a_lack_of_interest_has_ended_is_not_sent_again() {
     for ended_by in ["outage", "answer", "no interest"] {
         let mut bench = fallen_back(&[(EDS, "a"), (EDS, "b")]);
         bench.say(1, delta(EDS, &[("a", "1")], &[]));
@@ -292,7 +292,7 @@ fn sotw_52_an_error_that_an_outage_an_answer_or_a_lack_of_interest_has_ended_is_
 }
 
 #[test]
-fn up_37_a_timer_that_ran_out_before_a_servers_word_counted_is_told_when_it_does() {
+fn up_37_a_timer_that_ran_out_before_the_server_was_active_counts_when_it_is() {
     let rules = ServerQuirks { on_resource_timeout: OnResourceTimeout::TransientError, ..ServerQuirks::default() };
     let mut two = two(Variant::Delta);
     two.servers[0] = ServerPlan { variant: Variant::Delta, quirks: rules.into() };

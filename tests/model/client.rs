@@ -250,7 +250,7 @@ impl Pretend {
         self.requests.push_back(request);
     }
 
-    /// Envoy asks for the endpoints that its clusters name, and for no others.
+    /// Envoy requests the endpoints that its clusters name, and no others.
     fn follow_clusters(&mut self) {
         let clusters = self.held.iter().filter(|((kind, _), cluster)| *kind == Kind::Cluster && cluster.eds);
         let endpoints: BTreeSet<String> = clusters.map(|(_, cluster)| cluster.endpoints()).collect();

@@ -32,7 +32,7 @@ fn each_combination(case: impl Fn(&mut World)) {
     }
 }
 
-/// Lets everything that upstream said reach the view, and be published.
+/// Lets everything that the server sent reach the view, and be published.
 fn arrive(world: &mut World) {
     world.relay_reads(0, usize::MAX, true).unwrap();
 }
@@ -64,7 +64,7 @@ fn a_cluster_changed_before_and_after_the_route_to_it_is_held_by_a_client_that_r
 }
 
 #[test]
-fn a_route_changed_before_and_after_a_removal_is_told_first_by_a_client_that_reads_in_between() {
+fn a_route_changed_before_and_after_a_removal_is_sent_first_by_a_client_that_reads_in_between() {
     each_combination(|world| {
         world.set(0, Kind::Cluster, 1, true, true, |_| {});
         route_to(world, "c1");
@@ -110,7 +110,7 @@ fn ord_7_a_client_that_paused_through_a_move_never_routes_to_a_cluster_that_is_g
 }
 
 #[test]
-fn what_was_removed_and_made_anew_between_two_bursts_is_told_as_a_change() {
+fn what_was_removed_and_made_again_between_two_bursts_is_sent_as_a_change() {
     each_combination(|world| {
         world.clients[0].stalled = true;
         let serial = world.serial;
@@ -143,7 +143,7 @@ fn delta_16_and_sotw_7_a_client_that_comes_back_to_a_cold_unit_with_versions_wai
     for (upstream, downstream) in BOTH.into_iter().flat_map(|up| BOTH.map(|down| (up, down))) {
         let mut world = settled(upstream, downstream);
         let held = world.clients[0].held.clone();
-        // Another relay, which knows nothing yet; upstream says nothing either, for long.
+        // Another relay, which knows nothing yet; the server reports nothing either, for long.
         let mut cold = World::new(upstream, Faults::NONE, |_| {});
         cold.truths = world.truths.clone();
         cold.serial = world.serial;
@@ -187,7 +187,7 @@ fn xlat_12_a_sotw_client_with_state_gets_no_part_of_a_set_however_slowly_it_come
 }
 
 #[test]
-fn up_32_and_i4_an_outage_is_not_told_to_anybody() {
+fn up_32_and_i4_no_client_is_sent_anything_of_an_outage() {
     each_combination(|world| {
         let sent = world.coverage.replies;
         world.kill_upstream(0, 0);
@@ -206,7 +206,7 @@ fn up_32_and_i4_an_outage_is_not_told_to_anybody() {
     });
 }
 
-/// A second client asks for a route that is known already, and the route moves before the view has counted that it asked.
+/// A second client requests a route that is known already, and the route moves before the view has counted that it asked.
 pub fn a_route_moves_before_interest_is_counted(downstream: Variant, faults: Faults) -> Result<(), String> {
     let mut world = World::new(Variant::Delta, faults, |_| {});
     world.set(0, Kind::Cluster, 0, true, true, |_| {});
@@ -239,7 +239,7 @@ pub fn a_route_moves_before_interest_is_counted(downstream: Variant, faults: Fau
 }
 
 #[test]
-fn removals_wait_until_what_the_client_asked_for_is_counted() {
+fn removals_wait_until_what_the_client_requested_is_counted() {
     for downstream in BOTH {
         a_route_moves_before_interest_is_counted(downstream, Faults::NONE).unwrap();
     }

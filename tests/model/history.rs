@@ -357,7 +357,7 @@ fn change(world: &mut World, at: usize, kind: Kind, on: &[String], off: &[String
     client.change(kind, on, off);
 }
 
-/// The client loses a resource and asks for it anew.
+/// The client loses a resource and requests it again.
 fn forget(world: &mut World, at: usize, kind: Kind, number: u8) {
     let name = kind.name(number);
     let client = &mut world.clients[at];

@@ -25,7 +25,7 @@ use weir::protocol::faults::Faults;
 const HISTORIES: u64 = 3_000;
 
 #[test]
-fn every_history_ends_with_each_client_holding_exactly_what_it_asked_for() {
+fn every_history_ends_with_each_client_holding_exactly_what_it_requested() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let (seed, count) = (number("WEIR_SEED").unwrap_or(1), number("WEIR_HISTORIES").unwrap_or(HISTORIES));
     let mut coverage = Coverage::default();

@@ -1,6 +1,6 @@
-//! The naive second implementation: what one client asked for and was told, in full, and whether each reply to it was right.
+//! The naive second implementation: what one client requested and was told, in full, and whether each reply to it was right.
 //!
-//! What upstream has said comes from [`ModelView`], recomputed from the beginning. Nothing here is shared with the model.
+//! What the server has reported comes from [`ModelView`], recomputed from the beginning. Nothing here is shared with the model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub enum Seen {
     Unknown,
 }
 
-/// What one stream asked for and was told, by a naive reading of the protocol.
+/// What one stream requested and was told, by a naive reading of the protocol.
 #[derive(Debug)]
 pub struct Judge {
     /// The node whose content it is to get.
@@ -40,9 +40,9 @@ pub struct Judge {
     told_at: BTreeMap<(Kind, String), usize>,
     /// Asked since it was last told; a kind alone stands for `*`.
     requested: BTreeSet<(Kind, Option<String>)>,
-    /// `*` was asked for, and no reply since has said anything of it.
+    /// `*` was requested, and no reply since has said anything of it.
     star_unanswered: BTreeSet<Kind>,
-    /// May be told once more: told out of turn under `*`, or told before `*` was asked for again.
+    /// May be told once more: told out of turn under `*`, or told before `*` was requested again.
     out_of_turn: BTreeSet<(Kind, String)>,
     last_sets: BTreeMap<Kind, Vec<Content>>,
     answered: BTreeSet<Kind>,
@@ -51,7 +51,7 @@ pub struct Judge {
     may_follow: BTreeSet<String>,
     warming: BTreeMap<String, u64>,
     warm_since: Option<Moment>,
-    /// Routes that may point at nothing until they are told anew: sent before the client had all clusters, or gone unsaid.
+    /// Routes that may point at nothing until they are told again: sent before the client had all clusters, or gone unsaid.
     early_routes: BTreeSet<String>,
     /// Names of the reply just judged that were changes, as opposed to answers.
     changed: Vec<String>,
@@ -67,7 +67,7 @@ pub struct Wants {
     stated: bool,
     held_before: BTreeMap<String, String>,
     first_names: BTreeSet<String>,
-    /// `*` was asked for once more, so that everything is to be sent.
+    /// `*` was requested once more, so that everything is to be sent.
     again: bool,
 }
 
@@ -117,7 +117,7 @@ impl Judge {
         self.wants.keys().copied()
     }
 
-    /// How much a session may keep for this stream: what it asked for, and what it stated while that is unjudged.
+    /// How much a session may keep for this stream: what it requested, and what it stated while that is unjudged.
     pub fn allowance(&self) -> usize {
         self.wants.values().map(|wants| wants.names.len() + wants.held_before.len()).sum()
     }
@@ -231,7 +231,7 @@ impl Judge {
         self.wants.get(&kind).is_some_and(|wants| wants.stated)
     }
 
-    /// What the client is to see under a name: what upstream said to the name, or else to `*` if it asked for that too.
+    /// What the client is to see under a name: what the server sent for the name, or else to `*` if it requested that too.
     pub fn visible(&self, view: &ModelView, kind: Kind, name: &str, _now: Moment) -> Seen {
         let Some(wants) = self.wants.get(&kind) else { return Seen::Unknown };
         let by_name = wants.names.contains(name).then(|| view.named.get(&(kind, name.to_owned())));
@@ -552,7 +552,7 @@ impl Judge {
         Ok(())
     }
 
-    /// `*` of clusters was asked for and has been answered in full.
+    /// `*` of clusters was requested and has been answered in full.
     fn has_all_clusters(&self, view: &ModelView, now: Moment) -> bool {
         let known = |name: &String| self.visible(view, Kind::Cluster, name, now) != Seen::Unknown;
         let wants = self.wants.get(&Kind::Cluster);
@@ -563,7 +563,7 @@ impl Judge {
 
     /// No route points at a cluster that the client does not hold.
     fn check_routes(&mut self, view: &ModelView, now: Moment) -> Result<(), String> {
-        // SotW cannot say that a route is gone: the client goes on with what nobody stands for, until it is told anew.
+        // SotW cannot say that a route is gone: the client goes on with what nobody stands for, until it is told again.
         if self.variant == Variant::Sotw {
             let routes = self.sent.keys().filter(|(kind, _)| *kind == Kind::Route);
             let gone = routes.filter(|(kind, name)| self.visible(view, *kind, name, now) == Seen::Gone);

@@ -27,7 +27,7 @@ pub struct UnitRig {
     /// Upstream itself never let a route point at nothing.
     pub orderly: bool,
     pub forgotten: Vec<(Kind, Option<String>)>,
-    /// What stands before a shut gate: upstream has said it, and the relay does not go by it yet.
+    /// What stands before a shut gate: the server has reported it, and the relay does not go by it yet.
     pub gated: BTreeMap<Kind, Vec<Entry>>,
     pub responses_since_publication: usize,
     /// A client holds what nobody knows of, and the streams have not been asked to judge since.

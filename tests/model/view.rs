@@ -1,4 +1,4 @@
-//! What upstream has said, recomputed from the beginning out of the log of what reached the relay.
+//! What the server has reported, recomputed from the beginning out of the log of what reached the relay.
 //!
 //! It shares no code with the model; where it repeats a waiting time, it does so in its own numbers.
 
@@ -25,7 +25,7 @@ pub enum Entry {
         kind: Kind,
         name: String,
     },
-    /// Asked twice, upstream has said by its silence that there is no such thing under `*`.
+    /// Asked twice, the server has reported by its silence that there is no such thing under `*`.
     NotThere {
         kind: Kind,
         name: String,
@@ -37,7 +37,7 @@ pub enum Entry {
     },
 }
 
-/// What upstream has said, as far as it was wanted.
+/// What the server has reported, as far as it was wanted.
 #[derive(Debug, Default, Clone)]
 pub struct ModelView {
     pub stars: BTreeMap<Kind, StarView>,

@@ -275,7 +275,7 @@ impl World {
             for _ in 0..how_many {
                 let (Some(epoch), Some(mut sent)) = (link.open, link.server.out.pop_front()) else { break };
                 any = true;
-                // It may be an answer to a time in which the name was not asked for.
+                // It may be an answer to a time in which the name was not requested.
                 sent.requested.retain(|name| {
                     let left = link.left_at.get(&(sent.kind, name.clone()));
                     left.is_none_or(|left| now - *left >= Duration::from_secs(15))
@@ -349,7 +349,7 @@ impl World {
     }
 
     /// Lets the streams judge what silence means, and carries their questions: a call is answered where the stream is open, and
-    /// one that is to be opened anew ends.
+    /// one that is to be opened again ends.
     fn let_judge(&mut self, key: u8) -> Result<(), String> {
         let now = self.now;
         for at in 0..self.units[usize::from(key)].links.len() {

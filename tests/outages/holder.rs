@@ -110,7 +110,7 @@ impl Holder {
     }
 
     fn names_of(&self, url: &str) -> Vec<String> {
-        // Endpoints are asked for as it came with them.
+        // Endpoints are requested as it came with them.
         let names = self.holds.keys().filter(|(of, _)| *of == url).map(|(_, name)| name.to_string());
         names.collect()
     }

@@ -4,7 +4,7 @@
 //! entries without a body, pauses after which a server goes on with what it was asked meanwhile; clients that come with what they hold
 //! and go; under both rules of fallback.
 //!
-//! Always: nothing is taken from a client that the server whose word counts has had ever since; nobody is told that something is
+//! Always: nothing is taken from a client that the active server has had ever since; nobody is told that something is
 //! absent which every server has; nothing that is known is forgotten while it is wanted; no server is left again too soon after a
 //! return; silence counts of a server alone that was there after it; who comes with nothing waits for no more than the first response
 //! of a server that does not cut its sets. And once all servers stay up, the first one serves, what it says is what is known and what
@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use weir::protocol::faults::{Fault, Faults};
 use world::World;
 
-/// Rows of the table that a history can reach; 15 is told apart from 14 by what is asked for.
+/// Rows of the table that a history can reach; 15 is told apart from 14 by what is requested.
 const ROWS: [u8; 21] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21];
 
 fn run(seed: u64, faults: Faults) -> Result<BTreeSet<u8>, String> {

@@ -62,7 +62,7 @@ pub struct Server {
     pub streams: u64,
 }
 
-/// What one stream has asked for, and what is on its way to it.
+/// What one stream has requested, and what is on its way to it.
 #[derive(Debug, Default)]
 pub struct Subscriptions {
     of: BTreeMap<String, (bool, BTreeSet<String>)>,
@@ -124,7 +124,7 @@ impl Server {
         self.send(url, resources, removed, asks_star && self.habit.says_nothing_is_new, to, now);
     }
 
-    /// Something has changed that the stream has asked for.
+    /// Something has changed that the stream has requested.
     pub fn push(&self, url: &'static str, name: &'static str, to: &mut Subscriptions, now: Moment) {
         if !to.has(url, name) {
             return;

@@ -384,7 +384,7 @@ impl World {
         }
     }
 
-    /// Carries a call, if one is asked for. A connection on which two go unanswered is closed, whoever asks.
+    /// Carries a call, if one is requested. A connection on which two go unanswered is closed, whoever asks.
     fn ask_for_life(&mut self, id: StreamId, health: Health) -> bool {
         let Some(link) = self.links.get_mut(&id) else { return true };
         let (Some((epoch, _)), Some(stream)) = (&link.up, self.sources.stream(id)) else { return true };

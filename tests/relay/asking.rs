@@ -372,13 +372,13 @@ async fn watch_comes_back_and_tells_only_what_became_different() {
     let Request::Delta(request) = request else { panic!("another variant") };
     assert_eq!(request.initial_resource_versions.keys().collect::<Vec<_>>(), ["a", "b"]);
     sent.until("connected to").await;
-    // A server that knows nothing of what was sent before says everything anew.
+    // A server that knows nothing of what was sent before says everything again.
     stream.respond(&deltas(CDS, "1", vec![("a", cluster("a", "1s")), ("c", cluster("c", "1s"))], &["b"]));
     assert_eq!(lines.take(2).await, ["+ c", "- b"]);
 }
 
 #[tokio::test]
-async fn watch_ends_by_itself_when_it_is_told_to() {
+async fn watch_ends_by_itself_at_its_limits() {
     let mut plane = Plane::start(&BOTH).await;
     let watch = Weir::start(plane.address, "watch cds --timeout 300ms");
     let (stream, _) = requested(&mut plane).await;

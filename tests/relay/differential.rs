@@ -35,7 +35,7 @@ impl Dice {
     }
 }
 
-/// What every client asks for: all clusters and listeners, and these by name.
+/// What every client requests: all clusters and listeners, and these by name.
 const BY_NAME: [(Kind, u8); 2] = [(Kind::Endpoints, 4), (Kind::Route, 2)];
 const STAR: [Kind; 2] = [Kind::Cluster, Kind::Listener];
 

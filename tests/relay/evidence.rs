@@ -163,7 +163,7 @@ async fn up_15_up_32_a_control_plane_that_restarts_and_comes_by_its_set_slowly_t
 }
 
 #[tokio::test]
-async fn up_32_a_control_plane_that_is_not_told_what_is_held_and_restarts_slowly_takes_nothing_away() {
+async fn up_32_a_control_plane_that_is_not_sent_what_is_held_and_restarts_slowly_takes_nothing_away() {
     a_slow_restart(", supports_initial_resource_versions: false").await;
 }
 

@@ -71,7 +71,7 @@ async fn up_25_a_client_that_comes_back_with_the_set_without_the_bad_entry_gets_
 }
 
 #[tokio::test]
-async fn up_22_equal_duplicates_are_one_resource_for_everybody_and_are_refused_all_the_same() {
+async fn up_22_equal_duplicates_are_one_resource_for_everybody_and_are_rejected_all_the_same() {
     each_translation(|up, down| async move {
         let mut plane = Plane::start(&BOTH).await;
         let relay = relay(plane.address, protocol_of(up)).await;

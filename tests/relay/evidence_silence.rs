@@ -18,7 +18,7 @@ use super::*;
 const TIMER: Duration = Duration::from_millis(300);
 /// What silence would have told by then it would have told long ago.
 const LONG_AFTER: Duration = Duration::from_millis(1500);
-/// How soon a server that hangs is out of reach, by the defaults.
+/// How soon a server that hangs is unreachable, by the defaults.
 const HUNG: Duration = Duration::from_secs(30);
 
 const A: Wish = Wish { url: EDS, names: &["a"], cluster: "web" };

@@ -189,7 +189,7 @@ async fn i3_of_several_paths_those_are_served_that_are_there_and_nothing_is_abse
 }
 
 #[tokio::test]
-async fn fs_3_a_bad_file_is_told_with_its_line_and_changes_nothing() {
+async fn fs_3_a_bad_file_is_reported_with_its_line_and_changes_nothing() {
     let folder = Folder::new();
     folder.put("a.json", CDS, &["a"]);
     let relay = relay_over(&folder).await;

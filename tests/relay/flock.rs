@@ -39,7 +39,7 @@ struct Counts {
 }
 
 impl Flock {
-    /// So many delta clients and as many SotW ones, once each has what it asked for.
+    /// So many delta clients and as many SotW ones, once each has what it requested.
     pub async fn gather(relay: SocketAddr, each: usize, url: &'static str, names: &[&str]) -> Self {
         let sockets = (0..2 * each).map(|_| TcpStream::connect(relay));
         let flock = Self::over(futures_util::future::try_join_all(sockets).await.unwrap(), url, names);

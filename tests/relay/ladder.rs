@@ -1,4 +1,4 @@
-//! The state table (FB-11) over real connections: control planes that are out of reach in every way there is, and many
+//! The state table (FB-11) over real connections: control planes that are unreachable in every way there is, and many
 //! clients who hear nothing of it.
 
 use weir::proto::node::Node;
@@ -26,7 +26,7 @@ async fn new_client(relay: &Relay, name: &str) -> Client {
     client
 }
 
-/// Rows 2, 6, 8, 10, 3, 14, 21 and 12, with a first server that is out of reach in this way.
+/// Rows 2, 6, 8, 10, 3, 14, 21 and 12, with a first server that is unreachable in this way.
 async fn episode(outage: Outage) {
     let (one, two) = (Server::start(Way::Gives("1")).await, Server::start(Way::Gives("1")).await);
     let (first, second) = (one.address, two.address);
@@ -130,7 +130,7 @@ async fn fb_11_rows_1_3_2_12_a_cold_start_goes_down_past_two_that_are_no_use_and
 }
 
 #[tokio::test]
-async fn fb_11_rows_5_9_19_fb_27_with_all_out_of_reach_the_cache_serves_until_any_answers() {
+async fn fb_11_rows_5_9_19_fb_27_with_all_unreachable_the_cache_serves_until_any_answers() {
     let (one, two) = (Server::start(Way::Gives("1")).await, Server::start(Way::Gives("1")).await);
     let (first, second) = (one.address, two.address);
     let relay = relay_to(&[first, second], "").await;
@@ -267,7 +267,7 @@ async fn fb_11_row_17_fb_28_the_silence_of_a_server_that_has_answered_is_absence
 }
 
 #[tokio::test]
-async fn fb_11_row_22_fb_20_what_one_view_has_found_out_of_reach_another_does_not_wait_for() {
+async fn fb_11_row_22_fb_20_what_one_view_has_found_unreachable_another_does_not_wait_for() {
     let first = any_address().await;
     let _hangs = Nobody::at(first, Outage::Hangs).await;
     let second = Server::start(Way::Gives("2")).await;
@@ -289,7 +289,7 @@ async fn fb_11_row_22_fb_20_what_one_view_has_found_out_of_reach_another_does_no
 }
 
 #[tokio::test]
-async fn fb_26_what_a_fallback_server_lacks_is_held_or_told() {
+async fn fb_26_what_a_fallback_server_lacks_is_kept_or_deleted() {
     let mut cases = tokio::task::JoinSet::new();
     for gone in [false, true] {
         for (up, down) in BOTH.into_iter().flat_map(|up| BOTH.map(|down| (up, down))) {

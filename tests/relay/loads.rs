@@ -1,4 +1,4 @@
-//! Load reporting through the relay: streams that are passed through, and streams that are put together.
+//! Load reporting through the relay: streams that are passed through, and streams that are aggregated.
 
 use prost::Message;
 use tokio::sync::oneshot;
@@ -73,7 +73,7 @@ async fn the_end_of_one_side_is_the_end_of_the_other_with_its_status() {
 }
 
 #[tokio::test]
-async fn lrs_9_without_a_control_plane_the_client_is_told_to_come_back() {
+async fn lrs_9_without_a_control_plane_the_client_is_asked_to_reconnect() {
     let mut plane = LoadPlane::start().await;
     let relay = loads_relay(plane.address, "").await;
     let mut client = LoadClient::connect(relay.address).await;
@@ -259,7 +259,7 @@ async fn lrs_16_who_leaves_takes_what_is_in_progress_and_what_was_counted_stays(
 }
 
 #[tokio::test]
-async fn lrs_18_clients_stay_through_an_outage_and_what_they_report_is_told_after_it() {
+async fn lrs_18_clients_stay_through_an_outage_and_what_they_report_is_sent_after_it() {
     let mut plane = LoadPlane::start().await;
     let relay = loads_relay(plane.address, AGGREGATE).await;
     let ([mut first, second], mut stream) = two_clients(&relay, &mut plane).await;
@@ -328,7 +328,7 @@ async fn lrs_10_lrs_17_a_client_without_the_feature_is_answered_with_the_cluster
 }
 
 #[tokio::test]
-async fn trn_19_what_was_counted_is_told_before_the_relay_goes() {
+async fn trn_19_what_was_counted_is_sent_before_the_relay_goes() {
     let mut plane = LoadPlane::start().await;
     let text = format!("views: {{key: [cluster]}}\n{AGGREGATE}drain: {{grace: 10s, spread: 100ms}}\n");
     let config = config(plane.address, "", &text);
@@ -377,7 +377,7 @@ async fn loads_at(server: &mut Server) -> super::load_plane::LoadStream {
 }
 
 #[tokio::test]
-async fn fb_19_a_stream_of_loads_that_is_passed_through_is_begun_anew_at_the_server_that_serves_now() {
+async fn fb_19_a_stream_of_loads_that_is_passed_through_is_begun_again_at_the_server_that_serves_now() {
     let Two { relay, mut first, mut second } = two_planes("").await;
     let mut discovery = Client::connect(relay.address, Variant::Delta).await;
     discovery.ask(EDS, &["a"], Some("web"));

@@ -133,7 +133,7 @@ fn say_any(stream: &Stream, url: &str, names: &[&str]) {
     }));
 }
 
-/// The plane's next word: in SotW the whole set, in delta what is new and what is gone.
+/// The plane's next word: in SotW the complete set, in delta what is new and what is gone.
 fn say(stream: &Stream, version: &str, whole: &[(&str, &str)], news: &[(&str, &str)], gone: &[&str]) {
     let response = match stream.variant {
         Variant::Sotw => Response::Sotw(DiscoveryResponse {
@@ -205,7 +205,7 @@ async fn changes_and_an_outage(up: Variant, down: Variant, faults: Faults) {
     client.ack(CDS, &[], &sent);
     assert_eq!(nonce_of(&stream.request().await), "1", "answered upstream without waiting for clients");
 
-    // A change is one resource for delta and the whole set for SotW; the same again is nothing.
+    // A change is one resource for delta and the complete set for SotW; the same again is nothing.
     say(&stream, "2", &[("a", "1"), ("b", "2")], &[("b", "2")], &[]);
     let sent = client.sent().await;
     let expected: &[&str] = if down == Variant::Delta { &["b"] } else { &["a", "b"] };
@@ -476,7 +476,7 @@ async fn star_and_name(faults: Faults) {
 }
 
 #[tokio::test]
-async fn xlat_13_a_wildcard_and_a_name_are_asked_for_and_told_apart() {
+async fn xlat_13_a_wildcard_and_a_name_are_requested_and_kept_apart() {
     star_and_name(Faults::NONE).await;
 }
 

@@ -45,7 +45,7 @@ struct Reach {
 pub struct Seen {
     pub opened: usize,
     pub open: usize,
-    /// The reasons of its refusals.
+    /// The reasons of its rejections.
     pub nacks: Vec<String>,
 }
 
@@ -127,7 +127,7 @@ impl World {
     }
 }
 
-/// One stream: what was asked for on it, and what was said.
+/// One stream: what was requested on it, and what was said.
 struct Conversation {
     stream: Stream,
     subscriptions: BTreeMap<String, Topic>,
@@ -183,7 +183,7 @@ impl Conversation {
         subscription.wildcard &= !off.iter().any(|name| name == "*");
         for name in on.iter().filter(|name| *name != "*") {
             subscription.names.insert(name.clone());
-            subscription.held.remove(name); // asked for is said, whatever was said before
+            subscription.held.remove(name); // a request is answered, whatever was sent before
             subscription.absent.remove(name);
         }
         subscription.names.retain(|name| !off.contains(name));
@@ -270,7 +270,7 @@ impl Topic {
         self.wants(name) && self.held.get(name).is_none_or(|held| held != content)
     }
 
-    /// What was asked for or is held and does not exist, once.
+    /// What was requested or is held and does not exist, once.
     fn take_gone(&mut self, world: &World) -> Vec<String> {
         let named = self.names.iter().chain(self.held.keys().filter(|name| self.wants(name)));
         let gone: BTreeSet<_> = named.filter(|name| !world.is_known(name)).cloned().collect();

@@ -32,7 +32,7 @@ pub struct Plane {
     server: JoinHandle<()>,
 }
 
-/// The variants that are served, and with what others are refused.
+/// The variants that are served, and with what others are rejected.
 #[derive(Clone, Copy)]
 struct Speaks {
     variants: &'static [Variant],

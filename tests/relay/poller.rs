@@ -132,7 +132,7 @@ impl Answer {
         all
     }
 
-    /// The code and text of a refusal.
+    /// The code and text of a rejection.
     pub fn nack(&self) -> (u16, String) {
         let json = self.json();
         assert_eq!(json["code"], self.status.as_u16());

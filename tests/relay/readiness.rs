@@ -101,7 +101,7 @@ async fn a_relay_is_ready_once_its_first_ladders_have_had_a_response_and_stays_s
 }
 
 #[tokio::test]
-async fn health_is_told_of_services_that_are_served() {
+async fn health_is_reported_of_services_that_are_served() {
     let plane = Plane::start(&BOTH).await;
     let relay = relay(plane.address, "").await;
     let mut health = Health::of(&relay).await;

@@ -74,7 +74,7 @@ async fn report(relay: &Relay) -> Value {
 }
 
 #[tokio::test]
-async fn rest_1_a_set_is_given_as_json_over_either_http_and_asked_for_in_either_spelling() {
+async fn rest_1_a_set_is_given_as_json_over_either_http_and_requested_in_either_spelling() {
     let (mut plane, _stream, relay, mut poller, answer) = warm("").await;
     assert_eq!(answer.clusters(), owned(&[("a", "1"), ("b", "1")]));
     assert_eq!(answer.headers["content-length"], answer.body.len().to_string());
@@ -96,7 +96,7 @@ async fn rest_1_a_set_is_given_as_json_over_either_http_and_asked_for_in_either_
 }
 
 #[tokio::test]
-async fn rest_2_the_type_comes_from_the_path_and_another_one_in_the_body_is_refused() {
+async fn rest_2_the_type_comes_from_the_path_and_another_one_in_the_body_is_rejected() {
     let (_plane, _stream, _relay, mut poller, _) = warm("").await;
     for url in [CDS, "envoy.config.cluster.v3.Cluster", ""] {
         let answer = poller.polled(CLUSTERS, "web", json!({"typeUrl": url})).await;
@@ -136,7 +136,7 @@ async fn rest_3_resources_are_given_with_their_fields_and_read_back_as_they_were
 }
 
 #[tokio::test]
-async fn rest_3_what_has_no_descriptor_is_refused_and_never_given_as_base64() {
+async fn rest_3_what_has_no_descriptor_is_rejected_and_never_given_as_base64() {
     const ECDS: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
     let mut plane = Plane::start(&BOTH).await;
     let relay = relay(&plane, "").await;
@@ -166,7 +166,7 @@ async fn rest_4_the_node_is_in_each_request_and_nothing_is_carried_from_one_to_t
     poller.poll(CLUSTERS, "web", json!({"resourceNames": ["a"]})).await;
     let named = plane.stream().await;
     say_clusters(&named, "1", &[("a", "1")]);
-    // Without names it is everything again, whatever was asked for before on this connection (REST-11).
+    // Without names it is everything again, whatever was requested before on this connection (REST-11).
     let fields = json!({"resourceNames": ["a"], "responseNonce": "7"});
     assert_eq!(poller.polled(CLUSTERS, "web", fields).await.clusters().len(), 1);
     assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.clusters().len(), 2);
@@ -213,7 +213,7 @@ async fn rest_5_and_rest_6_a_hold_ends_with_news_or_with_its_time() {
 }
 
 #[tokio::test]
-async fn rest_7_an_old_version_gets_what_is_there_now_and_no_refusal_is_read_into_it() {
+async fn rest_7_an_old_version_gets_what_is_there_now_and_no_rejection_is_read_into_it() {
     let (_plane, stream, _relay, mut poller, first) = warm("").await;
     say_clusters(&stream, "2", &[("a", "2")]);
     let held = json!({"versionInfo": first.version(), "errorDetail": {"code": 13, "message": "no", "details": [{"@type": "x/un.Known"}]}});
@@ -397,7 +397,7 @@ async fn key_11_an_answer_to_one_peer_is_not_given_to_another_that_may_not_have_
 }
 
 #[tokio::test]
-async fn i8_a_view_too_many_is_refused() {
+async fn i8_a_view_too_many_is_rejected() {
     let mut plane = Plane::start(&BOTH).await;
     let text = "views: {key: [cluster], max: 1}\n";
     let relay = run(App::bind(config(plane.address, ", variant: sotw", text)).await.unwrap(), std::future::pending());
@@ -412,7 +412,7 @@ async fn i8_a_view_too_many_is_refused() {
 }
 
 #[tokio::test]
-async fn i10_answers_are_bounded_over_all_polls_and_one_too_many_is_refused_and_not_remembered() {
+async fn i10_answers_are_bounded_over_all_polls_and_one_too_many_is_rejected_and_not_remembered() {
     let (_plane, stream, _relay, mut poller, answer) = warm("rest: {cache_bytes: 1, response_bytes: 400}\n").await;
     assert_eq!(answer.clusters(), owned(&[("a", "1"), ("b", "1")]));
     let long = "x".repeat(400);
@@ -458,7 +458,7 @@ async fn a_client_that_goes_away_in_the_middle_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn rest_is_refused_where_it_is_switched_off() {
+async fn rest_is_rejected_where_it_is_switched_off() {
     let plane = Plane::start(&BOTH).await;
     let relay = relay(&plane, "rest: {enabled: false}\n").await;
     let mut poller = Poller::connect(relay.address).await;

@@ -67,7 +67,7 @@ async fn what_is_polled_reaches_streams_and_what_changes_does_too() {
 }
 
 #[tokio::test]
-async fn rest_8_a_name_more_is_asked_for_at_once_and_of_a_server_that_knows_one_version_alone() {
+async fn rest_8_a_name_more_is_requested_at_once_and_of_a_server_that_knows_one_version_alone() {
     let plane = RestPlane::start().await;
     plane.script.has(ENDPOINTS, "1", vec![endpoints("a", 1), endpoints("b", 1)]);
     let slow = format!("{{rest: 'http://{}', refresh_delay: 1h}}", plane.address);
@@ -107,7 +107,7 @@ async fn only_what_somebody_wants_is_polled_for() {
 }
 
 #[tokio::test]
-async fn up_25_a_resource_that_cannot_be_read_is_refused_by_itself_and_what_was_there_of_it_stays() {
+async fn up_25_a_resource_that_cannot_be_read_is_rejected_by_itself_and_what_was_there_of_it_stays() {
     let plane = RestPlane::start().await;
     plane.script.has(CLUSTERS, "1", vec![cluster("a", "1"), cluster("b", "1")]);
     let relay = polling(&plane, "").await;
@@ -196,7 +196,7 @@ async fn fb_2_and_fb_33_a_server_without_a_connection_is_left_for_a_stream_and_r
 }
 
 #[tokio::test]
-async fn fb_2_three_polls_that_fail_in_a_row_are_out_of_reach_and_fewer_are_not() {
+async fn fb_2_three_polls_that_fail_in_a_row_are_unreachable_and_fewer_are_not() {
     for behaviour in [Behaviour::Status(503), Behaviour::Hang, Behaviour::Cut] {
         let (first, mut second, relay) = with_fallback().await;
         first.script.has(CLUSTERS, "1", vec![cluster("a", "1")]);

@@ -20,19 +20,19 @@ use crate::{BOTH, CDS, cluster};
 /// What it does with the streams that are open, and with those that come.
 #[derive(Clone, PartialEq)]
 pub enum Way {
-    /// Gives whatever is asked for by name, with this content.
+    /// Gives whatever is requested by name, with this content.
     Gives(&'static str),
-    /// Gives these alone, and these all where everything is asked for.
+    /// Gives these alone, and these all where everything is requested.
     GivesOnly(&'static [(&'static str, &'static str)]),
     /// Takes requests, and says nothing but that it is there.
     Mute,
-    /// Ends a stream when it is asked for something.
+    /// Ends a stream at a request for something.
     EndsUnheard,
     /// Gives these, and ends the stream behind its first response.
     EndsAfterOne(&'static [(&'static str, &'static str)]),
 }
 
-/// How a server can be out of reach.
+/// How a server can be unreachable.
 #[derive(Debug, Clone, Copy)]
 pub enum Outage {
     Refuses,
@@ -60,7 +60,7 @@ pub struct Seen {
     /// Streams that were opened, and that are.
     pub opened: usize,
     pub open: usize,
-    /// Names that were asked for on the newest stream.
+    /// Names that were requested on the newest stream.
     pub requested: BTreeSet<String>,
 }
 

@@ -26,7 +26,7 @@ const SERVICES: [(&str, &str, &str, bool); 10] = [
     ("envoy.service.extension.v3.ExtensionConfigDiscoveryService", "ExtensionConfigs", "envoy.config.core.v3.TypedExtensionConfig", true),
 ];
 
-/// Gives `a` of any type to whoever asks for that type, until the stream ends.
+/// Gives `a` of any type to whoever requests that type, until the stream ends.
 async fn give_a(mut plane: Plane) {
     while let Some(mut stream) = plane.streams.recv().await {
         tokio::spawn(async move {
@@ -184,7 +184,7 @@ async fn rest_12_a_fetch_of_what_is_not_known_is_unavailable() {
 }
 
 #[tokio::test]
-async fn up_21_one_clients_refusal_does_not_go_upstream() {
+async fn up_21_one_clients_rejection_does_not_go_upstream() {
     for down in BOTH {
         let mut plane = Plane::start(&BOTH).await;
         let relay = relay(plane.address, "").await;
@@ -254,7 +254,7 @@ async fn type_4_and_wire_9_a_collection_goes_wrapped_under_its_name_with_all_its
 }
 
 #[tokio::test]
-async fn trn_19_whoever_was_taken_on_is_answered_before_the_relay_goes() {
+async fn trn_19_whoever_was_accepted_is_answered_before_the_relay_goes() {
     let plane = Plane::start(&BOTH).await;
     let config = config(plane.address, "", "views: {key: [cluster]}\ndrain: {grace: 10s, spread: 50ms}\n");
     let (stop, stopped) = oneshot::channel::<()>();

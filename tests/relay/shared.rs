@@ -34,7 +34,7 @@ async fn both(client: &mut Client) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn name_20_and_coll_24_names_of_a_shared_authority_are_asked_for_once_for_all_views() {
+async fn name_20_and_coll_24_names_of_a_shared_authority_are_requested_once_for_all_views() {
     let mut plane = Plane::start(&BOTH).await;
     let relay = relay_over(&format!(
         "{{servers: [{{uri: 'http://{}'}}], authorities: {{x: {{}}, y: {{}}}}, shared_authorities: [x]}}",
@@ -79,7 +79,7 @@ async fn name_20_and_coll_24_names_of_a_shared_authority_are_asked_for_once_for_
 }
 
 #[tokio::test]
-async fn name_20_what_nobody_wants_any_more_is_left_upstream_and_absence_is_told_to_all() {
+async fn name_20_what_nobody_wants_any_more_is_left_upstream_and_absence_is_sent_to_all() {
     let mut plane = Plane::start(&BOTH).await;
     let upstream = format!(
         "{{servers: [{{uri: 'http://{}'}}], authorities: {{x: {{}}}}, shared_authorities: [x]}}",

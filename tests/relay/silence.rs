@@ -52,7 +52,7 @@ async fn xlat_36_a_grpc_client_is_ended_over_the_wire_when_no_server_is_in_reach
 }
 
 #[tokio::test]
-async fn i3_and_name_10_who_waits_for_as_long_as_it_takes_and_what_cannot_be_asked_for_show_in_the_metrics() {
+async fn i3_and_name_10_who_waits_for_as_long_as_it_takes_and_what_cannot_be_requested_show_in_the_metrics() {
     let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let relay = relay_of_little_patience(nobody).await;
     let shows = async |name: &str, value: &str| {

@@ -228,7 +228,7 @@ async fn a_server_with_a_good_certificate_is_spoken_to_by_name_by_address_and_un
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_trusted_is_refused_with_what_is_wrong_and_where() {
+async fn a_server_that_cannot_be_trusted_is_rejected_with_the_reason_and_the_place() {
     let (authority, stranger, folder) = (Authority::new(), Authority::new(), Folder::new());
     folder.write("ca.pem", &authority.pem);
     let ca = folder.0.join("ca.pem").display().to_string();
@@ -307,7 +307,7 @@ fn token(valid_for: u64) -> String {
 }
 
 #[tokio::test]
-async fn boot_6_and_boot_7_the_token_comes_with_each_stream_and_is_read_anew() {
+async fn boot_6_and_boot_7_the_token_comes_with_each_stream_and_is_read_again() {
     let (authority, folder) = (Authority::new(), Folder::new());
     folder.write("ca.pem", &authority.pem);
     let mut plane = plane(&authority.sign("localhost"), None).await;

@@ -1,4 +1,4 @@
-//! Collections that are asked for as a whole.
+//! Collections that are requested as a whole.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ fn come_with(bench: &mut Bench, id: SessionId, on: &[&str], versions: &[(&str, S
     bench.request(id, Request::Delta(request));
 }
 
-/// A client that has asked for the collection and was told of two members.
+/// A client that has requested the collection and was told of two members.
 fn with_members(bench: &mut Bench) -> SessionId {
     let id = client(bench);
     bench.delta(id, LDS, &[GLOB], &[]);
@@ -66,7 +66,7 @@ fn with_members(bench: &mut Bench) -> SessionId {
 }
 
 #[test]
-fn coll_14_and_coll_18_present_and_future_members_are_told_and_upstream_is_asked_once() {
+fn coll_14_and_coll_18_present_and_future_members_are_sent_and_upstream_is_asked_once() {
     let mut bench = Bench::new();
     let one = client(&mut bench);
     bench.delta(one, LDS, &[GLOB], &[]);
@@ -90,7 +90,7 @@ fn coll_14_and_coll_18_present_and_future_members_are_told_and_upstream_is_asked
 }
 
 #[test]
-fn coll_15_and_coll_20_an_empty_collection_is_told_by_its_own_name_and_only_when_upstream_has_said_so() {
+fn coll_15_and_coll_20_an_empty_collection_is_sent_by_its_own_name_and_only_when_upstream_has_said_so() {
     let mut bench = Bench::new();
     let id = client(&mut bench);
     let spelt = "xdstp://x/envoy.config.listener.v3.Listener/f%6Fo/*?v=1";
@@ -143,7 +143,7 @@ fn coll_16_upstream_says_that_all_of_it_is_gone() {
 }
 
 #[test]
-fn coll_17_who_leaves_a_collection_keeps_what_it_asked_for_by_itself() {
+fn coll_17_who_leaves_a_collection_keeps_what_it_requested_by_itself() {
     let mut bench = Bench::new();
     let id = with_members(&mut bench);
     bench.delta(id, LDS, &[A], &[]);
@@ -174,7 +174,7 @@ fn coll_17_and_delta_24_a_member_left_by_name_is_still_a_member() {
 }
 
 #[test]
-fn coll_18_and_delta_33_a_member_that_is_also_asked_for_by_name_comes_once() {
+fn coll_18_and_delta_33_a_member_that_is_also_requested_by_name_comes_once() {
     let mut bench = Bench::new();
     let id = client(&mut bench);
     bench.delta(id, LDS, &[GLOB, A, "*"], &[]);
@@ -188,7 +188,7 @@ fn coll_18_and_delta_33_a_member_that_is_also_asked_for_by_name_comes_once() {
 }
 
 #[test]
-fn coll_19_who_comes_back_is_sent_what_differs_and_told_what_is_gone() {
+fn coll_19_a_client_that_reconnects_is_sent_what_differs_and_removals() {
     let mut bench = Bench::new();
     let keeper = with_members(&mut bench);
     let version = |bench: &mut Bench, name: &str| bench.resource(LDS, name, "1").full.to_string();
@@ -243,7 +243,7 @@ fn coll_21_an_error_concerns_the_collection_or_the_member_that_it_names() {
 }
 
 #[test]
-fn coll_17_what_was_owed_of_a_name_is_owed_of_the_member() {
+fn coll_17_what_was_pending_of_a_name_is_pending_of_the_member() {
     let mut bench = Bench::new();
     let id = client(&mut bench);
     bench.delta(id, LDS, &[GLOB, A], &[]);
@@ -258,7 +258,7 @@ fn coll_17_what_was_owed_of_a_name_is_owed_of_the_member() {
 }
 
 #[test]
-fn coll_17_and_coll_24_what_a_wildcard_shows_too_is_told_when_the_collection_is_left_or_loses_it() {
+fn coll_17_and_coll_24_what_a_wildcard_shows_too_is_sent_when_the_collection_is_left_or_loses_it() {
     let mut bench = Bench::new();
     let id = client(&mut bench);
     bench.delta(id, LDS, &["*", GLOB], &[]);
@@ -286,7 +286,7 @@ fn coll_17_and_coll_24_what_a_wildcard_shows_too_is_told_when_the_collection_is_
 }
 
 #[test]
-fn up_40_a_member_that_dies_of_its_ttl_is_asked_for_again_and_says_nothing_of_the_collection() {
+fn up_40_a_member_that_dies_of_its_ttl_is_requested_again_and_says_nothing_of_the_collection() {
     let mut bench = Bench::new();
     let id = client(&mut bench);
     bench.delta(id, LDS, &[GLOB], &[]);
@@ -302,7 +302,7 @@ fn up_40_a_member_that_dies_of_its_ttl_is_asked_for_again_and_says_nothing_of_th
 }
 
 #[test]
-fn delta_10_a_collection_asked_for_once_more_is_sent_once_more() {
+fn delta_10_a_collection_requested_once_more_is_sent_once_more() {
     let mut bench = Bench::new();
     let id = with_members(&mut bench);
     bench.delta(id, LDS, &[GLOB], &[]);
@@ -322,7 +322,7 @@ fn coll_24_a_wildcard_says_nothing_of_a_collection_and_a_collection_nothing_of_a
 }
 
 #[test]
-fn a_collection_that_outgrows_what_a_client_may_ask_for_ends_its_stream_and_nobody_elses() {
+fn a_collection_that_outgrows_what_a_client_may_request_ends_its_stream_and_nobody_elses() {
     let mut bench = Bench::with(Limits { names: 3, ..Limits::default() });
     let id = client(&mut bench);
     bench.delta(id, LDS, &[GLOB], &[]);

@@ -28,7 +28,7 @@ fn delta_18_the_doc_sequence_of_wildcards() {
 }
 
 #[test]
-fn delta_20_everything_asked_for_and_left_in_one_breath_is_nothing() {
+fn delta_20_everything_requested_and_left_in_one_breath_is_nothing() {
     let mut bench = warm();
     let client = bench.client(Variant::Delta);
     bench.delta(client, CDS, &["*"], &["*"]);
@@ -36,7 +36,7 @@ fn delta_20_everything_asked_for_and_left_in_one_breath_is_nothing() {
 }
 
 #[test]
-fn delta_6_and_delta_10_a_refused_resource_comes_again_only_when_asked_for() {
+fn delta_6_and_delta_10_a_rejected_resource_comes_again_only_when_requested() {
     let mut bench = warm();
     for (name, sent) in [("a", "C a"), ("*", "C a,b,c")] {
         let client = bench.client(Variant::Delta);
@@ -57,7 +57,7 @@ fn delta_6_and_delta_10_a_refused_resource_comes_again_only_when_asked_for() {
 }
 
 #[test]
-fn delta_10_what_is_asked_for_again_is_sent_again_though_it_was_acknowledged() {
+fn delta_10_what_is_requested_again_is_sent_again_though_it_was_acknowledged() {
     let mut bench = warm();
     for (name, sent) in [("a", "C a"), ("*", "C a,b,c")] {
         let client = bench.client(Variant::Delta);
@@ -94,7 +94,7 @@ fn delta_3_a_subscription_counts_whatever_its_nonce() {
 }
 
 #[test]
-fn delta_30_delta_31_and_delta_32_absence_is_told_on_evidence_and_is_not_final() {
+fn delta_30_delta_31_and_delta_32_absence_is_sent_on_evidence_and_is_not_final() {
     let mut bench = warm();
     let client = bench.client(Variant::Delta);
     bench.delta(client, EDS, &["missing"], &[]);
@@ -142,7 +142,7 @@ fn delta_11_a_name_is_answered_though_the_client_says_it_has_it() {
 }
 
 #[test]
-fn delta_13_and_delta_15_what_is_gone_since_is_removed_and_what_is_not_asked_for_is_ignored() {
+fn delta_13_and_delta_15_what_is_gone_since_is_removed_and_what_is_not_requested_is_ignored() {
     let mut bench = warm();
     let client = bench.client(Variant::Delta);
     let stated = [("a", "x"), ("old", "x")].map(|(name, version)| (name.to_owned(), version.to_owned()));
@@ -167,7 +167,7 @@ fn delta_13_and_delta_15_what_is_gone_since_is_removed_and_what_is_not_asked_for
 }
 
 #[test]
-fn delta_21_a_client_that_holds_all_of_it_is_told_so() {
+fn delta_21_a_client_that_holds_all_of_it_is_sent_an_empty_reply() {
     let mut bench = warm();
     let (first, again) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
     bench.delta(first, CDS, &[], &[]);
@@ -235,7 +235,7 @@ fn delta_16_nothing_is_judged_against_a_set_that_is_not_known() {
 }
 
 #[test]
-fn delta_48_what_vanished_is_told_in_pieces_too() {
+fn delta_48_what_vanished_is_sent_in_pieces_too() {
     let mut bench = Bench::new();
     let client = bench.client(Variant::Delta);
     let stated = (0..50_000).map(|number| (format!("cluster-{number:020}"), "x".to_owned())).collect();
@@ -261,7 +261,7 @@ fn delta_19_and_delta_26_an_empty_set_after_names_is_nothing_and_leaving_the_wil
 }
 
 #[test]
-fn delta_23_and_delta_25_leaving_a_name_needs_no_word_and_leaving_what_was_never_asked_for_none_either() {
+fn delta_23_and_delta_25_leaving_a_name_gets_no_reply_whether_it_was_requested_or_not() {
     let mut bench = warm();
     let client = bench.client(Variant::Delta);
     bench.delta(client, EDS, &["a", "b"], &[]);

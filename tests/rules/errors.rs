@@ -25,7 +25,7 @@ fn two(bench: &mut Bench, variant: Variant, url: &str, names: &[&str]) -> [Sessi
 }
 
 #[test]
-fn sotw_52_and_up_46_an_error_is_told_once_and_again_to_those_who_come_later() {
+fn sotw_52_and_up_46_an_error_is_sent_once_and_again_to_those_who_come_later() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut bench = Bench::new();
         let [reads, does_not] = two(&mut bench, variant, EDS, &["a", "b"]);
@@ -45,7 +45,7 @@ fn sotw_52_and_up_46_an_error_is_told_once_and_again_to_those_who_come_later() {
 }
 
 #[test]
-fn up_44_and_up_47_a_passing_trouble_keeps_the_value_and_its_end_is_told() {
+fn up_44_and_up_47_a_passing_error_keeps_the_value_and_its_end_is_sent() {
     let mut bench = Bench::new();
     let [reads, does_not] = two(&mut bench, Variant::Delta, EDS, &["a"]);
     bench.set(EDS, &[("a", "1")]);

@@ -31,7 +31,7 @@ fn two(bench: &mut Bench, variant: Variant, names: &[&str]) -> [SessionId; 2] {
 }
 
 #[test]
-fn delta_46_xlat_28_and_sotw_50_a_life_is_told_and_prolonged_to_those_who_can_make_use_of_it() {
+fn delta_46_xlat_28_and_sotw_50_a_ttl_is_sent_and_extended_for_clients_that_run_ttls() {
     for variant in [Variant::Sotw, Variant::Delta] {
         for (names, key, class) in [(["a"], "a", Class::Named), (["*"], "*", Class::Wildcard)] {
             let mut bench = Bench::new();
@@ -53,7 +53,7 @@ fn delta_46_xlat_28_and_sotw_50_a_life_is_told_and_prolonged_to_those_who_can_ma
 }
 
 #[test]
-fn delta_46_a_life_without_end_is_told_by_the_resource_itself() {
+fn delta_46_a_resource_that_no_longer_expires_is_sent_as_a_change() {
     let mut bench = Bench::new();
     let [able, unable] = two(&mut bench, Variant::Delta, &["a"]);
     bench.give(EDS, "a", "1", mortal(60));
@@ -124,7 +124,7 @@ fn sotw_50_a_full_state_type_is_prolonged_by_the_whole_set() {
 }
 
 #[test]
-fn up_42_and_xlat_29_what_must_not_be_kept_is_fetched_anew_for_who_comes_later() {
+fn up_42_and_xlat_29_what_must_not_be_kept_is_fetched_again_for_who_comes_later() {
     let mut bench = Bench::new();
     bench.view.on_source([].into(), true);
     let (early, late) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
@@ -196,7 +196,7 @@ fn sotw_50_after_a_silent_change_of_the_version_the_resource_goes_whole() {
 }
 
 #[test]
-fn up_17_and_up_40_what_died_is_asked_for_again_and_a_late_heartbeat_revives_it() {
+fn up_17_and_up_40_what_died_is_requested_again_and_a_late_heartbeat_revives_it() {
     let mut bench = Bench::new();
     let [_, unable] = two(&mut bench, Variant::Delta, &["a"]);
     bench.give(EDS, "a", "1", mortal(60));
@@ -209,7 +209,7 @@ fn up_17_and_up_40_what_died_is_asked_for_again_and_a_late_heartbeat_revives_it(
 }
 
 #[test]
-fn delta_46_an_end_that_is_called_off_is_told_in_full_state_types_too() {
+fn delta_46_a_ttl_that_is_removed_is_sent_in_full_state_types_too() {
     let mut bench = Bench::new();
     let client = bench.add(Client { ttl: true, wrappers: true, ..Client::plain(Variant::Sotw) });
     bench.sotw(client, CDS, &["a"], "");

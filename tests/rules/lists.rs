@@ -36,7 +36,7 @@ fn has_the_name_of_its_wrapper(url: &str, variant: Variant) {
 }
 
 #[test]
-fn coll_2_and_coll_9_a_list_collection_is_asked_for_by_name_and_left_like_any_other_resource() {
+fn coll_2_and_coll_9_a_list_collection_is_requested_by_name_and_left_like_any_other_resource() {
     let mut bench = Bench::new();
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, COLLECTION, &["list"], "");

@@ -68,7 +68,7 @@ fn delta_14_what_a_client_says_it_holds_counts_in_whatever_spelling() {
 }
 
 #[test]
-fn name_5_name_10_boot_16_and_xlat_23_what_cannot_be_asked_for_is_an_error_for_that_name_once() {
+fn name_5_name_10_boot_16_and_xlat_23_what_cannot_be_requested_is_an_error_for_that_name_once() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut bench = Bench::new();
         let id = client(&mut bench, variant);
@@ -123,7 +123,7 @@ fn xlat_37_a_set_waits_for_the_authority_that_is_still_cold_where_something_may_
 }
 
 #[test]
-fn xlat_36_it_is_the_authority_of_what_is_wanted_that_has_to_be_out_of_reach() {
+fn xlat_36_it_is_the_authority_of_what_is_wanted_that_has_to_be_unreachable() {
     let mut bench = Bench::new();
     let grpc = Client { grpc: true, errors: true, ..Client::plain(Variant::Sotw) };
     let [old, new, both] = [(); 3].map(|()| client_as(&mut bench, grpc.clone()));

@@ -136,7 +136,7 @@ fn ord_13_the_acknowledgement_of_a_cluster_that_merely_changed_ends_the_hold() {
 }
 
 #[test]
-fn ord_9_endpoints_do_not_wait_for_clusters_to_be_asked_for() {
+fn ord_9_endpoints_do_not_wait_for_clusters_to_be_requested() {
     let mut bench = warm();
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, EDS, &["c"], "");

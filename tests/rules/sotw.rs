@@ -75,7 +75,7 @@ fn sotw_2_a_nonce_from_another_stream_is_no_answer() {
 }
 
 #[test]
-fn sotw_26_and_sotw_28_an_added_name_is_answered_also_when_it_was_told_before() {
+fn sotw_26_and_sotw_28_an_added_name_is_answered_also_when_it_was_sent_before() {
     let mut bench = warm();
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, EDS, &["a", "b"], "");
@@ -143,7 +143,7 @@ fn sotw_46_a_change_waits_for_the_answer_to_the_last_and_not_for_ever() {
 }
 
 #[test]
-fn sotw_12_and_sotw_14_a_refusal_is_an_error_detail_and_is_not_argued_with() {
+fn sotw_12_and_sotw_14_a_nack_is_an_error_detail_and_is_not_argued_with() {
     for (url, names, sent) in [(CDS, [].as_slice(), "C a,b,c"), (EDS, &["a"], "C a")] {
         let mut bench = warm();
         let client = bench.client(Variant::Sotw);

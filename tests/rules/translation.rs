@@ -72,7 +72,7 @@ fn xlat_19_what_was_dropped_is_not_served_from_memory() {
 }
 
 #[test]
-fn endpoints_of_a_new_cluster_are_asked_for_before_any_client_does() {
+fn endpoints_of_a_new_cluster_are_requested_before_any_client_does() {
     let mut bench = warm();
     bench.asked_upstream();
     bench.set(CDS, &[("new", "1")]);
@@ -96,7 +96,7 @@ fn xlat_11_one_change_of_a_thousand_is_a_thousand_in_the_state_of_the_world() {
 }
 
 #[test]
-fn xlat_12_a_set_that_comes_in_pieces_is_told_when_it_has_been_quiet() {
+fn xlat_12_a_set_that_comes_in_pieces_is_sent_when_it_has_been_quiet() {
     let mut bench = Bench::new();
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, CDS, &[], "");
@@ -184,7 +184,7 @@ fn xlat_16_no_evidence_no_absence() {
     for id in [delta, sotw].into_iter().chain(everything) {
         bench.said(id);
     }
-    bench.view.on_source([Authority::TopLevel].into(), true); // out of reach
+    bench.view.on_source([Authority::TopLevel].into(), true); // unreachable
     bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]); // the stream closed
     for code in [14, 13, 2] {
         bench.trouble(EDS, "new", code); // a passing trouble
@@ -233,7 +233,7 @@ fn xlat_37_a_part_that_is_still_cold_is_not_left_out_for_who_holds_something() {
 }
 
 #[test]
-fn xlat_33_one_clients_refusal_is_nobody_elses_business() {
+fn xlat_33_one_clients_nack_affects_no_other_client() {
     let mut bench = warm();
     let (refusing, other) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
     for id in [refusing, other] {
@@ -266,7 +266,7 @@ fn a_change_is_not_lost_when_a_server_goes_in_the_same_breath() {
 }
 
 #[test]
-fn xlat_19_who_was_told_of_a_set_as_it_was_forgotten_starts_over() {
+fn xlat_19_a_client_that_was_sent_a_forgotten_set_starts_over() {
     let mut bench = Bench::new();
     let first = bench.client(Variant::Delta);
     bench.delta(first, CDS, &["*"], &[]);
@@ -301,7 +301,7 @@ fn filled(bench: &mut Bench, fill: Completeness) {
 }
 
 #[test]
-fn xlat_12_a_relay_is_told_when_it_has_been_given_all_of_a_set_and_when_that_is_open_again() {
+fn xlat_12_a_relay_is_sent_a_mark_when_it_has_all_of_a_set_and_when_that_is_open_again() {
     let mut bench = Bench::new();
     let (one, other) = (bench.add(relay(Variant::Delta)), bench.client(Variant::Delta));
     bench.delta(one, CDS, &["*"], &[]);
@@ -340,7 +340,7 @@ fn xlat_12_a_relay_that_comes_to_a_complete_set_has_all_once_it_has_what_there_w
 }
 
 #[test]
-fn xlat_12_a_relay_that_is_told_of_an_empty_set_knows_by_one_response_that_it_is_so() {
+fn xlat_12_a_relay_that_is_sent_an_empty_set_knows_by_one_response_that_it_is_so() {
     let mut bench = Bench::new();
     let one = bench.add(relay(Variant::Delta));
     bench.delta(one, CDS, &["*"], &[]);

@@ -91,7 +91,7 @@ fn trn_22_a_fetch_waits_for_all_of_it_and_never_takes_a_part_for_the_whole() {
 }
 
 #[test]
-fn type_3_scoped_routes_are_complete_in_sotw_and_asked_for_by_an_empty_list() {
+fn type_3_scoped_routes_are_complete_in_sotw_and_requested_by_an_empty_list() {
     let mut bench = Bench::new();
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, SRDS, &[], "");
@@ -139,7 +139,7 @@ fn type_10_a_body_under_another_name_needs_a_wrapper_or_is_withheld() {
         bench.sotw(id, CDS, &["a"], "");
         id
     });
-    bench.give(CDS, "b", "1", |wrapper| wrapper.name = "a".into()); // nobody asked for it by the name in its body
+    bench.give(CDS, "b", "1", |wrapper| wrapper.name = "a".into()); // nobody requested it by the name in its body
     bench.give(CDS, "a", "1", |wrapper| wrapper.resource = super::support::wrapper(CDS, "b", "1").resource);
     assert_eq!(bench.said(delta), ["C a"]);
     let reply = bench.poll(able).unwrap();
@@ -178,7 +178,7 @@ fn trn_6_a_request_without_a_type_ends_the_stream_with_a_reason() {
 }
 
 #[test]
-fn trn_3_a_delta_only_type_asked_for_in_sotw_is_left_unanswered() {
+fn trn_3_a_delta_only_type_requested_in_sotw_is_left_unanswered() {
     let mut bench = warm();
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, "type.googleapis.com/envoy.config.route.v3.VirtualHost", &["a"], "");
@@ -187,7 +187,7 @@ fn trn_3_a_delta_only_type_asked_for_in_sotw_is_left_unanswered() {
 }
 
 #[test]
-fn i10_a_client_that_asks_for_ever_new_types_is_ended() {
+fn i10_a_client_that_requests_ever_new_types_is_ended() {
     let mut bench = Bench::new();
     let client = bench.client(Variant::Delta);
     (0..65).for_each(|number| bench.delta(client, &format!("example.org/type.{number}"), &["a"], &[]));

@@ -20,7 +20,7 @@ fn named(name: &str) -> impl Fn(&mut Wrapper) {
     move |wrapper| wrapper.name = name.into()
 }
 
-/// An Envoy that was sent the route configuration `r`, and has asked for virtual hosts as Envoys do.
+/// An Envoy that was sent the route configuration `r`, and has requested virtual hosts as Envoys do.
 fn started(bench: &mut Bench) -> SessionId {
     let client = bench.client(Variant::Delta);
     bench.delta(client, RDS, &["r"], &[]);
@@ -31,7 +31,7 @@ fn started(bench: &mut Bench) -> SessionId {
 }
 
 #[test]
-fn delta_36_an_empty_first_request_means_the_hosts_of_the_routes_that_were_asked_for() {
+fn delta_36_an_empty_first_request_means_the_hosts_of_the_routes_that_were_requested() {
     let mut bench = Bench::new();
     let client = started(&mut bench);
     for host in ["r/one", "r/with/slash", "other/two"] {
@@ -143,7 +143,7 @@ fn delta_33_two_aliases_of_one_host_are_one_resource() {
 }
 
 #[test]
-fn delta_36_hosts_of_routes_that_were_left_are_not_told_any_more() {
+fn delta_36_hosts_of_routes_that_were_left_are_not_sent_any_more() {
     let mut bench = Bench::new();
     let client = started(&mut bench);
     bench.give(VHDS, "*", "1", named("r/one"));

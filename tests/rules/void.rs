@@ -1,4 +1,4 @@
-//! What upstream says out of order: what stays, what waits, and when it goes (ORD-1, ORD-4).
+//! What the server sends out of order: what stays, what waits, and when it goes (ORD-1, ORD-4).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn gone(bench: &mut Bench, name: &str) {
     bench.apply(vec![Update::Absent { kind, class, key, evidence: Evidence::Reported }]);
 }
 
-/// Where the route leads that is on the shelf.
+/// Where the route leads that is on the table.
 fn leads(bench: &Bench) -> Vec<String> {
     let kind = bench.kind(RDS);
     match bench.view.snapshot().lookup(&kind, Class::Named, &"r".into()) {
@@ -119,7 +119,7 @@ fn ord_1_the_bound_does_not_run_while_the_server_is_away_or_has_not_said_its_rou
 }
 
 #[test]
-fn ord_1_a_client_that_refused_a_route_keeps_clusters_until_the_bound() {
+fn ord_1_a_client_that_rejected_a_route_keeps_clusters_until_the_bound() {
     let (mut bench, client) = led();
     bench.view.note_refusing(client, true);
     gone(&mut bench, "idle");
@@ -130,7 +130,7 @@ fn ord_1_a_client_that_refused_a_route_keeps_clusters_until_the_bound() {
 }
 
 #[test]
-fn ord_1_a_route_configuration_that_was_removed_counts_while_somebody_asks_for_it() {
+fn ord_1_a_route_configuration_that_was_removed_counts_while_somebody_requests_it() {
     let (mut bench, client) = led();
     let (kind, class) = (bench.kind(RDS), Class::Named);
     bench.apply(vec![Update::Absent { kind, class, key: "r".into(), evidence: Evidence::Reported }]);
@@ -183,7 +183,7 @@ fn ord_4_upstream_that_is_never_quiet_keeps_a_route_back_for_a_second_and_no_lon
 }
 
 #[test]
-fn ord_4_first_answers_and_clients_that_ask_for_clusters_by_name_wait_for_nothing() {
+fn ord_4_first_answers_and_clients_that_request_clusters_by_name_wait_for_nothing() {
     let (mut bench, client) = led();
     bench.delta(client, RDS, &["r2"], &[]);
     lead(&mut bench, "r2", &["b"]);

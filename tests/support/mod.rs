@@ -35,7 +35,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// What upstream says is on the shelves as it comes; `tests/order.rs` looks at what waits.
+    /// What the server sends is on the tables as it comes; `tests/order.rs` looks at what waits.
     pub fn new() -> Self {
         Self::with(Limits { reference_hold: Duration::ZERO, ..Limits::default() })
     }
@@ -245,7 +245,7 @@ impl Bench {
         self.publish();
     }
 
-    /// What upstream would be asked for.
+    /// What would be requested upstream.
     pub fn asked_upstream(&mut self) -> Vec<String> {
         let change = |change: InterestChange| {
             let name = match change.selector {

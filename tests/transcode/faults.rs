@@ -173,7 +173,7 @@ fn json_keys_may_not_be_there_twice() {
 }
 
 #[test]
-fn operators_descriptors_are_added_and_bad_ones_refused() {
+fn operators_descriptors_are_added_and_bad_ones_rejected() {
     let file = prost_types::FileDescriptorProto {
         name: Some("mine.proto".into()),
         package: Some("mine".into()),

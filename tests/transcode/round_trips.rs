@@ -163,7 +163,7 @@ fn null_is_absence_but_where_it_is_a_value() {
 }
 
 #[test]
-fn an_any_without_descriptor_is_marked_for_people_and_refused_for_all_others() {
+fn an_any_without_descriptor_is_marked_for_people_and_rejected_for_all_others() {
     let transcoder = Transcoder::envoy();
     let any = [&[0x0a, 9][..], b"x.y/a.Bcd", &[0x12, 2, 1, 2]].concat();
     assert!(transcoder.to_json("google.protobuf.Any", &any, UnknownAny::Refuse).is_err());

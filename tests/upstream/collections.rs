@@ -1,4 +1,4 @@
-//! Collections that are asked for as a whole, towards upstream.
+//! Collections that are requested as a whole, towards upstream.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ fn coll_19_members_are_stated_when_the_stream_comes_back() {
 }
 
 #[test]
-fn coll_19_a_server_that_is_told_no_versions_has_to_say_again_what_there_is() {
+fn coll_19_a_server_that_is_sent_no_versions_has_to_say_again_what_there_is() {
     let rules = ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() };
     let mut bench = open(Variant::Delta, rules, &[GLOB]);
     bench.requests(0);
@@ -70,7 +70,7 @@ fn coll_19_a_server_that_is_told_no_versions_has_to_say_again_what_there_is() {
 }
 
 #[test]
-fn coll_19_what_a_client_holds_of_a_collection_is_asked_for_again() {
+fn coll_19_what_a_client_holds_of_a_collection_is_requested_again() {
     let silent_about_b = || {
         let mut bench = open(Variant::Delta, ServerQuirks::default(), &[GLOB]);
         bench.requests(0);
@@ -107,7 +107,7 @@ fn coll_17_what_is_left_is_unsubscribed_and_forgotten() {
 }
 
 #[test]
-fn coll_23_and_up_48_a_server_that_speaks_sotw_alone_is_not_asked_for_a_collection() {
+fn coll_23_and_up_48_no_collection_is_requested_of_a_server_that_speaks_sotw_alone() {
     let (glob, member) = (
         "xdstp://x/envoy.config.route.v3.RouteConfiguration/*",
         "xdstp://x/envoy.config.route.v3.RouteConfiguration/a",

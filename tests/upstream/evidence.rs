@@ -35,7 +35,7 @@ fn quiet_about(name: &str) -> Bench {
 }
 
 #[test]
-fn xlat_15_what_a_client_holds_is_asked_for_again_under_a_version_that_is_nobodys() {
+fn xlat_15_what_a_client_holds_is_requested_again_under_a_version_that_is_nobodys() {
     let mut bench = silent_about(Variant::Delta, "a");
     assert_eq!(bench.reopen(), ["C +[a] -[] {a:weir-unknown} n with node"]);
     assert_eq!(bench.respond(0, delta(EDS, &["a"], &[], "1")), ["Named a set"], "it is there");
@@ -57,7 +57,7 @@ fn xlat_15_what_a_client_holds_is_asked_for_again_under_a_version_that_is_nobody
 }
 
 #[test]
-fn xlat_15_a_server_that_goes_through_what_it_was_told_is_not_silent_about_the_rest() {
+fn xlat_15_a_server_that_goes_through_what_it_was_sent_is_not_silent_about_the_rest() {
     let mut bench = requested(Variant::Delta, EDS, &["a", "b", "c", "d"], ServerQuirks::default());
     bench.respond(0, delta(EDS, &["b", "c"], &[], "1"));
     for name in ["a", "d"] {
@@ -76,7 +76,7 @@ fn xlat_15_a_server_that_goes_through_what_it_was_told_is_not_silent_about_the_r
 }
 
 #[test]
-fn xlat_12_what_a_client_holds_of_a_set_is_asked_for_again_under_a_version_that_is_nobodys() {
+fn xlat_12_what_a_client_holds_of_a_set_is_requested_again_under_a_version_that_is_nobodys() {
     let mut bench = quiet_about("b");
     assert_eq!(bench.reopen(), ["C +[] -[] {b:weir-unknown,x:1} n with node"]);
     assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "2")), ["Wildcard b set", "FirstResponse"]);
@@ -94,7 +94,7 @@ fn xlat_12_what_a_client_holds_of_a_set_is_asked_for_again_under_a_version_that_
 }
 
 #[test]
-fn xlat_15_what_nobody_holds_is_not_asked_for_again() {
+fn xlat_15_what_nobody_holds_is_not_requested_again() {
     let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
     bench.want(LDS, "*", true);
     bench.requests(0);
@@ -104,7 +104,7 @@ fn xlat_15_what_nobody_holds_is_not_asked_for_again() {
 }
 
 #[test]
-fn xlat_15_in_sotw_to_ask_again_is_to_open_anew_and_a_second_silence_says_the_same() {
+fn xlat_15_in_sotw_to_ask_again_is_to_open_again_and_a_second_silence_says_the_same() {
     let mut bench = silent_about(Variant::Sotw, "a");
     assert_eq!(bench.reopen(), ["C [a] v n with node"]);
     assert_eq!(bench.later(SECOND), ["Named a unanswered", "Named a gone"]);
@@ -115,7 +115,7 @@ fn xlat_15_in_sotw_to_ask_again_is_to_open_anew_and_a_second_silence_says_the_sa
 }
 
 #[test]
-fn sotw_4_a_server_that_is_silent_since_it_was_told_its_version_is_asked_without() {
+fn sotw_4_a_server_that_is_silent_since_it_was_sent_its_version_is_asked_without() {
     let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a"], "7"));
     assert_eq!(bench.reopen(), ["C [] v7 n with node"]);
@@ -242,7 +242,7 @@ fn xlat_12_types_come_one_after_another_and_none_is_at_its_end_before_the_others
 }
 
 #[test]
-fn xlat_15_a_stream_is_opened_anew_ever_more_rarely_for_those_who_make_up_names() {
+fn xlat_15_a_stream_is_opened_again_ever_more_rarely_for_those_who_make_up_names() {
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
     let mut asked_at = Vec::new();
@@ -316,7 +316,7 @@ fn xlat_16_a_source_whose_silence_is_nothing_is_not_asked_again_and_nothing_goes
 }
 
 #[test]
-fn up_24_a_full_set_knows_of_names_in_the_first_request_of_names_it_gave_and_of_those_long_asked_for() {
+fn up_24_a_full_set_knows_of_names_in_the_first_request_of_names_it_gave_and_of_those_requested_long_ago() {
     let mut bench = requested(Variant::Sotw, LDS, &["a", "b"], ServerQuirks::default());
     let first = bench.respond(0, sotw(LDS, &["a"], "1"));
     assert_eq!(first, ["Named a set", "Named b gone"], "it answers that request or a later one");

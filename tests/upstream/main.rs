@@ -1,4 +1,4 @@
-//! Rules of the relay as a client, on the pure model: requests out, responses in, facts out.
+//! Rules of the relay as a client, on the pure model: requests out, responses in, updates out.
 
 mod collections;
 mod evidence;
@@ -32,7 +32,7 @@ struct Bench {
     store: BodyStore,
     now: Moment,
     epochs: Vec<Epoch>,
-    /// What is here by the facts so far.
+    /// What is here by the updates so far.
     view: View,
     /// The server answers no call.
     mute: bool,
@@ -75,14 +75,14 @@ impl Bench {
         self.apply(updates)
     }
 
-    /// The stream is lost and opened anew, with what it is told first.
+    /// The stream is lost and opened again, with what it is told first.
     fn reopen(&mut self) -> Vec<String> {
         self.end(0);
         self.open();
         self.requests(0)
     }
 
-    /// Whether the first stream is to be opened anew now, to ask once more.
+    /// Whether the first stream is to be opened again now, to ask once more.
     fn asks_again(&mut self) -> bool {
         let now = self.now;
         self.upstream.streams()[0].take_reopen(now)

@@ -12,13 +12,13 @@ use weir::protocol::view::Class;
 use super::support::{CDS, EDS};
 use super::{Bench, delta, error, requested, sotw};
 
-/// How many clusters stand refused.
+/// How many clusters stand rejected.
 fn rejected(bench: &mut Bench) -> usize {
     let kind = bench.table.resolve(CDS);
     bench.upstream.streams()[0].rejected(&kind).count()
 }
 
-/// What was refused since the last call, each as `name version`.
+/// What was rejected since the last call, each as `name version`.
 fn news(bench: &mut Bench) -> Vec<String> {
     let rejected = bench.upstream.streams()[0].take_rejected();
     let entries = rejected.into_iter().flat_map(|of| of.news.entries);
@@ -27,7 +27,7 @@ fn news(bench: &mut Bench) -> Vec<String> {
 }
 
 #[test]
-fn up_22_the_same_entry_twice_is_one_and_refused_and_two_that_differ_are_one_that_cannot_be_read() {
+fn up_22_the_same_entry_twice_is_one_and_rejected_and_two_that_differ_are_one_that_cannot_be_read() {
     let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     assert_eq!(bench.respond(0, sotw(CDS, &["a", "b", "b"], "1")), ["whole {\"a\", \"b\"}"]);
     assert_eq!(bench.requests(0), ["C [] v n1! NACK"]);
@@ -130,7 +130,7 @@ fn up_25_and_i10_of_ever_new_names_that_cannot_be_read_only_so_many_are_remember
 }
 
 #[test]
-fn up_25_each_version_of_a_name_that_is_refused_is_news_once() {
+fn up_25_each_version_of_a_name_that_is_rejected_is_news_once() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut bench = requested(variant, CDS, &["*"], ServerQuirks::default());
         let bad = |version| match variant {
@@ -183,7 +183,7 @@ fn up_44_and_up_45_what_is_reported_of_a_name_of_a_set_says_absent_only_where_it
 }
 
 #[test]
-fn up_25_a_name_of_a_set_that_is_reported_in_trouble_is_there_and_unknown() {
+fn up_25_a_name_of_a_set_that_is_reported_in_error_is_there_and_unknown() {
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.claim(CDS, Class::Wildcard, "a");
     assert_eq!(
@@ -219,7 +219,7 @@ fn up_38_xlat_15_a_name_that_came_and_could_not_be_read_is_a_question_again_on_t
 }
 
 #[test]
-fn xlat_15_up_45_a_name_of_a_set_that_is_said_not_to_be_found_is_gone_for_who_holds_it_and_not_asked_for_again() {
+fn xlat_15_up_45_a_name_of_a_set_that_is_said_not_to_be_found_is_gone_for_who_holds_it_and_not_requested_again() {
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
     bench.claim(CDS, Class::Wildcard, "a");

@@ -85,7 +85,7 @@ fn xlat_13_a_wildcard_and_names_of_one_type_go_over_streams_of_their_own() {
 }
 
 #[test]
-fn up_11_up_13_and_up_14_a_new_stream_is_told_what_is_held_from_this_server() {
+fn up_11_up_13_and_up_14_a_new_stream_is_sent_what_is_held_from_this_server() {
     let mut bench = Bench::new(Variant::Delta);
     bench.want(CDS, "*", true);
     bench.want(EDS, "e", true);
@@ -140,7 +140,7 @@ fn up_12_another_variant_starts_from_nothing() {
 }
 
 #[test]
-fn a_name_dropped_and_wanted_again_within_the_window_is_asked_for_anew() {
+fn a_name_dropped_and_wanted_again_within_the_window_is_requested_again() {
     for (variant, sent) in
         [(Variant::Delta, ["C +[] -[a] {} n", "C +[a] -[] {} n"]), (Variant::Sotw, ["C [b] v n", "C [a,b] v n"])]
     {
@@ -237,7 +237,7 @@ fn up_15_after_a_reconnect_with_versions_what_is_not_mentioned_stays() {
 }
 
 #[test]
-fn trn_3_what_exists_in_delta_alone_is_not_asked_for_in_sotw_and_not_called_absent() {
+fn trn_3_what_exists_in_delta_alone_is_not_requested_in_sotw_and_not_called_absent() {
     let vhds = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
     let mut bench = Bench::new(Variant::Sotw);
     bench.want(vhds, "r/a", true);
@@ -248,7 +248,7 @@ fn trn_3_what_exists_in_delta_alone_is_not_asked_for_in_sotw_and_not_called_abse
 }
 
 #[test]
-fn up_17_what_is_wanted_once_more_is_asked_for_once_more() {
+fn up_17_what_is_wanted_once_more_is_requested_once_more() {
     let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
     bench.respond(0, delta(EDS, &["a"], &[], "1"));
     bench.requests(0);
@@ -302,7 +302,7 @@ fn xlat_13_and_up_28_a_type_that_was_made_up_is_forgotten_after_the_last_words_o
 }
 
 #[test]
-fn sotw_38_what_a_server_was_told_of_a_type_of_the_table_is_remembered() {
+fn sotw_38_what_a_server_was_sent_of_a_type_of_the_table_is_remembered() {
     let mut bench = requested(Variant::Sotw, LDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(LDS, &["a"], "1"));
     bench.want(LDS, "*", false);

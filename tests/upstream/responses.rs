@@ -26,7 +26,7 @@ fn up_19_up_20_and_up_23_each_response_is_answered_and_the_good_part_of_a_bad_on
 }
 
 #[test]
-fn up_22_a_name_both_sent_and_removed_is_refused_and_keeps_its_value() {
+fn up_22_a_name_both_sent_and_removed_is_rejected_and_keeps_its_value() {
     let mut bench = Bench::new(Variant::Delta);
     bench.want(EDS, "a", true);
     bench.want(EDS, "b", true);
@@ -69,7 +69,7 @@ fn up_24_an_answer_to_the_time_between_two_questions_for_a_name_deletes_nothing_
 }
 
 #[test]
-fn xlat_16_what_cannot_be_read_and_a_passing_trouble_are_no_absence() {
+fn xlat_16_what_cannot_be_read_and_a_passing_error_are_no_absence() {
     let mut bench = requested(Variant::Delta, EDS, &["a", "b"], ServerQuirks::default());
     bench.respond(0, delta(EDS, &["a"], &[], "1"));
     assert_eq!(bench.respond(0, delta(EDS, &["a", "a~2", "b", "b~2"], &[], "2")), [""; 0], "both are named twice");
@@ -213,7 +213,7 @@ fn up_20_each_answer_has_the_version_that_was_in_use_after_its_own_response() {
 }
 
 #[test]
-fn up_37_silence_is_trouble_where_the_server_says_so() {
+fn up_37_silence_is_an_error_where_the_server_is_configured_so() {
     let rules = ServerQuirks { on_resource_timeout: OnResourceTimeout::TransientError, ..ServerQuirks::default() };
     let mut bench = requested(Variant::Sotw, EDS, &["a"], rules);
     assert_eq!(bench.later(Duration::from_secs(29)), [""; 0]);
@@ -231,7 +231,7 @@ fn xlat_16_silence_is_nothing_where_the_source_says_by_itself_what_there_is_not(
 }
 
 #[test]
-fn up_36_a_type_that_is_asked_for_apart_is_silent_only_while_its_own_questions_are_answered() {
+fn up_36_a_type_that_is_requested_apart_is_silent_only_while_its_own_questions_are_answered() {
     let rules = ServerQuirks { per_type_liveness: true, ..ServerQuirks::default() };
     let mut bench = requested(Variant::Sotw, EDS, &["a", "b"], rules);
     bench.want(CDS, "*", true);
@@ -315,7 +315,7 @@ fn heartbeat_in_sotw(version: &str) {
 }
 
 #[test]
-fn delta_22_delta_29_and_delta_39_a_removal_of_what_was_asked_for_by_alias_reaches_the_alias() {
+fn delta_22_delta_29_and_delta_39_a_removal_of_what_was_requested_by_alias_reaches_the_alias() {
     let vhds = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
     let mut bench = requested(Variant::Delta, vhds, &["r/alias", "r/plain"], ServerQuirks::default());
     let aliased = wrapped(vhds, "r/host", "1", |resource| resource.aliases = vec!["r/alias".into()]);
@@ -369,7 +369,7 @@ fn up_47_a_server_may_mean_by_not_allowed_that_it_is_to_be_dropped() {
 }
 
 #[test]
-fn up_38_a_name_asked_for_once_more_keeps_no_timer_of_the_first_time() {
+fn up_38_a_name_requested_once_more_keeps_no_timer_of_the_first_time() {
     let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
     bench.want(EDS, "a", true); // before the first answer
     bench.later(WINDOW);

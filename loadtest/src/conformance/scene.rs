@@ -76,7 +76,7 @@ impl Scene {
         self.resource_timer + self.patience
     }
 
-    /// Brings resources into the relay's cache, by name: they are asked for by a client that stays.
+    /// Brings resources into the relay's cache, by name: they are requested by a client that stays.
     pub async fn warm(&self, items: &[Item]) -> anyhow::Result<Client> {
         self.world.set(items);
         let mut keeper = self.aggregated(Variant::Delta).connect().await?;

@@ -50,7 +50,7 @@ async fn legacy_form(scene: Scene) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each response was answered, by one request, and none of them refused it.
+/// Each response was answered, by one request, and none of them rejected it.
 fn acked_once(heard: &[Heard], nonces: &[String]) -> bool {
     nonces.iter().all(|nonce| heard.iter().filter(|heard| heard.nonce() == nonce).count() == 1)
         && !heard.iter().any(|heard| nonces.iter().any(|nonce| nonce == heard.nonce()) && heard.is_refusal())

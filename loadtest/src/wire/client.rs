@@ -43,7 +43,7 @@ pub struct Client {
     requests: mpsc::UnboundedSender<Bytes>,
     responses: mpsc::Receiver<Result<Received, Status>>,
     first: bool,
-    /// By type URL: the names asked for, and the last version and nonce.
+    /// By type URL: the requested names, and the last version and nonce.
     wants: BTreeMap<String, BTreeSet<String>>,
     last: BTreeMap<String, (String, String)>,
     nonces: BTreeSet<String>,
@@ -287,7 +287,7 @@ impl Client {
         let (type_url, response_nonce) = (sent.url.clone(), sent.nonce.clone());
         match sent.variant {
             Variant::Sotw => {
-                // On a type's own stream it may have been asked for without saying which it is.
+                // On a type's own stream it may have been requested without saying which it is.
                 let wants = self.wants.get(&sent.url).or_else(|| self.wants.get(""));
                 let resource_names = wants.into_iter().flatten().cloned().collect();
                 let version_info = sent.version.clone();

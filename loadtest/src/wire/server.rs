@@ -89,7 +89,7 @@ impl Server {
         }
     }
 
-    /// Says just this, however wrong, if the type was asked for on this stream. Gives the nonce.
+    /// Says just this, however wrong, if the type was requested on this stream. Gives the nonce.
     pub fn say(&mut self, kind: &str, items: &[Item], version: &str) -> Option<String> {
         let subscription = self
             .subscriptions

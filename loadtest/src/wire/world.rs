@@ -71,7 +71,7 @@ impl World {
         books.streams.iter_mut().for_each(|stream| stream.repeat(message_name(url), &books.truth));
     }
 
-    /// Says just this, however wrong, on every stream that the type was asked for on. Gives the nonces.
+    /// Says just this, however wrong, on every stream that the type was requested on. Gives the nonces.
     pub fn say(&self, url: &str, items: &[Item], version: &str) -> Vec<String> {
         let mut books = self.books();
         books.streams.iter_mut().filter_map(|stream| stream.say(message_name(url), items, version)).collect()
@@ -208,7 +208,7 @@ impl Heard {
         }
     }
 
-    /// The names that it asks for.
+    /// The names that it requests.
     pub fn names(&self) -> &[String] {
         match &self.request {
             Request::Sotw(request) => &request.resource_names,
@@ -216,7 +216,7 @@ impl Heard {
         }
     }
 
-    /// The names that it no longer asks for, which only delta says.
+    /// The names that it no longer requests, which only delta says.
     pub fn names_left(&self) -> &[String] {
         match &self.request {
             Request::Sotw(_) => &[],

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_lead_where_grpc_would_go_or_are_refused() {
+    fn targets_lead_where_grpc_would_go_or_are_rejected() {
         let of = |target: &str| host_and_port(target).map(|authority| authority.to_string());
         for (target, place) in [
             ("cp.example:18000", "cp.example:18000"),

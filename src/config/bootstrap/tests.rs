@@ -196,7 +196,7 @@ fn boot_17_a_template_has_to_begin_with_its_authority() {
 }
 
 #[test]
-fn boot_24_each_field_of_another_type_is_told_with_its_path_and_all_at_once() {
+fn boot_24_each_field_of_another_type_is_reported_with_its_path_and_all_at_once() {
     let told_of = faults(
         r#"{"xds_servers": [7, {"server_uri": 5, "channel_creds": {}, "server_features": "xds_v3", "call_creds": 1}],
             "authorities": {"a.b": {"fallback_on_reachability_only": "true", "xds_servers": {},

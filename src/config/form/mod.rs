@@ -18,6 +18,7 @@ pub(super) use located::{Located, Needed};
 pub(super) use network::{AdminAddress, HostName, ListenAddress, ServerUri};
 pub(super) use number::{Count, Factor, FieldNumber, Interval, Jitter, Pause, Positive, Size, Wait};
 pub(super) use reader::{Form, Reader};
+pub(crate) use scalar::ValueError;
 pub(super) use scalar::words;
 pub(super) use section::section;
 pub(super) use text::{FilePath, Name};

@@ -1,4 +1,4 @@
-//! Clients: how they share, what they are told, what they report, how they poll.
+//! Clients: how they share, what they are sent, what they report, how they poll.
 
 use crate::config::form::{Count, Located, Positive, Size, Wait, section, words};
 use crate::xds::KeyField;

@@ -1,4 +1,4 @@
-//! What is said of bad configurations: where, what is wrong, and what would be right.
+//! The messages for bad configurations: where, what is wrong, and what is expected.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ fn says(more: &str, expected: &[&str]) {
 }
 
 #[test]
-fn structure_is_told_with_place_fault_and_what_would_be_right() {
+fn structure_is_reported_with_place_fault_and_what_would_be_right() {
     for (more, expected) in [
         ("linger: 30s\n", "relay.yaml:3:1: linger: unknown key \"linger\": expected it in limits"),
         ("limits: {lingre: 30s}\n", "relay.yaml:3:10: limits.lingre: unknown key \"lingre\": expected linger"),
@@ -53,7 +53,7 @@ fn structure_is_told_with_place_fault_and_what_would_be_right() {
 }
 
 #[test]
-fn values_are_told_with_place_fault_and_what_would_be_right() {
+fn values_are_reported_with_place_fault_and_what_would_be_right() {
     for (more, expected) in [
         ("limits: {linger: 30}\n", "limits.linger: invalid duration 30: expected a number with a unit, such as 30s"),
         (
@@ -124,7 +124,7 @@ fn values_are_told_with_place_fault_and_what_would_be_right() {
 }
 
 #[test]
-fn syntax_is_told_in_words_of_the_program() {
+fn syntax_is_reported_in_words_of_the_program() {
     for (more, expected) in [
         (
             "drain:\n  delay: 1s\n\tgrace: 2s\n",
@@ -164,7 +164,7 @@ fn syntax_is_told_in_words_of_the_program() {
 }
 
 #[test]
-fn addresses_that_cannot_both_be_listened_on_are_told() {
+fn addresses_that_cannot_both_be_listened_on_are_reported() {
     let with =
         |listen: &str, admin: &str| faults(&format!("listen: [{listen}]\nadmin: {{address: '{admin}'}}\n{UPSTREAM}"));
     assert_eq!(with("{address: ':18000'}, {address: '127.0.0.1:18001'}", ":19000"), [""; 0]);
@@ -184,7 +184,7 @@ fn addresses_that_cannot_both_be_listened_on_are_told() {
 }
 
 #[test]
-fn faults_of_every_kind_are_told_at_once_in_the_order_of_the_file_and_none_follows_from_another() {
+fn faults_of_every_kind_are_reported_at_once_in_the_order_of_the_file_and_none_follows_from_another() {
     let text = "listen: []
 upstream:
   servers:

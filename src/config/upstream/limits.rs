@@ -1,4 +1,4 @@
-//! What bounds all sources alike.
+//! Limits of all sources.
 
 use crate::protocol::upstream::BackoffTimes;
 

@@ -161,7 +161,7 @@ impl From<raw::Variant> for Variant {
 }
 
 const REFRESH_DELAY: Duration = Duration::from_secs(5);
-/// Ten times what an Envoy waits, which asks for itself alone: sets for many are larger, and a relay has something to serve
+/// Ten times what an Envoy waits, which requests for itself alone: sets for many are larger, and a relay has something to serve
 /// meanwhile.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// In all folders of one source.

@@ -113,7 +113,7 @@ fn a_server_that_is_polled_may_be_any_in_a_list() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_told_all_at_once() {
+fn what_cannot_be_meant_is_reported_all_at_once() {
     let message = parse(
         "servers: [{uri: 'http://one:1', tls: {}, token_file: t}, {uri: 'https://one:1', tls: {certificate: c}}]
   authorities:
@@ -137,7 +137,7 @@ fn what_cannot_be_meant_is_told_all_at_once() {
 }
 
 #[test]
-fn sources_that_do_not_go_together_or_lack_something_are_told() {
+fn sources_that_do_not_go_together_or_lack_something_are_reported() {
     for (none, part) in [
         ("fallback: {}", "etc/relay.yaml:3:3: upstream: missing source: expected servers, files or bootstrap"),
         ("files: f\n  servers: [{uri: 'http://one'}]", "upstream.files: cannot be combined with servers"),

@@ -1,4 +1,4 @@
-//! What TLS towards a server goes by.
+//! TLS towards a server.
 
 use crate::config::checker::Checker;
 use crate::config::files::{look_at_certificates, look_at_key};

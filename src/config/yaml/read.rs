@@ -1,4 +1,4 @@
-//! From a text to a tree. The parser is that of the resource files; what it is asked for here are places of keys and values, and
+//! From a text to a tree. The parser is that of the resource files; what is needed of it here are places of keys and values, and
 //! all keys of a mapping, so that one that is there twice is reported beside everything else.
 
 use std::fmt;

@@ -14,8 +14,7 @@ use super::rejection::Rejection;
 use crate::downstream::encode::Encoder;
 use crate::downstream::frames::Budget;
 use crate::protocol::session::{Reply, Variant};
-use crate::transcode::Descriptors;
-use crate::transcode::UnknownAny;
+use crate::transcode::{Descriptors, TranscodeError, UnknownAny};
 
 /// What distinguishes responses. The version covers the resources and the names that were requested.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -119,22 +118,30 @@ impl Renderer {
             Ok(body) => BudgetedBytes::of(body, &self.room).map(Ok),
             Err(error) => {
                 let message = format!("resources of {kind} cannot be said in JSON: {error}");
-                tracing::warn!(type_url = kind, error, "cannot render a response for polls");
+                tracing::warn!(type_url = kind, %error, "cannot render a response for polls");
                 Ok(Err(Arc::new(Rejection::new(StatusCode::NOT_IMPLEMENTED, message))))
             }
         }
     }
 
-    fn json(&self, reply: Reply, version: &str) -> Result<Vec<u8>, String> {
+    fn json(&self, reply: Reply, version: &str) -> Result<Vec<u8>, RenderError> {
         let message = encoded(reply, &self.control_plane);
-        let json = (self.transcoder)().to_json(RESPONSE, &message, UnknownAny::Refuse);
-        let mut json = json.map_err(|error| error.to_string())?;
+        let mut json = (self.transcoder)().to_json(RESPONSE, &message, UnknownAny::Refuse)?;
         if let Some(fields) = json.as_object_mut() {
             fields.insert("versionInfo".into(), Value::from(version));
             fields.remove("nonce"); // it has no meaning without a stream
         }
-        serde_json::to_vec(&json).map_err(|error| error.to_string())
+        Ok(serde_json::to_vec(&json)?)
     }
+}
+
+/// Why a response has no JSON form.
+#[derive(Debug, thiserror::Error)]
+enum RenderError {
+    #[error(transparent)]
+    Transcode(#[from] TranscodeError),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
 }
 
 /// A response that counts towards the bound for as long as it exists: cached, or on its way to a slow client.

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rest_8_the_names_that_are_asked_for_are_part_of_the_version() {
+    fn rest_8_the_names_that_are_requested_are_part_of_the_version() {
         let of = |names: &[&str]| asked_for(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(of(&[]), "", "a wildcard has the version that streams have");
         assert_eq!(of(&["a", "b"]), of(&["b", "a"]));

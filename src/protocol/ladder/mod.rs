@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::moment::{Moment, earliest};
 
-/// When a server out of reach is left for the next (FB-6).
+/// When a server unreachable is left for the next (FB-6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rule {
     /// Only while something is wanted that is not cached (A71).
@@ -19,6 +19,7 @@ pub enum Rule {
     Reachability,
 }
 
+/// Which server of a list is active, or why none is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LadderState {
     /// Nothing is wanted, and nothing open.
@@ -27,9 +28,9 @@ pub enum LadderState {
     Trying(usize),
     /// This one has answered, and none below is open.
     Active(usize),
-    /// This one is out of reach, and the cache serves: there is no reason to go further down, or not yet.
+    /// This one is unreachable, and the cache serves: there is no reason to go further down, or not yet.
     Cached(usize),
-    /// None is in reach.
+    /// None is reachable.
     Down,
 }
 
@@ -62,7 +63,7 @@ pub(crate) enum LadderAction {
 /// Waiting times against flapping (FB-17). None by default: the gRFCs have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FallbackTimers {
-    /// A server has to be out of reach for so long before the next is tried.
+    /// A server has to be unreachable for so long before the next is tried.
     pub delay: Duration,
     /// After a return to a higher server it is not left again for so long.
     pub hold_down: Duration,
@@ -73,7 +74,7 @@ pub(crate) trait LadderContext {
     /// Something is wanted of which neither a value nor its absence is known (FB-4, FB-5).
     fn anything_uncached(&self) -> bool;
 
-    /// The server is known to be out of reach, from whoever tried it last (FB-20).
+    /// The server is known to be unreachable, from whoever tried it last (FB-20).
     fn is_unreachable(&self, server: usize) -> bool;
 }
 
@@ -83,7 +84,7 @@ pub(crate) struct Ladder {
     rule: Rule,
     timers: FallbackTimers,
     state: LadderState,
-    /// Since when the standing is what it is, and since when the lowest open server is out of reach.
+    /// Since when the standing is what it is, and since when the lowest open server is unreachable.
     since: Moment,
     unreachable_since: Option<Moment>,
     returned: Option<Moment>,
@@ -146,7 +147,7 @@ impl Ladder {
         }
     }
 
-    /// The server whose word counts, once it has said one.
+    /// The active server, once it has said one.
     pub(crate) fn active(&self) -> Option<usize> {
         match self.state {
             LadderState::Active(at) => Some(at),
@@ -210,7 +211,7 @@ impl Ladder {
         }
     }
 
-    /// A server has been found out of reach. Those above the lowest are out of reach already.
+    /// A server has been found unreachable. Those above the lowest are unreachable already.
     pub(crate) fn on_unreachable(
         &mut self,
         server: usize,
@@ -243,7 +244,7 @@ impl Ladder {
         }
     }
 
-    /// Goes down for as long as the lowest open server is known to be out of reach and the rule allows it.
+    /// Goes down for as long as the lowest open server is known to be unreachable and the rule allows it.
     fn walk_down(&mut self, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
         let mut moves = Vec::new();
         loop {

@@ -44,7 +44,7 @@ fn active(at: usize, rule: Rule) -> Ladder {
     ladder
 }
 
-/// All of three out of reach with everything cached, held at the first.
+/// All of three unreachable with everything cached, held at the first.
 fn held() -> Ladder {
     let mut ladder = active(0, Rule::Uncached);
     ladder.on_unreachable(0, &cached(), NOW);
@@ -68,7 +68,7 @@ fn fb_11_row_2_a_response_makes_its_server_the_active_one() {
 }
 
 #[test]
-fn fb_11_row_3_a_server_out_of_reach_is_left_if_the_rule_holds() {
+fn fb_11_row_3_an_unreachable_server_is_left_if_the_rule_holds() {
     for (rule, world) in [(Rule::Uncached, uncached()), (Rule::Reachability, cached())] {
         let mut ladder = ladder(3, rule);
         ladder.on_interest(&uncached(), NOW);
@@ -100,7 +100,7 @@ fn fb_11_row_5_and_row_9_after_the_last_there_is_none() {
 }
 
 #[test]
-fn fb_11_row_7_an_active_server_out_of_reach_is_left_if_the_rule_holds() {
+fn fb_11_row_7_an_unreachable_active_server_is_left_if_the_rule_holds() {
     for (rule, world) in [(Rule::Uncached, uncached()), (Rule::Reachability, cached())] {
         let mut ladder = active(0, rule);
         assert_eq!(ladder.on_unreachable(0, &world, NOW), [LadderAction::Open(1)]);
@@ -109,7 +109,7 @@ fn fb_11_row_7_an_active_server_out_of_reach_is_left_if_the_rule_holds() {
 }
 
 #[test]
-fn fb_11_row_8_an_active_server_out_of_reach_is_held_while_all_is_cached() {
+fn fb_11_row_8_an_unreachable_active_server_is_kept_while_all_is_cached() {
     assert_eq!(held().open(), 0..1);
 }
 
@@ -210,7 +210,7 @@ fn fb_11_row_20_another_attempt_that_fails_moves_nothing() {
 }
 
 #[test]
-fn fb_11_row_22_servers_known_to_be_out_of_reach_are_passed_at_once() {
+fn fb_11_row_22_servers_known_to_be_unreachable_are_passed_at_once() {
     let world = World { uncached: true, unreachable: vec![0, 1] };
     let mut ladder = ladder(3, Rule::Uncached);
     assert_eq!(ladder.on_interest(&world, NOW), [LadderAction::Open(0), LadderAction::Open(1), LadderAction::Open(2)]);

@@ -1,4 +1,4 @@
-//! The load reports of all clients of a key, put together into the ones that the relay makes itself.
+//! The load reports of all clients of a key, aggregated into the ones that the relay makes itself.
 //!
 //! Owns what was reported since the relay's own last report, the latest gauges of each client, and what the control plane last
 //! ordered. Leaves streams to `relay`. Always: what a client reported is counted in one report upstream, or counted as lost; what
@@ -23,7 +23,7 @@ pub(crate) use order::Order;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoadLimits {
-    /// How long reports are put together for a control plane that is away; then they are dropped (LRS-18).
+    /// How long reports are aggregated for a control plane that is away; then they are dropped (LRS-18).
     pub(crate) outage: Duration,
     /// About how many bytes are kept for one key, and for all keys together.
     pub(crate) bytes: usize,
@@ -92,7 +92,7 @@ impl Aggregate {
     pub(crate) fn on_report(&mut self, client: Reporter, report: &LoadStatsRequest, free: usize) {
         let Some(gauges) = self.clients.get_mut(&client) else { return };
         let Some(requested) = self.requested else {
-            self.lost += 1; // nobody has asked for it
+            self.lost += 1; // nobody has requested it
             return;
         };
         self.sums.lower(&std::mem::take(gauges));

@@ -1,6 +1,6 @@
 //! A delta server without a wire: answers one client of the protocol out of a set of resources held in this process.
 //!
-//! Owns what that client asked for and was told. Leaves where the set comes from, and carrying, to the edge. Always: additions go
+//! Owns what that client requested and was told. Leaves where the set comes from, and carrying, to the edge. Always: additions go
 //! out in the order of types and before all removals, which go the other way round (ORD-4); each answer is bounded; nothing is
 //! said to be absent, and no `*` set to be whole, before everything that the set should hold has been read once.
 
@@ -31,7 +31,7 @@ pub(crate) struct Server {
     responses: u64,
 }
 
-/// What comes of asking for the next response.
+/// What comes of requesting the next response.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step {
     Response(Box<DeltaDiscoveryResponse>),
@@ -106,7 +106,7 @@ impl Server {
     }
 }
 
-/// As long as a `*` set is not whole, something of it is reported to be amiss, which ends when that is removed: with that
+/// As long as a `*` set is not complete, something of it is reported to be amiss, which ends when that is removed: with that
 /// the protocol has a word for the end of a set after all.
 fn more_to_come() -> ResourceError {
     let resource_name = Some(ResourceName { name: INCOMPLETE_MARKER.into(), ..ResourceName::default() });

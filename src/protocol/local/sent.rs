@@ -1,4 +1,4 @@
-//! What a client was told of names, and when something of it has to be told again.
+//! What a client was sent of names, and when something of it has to be sent again.
 //!
 //! Always: for each name at most one moment, which goes when the name does.
 
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn i1_what_changes_often_or_is_let_go_of_leaves_no_moments_behind() {
+    fn i1_what_changes_often_or_is_released_leaves_no_moments_behind() {
         let at = |seconds| Moment::START + Duration::from_secs(seconds);
         let sent = |seconds| SentState::Version { version: "1".into(), again: Some(at(seconds)) };
         let mut tellings = SentVersions::default();

@@ -1,4 +1,4 @@
-//! The resources of a source at one moment: never changed, shared by everybody who serves out of it.
+//! The resources of a source at one moment: never changed, and shared by all streams that serve them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) type Items = BTreeMap<Name, Item>;
 #[derive(Debug, Default)]
 pub(crate) struct Set {
     items: Items,
-    /// What can be asked for by another name than its own.
+    /// What can be requested by another name than its own.
     aliases: Items,
     /// The snapshot that this was new in, and the set before it.
     number: u64,

@@ -125,7 +125,7 @@ fn item(kind: &Type, name: &str, content: &[u8], change: impl FnOnce(&mut Resour
 }
 
 #[test]
-fn fs_4_everything_of_a_type_is_told_as_a_whole_and_later_only_what_differs() {
+fn fs_4_everything_of_a_type_is_sent_at_once_and_later_only_what_differs() {
     let mut bench = Bench::new(true);
     bench.hold(&[(CDS, "a", "1"), (CDS, "b", "1"), (RDS, "r", "1")], true);
     bench.ask(CDS, &[], &[]);
@@ -147,7 +147,7 @@ fn a_type_of_which_there_is_nothing_is_known_to_be_empty_at_once() {
 }
 
 #[test]
-fn names_are_told_as_absent_and_as_there_and_again_when_they_are_asked_for_again() {
+fn names_are_sent_as_absent_and_as_present_and_again_when_they_are_requested_again() {
     let mut bench = Bench::new(true);
     bench.hold(&[(RDS, "a", "1")], true);
     bench.ask(RDS, &["a", "b"], &[]);
@@ -201,7 +201,7 @@ fn ord_4_additions_go_in_the_order_of_types_and_removals_behind_all_of_them_the_
 }
 
 #[test]
-fn who_comes_back_is_told_the_difference_and_what_is_gone() {
+fn a_client_that_reconnects_is_sent_the_difference_and_removals() {
     let mut bench = Bench::new(true);
     bench.hold(&[(CDS, "a", "1"), (CDS, "b", "1")], true);
     bench.ask(CDS, &["*"], &[]);
@@ -245,7 +245,7 @@ fn coll_14_to_coll_19_a_collection_is_what_the_set_has_of_it() {
 }
 
 #[test]
-fn coll_15_a_collection_of_nothing_is_told_by_its_own_name_where_nobody_else_is_asked() {
+fn coll_15_a_collection_of_nothing_is_sent_by_its_own_name_where_nobody_else_is_asked() {
     let folder = "xdstp://x/envoy.config.cluster.v3.Cluster/f";
     let [glob, a] = ["*", "a"].map(|id| format!("{folder}/{id}"));
     let mut bench = Bench::new(true);
@@ -286,7 +286,7 @@ fn a_large_set_goes_out_in_pieces_and_ends_once() {
 }
 
 #[test]
-fn what_has_an_end_is_told_again_for_as_long_as_it_is_there() {
+fn what_has_an_end_is_sent_again_for_as_long_as_it_is_there() {
     let mut bench = Bench::new(true);
     let kind = bench.table.resolve(CDS);
     let mortal = |wrapper: &mut Resource| wrapper.ttl = Some(prost_types::Duration { seconds: 10, nanos: 0 });
@@ -305,7 +305,7 @@ fn what_has_an_end_is_told_again_for_as_long_as_it_is_there() {
 }
 
 #[test]
-fn delta_22_what_is_asked_for_by_another_name_comes_under_its_own_and_once() {
+fn delta_22_what_is_requested_by_another_name_comes_under_its_own_and_once() {
     let mut bench = Bench::new(true);
     let kind = bench.table.resolve(VHDS);
     let aliased = |content: &[u8], alias: &str| {
@@ -332,7 +332,7 @@ fn xlat_2_a_version_is_another_if_and_only_if_something_is() {
     assert!(differs.iter().all(|change| version(b"1", change) != plain) && version(b"2", &|_| {}) != plain);
 }
 
-/// Clusters are asked for by `*` and routes by name, over one stream.
+/// Clusters are requested by `*` and routes by name, over one stream.
 #[derive(Debug, Clone)]
 enum Act {
     Hold(Vec<(bool, usize, usize)>),
@@ -359,7 +359,7 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn in_the_end_a_client_holds_exactly_what_it_asked_for_and_is_there(acts in prop::collection::vec(act(), 0..40)) {
+    fn in_the_end_a_client_holds_exactly_what_it_requested_and_is_there(acts in prop::collection::vec(act(), 0..40)) {
         let mut bench = Bench::new(true);
         let (clusters, routes) = (bench.table.resolve(CDS), bench.table.resolve(RDS));
         let (mut wildcard, mut names) = (false, BTreeSet::new());

@@ -1,4 +1,4 @@
-//! One type on one stream: what is wanted, what was told, and how far a look for differences has got.
+//! One type on one stream: what is subscribed, what was sent, and how far a search for differences has come.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -126,7 +126,7 @@ impl TypeSubscription {
         self.look_for_wanted();
     }
 
-    /// Lest what is not asked for any more is kept until its turn comes, which it may never do.
+    /// Lest what is not requested any more is kept until its turn comes, which it may never do.
     fn look_for_wanted(&mut self) {
         let (mut due, mut missing) = (std::mem::take(&mut self.due), std::mem::take(&mut self.missing));
         due.retain(|name| self.wants(name));
@@ -134,7 +134,7 @@ impl TypeSubscription {
         (self.due, self.missing) = (due, missing);
     }
 
-    /// What is asked for again is told again, but for what the client states to have (DELTA-13).
+    /// What is requested again is told again, but for what the client states to have (DELTA-13).
     fn want_all(&mut self, first: bool) {
         if !first {
             self.sent.clear();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn i1_names_that_are_asked_for_and_left_while_nothing_is_known_to_be_absent_are_not_kept() {
+    fn i1_names_that_are_requested_and_left_while_nothing_is_known_to_be_absent_are_not_kept() {
         let mut subscription = subscription(true);
         for round in 0..10 {
             let [name, glob] = [format!("n{round}"), format!("xdstp://x/t/{round}/*")];
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn i1_where_absence_is_never_told_nothing_is_collected_for_it() {
+    fn i1_where_absence_is_never_sent_nothing_is_remembered_for_it() {
         let mut subscription = subscription(false);
         ask(&mut subscription, &["a", "b"], &[]);
         assert_eq!((subscription.missing.len(), subscription.removals().is_none()), (0, true));

@@ -24,7 +24,12 @@ pub enum BadRequest {
     NoType,
     /// The type is not the one that the service serves.
     #[error("invalid type_url {requested}: this stream serves {served}")]
-    OtherType { requested: String, served: String },
+    OtherType {
+        /// The URL in the request.
+        requested: String,
+        /// The type that the service serves.
+        served: String,
+    },
     /// The request is of the other variant.
     #[error("invalid request: SotW and delta cannot be mixed on a stream")]
     Variant,

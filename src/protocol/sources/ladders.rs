@@ -12,7 +12,7 @@ use crate::protocol::view::{Class, InterestChange, Origin, Selector, Update, Vie
 use crate::xds::Authority;
 
 impl Sources {
-    /// Authorities of which something is wanted and no server is in reach.
+    /// Authorities of which something is wanted and no server is reachable.
     pub fn down(&self) -> BTreeSet<Authority> {
         let is_down = |(authority, ladder): &(&Authority, &Ladder)| {
             let heard = self.is_authoritative(authority).map(|(_, server)| server);
@@ -30,7 +30,7 @@ impl Sources {
         upstream.is_some_and(|upstream| upstream.streams().iter().all(|stream| stream.variant() == Variant::Delta))
     }
 
-    /// Authorities whose server is out of reach, or has not said since it came in reach what routing it has.
+    /// Returns authorities whose server is unreachable, or has not sent its routing since it became reachable.
     pub fn unsteady(&self) -> BTreeSet<Authority> {
         let is_steady = |server: usize| {
             let upstream = self.servers[server].upstream.as_ref();
@@ -40,6 +40,7 @@ impl Sources {
         unsteady.map(|ladder| ladder.authority.clone()).collect()
     }
 
+    /// Returns the state of the ladder of each authority that is in use.
     pub fn ladders(&self) -> impl Iterator<Item = LadderSummary<'_>> {
         self.ladders.iter().map(|(authority, ladder)| {
             let servers = self.plan.authority(authority).map_or(&[][..], |plan| &plan.servers);
@@ -104,7 +105,7 @@ impl Sources {
         })
     }
 
-    /// The server whose word counts for an authority, and its rung. One that has answered for another authority on the same streams
+    /// The active server for an authority, and its rung. One that has answered for another authority on the same streams
     /// is no stranger to this one (FB-33).
     pub(super) fn is_authoritative(&self, authority: &Authority) -> Option<(usize, usize)> {
         let (ladder, plan) = (self.ladders.get(authority)?, self.plan.authority(authority)?);
@@ -117,7 +118,7 @@ impl Sources {
         Some((rung, *plan.servers.get(rung)?))
     }
 
-    /// Those of a server's facts that count: of authorities for which it is the active one.
+    /// Those of a server's updates that count: of authorities for which it is the active one.
     pub(super) fn authoritative_updates(&mut self, server: usize, updates: Vec<Update>) -> Vec<UpdateBatch> {
         let mut batches: BTreeMap<Authority, UpdateBatch> = BTreeMap::new();
         for update in updates {
@@ -157,7 +158,7 @@ impl Sources {
         })
     }
 
-    /// Lets something happen to a ladder, and opens and closes what that asks for.
+    /// Lets something happen to a ladder, and opens and closes what that requires.
     pub(super) fn step(
         &mut self,
         authority: &Authority,
@@ -166,7 +167,7 @@ impl Sources {
     ) {
         let plan = self.plan.clone();
         let Some(servers) = plan.authority(authority).map(|plan| plan.servers.as_slice()) else { return };
-        // The last of them is tried by each view itself: hearsay alone takes nobody's hope.
+        // Each view tries the last of them itself: shared reachability alone rules out no last server.
         let tried_or_not_last =
             |rung: usize, server: &Server| rung + 1 < servers.len() || server.reachability.is_some();
         let unreachable = servers.iter().map(|server| &self.servers[*server]).enumerate();
@@ -197,7 +198,7 @@ impl Sources {
         }
     }
 
-    /// Asks a server for nothing of an authority any more, and lets go of it if no other uses it. Its versions go with it.
+    /// Asks a server for nothing of an authority any more, and releases it if no other uses it. Its versions go with it.
     pub(super) fn close(&mut self, authority: &Authority, server: usize, view: &View) {
         let in_use = self.users(server).iter().any(|(user, _)| user != authority);
         let Some(upstream) = &mut self.servers[server].upstream else { return };

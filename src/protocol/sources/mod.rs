@@ -6,6 +6,7 @@
 
 mod ladders;
 mod plan;
+mod stream_events;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,25 +19,29 @@ use super::faults::Fault;
 use super::ladder::{Ladder, LadderContext, LadderState, Switches};
 use super::limits::Limits;
 use super::moment::{Moment, earliest};
-use super::upstream::{Delivery, Epoch, ReceivedResponse, ResponseMessage, Stream, Upstream, ViewContext};
-use super::view::{Class, Completeness, Evidence, InterestChange, Origin, Selector, Update, View};
-use crate::proto::Response;
-use crate::xds::{Authority, BodyStore, Name, Type, TypeTable};
+use super::upstream::{Delivery, Stream, Upstream, ViewContext};
+use super::view::{Class, Evidence, InterestChange, Origin, Selector, Update, View};
+use crate::xds::{Authority, Type, TypeTable};
 
 /// A stream by the server it goes to and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
+    /// The server's place in [`Plan::servers`].
     pub server: usize,
+    /// The stream's place among those to this server.
     pub at: usize,
 }
 
 /// Facts of one response, and whose they are.
 #[derive(Debug)]
 pub struct UpdateBatch {
+    /// The server that the updates are attributed to.
     pub origin: Origin,
+    /// What changed, in order.
     pub updates: Vec<Update>,
 }
 
+/// The servers of one view: a ladder for each authority, and the streams that these have open.
 #[derive(Debug)]
 pub struct Sources {
     plan: Arc<Plan>,
@@ -47,9 +52,9 @@ pub struct Sources {
     dropped: bool,
     /// Authorities of which something is missing, while their ladders stand still for lack of such a thing.
     missed: BTreeSet<Authority>,
-    /// Servers that were let go of since that was last asked, opened anew since or not.
+    /// Servers that were released since that was last asked, opened again since or not.
     closed: BTreeSet<usize>,
-    /// Streams that were given up to be opened anew.
+    /// Streams that were given up to be opened again.
     reopened: BTreeSet<StreamId>,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
@@ -60,9 +65,9 @@ struct Server {
     /// None while no ladder has it open.
     upstream: Option<Upstream>,
     reachability: Option<Reachability>,
-    /// Others that have it open find it out of reach (FB-20).
+    /// Others that have it open find it unreachable (FB-20).
     unreachable_to_others: bool,
-    /// Authorities of which the server has said that nobody behind it is in reach. Only a source within the process does.
+    /// Authorities for which the server reported that no server behind it is reachable. Only a source within the process does.
     without: BTreeSet<Authority>,
 }
 
@@ -72,7 +77,7 @@ pub(crate) enum Reachability {
     Responded,
     /// The last attempt came to nothing before there was a stream.
     Unreachable,
-    /// The last stream ended before anything was heard on it. That is out of reach too (FB-2), for this view: the server may not
+    /// The last stream ended before anything was heard on it. That is unreachable too (FB-2), for this view: the server may not
     /// like its node.
     Refused,
 }
@@ -86,7 +91,9 @@ impl Server {
 /// One ladder, for reports.
 #[derive(Debug)]
 pub struct LadderSummary<'a> {
+    /// The authority, or the top level.
     pub authority: &'a Authority,
+    /// Which server is active, or why none is.
     pub state: LadderState,
     pub(crate) since: Moment,
     pub(crate) switches: Switches,
@@ -96,6 +103,7 @@ pub struct LadderSummary<'a> {
 }
 
 impl Sources {
+    /// Starts with every ladder idle and no stream open. `node` is the encoded node that servers are shown.
     pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         let servers = plan.servers.iter().map(|_| Server::default()).collect();
         let (ladders, dropped, missed, closed, reopened) = Default::default();
@@ -133,7 +141,7 @@ impl Sources {
         self.servers.iter().map(|server| server.reachability)
     }
 
-    /// Takes over a change of interest. A name of an authority that is not in the plan is nobody's (BOOT-16).
+    /// Applies a change of interest. No server has names of an authority that is not in the plan (BOOT-16).
     pub fn want(&mut self, change: InterestChange, view: &View, now: Moment) {
         let authority = authority_of(&change.selector);
         let Some(servers) = self.plan.authority(&authority).map(|plan| plan.servers.clone()) else { return };
@@ -153,7 +161,7 @@ impl Sources {
         }
     }
 
-    /// Somebody has asked for these things, be they wanted already: it may be the first by whom that counts.
+    /// Sessions have subscribed to these, which may have had interest already: now the interest may trigger fallback.
     pub fn on_names_requested(&mut self, changes: &[InterestChange], view: &View) {
         changes.iter().filter(|change| change.on).for_each(|change| self.note_missed(change, view));
     }
@@ -185,6 +193,7 @@ impl Sources {
         }
     }
 
+    /// Returns every stream that is wanted, open or not.
     pub fn streams(&mut self) -> impl Iterator<Item = (StreamId, &mut Stream)> {
         self.servers.iter_mut().enumerate().flat_map(|(server, of)| {
             let streams = of.upstream.iter_mut().flat_map(|upstream| upstream.streams().iter_mut().enumerate());
@@ -197,139 +206,12 @@ impl Sources {
         std::mem::take(&mut self.closed)
     }
 
+    /// Returns a stream, if it is still wanted.
     pub fn stream(&mut self, id: StreamId) -> Option<&mut Stream> {
         self.servers.get_mut(id.server)?.upstream.as_mut()?.streams().get_mut(id.at)
     }
 
-    /// Reads a response in one go, and applies it like [`Self::on_received`].
-    pub fn on_response(
-        &mut self,
-        id: StreamId,
-        epoch: Epoch,
-        response: Response,
-        store: &BodyStore,
-        view: &View,
-        now: Moment,
-    ) -> Vec<UpdateBatch> {
-        let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &self.table, store);
-        response.map_or_else(|_| Vec::new(), |response| self.on_received(id, epoch, response, view, now))
-    }
-
-    /// Turns a response that is read into updates of those authorities for which the server is active.
-    pub fn on_received(
-        &mut self,
-        id: StreamId,
-        epoch: Epoch,
-        response: ReceivedResponse,
-        view: &View,
-        now: Moment,
-    ) -> Vec<UpdateBatch> {
-        let Some(stream) = self.stream(id) else { return Vec::new() };
-        if !stream.is_current(epoch) {
-            return Vec::new(); // of an earlier opening
-        }
-        let nothing_left = response.is_empty_set();
-        let mut updates = stream.on_received(epoch, response, now);
-        self.servers[id.server].reachability = Some(Reachability::Responded);
-        let usable = nothing_left
-            || updates.iter().any(|update| matches!(update, Update::Upsert { .. } | Update::FullSet { .. }));
-        let newly = self.on_server_responded(id.server, usable, view, now);
-        if !newly.is_empty() {
-            updates.splice(..0, interrupted_sets(view, &newly));
-            let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
-            for stream in streams {
-                stream.look_anew();
-                updates.extend(stream.findings());
-            }
-            if self.limits.faults.has(Fault::SwitchDeletes) {
-                updates.extend(is_from_others(id.server, view));
-            }
-        }
-        self.authoritative_updates(id.server, updates)
-    }
-
-    /// A source that is no server says how much of a collection has been told.
-    pub(crate) fn on_progress(
-        &mut self,
-        id: StreamId,
-        epoch: Epoch,
-        url: &str,
-        glob: Name,
-        completeness: Completeness,
-    ) -> Vec<UpdateBatch> {
-        let kind = self.table.resolve(url);
-        let current = self.stream(id).is_some_and(|stream| stream.is_current(epoch));
-        let of = Selector::Name(glob);
-        // What it knew to be all may have grown since.
-        let less =
-            (completeness < Completeness::Complete).then(|| Update::Interrupted { kind: kind.clone(), of: of.clone() });
-        let updates = less.into_iter().chain([Update::Progress { kind, of, completeness }]);
-        self.authoritative_updates(id.server, updates.filter(|_| current).collect())
-    }
-
-    /// A source that stands for several servers says of which authorities none is in reach.
-    pub(crate) fn on_outage(&mut self, id: StreamId, epoch: Epoch, authorities: BTreeSet<Authority>) {
-        if self.stream(id).is_some_and(|stream| stream.is_current(epoch)) {
-            self.servers[id.server].without = authorities;
-        }
-    }
-
-    /// A stream is up. The server is there, though it has said nothing yet: that is no finding for others.
-    pub(crate) fn opened(&mut self, id: StreamId) -> Option<Epoch> {
-        let server = &mut self.servers[id.server];
-        server.reachability = server
-            .reachability
-            .map(|found| if found == Reachability::Unreachable { Reachability::Refused } else { found });
-        self.stream(id).map(Stream::opened)
-    }
-
-    /// A stream has ended, or could not be opened.
-    pub fn ended(
-        &mut self,
-        id: StreamId,
-        epoch: Option<Epoch>,
-        answered: bool,
-        view: &View,
-        now: Moment,
-    ) -> Vec<UpdateBatch> {
-        let was_well = epoch.is_some_and(|epoch| {
-            self.stream(id).is_some_and(|stream| stream.is_current(epoch) && stream.is_healthy(now))
-        });
-        let batches = epoch.map(|epoch| self.interrupt(id, epoch, view)).unwrap_or_default();
-        let server = &mut self.servers[id.server];
-        server.without.clear();
-        let had_answered = server.reachability == Some(Reachability::Responded);
-        let mut others = server.upstream.iter_mut().flat_map(|upstream| upstream.streams().iter());
-        // Another stream that has had a response vouches for the server. So does any, this one too, on which the server had nothing
-        // to say but what it has said before, and kept quiet (FB-3).
-        let vouches = |of: &Stream| of.has_answered() || had_answered && of.is_wanted() && of.is_healthy(now);
-        let vouched = others.any(vouches) || had_answered && was_well;
-        if !answered && !vouched {
-            let finding = if epoch.is_some() { Reachability::Refused } else { Reachability::Unreachable };
-            self.servers[id.server].reachability = Some(finding);
-            let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
-            streams.for_each(Stream::clear_one_version_per_type);
-            for (authority, rung) in self.users(id.server) {
-                self.step(&authority, view, |ladder, around| ladder.on_unreachable(rung, around, now));
-            }
-        }
-        batches
-    }
-
-    /// A stream is over. Sets that were not all there are said again from the beginning.
-    fn interrupt(&mut self, id: StreamId, epoch: Epoch, view: &View) -> Vec<UpdateBatch> {
-        let Some(stream) = self.stream(id) else { return Vec::new() };
-        let updates = stream.ended(epoch);
-        for update in &updates {
-            if let Update::Interrupted { kind, of } = update
-                && view.completeness_of(kind, of) < Completeness::Settled
-            {
-                stream.clear_set_versions(kind, of);
-            }
-        }
-        self.authoritative_updates(id.server, updates)
-    }
-
+    /// Runs the timers that are due, and returns what follows from them.
     pub fn on_time(&mut self, view: &View, now: Moment) -> Vec<UpdateBatch> {
         let authorities: Vec<_> = self.ladders.keys().cloned().collect();
         for authority in authorities {
@@ -371,7 +253,7 @@ impl Sources {
         updates
     }
 
-    /// Streams that are to be opened anew, since they were given up to ask once more.
+    /// Streams that are to be opened again, since they were given up to ask once more.
     pub fn take_reopened(&mut self) -> BTreeSet<StreamId> {
         std::mem::take(&mut self.reopened)
     }
@@ -382,32 +264,6 @@ impl Sources {
         let streams = self.streams().filter(|(id, _)| !blocked(*id)).filter_map(|(_, stream)| stream.next_deadline());
         earliest(ladders, streams.min())
     }
-}
-
-/// What a server that is left may have been in the middle of, and has said to be gone: its rest will not come, and who serves now has
-/// all of its own to say first (XLAT-12).
-fn interrupted_sets(view: &View, of: &BTreeSet<Authority>) -> Vec<Update> {
-    let is_told = |kind: &Type, wanted: &Selector| match wanted {
-        Selector::Wildcard => true,
-        Selector::Name(name) => name.is_glob() || view.is_gone(kind, name),
-    };
-    let sent = view.wanted().filter(|(kind, wanted, _)| of.contains(&authority_of(wanted)) && is_told(kind, wanted));
-    sent.map(|(kind, of, _)| Update::Interrupted { kind: kind.clone(), of }).collect()
-}
-
-/// The fault of a move that deletes.
-fn is_from_others(server: usize, view: &View) -> Vec<Update> {
-    let wanted = view.wanted().map(|(kind, wanted, _)| match wanted {
-        Selector::Wildcard => (kind.clone(), Class::Wildcard),
-        Selector::Name(_) => (kind.clone(), Class::Named),
-    });
-    let gone = |(kind, class): (Type, Class)| {
-        let others = view.here(&kind, class).filter(|(_, entry)| usize::from(entry.origin.server) != server);
-        let gone =
-            |key: &Name| Update::Absent { kind: kind.clone(), class, key: key.clone(), evidence: Evidence::Reported };
-        others.map(|(key, _)| gone(key)).collect::<Vec<_>>()
-    };
-    wanted.collect::<BTreeSet<_>>().into_iter().flat_map(gone).collect()
 }
 
 struct AuthorityContext<'a> {

@@ -11,27 +11,33 @@ use crate::xds::Authority;
 /// The same for every view.
 #[derive(Debug, Clone)]
 pub struct Plan {
+    /// Every server once.
     pub servers: Vec<ServerPlan>,
     /// For `*` and old-style names (XLAT-38, BOOT-14).
     pub top: AuthorityPlan,
     /// By authority, as canonical names spell it.
     pub authorities: BTreeMap<String, AuthorityPlan>,
+    /// When to fall back and when to return.
     pub timers: FallbackTimers,
     /// What a server further down lacks stays, if one above it gave it.
     pub holds_missing: bool,
 }
 
+/// How one server is spoken to.
 #[derive(Debug, Clone)]
 pub struct ServerPlan {
     /// What is tried first.
     pub variant: Variant,
+    /// How this server differs from others.
     pub quirks: Arc<ServerQuirks>,
 }
 
+/// The servers of one authority, and when to change between them.
 #[derive(Debug, Clone)]
 pub struct AuthorityPlan {
     /// Places in the list of servers, first choice first.
     pub servers: Vec<usize>,
+    /// When to fall back from a server that is unreachable.
     pub rule: Rule,
 }
 

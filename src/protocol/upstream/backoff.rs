@@ -66,6 +66,7 @@ impl Backoff {
         }
     }
 
+    /// Starts over with the shortest wait, after a stream that worked.
     pub fn reset(&mut self) {
         self.failures = 0;
         self.spared = false;

@@ -1,4 +1,4 @@
-//! Whether a server sends its sets in pieces, as far as it was seen to: by type, and for all who talk to that server.
+//! Whether a server was seen to send its sets in pieces: by type, and for all streams to that server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

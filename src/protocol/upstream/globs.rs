@@ -1,4 +1,4 @@
-//! The collections that one server is asked for as a whole.
+//! The collections that are requested of one server.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ pub(super) struct Globs(BTreeMap<Name, GlobState>);
 
 #[derive(Debug, Default)]
 struct GlobState {
-    /// It was said that this server cannot be asked for it.
+    /// It was reported that this server cannot serve it.
     rejected: bool,
     /// The server has spoken of it, on this opening.
     begun: bool,
@@ -57,7 +57,7 @@ impl Globs {
         self.0.iter().filter(|(_, standing)| standing.begun).map(|(name, _)| name)
     }
 
-    /// Those that it was said of that this server cannot be asked for them.
+    /// Those of which that was reported.
     pub(crate) fn rejected(&self) -> impl Iterator<Item = &Name> {
         self.0.iter().filter(|(_, standing)| standing.rejected).map(|(name, _)| name)
     }

@@ -1,4 +1,4 @@
-//! What the silence of a server comes to. A clock alone proves nothing: somebody has to be there who could have spoken.
+//! What the silence of a server means. A clock alone proves nothing: the server has to be alive, so that it could have responded.
 
 use crate::protocol::faults::{Fault, Faults};
 use crate::protocol::moment::Moment;
@@ -6,11 +6,11 @@ use crate::protocol::moment::Moment;
 /// Signs of life of the server behind one stream, each the answer to a call on the same connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Liveness {
-    /// When the call that is under way was asked for.
+    /// When the call that is under way was requested.
     requested: Option<Moment>,
-    /// When the last one that was answered was asked for.
+    /// When the last one that was answered was requested.
     proven: Option<Moment>,
-    /// The edge has not been told of the one that is asked for.
+    /// The edge has not been told of the one that is requested.
     unsent: bool,
     faults: Faults,
 }
@@ -46,7 +46,7 @@ impl Liveness {
         SilenceVerdict::Unproven
     }
 
-    /// The server has answered the call that was asked for.
+    /// The server has answered the call that was requested.
     pub(crate) fn answered(&mut self) {
         self.proven = self.requested.take().or(self.proven);
         self.unsent = false;
@@ -66,7 +66,7 @@ impl Liveness {
         self.proven.is_some()
     }
 
-    /// Whether a call is to be made that was not asked for before.
+    /// Whether a call is to be made that was not requested before.
     pub(crate) fn take_question(&mut self) -> bool {
         std::mem::take(&mut self.unsent)
     }

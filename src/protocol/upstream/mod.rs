@@ -1,8 +1,8 @@
 //! The relay as a client: what is wanted from one server, over as few streams as can tell the answers apart.
 //!
-//! Owns subscriptions, the server's own versions, resource timers, ACKs. Leaves connecting to the edge, and what the facts mean
-//! to [`view`](super::view). Always: each response is answered once; `*` and names of one type never share a stream (XLAT-13);
-//! nothing learnt from one server is told to another.
+//! Owns subscriptions, the server's own versions, resource timers, ACKs. Leaves connecting to the edge, and what the updates mean
+//! to [`view`](super::view). Invariants: each response is answered once; `*` and names of one type never share a stream (XLAT-13);
+//! no server is sent what was learnt from another.
 
 mod backoff;
 mod delivery;
@@ -51,7 +51,7 @@ pub struct ViewContext<'a> {
 }
 
 impl<'a> ViewContext<'a> {
-    /// Where there is one server, whose word counts for everything.
+    /// A single server is active for everything.
     pub fn single_server(view: &'a View) -> Self {
         Self { view, authority_of: &|_| Some(Origin::default()) }
     }
@@ -76,6 +76,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
+    /// Starts with a single stream, which is not open yet.
     pub fn new(
         variant: Variant,
         node: bytes::Bytes,
@@ -87,7 +88,7 @@ impl Upstream {
         Self { streams, placed, sweep_at, variant, node, quirks: rules, table, limits }
     }
 
-    /// What is held from another server is asked for as well, and its silence says nothing of it.
+    /// What is held from another server is requested as well, and its silence says nothing of it.
     pub fn want(&mut self, change: InterestChange, held: bool) {
         let class = match change.selector {
             Selector::Wildcard => Class::Wildcard,
@@ -101,6 +102,7 @@ impl Upstream {
         self.streams.iter()
     }
 
+    /// Returns the streams to this server.
     pub fn streams(&mut self) -> &mut [Stream] {
         &mut self.streams
     }

@@ -1,4 +1,4 @@
-//! The resources of one response, told apart: usable, alive, rejected.
+//! The resources of one response, sorted: usable, extended, rejected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ impl ParsedResponse {
         true
     }
 
-    /// Errors that the server reports of single resources. They count as present; one that makes no sense is refused (UP-22).
+    /// Errors that the server reports of single resources. They count as present; one that makes no sense is rejected (UP-22).
     pub(crate) fn take_errors(
         &mut self,
         errors: Vec<discovery::ResourceError>,

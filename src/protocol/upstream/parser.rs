@@ -19,6 +19,7 @@ use crate::xds::{BodyStore, Resource, Type, TypeTable, WRAPPER_TYPE};
 /// A response as it came.
 #[derive(Debug)]
 pub enum ResponseMessage {
+    /// In the bytes of the wire.
     Encoded(Variant, Bytes),
     /// From a source within the process.
     Decoded(Response),
@@ -58,10 +59,13 @@ pub struct ReceivedResponse {
 /// Why a response is of no use at all, so that the stream ends.
 #[derive(Debug, thiserror::Error)]
 pub enum UnreadableResponse {
+    /// A part of it is not the message that it should be.
     #[error("unreadable response: {0}")]
     Decode(#[from] prost::DecodeError),
+    /// The bytes are not fields, or a field has another form.
     #[error("unreadable response: invalid field")]
     Field,
+    /// A type URL is not text.
     #[error("unreadable response: invalid UTF-8 in a type URL")]
     Text(#[from] std::str::Utf8Error),
 }

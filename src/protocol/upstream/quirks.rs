@@ -1,4 +1,4 @@
-//! How one server wants to be treated, where servers differ. The defaults are what the protocol says.
+//! How one server differs from others. The defaults follow the protocol.
 
 /// Per server, from the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +12,7 @@ pub struct ServerQuirks {
     pub supports_empty_subscription: bool,
     /// What it deletes is kept (XLAT-20).
     pub ignore_deletions: bool,
+    /// What it means when the server does not mention a requested name in time.
     pub on_resource_timeout: OnResourceTimeout,
     /// What it reports as not allowed is given up, although it is held (A88, `fail_on_data_errors`).
     pub fail_on_data_errors: bool,
@@ -19,7 +20,7 @@ pub struct ServerQuirks {
     pub initial_set: InitialSet,
     /// It says by itself when all of a collection has been told, and until then nobody knows.
     pub signals_completion: bool,
-    /// Each type is asked for apart, so that an answer for one says nothing of what silence about another means (REST).
+    /// Each type is requested apart, so that an answer for one says nothing of what silence about another means (REST).
     pub per_type_liveness: bool,
 }
 

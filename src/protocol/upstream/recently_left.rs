@@ -1,5 +1,5 @@
-//! Names that were asked for no more on this opening, a short while ago. Asked for again, one may come by an answer to the question
-//! before, and be left out of an answer to the time between: that says nothing of whether it exists.
+//! Names that were unsubscribed on this opening a short while ago. When one is subscribed again, a response to the time between may
+//! lack it: that is no evidence of whether it exists.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::xds::Name;
 pub(super) struct RecentlyLeft {
     /// In a request that is made and not written.
     leaving: BTreeSet<Name>,
-    /// Until when an answer to the time in which they were not asked for may come.
+    /// Until when an answer to the time in which they were not requested may come.
     until: BTreeMap<Name, Moment>,
     deadlines: VecDeque<(Moment, Name)>,
 }

@@ -1,4 +1,4 @@
-//! What came from a server and could not be used: it is there, and nobody knows what it is (UP-25).
+//! Resources that a server sent and that cannot be used: they exist with unknown contents (UP-25).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,14 +21,14 @@ pub(super) struct Rejected {
     unreadable: BTreeSet<Name>,
 }
 
-/// The version of what is refused, and why.
+/// The version of what is rejected, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     pub version: String,
     pub(crate) reason: Arc<str>,
 }
 
-/// What was refused and is not reported yet.
+/// What was rejected and is not reported yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct NewRejections {
     /// Without a name where none could be told.
@@ -131,7 +131,7 @@ impl Rejected {
         &self.unreadable
     }
 
-    /// What was refused since the last call, each version of a name once.
+    /// What was rejected since the last call, each version of a name once.
     pub(crate) fn take_news(&mut self) -> NewRejections {
         std::mem::take(&mut self.news)
     }
@@ -159,7 +159,7 @@ mod tests {
         rejected.insert_unnamed(rejection(""), LIMIT);
         assert_eq!(names(&rejected.take_news()), ["a", "-"]);
         for _ in 0..2 {
-            rejected.disconnect(); // the stream ended, and the server says its whole set again
+            rejected.disconnect(); // the stream ended, and the server says its complete set again
             rejected.disconnect();
             rejected.insert(&name, rejection("1"), LIMIT);
             rejected.insert_unnamed(rejection(""), LIMIT);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_beyond_the_limit_is_counted() {
+    fn what_is_rejected_beyond_the_limit_is_counted() {
         let mut rejected = Rejected::default();
         ["a", "b", "c", "d"].iter().for_each(|name| rejected.insert(&Name::from(*name), rejection("1"), LIMIT));
         let news = rejected.take_news();

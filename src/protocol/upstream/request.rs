@@ -1,4 +1,4 @@
-//! What a server is told of one type: requests in either variant, and what they leave to be told.
+//! Requests of one type in either variant, and what they leave for the next one.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Names that one server was asked for and has not given on this opening. Of the others nothing is kept here.
+//! Names that were requested of one server and that it has not sent on this opening. Nothing is kept here of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

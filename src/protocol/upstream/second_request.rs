@@ -1,7 +1,7 @@
-//! What a server is asked a second time, since somebody holds it and it was silent the first time.
+//! What is requested of a server a second time, since a client holds it and the server was silent the first time.
 //!
-//! The second question is a new opening of the stream, which states those names under a version that is nobody's: a server that
-//! has them sends them, and one that has not says so.
+//! The second request is a new opening of the stream, which states those names under a version that no server gives: a server
+//! that has them sends them, and one that does not removes them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(super) struct SecondRequest {
     pub(crate) names: BTreeSet<Name>,
     /// Somebody holds a set of which nobody knows what is in it.
     pub(crate) set: bool,
-    /// How often the set was asked for.
+    /// How often the set was requested.
     times: u8,
     since: Option<Moment>,
     /// To be asked on the next opening.
@@ -113,7 +113,7 @@ impl SecondRequest {
         Some(since.max(news).max(growth.unwrap_or(since)) + limits.second_silence)
     }
 
-    /// Whether to ask for a set once more would only make a server begin anew that sends it slowly.
+    /// Whether to request a set once more would only make a server begin again that sends it slowly.
     pub(crate) fn has_asked_enough(&self) -> bool {
         self.times >= ENOUGH
     }
@@ -131,7 +131,7 @@ impl SecondRequest {
     }
 }
 
-/// How often a stream may be opened anew to ask again: each time twice as long after the last as before, so that whoever states
+/// How often a stream may be opened again to ask again: each time twice as long after the last as before, so that whoever states
 /// things that do not exist costs the server little.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ReopenPace {
@@ -157,7 +157,7 @@ impl ReopenPace {
 
 /// For so many times as long as a silence has to last it may be put off by things that nobody holds.
 const WHILES: u32 = 10;
-/// Times that a set is asked for before silence has to do.
+/// Times that a set is requested before silence has to do.
 const ENOUGH: u8 = 3;
 /// With a resource timer of 15 seconds, every four minutes.
 const LONGEST_AFTER: u32 = 5;

@@ -1,7 +1,7 @@
 //! How far a server has come with its sets of one type on this opening: `*`, or collections.
 //!
-//! In delta nothing on the wire marks the end of a set (XLAT-12). That it is quiet says when to ask again, and never that
-//! something is gone.
+//! In delta nothing on the wire marks the end of a set (XLAT-12). Quiet decides when to request again, and never that
+//! something is absent.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(super) struct SetProgress {
 }
 
 impl SetProgress {
-    /// What is asked for once more on one opening is not known to be answered by the next response.
+    /// What is requested once more on one opening is not known to be answered by the next response.
     pub(crate) fn again(asked_before: bool) -> Self {
         Self { asked_before, ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! What a server's silence about one type means: what is asked a second time, and what is concluded in the end.
+//! What a server's silence about one type means: what is requested a second time, and what is concluded in the end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl TypeSubscription {
         of.map(|of| Update::Progress { kind: kind.clone(), of, completeness }).collect()
     }
 
-    /// Names that the server was asked for and said nothing of, for the time that it has (XLAT-15).
+    /// Names that were requested and of which the server said nothing, for the time that it has (XLAT-15).
     pub(super) fn expire(&mut self, turn: &mut TimerContext, updates: &mut Vec<Update>) {
         let life = if turn.quirks.per_type_liveness { &mut self.poll_liveness } else { &mut *turn.liveness };
         let (now, receiving) = (turn.now, turn.receiving);
@@ -91,7 +91,7 @@ impl TypeSubscription {
         updates.extend(self.completeness_updates(turn.kind, Completeness::Complete));
     }
 
-    /// Asked a second time, and silent for as long as it may take: what was asked for is not there.
+    /// Requested a second time, and silent for as long as it may take: what was requested is not there.
     pub(super) fn conclude_second_silence(&mut self, turn: &mut TimerContext, updates: &mut Vec<Update>) {
         let Some(end) = self.second_request.ends_at(self.progress.growth(), turn.others.news, turn.limits) else {
             return;

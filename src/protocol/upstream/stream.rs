@@ -1,6 +1,8 @@
 //! One ADS stream to one server, through all its reconnects.
 
 mod summary;
+mod timers;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,15 +10,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub(crate) use self::summary::TypeSummary;
-use super::ViewContext;
 use super::delivery::Delivery;
 use super::liveness::Liveness;
 use super::parser::{ReceivedResponse, ResponseMessage};
-use super::quirks::{OnResourceTimeout, ServerQuirks};
+use super::quirks::ServerQuirks;
 use super::response::ResponseContext;
 use super::second_request::ReopenPace;
-use super::set_progress::COMES_IN;
-use super::type_subscription::{OtherTypes, TimerContext, TypeSubscription};
+use super::type_subscription::TypeSubscription;
 use crate::proto::{Request, Response};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
@@ -44,9 +44,9 @@ pub struct Stream {
     answered_at: Option<Moment>,
     /// A message has begun to come in.
     receiving: bool,
-    /// It is to be opened anew, since the server was told something on this opening that counts no more.
+    /// It is to be opened again, since the server was told something on this opening that counts no more.
     must_reopen: bool,
-    /// How often it was opened anew to ask once more.
+    /// How often it was opened again to ask once more.
     pace: ReopenPace,
     judged_at: Moment,
     /// Types that others have seen the server send in pieces.
@@ -95,7 +95,7 @@ impl Stream {
         self.epoch
     }
 
-    /// The server has answered the call that was asked for.
+    /// The server has answered the call that was requested.
     pub fn on_liveness_answer(&mut self, epoch: Epoch) {
         if epoch == self.epoch && self.open {
             self.liveness.answered();
@@ -199,37 +199,6 @@ impl Stream {
         self.open && (owes_nothing || !self.is_wanted())
     }
 
-    /// Others have given something else of these meanwhile: the server says again what it has.
-    pub(crate) fn clear_all_versions(&mut self, of: impl Fn(&Selector) -> bool) {
-        self.must_reopen |= self.open; // it was told on this opening that this is held
-        for subscription in self.types.values_mut() {
-            match subscription.class {
-                Class::Wildcard if of(&Selector::Wildcard) => subscription.clear_versions(|_| true),
-                Class::Wildcard => {}
-                Class::Named => subscription.clear_versions(|name| of(&Selector::Name(name.clone()))),
-            }
-        }
-    }
-
-    /// The server's word counts for more than before: what others gave may have to be asked for.
-    pub(crate) fn look_anew(&mut self) {
-        self.types.values_mut().for_each(|subscription| subscription.second_request.look_anew());
-    }
-
-    /// The server was out of reach. One that has nothing to add could not show that it is back: of each type it says one thing again.
-    pub(crate) fn clear_one_version_per_type(&mut self) {
-        self.types.values_mut().for_each(TypeSubscription::clear_one_version);
-    }
-
-    /// A set was not all there when a stream ended: the server says it again from the beginning.
-    pub(crate) fn clear_set_versions(&mut self, kind: &Type, of: &Selector) {
-        let Some(subscription) = self.types.get_mut(kind) else { return };
-        match of {
-            Selector::Wildcard => subscription.clear_versions(|_| true),
-            Selector::Name(glob) => subscription.clear_versions(|name| name.collection().as_ref() == Some(glob)),
-        }
-    }
-
     /// From the next opening on the server is spoken to in this variant.
     pub fn set_variant(&mut self, variant: Variant) {
         if self.variant != variant {
@@ -255,7 +224,7 @@ impl Stream {
     }
 
     /// What this server has said of names, that it has spoken of a set, and what of that cannot be read, be it at a time when its
-    /// word did not count. Resources are not among that: a server that has given one is one whose word counts.
+    /// word did not count. Resources are not among that: a server that has given one is one that is active.
     pub(crate) fn findings(&self) -> Vec<Update> {
         let spoken = |subscription: &TypeSubscription| subscription.wildcard && subscription.progress.has_response();
         let completeness_by_name = |kind: &Type, subscription: &TypeSubscription| {
@@ -282,7 +251,7 @@ impl Stream {
             return None;
         }
         let (variant, rules, limits) = (self.variant, &self.quirks, &self.limits);
-        // What exists in delta alone is not asked for in SotW: no server would answer, and silence would pass for absence.
+        // What exists in delta alone is not requested in SotW: no server would answer, and silence would pass for absence.
         let speakable = |kind: &Type| variant == Variant::Delta || !kind.info().delta_only;
         let subscriptions = self.types.iter_mut().filter(|(kind, _)| speakable(kind));
         let mut request = subscriptions
@@ -317,7 +286,7 @@ impl Stream {
     }
 
     /// Turns a response that is read into updates, and queues its ACK. Ignores one of an earlier opening.
-    pub fn on_received(&mut self, epoch: Epoch, response: ReceivedResponse, now: Moment) -> Vec<Update> {
+    pub(crate) fn on_received(&mut self, epoch: Epoch, response: ReceivedResponse, now: Moment) -> Vec<Update> {
         let late = epoch != self.epoch || !self.open;
         if late && !self.limits.faults.has(Fault::TakeLateMessages) {
             return Vec::new();
@@ -334,86 +303,8 @@ impl Stream {
         }
     }
 
-    pub fn next_deadline(&self) -> Option<Moment> {
-        if !self.open {
-            return None;
-        }
-        let unasked =
-            |subscription: &TypeSubscription| self.variant == Variant::Sotw && subscription.globs.any_unasked();
-        let at_once = |subscription: &TypeSubscription| unasked(subscription).then_some(Moment::START);
-        let others = self.others();
-        let deadline = |subscription: &TypeSubscription| {
-            at_once(subscription).or(subscription.next_deadline(others, &self.limits))
-        };
-        let subscriptions = self.types.values().filter_map(deadline).min();
-        let again = self.pace.next_at(&self.limits).filter(|at| self.wants_reopen() && *at > self.judged_at);
-        let proof = self.proof_due().filter(|at| *at > self.judged_at);
-        [subscriptions, again, proof].into_iter().flatten().min()
-    }
-
-    /// A server that has said nothing yet is asked whether it is there once it has had time to speak.
-    fn proof_due(&self) -> Option<Moment> {
-        let silent = !self.answered
-            && !self.quirks.per_type_liveness
-            && self.quirks.on_resource_timeout != OnResourceTimeout::Unknown;
-        self.asked_at.filter(|_| silent).map(|requested| requested + self.limits.resource_timer)
-    }
-
-    /// The types of one stream come one after another: none is at its end while another is coming in, for a while.
-    fn others(&self) -> OtherTypes {
-        let news = self.types.values().filter_map(|subscription| subscription.progress.news()).max();
-        let last = self.types.values().filter_map(|subscription| subscription.comes_in_until(&self.limits)).max();
-        let until = last.zip(self.answered_at).map(|(last, first)| last.min(first + COMES_IN));
-        OtherTypes { come_in_until: until.unwrap_or(Moment::START), news }
-    }
-
-    fn wants_reopen(&self) -> bool {
-        self.open
-            && (self.must_reopen || self.types.values().any(|subscription| subscription.second_request.is_to_ask()))
-    }
-
     /// Whether anything is kept of a type, be it that its last words may still come.
     pub(crate) fn has(&self, kind: &Type) -> bool {
         self.types.contains_key(kind)
-    }
-
-    /// What the server's silence has come to.
-    pub fn on_time(&mut self, at: &ViewContext, now: Moment) -> Vec<Update> {
-        self.judged_at = now;
-        // Types that are not in the table may be made up, and there is no end of those. The others stay: what an empty list means
-        // to the server depends on what it was told before (SOTW-38).
-        let (table, limits) = (&self.table, &self.limits);
-        let stays = |kind: &Type, subscription: &TypeSubscription| {
-            !subscription.is_over(now, limits) || table.knows(kind.name())
-        };
-        self.types.retain(|kind, subscription| stays(kind, subscription));
-        if !self.open {
-            return Vec::new();
-        }
-        if let Some(due) = self.proof_due() {
-            self.liveness.judge(due, now);
-        }
-        let others = self.others();
-        let mut updates = Vec::new();
-        for (kind, subscription) in &mut self.types {
-            if self.variant == Variant::Sotw {
-                updates.extend(subscription.reject_globs(kind));
-            }
-            let (rules, limits, life, receiving) = (&self.quirks, &self.limits, &mut self.liveness, self.receiving);
-            let mut turn = TimerContext { kind, at, quirks: rules, limits, liveness: life, receiving, others, now };
-            updates.extend(subscription.on_time(&mut turn));
-            subscription.plan_second_request(&mut turn);
-        }
-        updates
-    }
-
-    /// Whether it is to be opened anew now, to ask once more for what somebody holds.
-    pub fn take_reopen(&mut self, now: Moment) -> bool {
-        let due = self.pace.next_at(&self.limits).is_none_or(|at| at <= now);
-        let again = due && self.wants_reopen();
-        if again {
-            self.pace.note(now, &self.limits);
-        }
-        again
     }
 }

@@ -1,5 +1,7 @@
-//! One type on one upstream stream: what is wanted, what the server has given of it, and what may be concluded from what it has
-//! said and not said.
+//! One type on one upstream stream: what is subscribed, what the server has sent of it, and what may be concluded from that.
+
+mod findings;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,18 +10,17 @@ use super::ViewContext;
 use super::delivery::{Delivery, DeliveryHabit};
 use super::globs::Globs;
 use super::liveness::Liveness;
-use super::quirks::{self, InitialSet, ServerQuirks};
+use super::quirks::{self, ServerQuirks};
 use super::recently_left::RecentlyLeft;
 use super::rejected::Rejected;
-use super::requested_names::{NameState, RequestedNames};
+use super::requested_names::RequestedNames;
 use super::second_request::SecondRequest;
 use super::set_progress::SetProgress;
 use super::wire::Wire;
-use crate::proto::code::UNIMPLEMENTED;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::session::Variant;
-use crate::protocol::view::{Class, Completeness, Evidence, NamedError, Retain, Selector, Update};
+use crate::protocol::view::{Class, NamedError, Selector};
 use crate::xds::{Name, Type};
 
 #[derive(Debug)]
@@ -35,7 +36,7 @@ pub(super) struct TypeSubscription {
     pub(crate) unconfirmed: BTreeSet<Name>,
     /// Those of them that have an end. They are not stated on a new stream: what may have died is to be sent again.
     pub(crate) with_ttl: BTreeSet<Name>,
-    /// What was asked for by an alias, with the name that the server has for it (DELTA-22).
+    /// What was requested by an alias, with the name that the server has for it (DELTA-22).
     pub(crate) aliases: BTreeMap<Name, Name>,
     pub(crate) misnamed: u64,
     /// The last SotW version that was taken.
@@ -158,7 +159,7 @@ impl TypeSubscription {
                 self.forget_versions();
             }
             (Selector::Name(name), true) => {
-                // What came with a collection is there: silence about it, once it is asked for by itself, says nothing.
+                // What came with a collection is there: silence about it, once it is requested by itself, says nothing.
                 let given = self.versions.contains_key(&name) && self.globs.of(&name).is_some();
                 let held = given || held && !self.wire.opened;
                 self.wire.subscribe.insert(name.clone());
@@ -241,7 +242,7 @@ impl TypeSubscription {
         questions.into_iter().for_each(|name| self.requested.request(name));
     }
 
-    /// The name that the server has for what is asked for.
+    /// The name that the server has for what is requested.
     fn own_name<'a>(&'a self, name: &'a Name) -> &'a Name {
         self.aliases.get(name).unwrap_or(name)
     }
@@ -259,51 +260,6 @@ impl TypeSubscription {
 
     pub(crate) fn is_polled(&self) -> bool {
         self.poll_liveness.is_proven()
-    }
-
-    /// Nothing is held of it any more.
-    pub(crate) fn forget(&mut self, name: &Name) {
-        self.versions.remove(name);
-        self.with_ttl.remove(name);
-        self.unconfirmed.remove(name);
-    }
-
-    /// Nothing is held of a collection any more but what is wanted by itself.
-    pub(crate) fn forget_members(&mut self, glob: &Name) {
-        let members = glob.members_in(&self.versions).map(|(member, _)| member);
-        let alone: Vec<_> = members.filter(|member| !self.names.contains(*member)).cloned().collect();
-        alone.iter().for_each(|member| self.forget(member));
-    }
-
-    fn forget_versions(&mut self) {
-        self.versions.clear();
-        self.with_ttl.clear();
-        self.unconfirmed.clear();
-        self.accepted.clear();
-        self.rejected.disconnect();
-        self.second_request = SecondRequest::default();
-    }
-
-    /// The server is to say again what it has of these: it speaks another variant from here on, or was cut off in the middle of a
-    /// set, or others have given something else meanwhile. On a new stream it is told their names, under versions that are nobody's.
-    pub(crate) fn clear_versions(&mut self, which: impl Fn(&Name) -> bool) {
-        self.unconfirmed.extend(self.versions.keys().filter(|name| which(name)).cloned());
-        if self.class == Class::Wildcard {
-            self.accepted.clear();
-        }
-    }
-
-    pub(crate) fn clear_one_version(&mut self) {
-        let first = self.versions.keys().find(|name| !self.with_ttl.contains(*name));
-        self.unconfirmed.extend(first.cloned());
-        if self.class == Class::Wildcard {
-            self.accepted.clear();
-        }
-    }
-
-    /// Whether a name is wanted as a member of a collection, and not by itself.
-    pub(crate) fn is_member_alone(&self, name: &Name) -> bool {
-        !self.names.contains(name) && self.globs.of(name).is_some()
     }
 
     pub(crate) fn written(&mut self, now: Moment, rules: &ServerQuirks, limits: &Limits) {
@@ -354,78 +310,4 @@ impl TypeSubscription {
             Class::Named => Selector::Name(name.clone()),
         }
     }
-
-    /// How much is known of a set by a response, in which the server says or does not that this is all.
-    pub(crate) fn completeness_after(&self, rules: &ServerQuirks, of: &Selector, ends: bool) -> Completeness {
-        let wildcard = *of == Selector::Wildcard;
-        match rules.initial_set {
-            _ if ends && wildcard => Completeness::Complete,
-            _ if rules.signals_completion && !wildcard => Completeness::Arriving,
-            InitialSet::Pieces => self.progress.completeness(true),
-            InitialSet::OneResponse if wildcard => Completeness::Arriving, // it says that there is more
-            InitialSet::Auto | InitialSet::OneResponse => {
-                self.progress.completeness(self.habit.cuts || self.in_pieces_for_others)
-            }
-        }
-    }
-
-    /// Globs that this server cannot be asked for in the variant that it speaks (COLL-23).
-    pub(crate) fn reject_globs(&mut self, kind: &Type) -> Vec<Update> {
-        let error = Arc::new(unspeakable());
-        let rejected = self.globs.take_unasked().into_iter();
-        rejected.map(|key| Update::Error { kind: kind.clone(), key, error: error.clone() }).collect()
-    }
-
-    /// What was found of names on this opening: that there is none, or that something is wrong with one.
-    pub(crate) fn findings(&self, kind: &Type) -> Vec<Update> {
-        let word = |question| match question {
-            NameState::Absent => Some(Evidence::Reported),
-            NameState::Silent => Some(Evidence::Silence),
-            NameState::Waiting { .. } => None,
-        };
-        let gone = |(key, question): (&Name, NameState)| {
-            Some(Update::Absent {
-                kind: kind.clone(),
-                class: Class::Named,
-                key: key.clone(),
-                evidence: word(question)?,
-            })
-        };
-        let error = |key: &Name, error| Update::Error { kind: kind.clone(), key: key.clone(), error };
-        let troubles = self.errors.iter().map(|(key, of)| error(key, of.clone()));
-        let rejected = self.globs.rejected().map(|glob| error(glob, Arc::new(unspeakable())));
-        let unread = (!self.rejected.unreadable().is_empty()).then(|| Update::Unreadable {
-            kind: kind.clone(),
-            of: Selector::Wildcard,
-            names: self.rejected.unreadable().clone(),
-        });
-        let unread = unread.filter(|_| self.class == Class::Wildcard);
-        self.requested.iter().filter_map(gone).chain(troubles).chain(rejected).chain(unread).collect()
-    }
-
-    pub(crate) fn drop_everything(&mut self, kind: &Type) -> Vec<Update> {
-        let kind = kind.clone();
-        match self.class {
-            Class::Wildcard => vec![Update::FullSet { kind, resources: Vec::new(), retain: Retain::nothing() }],
-            Class::Named => {
-                let class = Class::Named;
-                let gone = |key: &Name| Update::Absent {
-                    kind: kind.clone(),
-                    class,
-                    key: key.clone(),
-                    evidence: Evidence::Reported,
-                };
-                self.names.iter().map(gone).collect()
-            }
-        }
-    }
-
-    pub(crate) fn forget_names(&mut self) {
-        self.names.clear();
-    }
-}
-
-fn unspeakable() -> NamedError {
-    let message = "the control plane does not speak the delta variant, and collections exist in that alone".into();
-    NamedError { code: UNIMPLEMENTED, message }
 }

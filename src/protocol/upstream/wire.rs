@@ -1,4 +1,4 @@
-//! What the server has been told of one type on this opening, and what it has not.
+//! What was sent to the server of one type on this opening, and what was not.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -38,7 +38,7 @@ pub(super) struct PendingAck {
 }
 
 impl Wire {
-    /// Owes an answer to a response. A server that reads none of them is owed no more than so many.
+    /// Owes an answer to a response. For a server that reads none of them, only so many are kept.
     pub(crate) fn queue_ack(&mut self, nonce: String, version: String, error: Option<String>, limits: &Limits) {
         if self.pending_acks.len() >= limits.owed_answers {
             self.pending_acks.pop_front();

@@ -18,7 +18,7 @@ struct Compared {
 }
 
 impl View {
-    /// Takes over a fact, unless nobody wants it any more: it was on its way when its interest ended.
+    /// Applies an update, unless its interest ended while it was on its way.
     pub(super) fn apply_one(&mut self, update: Update, now: Moment) {
         let wanted = match update.subject() {
             (kind, Some((Class::Named, key))) => self.interest.covers(kind, key),
@@ -101,7 +101,7 @@ impl View {
         }
     }
 
-    /// A collection that was said to be empty, or in error, is not: whoever asks next is not told so.
+    /// A collection that was reported as empty, or in error, is not so any more.
     pub(super) fn revive_collection(&mut self, kind: &Type, member: &Name) {
         if let Some(glob) = self.interest.collection(kind, member) {
             let table = self.resources(kind, Class::Named);
@@ -135,7 +135,7 @@ impl View {
         }
     }
 
-    /// All that was said of a collection is known, and nothing is in it.
+    /// All of a collection is known, and nothing is in it.
     pub(super) fn conclude_empty(&mut self, kind: &Type, glob: &Name, now: Moment) {
         let of = self.resources(kind, Class::Named).collection(glob);
         if of.is_some_and(|of| of.is_empty() && !of.lapsed) {
@@ -143,14 +143,14 @@ impl View {
         }
     }
 
-    /// Whose word counts is another from here on, or begins anew: a set may have grown, and what it took away be there again.
+    /// Whose word counts is another from here on, or begins again: a set may have grown, and what it took away be there again.
     pub(super) fn interrupt(&mut self, kind: &Type, of: &Selector) {
         self.update_completeness(kind, of, Completeness::interrupted);
         let revision = self.revision;
         self.dirty = true; // what is published says what is evident
         match of {
             Selector::Wildcard => {
-                self.order.spare_all(kind); // whoever serves from here on is asked what it has of it
+                self.order.spare_all(kind); // the server that is active from here on is asked what it has of it
                 let table = self.resources(kind, Class::Wildcard);
                 table.interrupt(revision);
                 table.set_unreadable(BTreeSet::new()); // it comes again, if it is there still
@@ -187,14 +187,14 @@ impl View {
         self.order.drop_waiting(&(kind.clone(), class, key.clone()));
         let member_only = class == Class::Named && !self.interest.has_name(kind, key);
         let table = self.resources(kind, class);
-        // Of trouble and absence nobody is the owner: the word of a lower server does for those.
+        // Errors and absence belong to no server: a lower server may report those.
         let here = |entry: &Entry| matches!(entry.presence, Presence::Present(_));
         let higher = |entry: &Entry| source.holds_missing && here(entry) && entry.origin.rank < source.rank;
         if table.get(key).is_some_and(higher) {
             return;
         }
         if member_only && !sought {
-            // Nobody asked for it by itself. Those who were told of it as a member know it, and need no tombstone.
+            // No session subscribes to it by itself. Those that were sent it as a member know it, and need no tombstone.
             if table.get(key).is_some() {
                 table.forget(key);
                 self.note_change(kind, class, key, old.as_ref(), now);
@@ -202,7 +202,7 @@ impl View {
             }
             return;
         }
-        // A `*` shelf has no use for the absence of what nobody holds; a name is remembered as absent (XLAT-18).
+        // A `*` table does not remember the absence of what no client holds; a name is remembered as absent (XLAT-18).
         let changed = match class {
             Class::Wildcard if !sought => table.remove(key, revision, now),
             Class::Wildcard | Class::Named => table.set_absent(key, word, revision, now),
@@ -335,7 +335,7 @@ impl View {
         }
     }
 
-    /// A client that is sent a new cluster asks for its endpoints next: they are asked for before it does.
+    /// A client that is sent a new cluster requests its endpoints next: they are requested before it does.
     pub(super) fn prefetch_endpoints(&mut self, kind: &Type, resource: &Resource, now: Moment) {
         let Some(name) = &resource.refers_to else { return };
         let Some(referred) = self.table.referred_by(kind).filter(|kind| kind.is(Role::Endpoints)) else { return };

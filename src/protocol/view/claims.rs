@@ -1,4 +1,4 @@
-//! What clients hold and nobody knows of, and what is held here of whom: what a server has to be asked for once more before its
+//! What clients hold and nobody knows of, and what is held here of whom: what has to be requested of a server once more before its
 //! silence takes anything away.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,13 +9,16 @@ use super::resource_table::{Entry, Presence};
 use super::{Completeness, View};
 use crate::xds::{Name, Type};
 
-/// Something that a client holds, as far as can be told, and that is not known here.
+/// Something that a client may hold and that the view does not know.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim {
+    /// The type of what is held.
     pub kind: Type,
+    /// What is held.
     pub of: Claimed,
 }
 
+/// What a client holds that the view does not know.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claimed {
     /// Under a name, as a member of `*` or by itself.
@@ -24,7 +27,7 @@ pub enum Claimed {
     Set,
 }
 
-/// What somebody holds of types, until it is found or known not to exist.
+/// What clients hold of types, until it is found or known to be absent.
 #[derive(Debug, Default)]
 pub(super) struct Sought {
     names: BTreeMap<(Type, Class), BTreeSet<Name>>,
@@ -124,7 +127,7 @@ impl View {
         self.sought.names.get(&(kind.clone(), class)).into_iter().flatten()
     }
 
-    /// Whether somebody holds a set of which nobody knows what is in it.
+    /// Whether a client holds a set whose contents are unknown.
     pub(crate) fn seeks_set(&self, kind: &Type) -> bool {
         self.sought.sets.contains(kind)
     }
@@ -137,6 +140,7 @@ impl View {
         all.filter(move |(name, _)| !self.is_doomed(kind, class, name))
     }
 
+    /// Returns what is known of a name, if anything is.
     pub fn entry(&self, kind: &Type, class: Class, name: &Name) -> Option<&Entry> {
         self.tables.get(&(kind.clone(), class))?.get(name)
     }

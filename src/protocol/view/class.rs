@@ -1,8 +1,10 @@
 //! The two classes of subscription.
 
-/// What upstream said to `*` and what it said to a name may differ, so they are never kept together (XLAT-13).
+/// What the server sent for `*` and for a name may differ, so they are never kept together (XLAT-13).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
+    /// All resources of a type, `*`.
     Wildcard,
+    /// Single names.
     Named,
 }

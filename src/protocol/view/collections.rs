@@ -1,7 +1,7 @@
 //! The collections that are wanted as a whole: which resources are in each, and how much of it is known.
 //!
-//! A member is an entry of its shelf like any other. What is kept here is only where it belongs, and only for globs that
-//! somebody wants.
+//! A member is an entry of its table like any other. Kept here is only which collection it belongs to, and only for
+//! subscribed globs.
 
 use std::ops::Bound::{Included, Unbounded};
 

@@ -1,6 +1,6 @@
-//! The place between a source and a shelf where what has arrived can be kept from clients. Open by default.
+//! Keeps updates of a source from clients while it is shut. Open by default.
 //!
-//! What is kept is an overlay, the latest fact for each name, and so bounded by the resources themselves.
+//! What it keeps is an overlay, the latest update of each name, and so bounded by the resources themselves.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) struct Gate {
 
 #[derive(Debug, Default)]
 struct Overlay {
-    /// The last whole set, which the facts below came after.
+    /// The last complete set, which the updates below came after.
     whole: Option<Update>,
     latest: BTreeMap<(Class, Name), Update>,
     completeness: Option<Update>,
@@ -30,7 +30,7 @@ impl Gate {
         self.shut.entry(kind).or_default();
     }
 
-    /// The facts that go on at once. The common gate is open for everything and passes them as they are.
+    /// Returns the updates that pass at once: all of them, if no type is shut.
     pub(crate) fn pass(&mut self, updates: Vec<Update>) -> Vec<Update> {
         if self.shut.is_empty() {
             return updates;
@@ -38,7 +38,7 @@ impl Gate {
         updates.into_iter().filter_map(|update| self.pass_one(update)).collect()
     }
 
-    /// What was said to an interest that has ended is no answer to a later one.
+    /// Updates for an interest that has ended are dropped: they do not answer a later one.
     pub(crate) fn forget(&mut self, kind: &Type, wanted: &Selector) {
         let Some(overlay) = self.shut.get_mut(kind) else { return };
         match wanted {
@@ -63,15 +63,15 @@ impl Gate {
         let key = name.map(|(class, name)| (class, name.clone()));
         let Some(overlay) = self.shut.get_mut(kind) else { return Some(update) };
         match (key, update) {
-            // More time for what is held, and news of trouble, change no content: they are not kept back.
+            // Extended TTLs and errors change no content: they are not kept back.
             (_, update @ (Update::Refresh { .. } | Update::Error { .. } | Update::Unreadable { .. })) => {
                 return Some(update);
             }
             (_, update @ Update::Interrupted { .. }) => {
-                overlay.completeness = None; // a set that was cut off does not become whole by being let out
+                overlay.completeness = None; // a set that was cut off does not become complete by being let out
                 return Some(update);
             }
-            // Of a collection there is no end to keep: its pieces say how much is known, and its members are kept one by one.
+            // The progress of a collection passes: its members are kept one by one.
             (Some(_), update @ Update::Progress { .. }) => return Some(update),
             (Some(key), update) => drop(overlay.latest.insert(key, update)),
             (None, update @ Update::FullSet { .. }) => {

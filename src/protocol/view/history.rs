@@ -1,4 +1,4 @@
-//! When a name was there, as far back as somebody may still have to be told of it.
+//! When a name was present, as far back as a client may still have to be sent its removal.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ impl PresenceHistory {
         Self { since, earlier: None }
     }
 
-    /// The name is back at `since`, after a removal at `removed`. Removals up to `horizon` concern nobody any more.
+    /// The name is back at `since`, after a removal at `removed`. Removals up to `horizon` are forgotten.
     pub(super) fn again(&self, removed: Revision, since: Revision, horizon: Revision) -> Self {
         let earlier = self.earlier.iter().flat_map(|lives| lives.iter().copied());
         let last = Interval { since: self.since, removed };
         let mut lives: Vec<_> = earlier.chain([last]).filter(|life| life.removed > horizon).collect();
         if lives.len() > REMEMBERED {
-            // The two oldest become one that covers both: a client may then be told once too often that the name is gone.
+            // The two oldest become one that covers both: a client may then be sent a removal once too often.
             lives[1].since = lives[0].since;
             lives.remove(0);
         }

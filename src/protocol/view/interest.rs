@@ -1,4 +1,5 @@
-//! Who wants what in a view, counted: the first to want a name asks upstream, and some time after the last it is dropped.
+//! Which sessions of a view subscribe to what, counted: the first subscription goes upstream, and it is dropped some time after
+//! the last one ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,23 +13,30 @@ use crate::xds::{Name, Type};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
+/// What a subscription selects of a type.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Selector {
+    /// Everything, `*`.
     Wildcard,
+    /// A single name, or a collection by its glob.
     Name(Name),
 }
 
+/// A session subscribes or unsubscribes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterestChange {
+    /// The type.
     pub kind: Type,
+    /// What is subscribed.
     pub selector: Selector,
+    /// Whether the interest begins, and does not end.
     pub on: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Interest {
     types: BTreeMap<Type, OfType>,
-    /// What nobody wants any more, by when it is dropped.
+    /// Interest that lingers after its last session, by when it is dropped.
     lingering: BTreeSet<(Moment, Type, Selector)>,
     /// How many of the names of a session are known not to exist, if any are.
     absent: HashMap<SessionId, usize>,
@@ -91,7 +99,7 @@ impl Interest {
         }
     }
 
-    /// Asks for a name on behalf of sessions that will want it in a moment. Nobody coming, it is dropped again.
+    /// Requests a name that sessions will subscribe to in a moment. If none does, it is dropped again.
     pub(crate) fn prefetch(&mut self, kind: &Type, name: &Name, now: Moment) {
         let until = now + self.limits.linger;
         let wanted = Selector::Name(name.clone());
@@ -166,7 +174,7 @@ impl Interest {
         }
     }
 
-    /// Sessions that ask for more absent names than one may.
+    /// Sessions that request more absent names than one may.
     pub(crate) fn over_absent_limit(&self) -> usize {
         self.absent.values().filter(|count| **count > self.limits.absent_names_per_stream).count()
     }

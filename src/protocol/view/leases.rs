@@ -17,6 +17,7 @@ pub(crate) struct Lease {
     ticket: Arc<()>,
 }
 
+/// The snapshots that sessions of one view are working through. It bounds how many are kept alive.
 #[derive(Debug)]
 pub struct Leases {
     pinned: Vec<Pinned>,
@@ -32,6 +33,7 @@ struct Pinned {
 }
 
 impl Leases {
+    /// Starts without leases.
     pub fn new(limits: Arc<Limits>) -> Self {
         Self { pinned: Vec::new(), limits }
     }
@@ -65,12 +67,13 @@ impl Leases {
         Some(pinned.state.clone())
     }
 
-    /// Lets go of what nobody uses or nobody gets on with.
+    /// Releases snapshots that no session uses, or whose sessions make no progress.
     pub fn sweep(&mut self, now: Moment) {
         self.pinned.retain(|pinned| Arc::strong_count(&pinned.ticket) > 1);
         self.expire(now);
     }
 
+    /// Returns how many snapshots are leased.
     pub fn count(&self) -> usize {
         self.pinned.len()
     }

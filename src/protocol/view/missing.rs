@@ -35,12 +35,12 @@ impl View {
     }
 
     /// Whether this is wanted, not cached, and by who waits for it a reason to turn to another server. Nobody may wait for it any
-    /// more, or only sessions that ask for a great many names that nobody has.
+    /// more, or only sessions that request a great many names that nobody has.
     pub(crate) fn is_missing(&self, kind: &Type, wanted: &Selector) -> bool {
         !self.is_cached(kind, wanted) && self.interest.awaits(kind, wanted)
     }
 
-    /// Sessions that ask for so many names that nobody has that they are no reason to turn to another server.
+    /// Sessions that request more absent names than the limit: those names do not trigger fallback.
     pub(crate) fn over_absent_limit(&self) -> usize {
         self.interest.over_absent_limit()
     }

@@ -1,6 +1,6 @@
-//! A view: what is known, and who wants it, for one view and authority.
+//! A view: the cached resources of one sharing key, and who subscribes to them.
 //!
-//! Owns the numbers, the shelves, the counts of interest and the published state. Leaves the wire to
+//! Owns the numbers, the tables, the counts of interest and the published state. Leaves the wire to
 //! [`upstream`](super::upstream) and clients to [`session`](super::session).
 //! Always: a number is given once and only to a real difference; what is published never changes; nothing is absent
 //! without evidence.
@@ -48,7 +48,7 @@ use super::limits::Limits;
 use super::moment::{Moment, earliest};
 use crate::xds::{Authority, Name, Type, TypeTable};
 
-/// A change to one name that a session asked for.
+/// A change to one name that a session requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameChanged {
     pub(crate) kind: Type,
@@ -60,6 +60,7 @@ pub struct NameChanged {
 #[derive(Debug, Default)]
 pub struct Notifications(pub BTreeMap<SessionId, Vec<NameChanged>>);
 
+/// The cached resources of one view, who wants them, and the snapshot that sessions read.
 #[derive(Debug)]
 pub struct View {
     revision: Revision,
@@ -70,16 +71,16 @@ pub struct View {
     gate: Gate,
     published: Arc<Snapshot>,
     wakes: BTreeMap<SessionId, Vec<NameChanged>>,
-    /// Types whose `*` shelf changed since the last publication.
+    /// Types whose `*` table changed since the last publication.
     changed_wildcards: BTreeSet<Type>,
     dirty: bool,
     /// Who says what is being applied.
     origin: Origin,
     sought: Sought,
     order: Order,
-    /// Upstream answers a name that is asked for once more (UP-17).
+    /// Upstream answers a name that is requested once more (UP-17).
     repeats: bool,
-    /// Authorities of which no server is in reach.
+    /// Authorities of which no server is reachable.
     down: Arc<BTreeSet<Authority>>,
     table: Arc<TypeTable>,
     /// The type of clusters.
@@ -88,6 +89,7 @@ pub struct View {
 }
 
 impl View {
+    /// Starts empty, with an empty snapshot published.
     pub fn new(table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         Self {
             revision: Revision::ZERO,
@@ -115,6 +117,7 @@ impl View {
         self.apply_from(Origin::default(), updates, now);
     }
 
+    /// Applies the updates of one response, as far as they may be shown now. [`View::publish`] makes them visible.
     pub fn apply_from(&mut self, source: Origin, updates: Vec<Update>, now: Moment) {
         self.origin = source;
         for update in self.gate.pass(updates) {
@@ -129,6 +132,7 @@ impl View {
         }
     }
 
+    /// Keeps back updates of a type until its set is complete, since another server has taken over.
     pub fn shut_gate(&mut self, kind: &Type) {
         self.gate.shut(kind.clone());
     }
@@ -159,7 +163,7 @@ impl View {
         }
     }
 
-    /// What is here of a collection is new to whoever asks for it.
+    /// The members of a collection are new to a session that subscribes to it.
     fn mark_members(&mut self, session: SessionId, kind: &Type, glob: &Name) {
         let table = self.tables.entry((kind.clone(), Class::Named)).or_default();
         self.dirty |= table.collect(glob);
@@ -203,12 +207,12 @@ impl View {
         self.tables.get(&(kind.clone(), Class::Wildcard)).into_iter().flat_map(ResourceTable::present_names)
     }
 
-    /// Whether anybody wants anything, or did until lately.
+    /// Whether there is interest, or was until lately.
     pub(crate) fn is_wanted(&self) -> bool {
         self.interest.is_any()
     }
 
-    /// What the sources can do at the moment: for which authorities none is in reach, and whether a name is given twice.
+    /// What the sources can do at the moment: for which authorities none is reachable, and whether a name is given twice.
     pub fn on_source(&mut self, down: BTreeSet<Authority>, repeats: bool) {
         self.repeats = repeats;
         if *self.down != down {
@@ -220,6 +224,7 @@ impl View {
         }
     }
 
+    /// Returns the snapshot that was published last.
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.published
     }
@@ -244,11 +249,12 @@ impl View {
         self.tables.get(&(kind.clone(), Class::Named)).map_or(0, ResourceTable::len)
     }
 
-    /// What the source should be asked for, and asked for no more, since the last call.
+    /// What is to be requested of the source, and what no longer, since the last call.
     pub fn take_upstream_changes(&mut self) -> Vec<InterestChange> {
         self.interest.take_changes()
     }
 
+    /// Returns when [`View::on_time`] has something to do next.
     pub fn next_deadline(&self) -> Option<Moment> {
         let tables = self.tables.values().filter_map(|table| table.next_deadline(&self.limits));
         earliest(tables.min(), earliest(self.interest.next_deadline(), self.order.next_deadline()))
@@ -264,7 +270,7 @@ impl View {
             let names = table.expired(now).into_iter();
             names.map(|name| (kind.clone(), *class, name)).collect::<Vec<_>>()
         };
-        self.origin = Origin::default(); // time is of nobody's rank
+        self.origin = Origin::default(); // expiry has no rank
         for (kind, class, name) in self.tables.iter().flat_map(expired).collect::<Vec<_>>() {
             self.expire(&kind, class, name, now);
         }
@@ -299,7 +305,7 @@ impl View {
                 }
             }
             Selector::Wildcard => {
-                // A session that still reads this shelf, or just did, would miss removals from here on: the horizon tells it so.
+                // A session that still reads this table, or just did, would miss removals from here on: the horizon tells it so.
                 let dropped = self.tables.remove(&(kind.clone(), Class::Wildcard)).unwrap_or_default();
                 for name in dropped.present_names() {
                     let old = dropped.get(name).and_then(Entry::resource);
@@ -311,7 +317,7 @@ impl View {
         }
     }
 
-    /// What is known to be gone of a collection, since somebody held it.
+    /// Returns the members of a collection that are known to be absent, since a client held them.
     fn absent_names_under<'a>(&'a self, kind: &Type, glob: &'a Name) -> impl Iterator<Item = &'a Name> {
         let table = self.tables.get(&(kind.clone(), Class::Named));
         let gone = table.into_iter().flat_map(|table| table.removals(Revision::ZERO)).map(|(name, _)| name);

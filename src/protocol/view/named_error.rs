@@ -5,7 +5,9 @@ use crate::proto::code::{NOT_FOUND, PERMISSION_DENIED};
 /// What is wrong with one resource, as upstream reported it (TP3) or as the relay found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedError {
+    /// A gRPC status code.
     pub code: i32,
+    /// The text for the client.
     pub message: String,
 }
 

@@ -1,4 +1,4 @@
-//! What upstream says out of order, put on the shelves in order (ORD-1, ORD-4): see `view/order`.
+//! What the server sends out of order, put on the tables in order (ORD-1, ORD-4): see `view/order`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl View {
         !self.limits.reference_hold.is_zero()
     }
 
-    /// What is on the shelf, of types that lead to clusters or are clusters.
+    /// What is on the table, of types that lead to clusters or are clusters.
     pub(super) fn on_shelf(&self, kind: &Type, class: Class, name: &Name) -> Option<Arc<Resource>> {
         if !matches!(kind.info().role, Role::Routing | Role::Clusters) || !self.keeps_order() {
             return None;
@@ -53,7 +53,7 @@ impl View {
     fn missing_for(&self, (kind, class, name): &Key, resource: &Resource) -> BTreeSet<Name> {
         let leads_to = resource.body.clusters(kind);
         let Some(old) = here(self.tables.get(&(kind.clone(), *class)), name).filter(|_| !leads_to.is_empty()) else {
-            return BTreeSet::new(); // whoever waits for a first answer is not kept waiting
+            return BTreeSet::new(); // a session that waits for its first reply is not delayed
         };
         let before = old.body.clusters(kind);
         let authority = Authority::of(name);
@@ -73,7 +73,7 @@ impl View {
             None if self.interest.has_wildcard(&self.clusters) => Selector::Wildcard,
             None => return false,
         };
-        // Who asks for clusters by name does so because of the route.
+        // Who requests clusters by name does so because of the route.
         !self.interest.has_name(&self.clusters, cluster)
             && self.completeness_of(&self.clusters, &set) >= Completeness::Settled
     }
@@ -114,7 +114,7 @@ impl View {
         true
     }
 
-    /// Something is on the shelf that was not, or not so, or is there no more.
+    /// Something is on the table that was not, or not so, or is there no more.
     pub(super) fn note_change(
         &mut self,
         kind: &Type,
@@ -162,7 +162,7 @@ impl View {
         self.origin = before;
     }
 
-    /// Nobody wants it any more.
+    /// No session subscribes to it any more.
     pub(super) fn forget_order(
         &mut self,
         kind: &Type,
@@ -206,6 +206,7 @@ impl View {
         self.order.is_any()
     }
 
+    /// Records the authorities of `Sources::unsteady`. While an authority is unsteady, no wait in it runs out.
     pub fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) {
         self.order.note_unsteady(unsteady, now);
     }

@@ -5,6 +5,7 @@
 pub struct Revision(u64);
 
 impl Revision {
+    /// Before the first change.
     pub const ZERO: Self = Self(0);
 
     pub(crate) fn next(self) -> Self {

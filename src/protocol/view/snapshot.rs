@@ -12,24 +12,27 @@ use crate::xds::{Authority, Name, Resource, Role, Type};
 /// What a state says of a name.
 #[derive(Debug, Clone, Copy)]
 pub enum Lookup<'a> {
-    /// Nothing: not asked, not answered, or not complete yet. Never to be told as absent (I3).
+    /// Nothing: not requested, not answered, or not complete yet. Never reported as absent (I3).
     Unknown,
+    /// The resource.
     Present(&'a Arc<Resource>),
-    /// Upstream has said so; the last content may still be at hand.
+    /// Upstream has reported it; the last content may still be at hand.
     Absent(Option<&'a Arc<Resource>>),
 }
 
 impl Lookup<'_> {
+    /// Whether nothing is known.
     pub fn is_unknown(self) -> bool {
         matches!(self, Self::Unknown)
     }
 }
 
+/// The state of a view at one revision. It never changes, and sessions share it.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     /// The number of the last change in it, which is the end of a response.
     pub revision: Revision,
-    /// Authorities of which no server is in reach.
+    /// Authorities of which no server is reachable.
     pub(crate) down: Arc<BTreeSet<Authority>>,
     tables: BTreeMap<(Type, Class), ResourceTable>,
     /// When the last `*` set was forgotten.
@@ -62,6 +65,7 @@ impl Snapshot {
         entry.error.as_ref().map(|(revision, error)| (*revision, error))
     }
 
+    /// Returns the resources of a type and class, if there is a table of them.
     pub fn resources(&self, kind: &Type, class: Class) -> Option<&ResourceTable> {
         self.tables.get(&(kind.clone(), class))
     }
@@ -79,7 +83,7 @@ impl Snapshot {
         })
     }
 
-    /// The same, with absence as the error that it is to whoever has no other word for it.
+    /// The same, with absence as an error, for clients of the variant that cannot express it otherwise.
     pub(crate) fn error_or_absence(&self, kind: &Type, name: &Name) -> Option<(Revision, Arc<NamedError>)> {
         let entry = self.resources(kind, Class::Named)?.get(name)?;
         match (&entry.error, &entry.presence) {
@@ -89,6 +93,7 @@ impl Snapshot {
         }
     }
 
+    /// Returns what is known of a name.
     pub fn lookup(&self, kind: &Type, class: Class, name: &Name) -> Lookup<'_> {
         match self.resources(kind, class).and_then(|table| table.get(name)).map(|entry| &entry.presence) {
             None | Some(Presence::Unknown) => Lookup::Unknown,

@@ -1,4 +1,4 @@
-//! What sources say: the facts that a response comes down to.
+//! Updates: what a response of a source changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,58 +9,60 @@ use super::interest::Selector;
 use super::named_error::NamedError;
 use crate::xds::{Name, Resource, Type};
 
-/// What a source says. One response is a list of these, applied together and ended by a commit mark.
+/// One change that a source reports. A response is a list of these, applied as a whole.
 #[derive(Debug, Clone)]
+#[allow(missing_docs)] // of the fields: each variant says what they mean
 pub enum Update {
     /// `key` is the name under which the resource is wanted: its own, or one of its aliases.
     Upsert { kind: Type, class: Class, key: Name, resource: Arc<Resource> },
     /// A name has no resource (XLAT-15), by the server's word or by its silence.
     Absent { kind: Type, class: Class, key: Name, evidence: Evidence },
-    /// The complete `*` set of a type: what is held and not among these is gone, but for what is kept.
+    /// The complete `*` set of a type: cached resources that are not among these are removed, except those to retain.
     FullSet { kind: Type, resources: Vec<Arc<Resource>>, retain: Retain },
-    /// What is held under this name has so much time from now on, or no end (UP-40).
+    /// The cached resource of this name expires after `ttl` from now on, or never (UP-40).
     Refresh { kind: Type, class: Class, key: Name, ttl: Option<Duration> },
-    /// Something is wrong with a name that was asked for; what is held of it stays, and so does its absence.
+    /// The server reported an error for a requested name. What is cached of it stays, and so does its absence.
     Error { kind: Type, key: Name, error: Arc<NamedError> },
-    /// So much is known of a set, `*` or a glob.
+    /// How much is known of a set, which is `*` or a glob.
     Progress { kind: Type, of: Selector, completeness: Completeness },
-    /// The source went away, or another has taken its place.
+    /// The source is lost, or another one has become active: a set is no longer known to be complete.
     Interrupted { kind: Type, of: Selector },
-    /// These came, cannot be read, and nothing is held of them; none of the others of that set is so.
+    /// The names of a set that came, cannot be read, and of which nothing is cached. It replaces the earlier list.
     Unreadable { kind: Type, of: Selector, names: BTreeSet<Name> },
 }
 
-/// By what it is known that there is no such resource.
+/// How it is known that a resource does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evidence {
-    /// The server has said so.
+    /// The server has reported it, or removed the resource.
     Reported,
-    /// It was asked and is there, and says nothing: enough for those who do not hold it.
+    /// The server is alive, was asked, and is silent: enough for clients that do not hold it.
     Silence,
 }
 
 /// How much of a set is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Completeness {
+    /// Nothing has come.
     #[default]
     Unknown,
-    /// Something has come, of a server that is known to send its sets in pieces.
+    /// Something has come, from a server that is known to send its sets in pieces.
     Arriving,
     /// The first response has come.
     FirstResponse,
-    /// It was quiet after that for a moment, or its end was known once.
+    /// It was quiet after that for a moment, or the set was complete once.
     Settled,
-    /// The server whose word counts has come to its end since it was last opened: what is not there does not exist.
+    /// All of it has come on the present opening: what is missing does not exist.
     Complete,
 }
 
 impl Completeness {
-    /// What is known once more was said. That a server sends in pieces may turn out late.
+    /// Returns what is known after a further response. That a server sends in pieces may show late.
     pub(super) fn raised(self, to: Self) -> Self {
         if (self, to) == (Self::FirstResponse, Self::Arriving) { to } else { self.max(to) }
     }
 
-    /// What is known once the server is another, or opened anew: what has ended once stays ended, and may have grown since.
+    /// What is known once the server is another, or opened again: what has ended once stays ended, and may have grown since.
     pub(super) fn interrupted(self) -> Self {
         match self {
             Self::Settled | Self::Complete => Self::Settled,
@@ -69,7 +71,7 @@ impl Completeness {
     }
 }
 
-/// Who says something: a server by its place in the plan, and its rank in the list of the authority.
+/// The origin of an update: a server by its place in the plan, and its rank in the list of the authority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Origin {
     pub(crate) server: u16,
@@ -81,6 +83,7 @@ pub struct Origin {
 /// What a complete set does not delete although it lacks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Retain {
+    /// These names, and nothing else.
     These(BTreeSet<Name>),
     /// Deletions of this server are not carried out (XLAT-20).
     Everything,
@@ -106,6 +109,7 @@ impl Update {
 }
 
 impl Retain {
+    /// Keeps nothing: what the set lacks is absent.
     pub fn nothing() -> Self {
         Self::These(BTreeSet::new())
     }

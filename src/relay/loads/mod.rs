@@ -25,7 +25,7 @@ use crate::xds::SharingKey;
 /// What becomes of the reports of clients (LRS-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LoadsMode {
-    /// Clients are told that there is no such method.
+    /// Clients get the status of a method that does not exist.
     Off,
     /// An upstream stream for each of a client's, with the same messages.
     PassThrough,
@@ -133,7 +133,7 @@ impl Loads {
         }
     }
 
-    /// Once another server is active for the key, the client is to begin anew there (FB-19): what the old one has ordered is not
+    /// Once another server is active for the key, the client is to begin again there (FB-19): what the old one has ordered is not
     /// the new one's word.
     async fn pass_through(&self, key: &SharingKey, link: LoadLink) -> LoadEnd {
         let server = self.views.active_server(key);

@@ -1,4 +1,4 @@
-//! The clients of one key whose loads are put together, and the task that reports them upstream.
+//! The clients of one key whose loads are aggregated, and the task that reports them upstream.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,7 @@ pub(super) struct Pool {
 
 struct PoolState {
     aggregate: Aggregate,
-    /// Whoever comes now finds another pool.
+    /// A client that connects now joins another pool.
     closed: bool,
     /// Bytes that are in `kept` for this pool.
     counted: usize,
@@ -42,7 +42,7 @@ struct PoolState {
 
 /// How an opening of the stream came to its end.
 enum StreamEnd {
-    /// Nobody needs the pool any more.
+    /// No client needs the pool any more.
     Closed,
     Lost {
         /// The server has ordered something on it.
@@ -72,13 +72,13 @@ impl Pool {
         (!state.closed).then(|| Member { pool: self.clone(), id: state.aggregate.join() })
     }
 
-    /// What is held is reported at once, where there is somebody to report to.
+    /// Buffered reports are sent at once, where there is a server to send them to.
     pub(crate) fn hasten(&self) {
         self.lock().aggregate.hasten(self.clock.now());
         self.look.notify_one();
     }
 
-    /// Keeps a stream open upstream until the last client has gone and its counters were told.
+    /// Keeps a stream open upstream until the last client has gone and its counters were reported.
     pub(crate) async fn run(&self, connector: &dyn LoadConnector) {
         let mut server = self.views.active_server(&self.key);
         let mut backoff = Backoff::new(connector.backoff(server));
@@ -263,7 +263,7 @@ impl Member {
         self.pool.count(&mut state);
     }
 
-    /// The client says that it is somebody else, who belongs to another pool (KEY-14).
+    /// The client's node changed to another key, which belongs to another pool (KEY-14).
     fn is_anothers(&self, first: &LoadStatsRequest, report: &LoadStatsRequest) -> bool {
         let node = report.node.as_ref().filter(|node| first.node.as_ref() != Some(*node));
         node.is_some() && self.pool.views.identify(node).ok().is_none_or(|identity| *identity.key() != self.pool.key)
@@ -293,7 +293,7 @@ fn random() -> f64 {
     RandomState::new().hash_one(()) as f64 / u64::MAX as f64
 }
 
-/// The feature of clients that may be told to report every cluster (LRS-1).
+/// The feature of clients that may be asked to report every cluster (LRS-1).
 const ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
 /// How long a control plane has to take the last report and to end the stream.
 const PARTING: Duration = Duration::from_secs(1);

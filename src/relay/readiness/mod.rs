@@ -1,4 +1,4 @@
-//! Whether new clients should be sent to this relay: what probes and `grpc.health.v1` are told.
+//! Whether new clients should be sent to this relay: what probes and `grpc.health.v1` report.
 //!
 //! Readiness is about the start and the end of the process. A relay that has just started has an empty cache, so that new clients
 //! are better served by one that has been running. It is ready
@@ -27,7 +27,7 @@ use self::state::{Phase, State};
 pub(super) use self::state::{Report, Reports};
 use crate::xds::Authority;
 
-/// One for the process, shared by its views and by whoever reports it.
+/// One for the process, shared by its views and by what reports it.
 #[derive(Debug, Default)]
 pub(crate) struct Readiness {
     /// Guards itself alone; nothing is awaited while it is held.

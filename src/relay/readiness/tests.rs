@@ -151,7 +151,7 @@ fn draining_is_for_good_and_reasons_are_counted_where_they_are_too_many() {
 }
 
 #[tokio::test]
-async fn what_a_view_reports_goes_with_it_and_whoever_waits_for_a_change_is_told() {
+async fn what_a_view_reports_goes_with_it_and_a_waiter_is_woken_by_a_change() {
     let readiness: Arc<Readiness> = Arc::default();
     let mut view = readiness.view("v");
     view.update(false, [(Authority::TopLevel, report(false, false))].into());

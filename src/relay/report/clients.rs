@@ -22,7 +22,7 @@ pub(crate) struct ClientTypeReport {
     pub(crate) wildcard: bool,
     pub(crate) names: usize,
     pub(crate) pending: usize,
-    /// The text of the latest refusal, and whether nothing was accepted since.
+    /// The text of the latest rejection, and whether nothing was accepted since.
     pub(crate) last_nack: Option<String>,
     pub(crate) nacked: bool,
 }

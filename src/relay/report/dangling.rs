@@ -1,4 +1,4 @@
-//! What leads nowhere, for operators: clusters that routing leads to and that do not exist, and who leads there.
+//! Clusters that routing leads to and that do not exist, with what leads there, for operators.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) struct Dangling {
     pub(crate) from_count: usize,
 }
 
-/// What an owner knows of that at once. Whom it is led to by is looked for by whoever asks, who keeps nobody waiting.
+/// What a view task knows of that at once. What leads there is searched for outside that task, which does not wait for it.
 pub(crate) struct DanglingClusters {
     pub(crate) view: String,
     pub(crate) clusters: Vec<(Name, u64)>,

@@ -54,7 +54,7 @@ pub(crate) struct ResourcePage {
     pub(crate) next: Option<String>,
 }
 
-/// What one view knows at one moment. Whoever asks looks through it, and keeps nobody waiting.
+/// What one view knows at one moment. Reports search it without delaying the view.
 pub(crate) struct ViewSnapshot {
     pub(crate) view: String,
     pub(crate) snapshot: Arc<Snapshot>,

@@ -40,7 +40,7 @@ pub(crate) struct LadderMetrics {
     pub(crate) state_seconds: u64,
     /// The first choice first.
     pub(crate) servers: Vec<String>,
-    /// The one whose word counts, by its place in these.
+    /// The one that is active, by its place in these.
     pub(crate) active: Option<usize>,
     pub(crate) switches: Switches,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Totals {
     pub(crate) opened: u64,
     pub(crate) ended: u64,
     pub(crate) responses: u64,
-    /// Responses of which the relay refused something.
+    /// Responses of which the relay rejected something.
     pub(crate) nacks: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What views and sessions tell about themselves, as plain data: made by those who know, read by whoever asks.
+//! What views and sessions report of themselves, as plain data.
 
 mod clients;
 mod dangling;

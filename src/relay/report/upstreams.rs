@@ -21,7 +21,7 @@ pub(crate) struct ViewReport {
 pub(crate) struct AuthorityReport {
     /// Empty for `*` and old-style names.
     pub(crate) authority: String,
-    /// idle, trying, active, held (out of reach, and the cache serves) or down.
+    /// idle, trying, active, held (unreachable, and the cache serves) or down.
     pub(crate) state: &'static str,
     pub(crate) server: Option<String>,
     pub(crate) state_seconds: u64,
@@ -56,7 +56,7 @@ pub(crate) struct TypeReport {
     pub(crate) cached: usize,
     /// How much of the wildcard set is known: unknown, arriving, first_response, settled or complete.
     pub(crate) completeness: Option<&'static str>,
-    /// Names that the server is asked for a second time, since clients hold them and it did not mention them.
+    /// Names that are requested of the server a second time, since clients hold them and it did not mention them.
     pub(crate) requested_again: usize,
     /// Resources whose body goes by another name than they came under.
     pub(crate) name_mismatches: u64,
@@ -70,7 +70,7 @@ pub(crate) struct TypeReport {
 pub(crate) struct MissingReport {
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// `*` for the whole set.
+    /// `*` for the complete set.
     pub(crate) name: String,
 }
 

@@ -1,4 +1,4 @@
-//! What the view knows of resources, for whoever asks.
+//! What the view knows of resources, for reports.
 
 use super::ViewTask;
 use crate::relay::report::ViewSnapshot;

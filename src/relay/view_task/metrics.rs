@@ -43,7 +43,7 @@ impl ViewTask {
     }
 }
 
-/// The types that upstream is asked for, and whether for everything of them.
+/// The types that are requested upstream, and whether for everything of them.
 fn asked_types(sources: &mut Sources) -> BTreeSet<(Type, bool)> {
     let subscriptions = sources.streams().flat_map(|(_, stream)| {
         stream.types().map(|subscription| (subscription.kind.clone(), subscription.wildcard)).collect::<Vec<_>>()

@@ -48,7 +48,7 @@ pub(super) struct ViewTask {
     pub(crate) incidents: Arc<Incidents>,
     pub(crate) server_log: Arc<ServerLog>,
     pub(crate) readiness: ViewReadiness,
-    /// How the ladders stood when that was last told.
+    /// The state of the ladders when it was last reported.
     pub(crate) ladder_states: BTreeMap<Authority, LadderState>,
     /// What could not be kept in order.
     pub(crate) order_metrics: OrderMetrics,
@@ -57,13 +57,13 @@ pub(super) struct ViewTask {
     pub(crate) table: Arc<TypeTable>,
     pub(crate) clock: Clock,
     pub(crate) commands: mpsc::Receiver<Command>,
-    /// Since when nobody is here and nothing is wanted, for whoever retires idle views.
+    /// Since when there is no session and no interest, for the removal of idle views.
     pub(crate) idle_since: Arc<Mutex<Option<Instant>>>,
-    /// The server for `*` and old-style names, for whoever reports loads to it.
+    /// The server for `*` and old-style names, for load reports.
     pub(crate) active: Arc<AtomicUsize>,
     /// Says that it has become another.
     pub(crate) active_server_changes: Arc<watch::Sender<()>>,
-    /// Dropped after the commands: a session that is dropped sees that nobody takes any.
+    /// Dropped after the commands: a session that is dropped sees that no command is taken any more.
     pub(crate) sessions: HashMap<SessionId, Box<dyn Subscriber>>,
     pub(crate) links: Links,
     /// Sessions whose interest was counted since the last publication.
@@ -151,7 +151,7 @@ impl ViewTask {
             Command::Report(to) => {
                 let report = self.report();
                 let handles = self.sessions.values().map(|handle| handle.report()).collect();
-                let _ = to.send((report, handles)); // whoever asked may have gone
+                let _ = to.send((report, handles)); // the caller may have gone
             }
             Command::Snapshot(to) => {
                 let _ = to.send(self.view_snapshot());

@@ -1,4 +1,4 @@
-//! What a view says of itself at the admin address.
+//! What the admin address shows of a view.
 
 use super::ViewTask;
 use super::missing::Missing;

@@ -1,4 +1,4 @@
-//! An owner that panics takes its own view down, and nothing else: its clients are ended, and come back to a new view.
+//! A view task that panics ends its own view alone: the streams of its clients end, and they reconnect to a new view.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,5 +41,5 @@ fn text_of(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }
 
-/// Whoever asks for this name makes its owner panic, with the fault planted.
+/// A request for this name makes the view task panic, with the fault planted.
 const PLANTED: &str = "panic";

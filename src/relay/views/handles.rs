@@ -1,4 +1,4 @@
-//! The views that there are, by sharing key, and when they are let go of.
+//! The views that there are, by sharing key, and when they are released.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -35,7 +35,7 @@ impl ViewHandle {
         Entrance { published, commands, stay: self.stay.clone() }
     }
 
-    /// Whether its owner is there: one that panicked is not.
+    /// Whether its task is running: one that panicked is not.
     pub(crate) fn is_running(&self) -> bool {
         !self.commands.is_closed()
     }
@@ -48,7 +48,7 @@ impl ViewHandle {
     }
 }
 
-/// An owner ends when nobody can say anything to it any more.
+/// A view task ends when no sender of commands is left.
 pub(super) fn retire(views: &mut HashMap<SharingKey, ViewHandle>, after: Duration) {
     views.retain(|key, view| {
         let retired = view.is_idle(after);

@@ -154,7 +154,7 @@ impl Views {
         Err(AdmissionError::Stopping)
     }
 
-    /// None if the view's owner is not there any more.
+    /// Returns none if the view task has ended.
     async fn join(
         &self,
         into: Entrance,
@@ -184,7 +184,7 @@ impl Views {
         let session = session.with_identity(identity).with_authorities(self.authorities.clone());
         let handle = SessionHandle::new(place, session);
         commands.send(Command::Join(Box::new(Member::new(handle.clone(), stay)))).await.ok()?;
-        // An owner that ends from here on finds the command, and by dropping it tells the session.
+        // A view task that ends from here on drops the command, which ends the session.
         (!commands.is_closed()).then_some(handle)
     }
 
@@ -231,7 +231,7 @@ impl Views {
         &self.counters
     }
 
-    /// Looks up the view of a key, or starts it. It is kept for whoever has what this returns.
+    /// Looks up the view of a key, or starts it. It is kept for as long as the result exists.
     fn enter(&self, key: &SharingKey) -> Result<Entrance, AdmissionError> {
         let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(view) = views.get(key).filter(|view| view.is_running()) {
@@ -268,7 +268,7 @@ impl Views {
         }
     }
 
-    /// Lets go of views that nobody has used for so long, with their upstream streams, again and again.
+    /// Removes views that were idle for `views.idle_timeout`, with their upstream streams, again and again.
     pub(crate) async fn retire_idle(&self, after: Duration) {
         let mut ticks = tokio::time::interval(after.clamp(Duration::from_millis(100), LOOKS_EVERY));
         loop {

@@ -1,4 +1,4 @@
-//! How clients are told apart and served, and who comes.
+//! How clients are assigned to views and served.
 
 use std::net::SocketAddr;
 
@@ -7,11 +7,11 @@ use crate::protocol::session::Variant;
 use crate::protocol::sources::Plan;
 use crate::xds::{Access, KeyRule, TypeTable};
 
-/// How clients are told apart and served.
+/// How clients are assigned to views and served.
 #[derive(Debug, Clone)]
 pub struct ViewsOptions {
     pub rule: KeyRule,
-    /// A client without a node counts as one whose node is empty; otherwise it is refused (TRN-12).
+    /// A client without a node counts as one whose node is empty; otherwise it is rejected (TRN-12).
     pub(crate) accept_missing_node: bool,
     /// Views at one time.
     pub(crate) max_views: usize,

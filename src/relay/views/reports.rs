@@ -1,4 +1,4 @@
-//! What all views say of themselves, those of the hub last.
+//! The reports of all views, those of the hub last.
 
 use std::sync::PoisonError;
 

@@ -19,7 +19,7 @@ fn views() -> Views {
         limits: Limits::default(),
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),
     };
-    Views::new(options, Vec::new()) // nothing is asked for, so nobody is connected to
+    Views::new(options, Vec::new()) // nothing is requested, so nobody is connected to
 }
 
 fn first_request() -> Request {
@@ -37,7 +37,7 @@ impl Views {
         self.report().await.iter().map(|(unit, _)| unit.clients).collect()
     }
 
-    /// Waits until the owner of the only view has found nobody there.
+    /// Waits until the task of the only view has no session.
     async fn has_become_idle(&self) {
         let is_idle = || {
             let units = self.views.lock().unwrap();

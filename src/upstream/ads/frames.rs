@@ -1,6 +1,6 @@
-//! What comes in on a stream before it is a message: when something was last heard, and whether a message is half-received.
+//! What comes in on a stream before it is a message: when bytes last came, and whether a message is half-received.
 //!
-//! It is seen in the body of the response, of which the decoder behind it shows whole messages alone.
+//! This is read off the body of the response, since the decoder behind it shows complete messages alone.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_is_told_of_a_message_that_is_complete_by_then_nor_twice_of_one() {
+    async fn a_half_received_message_is_reported_once_and_not_when_it_is_complete() {
         use futures_util::FutureExt;
         let incoming = Incoming::new();
         let reported = || incoming.receiving().now_or_never().is_some();

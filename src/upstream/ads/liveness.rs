@@ -1,5 +1,5 @@
-//! Whether a server is still there. Many send nothing at all before they have something to say, and one that hangs sends nothing
-//! either. What tells them apart is the answer to a call that was begun after the silence, on the same connection.
+//! Whether a server is alive. Many send nothing before they have a response, and one that hangs sends nothing either. The answer
+//! to a call that was begun after the silence, on the same connection, distinguishes the two.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -32,7 +32,7 @@ pub(super) struct Life<'a> {
     pub(crate) channel: Channel,
     pub(crate) metadata: MetadataMap,
     pub(crate) incoming: Arc<Incoming>,
-    /// Notified, the owner of the stream wants an answer to a call that begins from then on.
+    /// When notified, the stream wants an answer to a call that begins from then on.
     pub(crate) requested: Arc<Notify>,
     /// To be notified when that is there. What came in before it has to be told before it.
     pub(crate) answered: &'a Notify,
@@ -61,7 +61,7 @@ impl Life<'_> {
     pub(crate) async fn watch(mut self) -> Status {
         let mut doubts = self.shared.doubts();
         let mut duty = None;
-        // The owner's wish that has no answer yet, and when the next call may begin at the earliest.
+        // The request for a call that has no answer yet, and when the next call may begin at the earliest.
         let (mut pending, mut missed) = (false, Missed::default());
         let (mut last, mut earliest) = (Instant::now(), Instant::now());
         loop {

@@ -18,7 +18,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use self::shared::{Shared, Stage, Waited};
-use super::dial::{Dial, FirstWords};
+use super::dial::{Dial, FirstWords, NothingRead};
 use super::{AdsServer, token};
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{Backoff, BackoffTimes};
@@ -34,6 +34,7 @@ pub struct AdsConnector {
 }
 
 impl AdsConnector {
+    /// Prepares connections to a server; none is opened before a stream is started.
     pub fn new(server: AdsServer) -> Self {
         let mut endpoint = Endpoint::from(server.uri.clone())
             .initial_stream_window_size(WINDOW)
@@ -58,10 +59,7 @@ impl AdsConnector {
         let channel = self.endpoint.connect_with_connector(dial).await;
         let channel = channel.map_err(|error| Status::unavailable(chain(&error)))?;
         let limit = self.server.first_words_timeout();
-        let heard = tokio::time::timeout(limit, heard.wait()).await.unwrap_or_else(|_| {
-            let limit = humantime::format_duration(limit);
-            Err(format!("it took the connection and said nothing on it within {limit}"))
-        });
+        let heard = tokio::time::timeout(limit, heard.wait()).await.unwrap_or(Err(NothingRead::Timeout { limit }));
         heard.map_err(|reason| Status::unavailable(format!("{}: {reason}", self.server.name())))?;
         self.shared.reached();
         Ok((channel, metadata))
@@ -122,7 +120,7 @@ impl AdsConnector {
             let reason = with_causes(said, &end.status);
             let ended = LinkReport { id: link.id, event: LinkEvent::Ended { reason, answered: there } };
             if link.reports.send(ended).await.is_err() {
-                return; // the owner is gone
+                return; // the view task has ended
             }
             if unspoken {
                 variant = other(variant);

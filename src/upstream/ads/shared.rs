@@ -1,5 +1,5 @@
-//! What the streams of all views to one server tell one another. These are facts alone: what follows from them each view decides
-//! for itself (FB-20).
+//! What the streams of all views to one server share. These are observations alone: each view decides for itself what follows from
+//! them (FB-20).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

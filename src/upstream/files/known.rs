@@ -1,8 +1,8 @@
-//! One file: what was read of it, what of that counts, and whether it is to be read again.
+//! One file: what was read of it, its last good version, and whether it is to be read again.
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -43,7 +43,7 @@ impl Known {
     pub(crate) fn read(&mut self, path: &Path, stamp: Stamp, parser: &Parser, limit: u64) -> Reading {
         let back = self.missing.take().is_some();
         if back {
-            // It was made anew in its place, and is in no other way whole than one that is written in place.
+            // It was made again in its place, and is in no other way whole than one that is written in place.
             (self.stamp, self.read) = (Some(stamp), None);
         }
         let certain = |read: &SystemTime| !stamp.is_fresh(*read);
@@ -61,7 +61,7 @@ impl Known {
             Err(reason) => {
                 self.stamp = Some(stamp);
                 self.forget_reading();
-                return self.refuse(FileError::of(path, &reason));
+                return self.refuse(FileError::of(path, &reason.to_string()));
             }
         };
         let hash = xxh3_128(&bytes);
@@ -121,20 +121,28 @@ impl Known {
     }
 }
 
-/// The whole file, unless it was written to or went meanwhile.
-fn bytes_of(path: &Path, stamp: Stamp, limit: u64) -> Result<Option<Vec<u8>>, String> {
-    let too_large = || format!("it is larger than {limit} bytes, which is the limit (limits.file_bytes)");
+/// Why a file cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error("it is larger than {limit} bytes, which is the limit (limits.file_bytes)")]
+    TooLarge { limit: u64 },
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Returns the complete file, unless it was written to or deleted meanwhile.
+fn bytes_of(path: &Path, stamp: Stamp, limit: u64) -> Result<Option<Vec<u8>>, ReadError> {
     if stamp.size > limit {
-        return Err(too_large());
+        return Err(ReadError::TooLarge { limit });
     }
     let file = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None), // the next look says whether it is gone
-        opened => opened.map_err(|error| error.to_string())?,
+        opened => opened?,
     };
     let mut bytes = Vec::with_capacity(usize::try_from(stamp.size).unwrap_or_default());
-    (&file).take(limit + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    (&file).take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
-        return Err(too_large());
+        return Err(ReadError::TooLarge { limit });
     }
     let same = file.metadata().is_ok_and(|metadata| Stamp::of(&metadata) == stamp);
     Ok(same.then_some(bytes))

@@ -1,4 +1,4 @@
-//! Carries the stream of one view to the server within this process that answers it out of the files.
+//! Carries the stream of one view to the server within this process that serves the files.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl FilesConnector {
         }
     }
 
-    /// Until the files are out of reach.
+    /// Until the files are unreachable.
     async fn serve(
         &self,
         link: &Link,

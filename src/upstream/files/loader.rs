@@ -1,7 +1,7 @@
-//! What the files say, and what they said last that made sense: each file for itself (FS-3).
+//! The contents of the files, and the last good version of each (FS-3).
 //!
-//! Always: a file that was good once and is not now counts as it was; two files that define one resource are no good both, as
-//! they are now; a file that nobody can look at is not one that is gone, and one that is gone was missing twice.
+//! Invariants: a file with an error counts as its last good version; two files that define one resource are both in error;
+//! a file that cannot be read is not deleted, and a deleted file was missing twice.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -106,10 +106,10 @@ impl Loader {
     }
 
     /// Parts with files that are gone, and says whether there were any. One look is not enough for that: whoever unlinks a file and
-    /// makes it anew leaves a moment without it.
+    /// makes it again leaves a moment without it.
     fn drop_missing(&mut self, walk: &mut Walk) -> bool {
         if walk.present.is_empty() {
-            // The source is out of reach, and not each of its files gone.
+            // The source is unreachable, and not each of its files gone.
             self.files.values_mut().for_each(|file| file.missing = None);
             return false;
         }
@@ -141,7 +141,7 @@ impl Loader {
         changed
     }
 
-    /// Without any of its paths a source is out of reach. As with a file, one look is not enough.
+    /// Without any of its paths a source is unreachable. As with a file, one look is not enough.
     fn state(&mut self, walk: &Walk, unsettled: &mut bool) -> State {
         let missing = self.options.paths.first().filter(|_| walk.present.is_empty());
         let since = missing.map(|_| self.nothing.unwrap_or_else(Instant::now));

@@ -1,7 +1,7 @@
 //! Files as a source: what is in them is served as if a control plane had it.
 //!
-//! One loader for each list of paths reads them and watches; whoever serves out of them gets each new state whole. Nothing here
-//! decides what it means that something is not there: [`local`](crate::protocol::local) does.
+//! One loader for each list of paths reads and watches them; each stream gets each new snapshot as a whole. Nothing here
+//! decides what it means that something is missing: [`local`](crate::protocol::local) does.
 
 mod known;
 mod link;

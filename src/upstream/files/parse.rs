@@ -43,10 +43,10 @@ impl Parser {
         let (mut entries, mut seen) = (Vec::with_capacity(resources.len()), HashSet::new());
         for resource in resources {
             let line = resource.line;
-            let refuse = |reason: String| FileError { line, ..FileError::of(path, &reason) };
-            let entry = self.entry(resource).map_err(refuse)?;
+            let reject = |error: EntryError| FileError { line, ..FileError::of(path, &error.to_string()) };
+            let entry = self.entry(resource).map_err(reject)?;
             if !seen.insert((entry.kind.clone(), entry.name.clone())) {
-                return Err(refuse(format!("{} {} is in this file twice", entry.kind.name(), entry.name)));
+                return Err(reject(EntryError::Twice { kind: entry.kind, name: entry.name }));
             }
             entries.push(entry);
         }
@@ -54,17 +54,28 @@ impl Parser {
     }
 
     /// The wrapper's name wins over the body's (TYPE-10).
-    fn entry(&self, resource: FileResource) -> Result<Entry, String> {
+    fn entry(&self, resource: FileResource) -> Result<Entry, EntryError> {
         let (kind, line) = (self.table.resolve(&resource.type_url), resource.line);
         let beside = resource.name.as_deref().filter(|name| !name.is_empty()).map(Name::canonical);
         let name = beside.or_else(|| own_name(&kind, &resource.body));
         let name = name.ok_or_else(|| match kind.info().name_field {
-            Some(_) => format!("a {} without a name", kind.name()),
-            None => format!("a {} has its name in a wrapper around it, and this one has none", kind.name()),
+            Some(_) => EntryError::NoName(kind.clone()),
+            None => EntryError::NoWrapper(kind.clone()),
         })?;
         let item = Item::new(&kind, &name, resource.into_wrapper());
         Ok(Entry { kind, name, item, line })
     }
+}
+
+/// Why a resource of a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum EntryError {
+    #[error("a {} without a name", .0.name())]
+    NoName(Type),
+    #[error("a {} has its name in a wrapper around it, and this one has none", .0.name())]
+    NoWrapper(Type),
+    #[error("{} {name} is in this file twice", kind.name())]
+    Twice { kind: Type, name: Name },
 }
 
 fn fault(path: &Path, error: DocumentError) -> FileError {

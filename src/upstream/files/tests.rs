@@ -138,7 +138,7 @@ fn fs_1_every_format_is_read_and_other_files_are_let_be() {
 }
 
 #[test]
-fn fs_3_a_bad_file_counts_as_it_was_and_is_told_with_line_and_reason() {
+fn fs_3_a_bad_file_counts_as_it_was_and_is_reported_with_line_and_reason() {
     let folder = Folder::new();
     folder.put("a.json", &["a"]);
     folder.put("b.json", &["b"]);

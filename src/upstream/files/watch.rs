@@ -1,4 +1,4 @@
-//! Says that something has changed in the folders, and not what: whoever is told looks at them all.
+//! Notifies that something has changed in the folders, and not what: the loader then looks at them all.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -56,7 +56,7 @@ impl Watcher {
         self.fault.as_deref()
     }
 
-    /// Each time anew: a folder that came in the place of another of the same name is another one to the system.
+    /// Each time again: a folder that came in the place of another of the same name is another one to the system.
     fn watch(&mut self, folder: &Path) {
         let Some(system) = &mut self.system else { return };
         match system.watch(folder, RecursiveMode::NonRecursive) {
@@ -111,7 +111,7 @@ impl Look<'_> {
         if let Some(path) = self.watched.get(&identity) {
             return Some(path.clone()); // also where one is in two places, as when it is mounted twice
         }
-        // It may have moved. What is let go of by the old path later would be the folder itself.
+        // It may have moved. What is released by the old path later would be the folder itself.
         let before = self.watcher.watched.get(&identity).filter(|before| **before != path).cloned();
         if let Some(before) = before.filter(|before| !self.watched.values().any(|path| path == before)) {
             self.watcher.unwatch(&before);

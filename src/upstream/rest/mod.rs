@@ -1,8 +1,8 @@
 //! A management server that is polled in JSON, in the place of a stream.
 //!
-//! To the owner of a view it is a SotW stream. What the stream says last of a type is what is polled for; a 200 is a response, a 304
-//! a sign of life. It ends, and the server counts as out of reach, when there is no connection to be had, or when so many polls
-//! in a row failed otherwise. From then on one poll is tried again and again, and the first good answer opens the stream anew.
+//! To a view it is a SotW stream. The last request of a type is repeated as polls; a 200 is a response, a 304 a sign of life. The stream
+//! ends, and the server counts as unreachable, when no connection succeeds, or when a number of polls in a row failed otherwise.
+//! From then on one poll is repeated, and the first good answer opens the stream again.
 
 mod read;
 mod subscriptions;
@@ -51,6 +51,7 @@ impl RestServer {
     }
 }
 
+/// Polls a control plane over HTTP, in the place of streams.
 #[derive(Clone)]
 pub struct RestConnector {
     server: Arc<RestServer>,
@@ -59,6 +60,7 @@ pub struct RestConnector {
 }
 
 impl RestConnector {
+    /// Prepares polls of a server; none is sent before a link is started.
     pub fn new(server: RestServer, transcoder: Descriptors, table: Arc<TypeTable>) -> Self {
         Self { server: Arc::new(server), transcoder, table }
     }
@@ -79,7 +81,7 @@ impl Connector for RestConnector {
     }
 }
 
-/// The owner is gone.
+/// The view task has ended.
 struct Gone;
 
 impl RestConnector {
@@ -98,7 +100,7 @@ impl RestConnector {
                     reason
                 }
             };
-            // What answered once is out of reach all the same: polls that failed are what says so, not the end of a stream.
+            // What answered once is unreachable all the same: polls that failed are what says so, not the end of a stream.
             let ended = LinkEvent::Ended { reason, answered: false };
             if link.reports.send(LinkReport { id: link.id, event: ended }).await.is_err() {
                 return;
@@ -120,7 +122,7 @@ impl RestConnector {
         }
     }
 
-    /// One opening: polls until the server is out of reach. Why it is, whether anything was answered, and what to try next.
+    /// One opening: polls until the server is unreachable. Why it is, whether anything was answered, and what to try next.
     async fn poll(&self, link: &Link) -> Result<(String, bool, Option<Poll>), Gone> {
         let report = async |event| link.reports.send(LinkReport { id: link.id, event }).await.map_err(|_| Gone);
         let (sender, mut requests) = mpsc::channel(16);
@@ -196,7 +198,7 @@ impl RestConnector {
                 "resources rejected; their last good versions are served"
             );
         }
-        response.nonce = number.to_string(); // by which the owner's word on it is known
+        response.nonce = number.to_string(); // which the view's ACK repeats
         LinkEvent::Response(Box::new(Response::Sotw(response)))
     }
 
@@ -237,7 +239,7 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// Polls in a row that fail otherwise than for want of a connection before the server counts as out of reach. A single 500 or
+/// Polls in a row that fail otherwise than for want of a connection before the server counts as unreachable. A single 500 or
 /// a late answer is nothing to leave a server for.
 const FAILURES: u32 = 3;
 /// An answer of more than this is read beside the threads that serve.

@@ -1,4 +1,4 @@
-//! From a server's JSON to a response, one resource at a time: one that cannot be read spoils itself and nothing else (UP-25).
+//! From a server's JSON to a response, one resource at a time: a resource that cannot be read affects no other (UP-25).
 
 use prost::Message;
 use serde_json::{Map, Value};
@@ -103,8 +103,8 @@ mod tests {
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-    fn read_text(text: &str) -> Result<Read, String> {
-        read(text.as_bytes(), CDS, &Transcoder::envoy()).map_err(|error| error.to_string())
+    fn read_text(text: &str) -> Result<Read, Unreadable> {
+        read(text.as_bytes(), CDS, &Transcoder::envoy())
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_refused_as_a_whole() {
+    fn what_is_no_answer_is_rejected_as_a_whole() {
         let foreign = r#"{"typeUrl": "type.googleapis.com/envoy.config.listener.v3.Listener"}"#;
         for text in ["", "null", "[]", "7", "{", r#"{"resources": {"a": 1}}"#, r#"{"versionInfo": 7.5}"#, foreign] {
             assert!(read_text(text).is_err(), "{text}");

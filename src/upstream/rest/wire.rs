@@ -46,7 +46,7 @@ impl Wire {
         Self { server, open: None }
     }
 
-    /// Asks once. A connection that was kept and is found closed is opened anew; that is no failure.
+    /// Asks once. A connection that was kept and is found closed is opened again; that is no failure.
     pub(crate) async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Failure> {
         let tokens = if self.server.at.tls.is_some() { self.server.at.tokens.as_slice() } else { &[] };
         let headers = token::metadata(tokens).await.map_err(|error| Failure::Unreachable(chain(&error)))?;
@@ -145,5 +145,5 @@ enum Attempt {
     Failed(Failure),
 }
 
-/// What is read of the text of a refusal, for the log.
+/// What is read of the text of a rejection, for the log.
 const EXPLANATION: usize = 4096;

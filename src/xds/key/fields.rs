@@ -5,19 +5,31 @@ use std::fmt;
 /// Part of a node that an operator declares to matter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyField {
+    /// `node.id`.
     Id,
+    /// `node.cluster`.
     Cluster,
+    /// All of `node.locality`.
     Locality,
+    /// `node.locality.region`.
     Region,
+    /// `node.locality.zone`.
     Zone,
+    /// `node.locality.sub_zone`.
     SubZone,
+    /// All of `node.metadata`.
     Metadata,
     /// One value inside the metadata, by the keys that lead to it.
     MetadataPath(Vec<String>),
+    /// The name and version fields of the user agent.
     UserAgent,
+    /// `node.extensions`.
     Extensions,
+    /// `node.client_features`.
     ClientFeatures,
+    /// `node.listening_addresses`.
     ListeningAddresses,
+    /// `node.dynamic_parameters`.
     DynamicParameters,
     /// Fields that this build does not know (WIRE-7).
     Unknown,

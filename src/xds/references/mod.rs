@@ -8,7 +8,7 @@ use super::name::Name;
 use super::types::References;
 use super::wire;
 
-/// The resource that `body` makes a client ask for next, if its type is one that names such a thing.
+/// The resource that `body` makes a client request next, if its type is one that names such a thing.
 pub(crate) fn referred(references: References, own_name: &str, body: &[u8]) -> Option<Name> {
     match references {
         References::None => None,

@@ -10,7 +10,7 @@ use weir::protocol::view::{AbsenceEvidence, Class, Lookup, Presence};
 use super::{CDS, EDS, Link, NAMES, SERVERS, World};
 
 impl World {
-    /// What the server whose word counts does not have, or some server while none's word does, may be gone by that.
+    /// What the active server does not have, or some server while none's word does, may be gone by that.
     pub(super) fn note_lacks(&mut self) {
         for what in NAMES.iter().flat_map(|name| [(CDS, *name), (EDS, *name)]) {
             // News of what it has come to have may not have come yet.
@@ -31,7 +31,7 @@ impl World {
         }
     }
 
-    /// Nothing is taken from a client that the server whose word counts has had ever since the client holds it.
+    /// Nothing is taken from a client that the active server has had ever since the client holds it.
     pub(super) fn judge_losses(&mut self) -> Result<(), String> {
         for holder in &mut self.holders {
             for (what, since) in holder.listen(&mut self.view, self.now) {

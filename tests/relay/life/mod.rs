@@ -109,7 +109,7 @@ fn of_type(url: &str, name: &str) -> bytes::Bytes {
 }
 
 #[tokio::test]
-async fn up_36_any_status_of_the_server_is_an_answer_that_is_told_to_who_has_asked() {
+async fn up_36_any_status_of_the_server_is_an_answer_to_the_call() {
     for status in [12, 16, 7, 13, 0] {
         let mut server = Server::start(Answers::Status(status)).await;
         let (mut view, _stream) = View::up(&connector(server.address, NEVER), &mut server).await;
@@ -256,7 +256,7 @@ async fn up_36_a_question_during_a_call_is_answered_by_the_next_one() {
 }
 
 #[tokio::test]
-async fn up_36_what_came_before_the_answer_to_a_call_is_told_before_it_however_slowly_it_is_taken() {
+async fn up_36_what_came_before_the_answer_to_a_call_is_reported_before_it_however_slowly_it_is_taken() {
     let mut server = Server::start(Answers::Status(12)).await;
     let (mut view, stream) = View::up(&connector(server.address, NEVER), &mut server).await;
     (0..12).for_each(|_| stream.send(response("a")));
@@ -270,7 +270,7 @@ async fn up_36_what_came_before_the_answer_to_a_call_is_told_before_it_however_s
 }
 
 #[tokio::test]
-async fn a_message_that_comes_in_pieces_is_told_of_once_before_it_is_there() {
+async fn a_message_that_comes_in_pieces_is_reported_once_before_it_is_complete() {
     let mut server = Server::start(Answers::Status(12)).await;
     let (mut view, stream) = View::up(&connector(server.address, NEVER), &mut server).await;
     let bytes = response("a");

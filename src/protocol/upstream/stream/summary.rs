@@ -14,7 +14,7 @@ pub struct TypeSummary<'a> {
     pub(crate) names: usize,
     /// Resources whose body goes by another name than they came under (TYPE-10).
     pub(crate) misnamed: u64,
-    /// What the server is asked for a second time: names, and a set as one.
+    /// What is requested of the server a second time: names, and a set as one.
     pub(crate) asked_again: usize,
     /// Names that it is known to have something under that cannot be used.
     pub(crate) rejected: usize,
@@ -22,7 +22,7 @@ pub struct TypeSummary<'a> {
     pub(crate) unnamed: Option<&'a Arc<str>>,
 }
 
-/// What was refused of one type and is not reported yet.
+/// What was rejected of one type and is not reported yet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TypeRejections {
     pub(crate) kind: Type,
@@ -42,12 +42,12 @@ impl Stream {
         })
     }
 
-    /// What stands refused of a type, by name.
+    /// What stands rejected of a type, by name.
     pub fn rejected(&self, kind: &Type) -> impl Iterator<Item = (&Name, &Rejection)> {
         self.types.get(kind).into_iter().flat_map(|subscription| subscription.rejected.names())
     }
 
-    /// Returns what was refused since the last call, each version of a name once.
+    /// Returns what was rejected since the last call, each version of a name once.
     pub fn take_rejected(&mut self) -> Vec<TypeRejections> {
         let news = self.types.iter_mut().map(|(kind, subscription)| (kind, subscription.rejected.take_news()));
         let any = news.filter(|(_, news)| !news.is_empty());

@@ -1,7 +1,7 @@
-//! What waits on the shelves so that nobody is led into the void, whatever order upstream says things in: a cluster that it took away
+//! What waits on the tables so that nobody is led into the void, whatever order the server sends things in: a cluster that it took away
 //! stays while something leads to it, and a change of routing waits for clusters that are on their way.
 //!
-//! Owns who leads where, and what waits since when. Leaves the shelves to the view (`view/orderly.rs`).
+//! Owns which resource leads to which cluster, and what waits since when. Leaves the tables to the view (`view/ordering.rs`).
 
 mod references;
 mod waiting;
@@ -24,7 +24,7 @@ pub(super) struct Order {
     references: References,
     /// What upstream took away and stays for now.
     doomed: BTreeMap<Key, Doomed>,
-    /// Changes that are not on the shelves yet.
+    /// Changes that are not on the tables yet.
     waiting: BTreeMap<Key, Waiting>,
     /// What those wait for.
     missing: BTreeMap<Name, BTreeSet<Key>>,
@@ -36,11 +36,11 @@ pub(super) struct Order {
     /// Authorities whose server is away, or has not said what routing it has since it is back; and since when others are not.
     unsteady: BTreeSet<Authority>,
     steady: BTreeMap<Authority, Moment>,
-    /// Clients that stay with the routing that they had, since they refused another.
+    /// Clients that stay with the routing that they had, since they rejected another.
     refusing: BTreeSet<SessionId>,
     /// Clusters whose endpoints go by another name, by that name.
     clusters_of: BTreeMap<Name, BTreeSet<Name>>,
-    /// Route configurations that were taken away and that clients ask for still: an Envoy goes on by what it has.
+    /// Route configurations that were taken away and that clients request still: an Envoy goes on by what it has.
     kept: BTreeMap<Key, Arc<Resource>>,
     look_at: Option<Moment>,
     dangled: OrderLosses,
@@ -60,14 +60,16 @@ pub(super) struct Waiting {
     left: BTreeSet<Name>,
 }
 
-/// What could not be prevented since it was last asked for: bounded lists, and how many there were.
+/// What could not be prevented since it was last taken: bounded lists, and how many there were.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct OrderLosses {
     /// Clusters that went while something led to them.
     pub(crate) removed: Vec<Name>,
+    /// Removals of clusters that did not wait until nothing led to them.
     pub removals: u64,
     /// Clusters that a change leads to and that did not come.
     pub(crate) awaited: Vec<Name>,
+    /// Changes of routing that did not wait until their clusters came.
     pub waits: u64,
     /// Bodies that were too large to be looked at.
     pub(crate) too_large: u64,
@@ -167,7 +169,7 @@ impl Order {
         self.references.is_any(cluster)
     }
 
-    /// Upstream has taken it away, and it stays for now. Said once more, it does not stay longer.
+    /// The server removed it, and it stays for now. A repeated removal does not make it stay longer.
     pub(crate) fn doom(&mut self, key: Key, source: Origin, now: Moment) {
         if key.0.is(Role::Clusters) {
             self.changed = now;
@@ -183,7 +185,7 @@ impl Order {
         }
     }
 
-    /// Nothing of a `*` set is gone by what was said of it before.
+    /// Earlier responses remove nothing of a `*` set any more.
     pub(crate) fn spare_all(&mut self, of: &Type) {
         self.doomed.retain(|(kind, class, _), _| kind != of || *class != Class::Wildcard);
     }
@@ -218,7 +220,7 @@ impl Order {
         (self.changed + QUIET).min(since + LONGEST)
     }
 
-    /// When it goes at the latest, if whoever could say that something else leads there has had his say.
+    /// When it goes at the latest, once the servers that could send another reference have responded.
     fn bound_of(&self, name: &Name, since: Moment, bound: Duration) -> Option<Moment> {
         let authority = Authority::of(name);
         let runs = !self.unsteady.contains(&authority) && self.waiting.is_empty();
@@ -293,7 +295,7 @@ impl Order {
     }
 }
 
-/// Something on the shelves that was one thing and is another.
+/// Something on the tables that was one thing and is another.
 pub(super) struct Change<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) name: &'a Name,

@@ -1,4 +1,4 @@
-//! Which clusters something leads to, counted: what is on the shelves, and for a while what was replaced or taken away.
+//! Which clusters something leads to, counted: what is on the tables, and for a while what was replaced or taken away.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::xds::Name;
 
 #[derive(Debug, Default)]
 pub(super) struct References {
-    /// How many resources on the shelves lead to a cluster.
+    /// How many resources on the tables lead to a cluster.
     live: HashMap<Name, u32>,
     /// How many did until lately. A listener drains, and a new one warms on its old route.
     lingering: HashMap<Name, u32>,
@@ -34,7 +34,7 @@ impl References {
         now: Moment,
         linger: Duration,
     ) {
-        self.on_time(now); // of what is over nothing is kept, whoever looks
+        self.on_time(now); // nothing is kept of what is over
         for name in new.iter().filter(|name| old.binary_search(name).is_err()) {
             let count = self.live.entry(name.clone()).or_default();
             *count += 1;

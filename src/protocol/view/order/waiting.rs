@@ -1,4 +1,4 @@
-//! Changes of routing that wait for clusters, beside the shelves.
+//! Changes of routing that wait for clusters, beside the tables.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

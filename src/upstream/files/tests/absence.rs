@@ -14,7 +14,7 @@ impl walk::Watch for Unwatched {
 }
 
 #[test]
-fn i3_a_file_that_is_unlinked_and_made_anew_was_never_gone() {
+fn i3_a_file_that_is_unlinked_and_made_again_was_never_gone() {
     let folder = Folder::new();
     folder.put("a.json", &["a"]);
     folder.put("b.json", &["b"]);
@@ -35,7 +35,7 @@ fn i3_a_file_that_is_unlinked_and_made_anew_was_never_gone() {
 }
 
 #[test]
-fn fs_3_a_file_that_is_made_anew_is_no_more_whole_than_one_that_is_written_in_place() {
+fn fs_3_a_file_that_is_made_again_is_no_more_whole_than_one_that_is_written_in_place() {
     let folder = Folder::new();
     folder.put("a.json", &["a", "b"]);
     let mut loader = folder.loader();
@@ -98,7 +98,7 @@ fn body(look: &Look) -> String {
 }
 
 #[test]
-fn i3_a_folder_that_is_replaced_in_two_steps_was_never_out_of_reach() {
+fn i3_a_folder_that_is_replaced_in_two_steps_was_never_unreachable() {
     let folder = Folder::new();
     fs::create_dir_all(folder.at("one/deep")).unwrap();
     folder.put("one/deep/a.json", &["a"]);
@@ -161,7 +161,7 @@ fn fs_3_a_bad_file_counts_as_it_was_also_by_another_path() {
 }
 
 #[test]
-fn i3_without_any_of_its_paths_a_source_is_out_of_reach() {
+fn i3_without_any_of_its_paths_a_source_is_unreachable() {
     let folder = Folder::new();
     let mut loader = loader(options(vec![folder.at("one"), folder.at("two.json")]));
     assert_eq!(look(&mut loader).0, "missing");

@@ -1,0 +1,168 @@
+//! What happens on streams: responses, openings, ends and outages.
+
+use std::collections::BTreeSet;
+
+use super::{Reachability, Sources, StreamId, UpdateBatch, authority_of};
+use crate::proto::Response;
+use crate::protocol::faults::Fault;
+use crate::protocol::moment::Moment;
+use crate::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Stream};
+use crate::protocol::view::{Class, Completeness, Evidence, Selector, Update, View};
+use crate::xds::{Authority, BodyStore, Name, Type};
+
+impl Sources {
+    /// Reads a response in one go, and applies it like [`Self::on_received`].
+    pub fn on_response(
+        &mut self,
+        id: StreamId,
+        epoch: Epoch,
+        response: Response,
+        store: &BodyStore,
+        view: &View,
+        now: Moment,
+    ) -> Vec<UpdateBatch> {
+        let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &self.table, store);
+        response.map_or_else(|_| Vec::new(), |response| self.on_received(id, epoch, response, view, now))
+    }
+
+    /// Turns a response that is read into updates of those authorities for which the server is active.
+    pub(crate) fn on_received(
+        &mut self,
+        id: StreamId,
+        epoch: Epoch,
+        response: ReceivedResponse,
+        view: &View,
+        now: Moment,
+    ) -> Vec<UpdateBatch> {
+        let Some(stream) = self.stream(id) else { return Vec::new() };
+        if !stream.is_current(epoch) {
+            return Vec::new(); // of an earlier opening
+        }
+        let nothing_left = response.is_empty_set();
+        let mut updates = stream.on_received(epoch, response, now);
+        self.servers[id.server].reachability = Some(Reachability::Responded);
+        let usable = nothing_left
+            || updates.iter().any(|update| matches!(update, Update::Upsert { .. } | Update::FullSet { .. }));
+        let newly = self.on_server_responded(id.server, usable, view, now);
+        if !newly.is_empty() {
+            updates.splice(..0, interrupted_sets(view, &newly));
+            let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
+            for stream in streams {
+                stream.look_anew();
+                updates.extend(stream.findings());
+            }
+            if self.limits.faults.has(Fault::SwitchDeletes) {
+                updates.extend(is_from_others(id.server, view));
+            }
+        }
+        self.authoritative_updates(id.server, updates)
+    }
+
+    /// A source within the process reports how much of a collection was sent.
+    pub(crate) fn on_progress(
+        &mut self,
+        id: StreamId,
+        epoch: Epoch,
+        url: &str,
+        glob: Name,
+        completeness: Completeness,
+    ) -> Vec<UpdateBatch> {
+        let kind = self.table.resolve(url);
+        let current = self.stream(id).is_some_and(|stream| stream.is_current(epoch));
+        let of = Selector::Name(glob);
+        // What it knew to be all may have grown since.
+        let less =
+            (completeness < Completeness::Complete).then(|| Update::Interrupted { kind: kind.clone(), of: of.clone() });
+        let updates = less.into_iter().chain([Update::Progress { kind, of, completeness }]);
+        self.authoritative_updates(id.server, updates.filter(|_| current).collect())
+    }
+
+    /// A source that stands for several servers says of which authorities none is reachable.
+    pub(crate) fn on_outage(&mut self, id: StreamId, epoch: Epoch, authorities: BTreeSet<Authority>) {
+        if self.stream(id).is_some_and(|stream| stream.is_current(epoch)) {
+            self.servers[id.server].without = authorities;
+        }
+    }
+
+    /// A stream is up. The server has not responded yet, so that this is not shared with other views.
+    pub(crate) fn opened(&mut self, id: StreamId) -> Option<Epoch> {
+        let server = &mut self.servers[id.server];
+        server.reachability = server
+            .reachability
+            .map(|found| if found == Reachability::Unreachable { Reachability::Refused } else { found });
+        self.stream(id).map(Stream::opened)
+    }
+
+    /// A stream has ended, or could not be opened.
+    pub fn ended(
+        &mut self,
+        id: StreamId,
+        epoch: Option<Epoch>,
+        answered: bool,
+        view: &View,
+        now: Moment,
+    ) -> Vec<UpdateBatch> {
+        let was_well = epoch.is_some_and(|epoch| {
+            self.stream(id).is_some_and(|stream| stream.is_current(epoch) && stream.is_healthy(now))
+        });
+        let batches = epoch.map(|epoch| self.interrupt(id, epoch, view)).unwrap_or_default();
+        let server = &mut self.servers[id.server];
+        server.without.clear();
+        let had_answered = server.reachability == Some(Reachability::Responded);
+        let mut others = server.upstream.iter_mut().flat_map(|upstream| upstream.streams().iter());
+        // Another stream that has had a response vouches for the server. So does any, this one too, on which the server had nothing
+        // to say but what it has said before, and kept quiet (FB-3).
+        let vouches = |of: &Stream| of.has_answered() || had_answered && of.is_wanted() && of.is_healthy(now);
+        let vouched = others.any(vouches) || had_answered && was_well;
+        if !answered && !vouched {
+            let finding = if epoch.is_some() { Reachability::Refused } else { Reachability::Unreachable };
+            self.servers[id.server].reachability = Some(finding);
+            let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
+            streams.for_each(Stream::clear_one_version_per_type);
+            for (authority, rung) in self.users(id.server) {
+                self.step(&authority, view, |ladder, around| ladder.on_unreachable(rung, around, now));
+            }
+        }
+        batches
+    }
+
+    /// A stream has ended. Incomplete sets are requested again from the beginning.
+    pub(super) fn interrupt(&mut self, id: StreamId, epoch: Epoch, view: &View) -> Vec<UpdateBatch> {
+        let Some(stream) = self.stream(id) else { return Vec::new() };
+        let updates = stream.ended(epoch);
+        for update in &updates {
+            if let Update::Interrupted { kind, of } = update
+                && view.completeness_of(kind, of) < Completeness::Settled
+            {
+                stream.clear_set_versions(kind, of);
+            }
+        }
+        self.authoritative_updates(id.server, updates)
+    }
+}
+
+/// What a server that is left may have been in the middle of, and has said to be gone: its rest will not come, and who serves now has
+/// all of its own to say first (XLAT-12).
+fn interrupted_sets(view: &View, of: &BTreeSet<Authority>) -> Vec<Update> {
+    let is_told = |kind: &Type, wanted: &Selector| match wanted {
+        Selector::Wildcard => true,
+        Selector::Name(name) => name.is_glob() || view.is_gone(kind, name),
+    };
+    let sent = view.wanted().filter(|(kind, wanted, _)| of.contains(&authority_of(wanted)) && is_told(kind, wanted));
+    sent.map(|(kind, of, _)| Update::Interrupted { kind: kind.clone(), of }).collect()
+}
+
+/// The fault of a move that deletes.
+fn is_from_others(server: usize, view: &View) -> Vec<Update> {
+    let wanted = view.wanted().map(|(kind, wanted, _)| match wanted {
+        Selector::Wildcard => (kind.clone(), Class::Wildcard),
+        Selector::Name(_) => (kind.clone(), Class::Named),
+    });
+    let gone = |(kind, class): (Type, Class)| {
+        let others = view.here(&kind, class).filter(|(_, entry)| usize::from(entry.origin.server) != server);
+        let gone =
+            |key: &Name| Update::Absent { kind: kind.clone(), class, key: key.clone(), evidence: Evidence::Reported };
+        others.map(|(key, _)| gone(key)).collect::<Vec<_>>()
+    };
+    wanted.collect::<BTreeSet<_>>().into_iter().flat_map(gone).collect()
+}

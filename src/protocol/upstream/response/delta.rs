@@ -1,0 +1,159 @@
+//! Delta responses: changes and removals, under names and aliases.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ResponseContext;
+use crate::proto::discovery::DeltaDiscoveryResponse;
+use crate::protocol::faults::Fault;
+use crate::protocol::set_mark::SetMark;
+use crate::protocol::upstream::parsed_response::{Bodyless, ParsedResponse};
+use crate::protocol::upstream::quirks::{InitialSet, OnResourceTimeout};
+use crate::protocol::upstream::requested_names::NameState;
+use crate::protocol::upstream::type_subscription::TypeSubscription;
+use crate::protocol::view::{Class, Evidence, Selector, Update};
+use crate::xds::{Name, Type};
+
+impl TypeSubscription {
+    pub(crate) fn read_delta(
+        &mut self,
+        response: DeltaDiscoveryResponse,
+        mut read: ParsedResponse,
+        reader: &mut ResponseContext,
+    ) -> Vec<Update> {
+        let (kind, limits) = (reader.kind, reader.limits);
+        let (mut versions, mut unresolved) = (std::mem::take(&mut read.versions), Vec::new());
+        let empty = read.count == 0
+            && response.removed_resources.is_empty()
+            && response.removed_resource_names.is_empty()
+            && response.resource_errors.is_empty();
+        for mut entry in std::mem::take(&mut read.bodyless) {
+            if let Some(name) = self.heartbeat_of(&entry, kind) {
+                read.alive.insert(name, entry.ttl);
+            } else if !entry.aliases.is_empty() {
+                // The name was requested by an alias, and resolves to nothing (DELTA-39).
+                unresolved.append(&mut entry.aliases);
+            } else {
+                versions.extend(entry.name.clone().map(|name| (name, entry.version.clone())));
+                read.reject_bodyless(entry);
+            }
+        }
+        if limits.faults.has(Fault::VersionsFromUpstream) {
+            read.overwrite_versions(&response.nonce);
+        }
+        let mark = SetMark::of(&response.system_version_info).filter(|_| self.class == Class::Wildcard);
+        let constrained = response.removed_resource_names.into_iter().map(|name| name.name);
+        let mut removed: BTreeSet<Name> = BTreeSet::new();
+        for name in response.removed_resources.into_iter().chain(constrained).map(|name| Name::canonical(&name)) {
+            if !read.reject_if_sent(&name) {
+                removed.insert(name);
+            }
+        }
+        if limits.faults.has(Fault::BadEntryIsAbsent) {
+            removed.extend(read.rejected.keys().cloned());
+        }
+        let reported = read.take_errors(response.resource_errors, limits);
+        self.wire.queue_ack(response.nonce, self.accepted.clone(), read.nack_message(limits), limits);
+        if !self.is_wanted() {
+            return Vec::new();
+        }
+        let said = self.reported_names(&reported, reader.quirks);
+        let first = self.progress.is_to_begin();
+        let sent = |(name, version): (&Name, &String)| {
+            self.versions.get(name) == Some(version) && !self.unconfirmed.contains(name)
+        };
+        let repeats = self.wire.stated && versions.iter().any(sent);
+        self.progress.repeats |= first && repeats; // it does not go by that
+        self.record_progress(&read, repeats, reader);
+        let mut updates = self.error_updates(reported, reader);
+        updates.extend(self.refresh_updates(&read, kind));
+        for name in read.rejected.keys() {
+            self.record_one_rejected(name, &said, versions.get(name).map_or("", |version| version), &read, limits);
+        }
+        self.record_readable(&read, "", limits);
+        self.misnamed += read.good.values().filter(|resource| resource.name_mismatch).count() as u64;
+        for name in &removed {
+            self.rejected.remove(name);
+        }
+        for (name, version) in versions {
+            if let Some(resource) = read.good.get(&name).filter(|resource| self.wants(resource)) {
+                let changed = if resource.ttl.is_some() {
+                    BTreeSet::insert
+                } else {
+                    |set: &mut BTreeSet<_>, name| set.remove(&name)
+                };
+                changed(&mut self.with_ttl, name.clone());
+                self.versions.insert(name, version);
+            }
+        }
+        let sets = match self.class {
+            Class::Wildcard => BTreeSet::from([Selector::Wildcard]),
+            Class::Named => self.sets_of(read.good.names().chain(read.rejected.keys())),
+        };
+        for set in &sets {
+            if let Selector::Name(glob) = set {
+                self.globs.begin(glob);
+            }
+        }
+        let unread = self.rejected.take_unreadable(|name| self.versions.contains_key(name));
+        let unreadable: BTreeSet<Name> =
+            read.rejected.keys().filter(|name| !said.contains_key(*name)).cloned().collect();
+        // The first response to `*` is all there is where the server sends sets so, or if there is nothing to add.
+        let opens_again = self.progress.take_mark(mark);
+        let speaks_of_all = first || reader.quirks.on_resource_timeout == OnResourceTimeout::Unknown;
+        let at_once = reader.quirks.initial_set == InitialSet::OneResponse && speaks_of_all || first && empty;
+        let at_end = self.progress.is_marked_complete() || at_once && !self.progress.is_marked_partial();
+        let ends = at_end && !read.incomplete && read.unnamed.is_none();
+        self.progress.complete |= ends && self.class == Class::Wildcard;
+        match self.class {
+            Class::Wildcard => updates.extend(self.wildcard_updates(kind, read.good)),
+            Class::Named => updates.extend(self.named_updates(kind, read.good)),
+        }
+        let removed = self.removed_keys(removed, unresolved);
+        let deleted = removed.into_iter().filter(|(_, held)| !(*held && reader.quirks.ignore_deletions));
+        updates.extend(deleted.map(|(key, _)| self.absence(kind, key)).collect::<Vec<_>>());
+        updates.extend(opens_again.then(|| Update::Interrupted { kind: kind.clone(), of: Selector::Wildcard }));
+        updates.extend(sets.into_iter().map(|of| self.completeness_update(kind, of, ends, reader.quirks))); // complete with its removals
+        updates.extend(self.unreadable_updates(kind, &unreadable, unread));
+        updates
+    }
+
+    /// What a removal means for what was requested, with whether that was held: a name also stands for its aliases.
+    pub(super) fn removed_keys(&mut self, removed: BTreeSet<Name>, unresolved: Vec<Name>) -> Vec<(Name, bool)> {
+        if self.class == Class::Wildcard {
+            return removed.into_iter().map(|name| (name, true)).collect();
+        }
+        let aliased = self.aliases.extract_if(.., |_, canonical| removed.contains(canonical));
+        let mut keys: BTreeMap<Name, bool> = aliased.map(|(alias, _)| (alias, true)).collect();
+        for name in removed {
+            let member = self.is_member_alone(&name) && self.versions.contains_key(&name);
+            self.forget(&name);
+            let held = member || self.holds_by_name(&name);
+            keys.insert(name, held);
+        }
+        keys.extend(unresolved.into_iter().map(|alias| (alias, false)));
+        keys.retain(|key, _| self.names.contains(key) || self.globs.of(key).is_some());
+        keys.into_iter().collect()
+    }
+
+    /// Evidence that a name has no resource, after which the server has nothing more to say of it.
+    pub(super) fn absence(&mut self, kind: &Type, key: Name) -> Update {
+        self.forget(&key);
+        self.errors.remove(&key);
+        self.rejected.remove(&key);
+        self.second_request.answered(&key);
+        if self.names.contains(&key) {
+            self.requested.settle(key.clone(), NameState::Absent);
+        }
+        if self.globs.has(&key) {
+            self.globs.begin(&key);
+            self.forget_members(&key);
+        }
+        Update::Absent { kind: kind.clone(), class: self.class, key, evidence: Evidence::Reported }
+    }
+
+    /// A wrapper without a body at the version that is held: it goes on, and nothing else happens.
+    pub(super) fn heartbeat_of(&self, entry: &Bodyless, kind: &Type) -> Option<Name> {
+        let name = entry.name.clone().filter(|_| !kind.info().by_alias)?;
+        (self.versions.get(&name) == Some(&entry.version)).then_some(name)
+    }
+}

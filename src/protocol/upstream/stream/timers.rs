@@ -1,0 +1,91 @@
+//! What happens as time passes on a stream: resource timers, liveness, and the wish to open it again.
+
+use super::Stream;
+use crate::protocol::moment::Moment;
+use crate::protocol::session::Variant;
+use crate::protocol::upstream::ViewContext;
+use crate::protocol::upstream::quirks::OnResourceTimeout;
+use crate::protocol::upstream::set_progress::COMES_IN;
+use crate::protocol::upstream::type_subscription::{OtherTypes, TimerContext, TypeSubscription};
+use crate::protocol::view::Update;
+use crate::xds::Type;
+
+impl Stream {
+    pub fn next_deadline(&self) -> Option<Moment> {
+        if !self.open {
+            return None;
+        }
+        let unasked =
+            |subscription: &TypeSubscription| self.variant == Variant::Sotw && subscription.globs.any_unasked();
+        let at_once = |subscription: &TypeSubscription| unasked(subscription).then_some(Moment::START);
+        let others = self.others();
+        let deadline = |subscription: &TypeSubscription| {
+            at_once(subscription).or(subscription.next_deadline(others, &self.limits))
+        };
+        let subscriptions = self.types.values().filter_map(deadline).min();
+        let again = self.pace.next_at(&self.limits).filter(|at| self.wants_reopen() && *at > self.judged_at);
+        let proof = self.proof_due().filter(|at| *at > self.judged_at);
+        [subscriptions, again, proof].into_iter().flatten().min()
+    }
+
+    /// A server that has said nothing yet is asked whether it is there once it has had time to speak.
+    pub(super) fn proof_due(&self) -> Option<Moment> {
+        let silent = !self.answered
+            && !self.quirks.per_type_liveness
+            && self.quirks.on_resource_timeout != OnResourceTimeout::Unknown;
+        self.asked_at.filter(|_| silent).map(|requested| requested + self.limits.resource_timer)
+    }
+
+    /// The types of one stream come one after another: none is at its end while another is coming in, for a while.
+    pub(super) fn others(&self) -> OtherTypes {
+        let news = self.types.values().filter_map(|subscription| subscription.progress.news()).max();
+        let last = self.types.values().filter_map(|subscription| subscription.comes_in_until(&self.limits)).max();
+        let until = last.zip(self.answered_at).map(|(last, first)| last.min(first + COMES_IN));
+        OtherTypes { come_in_until: until.unwrap_or(Moment::START), news }
+    }
+
+    pub(super) fn wants_reopen(&self) -> bool {
+        self.open
+            && (self.must_reopen || self.types.values().any(|subscription| subscription.second_request.is_to_ask()))
+    }
+
+    /// What the server's silence has come to.
+    pub fn on_time(&mut self, at: &ViewContext, now: Moment) -> Vec<Update> {
+        self.judged_at = now;
+        // Types that are not in the table may be made up, and there is no end of those. The others stay: what an empty list means
+        // to the server depends on what it was told before (SOTW-38).
+        let (table, limits) = (&self.table, &self.limits);
+        let stays = |kind: &Type, subscription: &TypeSubscription| {
+            !subscription.is_over(now, limits) || table.knows(kind.name())
+        };
+        self.types.retain(|kind, subscription| stays(kind, subscription));
+        if !self.open {
+            return Vec::new();
+        }
+        if let Some(due) = self.proof_due() {
+            self.liveness.judge(due, now);
+        }
+        let others = self.others();
+        let mut updates = Vec::new();
+        for (kind, subscription) in &mut self.types {
+            if self.variant == Variant::Sotw {
+                updates.extend(subscription.reject_globs(kind));
+            }
+            let (rules, limits, life, receiving) = (&self.quirks, &self.limits, &mut self.liveness, self.receiving);
+            let mut turn = TimerContext { kind, at, quirks: rules, limits, liveness: life, receiving, others, now };
+            updates.extend(subscription.on_time(&mut turn));
+            subscription.plan_second_request(&mut turn);
+        }
+        updates
+    }
+
+    /// Whether it is to be opened again now, to ask once more for what somebody holds.
+    pub fn take_reopen(&mut self, now: Moment) -> bool {
+        let due = self.pace.next_at(&self.limits).is_none_or(|at| at <= now);
+        let again = due && self.wants_reopen();
+        if again {
+            self.pace.note(now, &self.limits);
+        }
+        again
+    }
+}

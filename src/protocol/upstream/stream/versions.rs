@@ -1,0 +1,39 @@
+//! Clears stated versions, so that a server sends again what it would keep silent about.
+
+use super::Stream;
+use crate::protocol::upstream::type_subscription::TypeSubscription;
+use crate::protocol::view::{Class, Selector};
+use crate::xds::Type;
+
+impl Stream {
+    /// Others have given something else of these meanwhile: the server says again what it has.
+    pub(crate) fn clear_all_versions(&mut self, of: impl Fn(&Selector) -> bool) {
+        self.must_reopen |= self.open; // it was told on this opening that this is held
+        for subscription in self.types.values_mut() {
+            match subscription.class {
+                Class::Wildcard if of(&Selector::Wildcard) => subscription.clear_versions(|_| true),
+                Class::Wildcard => {}
+                Class::Named => subscription.clear_versions(|name| of(&Selector::Name(name.clone()))),
+            }
+        }
+    }
+
+    /// The server's word counts for more than before: what others gave may have to be requested.
+    pub(crate) fn look_anew(&mut self) {
+        self.types.values_mut().for_each(|subscription| subscription.second_request.look_anew());
+    }
+
+    /// The server was unreachable. One that has nothing to add could not show that it is back: of each type it says one thing again.
+    pub(crate) fn clear_one_version_per_type(&mut self) {
+        self.types.values_mut().for_each(TypeSubscription::clear_one_version);
+    }
+
+    /// A set was not all there when a stream ended: the server says it again from the beginning.
+    pub(crate) fn clear_set_versions(&mut self, kind: &Type, of: &Selector) {
+        let Some(subscription) = self.types.get_mut(kind) else { return };
+        match of {
+            Selector::Wildcard => subscription.clear_versions(|_| true),
+            Selector::Name(glob) => subscription.clear_versions(|name| name.collection().as_ref() == Some(glob)),
+        }
+    }
+}

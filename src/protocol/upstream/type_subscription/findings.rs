@@ -1,0 +1,86 @@
+//! What is known of the type, as updates: for a view that begins to read this stream, or when all of it is lost.
+
+use std::sync::Arc;
+
+use super::TypeSubscription;
+use crate::proto::code::UNIMPLEMENTED;
+use crate::protocol::upstream::quirks::{InitialSet, ServerQuirks};
+use crate::protocol::upstream::requested_names::NameState;
+use crate::protocol::view::{Class, Completeness, Evidence, NamedError, Retain, Selector, Update};
+use crate::xds::{Name, Type};
+
+impl TypeSubscription {
+    /// How much is known of a set by a response, in which the server says or does not that this is all.
+    pub(crate) fn completeness_after(&self, rules: &ServerQuirks, of: &Selector, ends: bool) -> Completeness {
+        let wildcard = *of == Selector::Wildcard;
+        match rules.initial_set {
+            _ if ends && wildcard => Completeness::Complete,
+            _ if rules.signals_completion && !wildcard => Completeness::Arriving,
+            InitialSet::Pieces => self.progress.completeness(true),
+            InitialSet::OneResponse if wildcard => Completeness::Arriving, // it says that there is more
+            InitialSet::Auto | InitialSet::OneResponse => {
+                self.progress.completeness(self.habit.cuts || self.in_pieces_for_others)
+            }
+        }
+    }
+
+    /// Globs that cannot be requested of this server in the variant that it speaks (COLL-23).
+    pub(crate) fn reject_globs(&mut self, kind: &Type) -> Vec<Update> {
+        let error = Arc::new(unspeakable());
+        let rejected = self.globs.take_unasked().into_iter();
+        rejected.map(|key| Update::Error { kind: kind.clone(), key, error: error.clone() }).collect()
+    }
+
+    /// What was found of names on this opening: that there is none, or that something is wrong with one.
+    pub(crate) fn findings(&self, kind: &Type) -> Vec<Update> {
+        let word = |question| match question {
+            NameState::Absent => Some(Evidence::Reported),
+            NameState::Silent => Some(Evidence::Silence),
+            NameState::Waiting { .. } => None,
+        };
+        let gone = |(key, question): (&Name, NameState)| {
+            Some(Update::Absent {
+                kind: kind.clone(),
+                class: Class::Named,
+                key: key.clone(),
+                evidence: word(question)?,
+            })
+        };
+        let error = |key: &Name, error| Update::Error { kind: kind.clone(), key: key.clone(), error };
+        let troubles = self.errors.iter().map(|(key, of)| error(key, of.clone()));
+        let rejected = self.globs.rejected().map(|glob| error(glob, Arc::new(unspeakable())));
+        let unread = (!self.rejected.unreadable().is_empty()).then(|| Update::Unreadable {
+            kind: kind.clone(),
+            of: Selector::Wildcard,
+            names: self.rejected.unreadable().clone(),
+        });
+        let unread = unread.filter(|_| self.class == Class::Wildcard);
+        self.requested.iter().filter_map(gone).chain(troubles).chain(rejected).chain(unread).collect()
+    }
+
+    pub(crate) fn drop_everything(&mut self, kind: &Type) -> Vec<Update> {
+        let kind = kind.clone();
+        match self.class {
+            Class::Wildcard => vec![Update::FullSet { kind, resources: Vec::new(), retain: Retain::nothing() }],
+            Class::Named => {
+                let class = Class::Named;
+                let gone = |key: &Name| Update::Absent {
+                    kind: kind.clone(),
+                    class,
+                    key: key.clone(),
+                    evidence: Evidence::Reported,
+                };
+                self.names.iter().map(gone).collect()
+            }
+        }
+    }
+
+    pub(crate) fn forget_names(&mut self) {
+        self.names.clear();
+    }
+}
+
+fn unspeakable() -> NamedError {
+    let message = "the control plane does not speak the delta variant, and collections exist in that alone".into();
+    NamedError { code: UNIMPLEMENTED, message }
+}

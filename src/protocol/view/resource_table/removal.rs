@@ -1,0 +1,138 @@
+//! Removals and absence: tombstones, their evidence, and how long they are remembered.
+
+use std::sync::Arc;
+
+use super::{AbsenceEvidence, Entry, Presence, ResourceTable, TombstoneBody};
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::Moment;
+use crate::protocol::view::class::Class;
+use crate::protocol::view::history::PresenceHistory;
+use crate::protocol::view::revision::Revision;
+use crate::protocol::view::update::{Evidence, Origin};
+use crate::xds::{Name, Resource};
+
+impl ResourceTable {
+    /// Whether the name was here.
+    pub(crate) fn remove(&mut self, name: &Name, revision: Revision, now: Moment) -> bool {
+        let Some(Entry { history: lives, presence: Presence::Present(last), .. }) = self.entries.get(name).cloned()
+        else {
+            return false;
+        };
+        self.unindex(name);
+        let bytes = last.body.bytes().len();
+        self.bodies.enqueue_mut(TombstoneBody { name: name.clone(), revision, at: now, bytes });
+        self.body_bytes += bytes;
+        self.add_tombstone(name, revision, lives, Some(last), now);
+        true
+    }
+
+    /// Like [`Self::remove`], and a name that was never present is remembered as absent too.
+    pub(crate) fn set_absent(&mut self, name: &Name, word: Evidence, revision: Revision, now: Moment) -> bool {
+        match self.entries.get(name).map(|entry| (entry, &entry.presence)) {
+            // Clients hold it, and for them silence is not evidence.
+            Some((_, Presence::Present(_))) if word == Evidence::Silence => return false,
+            Some((_, Presence::Present(_))) => return self.remove(name, revision, now),
+            Some((entry, Presence::Absent(_))) => {
+                let expired = entry.absence == AbsenceEvidence::Expired;
+                if word == Evidence::Silence {
+                    if expired {
+                        self.set_absence(name, AbsenceEvidence::Silence);
+                    }
+                    return false;
+                }
+                // It was absent, and now there is evidence also for clients that hold it.
+                let news = !self.is_absent_by_evidence(entry);
+                let entry = Entry { absence: AbsenceEvidence::Reported, reported: revision, ..entry.clone() };
+                self.entries.insert_mut(name.clone(), entry);
+                return news;
+            }
+            Some((_, Presence::Unknown)) | None => {}
+        }
+        self.add_tombstone(name, revision, PresenceHistory::beginning(revision), None, now);
+        if word == Evidence::Silence {
+            self.set_absence(name, AbsenceEvidence::Silence);
+        }
+        true
+    }
+
+    /// Records that the last removal was an expiry, and not the server's.
+    pub(crate) fn record_expired(&mut self, name: &Name, glob: Option<&Name>) {
+        self.has_expired = true;
+        self.set_absence(name, AbsenceEvidence::Expired);
+        glob.into_iter().for_each(|glob| self.collections.set_expired(glob, true));
+    }
+
+    pub(super) fn set_absence(&mut self, name: &Name, absence: AbsenceEvidence) {
+        if let Some(entry) = self.entries.get(name).filter(|entry| entry.absence != absence).cloned() {
+            self.entries.insert_mut(name.clone(), Entry { absence, ..entry });
+        }
+    }
+
+    /// Nothing is known of the name any more.
+    pub(crate) fn forget(&mut self, name: &Name) {
+        self.unindex(name);
+        self.entries.remove_mut(name);
+    }
+
+    /// Whether a published state would look different now.
+    pub(crate) fn on_time(&mut self, now: Moment, limits: &Limits) -> bool {
+        let bodies = self.bodies.len();
+        self.drop_bodies(|oldest, _| now - oldest.at >= limits.tombstone_age);
+        self.bodies.len() != bodies
+    }
+
+    /// Bounds what is kept of the dead. Absent names of a named table stay: they are bounded by the interest in them.
+    pub(crate) fn trim(&mut self, now: Moment, limits: &Limits, class: Class) {
+        while class == Class::Wildcard && self.removals.size() > limits.tombstones {
+            let Some((revision, name)) = self.removals.first().map(|(revision, name)| (*revision, name.clone())) else {
+                break;
+            };
+            self.forget(&name);
+            self.horizon = self.horizon.max(revision);
+        }
+        let horizon = self.horizon;
+        self.drop_bodies(|oldest, bytes| {
+            oldest.revision <= horizon || bytes > limits.tombstone_bytes || now - oldest.at >= limits.tombstone_age
+        });
+    }
+
+    pub(super) fn drop_bodies(&mut self, too_much: impl Fn(&TombstoneBody, usize) -> bool) {
+        while let Some(oldest) = self.bodies.peek().filter(|oldest| too_much(oldest, self.body_bytes)).cloned() {
+            self.bodies.dequeue_mut();
+            self.body_bytes -= oldest.bytes;
+            // The name may have come back, or gone again, since: then this tombstone is not its body any more.
+            let same = self.entries.get(&oldest.name).filter(|entry| entry.changed == oldest.revision);
+            // One that a client knows under another name than it requested keeps it: its removal has to say that name.
+            if let Some(entry) = same.cloned()
+                && matches!(&entry.presence, Presence::Absent(Some(last)) if last.name == oldest.name)
+            {
+                self.entries.insert_mut(oldest.name, Entry { presence: Presence::Absent(None), ..entry });
+            }
+        }
+    }
+
+    pub(super) fn add_tombstone(
+        &mut self,
+        name: &Name,
+        revision: Revision,
+        lives: PresenceHistory,
+        last: Option<Arc<Resource>>,
+        now: Moment,
+    ) {
+        self.removals.insert_mut(revision, name.clone());
+        let entry = Entry {
+            changed: revision,
+            body_changed: revision,
+            history: lives,
+            presence: Presence::Absent(last),
+            error: None,
+            expires: None,
+            refreshed: Revision::ZERO,
+            origin: Origin::default(),
+            since: now,
+            absence: AbsenceEvidence::Reported,
+            reported: revision,
+        };
+        self.entries.insert_mut(name.clone(), entry);
+    }
+}

@@ -1,0 +1,189 @@
+//! Applies resources that come, extended TTLs and errors, and keeps the indexes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{AbsenceEvidence, Applied, Entry, Presence, ResourceTable};
+use crate::protocol::moment::Moment;
+use crate::protocol::view::class::Class;
+use crate::protocol::view::history::PresenceHistory;
+use crate::protocol::view::named_error::NamedError;
+use crate::protocol::view::revision::Revision;
+use crate::protocol::view::update::Origin;
+use crate::xds::{Name, Resource, SetVersion, Xdstp};
+
+impl ResourceTable {
+    /// Whether anything that a client can see differs (I5). A TTL is no part of that.
+    pub(crate) fn set(
+        &mut self,
+        class: Class,
+        name: Name,
+        resource: Arc<Resource>,
+        source: Origin,
+        revision: Revision,
+        now: Moment,
+    ) -> Applied {
+        let before = self.entries.get(&name);
+        let mut body_changed = revision;
+        let mut lives = PresenceHistory::beginning(revision);
+        match before {
+            Some(entry @ Entry { presence: Presence::Present(held), .. }) => {
+                // What must not be answered from memory is told again to those who wait for it (XLAT-29), and what a client
+                // was told is in error has to come again to be well.
+                let awaited = class == Class::Named && resource.do_not_cache();
+                let wanted_again = awaited || entry.error.is_some();
+                if held.full == resource.full && entry.origin != source {
+                    // The same from another server: nothing has happened, but whose it is (FB-24).
+                    let before = entry.origin;
+                    let entry = Entry { origin: source, since: now, ..entry.clone() };
+                    self.count_origin(before, false);
+                    self.count_origin(source, true);
+                    self.entries.insert_mut(name.clone(), entry);
+                    return self.set(class, name, resource, source, revision, now);
+                }
+                if held.full == resource.full && !wanted_again {
+                    let mortal = held.ttl.is_some() || resource.ttl.is_some();
+                    return if mortal { self.refresh(&name, resource.ttl, revision, now) } else { Applied::Unchanged };
+                }
+                if held.content() == resource.content() {
+                    body_changed = entry.body_changed;
+                }
+                lives = entry.history.clone();
+            }
+            Some(Entry { presence: Presence::Absent(_), history: past, changed, .. }) => {
+                lives = past.again(*changed, revision, self.horizon);
+            }
+            Some(Entry { presence: Presence::Unknown, .. }) | None => {}
+        }
+        self.unindex(&name);
+        self.count(&name, &resource, SetVersion::plus);
+        self.count_origin(source, true);
+        self.additions.insert_mut(revision, name.clone());
+        self.collections.note(&name, true);
+        if Xdstp::is_new_style(name.as_str()) {
+            self.in_folders.insert_mut(name.clone());
+        }
+        let expires = resource.ttl.map(|ttl| now + ttl);
+        if let Some(at) = expires {
+            self.expirations.insert_mut((at, name.clone()), ());
+        }
+        let presence = Presence::Present(resource);
+        self.entries.insert_mut(
+            name,
+            Entry {
+                changed: revision,
+                body_changed,
+                history: lives,
+                presence,
+                error: None,
+                expires,
+                refreshed: revision,
+                origin: source,
+                since: now,
+                absence: AbsenceEvidence::Reported,
+                reported: Revision::ZERO,
+            },
+        );
+        Applied::Changed
+    }
+
+    /// Upstream says that what it gave under this name goes on. That may come a little late for it.
+    pub(crate) fn extend_ttl(
+        &mut self,
+        name: &Name,
+        ttl: Option<Duration>,
+        source: Origin,
+        revision: Revision,
+        now: Moment,
+    ) -> Applied {
+        match self.entries.get(name).map(|entry| entry.presence.clone()) {
+            Some(Presence::Absent(Some(last))) if last.ttl.is_some() => {
+                self.set(Class::Wildcard, name.clone(), Arc::new(last.with_ttl(ttl)), source, revision, now)
+            }
+            _ => self.refresh(name, ttl, revision, now),
+        }
+    }
+
+    /// Gives what is here more time, or for ever.
+    pub(super) fn refresh(&mut self, name: &Name, ttl: Option<Duration>, revision: Revision, now: Moment) -> Applied {
+        let Some(entry) = self.entries.get(name).cloned() else { return Applied::Unchanged };
+        let Presence::Present(held) = &entry.presence else { return Applied::Unchanged };
+        self.unschedule(name, &entry);
+        let expires = ttl.map(|ttl| now + ttl);
+        if let Some(at) = expires {
+            self.expirations.insert_mut((at, name.clone()), ());
+        }
+        self.refreshes.insert_mut(revision, name.clone());
+        let presence = Presence::Present(match held.ttl == ttl {
+            true => held.clone(),
+            false => Arc::new(held.with_ttl(ttl)),
+        });
+        self.entries.insert_mut(name.clone(), Entry { presence, expires, refreshed: revision, ..entry });
+        Applied::Refreshed
+    }
+
+    /// What has outlived its time.
+    pub(crate) fn expired(&self, now: Moment) -> Vec<Name> {
+        self.expirations.keys().take_while(|(at, _)| *at <= now).map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Something is wrong with the name. Whether that is news.
+    pub(crate) fn set_error(&mut self, name: Name, error: Arc<NamedError>, revision: Revision, now: Moment) -> bool {
+        let entry = self.entries.get(&name).cloned().unwrap_or_else(|| Entry {
+            changed: revision,
+            body_changed: revision,
+            history: PresenceHistory::beginning(revision),
+            presence: Presence::Unknown,
+            error: None,
+            expires: None,
+            refreshed: Revision::ZERO,
+            origin: Origin::default(),
+            since: now,
+            absence: AbsenceEvidence::Reported,
+            reported: Revision::ZERO,
+        });
+        if entry.error.as_ref().is_some_and(|(_, known)| *known == error) {
+            return false;
+        }
+        self.entries.insert_mut(name, Entry { error: Some((revision, error)), ..entry });
+        true
+    }
+
+    /// Takes a name out of its journal and of the sums; its entry is about to be replaced.
+    pub(super) fn unindex(&mut self, name: &Name) {
+        let Some(entry) = self.entries.get(name).cloned() else { return };
+        match &entry.presence {
+            Presence::Present(held) => {
+                self.additions.remove_mut(&entry.changed);
+                self.collections.note(name, false);
+                self.in_folders.remove_mut(name);
+                self.count(name, held, SetVersion::minus);
+                self.count_origin(entry.origin, false);
+                self.unschedule(name, &entry);
+            }
+            Presence::Absent(_) => drop(self.removals.remove_mut(&entry.changed)),
+            Presence::Unknown => {}
+        }
+    }
+
+    pub(super) fn count_origin(&mut self, origin: Origin, more: bool) {
+        let counts = Arc::make_mut(&mut self.by_server);
+        let count = counts.entry(origin.server).or_default();
+        *count = if more { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            counts.remove(&origin.server);
+        }
+    }
+
+    pub(super) fn unschedule(&mut self, name: &Name, entry: &Entry) {
+        self.refreshes.remove_mut(&entry.refreshed);
+        if let Some(at) = entry.expires {
+            self.expirations.remove_mut(&(at, name.clone()));
+        }
+    }
+
+    pub(super) fn count(&mut self, name: &Name, resource: &Resource, change: fn(SetVersion, SetVersion) -> SetVersion) {
+        self.content = change(self.content, SetVersion::of(name.as_str(), resource.content()));
+        self.full = change(self.full, SetVersion::of(name.as_str(), resource.full));
+    }
+}

@@ -1,0 +1,46 @@
+//! What is wrong with a resource file, and where.
+
+use std::fmt;
+
+use crate::transcode::error::Place;
+
+/// All that is wrong with a file.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub struct DocumentError {
+    /// The first faults, in the order of the file.
+    pub faults: Vec<DocumentFault>,
+    /// Further ones, which are not listed.
+    pub more: usize,
+}
+
+/// One fault of a file, with its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DocumentFault {
+    pub(crate) line: Option<u64>,
+    pub(crate) at: Place,
+    pub(crate) reason: String,
+}
+
+impl fmt::Display for DocumentError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        for (number, fault) in self.faults.iter().enumerate() {
+            write!(f, "{}{fault}", if number == 0 { "" } else { "; " })?;
+        }
+        if self.more > 0 {
+            write!(f, "; and {} more", self.more)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for DocumentFault {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        if !self.at.is_empty() {
+            write!(f, "{}: ", self.at)?;
+        }
+        f.write_str(&self.reason)
+    }
+}

@@ -1,0 +1,201 @@
+use super::*;
+use crate::proto::discovery::Status;
+
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+const REFRESH: Duration = Duration::from_secs(5);
+
+struct Rig {
+    subscriptions: Topics,
+    table: TypeTable,
+    now: Instant,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let subscriptions = Topics::new(PollSchedule { refresh: REFRESH, failures: 3 });
+        Self { subscriptions, table: TypeTable::new(), now: Instant::now() }
+    }
+
+    fn want(&mut self, url: &str, names: &[&str], version: &str) -> Taken {
+        let request = DiscoveryRequest {
+            node: (version.is_empty()).then(|| Bytes::from_static(b"node")),
+            type_url: url.into(),
+            resource_names: names.iter().map(ToString::to_string).collect(),
+            version_info: version.into(),
+            ..DiscoveryRequest::default()
+        };
+        self.subscriptions.take(request, &self.table, self.now)
+    }
+
+    /// What is asked now.
+    fn requested(&mut self) -> Vec<Poll> {
+        self.now = self.now.max(Instant::now());
+        self.subscriptions.due(self.now)
+    }
+
+    fn one(&mut self) -> Poll {
+        let mut requested = self.requested();
+        assert_eq!(requested.len(), 1, "{requested:?}");
+        requested.remove(0)
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+    }
+}
+
+#[test]
+fn rest_10_a_poll_comes_again_after_the_delay_and_up_to_as_much_again() {
+    for (random, after) in [(0.0, REFRESH), (0.5, REFRESH * 3 / 2), (1.0, REFRESH * 2)] {
+        let mut rig = Rig::new();
+        rig.want(CDS, &[], "");
+        let question = rig.one();
+        assert_eq!((question.path.as_str(), &question.request.node), ("/v3/discovery:clusters", &Some("node".into())));
+        assert_eq!((rig.requested(), rig.subscriptions.next_due()), (Vec::new(), None), "one at a time");
+        rig.subscriptions.answered(&question, false, rig.now, random);
+        assert_eq!(rig.subscriptions.next_due(), Some(rig.now + after));
+        rig.pass(after);
+        assert_eq!(rig.one().request.node, Some("node".into()), "in each request (REST-4)");
+    }
+}
+
+#[test]
+fn rest_5_and_rest_8_a_version_is_stated_for_the_same_question_alone_and_only_when_it_was_answered() {
+    let mut rig = Rig::new();
+    rig.want(EDS, &["a"], "from before"); // of an earlier opening
+    let question = rig.one();
+    assert_eq!(question.request.version_info, "");
+    rig.subscriptions.answered(&question, false, rig.now, 0.0);
+    rig.want(EDS, &["a"], "7"); // the answer was taken
+    rig.pass(REFRESH);
+    let question = rig.one();
+    assert_eq!(question.request.version_info, "7");
+    rig.want(EDS, &["a", "b"], "7");
+    assert_eq!(rig.requested(), []);
+    rig.subscriptions.answered(&question, false, rig.now, 0.0);
+    let question = rig.one();
+    assert_eq!((question.request.resource_names.len(), question.request.version_info.as_str()), (2, ""), "at once");
+    rig.subscriptions.failed(&question, true, rig.now, 0.0);
+    rig.pass(REFRESH);
+    let question = rig.one();
+    assert_eq!(question.request.version_info, "");
+    rig.subscriptions.answered(&question, false, rig.now, 0.0);
+    rig.pass(REFRESH);
+    assert_eq!(rig.one().request.version_info, "7");
+}
+
+#[test]
+fn rest_8_a_name_that_was_left_and_is_wanted_again_is_requested_again() {
+    let mut rig = Rig::new();
+    rig.want(EDS, &["a"], "");
+    let question = rig.one();
+    rig.subscriptions.answered(&question, false, rig.now, 0.0);
+    rig.want(EDS, &["a"], "7");
+    rig.want(EDS, &[], "7");
+    rig.want(EDS, &["a"], "7");
+    let question = rig.one();
+    assert_eq!(question.request.version_info, "", "what it had was forgotten");
+    // The same while a poll is under way.
+    rig.want(EDS, &[], "7");
+    rig.want(EDS, &["a"], "7");
+    rig.subscriptions.answered(&question, false, rig.now, 0.0);
+    let question = rig.one();
+    assert_eq!(question.request.version_info, "");
+    rig.subscriptions.answered(&question, false, rig.now, 0.0);
+    rig.pass(REFRESH);
+    assert_eq!(rig.one().request.version_info, "7");
+}
+
+#[test]
+fn rest_7_and_up_40_after_a_rejection_and_of_what_has_an_end_everything_is_requested_again() {
+    let mut rig = Rig::new();
+    rig.want(CDS, &[], "");
+    let question = rig.one();
+    rig.subscriptions.answered(&question, false, rig.now, 0.0);
+    rig.want(CDS, &[], "1");
+    let nack = DiscoveryRequest {
+        type_url: CDS.into(),
+        version_info: "1".into(),
+        error_detail: Some(Status::default()),
+        ..DiscoveryRequest::default()
+    };
+    rig.subscriptions.take(nack, &rig.table, rig.now);
+    rig.pass(REFRESH);
+    let question = rig.one();
+    assert_eq!(question.request.version_info, "", "some of what was refused may have been taken over");
+    rig.subscriptions.answered(&question, true, rig.now, 0.0);
+    rig.want(CDS, &[], "3");
+    rig.pass(REFRESH);
+    let question = rig.one();
+    assert_eq!(question.request.version_info, "", "it is to be given again before it ends");
+    rig.subscriptions.answered(&question, false, rig.now, 0.0);
+    rig.want(CDS, &[], "4");
+    rig.pass(REFRESH);
+    assert_eq!(rig.one().request.version_info, "4");
+}
+
+#[test]
+fn rest_11_no_names_are_everything_first_and_nothing_after_names() {
+    let mut rig = Rig::new();
+    rig.want(CDS, &[], "");
+    let question = rig.one();
+    rig.subscriptions.answered(&question, false, rig.now, 0.0);
+    // The way in which `*` is left on a stream: by its name, and then by none.
+    rig.want(CDS, &["*"], "1");
+    assert_eq!(rig.subscriptions.next_due(), Some(rig.now + REFRESH));
+    rig.want(CDS, &[], "1");
+    assert_eq!(rig.subscriptions.next_due(), None, "nothing is wanted");
+    rig.pass(REFRESH * 10);
+    assert_eq!(rig.requested(), []);
+    rig.want(CDS, &["*"], "1");
+    assert_eq!(rig.one().request.resource_names, Vec::<String>::new());
+
+    let mut rig = Rig::new();
+    rig.want(EDS, &["a"], "");
+    rig.want(EDS, &[], "");
+    assert_eq!((rig.requested(), rig.subscriptions.probe()), (Vec::new(), None));
+}
+
+#[test]
+fn a_type_without_a_path_is_not_requested() {
+    let mut rig = Rig::new();
+    for url in ["type.googleapis.com/envoy.config.route.v3.VirtualHost", "x/own.Type"] {
+        assert_eq!(rig.want(url, &["a"], ""), Taken::NoPath, "{url}");
+    }
+    assert_eq!(rig.requested(), []);
+}
+
+#[test]
+fn up_31_so_many_failures_in_a_row_are_one_too_many_and_one_answer_takes_them_all_back() {
+    let mut rig = Rig::new();
+    rig.want(CDS, &[], "");
+    rig.want(EDS, &["a"], "");
+    let [clusters, endpoints] = rig.requested().try_into().unwrap();
+    let now = rig.now;
+    assert!(
+        !rig.subscriptions.failed(&endpoints, true, now, 0.5) && !rig.subscriptions.failed(&endpoints, true, now, 0.5)
+    );
+    rig.subscriptions.answered(&clusters, false, now, 0.0);
+    assert!(
+        !rig.subscriptions.failed(&endpoints, true, now, 0.5) && !rig.subscriptions.failed(&clusters, true, now, 0.5)
+    );
+    assert!(rig.subscriptions.failed(&endpoints, true, now, 0.5));
+    let probe = rig.subscriptions.probe().unwrap();
+    assert_eq!((probe.path, probe.request.version_info), (clusters.path, String::new()));
+}
+
+#[test]
+fn a_poll_that_fails_is_tried_again_sooner_and_ever_later() {
+    let mut rig = Rig::new();
+    rig.want(CDS, &[], "");
+    let mut pauses = Vec::new();
+    for _ in 0..6 {
+        let question = rig.one();
+        rig.subscriptions.failed(&question, true, rig.now, 0.5);
+        let pause = rig.subscriptions.next_due().unwrap() - rig.now;
+        pauses.push(pause);
+        rig.pass(pause);
+    }
+    assert!(pauses[0] == Duration::from_secs(1) && pauses.is_sorted() && pauses[5] == REFRESH, "{pauses:?}");
+}
