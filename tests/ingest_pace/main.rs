@@ -5,6 +5,7 @@
 mod baseline;
 mod plane;
 mod relay;
+mod turn;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -70,6 +71,20 @@ async fn one_change_in_a_large_set(count: usize, rounds: usize) {
         peak / bytes,
         now / bytes
     );
+}
+
+/// What reading and applying so many clusters takes: all new, again with one change, and all changed.
+fn one_after_the_other(count: usize) {
+    let set = |version: u64, changed: fn(usize, usize) -> bool| {
+        clusters(count, SIZE, move |number| if changed(number, count) { version } else { 0 }, &version.to_string())
+    };
+    let one = |number, count| number == count / 2;
+    turn::apply(&[
+        ("all new", set(1, |_, _| false)),
+        ("one changed", set(2, one)),
+        ("one changed", set(3, one)),
+        ("all changed", set(4, |_, _| true)),
+    ]);
 }
 
 /// Views that take in a new set each time that they have taken in the last.
@@ -147,6 +162,7 @@ fn spread(sorted: &[f64]) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_measurement_of_large_sets_works() {
+    one_after_the_other(100);
     one_change_in_a_large_set(100, 1).await;
     neighbours_of_large_sets(1, 100, 2).await;
 }
@@ -155,6 +171,7 @@ async fn the_measurement_of_large_sets_works() {
 #[ignore = "means something only in a release build on a quiet machine"]
 async fn large_sets() {
     println!("{} processors", std::thread::available_parallelism().unwrap());
+    one_after_the_other(100_000);
     one_change_in_a_large_set(100_000, 5).await;
     neighbours_of_large_sets(6, 37 << 20 >> 11, 200).await;
 }

@@ -26,7 +26,7 @@ impl Sources {
     }
 
     /// Turns a response that is read into updates of those authorities for which the server is active.
-    pub(crate) fn on_received(
+    pub fn on_received(
         &mut self,
         id: StreamId,
         epoch: Epoch,
