@@ -55,6 +55,16 @@ pub enum Response {
     Delta(discovery::DeltaDiscoveryResponse),
 }
 
+impl Response {
+    /// Returns the type URL as the server wrote it.
+    pub fn type_url(&self) -> &str {
+        match self {
+            Self::Sotw(response) => &response.type_url,
+            Self::Delta(response) => &response.type_url,
+        }
+    }
+}
+
 #[allow(missing_docs)] // generated
 pub mod discovery {
     include!(concat!(env!("OUT_DIR"), "/envoy.service.discovery.v3.rs"));

@@ -40,7 +40,7 @@ impl Client {
         let (sender, reports) = mpsc::channel(1);
         let turns = server.variant.is_none();
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
-        let link = Link { id, variant: server.variant, reports: sender };
+        let link = Link { id, variant: server.variant, reports: sender, reader: None };
         let task = AdsConnector::new(server).start(link);
         Self { picture, reports, requests: None, unsent: None, turns, heard: false, task }
     }
@@ -63,6 +63,7 @@ impl Client {
                 | LinkEvent::Unchanged { .. }
                 | LinkEvent::PollFailed { .. }
                 | LinkEvent::Progress { .. }
+                | LinkEvent::Received { .. }
                 | LinkEvent::Outage { .. } => {}
                 LinkEvent::Response(response) => {
                     self.heard = true;

@@ -22,6 +22,7 @@ use crate::proto::discovery::{
 };
 use crate::proto::{Any, Response};
 use crate::protocol::session::{Reply, Step, Variant};
+use crate::protocol::upstream::ResponseMessage;
 use crate::protocol::view::{Completeness, NamedError};
 use crate::xds::{Authority, Name, Resource, Type};
 
@@ -66,6 +67,13 @@ impl HubConnector {
             tokio::select! {
                 request = requests.recv() => sitting.0.handle_request(request?).await,
                 said = next(&sitting.0, &mut sent) => match said {
+                    HubEvent::Response(response) => {
+                        let read = link.read(ResponseMessage::Decoded(Response::Delta(response))).await;
+                        match read {
+                            Ok(event) => report(link, event).await?,
+                            Err(error) => return Some(Ended::ByHub(error.to_string())),
+                        }
+                    }
                     HubEvent::Event(event) => report(link, event).await?,
                     HubEvent::End(end) => return Some(Ended::ByHub(end)),
                 },
@@ -94,6 +102,7 @@ enum Ended {
 }
 
 enum HubEvent {
+    Response(DeltaDiscoveryResponse),
     Event(LinkEvent),
     End(String),
 }
@@ -114,8 +123,7 @@ async fn next(handle: &SessionHandle, sent: &mut SentState) -> HubEvent {
         loop {
             match handle.poll(cx.waker()) {
                 Step::Reply(reply) => {
-                    let response = Response::Delta(response(*reply));
-                    return Poll::Ready(HubEvent::Event(LinkEvent::Response(Box::new(response))));
+                    return Poll::Ready(HubEvent::Response(response(*reply)));
                 }
                 Step::End(end) => return Poll::Ready(HubEvent::End(end.to_string())),
                 Step::Idle(until) => {

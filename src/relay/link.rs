@@ -6,9 +6,11 @@ use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
+use super::response_reader::{ResponseReader, Turn};
 use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
 use crate::protocol::sources::StreamId;
+use crate::protocol::upstream::{ReceivedResponse, ResponseMessage, UnreadableResponse};
 use crate::protocol::view::Completeness;
 use crate::xds::{Authority, Name};
 
@@ -29,6 +31,23 @@ pub struct Link {
     pub variant: Option<Variant>,
     /// Where events are sent. The link ends when the receiver is dropped.
     pub reports: mpsc::Sender<LinkReport>,
+    /// Reads responses for the view. Without one, they are reported as they come.
+    pub reader: Option<ResponseReader>,
+}
+
+impl Link {
+    /// Returns the report of a response.
+    pub(crate) async fn read(&self, message: ResponseMessage) -> Result<LinkEvent, UnreadableResponse> {
+        let Some(reader) = &self.reader else { return Ok(LinkEvent::Response(Box::new(message.decode()?))) };
+        let turn = if ResponseReader::is_large(&message) {
+            // A server whose response waits to be read is not silent.
+            let _ = self.reports.send(LinkReport { id: self.id, event: LinkEvent::Receiving }).await; // the view may be gone
+            reader.turn().await
+        } else {
+            None
+        };
+        Ok(LinkEvent::Received { response: Box::new(reader.read(message).await?), turn })
+    }
 }
 
 /// An event of one link.
@@ -55,8 +74,15 @@ pub enum LinkEvent {
     Alive,
     /// A message has begun to come in, and is not complete.
     Receiving,
-    /// A complete response has come in.
+    /// A complete response has come in, which the task of the view reads itself: of a source whose responses are small.
     Response(Box<Response>),
+    /// A complete response has come in and is read.
+    Received {
+        /// The response.
+        response: Box<ReceivedResponse>,
+        /// The turn of a large response, kept until it is applied.
+        turn: Option<Turn>,
+    },
     /// A poll for one type was answered with nothing new.
     Unchanged {
         /// The polled type.

@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::link::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 use super::report::{ServerMetrics, Totals};
+use super::response_reader::ResponseReaders;
 use super::server_log::Connection;
 use crate::proto::Request;
 use crate::protocol::ladder::LadderState;
@@ -25,6 +26,7 @@ pub(super) struct Links {
     serial: u64,
     pub(crate) reports: mpsc::Receiver<LinkReport>,
     report_to: mpsc::Sender<LinkReport>,
+    readers: ResponseReaders,
 }
 
 pub(super) struct OpenLink {
@@ -43,10 +45,10 @@ pub(super) struct OpenLink {
 }
 
 impl Links {
-    pub(crate) fn none() -> Self {
+    pub(crate) fn none(readers: ResponseReaders) -> Self {
         // One response at a time is on its way to the view task for each stream: it reads as fast as it applies.
         let (report_to, reports) = mpsc::channel(4);
-        Self { open: BTreeMap::new(), totals: BTreeMap::new(), serial: 0, reports, report_to }
+        Self { open: BTreeMap::new(), totals: BTreeMap::new(), serial: 0, reports, report_to, readers }
     }
 
     /// The link that a report is from, unless that has been given up.
@@ -62,7 +64,7 @@ impl Links {
         let totals = self.totals.entry(server).or_default();
         match event {
             LinkEvent::Opened { .. } => totals.opened += 1,
-            LinkEvent::Response(_) => totals.responses += 1,
+            LinkEvent::Response(_) | LinkEvent::Received { .. } => totals.responses += 1,
             LinkEvent::Ended { .. } => totals.ended += 1,
             LinkEvent::Alive
             | LinkEvent::Receiving
@@ -114,7 +116,8 @@ impl Links {
                 let (serial, reports) = (self.serial, self.report_to.clone());
                 let connector = &connectors[stream.server];
                 let variant: Option<Variant> = connector.variant();
-                let task = connector.start(Link { id: LinkId { stream, serial }, variant, reports });
+                let reader = Some(self.readers.reader());
+                let task = connector.start(Link { id: LinkId { stream, serial }, variant, reports, reader });
                 let link = OpenLink {
                     serial,
                     task,

@@ -108,16 +108,27 @@ impl Resource {
 
     /// Reads one entry of a SotW response: bare, or in a wrapper that is opened (UP-29, XLAT-25).
     pub(crate) fn from_sotw(index: usize, any: Any, kind: &Type, store: &BodyStore) -> Result<Self, Malformed> {
-        let found = any.type_url.rsplit_once('/').map_or(&*any.type_url, |(_, name)| name);
-        if found == WRAPPER_TYPE {
+        if Type::message_name(&any.type_url) == WRAPPER_TYPE {
             let wrapper = discovery::Resource::decode(any.value).map_err(|_| Malformed::Wrapper { index })?;
             return Self::from_wrapper(index, wrapper, kind, store);
         }
+        Self::bare(index, &any.type_url, &any.value, kind, store)
+    }
+
+    /// Reads one entry of a SotW response that has no wrapper.
+    pub(crate) fn bare(
+        index: usize,
+        type_url: &str,
+        body: &[u8],
+        kind: &Type,
+        store: &BodyStore,
+    ) -> Result<Self, Malformed> {
+        let found = Type::message_name(type_url);
         if found != kind.name() {
             return Err(foreign(index, None, found, kind));
         }
-        let name = own_name(kind, &any.value).ok_or(Malformed::Nameless { index })?;
-        Ok(Self::assemble(name, &any.value, kind, None, None, store))
+        let name = own_name(kind, body).ok_or(Malformed::Nameless { index })?;
+        Ok(Self::assemble(name, body, kind, None, None, store))
     }
 
     /// Reads one entry of a delta response. The wrapper's name wins over the body's (TYPE-10).
@@ -132,7 +143,7 @@ impl Resource {
         let Some(any) = wrapper.resource else {
             return Err(Malformed::Bodyless { index, name, version: wrapper.version, ttl });
         };
-        let found = any.type_url.rsplit_once('/').map_or(&*any.type_url, |(_, name)| name);
+        let found = Type::message_name(&any.type_url);
         if found != kind.name() {
             return Err(foreign(index, name, found, kind));
         }
@@ -161,8 +172,8 @@ impl Resource {
         let body = store.intern(kind, bytes);
         let full = beside.as_ref().map_or(body.hash(), |beside| beside.hashed_with(body.hash()));
         let refers_to = referred(kind.info().references, name.as_str(), bytes);
-        let misnamed = kind.info().name_field.is_some() && own_name(kind, bytes).as_ref() != Some(&name);
-        Self { name, body, full, ttl, refers_to, name_mismatch: misnamed, beside }
+        let name_mismatch = kind.info().name_field.is_some() && !is_named(kind, bytes, &name);
+        Self { name, body, full, ttl, refers_to, name_mismatch, beside }
     }
 }
 
@@ -187,6 +198,11 @@ pub(crate) fn wrapper_name(wrapper: &discovery::Resource) -> Option<Name> {
 /// Returns the name in a body, for types that have one there.
 pub(crate) fn own_name(kind: &Type, body: &[u8]) -> Option<Name> {
     wire::last_text(body, kind.info().name_field?).map(Name::canonical)
+}
+
+fn is_named(kind: &Type, body: &[u8], name: &Name) -> bool {
+    let own = kind.info().name_field.and_then(|field| wire::last_text(body, field));
+    own.is_some_and(|own| own == name.as_str() || Name::canonical(own) == *name)
 }
 
 fn foreign(index: usize, name: Option<Name>, found: &str, kind: &Type) -> Malformed {

@@ -52,7 +52,7 @@ impl Shard {
             return held;
         }
         self.sweep_if_grown();
-        let same_hash = self.bodies.entry(body.hash()).or_default();
+        let same_hash = self.bodies.entry(body.hash()).or_insert_with(|| Vec::with_capacity(1)); // nearly always just this
         same_hash.retain(|body| body.strong_count() > 0);
         same_hash.push(Arc::downgrade(&body));
         body

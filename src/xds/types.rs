@@ -94,6 +94,11 @@ impl Type {
         &self.0.name
     }
 
+    /// Returns what a type URL names, whatever stands before it (TYPE-1).
+    pub(crate) fn message_name(type_url: &str) -> &str {
+        type_url.rsplit_once('/').map_or(type_url, |(_, name)| name)
+    }
+
     pub(crate) fn is(&self, role: Role) -> bool {
         self.0.role == role
     }
@@ -182,7 +187,7 @@ impl TypeTable {
 
     /// The type of a URL as a peer spelt it. What is not in the table is opaque: usable, but nothing is assumed of it.
     pub fn resolve(&self, type_url: &str) -> Type {
-        let name = type_url.rsplit_once('/').map_or(type_url, |(_, name)| name);
+        let name = Type::message_name(type_url);
         self.by_name.get(name).cloned().unwrap_or_else(|| Type(Arc::new(opaque(name))))
     }
 

@@ -158,7 +158,7 @@ impl Opened {
         };
         let (sender, reports) = mpsc::channel(64);
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
-        Self { task: connector.start(Link { id, variant: None, reports: sender }), reports }
+        Self { task: connector.start(Link { id, variant: None, reports: sender, reader: None }), reports }
     }
 
     /// Why the next attempt came to nothing.
@@ -170,7 +170,7 @@ impl Opened {
                     assert!(!answered, "{reason}");
                     return reason;
                 }
-                LinkEvent::Response(_) => panic!("an answer"),
+                LinkEvent::Response(_) | LinkEvent::Received { .. } => panic!("an answer"),
                 LinkEvent::Opened { .. }
                 | LinkEvent::Alive
                 | LinkEvent::Receiving

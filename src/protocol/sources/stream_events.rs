@@ -6,12 +6,12 @@ use super::{Reachability, Sources, StreamId, UpdateBatch, authority_of};
 use crate::proto::Response;
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::upstream::{Epoch, Stream};
+use crate::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Stream};
 use crate::protocol::view::{Class, Completeness, Evidence, Selector, Update, View};
 use crate::xds::{Authority, BodyStore, Name, Type};
 
 impl Sources {
-    /// Turns a response into updates for those authorities whose word it is.
+    /// Reads a response in one go, and applies it like [`Self::on_received`].
     pub fn on_response(
         &mut self,
         id: StreamId,
@@ -21,17 +21,25 @@ impl Sources {
         view: &View,
         now: Moment,
     ) -> Vec<UpdateBatch> {
+        let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &self.table, store);
+        response.map_or_else(|_| Vec::new(), |response| self.on_received(id, epoch, response, view, now))
+    }
+
+    /// Turns a response that is read into updates of those authorities for which the server is active.
+    pub fn on_received(
+        &mut self,
+        id: StreamId,
+        epoch: Epoch,
+        response: ReceivedResponse,
+        view: &View,
+        now: Moment,
+    ) -> Vec<UpdateBatch> {
         let Some(stream) = self.stream(id) else { return Vec::new() };
         if !stream.is_current(epoch) {
             return Vec::new(); // of an earlier opening
         }
-        // Nothing is left, says a full answer without resources.
-        let nothing_left = match &response {
-            Response::Sotw(of) => of.resources.is_empty() && self.table.resolve(&of.type_url).info().full_state,
-            Response::Delta(_) => false,
-        };
-        let Some(stream) = self.stream(id) else { return Vec::new() };
-        let mut updates = stream.on_response(epoch, response, store, now);
+        let nothing_left = response.is_empty_set();
+        let mut updates = stream.on_received(epoch, response, now);
         self.servers[id.server].reachability = Some(Reachability::Responded);
         let usable = nothing_left
             || updates.iter().any(|update| matches!(update, Update::Upsert { .. } | Update::FullSet { .. }));

@@ -5,16 +5,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::quirks::INCOMPLETE_MARKER;
+use super::resource_set::ResourceSet;
+use crate::proto::Any;
 use crate::proto::code::OK;
 use crate::proto::discovery;
 use crate::protocol::limits::{Limits, truncate};
 use crate::protocol::view::NamedError;
-use crate::xds::{Malformed, Name, Resource};
+use crate::xds::{BodyStore, Malformed, Name, Resource, Type, wrapper_name};
 
 /// The resources of one response, sorted into good and bad.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct ParsedResponse {
-    pub(crate) good: BTreeMap<Name, Arc<Resource>>,
+    /// How many entries were read.
+    pub(crate) count: usize,
+    pub(crate) good: ResourceSet,
+    /// The versions that the server gives, in delta.
+    pub(crate) versions: BTreeMap<Name, String>,
+    /// What these mean depends on what is known.
+    pub(crate) bodyless: Vec<Bodyless>,
     /// Heartbeats: what lives on as it is, and for how long.
     pub(crate) alive: BTreeMap<Name, Option<Duration>>,
     /// Present, and not usable, with the reason: their previous value stays.
@@ -26,28 +34,82 @@ pub(super) struct ParsedResponse {
     pub(crate) faults: Vec<Malformed>,
 }
 
+/// An entry that says something of a resource without having it.
+#[derive(Debug)]
+pub(super) struct Bodyless {
+    pub(crate) index: usize,
+    pub(crate) name: Option<Name>,
+    pub(crate) version: String,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) aliases: Vec<Name>,
+}
+
 impl ParsedResponse {
-    /// Whatever it says something of by name.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
-        self.good.keys().chain(self.alive.keys()).chain(self.rejected.keys())
+    /// Takes an entry of a SotW response.
+    pub(crate) fn take_any(&mut self, any: Any, kind: &Type, store: &BodyStore) {
+        match Resource::from_sotw(self.count, any, kind, store) {
+            Err(Malformed::Bodyless { index, name, version, ttl }) => {
+                self.count += 1;
+                self.bodyless.push(Bodyless { index, name, version, ttl, aliases: Vec::new() });
+            }
+            resource => drop(self.take(resource.map(Arc::new))),
+        }
     }
 
-    pub(crate) fn take(&mut self, resource: Result<Resource, Malformed>) -> Option<Name> {
+    /// Takes an entry of a delta response.
+    pub(crate) fn take_wrapper(&mut self, mut wrapper: discovery::Resource, kind: &Type, store: &BodyStore) {
+        let version = std::mem::take(&mut wrapper.version);
+        let aliases = std::mem::take(&mut wrapper.aliases);
+        if wrapper.resource.is_none() {
+            let name = wrapper_name(&wrapper);
+            let ttl = wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
+            let aliases = aliases.iter().map(|alias| Name::canonical(alias)).collect();
+            self.bodyless.push(Bodyless { index: self.count, name, version, ttl, aliases });
+            self.count += 1;
+            return;
+        }
+        wrapper.aliases = aliases;
+        let resource = Resource::from_wrapper(self.count, wrapper, kind, store).map(Arc::new);
+        let rejected = resource.as_ref().err().and_then(Malformed::name).cloned();
+        if let Some(name) = self.take(resource).or(rejected) {
+            self.versions.insert(name, version);
+        }
+    }
+
+    /// An entry without a body that means nothing here.
+    pub(crate) fn reject_bodyless(&mut self, entry: Bodyless) {
+        let Bodyless { index, name, version, ttl, .. } = entry;
+        if let Some(name) = &name
+            && self.good.remove(name)
+        {
+            self.faults.push(Malformed::Duplicate { name: name.clone() });
+        }
+        self.reject(Malformed::Bodyless { index, name, version, ttl });
+    }
+
+    /// Whatever it says something of by name.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.good.names().chain(self.alive.keys()).chain(self.rejected.keys())
+    }
+
+    /// Takes the next entry. Returns the name of what is good.
+    pub(crate) fn take(&mut self, resource: Result<Arc<Resource>, Malformed>) -> Option<Name> {
+        self.count += 1;
         match resource {
             // The same twice is one, and worth a NACK (UP-22); two that differ say nothing that can be believed.
             Ok(resource) if self.good.get(&resource.name).is_some_and(|known| known.is_same(&resource)) => {
-                self.faults.push(Malformed::Duplicate { name: resource.name });
+                self.faults.push(Malformed::Duplicate { name: resource.name.clone() });
                 None
             }
-            Ok(resource) if self.good.contains_key(&resource.name) || self.rejected.contains_key(&resource.name) => {
-                let name = resource.name;
+            Ok(resource) if self.good.get(&resource.name).is_some() || self.rejected.contains_key(&resource.name) => {
+                let name = resource.name.clone();
                 self.good.remove(&name);
                 self.reject(Malformed::Duplicate { name });
                 None
             }
             Ok(resource) => {
                 let name = resource.name.clone();
-                self.good.insert(name.clone(), Arc::new(resource));
+                self.good.insert(resource);
                 Some(name)
             }
             Err(malformed) => {
@@ -68,7 +130,7 @@ impl ParsedResponse {
 
     /// A name both sent and removed says nothing that can be believed.
     pub(crate) fn reject_if_sent(&mut self, name: &Name) -> bool {
-        if self.good.remove(name).is_none() && !self.rejected.contains_key(name) {
+        if !self.good.remove(name) && !self.rejected.contains_key(name) {
             return false;
         }
         self.reject(Malformed::SentAndRemoved { name: name.clone() });
@@ -120,10 +182,10 @@ impl ParsedResponse {
 
     /// The fault of versions that are not made from content.
     pub(crate) fn overwrite_versions(&mut self, upstream_version: &str) {
-        for resource in self.good.values_mut() {
-            let mut stamped = (**resource).clone();
+        for resource in std::mem::take(&mut self.good).into_values() {
+            let mut stamped = Resource::clone(&resource);
             stamped.full = stamped.full.with([upstream_version.as_bytes()]);
-            *resource = Arc::new(stamped);
+            self.good.insert(Arc::new(stamped));
         }
     }
 }

@@ -52,6 +52,11 @@ impl NewRejections {
 }
 
 impl Rejected {
+    /// Whether everything that came could be used.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.unreadable.is_empty() && self.unnamed.is_none() && !self.more
+    }
+
     pub(crate) fn insert(&mut self, name: &Name, nack: Rejection, limit: usize) {
         if self.names.get(name) == Some(&nack) {
             return;

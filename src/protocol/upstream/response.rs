@@ -4,7 +4,7 @@ mod delta;
 mod errors;
 mod sotw;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,27 +12,41 @@ use super::delivery::Delivery;
 use super::parsed_response::ParsedResponse;
 use super::quirks::ServerQuirks;
 use super::requested_names::NameState;
+use super::resource_set::ResourceSet;
 use super::type_subscription::TypeSubscription;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{Class, Selector, Update};
-use crate::xds::{BodyStore, Name, Resource, Type};
+use crate::xds::{Name, Resource, Type};
 
 /// What is at hand while one response is read.
 pub(super) struct ResponseContext<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) quirks: &'a ServerQuirks,
     pub(crate) limits: &'a Limits,
-    pub(crate) store: &'a BodyStore,
     pub(crate) now: Moment,
 }
 
 impl TypeSubscription {
+    /// Whether a response has just the names that the server gave before, and nothing is open about any. Most sets that are sent
+    /// again are so, and what is known of the names stays as it is.
+    fn is_same_set(&self, read: &ParsedResponse) -> bool {
+        let nothing_open = !self.progress.is_to_begin()
+            && self.progress.to_be_repeated.is_empty()
+            && self.unconfirmed.is_empty()
+            && self.second_request.is_empty()
+            && !self.second_request.is_to_ask()
+            && self.rejected.is_empty();
+        let all_good = read.alive.is_empty() && read.rejected.is_empty() && read.unnamed.is_none();
+        let is_set = self.class == Class::Wildcard && nothing_open && all_good;
+        is_set && self.versions.len() == read.good.len() && self.versions.keys().eq(read.good.names())
+    }
+
     /// A response says something for the first time, or nothing that is new. A server that `repeats` what it was told is held goes
     /// through all of that.
     fn record_progress(&mut self, read: &ParsedResponse, repeats: bool, reader: &ResponseContext) {
         let stated = |name: &&Name| self.versions.contains_key(*name) && !self.unconfirmed.contains(*name);
-        let begins = self.progress.is_to_begin() && read.good.keys().any(|name| stated(&name));
+        let begins = self.progress.is_to_begin() && read.good.names().any(|name| stated(&name));
         if (begins || repeats) && !self.progress.repeats_begun {
             self.progress.repeats_begun = true;
             self.progress.to_be_repeated = self.versions.keys().filter(stated).cloned().collect();
@@ -75,9 +89,12 @@ impl TypeSubscription {
         read.alive.iter().map(refresh).collect()
     }
 
-    fn wildcard_updates(&self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>) -> Vec<Update> {
-        let set = |(key, resource)| Update::Upsert { kind: kind.clone(), class: Class::Wildcard, key, resource };
-        good.into_iter().map(set).collect()
+    fn wildcard_updates(&self, kind: &Type, good: ResourceSet) -> Vec<Update> {
+        let set = |resource: Arc<Resource>| {
+            let key = resource.name.clone();
+            Update::Upsert { kind: kind.clone(), class: Class::Wildcard, key, resource }
+        };
+        good.into_values().map(set).collect()
     }
 
     /// So much is known of a set by this response.
@@ -93,7 +110,7 @@ impl TypeSubscription {
 
     /// A resource counts for each name it was requested under: its own and its aliases (DELTA-22). Unasked ones are tolerated
     /// and not kept (UP-27).
-    fn named_updates(&mut self, kind: &Type, good: BTreeMap<Name, Arc<Resource>>) -> Vec<Update> {
+    fn named_updates(&mut self, kind: &Type, good: ResourceSet) -> Vec<Update> {
         let mut updates = Vec::new();
         for resource in good.into_values() {
             let keys = [&resource.name].into_iter().chain(resource.aliases());

@@ -12,6 +12,7 @@ use bytes::Bytes;
 pub(crate) use self::summary::TypeSummary;
 use super::delivery::Delivery;
 use super::liveness::Liveness;
+use super::parser::{ReceivedResponse, ResponseMessage};
 use super::quirks::ServerQuirks;
 use super::response::ResponseContext;
 use super::second_request::ReopenPace;
@@ -276,27 +277,29 @@ impl Stream {
         }
     }
 
-    /// Turns a response into updates, and owes the server an answer for it. One of an earlier opening is nothing.
+    /// Reads a response in one go, and applies it like [`Self::on_received`].
     pub fn on_response(&mut self, epoch: Epoch, response: Response, store: &BodyStore, now: Moment) -> Vec<Update> {
+        let copies = BodyStore::default();
+        let store = if self.limits.faults.has(Fault::KeepCopies) { &copies } else { store };
+        let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &self.table, store);
+        response.map_or_else(|_| Vec::new(), |response| self.on_received(epoch, response, now))
+    }
+
+    /// Turns a response that is read into updates, and queues its ACK. Ignores one of an earlier opening.
+    pub(crate) fn on_received(&mut self, epoch: Epoch, response: ReceivedResponse, now: Moment) -> Vec<Update> {
         let late = epoch != self.epoch || !self.open;
         if late && !self.limits.faults.has(Fault::TakeLateMessages) {
             return Vec::new();
         }
         (self.answered, self.receiving) = (true, false);
         self.answered_at.get_or_insert(now);
-        let copies = BodyStore::default();
-        let store = if self.limits.faults.has(Fault::KeepCopies) { &copies } else { store };
-        let url = match &response {
-            Response::Sotw(response) => &response.type_url,
-            Response::Delta(response) => &response.type_url,
-        };
-        let kind = self.table.resolve(url);
+        let ReceivedResponse { kind, rest, resources } = response;
         let Some(subscription) = self.types.get_mut(&kind) else { return Vec::new() };
         subscription.on_poll(now);
-        let mut reader = ResponseContext { kind: &kind, quirks: &self.quirks, limits: &self.limits, store, now };
-        match response {
-            Response::Sotw(response) => subscription.read_sotw(response, &mut reader),
-            Response::Delta(response) => subscription.read_delta(response, &mut reader),
+        let mut context = ResponseContext { kind: &kind, quirks: &self.quirks, limits: &self.limits, now };
+        match rest {
+            Response::Sotw(rest) => subscription.read_sotw(rest, resources, &mut context),
+            Response::Delta(rest) => subscription.read_delta(rest, resources, &mut context),
         }
     }
 

@@ -10,6 +10,13 @@ use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::xds::{Name, Resource, Role, Type};
 
+/// What a complete set changes.
+struct Compared {
+    changed: Vec<Arc<Resource>>,
+    /// Everything that is there was sent.
+    has_all: bool,
+}
+
 impl View {
     /// Applies an update, unless its interest ended while it was on its way.
     pub(super) fn apply_one(&mut self, update: Update, now: Moment) {
@@ -236,15 +243,20 @@ impl View {
     }
 
     pub(super) fn replace(&mut self, kind: &Type, resources: Vec<Arc<Resource>>, kept: &Retain, now: Moment) {
-        let sent: BTreeSet<Name> = resources.iter().map(|resource| resource.name.clone()).collect();
+        let Compared { changed, has_all } = self.compare(kind, &resources);
         let vanished: Vec<_> = match kept {
-            Retain::These(names) => {
-                let stays = |name: &Name| sent.contains(name) || names.contains(name);
+            Retain::These(names) if !has_all => {
+                let sent: BTreeSet<&Name> = resources.iter().map(|resource| &resource.name).collect();
+                let stays = |name: &&Name| sent.contains(name) || names.contains(*name);
                 self.resources(kind, Class::Wildcard).present_names().filter(|name| !stays(name)).cloned().collect()
             }
-            Retain::Everything => Vec::new(),
+            Retain::These(_) | Retain::Everything => Vec::new(),
         };
-        for resource in resources {
+        let referred = self.table.referred_by(kind).filter(|kind| kind.is(Role::Endpoints));
+        if referred.is_some_and(|referred| self.interest.any_name(&referred)) {
+            resources.iter().for_each(|resource| self.prefetch_endpoints(kind, resource, now));
+        }
+        for resource in changed {
             self.set(kind, Class::Wildcard, resource.name.clone(), resource, now);
         }
         for name in vanished {
@@ -252,6 +264,24 @@ impl View {
         }
         self.confirm(kind, &Selector::Wildcard);
         self.update_completeness(kind, &Selector::Wildcard, |_| Completeness::Complete);
+    }
+
+    /// Finds what differs in a set that is sent again. In a large set that is little, and nothing else needs to be done.
+    fn compare(&self, kind: &Type, sent: &[Arc<Resource>]) -> Compared {
+        let (origin, mut changed, mut present) = (self.origin, Vec::new(), 0);
+        let table = self.tables.get(&(kind.clone(), Class::Wildcard));
+        for resource in sent {
+            let entry = table.and_then(|table| table.get(&resource.name));
+            present += usize::from(entry.is_some_and(|entry| entry.resource().is_some()));
+            if !entry.is_some_and(|entry| entry.is_unchanged_by(resource, origin)) {
+                changed.push(resource.clone());
+            }
+        }
+        // While something depends on what is sent again, all of it is gone through.
+        if self.order.is_any() || self.sought.is_any() || self.limits.faults.has(Fault::StarAnswersNames) {
+            changed = sent.to_vec();
+        }
+        Compared { changed, has_all: table.is_none_or(|table| table.present() == present) }
     }
 
     pub(super) fn held_by_name(&self, kind: &Type, name: &Name) -> bool {

@@ -48,6 +48,10 @@ impl Sought {
         self.generation += u64::from(new);
     }
 
+    pub(crate) fn is_any(&self) -> bool {
+        !self.names.is_empty()
+    }
+
     /// Something is known of a name. Whether it was sought.
     pub(crate) fn found(&mut self, kind: &Type, class: Class, name: &Name) -> bool {
         if self.names.is_empty() {

@@ -30,8 +30,8 @@ use super::server_log::{LadderChange, ServerLog};
 use crate::protocol::faults::Faults;
 use crate::protocol::ladder::LadderState;
 use crate::protocol::moment::{Moment, earliest};
-use crate::protocol::sources::{Sources, UpdateBatch};
-use crate::protocol::upstream::Stream;
+use crate::protocol::sources::{Sources, StreamId, UpdateBatch};
+use crate::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Stream};
 use crate::protocol::view::{SessionId, Update, View};
 use crate::xds::{Authority, BodyStore, Name, TypeTable};
 
@@ -212,14 +212,16 @@ impl ViewTask {
             LinkEvent::Response(response) => {
                 link.responses += 1;
                 let Some((_, epoch)) = link.up else { return };
-                let before = name_mismatches(stream);
-                let batches = self.sources.on_response(id, epoch, *response, &self.store, &self.view, now);
-                self.note_rejected(id);
-                let more = self.sources.stream(id).map_or(0, |stream| name_mismatches(stream) - before);
-                if more > 0 {
-                    tracing::warn!(view = %self.view_id, server, count = more, "resource names in body and wrapper differ");
-                }
-                batches
+                let message = ResponseMessage::Decoded(*response);
+                let Ok(response) = ReceivedResponse::read(message, &self.table, &self.store) else { return };
+                self.on_received(id, epoch, response, now)
+            }
+            LinkEvent::Received { response, turn } => {
+                link.responses += 1;
+                let Some((_, epoch)) = link.up else { return };
+                let batches = self.on_received(id, epoch, *response, now);
+                self.apply(batches, now);
+                return drop(turn);
             }
             LinkEvent::Ended { reason, answered } => {
                 drop(link.connection.take());
@@ -231,6 +233,18 @@ impl ViewTask {
             }
         };
         self.apply(batches, now);
+    }
+
+    fn on_received(&mut self, id: StreamId, epoch: Epoch, response: ReceivedResponse, now: Moment) -> Vec<UpdateBatch> {
+        let before = self.sources.stream(id).map_or(0, |stream| name_mismatches(stream));
+        let batches = self.sources.on_received(id, epoch, response, &self.view, now);
+        self.note_rejected(id);
+        let more = self.sources.stream(id).map_or(0, |stream| name_mismatches(stream) - before);
+        if more > 0 {
+            let server = self.connectors[id.server].describe();
+            tracing::warn!(view = %self.view_id, server, count = more, "resource names in body and wrapper differ");
+        }
+        batches
     }
 
     fn apply(&mut self, batches: Vec<UpdateBatch>, now: Moment) {

@@ -29,6 +29,7 @@ use super::metric_labels::MetricLabels;
 use super::published::Published;
 use super::reachability::{SharedReachability, ViewReachability};
 use super::readiness::Readiness;
+use super::response_reader::ResponseReaders;
 use super::server_log::ServerLog;
 use super::session_handle::{SessionHandle, SessionParts};
 use super::stay::Stay;
@@ -60,6 +61,7 @@ pub(crate) struct Views {
     /// Changes whenever another server has come to serve some view.
     active_server_changes: Arc<watch::Sender<()>>,
     store: Arc<BodyStore>,
+    readers: ResponseReaders,
     clock: Clock,
     counters: Arc<ProcessCounters>,
     max_views: usize,
@@ -74,7 +76,8 @@ impl Views {
     pub(crate) fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
         let ViewsOptions { rule, accept_missing_node, max_views, max_in_metrics, table, access, limits, plan } =
             options;
-        let table = Arc::new(table);
+        let (table, store) = (Arc::new(table), Arc::<BodyStore>::default());
+        let readers = ResponseReaders::new(table.clone(), store.clone());
         Self {
             rule: Arc::new(rule),
             accept_missing_node,
@@ -93,7 +96,8 @@ impl Views {
             connectors: connectors.into(),
             hub: None,
             is_hub: false,
-            store: Arc::default(),
+            readers,
+            store,
             clock: Clock::starting_now(),
             max_views,
             metric_labels: MetricLabels::new(max_in_metrics),
@@ -109,8 +113,9 @@ impl Views {
 
     /// What these views share: bodies that both hold are kept once, and it is shown with them.
     pub(crate) fn with_hub(self, hub: Arc<Self>) -> Self {
-        let (store, readiness, incidents) = (hub.store.clone(), hub.readiness.clone(), hub.incidents.clone());
-        Self { store, readiness, incidents, hub: Some(hub), ..self }
+        let (store, readers) = (hub.store.clone(), hub.readers.clone());
+        let (readiness, incidents) = (hub.readiness.clone(), hub.incidents.clone());
+        Self { store, readers, readiness, incidents, hub: Some(hub), ..self }
     }
 
     /// By server: the calls that asked whether it is there, and that it did not answer.
@@ -299,7 +304,7 @@ impl Views {
             active: active.clone(),
             active_server_changes: self.active_server_changes.clone(),
             sessions: HashMap::new(),
-            links: Links::none(),
+            links: Links::none(self.readers.clone()),
             interest_applied: Vec::new(),
             faults: self.limits.faults,
         };

@@ -1,5 +1,6 @@
 //! Upstream ADS streams over gRPC, each kept open by a task of its own.
 
+mod codec;
 mod frames;
 mod liveness;
 mod shared;

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
@@ -12,15 +13,16 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use tonic::{Request as Call, Response as Answer, Status, Streaming};
-use tonic_prost::ProstCodec;
 
+use super::codec::RawResponses;
 use super::frames::{Incoming, Watched};
 use super::liveness::Life;
 use super::shared::Stage;
 use super::{AdsConnector, chain};
+use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
+use crate::protocol::upstream::ResponseMessage;
 use crate::relay::{Link, LinkEvent, LinkReport};
 
 /// How one opening of a stream came to its end.
@@ -42,10 +44,9 @@ impl End {
 }
 
 /// What differs between the variants on the wire.
-struct Wire<Q, R> {
+struct Wire<Q> {
     path: &'static str,
     inner: fn(Request) -> Option<Q>,
-    wrap: fn(R) -> Response,
 }
 
 fn sotw_request(request: Request) -> Option<DiscoveryRequest> {
@@ -70,27 +71,19 @@ impl AdsConnector {
         };
         match variant {
             Variant::Sotw => {
-                let wire = Wire { path: SOTW_PATH, inner: sotw_request, wrap: Response::Sotw };
+                let wire = Wire { path: SOTW_PATH, inner: sotw_request };
                 self.run(channel, link, variant, metadata, wire).await
             }
             Variant::Delta => {
-                let wire = Wire { path: DELTA_PATH, inner: delta_request, wrap: Response::Delta };
+                let wire = Wire { path: DELTA_PATH, inner: delta_request };
                 self.run(channel, link, variant, metadata, wire).await
             }
         }
     }
 
-    async fn run<Q, R>(
-        &self,
-        channel: Channel,
-        link: &Link,
-        variant: Variant,
-        metadata: MetadataMap,
-        wire: Wire<Q, R>,
-    ) -> End
+    async fn run<Q>(&self, channel: Channel, link: &Link, variant: Variant, metadata: MetadataMap, wire: Wire<Q>) -> End
     where
         Q: prost::Message + Default + 'static,
-        R: prost::Message + Default + 'static,
     {
         let (incoming, opened) = (Arc::new(Incoming::new()), Instant::now());
         let mut grpc = self.limited(Watched { channel: channel.clone(), incoming: incoming.clone() });
@@ -105,7 +98,7 @@ impl AdsConnector {
         let reported = reports.send(LinkReport { id, event }).await;
         let mut call = Call::new(ReceiverStream::new(receiver).filter_map(wire.inner));
         *call.metadata_mut() = metadata.clone();
-        let codec: ProstCodec<Q, R> = ProstCodec::default();
+        let codec = RawResponses::<Q>::default();
         let call = grpc.streaming(call, PathAndQuery::from_static(wire.path), codec);
         let (server, times, shared) = (self.server.name(), self.server.life, &*self.shared);
         let alive = Notify::new();
@@ -114,7 +107,7 @@ impl AdsConnector {
         let status = match reported {
             Err(_) => gone(),
             Ok(()) => tokio::select! {
-                status = self.listen(call, link, wire.wrap, &incoming, &alive) => status,
+                status = self.listen(call, link, variant, &incoming, &alive) => status,
                 status = life.watch() => status,
             },
         };
@@ -122,11 +115,11 @@ impl AdsConnector {
         End { stage, status, lived: opened.elapsed() }
     }
 
-    async fn listen<R>(
+    async fn listen(
         &self,
-        call: impl Future<Output = Result<Answer<Streaming<R>>, Status>>,
+        call: impl Future<Output = Result<Answer<Streaming<Bytes>>, Status>>,
         link: &Link,
-        wrap: fn(R) -> Response,
+        variant: Variant,
         incoming: &Incoming,
         alive: &Notify,
     ) -> Status {
@@ -148,11 +141,15 @@ impl AdsConnector {
             let event = tokio::select! {
                 biased; // a message that is there is not on its way any more, and came before the answer to a call
                 message = responses.message() => match message {
-                    Ok(Some(response)) => {
+                    Ok(Some(message)) => {
+                        let response = match link.read(ResponseMessage::Encoded(variant, message)).await {
+                            Ok(response) => response,
+                            Err(error) => return Status::internal(error.to_string()),
+                        };
                         if incoming.answer() {
                             self.shared.answered();
                         }
-                        LinkEvent::Response(Box::new(wrap(response)))
+                        response
                     }
                     Ok(None) => return Status::ok("the server ended the stream"),
                     Err(status) => return status,

@@ -1,44 +1,40 @@
 //! Delta responses: changes and removals, under names and aliases.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use super::ResponseContext;
-use crate::proto::discovery::{self, DeltaDiscoveryResponse};
+use crate::proto::discovery::DeltaDiscoveryResponse;
 use crate::protocol::faults::Fault;
 use crate::protocol::set_mark::SetMark;
-use crate::protocol::upstream::parsed_response::ParsedResponse;
+use crate::protocol::upstream::parsed_response::{Bodyless, ParsedResponse};
 use crate::protocol::upstream::quirks::{InitialSet, OnResourceTimeout};
 use crate::protocol::upstream::requested_names::NameState;
 use crate::protocol::upstream::type_subscription::TypeSubscription;
 use crate::protocol::view::{Class, Evidence, Selector, Update};
-use crate::xds::{Malformed, Name, Resource, Type};
+use crate::xds::{Name, Type};
 
 impl TypeSubscription {
-    pub(crate) fn read_delta(&mut self, response: DeltaDiscoveryResponse, reader: &mut ResponseContext) -> Vec<Update> {
+    pub(crate) fn read_delta(
+        &mut self,
+        response: DeltaDiscoveryResponse,
+        mut read: ParsedResponse,
+        reader: &mut ResponseContext,
+    ) -> Vec<Update> {
         let (kind, limits) = (reader.kind, reader.limits);
-        let mut read = ParsedResponse::default();
-        let (mut versions, mut unresolved) = (BTreeMap::new(), Vec::new());
-        let empty = response.resources.is_empty()
+        let (mut versions, mut unresolved) = (std::mem::take(&mut read.versions), Vec::new());
+        let empty = read.count == 0
             && response.removed_resources.is_empty()
             && response.removed_resource_names.is_empty()
             && response.resource_errors.is_empty();
-        for (index, wrapper) in response.resources.into_iter().enumerate() {
-            let version = wrapper.version.clone();
-            if let Some(name) = self.heartbeat_of(&wrapper, kind) {
-                read.alive.insert(name, ttl_of(&wrapper));
-                continue;
-            }
-            if wrapper.resource.is_none() && !wrapper.aliases.is_empty() {
+        for mut entry in std::mem::take(&mut read.bodyless) {
+            if let Some(name) = self.heartbeat_of(&entry, kind) {
+                read.alive.insert(name, entry.ttl);
+            } else if !entry.aliases.is_empty() {
                 // The name was requested by an alias, and resolves to nothing (DELTA-39).
-                unresolved.extend(wrapper.aliases.iter().map(|alias| Name::canonical(alias)));
-                continue;
-            }
-            let resource = Resource::from_wrapper(index, wrapper, kind, reader.store);
-            let rejected = resource.as_ref().err().and_then(Malformed::name).cloned();
-            match read.take(resource) {
-                Some(name) => drop(versions.insert(name, version)),
-                None => drop(rejected.map(|name| versions.insert(name, version))),
+                unresolved.append(&mut entry.aliases);
+            } else {
+                versions.extend(entry.name.clone().map(|name| (name, entry.version.clone())));
+                read.reject_bodyless(entry);
             }
         }
         if limits.faults.has(Fault::VersionsFromUpstream) {
@@ -91,7 +87,7 @@ impl TypeSubscription {
         }
         let sets = match self.class {
             Class::Wildcard => BTreeSet::from([Selector::Wildcard]),
-            Class::Named => self.sets_of(read.good.keys().chain(read.rejected.keys())),
+            Class::Named => self.sets_of(read.good.names().chain(read.rejected.keys())),
         };
         for set in &sets {
             if let Selector::Name(glob) = set {
@@ -156,12 +152,8 @@ impl TypeSubscription {
     }
 
     /// A wrapper without a body at the version that is held: it goes on, and nothing else happens.
-    pub(super) fn heartbeat_of(&self, wrapper: &discovery::Resource, kind: &Type) -> Option<Name> {
-        let name = crate::xds::wrapper_name(wrapper).filter(|_| wrapper.resource.is_none() && !kind.info().by_alias)?;
-        (self.versions.get(&name) == Some(&wrapper.version)).then_some(name)
+    pub(super) fn heartbeat_of(&self, entry: &Bodyless, kind: &Type) -> Option<Name> {
+        let name = entry.name.clone().filter(|_| !kind.info().by_alias)?;
+        (self.versions.get(&name) == Some(&entry.version)).then_some(name)
     }
-}
-
-fn ttl_of(wrapper: &discovery::Resource) -> Option<Duration> {
-    wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok())
 }

@@ -53,7 +53,7 @@ impl TypeSubscription {
     }
 
     pub(super) fn record_readable(&mut self, read: &ParsedResponse, version: &str, limits: &Limits) {
-        for name in read.good.keys() {
+        for name in read.good.names() {
             self.rejected.remove(name);
         }
         if let Some(reason) = read.unnamed.clone() {

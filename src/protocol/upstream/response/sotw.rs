@@ -11,23 +11,25 @@ use crate::protocol::upstream::parsed_response::ParsedResponse;
 use crate::protocol::upstream::requested_names::NameState;
 use crate::protocol::upstream::type_subscription::TypeSubscription;
 use crate::protocol::view::{Class, Retain, Selector, Update};
-use crate::xds::{Malformed, Name, Resource};
+use crate::xds::Name;
 
 impl TypeSubscription {
-    pub(crate) fn read_sotw(&mut self, response: DiscoveryResponse, reader: &mut ResponseContext) -> Vec<Update> {
+    pub(crate) fn read_sotw(
+        &mut self,
+        response: DiscoveryResponse,
+        mut read: ParsedResponse,
+        reader: &mut ResponseContext,
+    ) -> Vec<Update> {
         let (kind, limits) = (reader.kind, reader.limits);
-        let mut read = ParsedResponse::default();
         // A heartbeat has the version that was accepted last, in the wrapper or around it.
         let same = response.version_info == self.accepted;
         let beats = |version: &String| same || *version == self.accepted;
-        for (index, any) in response.resources.into_iter().enumerate() {
-            match Resource::from_sotw(index, any, kind, reader.store) {
-                Err(Malformed::Bodyless { name: Some(name), ttl, version, .. })
-                    if beats(&version) && self.holds(&name) && !kind.info().by_alias =>
-                {
-                    read.alive.insert(name, ttl);
+        for entry in std::mem::take(&mut read.bodyless) {
+            match &entry.name {
+                Some(name) if beats(&entry.version) && self.holds(name) && !kind.info().by_alias => {
+                    read.alive.insert(name.clone(), entry.ttl);
                 }
-                resource => drop(read.take(resource)),
+                _ => read.reject_bodyless(entry),
             }
         }
         if limits.faults.has(Fault::VersionsFromUpstream) {
@@ -45,7 +47,12 @@ impl TypeSubscription {
         }
         let full = kind.info().full_state;
         let said = self.reported_names(&reported, reader.quirks);
-        self.record_progress(&read, false, reader);
+        let same_names = self.is_same_set(&read) && reported.is_empty();
+        if same_names {
+            self.progress.on_response(false, false, 0, reader.now);
+        } else {
+            self.record_progress(&read, false, reader);
+        }
         let mut updates = self.error_updates(reported, reader);
         // Nothing but heartbeats says that some things live on, and nothing of the rest.
         let heartbeats_alone = read.good.is_empty() && !read.alive.is_empty();
@@ -59,15 +66,19 @@ impl TypeSubscription {
         let unreadable: BTreeSet<Name> =
             read.rejected.keys().filter(|name| !said.contains_key(*name)).cloned().collect();
         if self.class == Class::Wildcard && full && read.alive.is_empty() && !gap {
-            self.versions.retain(|name, _| read.rejected.contains_key(name));
+            if !same_names {
+                self.versions.retain(|name, _| read.rejected.contains_key(name));
+            }
             self.unconfirmed.clear();
             self.second_request.conclude_all();
         }
-        let (names, wildcard) = (&self.names, self.class == Class::Wildcard);
-        let wanted = read.good.values().filter(|resource| {
-            wildcard || [&resource.name].into_iter().chain(resource.aliases()).any(|key| names.contains(key))
-        });
-        self.versions.extend(wanted.map(|resource| (resource.name.clone(), String::new())));
+        if !same_names {
+            let (names, wildcard) = (&self.names, self.class == Class::Wildcard);
+            let wanted = read.good.values().filter(|resource| {
+                wildcard || [&resource.name].into_iter().chain(resource.aliases()).any(|key| names.contains(key))
+            });
+            self.versions.extend(wanted.map(|resource| (resource.name.clone(), String::new())));
+        }
         updates.extend(self.refresh_updates(&read, kind));
         match self.class {
             _ if heartbeats_alone => {}
@@ -101,7 +112,7 @@ impl TypeSubscription {
     /// Of a full-state type what is not in the answer does not exist, if the answer can know of the question (UP-24): the name
     /// stood in the first request on this opening, was given since, or was requested long enough before.
     pub(super) fn absent_from(&self, read: &ParsedResponse, limits: &Limits) -> Vec<Name> {
-        let present = |name: &Name| read.good.contains_key(name) || read.alive.contains_key(name);
+        let present = |name: &Name| read.good.get(name).is_some() || read.alive.contains_key(name);
         let absent = |name: &Name| !present(name) && !read.rejected.contains_key(name);
         let any = limits.faults.has(Fault::AbsenceDeletesTheUnanswered);
         let known = |name: &Name| match self.requested.get(name) {

@@ -49,6 +49,13 @@ impl Entry {
             Presence::Absent(_) | Presence::Unknown => None,
         }
     }
+
+    /// Whether nothing happens to a member of a `*` set that is sent again so.
+    pub(in crate::protocol::view) fn is_unchanged_by(&self, sent: &Arc<Resource>, origin: Origin) -> bool {
+        let has_no_ttl = |held: &Resource| held.ttl.is_none() && sent.ttl.is_none();
+        let is_same = |held: &Arc<Resource>| (Arc::ptr_eq(held, sent) || held.full == sent.full) && has_no_ttl(held);
+        self.resource().is_some_and(is_same) && self.error.is_none() && self.origin == origin
+    }
 }
 
 /// The evidence of an absence.

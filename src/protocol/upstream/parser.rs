@@ -1,0 +1,249 @@
+//! Reads one response, a slice at a time, without the state of the stream that it came on.
+//!
+//! To find, hash and keep the resources is nearly all the work of a response, and touches no view. It is done here, so that the
+//! caller can let others work between slices; [`Stream`](super::Stream) applies the result as one change.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::parsed_response::ParsedResponse;
+use super::recent_sets::{Recall, RecentSets};
+use crate::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
+use crate::proto::{Any, Response};
+use crate::protocol::session::Variant;
+use crate::xds::wire::{self, Field, Value};
+use crate::xds::{BodyStore, Resource, Type, TypeTable, WRAPPER_TYPE};
+
+/// A response as it came.
+#[derive(Debug)]
+pub enum ResponseMessage {
+    /// In the bytes of the wire.
+    Encoded(Variant, Bytes),
+    /// From a source within the process.
+    Decoded(Response),
+}
+
+impl ResponseMessage {
+    /// Returns about how many bytes are to be read.
+    pub(crate) fn size(&self) -> usize {
+        let body = |any: &Any| any.value.len();
+        match self {
+            Self::Encoded(_, message) => message.len(),
+            Self::Decoded(Response::Sotw(response)) => response.resources.iter().map(body).sum(),
+            Self::Decoded(Response::Delta(response)) => {
+                response.resources.iter().filter_map(|wrapper| wrapper.resource.as_ref().map(body)).sum()
+            }
+        }
+    }
+
+    pub(crate) fn decode(self) -> Result<Response, UnreadableResponse> {
+        Ok(match self {
+            Self::Encoded(Variant::Sotw, message) => Response::Sotw(DiscoveryResponse::decode(message)?),
+            Self::Encoded(Variant::Delta, message) => Response::Delta(DeltaDiscoveryResponse::decode(message)?),
+            Self::Decoded(response) => response,
+        })
+    }
+}
+
+/// A response that is read: its resources, and everything else that it says.
+#[derive(Debug)]
+pub struct ReceivedResponse {
+    pub(super) kind: Type,
+    /// Without resources.
+    pub(super) rest: Response,
+    pub(super) resources: ParsedResponse,
+}
+
+/// Why a response is of no use at all, so that the stream ends.
+#[derive(Debug, thiserror::Error)]
+pub enum UnreadableResponse {
+    /// A part of it is not the message that it should be.
+    #[error("unreadable response: {0}")]
+    Decode(#[from] prost::DecodeError),
+    /// The bytes are not fields, or a field has another form.
+    #[error("unreadable response: invalid field")]
+    Field,
+    /// A type URL is not text.
+    #[error("unreadable response: invalid UTF-8 in a type URL")]
+    Text(#[from] std::str::Utf8Error),
+}
+
+/// Reads one response.
+#[derive(Debug)]
+pub struct ResponseParser {
+    entries: Entries,
+    response: ReceivedResponse,
+    recall: Recall,
+}
+
+/// The entries that are still to be read.
+#[derive(Debug)]
+enum Entries {
+    /// A message, and how far it is read.
+    Encoded(Variant, Bytes, usize),
+    Sotw(std::vec::IntoIter<Any>),
+    Delta(std::vec::IntoIter<discovery::Resource>),
+}
+
+impl ResponseParser {
+    /// `recent` has the last sets of the same server.
+    pub fn new(
+        message: ResponseMessage,
+        table: &TypeTable,
+        recent: &mut RecentSets,
+    ) -> Result<Self, UnreadableResponse> {
+        let (entries, rest) = match message {
+            ResponseMessage::Encoded(variant, message) => {
+                let rest = without_entries(variant, &message)?;
+                (Entries::Encoded(variant, message, 0), rest)
+            }
+            ResponseMessage::Decoded(Response::Sotw(mut response)) => {
+                let entries = std::mem::take(&mut response.resources).into_iter();
+                (Entries::Sotw(entries), Response::Sotw(response))
+            }
+            ResponseMessage::Decoded(Response::Delta(mut response)) => {
+                let entries = std::mem::take(&mut response.resources).into_iter();
+                (Entries::Delta(entries), Response::Delta(response))
+            }
+        };
+        let kind = table.resolve(rest.type_url());
+        let recall = recent.take(&kind);
+        let response = ReceivedResponse { kind, rest, resources: ParsedResponse::default() };
+        Ok(Self { entries, response, recall })
+    }
+
+    /// Reads on, up to the end of the entry with which about so many bytes are reached. Returns whether there is more.
+    pub fn step(&mut self, store: &BodyStore, bytes: usize) -> Result<bool, UnreadableResponse> {
+        let ReceivedResponse { kind, resources, .. } = &mut self.response;
+        let mut spent = 0;
+        while spent < bytes {
+            spent += ENTRY;
+            match &mut self.entries {
+                Entries::Encoded(variant, message, at) => {
+                    let Some(field) = next_field(message, at)? else { return Ok(false) };
+                    spent += field.raw.len();
+                    let Some(entry) = entry(field)? else { continue };
+                    match variant {
+                        Variant::Sotw => read_any(message, entry, kind, store, resources, &mut self.recall)?,
+                        Variant::Delta => {
+                            resources.take_wrapper(discovery::Resource::decode(message.slice_ref(entry))?, kind, store);
+                        }
+                    }
+                }
+                Entries::Sotw(entries) => {
+                    let Some(any) = entries.next() else { return Ok(false) };
+                    spent += any.value.len();
+                    resources.take_any(any, kind, store);
+                }
+                Entries::Delta(entries) => {
+                    let Some(wrapper) = entries.next() else { return Ok(false) };
+                    spent += wrapper.resource.as_ref().map_or(0, |any| any.value.len());
+                    resources.take_wrapper(wrapper, kind, store);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the response once nothing is left to read, and remembers its set.
+    pub fn finish(self, recent: &mut RecentSets) -> ReceivedResponse {
+        recent.put(&self.response.kind, self.recall);
+        self.response
+    }
+}
+
+impl ReceivedResponse {
+    /// Reads all of a response.
+    pub(crate) fn read(
+        message: ResponseMessage,
+        table: &TypeTable,
+        store: &BodyStore,
+    ) -> Result<Self, UnreadableResponse> {
+        let mut recent = RecentSets::default();
+        let mut parser = ResponseParser::new(message, table, &mut recent)?;
+        while parser.step(store, usize::MAX)? {}
+        Ok(parser.finish(&mut recent))
+    }
+
+    /// Whether the server says that nothing is left, by a complete set without resources.
+    pub(crate) fn is_empty_set(&self) -> bool {
+        matches!(self.rest, Response::Sotw(_)) && self.resources.count == 0 && self.kind.info().full_state
+    }
+}
+
+/// An entry of a SotW response. One with the bytes that the last response had in its place is the same resource.
+fn read_any(
+    message: &Bytes,
+    entry: &[u8],
+    kind: &Type,
+    store: &BodyStore,
+    resources: &mut ParsedResponse,
+    recall: &mut Recall,
+) -> Result<(), UnreadableResponse> {
+    const TYPE_URL: u32 = 1;
+    const VALUE: u32 = 2;
+    let (mut type_url, mut value): (&str, &[u8]) = ("", &[]);
+    for field in wire::fields(entry) {
+        match field.ok_or(UnreadableResponse::Field)? {
+            Field { number: TYPE_URL, value: Value::Bytes(text), .. } => type_url = std::str::from_utf8(text)?,
+            Field { number: VALUE, value: Value::Bytes(bytes), .. } => value = bytes,
+            Field { number: TYPE_URL | VALUE, .. } => return Err(UnreadableResponse::Field),
+            _ => {}
+        }
+    }
+    if Type::message_name(type_url) == WRAPPER_TYPE {
+        let value = if value.is_empty() { Bytes::new() } else { message.slice_ref(value) };
+        resources.take_any(Any { type_url: type_url.to_owned(), value }, kind, store);
+        return Ok(());
+    }
+    if Type::message_name(type_url) == kind.name()
+        && let Some(same) = recall.same(value)
+    {
+        resources.take(Ok(same));
+        return Ok(());
+    }
+    let resource = Resource::bare(resources.count, type_url, value, kind, store);
+    resources.take(resource.map(|resource| recall.note(Arc::new(resource))));
+    Ok(())
+}
+
+/// The next field of a message that is read up to here.
+fn next_field<'a>(message: &'a [u8], at: &mut usize) -> Result<Option<Field<'a>>, UnreadableResponse> {
+    let Some(field) = wire::fields(&message[*at..]).next() else { return Ok(None) };
+    let field = field.ok_or(UnreadableResponse::Field)?;
+    *at += field.raw.len();
+    Ok(Some(field))
+}
+
+/// The bytes of an entry, if the field is one. In both variants it has the same number.
+fn entry(field: Field<'_>) -> Result<Option<&[u8]>, UnreadableResponse> {
+    const RESOURCES: u32 = 2;
+    match field {
+        Field { number: RESOURCES, value: Value::Bytes(entry), .. } => Ok(Some(entry)),
+        Field { number: RESOURCES, .. } => Err(UnreadableResponse::Field),
+        _ => Ok(None),
+    }
+}
+
+/// Everything but the entries, among it the type that they are of: it may stand behind them.
+fn without_entries(variant: Variant, message: &[u8]) -> Result<Response, UnreadableResponse> {
+    let mut others = Vec::new();
+    for field in wire::fields(message) {
+        let field = field.ok_or(UnreadableResponse::Field)?;
+        if entry(field)?.is_none() {
+            others.extend_from_slice(field.raw);
+        }
+    }
+    Ok(match variant {
+        Variant::Sotw => Response::Sotw(DiscoveryResponse::decode(others.as_slice())?),
+        Variant::Delta => Response::Delta(DeltaDiscoveryResponse::decode(others.as_slice())?),
+    })
+}
+
+/// What an entry counts beside its bytes, so that a slice of many small ones is no longer than others.
+const ENTRY: usize = 256;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! The last SotW sets of one server in the order in which it sent them, since most of what it sends again is unchanged.
+//!
+//! An entry with the bytes of its predecessor is known without hashing it and looking it up. Nothing is kept alive by this, and
+//! only sets of types that are always sent as a whole are remembered, of which there are few.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use crate::xds::{Name, Resource, Type};
+
+/// The last set of each type.
+#[derive(Debug, Default)]
+pub struct RecentSets(BTreeMap<Type, Vec<Weak<Resource>>>);
+
+/// One set while the next is read.
+#[derive(Debug, Default)]
+pub(super) struct Recall {
+    before: Vec<Weak<Resource>>,
+    /// Up to here it has been sent again, changed, or left out.
+    at: usize,
+    now: Vec<Weak<Resource>>,
+    misses: usize,
+}
+
+impl RecentSets {
+    pub(super) fn take(&mut self, kind: &Type) -> Recall {
+        Recall { before: self.0.remove(kind).unwrap_or_default(), ..Recall::default() }
+    }
+
+    pub(super) fn put(&mut self, kind: &Type, recall: Recall) {
+        if kind.info().full_state && !recall.now.is_empty() {
+            self.0.insert(kind.clone(), recall.now);
+        }
+    }
+}
+
+impl Recall {
+    /// The resource whose turn it is, if it has these bytes.
+    pub(super) fn same(&mut self, body: &[u8]) -> Option<Arc<Resource>> {
+        let same = self.before.get(self.at)?.upgrade().filter(|resource| resource.body.bytes() == body)?;
+        self.at += 1;
+        self.now.push(Arc::downgrade(&same));
+        Some(same)
+    }
+
+    /// Another came in its place: it has changed, is new, or those before it are gone. Returns the one that is known, if that is
+    /// the same all the same.
+    pub(super) fn note(&mut self, resource: Arc<Resource>) -> Arc<Resource> {
+        let mut known = None;
+        if self.misses < MISSES {
+            self.misses += 1;
+            if let Some(distance) = self.distance(&resource.name) {
+                known = self.before[self.at + distance].upgrade();
+                self.at += distance + 1;
+            }
+        }
+        let resource = known.filter(|known| Arc::ptr_eq(&known.body, &resource.body)).unwrap_or(resource);
+        self.now.push(Arc::downgrade(&resource));
+        resource
+    }
+
+    fn distance(&self, name: &Name) -> Option<usize> {
+        let next = self.before.iter().skip(self.at).take(AHEAD);
+        next.map(Weak::upgrade).position(|next| next.is_some_and(|next| next.name == *name))
+    }
+}
+
+/// How far ahead a name is looked for.
+const AHEAD: usize = 16;
+/// After so many differences, of which most sets have few, the order is another one.
+const MISSES: usize = 1024;

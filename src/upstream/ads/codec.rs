@@ -1,0 +1,51 @@
+//! Requests as messages, responses as the bytes of messages: these are read in slices, by others.
+
+use std::marker::PhantomData;
+
+use bytes::{Buf, Bytes};
+use prost::Message;
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+pub(super) struct RawResponses<Q>(PhantomData<Q>);
+
+impl<Q> Default for RawResponses<Q> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<Q: Message + 'static> Codec for RawResponses<Q> {
+    type Encode = Q;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self::default()
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self::default()
+    }
+}
+
+impl<Q: Message + 'static> Encoder for RawResponses<Q> {
+    type Item = Q;
+    type Error = Status;
+
+    fn encode(&mut self, request: Q, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        request.encode(buffer).map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+impl<Q: Message + 'static> Decoder for RawResponses<Q> {
+    type Item = Bytes;
+    type Error = Status;
+
+    /// A part of the buffer in which the frames were joined, and no copy.
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        let length = buffer.remaining();
+        Ok(Some(buffer.copy_to_bytes(length)))
+    }
+}

@@ -1,0 +1,120 @@
+//! What cannot be saved: the same responses taken off the connection as they come, and each body in them hashed.
+
+use std::net::SocketAddr;
+
+use bytes::{Buf, Bytes};
+use prost::Message;
+use tokio::sync::mpsc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Endpoint;
+use tonic::{Request, Status};
+use weir::proto::discovery::DiscoveryRequest;
+use weir::proto::node::Node;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::plane::CDS;
+use super::relay::used;
+
+/// Asks as the node cluster, and gives the processor time from one response to the next.
+pub fn start(server: SocketAddr, cluster: &'static str) -> mpsc::UnboundedReceiver<f64> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        let task = std::fs::read_link("/proc/thread-self").unwrap();
+        let thread = format!("/proc/{}", task.display());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let window = Some(1 << 20); // as the relay has it
+            let endpoint = Endpoint::from_shared(format!("http://{server}")).unwrap();
+            let endpoint = endpoint.initial_stream_window_size(window).initial_connection_window_size(window);
+            let mut grpc = tonic::client::Grpc::new(endpoint.connect().await.unwrap());
+            grpc = grpc.max_decoding_message_size(usize::MAX);
+            grpc.ready().await.unwrap();
+            let node = Node { cluster: cluster.into(), ..Node::default() };
+            let request = DiscoveryRequest {
+                type_url: CDS.into(),
+                node: Some(node.encode_to_vec().into()),
+                ..Default::default()
+            };
+            let (requests, queue) = mpsc::unbounded_channel();
+            requests.send(Bytes::from(request.encode_to_vec())).unwrap();
+            let call = Request::new(tokio_stream::wrappers::UnboundedReceiverStream::new(queue));
+            let mut responses = grpc.streaming(call, PathAndQuery::from_static(PATH), Raw).await.unwrap().into_inner();
+            let mut before = used(&thread);
+            while let Ok(Some(message)) = responses.message().await {
+                let hashed = hash_bodies(&message);
+                drop(message);
+                assert!(hashed > 0);
+                let now = used(&thread);
+                if sender.send(now - before).is_err() {
+                    return;
+                }
+                before = now;
+            }
+        });
+    });
+    receiver
+}
+
+/// Finds the bodies and hashes them.
+fn hash_bodies(message: &[u8]) -> usize {
+    let resources = fields(message, 2);
+    let bodies = resources.filter_map(|resource| fields(resource, 2).next());
+    bodies.map(xxh3_128).map(std::hint::black_box).count()
+}
+
+/// The length-delimited fields of this number. All fields of these messages are so.
+fn fields(mut rest: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        while rest.has_remaining() {
+            let tag = prost::encoding::decode_varint(&mut rest).unwrap();
+            let length = prost::encoding::decode_varint(&mut rest).unwrap() as usize;
+            let value;
+            (value, rest) = rest.split_at(length);
+            if tag == number << 3 | 2 {
+                return Some(value);
+            }
+        }
+        None
+    })
+}
+
+/// Messages as they are.
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        bytes::BufMut::put(buffer, message);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        let length = buffer.remaining();
+        Ok(Some(buffer.copy_to_bytes(length)))
+    }
+}
+
+const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
