@@ -16,19 +16,22 @@ pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::R
     let folder = Folder::new()?;
     let mut programs =
         Programs { weir: options.weir.clone(), weir_b: options.weir_b.clone(), peer: None, folder: folder.0.clone() };
-    let mut missing = BTreeMap::new();
+    let mut no_peer = String::new();
     if benches.iter().any(|bench| options.subjects(bench.as_ref()).iter().any(|subject| subject.is_peer())) {
         match peers::build().await {
             Ok(path) => programs.peer = Some(path),
-            Err(why) => drop(missing.insert("go-control-plane".to_owned(), format!("{why:#}"))),
+            Err(why) => no_peer = format!("go-control-plane was not built: {why:#}"),
         }
     }
     let mut cells = Vec::new();
     for bench in benches {
         let name = bench.name();
         progress(&name);
-        let mut subjects = options.subjects(bench.as_ref());
-        subjects.retain(|subject| !subject.is_peer() || programs.peer.is_some());
+        let (subjects, missing): (Vec<_>, Vec<_>) = options
+            .subjects(bench.as_ref())
+            .into_iter()
+            .partition(|subject| !subject.is_peer() || programs.peer.is_some());
+        let missing = missing.iter().map(|subject| (subject.to_string(), no_peer.clone())).collect();
         let mut samples = Vec::new();
         for repetition in 0..options.repetitions() {
             for subject in &subjects {
@@ -39,7 +42,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::R
                 samples.push(sample);
             }
         }
-        cells.push(judge(bench.as_ref(), name, samples, missing.clone()));
+        cells.push(judge(bench.as_ref(), name, samples, missing));
     }
     let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     Ok(Report { command, machine: Machine::this(), cells })
