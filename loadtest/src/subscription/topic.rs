@@ -69,11 +69,11 @@ impl Topic {
         self.nonce.clear();
     }
 
-    /// Whether everything that is subscribed has been answered.
+    /// Whether everything that is subscribed has been answered. A server need not answer what it sees stated in the present version.
     pub fn is_complete(&self) -> bool {
         let is_answered = |name: &Name| self.held.contains_key(name) || self.absent.contains(name);
         match self.is_wildcard {
-            true => self.responses > 0,
+            true => self.responses > 0 || !self.held.is_empty(),
             false => self.names.iter().all(is_answered),
         }
     }
