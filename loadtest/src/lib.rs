@@ -4,6 +4,8 @@
 //! about. Of the relay's own crate only the generated messages are used, so that the two cannot be wrong together.
 
 pub mod address;
+pub mod baseline;
+pub mod bench;
 pub mod bodies;
 pub mod checks;
 pub mod conformance;
@@ -11,9 +13,11 @@ pub mod content;
 pub mod fleet;
 pub mod kind;
 pub mod link;
+pub mod measure;
 pub mod observe;
 pub mod origin;
 pub mod recording;
+pub mod report;
 pub mod scenario;
 pub mod subscription;
 pub mod wire;

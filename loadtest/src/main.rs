@@ -1,12 +1,14 @@
 //! The program that plays the peers of a relay.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
+use weir_loadtest::baseline::Baseline;
+use weir_loadtest::bench;
 use weir_loadtest::conformance::{self, Report};
-use weir_loadtest::observe::Unobserved;
+use weir_loadtest::report::{self, Measures, measured};
 use weir_loadtest::wire::Plane;
 use weir_loadtest::{fleet, origin, recording, scenario};
 
@@ -23,7 +25,12 @@ enum Command {
     /// Checks an xDS server, a relay above all, against single rules of the protocol.
     Conformance(conformance::Options),
     /// Connects simulated clients to an xDS server, and checks all that they receive.
-    Clients(fleet::command::Options),
+    Clients {
+        #[command(flatten)]
+        options: fleet::command::Options,
+        #[command(flatten)]
+        measures: Measures,
+    },
     /// Serves resources as a control plane, and changes them.
     Origin(origin::command::Options),
     /// Records what a control plane sends to a client.
@@ -31,15 +38,32 @@ enum Command {
     /// Serves a recording in place of the control plane.
     Replay(recording::command::ReplayOptions),
     /// Runs a scenario: clients, and with them an origin and a relay.
-    Run(scenario::command::Options),
+    Run {
+        #[command(flatten)]
+        options: scenario::command::Options,
+        #[command(flatten)]
+        measures: Measures,
+    },
+    /// Measures the relay and what it is compared with, in turn.
+    Bench(bench::Options),
+    /// Shows the results of two benchmarks beside each other: the second's by the first's.
+    Compare {
+        /// JSON of a benchmark
+        first: PathBuf,
+        second: PathBuf,
+    },
+    /// Runs a server to compare a relay with.
+    #[command(subcommand, hide = true)]
+    Baseline(Baseline),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Conformance(options) => run_conformance(&options).await,
-        Command::Clients(options) => {
-            fleet::command::run(&options, Arc::new(Unobserved)).await.map_or_else(failed, passed)
+        Command::Clients { options, measures } => {
+            let run = |observer| fleet::command::run(&options, observer);
+            measured(&measures, run).await.map_or_else(failed, passed)
         }
         Command::Record(options) => {
             recording::command::run_record(&options).await.map_or_else(failed, |()| ExitCode::SUCCESS)
@@ -47,11 +71,24 @@ async fn main() -> ExitCode {
         Command::Replay(options) => {
             recording::command::run_replay(&options).await.map_or_else(failed, |()| ExitCode::SUCCESS)
         }
-        Command::Run(options) => {
-            scenario::command::run(&options, Arc::new(Unobserved)).await.map_or_else(failed, passed)
+        Command::Run { options, measures } => {
+            let run = |observer| scenario::command::run(&options, observer);
+            measured(&measures, run).await.map_or_else(failed, passed)
         }
         Command::Origin(options) => origin::command::run(&options).await.map_or_else(failed, |()| ExitCode::SUCCESS),
+        Command::Bench(options) => bench::command(&options).await.unwrap_or_else(failed),
+        Command::Compare { first, second } => compare(&first, &second).map_or_else(failed, |()| ExitCode::SUCCESS),
+        Command::Baseline(baseline) => baseline.run().await.map_or_else(failed, |()| ExitCode::SUCCESS),
     }
+}
+
+fn compare(first: &Path, second: &Path) -> anyhow::Result<()> {
+    let report = |path: &Path| -> anyhow::Result<report::Report> {
+        let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("{} is not a report", path.display()))
+    };
+    print!("{}", report::compare(&report(first)?, &report(second)?));
+    Ok(())
 }
 
 fn failed(error: anyhow::Error) -> ExitCode {

@@ -1,0 +1,146 @@
+//! One change to many clients, round after round: what a delivery costs.
+
+use std::time::Instant;
+
+use super::clients::{ClientOptions, Clients};
+use super::gate::{Gate, Plausible};
+use super::size::show_size;
+use super::stage::{Stage, figures_of, mib};
+use super::subject::{Setting, Subject};
+use super::{Bench, Kind, Programs, Resources, Running, Scene};
+use crate::measure::{Latencies, Process, raise_open_files};
+use crate::report::{Point, fan_out};
+use crate::wire::Variant;
+
+/// The parameters of one fan-out.
+#[derive(Debug, Clone)]
+pub struct Fanout {
+    pub variant: Variant,
+    pub connections: usize,
+    pub streams: usize,
+    /// Bytes that change in a round.
+    pub size: usize,
+    /// As so many resources.
+    pub resources: usize,
+    pub rounds: u32,
+}
+
+impl Fanout {
+    /// Without a number of rounds there are as many as give 100,000 deliveries or 10 GiB, and at least 5.
+    pub fn new(
+        variant: Variant,
+        connections: usize,
+        streams: usize,
+        size: usize,
+        resources: usize,
+        rounds: Option<u32>,
+    ) -> Self {
+        let each = (connections * streams).max(1);
+        let most = (DELIVERIES / each).min(BYTES / (each * size.max(1)));
+        let rounds = rounds.unwrap_or_else(|| u32::try_from(most.clamp(5, 100)).unwrap_or(5));
+        Self { variant, connections, streams, size, resources, rounds }
+    }
+}
+
+impl Bench for Fanout {
+    fn name(&self) -> String {
+        let Self { variant, connections, streams, size, resources, rounds } = self;
+        let streams = if *streams == 1 { String::new() } else { format!(" x {streams} streams") };
+        let parts = if *resources == 1 { String::new() } else { format!(" as {resources} resources") };
+        format!("fanout: {}{parts} to {connections} connections{streams}, {variant}, {rounds} rounds", show_size(*size))
+    }
+
+    fn subjects(&self) -> Vec<Subject> {
+        match self.streams {
+            1 => vec![Subject::Relay, Subject::Floor, Subject::PlainTonic, Subject::Linear],
+            // A floor that writes once for each stream is none where a connection has many.
+            _ => vec![Subject::Relay, Subject::PlainTonic, Subject::Linear],
+        }
+    }
+
+    fn gates(&self) -> Vec<Gate> {
+        let (floor, tonic, linear) = (Subject::Floor, Subject::PlainTonic, Subject::Linear);
+        match (self.streams, self.size) {
+            (1, ..=4096) => vec![Gate::ratio(CPU, floor, 1.8).stretch(1.3), Gate::ratio(CPU, linear, 0.42)],
+            (1, ..=262_144) => vec![Gate::ratio(CPU, floor, 1.9).stretch(1.4)],
+            (1, _) => vec![
+                Gate::ratio(CPU, linear, if self.resources > 100 { 0.35 } else { 0.55 }),
+                Gate::ratio(CPU, floor, 1.4).stretch(1.13),
+                Gate::ratio(GROWTH, tonic, 0.05).stretch(0.01),
+            ],
+            _ => vec![Gate::ratio(CPU, linear, 0.5).stretch(0.4), Gate::ratio(CPU, tonic, 0.8).stretch(0.5)],
+        }
+    }
+
+    /// Derived in docs/performance.md.
+    fn plausible(&self) -> Option<Plausible> {
+        let (against, from, to) = match (self.streams, self.size) {
+            (1, ..=4096) => (Subject::Floor, 2.0, 5.7),
+            (1, ..=262_144) => (Subject::Floor, 1.8, 4.1),
+            (1, _) => (Subject::Floor, 2.8, 5.4),
+            _ => (Subject::Linear, 0.3, 0.9),
+        };
+        Some(Plausible { figure: CPU.into(), of: Subject::PlainTonic, against, from, to })
+    }
+
+    fn run<'a>(&'a self, subject: Subject, programs: &'a Programs) -> Running<'a> {
+        Box::pin(self.measure(subject, programs))
+    }
+}
+
+impl Fanout {
+    async fn measure(&self, subject: Subject, programs: &Programs) -> anyhow::Result<Scene> {
+        raise_open_files(self.connections)?;
+        let resources = Resources { kind: Kind::Clusters, count: self.resources, size: self.size / self.resources };
+        let setting = Setting { variant: self.variant, changed: self.resources, ..Setting::of(resources) };
+        let mut stage = Stage::start(subject, setting, programs).await?;
+        let options = ClientOptions { streams: self.streams, ..stage.clients(self.connections) };
+        let clients = Clients::connect(options).await?;
+        let idle = stage.server.process.memory()?;
+        clients.subscribe(self.resources);
+        clients.reached().await?;
+        stage.round(&clients, 1, 0..self.resources).await?; // to warm up
+        clients.take_latencies();
+        let process = stage.server.process;
+        let (cpu, writes) = (process.quiet_cpu().await?, process.write_calls()?);
+        let client = Process::this()?;
+        let client_cpu = client.cpu()?;
+        let (start, mut timeline, mut latencies) =
+            (Instant::now(), Vec::new(), (Latencies::default(), Latencies::default()));
+        let mut last = (Instant::now(), cpu);
+        for round in 2..self.rounds + 2 {
+            stage.round(&clients, round, 0..self.resources).await?;
+            let (received, acked) = clients.take_latencies();
+            let now = (Instant::now(), process.cpu()?);
+            let cores = (now.1 - last.1).as_secs_f64() / (now.0 - last.0).as_secs_f64();
+            let ms = |percentile| received.percentile(percentile).as_secs_f64() * 1e3;
+            let figures = [
+                ("p50_ms", ms(50.0)),
+                ("p99_ms", ms(99.0)),
+                ("max_ms", ms(100.0)),
+                ("cpu_cores", cores),
+                ("rss_mib", mib(process.rss()?)),
+            ];
+            let figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
+            timeline.push(Point { seconds: start.elapsed().as_secs_f64(), figures });
+            latencies.0.add(&received);
+            latencies.1.add(&acked);
+            last = now;
+        }
+        let cpu = process.quiet_cpu().await? - cpu;
+        let client_cpu = client.cpu()? - client_cpu;
+        let deliveries = (self.connections * self.streams) as f64 * f64::from(self.rounds);
+        let mut figures = figures_of(&latencies);
+        figures.insert(CPU.into(), cpu.as_secs_f64() * 1e6 / deliveries);
+        figures.insert("client_cpu_us_per_delivery".into(), client_cpu.as_secs_f64() * 1e6 / deliveries);
+        figures.insert("writes_per_delivery".into(), (process.write_calls()? - writes) as f64 / deliveries);
+        figures.insert("rss_idle_mib".into(), mib(idle.rss));
+        figures.insert(GROWTH.into(), mib(process.peak_rss()?.saturating_sub(idle.rss)));
+        Ok(Scene { figures, timeline, fan_out: fan_out(&latencies.0) })
+    }
+}
+
+const CPU: &str = "cpu_us_per_delivery";
+const GROWTH: &str = "rss_growth_mib";
+const DELIVERIES: usize = 100_000;
+const BYTES: usize = 10 << 30;

@@ -1,0 +1,147 @@
+//! Gates: what the relay may cost beside a baseline, judged by the median over the repetitions.
+
+use serde::{Deserialize, Serialize};
+
+use super::subject::Subject;
+use crate::measure::Spread;
+use crate::report::{GateResult, Sample, Verdict};
+
+/// A limit for one figure of the relay.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gate {
+    /// The figure's name, which has its unit: `cpu_us_per_delivery`.
+    pub figure: String,
+    /// The figure is divided by that of this subject in the same repetition. Without one it stands for itself.
+    pub against: Option<Subject>,
+    /// The figure of that subject, if it is another one.
+    pub base: Option<String>,
+    /// This much of the relay's figure is free before it is divided.
+    pub free: f64,
+    pub limit: f64,
+    /// What to strive for.
+    pub stretch: Option<f64>,
+}
+
+/// Where the ratio of two baselines has to be for a run to be judged: elsewhere, the machine or the baselines are not as they
+/// were when the gates were derived.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plausible {
+    pub figure: String,
+    pub of: Subject,
+    pub against: Subject,
+    pub from: f64,
+    pub to: f64,
+}
+
+impl Gate {
+    pub fn ratio(figure: &str, against: Subject, limit: f64) -> Self {
+        Self { figure: figure.into(), against: Some(against), base: None, free: 0.0, limit, stretch: None }
+    }
+
+    pub fn absolute(figure: &str, limit: f64) -> Self {
+        Self { figure: figure.into(), against: None, base: None, free: 0.0, limit, stretch: None }
+    }
+
+    pub fn stretch(self, stretch: f64) -> Self {
+        Self { stretch: Some(stretch), ..self }
+    }
+
+    pub fn free(self, free: f64) -> Self {
+        Self { free, ..self }
+    }
+
+    pub fn base(self, figure: &str) -> Self {
+        Self { base: Some(figure.into()), ..self }
+    }
+
+    pub fn judge(&self, subject: Subject, samples: &[Sample]) -> GateResult {
+        let values = match self.against {
+            None => values(&self.figure, subject, samples),
+            Some(against) => {
+                let base = self.base.as_ref().unwrap_or(&self.figure);
+                ratios((subject, &self.figure, self.free), (against, base), samples)
+            }
+        };
+        let spread = Spread::of(&values);
+        let verdict = match spread {
+            None => Verdict::NotMeasured,
+            Some(spread) if spread.median <= self.limit => Verdict::Passed,
+            Some(_) => Verdict::Missed,
+        };
+        GateResult { gate: self.clone(), subject, spread, verdict }
+    }
+}
+
+impl Plausible {
+    /// The ratio, if it was measured and is elsewhere.
+    pub fn violated(&self, samples: &[Sample]) -> Option<f64> {
+        let spread = Spread::of(&ratios((self.of, &self.figure, 0.0), (self.against, &self.figure), samples))?;
+        (!(self.from..=self.to).contains(&spread.median)).then_some(spread.median)
+    }
+}
+
+fn values(figure: &str, subject: Subject, samples: &[Sample]) -> Vec<f64> {
+    let of = samples.iter().filter(|sample| sample.subject == subject);
+    of.filter_map(|sample| sample.figures.get(figure).copied()).collect()
+}
+
+/// A figure of one subject, less what is free, by a figure of another, each with the other's sample of the same repetition.
+fn ratios(
+    (subject, figure, free): (Subject, &str, f64),
+    (against, base): (Subject, &str),
+    samples: &[Sample],
+) -> Vec<f64> {
+    let of = samples.iter().filter(|sample| sample.subject == subject);
+    let paired = of.filter_map(|sample| {
+        let other = samples.iter().find(|other| other.subject == against && other.repetition == sample.repetition)?;
+        let (value, base) = (sample.figures.get(figure)?, other.figures.get(base)?);
+        (*base > 0.0).then(|| (value - free) / base)
+    });
+    paired.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn samples(values: &[(Subject, &[f64])]) -> Vec<Sample> {
+        let of = |(subject, values): &(Subject, &[f64])| {
+            let subject = *subject;
+            let sample = move |(repetition, value): (usize, &f64)| Sample {
+                figures: BTreeMap::from([("cpu".to_owned(), *value)]),
+                ..Sample::empty(subject, repetition)
+            };
+            values.iter().enumerate().map(sample).collect::<Vec<_>>()
+        };
+        values.iter().flat_map(of).collect()
+    }
+
+    #[test]
+    fn ratios_are_paired_by_repetition_and_judged_by_their_median() {
+        let samples = samples(&[(Subject::Relay, &[2.0, 30.0, 6.0]), (Subject::Floor, &[1.0, 10.0, 4.0])]);
+        let gate = Gate::ratio("cpu", Subject::Floor, 2.0);
+        let result = gate.judge(Subject::Relay, &samples);
+        assert_eq!(result.spread, Some(Spread { min: 1.5, median: 2.0, max: 3.0 }));
+        assert_eq!(result.verdict, Verdict::Passed);
+        assert_eq!(Gate::ratio("cpu", Subject::Floor, 1.9).judge(Subject::Relay, &samples).verdict, Verdict::Missed);
+        assert_eq!(
+            Gate::ratio("cpu", Subject::Linear, 1.9).judge(Subject::Relay, &samples).verdict,
+            Verdict::NotMeasured
+        );
+        assert_eq!(Gate::absolute("cpu", 5.0).judge(Subject::Relay, &samples).verdict, Verdict::Missed);
+        let free = Gate::ratio("cpu", Subject::Floor, 1.5).free(1.0).judge(Subject::Relay, &samples);
+        assert_eq!(free.spread, Some(Spread { min: 1.0, median: 1.25, max: 2.9 }));
+    }
+
+    #[test]
+    fn baselines_outside_of_their_band_are_noticed() {
+        let samples = samples(&[(Subject::PlainTonic, &[3.0, 3.2, 2.9]), (Subject::Floor, &[1.0, 1.0, 1.0])]);
+        let band =
+            |from, to| Plausible { figure: "cpu".into(), of: Subject::PlainTonic, against: Subject::Floor, from, to };
+        assert_eq!(band(2.0, 3.5).violated(&samples), None);
+        assert_eq!(band(2.0, 2.9).violated(&samples), Some(3.0));
+        assert_eq!(band(3.1, 9.0).violated(&samples), Some(3.0));
+    }
+}

@@ -1,0 +1,68 @@
+//! Benchmarks: the relay and its baselines in turn, as separate processes, in one run.
+
+mod arrival;
+mod clients;
+mod command;
+mod encode;
+mod fanout;
+mod gate;
+mod idle;
+mod ingest;
+mod mixed;
+mod neighbour;
+mod origin;
+mod parameters;
+mod peers;
+mod reconnect;
+mod resources;
+mod rows;
+mod run;
+mod scale;
+mod size;
+mod stage;
+mod stall;
+mod storm;
+mod subject;
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+
+use crate::report::Point;
+
+pub use command::{Options, command};
+pub use encode::{framed, response};
+pub use gate::{Gate, Plausible};
+pub use origin::Origin;
+pub use resources::{Kind, Resources};
+pub use run::run;
+pub use subject::{Programs, Subject};
+
+/// A benchmark with its parameters.
+pub trait Bench {
+    fn name(&self) -> String;
+    fn subjects(&self) -> Vec<Subject>;
+    fn gates(&self) -> Vec<Gate>;
+    fn plausible(&self) -> Option<Plausible> {
+        None
+    }
+    /// Measures one subject once.
+    fn run<'a>(&'a self, subject: Subject, programs: &'a Programs) -> Running<'a>;
+}
+
+pub type Running<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Scene>> + 'a>>;
+
+/// What one subject gave in one repetition.
+pub struct Scene {
+    /// By name, which has the unit.
+    pub figures: BTreeMap<String, f64>,
+    pub timeline: Vec<Point>,
+    /// Milliseconds after a change, and how many in a hundred clients have it by then.
+    pub fan_out: Vec<(f64, f64)>,
+}
+
+impl Scene {
+    /// Figures alone.
+    pub fn of(figures: BTreeMap<String, f64>) -> Self {
+        Self { figures, timeline: Vec::new(), fan_out: Vec::new() }
+    }
+}

@@ -1,0 +1,207 @@
+//! What a view notices of another that is busy: how long its first client waits for its first answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+
+use super::clients::{ClientOptions, Clients, Names};
+use super::gate::Gate;
+use super::size::show_size;
+use super::stage::Stage;
+use super::subject::{Setting, Subject};
+use super::{Bench, Kind, Programs, Resources, Running, Scene};
+use crate::measure::{Latencies, raise_open_files};
+use crate::wire::Variant;
+
+/// A view that takes in large updates, all resources changed.
+#[derive(Debug, Clone)]
+pub struct LargeUpdates {
+    pub resources: usize,
+    /// Bytes of each resource.
+    pub size: usize,
+    pub updates: u32,
+}
+
+/// A view whose SotW clients are told of one change of a large set.
+#[derive(Debug, Clone)]
+pub struct LargeSets {
+    pub connections: usize,
+    pub resources: usize,
+    /// Bytes of each resource.
+    pub size: usize,
+    pub rounds: u32,
+}
+
+impl Bench for LargeUpdates {
+    fn name(&self) -> String {
+        let size = show_size(self.resources * self.size);
+        format!("neighbour: a view takes in {} updates of {size}, delta", self.updates)
+    }
+
+    fn subjects(&self) -> Vec<Subject> {
+        vec![Subject::Relay]
+    }
+
+    fn gates(&self) -> Vec<Gate> {
+        vec![Gate::absolute("neighbour_p99_beside_by_alone", 3.0)]
+    }
+
+    fn run<'a>(&'a self, subject: Subject, programs: &'a Programs) -> Running<'a> {
+        Box::pin(self.measure(subject, programs))
+    }
+}
+
+impl LargeUpdates {
+    async fn measure(&self, subject: Subject, programs: &Programs) -> anyhow::Result<Scene> {
+        raise_open_files(ALONE * 2)?;
+        let last = self.resources;
+        // The one more is the neighbours'.
+        let resources = Resources { kind: Kind::Endpoints, count: last + 1, size: self.size };
+        let config = "limits: {message_bytes: 256MiB}";
+        let setting = Setting { relay_config: config, ..Setting::of(resources) };
+        let mut stage = Stage::start(subject, setting, programs).await?;
+        let names: Names = Arc::new(move |_| (0..last).map(|index| resources.name(index)).collect());
+        let busy = Clients::storm(ClientOptions { names, ..stage.clients(1) }, last);
+        busy.reached().await?;
+        let neighbours = Neighbours::new(stage.clients(1), resources.name(last))?;
+        let alone = neighbours.come(0, Until::Enough(ALONE)).await??;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let beside = neighbours.come(ALONE, Until::Over(is_over.clone()));
+        for round in 1..=self.updates {
+            stage.round(&busy, round, 0..last).await?;
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let beside = beside.await??;
+        Ok(Scene::of(figures(&alone, &beside)))
+    }
+}
+
+impl Bench for LargeSets {
+    fn name(&self) -> String {
+        let Self { connections, resources, size, rounds } = self;
+        let size = show_size(*size);
+        format!("neighbour: {connections} SotW clients of {resources} clusters of {size}, one changes, {rounds} rounds")
+    }
+
+    fn subjects(&self) -> Vec<Subject> {
+        vec![Subject::Relay, Subject::Floor]
+    }
+
+    fn gates(&self) -> Vec<Gate> {
+        vec![
+            Gate::ratio("cpu_ms_per_client_and_change", Subject::Floor, 1.5).free(0.15),
+            Gate::absolute("neighbour_p99_beside_by_alone", 3.0),
+        ]
+    }
+
+    fn run<'a>(&'a self, subject: Subject, programs: &'a Programs) -> Running<'a> {
+        Box::pin(self.measure(subject, programs))
+    }
+}
+
+impl LargeSets {
+    async fn measure(&self, subject: Subject, programs: &Programs) -> anyhow::Result<Scene> {
+        raise_open_files(self.connections + ALONE * 2)?;
+        let resources = Resources { kind: Kind::Clusters, count: self.resources, size: self.size };
+        let setting = Setting { variant: Variant::Sotw, ..Setting::of(resources) };
+        let mut stage = Stage::start(subject, setting, programs).await?;
+        let clients =
+            Clients::storm(ClientOptions { syncing: SYNCING, ..stage.clients(self.connections) }, self.resources);
+        clients.reached().await?;
+        stage.round(&clients, 1, 0..1).await?; // to warm up
+        let process = stage.server.process;
+        let start = process.quiet_cpu().await?;
+        for round in 2..self.rounds + 2 {
+            stage.round(&clients, round, 0..1).await?;
+        }
+        let cpu = process.quiet_cpu().await? - start;
+        let each = cpu.as_secs_f64() * 1e3 / (self.connections as f64 * f64::from(self.rounds));
+        if subject == Subject::Floor {
+            let figures = BTreeMap::from([("cpu_ms_per_client_and_change".into(), each)]);
+            return Ok(Scene::of(figures));
+        }
+        let options = ClientOptions { variant: Variant::Delta, ..stage.clients(1) };
+        let neighbours = Neighbours::new(options, resources.name(self.resources - 1))?;
+        let alone = neighbours.come(0, Until::Enough(ALONE)).await??;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let beside = neighbours.come(ALONE, Until::Over(is_over.clone()));
+        for round in self.rounds + 2..2 * self.rounds + 2 {
+            stage.round(&clients, round, 0..1).await?;
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let beside = beside.await??;
+        let mut figures = figures(&alone, &beside);
+        figures.insert("cpu_ms_per_client_and_change".into(), each);
+        Ok(Scene::of(figures))
+    }
+}
+
+/// Clients that come one after the other, each the first of a view, for one name. They have a thread of their own, so that they do
+/// not wait for the clients of the busy view.
+struct Neighbours {
+    runtime: Option<Runtime>,
+    options: ClientOptions,
+}
+
+enum Until {
+    Enough(usize),
+    Over(Arc<AtomicBool>),
+}
+
+impl Neighbours {
+    fn new(options: ClientOptions, name: String) -> anyhow::Result<Self> {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let names: Names = Arc::new(move |_| vec![name.clone()]);
+        Ok(Self { runtime: Some(runtime), options: ClientOptions { names, ..options } })
+    }
+
+    /// Takes the times from connecting to the first answer, at least one.
+    fn come(&self, before: usize, until: Until) -> JoinHandle<anyhow::Result<Latencies>> {
+        let options = self.options.clone();
+        let come = async move {
+            let mut latencies = Latencies::default();
+            for done in 1.. {
+                let cluster = format!("neighbour-{}", before + done);
+                let client = Clients::storm(ClientOptions { cluster, ..options.clone() }, 1);
+                latencies.record(client.reached().await?);
+                let is_enough = match &until {
+                    Until::Enough(enough) => done >= *enough,
+                    Until::Over(is_over) => is_over.load(Ordering::Relaxed),
+                };
+                if is_enough {
+                    break;
+                }
+            }
+            Ok(latencies)
+        };
+        match &self.runtime {
+            Some(runtime) => runtime.spawn(come),
+            None => tokio::spawn(come),
+        }
+    }
+}
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn figures(alone: &Latencies, beside: &Latencies) -> BTreeMap<String, f64> {
+    let p99 = |latencies: &Latencies| latencies.percentile(99.0).as_secs_f64() * 1e3;
+    BTreeMap::from([
+        ("neighbour_p99_alone_ms".into(), p99(alone)),
+        ("neighbour_p99_beside_ms".into(), p99(beside)),
+        ("neighbour_p99_beside_by_alone".into(), p99(beside) / p99(alone)),
+        ("neighbours_beside".into(), beside.count() as f64),
+    ])
+}
+
+const ALONE: usize = 200;
+/// Clients that may be in the middle of their first set at a time.
+const SYNCING: usize = 32;

@@ -1,0 +1,267 @@
+//! The parameters of each benchmark on the command line. Without any, they are those that the gates are for.
+
+use clap::Args;
+
+use super::Bench;
+use super::fanout::Fanout;
+use super::idle::{Added, Idle};
+use super::ingest::Ingest;
+use super::mixed::Mixed;
+use super::neighbour::{LargeSets, LargeUpdates};
+use super::reconnect::Reconnect;
+use super::scale::{ScaleClients, ScaleResources};
+use super::size::parse_size;
+use super::stall::Stall;
+use super::storm::Storm;
+use crate::wire::Variant;
+
+type Benches = Vec<Box<dyn Bench>>;
+
+fn boxed<B: Bench + 'static>(benches: impl IntoIterator<Item = B>) -> Benches {
+    benches.into_iter().map(|bench| Box::new(bench) as _).collect()
+}
+
+#[derive(Debug, Args)]
+pub struct FanoutArgs {
+    #[arg(long, alias = "clients", default_value_t = 2000)]
+    connections: usize,
+    /// Streams of each connection
+    #[arg(long, default_value_t = 1)]
+    streams: usize,
+    /// Bytes that change in a round
+    #[arg(long, value_parser = parse_size, default_value = "1KiB")]
+    size: usize,
+    /// Number of resources that the bytes are divided into
+    #[arg(long, default_value_t = 1)]
+    resources: usize,
+    /// [default: as many as give 100,000 deliveries or 10 GiB, and at least 5]
+    #[arg(long)]
+    rounds: Option<u32>,
+}
+
+impl FanoutArgs {
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let Self { connections, streams, size, resources, rounds } = *self;
+        boxed([Fanout::new(variant, connections, streams, size, resources, rounds)])
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct MixedArgs {
+    #[arg(long, alias = "clients", default_value_t = 1000)]
+    connections: usize,
+    #[arg(long, default_value_t = 5000)]
+    resources: usize,
+    /// How many of them each client subscribes to
+    #[arg(long, default_value_t = 20)]
+    subset: usize,
+    /// Changes per second in total
+    #[arg(long, default_value_t = 1000)]
+    per_second: u32,
+    #[arg(long, default_value_t = 5)]
+    seconds: u32,
+}
+
+impl MixedArgs {
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let Self { connections, resources, subset, per_second, seconds } = *self;
+        boxed([Mixed { variant, connections, resources, subset, per_second, seconds }])
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct StormArgs {
+    #[arg(long, alias = "clients", default_value_t = 2000)]
+    connections: usize,
+    #[arg(long, default_value_t = 1000)]
+    resources: usize,
+    /// Bytes of each resource
+    #[arg(long, value_parser = parse_size, default_value = "2KiB")]
+    resource_size: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct ColdArgs {
+    #[arg(long, alias = "clients")]
+    connections: Option<usize>,
+    #[arg(long)]
+    resources: Option<usize>,
+    /// Bytes of each resource
+    #[arg(long, value_parser = parse_size)]
+    resource_size: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub struct IdleArgs {
+    #[arg(long, alias = "clients")]
+    connections: Option<usize>,
+    /// Streams of each connection; then memory of a further stream is measured
+    #[arg(long)]
+    streams: Option<usize>,
+}
+
+impl StormArgs {
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let Self { connections, resources, resource_size: size } = *self;
+        boxed([Storm { variant, connections, resources, size, warm: true }])
+    }
+}
+
+impl ColdArgs {
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let cold = |(connections, resources, size)| Storm { variant, connections, resources, size, warm: false };
+        match (self.connections, self.resources, self.resource_size) {
+            (None, None, None) => boxed([(2000, 10, 1024), (500, 10_000, 100)].map(cold)),
+            (connections, resources, size) => {
+                boxed([cold((connections.unwrap_or(2000), resources.unwrap_or(10), size.unwrap_or(1024)))])
+            }
+        }
+    }
+}
+
+impl IdleArgs {
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let idle = |(connections, added)| Idle { variant, connections, added };
+        match (self.connections, self.streams) {
+            (None, None) => {
+                boxed([(2000, Added::SharedNames), (2000, Added::OwnNames), (100, Added::Streams(100))].map(idle))
+            }
+            (connections, Some(streams)) => boxed([idle((connections.unwrap_or(100), Added::Streams(streams.max(2))))]),
+            (Some(connections), None) => {
+                boxed([Added::SharedNames, Added::OwnNames].map(|added| idle((connections, added))))
+            }
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct StallArgs {
+    #[arg(long, alias = "clients", default_value_t = 1000)]
+    connections: usize,
+    #[arg(long, default_value_t = 10)]
+    stalled_percent: usize,
+    /// Bytes of each update
+    #[arg(long, value_parser = parse_size, default_value = "2MB")]
+    size: usize,
+    #[arg(long, default_value_t = 6)]
+    updates: u32,
+}
+
+impl StallArgs {
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let Self { connections, stalled_percent, size, updates } = *self;
+        let stall = |differing| Stall { variant, connections, stalled_percent, size, updates, differing };
+        boxed([false, true].map(stall))
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct ScaleResourcesArgs {
+    /// [default: 500, and then 50]
+    #[arg(long, alias = "clients")]
+    connections: Option<usize>,
+    #[arg(long, default_value_t = 1000)]
+    few: usize,
+    #[arg(long, default_value_t = 100_000)]
+    many: usize,
+}
+
+impl ScaleResourcesArgs {
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let Self { connections, few, many } = *self;
+        let scale = |connections: usize| {
+            // In SotW each change brings all that there is: fewer clients and rounds show it as well.
+            let (connections, rounds) =
+                if variant == Variant::Sotw { (connections / 10, 5) } else { (connections, 50) };
+            ScaleResources { variant, connections: connections.max(1), few, many, rounds }
+        };
+        match connections {
+            Some(connections) => boxed([scale(connections)]),
+            None if variant == Variant::Sotw => boxed([scale(500)]),
+            None => boxed([500, 50].map(scale)),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct ScaleClientsArgs {
+    /// Clients that subscribe to what changes
+    #[arg(long, default_value_t = 10)]
+    holders: usize,
+    #[arg(long, default_value_t = 400)]
+    few: usize,
+    #[arg(long, default_value_t = 4000)]
+    many: usize,
+    #[arg(long, default_value_t = 500)]
+    rounds: u32,
+}
+
+impl ScaleClientsArgs {
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let Self { holders, few, many, rounds } = *self;
+        boxed([ScaleClients { variant, holders, few, many, rounds }])
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct IngestArgs {
+    #[arg(long, default_value_t = 100_000)]
+    resources: usize,
+    /// Bytes of each resource
+    #[arg(long, value_parser = parse_size, default_value = "2KiB")]
+    resource_size: usize,
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+}
+
+impl IngestArgs {
+    /// The set comes over SotW, and the client has delta, whichever variant is asked for.
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let Self { resources, resource_size: size, rounds } = *self;
+        boxed((variant == Variant::Delta).then_some(Ingest { resources, size, rounds }))
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct NeighbourArgs {
+    /// Clients of the large sets
+    #[arg(long, alias = "clients", default_value_t = 300)]
+    connections: usize,
+}
+
+impl NeighbourArgs {
+    /// The large updates are delta, the large sets SotW.
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let connections = self.connections;
+        match variant {
+            Variant::Delta => boxed([LargeUpdates { resources: 1000, size: 37 << 10, updates: 6 }]),
+            Variant::Sotw => boxed([LargeSets { connections, resources: 10_000, size: 100, rounds: 5 }]),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct ReconnectArgs {
+    #[arg(long, alias = "clients", default_value_t = 2000)]
+    connections: usize,
+    #[arg(long, default_value_t = 1000)]
+    resources: usize,
+    /// Bytes of each resource
+    #[arg(long, value_parser = parse_size, default_value = "1KiB")]
+    resource_size: usize,
+    /// How many in a hundred change meanwhile [default: 0, and in delta also 5]
+    #[arg(long)]
+    changed_percent: Option<usize>,
+}
+
+impl ReconnectArgs {
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let Self { connections, resources, resource_size: size, changed_percent } = *self;
+        let of = |changed_percent| Reconnect { variant, connections, resources, size, changed_percent };
+        match (changed_percent, variant) {
+            (Some(percent), _) => boxed([of(percent)]),
+            (None, Variant::Sotw) => boxed([of(0)]),
+            (None, Variant::Delta) => boxed([0, 5].map(of)),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Runs benchmarks: each subject in turn with a fresh process, and then all of them again.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use super::command::Options;
+use super::subject::{Programs, Subject};
+use super::{Bench, Scene, peers};
+use crate::report::{Cell, Machine, Report, Sample, Verdict};
+
+/// Measures what the options ask for, and judges it. `progress` is told each result as it comes.
+pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::Result<Report> {
+    let benches = options.benches();
+    let folder = Folder::new()?;
+    let mut programs =
+        Programs { weir: options.weir.clone(), weir_b: options.weir_b.clone(), peer: None, folder: folder.0.clone() };
+    let mut missing = BTreeMap::new();
+    if benches.iter().any(|bench| options.subjects(bench.as_ref()).iter().any(|subject| subject.is_peer())) {
+        match peers::build().await {
+            Ok(path) => programs.peer = Some(path),
+            Err(why) => drop(missing.insert("go-control-plane".to_owned(), format!("{why:#}"))),
+        }
+    }
+    let mut cells = Vec::new();
+    for bench in benches {
+        let name = bench.name();
+        progress(&name);
+        let mut subjects = options.subjects(bench.as_ref());
+        subjects.retain(|subject| !subject.is_peer() || programs.peer.is_some());
+        let mut samples = Vec::new();
+        for repetition in 0..options.repetitions() {
+            for subject in &subjects {
+                let scene = bench.run(*subject, &programs).await.with_context(|| format!("{name}: {subject}"))?;
+                let Scene { figures, timeline, fan_out } = scene;
+                let sample = Sample { subject: *subject, repetition, figures, timeline, fan_out };
+                progress(&format!("  {}: {subject}: {}", repetition + 1, first_figures(&sample)));
+                samples.push(sample);
+            }
+        }
+        cells.push(judge(bench.as_ref(), name, samples, missing.clone()));
+    }
+    let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+    Ok(Report { command, machine: Machine::this(), cells })
+}
+
+impl Options {
+    fn subjects(&self, bench: &dyn Bench) -> Vec<Subject> {
+        let mut subjects = bench.subjects();
+        if self.weir_b.is_some() {
+            subjects.insert(1, Subject::RelayB);
+        }
+        if !self.only.is_empty() {
+            subjects = self.only.clone();
+        }
+        subjects
+    }
+}
+
+fn judge(bench: &dyn Bench, name: String, samples: Vec<Sample>, missing: BTreeMap<String, String>) -> Cell {
+    let band = bench.plausible();
+    let off = band.and_then(|band| band.violated(&samples).map(|ratio| (band, ratio)));
+    let relays =
+        [Subject::Relay, Subject::RelayB].into_iter().filter(|relay| samples.iter().any(|s| s.subject == *relay));
+    let judged = relays.flat_map(|relay| bench.gates().into_iter().map(move |gate| (relay, gate)));
+    let mut gates: Vec<_> = judged.map(|(relay, gate)| gate.judge(relay, &samples)).collect();
+    if off.is_some() {
+        gates
+            .iter_mut()
+            .filter(|gate| gate.verdict != Verdict::NotMeasured)
+            .for_each(|gate| gate.verdict = Verdict::NotJudged);
+    }
+    Cell { name, samples, gates, off, missing }
+}
+
+fn first_figures(sample: &Sample) -> String {
+    let figures = sample.figures.iter().filter(|(name, _)| !name.contains("acked") && !name.contains("max"));
+    figures.map(|(name, value)| format!("{name} {}", crate::report::short(*value))).collect::<Vec<_>>().join(", ")
+}
+
+/// A folder for the configurations of this run, which goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> anyhow::Result<Self> {
+        let path = std::env::temp_dir().join(format!("weir-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0); // it is in the folder for temporary files
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gate::{Gate, Plausible};
+    use super::super::{Programs, Running};
+    use super::*;
+
+    /// Of figures that are there already.
+    struct Measured;
+
+    impl Bench for Measured {
+        fn name(&self) -> String {
+            "measured".into()
+        }
+
+        fn subjects(&self) -> Vec<Subject> {
+            vec![Subject::Relay, Subject::Floor, Subject::PlainTonic]
+        }
+
+        fn gates(&self) -> Vec<Gate> {
+            vec![Gate::ratio("cpu", Subject::Floor, 2.0), Gate::ratio("cpu", Subject::Linear, 1.0)]
+        }
+
+        fn plausible(&self) -> Option<Plausible> {
+            let (of, against) = (Subject::PlainTonic, Subject::Floor);
+            Some(Plausible { figure: "cpu".into(), of, against, from: 2.0, to: 4.0 })
+        }
+
+        fn run<'a>(&'a self, _: Subject, _: &'a Programs) -> Running<'a> {
+            Box::pin(async { Ok(Scene::of(BTreeMap::new())) })
+        }
+    }
+
+    fn exit_code(relay: f64, tonic: f64) -> u8 {
+        let samples = [(Subject::Relay, relay), (Subject::Floor, 1.0), (Subject::PlainTonic, tonic)];
+        let samples = samples.map(|(subject, cpu)| Sample {
+            figures: BTreeMap::from([("cpu".to_owned(), cpu)]),
+            ..Sample::empty(subject, 0)
+        });
+        let cell = judge(&Measured, "measured".into(), samples.into(), BTreeMap::new());
+        Report { command: String::new(), machine: Machine::this(), cells: vec![cell] }.exit_code()
+    }
+
+    #[test]
+    fn a_gate_is_judged_only_between_baselines_that_are_where_they_should_be() {
+        assert_eq!(exit_code(1.9, 3.0), 0, "passed");
+        assert_eq!(exit_code(2.1, 3.0), 1, "missed");
+        assert_eq!(exit_code(2.1, 4.5), 3, "plain-tonic is too slow, or the floor too fast");
+        assert_eq!(exit_code(1.9, 1.5), 3, "plain-tonic is too fast, or the floor too slow");
+    }
+}

@@ -1,0 +1,42 @@
+//! Sizes on the command line: `1KiB`, `2MB`, `100`.
+
+pub fn parse_size(text: &str) -> Result<usize, String> {
+    let invalid = || format!("invalid size {text:?}: expected a number, or one with B, kB, KiB, MB or MiB");
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match text.get(digits.len()..).ok_or_else(invalid)? {
+        "" | "B" => 1,
+        "kB" | "KB" => 1000,
+        "KiB" => 1 << 10,
+        "MB" => 1_000_000,
+        "MiB" => 1 << 20,
+        _ => return Err(invalid()),
+    };
+    let number: usize = digits.trim().parse().map_err(|_| invalid())?;
+    number.checked_mul(unit).filter(|size| *size > 0).ok_or_else(invalid)
+}
+
+/// As it is written on the command line.
+pub fn show_size(size: usize) -> String {
+    let units = [(1 << 20, "MiB"), (1 << 10, "KiB"), (1_000_000, "MB"), (1000, "kB")];
+    let unit = units.into_iter().find(|(unit, _)| size >= *unit && size.is_multiple_of(*unit));
+    unit.map_or_else(|| format!("{size} B"), |(unit, name)| format!("{} {name}", size / unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_size("1KiB"), Ok(1024));
+        assert_eq!(parse_size("2MB"), Ok(2_000_000));
+        assert_eq!(parse_size("100"), Ok(100));
+        assert!(
+            ["", "KiB", "-1", "1 parsec", "0", "99999999999999999999MiB"].iter().all(|bad| parse_size(bad).is_err())
+        );
+        assert_eq!(
+            (show_size(1024), show_size(2_000_000), show_size(100)),
+            ("1 KiB".into(), "2 MB".into(), "100 B".into())
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! One subject with its control plane, and the steps that benchmarks are made of.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Programs;
+use super::clients::{ClientOptions, Clients, wildcard};
+use super::origin::Origin;
+use super::subject::{Server, Setting, Subject};
+use crate::measure::Latencies;
+use crate::report::percentiles;
+
+pub struct Stage {
+    pub setting: Setting,
+    pub origin: Origin,
+    pub server: Server,
+}
+
+impl Stage {
+    pub async fn start(subject: Subject, setting: Setting, programs: &Programs) -> anyhow::Result<Self> {
+        let origin = Origin::start(setting.resources).await?;
+        let setting = Setting { origin: origin.address, ..setting };
+        let server = {
+            let (setting, programs) = (setting.clone(), programs.clone());
+            tokio::task::spawn_blocking(move || Server::start(subject, &setting, &programs)).await??
+        };
+        Ok(Self { setting, origin, server })
+    }
+
+    /// Clients of all resources: one stream on each of these connections.
+    pub fn clients(&self, connections: usize) -> ClientOptions {
+        ClientOptions {
+            address: self.server.address,
+            variant: self.setting.variant,
+            kind: self.setting.resources.kind,
+            connections,
+            streams: 1,
+            names: wildcard(),
+            cluster: CLUSTER.into(),
+            connecting: CONNECTING,
+            syncing: usize::MAX >> 4,
+            small: 0,
+            held: Arc::default(),
+        }
+    }
+
+    /// One client that has everything, so that a relay has its view.
+    pub async fn warm(&self) -> anyhow::Result<Clients> {
+        let client = Clients::storm(self.clients(1), self.setting.resources.count);
+        client.reached().await?;
+        Ok(client)
+    }
+
+    /// Changes these resources and waits until all clients have them. The result is how long the last one waited.
+    pub async fn round(&mut self, clients: &Clients, round: u32, changed: Range<usize>) -> anyhow::Result<Duration> {
+        let count = changed.len();
+        self.round_of(clients, round, changed, count).await
+    }
+
+    /// The same, where each client subscribes to so many of those that change.
+    pub async fn round_of(
+        &mut self,
+        clients: &Clients,
+        round: u32,
+        changed: Range<usize>,
+        each: usize,
+    ) -> anyhow::Result<Duration> {
+        if self.server.subject == Subject::Floor {
+            clients.expect(round, each, Instant::now());
+            self.server.push(round)?;
+        } else {
+            self.origin.change(changed, round, |start| clients.expect(round, each, start));
+        }
+        clients.reached().await
+    }
+}
+
+/// Percentiles of the times from change to receipt and to the ACK.
+pub fn figures_of((received, acked): &(Latencies, Latencies)) -> BTreeMap<String, f64> {
+    percentiles("received", received).chain(percentiles("acked", acked)).collect()
+}
+
+pub fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// The sharing key of most clients.
+pub const CLUSTER: &str = "bench";
+/// Connections that are made at a time, so that no queue of a listener overflows.
+const CONNECTING: usize = 64;

@@ -1,0 +1,237 @@
+//! What is measured: the relay, or a server to compare it with. Each is a process of its own, which ends with its handle.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+
+use super::Resources;
+use crate::measure::Process;
+use crate::wire::Variant;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Subject {
+    /// The relay
+    Relay,
+    /// Another build of the relay, given by --weir-b
+    RelayB,
+    /// Frames that were made before, without the logic of HTTP/2
+    Floor,
+    /// A server on tonic that encodes for each client
+    PlainTonic,
+    /// go-control-plane with its linear cache
+    Linear,
+    /// go-control-plane with its snapshot cache
+    Snapshot,
+    /// A client of the control plane that hashes what it receives
+    Reader,
+    /// A server that was started elsewhere
+    #[value(skip)]
+    Server,
+}
+
+impl Subject {
+    pub fn is_peer(self) -> bool {
+        matches!(self, Self::Linear | Self::Snapshot)
+    }
+}
+
+impl std::fmt::Display for Subject {
+    fn fmt(&self, out: &mut std::fmt::Formatter) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Relay => "relay",
+            Self::RelayB => "relay-b",
+            Self::Floor => "floor",
+            Self::PlainTonic => "plain-tonic",
+            Self::Linear => "linear",
+            Self::Snapshot => "snapshot",
+            Self::Reader => "reader",
+            Self::Server => "server",
+        })
+    }
+}
+
+/// The programs of the subjects.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    pub weir: PathBuf,
+    pub weir_b: Option<PathBuf>,
+    /// go-control-plane, if it could be built.
+    pub peer: Option<PathBuf>,
+    /// A folder of this run, for configurations.
+    pub folder: PathBuf,
+}
+
+/// What a subject is to serve.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    pub variant: Variant,
+    pub resources: Resources,
+    /// How many resources change in a round, for the floor.
+    pub changed: usize,
+    pub origin: SocketAddr,
+    /// Lines of configuration that the relay needs for this benchmark.
+    pub relay_config: &'static str,
+    /// The variant of the relay's upstream stream.
+    pub upstream: Variant,
+}
+
+impl Setting {
+    /// The usual: delta on both sides.
+    pub fn of(resources: Resources) -> Self {
+        let origin = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self { variant: Variant::Delta, resources, changed: 1, origin, relay_config: "", upstream: Variant::Delta }
+    }
+}
+
+/// A running subject.
+pub struct Server {
+    pub subject: Subject,
+    pub address: SocketAddr,
+    pub process: Process,
+    child: Child,
+}
+
+impl Server {
+    pub fn start(subject: Subject, setting: &Setting, programs: &Programs) -> anyhow::Result<Self> {
+        let mut command = match subject {
+            Subject::Relay => relay(&programs.weir, setting, programs)?,
+            Subject::RelayB => relay(programs.weir_b.as_deref().context("--weir-b is missing")?, setting, programs)?,
+            Subject::Floor => floor(setting)?,
+            Subject::PlainTonic => plain_tonic(setting)?,
+            Subject::Reader => reader(setting)?,
+            Subject::Server => bail!("a server that was started elsewhere cannot be started here"),
+            Subject::Linear => peer("linear", setting, programs)?,
+            Subject::Snapshot => peer("snapshot", setting, programs)?,
+        };
+        let is_relay = matches!(subject, Subject::Relay | Subject::RelayB);
+        command.stdin(Stdio::piped());
+        match is_relay {
+            true => command.stderr(Stdio::piped()).stdout(Stdio::null()),
+            false => command.stdout(Stdio::piped()),
+        };
+        let mut child = command.spawn().with_context(|| format!("cannot start {subject}: {command:?}"))?;
+        let output: Box<dyn Read + Send> = match is_relay {
+            true => Box::new(child.stderr.take().context("standard error is a pipe")?),
+            false => Box::new(child.stdout.take().context("standard output is a pipe")?),
+        };
+        let process = Process::new(child.id());
+        // From here on the child ends with its handle.
+        let mut server = Self { subject, address: setting.origin, process: process?, child };
+        server.address = address(output).with_context(|| format!("{subject} does not say where it listens"))?;
+        Ok(server)
+    }
+
+    /// Tells the floor that a round has come.
+    pub fn push(&mut self, round: u32) -> anyhow::Result<()> {
+        let Some(input) = &mut self.child.stdin else { bail!("{} has no input", self.subject) };
+        input.write_all(format!("{round}\n").as_bytes()).with_context(|| format!("{} has ended", self.subject))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended by itself
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads what the program prints, on and on, and finds the address in it.
+fn address(output: Box<dyn Read + Send>) -> anyhow::Result<SocketAddr> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if sender.send(line.clone()).is_err() && (line.contains("ERROR") || line.contains("WARN")) {
+                eprintln!("{line}"); // it has started
+            }
+        }
+    });
+    let mut said = Vec::new();
+    loop {
+        let Ok(line) = lines.recv_timeout(START) else { bail!("it printed: {}", said.join("\n")) };
+        match address_in(&line) {
+            Some(address) => return Ok(address),
+            None => said.push(line),
+        }
+    }
+}
+
+fn address_in(line: &str) -> Option<SocketAddr> {
+    let rest = line.strip_prefix("listening ").or_else(|| {
+        let (_, started) = line.split_once("weir started")?;
+        started.split_once("listen=\"")?.1.split(['"', ' ']).next()
+    });
+    rest?.trim().parse().ok()
+}
+
+fn relay(program: &Path, setting: &Setting, programs: &Programs) -> anyhow::Result<Command> {
+    let path = programs.folder.join("relay.yaml");
+    let config = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\n\
+         upstream: {{servers: [{{uri: 'http://{}', variant: {}, initial_set: one_response}}]}}\n\
+         views: {{key: [cluster]}}\n\
+         {}\n",
+        setting.origin, setting.upstream, setting.relay_config
+    );
+    std::fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
+    let mut command = Command::new(program);
+    command.arg("--config").arg(path).args(["--log", "info"]).env("NO_COLOR", "1");
+    Ok(command)
+}
+
+fn floor(setting: &Setting) -> anyhow::Result<Command> {
+    let Resources { kind, count, size } = setting.resources;
+    let mut command = this_program()?;
+    command.arg("floor").args(["--variant", &setting.variant.to_string()]).args(["--kind", kind.word()]);
+    command.arg(format!("--count={count}")).arg(format!("--size={size}")).arg(format!("--changed={}", setting.changed));
+    Ok(command)
+}
+
+fn plain_tonic(setting: &Setting) -> anyhow::Result<Command> {
+    let kind = setting.resources.kind;
+    let mut command = this_program()?;
+    command.arg("plain-tonic").args(["--kind", kind.word()]).arg(format!("--upstream=http://{}", setting.origin));
+    Ok(command)
+}
+
+fn reader(setting: &Setting) -> anyhow::Result<Command> {
+    let mut command = this_program()?;
+    command.arg("reader").args(["--kind", setting.resources.kind.word()]).arg(format!("--upstream={}", setting.origin));
+    Ok(command)
+}
+
+fn peer(cache: &str, setting: &Setting, programs: &Programs) -> anyhow::Result<Command> {
+    let program = programs.peer.as_ref().context("go-control-plane was not built: there is no `go` here")?;
+    let mut command = Command::new(program);
+    command.arg(format!("-cache={cache}")).arg(format!("-upstream={}", setting.origin));
+    command.arg(format!("-type={}", setting.resources.kind.type_url()));
+    Ok(command)
+}
+
+fn this_program() -> anyhow::Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+    command.arg("baseline");
+    Ok(command)
+}
+
+const START: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_found_in_what_programs_print() {
+        let log =
+            "2026-11-21T10:00:00Z  INFO weir: weir started version=\"0.1.0\" listen=\"127.0.0.1:4011\" admin=\"\"";
+        assert_eq!(address_in(log), "127.0.0.1:4011".parse().ok());
+        assert_eq!(address_in("listening 127.0.0.1:7"), "127.0.0.1:7".parse().ok());
+        assert_eq!(address_in("INFO weir: view created"), None);
+    }
+}

@@ -1,0 +1,31 @@
+//! How many connections this process may have.
+
+use anyhow::{Context, ensure};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// Raises the limit of open files to the most that is allowed, and checks that so many connections fit.
+pub fn raise_open_files(connections: usize) -> anyhow::Result<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the limit of open files")?;
+    if soft < hard {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("cannot raise the limit of open files")?;
+    }
+    let needed = connections as u64 + OTHERS;
+    ensure!(
+        needed <= hard,
+        "{connections} connections need {needed} open files; the hard limit is {hard} (ulimit -Hn)"
+    );
+    Ok(())
+}
+
+/// Files that are open besides the connections: pipes to child processes, listeners, the runtime's own.
+const OTHERS: u64 = 200;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn more_connections_than_the_hard_limit_are_an_error() {
+        super::raise_open_files(1).unwrap();
+        let error = super::raise_open_files(usize::MAX / 2).unwrap_err().to_string();
+        assert!(error.contains("the hard limit is"), "{error}");
+    }
+}

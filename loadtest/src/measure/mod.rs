@@ -1,0 +1,13 @@
+//! What a server process costs, and how long clients wait: figures of a process by its pid, and statistics over them.
+
+mod latency;
+mod limits;
+mod process;
+mod recorder;
+mod statistics;
+
+pub use latency::Latencies;
+pub use limits::raise_open_files;
+pub use process::{Memory, Process, tcp_memory};
+pub use recorder::{Counts, Rates, Recorder, Times};
+pub use statistics::{Spread, median};

@@ -1,0 +1,142 @@
+//! Figures of one process, read from the kernel by its pid: processor time, memory and write calls.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use nix::time::{ClockId, clock_getcpuclockid};
+use nix::unistd::Pid;
+
+/// A running process, by its pid.
+#[derive(Debug, Clone, Copy)]
+pub struct Process {
+    pid: u32,
+    clock: ClockId,
+}
+
+/// Bytes of memory. Of what several processes map, PSS counts a share and RSS all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    pub rss: u64,
+    pub pss: u64,
+}
+
+impl Process {
+    pub fn new(pid: u32) -> anyhow::Result<Self> {
+        let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid)?));
+        Ok(Self { pid, clock: clock.with_context(|| format!("process {pid} has no processor clock"))? })
+    }
+
+    pub fn this() -> anyhow::Result<Self> {
+        Self::new(std::process::id())
+    }
+
+    /// Processor time of all its threads since it started, user and system, those that have ended included.
+    pub fn cpu(&self) -> anyhow::Result<Duration> {
+        let now = self.clock.now().with_context(|| format!("process {} has ended", self.pid))?;
+        Ok(now.into())
+    }
+
+    /// Waits until the process does nothing, so that what it did last counts; gives up on one that always does something.
+    pub async fn quiet_cpu(&self) -> anyhow::Result<Duration> {
+        let mut before = self.cpu()?;
+        for _ in 0..QUIET_CHECKS {
+            tokio::time::sleep(QUIET).await;
+            let now = self.cpu()?;
+            if now - before < NOTHING {
+                return Ok(now);
+            }
+            before = now;
+        }
+        Ok(before)
+    }
+
+    pub fn memory(&self) -> anyhow::Result<Memory> {
+        let text = self.read("smaps_rollup")?;
+        Ok(Memory { rss: kilobytes(&text, "Rss:")?, pss: kilobytes(&text, "Pss:")? })
+    }
+
+    /// RSS in bytes, read from a counter that is cheap and a little behind.
+    pub fn rss(&self) -> anyhow::Result<u64> {
+        let text = self.read("statm")?;
+        let pages: Option<u64> = text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());
+        pages.map(|pages| pages * PAGE).ok_or_else(|| anyhow!("no resident pages in {text:?}"))
+    }
+
+    /// The most RSS that the process had since it started, or since `reset_peak`.
+    pub fn peak_rss(&self) -> anyhow::Result<u64> {
+        kilobytes(&self.read("status")?, "VmHWM:")
+    }
+
+    pub fn reset_peak(&self) -> anyhow::Result<()> {
+        let path = format!("/proc/{}/clear_refs", self.pid);
+        fs::write(&path, "5").with_context(|| format!("cannot write {path}"))
+    }
+
+    /// Calls of the write family; `sendmsg` is not among them.
+    pub fn write_calls(&self) -> anyhow::Result<u64> {
+        number(&self.read("io")?, "syscw:")
+    }
+
+    fn read(&self, file: &str) -> anyhow::Result<String> {
+        let path = format!("/proc/{}/{file}", self.pid);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
+    }
+}
+
+/// Bytes that the kernel has in buffers of TCP sockets, of all processes.
+pub fn tcp_memory() -> anyhow::Result<u64> {
+    let text = fs::read_to_string("/proc/net/sockstat").context("cannot read /proc/net/sockstat")?;
+    tcp_pages(&text).map(|pages| pages * PAGE)
+}
+
+fn tcp_pages(sockstat: &str) -> anyhow::Result<u64> {
+    let line = sockstat.lines().find(|line| line.starts_with("TCP:"));
+    let pages = line.and_then(|line| line.split_whitespace().skip_while(|word| *word != "mem").nth(1));
+    let pages = pages.and_then(|pages| pages.parse().ok());
+    pages.ok_or_else(|| anyhow!("no TCP memory in {sockstat:?}"))
+}
+
+fn kilobytes(text: &str, key: &str) -> anyhow::Result<u64> {
+    number(text, key).map(|kilobytes| kilobytes * 1024)
+}
+
+fn number(text: &str, key: &str) -> anyhow::Result<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(key));
+    let number = rest.and_then(|rest| rest.split_whitespace().next()).and_then(|word| word.parse().ok());
+    number.ok_or_else(|| anyhow!("no number after {key:?} in {text:?}"))
+}
+
+const PAGE: u64 = 4096;
+const QUIET: Duration = Duration::from_millis(5);
+/// Below this in a pause of `QUIET` a process does nothing that counts: 1 % of one core.
+const NOTHING: Duration = Duration::from_micros(50);
+const QUIET_CHECKS: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_s_tables_are_read_by_their_keys() {
+        let rollup = "5500-7ffd ---p 00000000 00:00 0 [rollup]\nRss:    5140 kB\nPss:    2031 kB\nPss_Dirty: 12 kB\n";
+        assert_eq!(kilobytes(rollup, "Rss:").unwrap(), 5140 * 1024);
+        assert_eq!(kilobytes(rollup, "Pss:").unwrap(), 2031 * 1024);
+        assert_eq!(number("rchar: 5\nsyscr: 7\nsyscw: 9\n", "syscw:").unwrap(), 9);
+        let sockstat = "sockets: used 99\nTCP: inuse 4 orphan 0 tw 2 alloc 5 mem 37\nUDP: inuse 1 mem 3\n";
+        assert_eq!(tcp_pages(sockstat).unwrap(), 37);
+        assert!(number("Rss: many kB", "Rss:").is_err() && kilobytes("", "Rss:").is_err() && tcp_pages("").is_err());
+    }
+
+    #[test]
+    fn the_processor_clock_of_a_process_moves_with_its_work() {
+        let this = Process::this().unwrap();
+        let start = this.cpu().unwrap();
+        let mut sum = 0u64;
+        while this.cpu().unwrap() - start < Duration::from_millis(1) {
+            sum = std::hint::black_box(sum + 1);
+        }
+        assert!(this.memory().unwrap().rss >= 1 << 20 && this.peak_rss().unwrap() >= 1 << 20);
+        assert!(Process::new(u32::MAX).is_err());
+    }
+}

@@ -1,0 +1,83 @@
+//! A report as one page that needs nothing from anywhere: tables, and plots as inline SVG.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::plot::{Line, Plot, escape};
+use super::{Cell, Report, Sample};
+use crate::bench::Subject;
+
+impl Report {
+    pub fn html(&self) -> String {
+        let title = escape(&self.command);
+        let mut page =
+            format!("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\n");
+        let _ = write!(page, "<style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n");
+        let (cores, kernel) = (self.machine.cores, escape(&self.machine.kernel));
+        let _ = writeln!(page, "<p>{cores} cores, Linux {kernel}</p>");
+        self.cells.iter().for_each(|cell| page.push_str(&section(cell)));
+        page + "</body></html>\n"
+    }
+}
+
+fn section(cell: &Cell) -> String {
+    let mut out = format!("<h2>{}</h2>\n", escape(&cell.name));
+    let subjects: BTreeSet<Subject> = cell.samples.iter().map(|sample| sample.subject).collect();
+    out.push_str("<table><tr><th>median</th>");
+    for subject in &subjects {
+        let _ = write!(out, "<th>{subject}</th>");
+    }
+    out.push_str("</tr>\n");
+    let names: BTreeSet<&String> = cell.samples.iter().flat_map(|sample| sample.figures.keys()).collect();
+    for name in names {
+        let _ = write!(out, "<tr><td>{}</td>", escape(name));
+        for subject in &subjects {
+            let _ = write!(out, "<td>{}</td>", cell.median(*subject, name).map_or_else(|| "-".into(), super::short));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</table>\n<ul>\n");
+    for gate in &cell.gates {
+        let _ = writeln!(out, "<li>{}</li>", escape(&gate.to_string()));
+    }
+    for (subject, why) in &cell.missing {
+        let _ = writeln!(out, "<li>{subject} is missing: {}</li>", escape(why));
+    }
+    out.push_str("</ul>\n");
+    for (figure, title, unit) in TIMELINES {
+        let lines = cell.samples.iter().map(|sample| over_time(sample, figure)).collect();
+        out.push_str(&Plot { title, x: "seconds", y: unit, lines: drawn(lines) }.svg());
+    }
+    let lines = cell.samples.iter().map(|sample| Line { name: name(sample), points: sample.fan_out.clone() }).collect();
+    let fan_out =
+        Plot { title: "Fan-out: clients that have the change", x: "ms after the change", y: "%", lines: drawn(lines) };
+    out + &fan_out.svg()
+}
+
+fn over_time(sample: &Sample, figure: &str) -> Line {
+    let points = sample.timeline.iter().filter_map(|point| Some((point.seconds, *point.figures.get(figure)?)));
+    Line { name: name(sample), points: points.collect() }
+}
+
+/// Without those that have nothing to show.
+fn drawn(mut lines: Vec<Line>) -> Vec<Line> {
+    lines.retain(|line| line.points.len() > 1);
+    lines
+}
+
+fn name(sample: &Sample) -> String {
+    format!("{} {}", sample.subject, sample.repetition + 1)
+}
+
+/// What a timeline may have, with its title and unit.
+const TIMELINES: [(&str, &str, &str); 5] = [
+    ("p50_ms", "Change to receipt, half of the clients", "ms"),
+    ("p99_ms", "Change to receipt, 99 % of the clients", "ms"),
+    ("max_ms", "Change to receipt, the last client", "ms"),
+    ("cpu_cores", "Processor time of the server", "cores"),
+    ("rss_mib", "RSS of the server", "MiB"),
+];
+const STYLE: &str = "body{font:15px sans-serif;max-width:72em;margin:2em auto;padding:0 1em}table{border-collapse:collapse}\
+td,th{padding:.15em .8em;text-align:right;border-bottom:1px solid #ddd}td:first-child,th:first-child{text-align:left}\
+svg{width:35em;max-width:100%;font-size:12px}.title{font-weight:bold}.grid{stroke:#ddd}.y{text-anchor:end}.x{text-anchor:middle}\
+polyline{fill:none;stroke-width:1.5}";

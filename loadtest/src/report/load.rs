@@ -1,0 +1,193 @@
+//! The report of a run of simulated clients: what they recorded, and what a server process cost meanwhile.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::{Cell, Machine, Point, Report, Sample};
+use crate::bench::Subject;
+use crate::measure::{Latencies, Process, Rates, Recorder, Times, tcp_memory};
+use crate::observe::Observer;
+
+/// What is measured of a run, and where it is written.
+#[derive(Debug, clap::Args)]
+pub struct Measures {
+    /// Process of the server, whose processor time and memory are measured
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Print rates every so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub rates: Option<u64>,
+    /// Print times and costs at the end
+    #[arg(long)]
+    pub report: bool,
+    /// Write times and costs to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write times and costs to this file as a page with plots
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Runs clients that report to an observer, and writes what was asked for. The result is that of the run.
+pub async fn measured<T, R>(measures: &Measures, run: impl FnOnce(Arc<dyn Observer>) -> R) -> anyhow::Result<T>
+where
+    R: Future<Output = anyhow::Result<T>>,
+{
+    let recorder = Arc::new(Recorder::default());
+    let process = measures.pid.map(Process::new).transpose()?;
+    let mut log = Log::start(process)?;
+    let mut run = std::pin::pin!(run(recorder.clone()));
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut shown = recorder.counts();
+    let result = loop {
+        tokio::select! {
+            result = &mut run => break result?,
+            _ = ticks.tick() => {
+                let rates = log.look(&recorder);
+                if measures.rates.is_some_and(|seconds| rates.now.elapsed - shown.elapsed >= Duration::from_secs(seconds)) {
+                    println!("{}", Rates { now: rates.now, before: shown });
+                    shown = rates.now;
+                }
+            }
+        }
+    };
+    log.look(&recorder);
+    let report = log.report(&recorder)?;
+    if measures.report {
+        println!("{report}");
+    }
+    report.write(measures.json.as_deref(), measures.html.as_deref())?;
+    Ok(result)
+}
+
+/// What was found at each look.
+struct Log {
+    start: Instant,
+    process: Option<Process>,
+    /// Processor time, write calls and memory of sockets at the start.
+    first: (Duration, u64, u64),
+    last: (Instant, Duration),
+    counts: crate::measure::Counts,
+    times: Times,
+    timeline: Vec<Point>,
+    /// The most that was seen.
+    rss: u64,
+    pss: u64,
+    sockets: u64,
+}
+
+impl Log {
+    fn start(process: Option<Process>) -> anyhow::Result<Self> {
+        let first = match process {
+            Some(process) => (process.cpu()?, process.write_calls()?, tcp_memory()?),
+            None => (Duration::ZERO, 0, tcp_memory()?),
+        };
+        let now = Instant::now();
+        let (counts, times) = Default::default();
+        Ok(Self {
+            start: now,
+            process,
+            first,
+            last: (now, first.0),
+            counts,
+            times,
+            timeline: Vec::new(),
+            rss: 0,
+            pss: 0,
+            sockets: 0,
+        })
+    }
+
+    fn look(&mut self, recorder: &Recorder) -> Rates {
+        let rates = Rates { now: recorder.counts(), before: std::mem::replace(&mut self.counts, recorder.counts()) };
+        let times = recorder.take_times();
+        self.times.add(&times);
+        let ms = |percentile| times.received.percentile(percentile).as_secs_f64() * 1e3;
+        let mut figures = BTreeMap::new();
+        if times.received.count() > 0 {
+            figures.extend([("p50_ms", ms(50.0)), ("p99_ms", ms(99.0)), ("max_ms", ms(100.0))]);
+        }
+        let now = Instant::now();
+        // A process that has ended, and perhaps was started again under another pid, has no figures from then on.
+        if let Some((cpu, memory)) =
+            self.process.and_then(|process| Some((process.cpu().ok()?, process.memory().ok()?)))
+        {
+            let cores = (cpu - self.last.1).as_secs_f64() / (now - self.last.0).as_secs_f64().max(1e-6);
+            figures.extend([("cpu_cores", cores), ("rss_mib", memory.rss as f64 / MIB)]);
+            (self.rss, self.pss) = (self.rss.max(memory.rss), self.pss.max(memory.pss));
+            self.last = (now, cpu);
+        }
+        self.sockets = self.sockets.max(tcp_memory().unwrap_or_default());
+        if self.timeline.len() == POINTS {
+            let mut index = 0;
+            self.timeline.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+        }
+        let figures = figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        self.timeline.push(Point { seconds: (now - self.start).as_secs_f64(), figures });
+        rates
+    }
+
+    fn report(self, recorder: &Recorder) -> anyhow::Result<Report> {
+        let counts = recorder.counts();
+        let seconds = counts.elapsed.as_secs_f64();
+        let mut figures = BTreeMap::from([
+            ("connects".to_owned(), counts.connected as f64),
+            ("connects_per_s".to_owned(), counts.connected as f64 / seconds),
+            ("synced".to_owned(), counts.synced as f64),
+            ("changes_received".to_owned(), counts.changes as f64),
+            ("received_mib".to_owned(), counts.bytes as f64 / MIB),
+            ("violations".to_owned(), counts.violations as f64),
+            ("tcp_memory_growth_mib".to_owned(), self.sockets.saturating_sub(self.first.2) as f64 / MIB),
+        ]);
+        let Times { first_sync, received, acked } = &self.times;
+        for (what, latencies) in [("first_sync", first_sync), ("received", received), ("acked", acked)] {
+            figures.extend(percentiles(what, latencies));
+        }
+        if let Some(process) = self.process {
+            let clients = counts.connected.saturating_sub(counts.disconnected).max(1) as f64;
+            let cpu = self.last.1.saturating_sub(self.first.0);
+            figures.insert("cpu_s".into(), cpu.as_secs_f64());
+            if counts.changes > 0 {
+                figures.insert("cpu_us_per_delivery".into(), cpu.as_secs_f64() * 1e6 / counts.changes as f64);
+            }
+            figures.insert("rss_kib_per_connection".into(), self.rss as f64 / 1024.0 / clients);
+            figures.insert("pss_kib_per_connection".into(), self.pss as f64 / 1024.0 / clients);
+            if let Ok(writes) = process.write_calls() {
+                figures.insert("write_calls".into(), (writes - self.first.1) as f64);
+            }
+        }
+        let fan_out = super::fan_out(received);
+        let sample = Sample { figures, timeline: self.timeline, fan_out, ..Sample::empty(Subject::Server, 0) };
+        let cell = Cell {
+            name: "clients".into(),
+            samples: vec![sample],
+            gates: Vec::new(),
+            off: None,
+            missing: BTreeMap::new(),
+        };
+        let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+        Ok(Report { command, machine: Machine::this(), cells: vec![cell] })
+    }
+}
+
+/// The usual percentiles of some times.
+pub fn percentiles<'a>(what: &'a str, latencies: &'a Latencies) -> impl Iterator<Item = (String, f64)> + 'a {
+    let of = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("max", 100.0)];
+    let some = (latencies.count() > 0).then_some(of);
+    some.into_iter().flatten().map(move |(name, percentile)| {
+        (format!("{what}_{name}_ms"), latencies.percentile(percentile).as_secs_f64() * 1e3)
+    })
+}
+
+const TICK: Duration = Duration::from_secs(1);
+/// A timeline that is longer loses every other point.
+const POINTS: usize = 4000;
+const MIB: f64 = (1 << 20) as f64;

@@ -1,0 +1,145 @@
+//! The results of a benchmark.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use crate::bench::{Gate, Plausible, Subject};
+use crate::measure::{Spread, median};
+
+/// One run of the program.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Report {
+    pub command: String,
+    pub machine: Machine,
+    pub cells: Vec<Cell>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Machine {
+    pub cores: usize,
+    pub kernel: String,
+}
+
+/// One benchmark with one set of parameters: samples that may be compared.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cell {
+    pub name: String,
+    pub samples: Vec<Sample>,
+    pub gates: Vec<GateResult>,
+    /// The band of the baselines, and their ratio where it lies outside.
+    pub off: Option<(Plausible, f64)>,
+    /// Subjects that could not be measured, and why.
+    pub missing: BTreeMap<String, String>,
+}
+
+/// One subject in one repetition.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sample {
+    pub subject: Subject,
+    pub repetition: usize,
+    /// By their names, which have their units.
+    pub figures: BTreeMap<String, f64>,
+    pub timeline: Vec<Point>,
+    /// Milliseconds after a change, and how many in a hundred clients have it by then.
+    pub fan_out: Vec<(f64, f64)>,
+}
+
+/// What was measured at one time of a sample.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Point {
+    pub seconds: f64,
+    pub figures: BTreeMap<String, f64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GateResult {
+    pub gate: Gate,
+    pub subject: Subject,
+    pub spread: Option<Spread>,
+    pub verdict: Verdict,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Passed,
+    Missed,
+    /// A subject is missing.
+    NotMeasured,
+    /// The baselines are not where they were when the gate was derived.
+    NotJudged,
+}
+
+impl Report {
+    /// Writes JSON and a page with plots to these files.
+    pub fn write(&self, json: Option<&Path>, html: Option<&Path>) -> anyhow::Result<()> {
+        let write = |path: &Path, text: String| {
+            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        if let Some(path) = json {
+            write(path, serde_json::to_string_pretty(self)?)?;
+        }
+        html.map_or(Ok(()), |path| write(path, self.html()))
+    }
+
+    /// 0 if no gate was missed, 1 if one was, 3 if the baselines were off, so that nothing can be said.
+    pub fn exit_code(&self) -> u8 {
+        let has = |verdict| self.cells.iter().flat_map(|cell| &cell.gates).any(|gate| gate.verdict == verdict);
+        match (has(Verdict::Missed), has(Verdict::NotJudged)) {
+            (true, _) => 1,
+            (false, true) => 3,
+            (false, false) => 0,
+        }
+    }
+}
+
+impl Cell {
+    pub fn median(&self, subject: Subject, figure: &str) -> Option<f64> {
+        let of = self.samples.iter().filter(|sample| sample.subject == subject);
+        median(&of.filter_map(|sample| sample.figures.get(figure).copied()).collect::<Vec<_>>())
+    }
+}
+
+impl Sample {
+    /// Without figures.
+    pub fn empty(subject: Subject, repetition: usize) -> Self {
+        Self { subject, repetition, figures: BTreeMap::new(), timeline: Vec::new(), fan_out: Vec::new() }
+    }
+}
+
+impl Machine {
+    pub fn this() -> Self {
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        Self { cores, kernel: kernel.trim().into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(verdicts: &[Verdict]) -> Report {
+        let gate = Gate::absolute("rss", 1.0);
+        let result = |verdict: &Verdict| GateResult {
+            gate: gate.clone(),
+            subject: Subject::Relay,
+            spread: None,
+            verdict: *verdict,
+        };
+        let gates = verdicts.iter().map(result).collect();
+        let cell = Cell { name: "a".into(), samples: Vec::new(), gates, off: None, missing: BTreeMap::new() };
+        Report { command: String::new(), machine: Machine::this(), cells: vec![cell] }
+    }
+
+    #[test]
+    fn a_missed_gate_and_baselines_that_are_off_show_in_the_exit_code() {
+        use Verdict::*;
+        assert_eq!(report(&[Passed, NotMeasured]).exit_code(), 0);
+        assert_eq!(report(&[Passed, Missed, NotJudged]).exit_code(), 1);
+        assert_eq!(report(&[Passed, NotJudged]).exit_code(), 3);
+    }
+}
