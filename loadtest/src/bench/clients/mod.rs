@@ -120,7 +120,9 @@ impl Clients {
             let (shared, order) = (shared.clone(), order.clone());
             let (connecting, syncing) = (connecting.clone(), syncing.clone());
             tasks.spawn(async move {
-                let Err(error) = connection::run(&shared, connection, order, &connecting, syncing).await else { return };
+                let Err(error) = connection::run(&shared, connection, order, &connecting, syncing).await else {
+                    return;
+                };
                 shared.lock().failure.get_or_insert_with(|| format!("connection {connection}: {error:#}"));
                 shared.reached.notify_one();
             });
