@@ -10,7 +10,7 @@ use super::subject::{Programs, Subject};
 use super::{Bench, Scene, peers};
 use crate::report::{Cell, Machine, Report, Sample, Verdict};
 
-/// Measures what the options ask for, and judges it. `progress` is told each result as it comes.
+/// Measures what the options ask for, and judges it. `progress` gets each result as it comes.
 pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::Result<Report> {
     let benches = options.benches();
     let folder = Folder::new()?;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{anyhow, bail};
 use tokio::sync::{Semaphore, watch};
 
-use super::super::arrival;
+use super::super::{Kind, arrival};
 use super::{Order, Shared};
 use crate::link::scan::{self, Scan};
 use crate::link::{Event, Link, LinkOptions, Message, StreamId};
@@ -19,7 +19,8 @@ struct Stream {
     names: Vec<String>,
     goal: u64,
     resources: usize,
-    /// Whether it has reached a goal.
+    has_reached: bool,
+    /// Whether it has reached any goal.
     is_synced: bool,
 }
 
@@ -57,7 +58,7 @@ pub async fn run(
         tokio::select! {
             changed = orders.changed() => {
                 changed?;
-                // The connection stays open, and nobody reads it.
+                // The connection stays open and is not read.
                 while matches!(*orders.borrow_and_update(), Order::Stall(connections) if connection < connections) {
                     orders.changed().await?;
                 }
@@ -83,7 +84,7 @@ fn subscribe(shared: &Shared, connection: usize, link: &mut Link) -> Vec<Stream>
         let (path, request) = options.first_request(number, &names);
         let stream = link.start(path);
         link.send(stream, request);
-        Stream { names, goal: 0, resources: 0, is_synced: false }
+        Stream { names, ..Stream::default() }
     };
     (0..options.streams).map(open).collect()
 }
@@ -92,9 +93,11 @@ fn take(shared: &Shared, stream: &mut Stream, id: StreamId, message: &Message, l
     let variant = shared.options.variant;
     let goal = shared.lock().goal;
     if stream.goal != goal.number {
-        (stream.goal, stream.resources) = (goal.number, 0);
+        (stream.goal, stream.resources, stream.has_reached) = (goal.number, 0, false);
     }
-    let before = stream.resources;
+    if variant == Variant::Sotw && shared.options.kind == Kind::Clusters {
+        stream.resources = 0; // each response is a complete set
+    }
     let mut all = 0;
     let is_followed = !shared.rounds().is_empty();
     let mut changes = Vec::new();
@@ -110,7 +113,6 @@ fn take(shared: &Shared, stream: &mut Stream, id: StreamId, message: &Message, l
     link.send(id, ack(variant, &scanned, &stream.names));
     shared.bytes.fetch_add(message.len() as u64, Ordering::Relaxed);
     shared.resources.fetch_add(all, Ordering::Relaxed);
-    stream.is_synced |= stream.resources >= goal.resources;
     if is_followed {
         let rounds = shared.rounds();
         let starts = changes.iter().filter_map(|round| rounds.get((*round as usize).checked_sub(1)?));
@@ -120,7 +122,8 @@ fn take(shared: &Shared, stream: &mut Stream, id: StreamId, message: &Message, l
             progress.acked.record(start.elapsed());
         });
     }
-    if before < goal.resources && stream.resources >= goal.resources {
+    if !stream.has_reached && stream.resources >= goal.resources {
+        (stream.has_reached, stream.is_synced) = (true, true);
         let mut progress = shared.lock();
         let start = progress.goal.start;
         if !is_followed {
