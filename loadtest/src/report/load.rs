@@ -171,13 +171,7 @@ impl Log {
         }
         let fan_out = super::fan_out(received);
         let sample = Sample { figures, timeline: self.timeline, fan_out, ..Sample::empty(Subject::Server, 0) };
-        let cell = Cell {
-            name: "clients".into(),
-            samples: vec![sample],
-            gates: Vec::new(),
-            off: None,
-            missing: BTreeMap::new(),
-        };
+        let cell = Cell { name: "clients".into(), samples: vec![sample], ..Cell::default() };
         let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
         Ok(Report { command, machine: Machine::this(), cells: vec![cell] })
     }

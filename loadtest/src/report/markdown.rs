@@ -79,7 +79,7 @@ mod tests {
             sample(Subject::Floor, 2.0, 1),
         ];
         let gates = vec![Gate::ratio("cpu", Subject::Floor, 1.9).judge(Subject::Relay, &samples)];
-        let cell = Cell { name: "fanout: small".into(), samples, gates, off: None, missing: BTreeMap::new() };
+        let cell = Cell { name: "fanout: small".into(), samples, gates, ..Cell::default() };
         let report = Report { command: String::new(), machine: Machine::this(), cells: vec![cell] };
         let text = report.markdown();
         assert!(text.starts_with("### fanout\n\n"), "{text}");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, bail};
+use anyhow::{bail, ensure};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -200,28 +200,26 @@ impl Clients {
     }
 
     async fn wait(&self, what: &str, holds: impl Fn(&Progress, &ClientOptions) -> bool) -> anyhow::Result<()> {
-        let waiting = async {
-            loop {
-                {
-                    let progress = self.shared.lock();
-                    if let Some(failure) = &progress.failure {
-                        bail!("{failure}");
-                    }
-                    if holds(&progress, &self.shared.options) {
-                        return Ok(());
-                    }
+        let mut before = None;
+        loop {
+            let now = {
+                let progress = self.shared.lock();
+                if let Some(failure) = &progress.failure {
+                    bail!("{failure}");
                 }
-                self.shared.reached.notified().await;
-            }
-        };
-        timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| {
-            let progress = self.shared.lock();
-            let connected = progress.connected;
-            Err(anyhow!(
-                "clients are not {what} after {TIMEOUT:?}; connected: {connected}, short: {}",
-                progress.remaining
-            ))
-        })
+                if holds(&progress, &self.shared.options) {
+                    return Ok(());
+                }
+                (progress.connected, progress.remaining)
+            };
+            let notified = timeout(TIMEOUT, self.shared.reached.notified()).await;
+            let (connected, remaining) = now;
+            let is_stuck = notified.is_err() && before.replace((now, self.received())) == Some((now, self.received()));
+            ensure!(
+                !is_stuck,
+                "clients are not {what}, and have received nothing for {TIMEOUT:?}; connected: {connected}, short: {remaining}"
+            );
+        }
     }
 }
 
@@ -235,4 +233,5 @@ impl Shared {
     }
 }
 
-const TIMEOUT: Duration = Duration::from_secs(120);
+/// Without a byte for this long a benchmark is over.
+const TIMEOUT: Duration = Duration::from_secs(60);
