@@ -28,7 +28,7 @@ async fn violations(fault: Option<Fault>, behaviours: &[Behaviour], limit: Durat
         checks: Check::ALL.into(),
         connect_rate: None,
     };
-    let fleet = Fleet::start(options, Some(Truth::new(origin.shared())), Arc::new(Unobserved));
+    let fleet = Fleet::start(options, Some(Truth::new(origin.shared())), Arc::new(Unobserved)).unwrap();
     let synced = fleet.synced(limit).await;
     assert!(synced || fault.is_some(), "not synced: {}", fleet.counters());
     let changes = |so_far: u64| {

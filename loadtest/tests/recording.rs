@@ -42,7 +42,7 @@ async fn is_the_same_again(behaviour: Behaviour) {
         checks: Check::ALL.into_iter().filter(|check| *check != Check::Completeness).collect(),
         connect_rate: None,
     };
-    let fleet = Fleet::start(options, Some(Truth::new(origin.shared())), Arc::new(Unobserved));
+    let fleet = Fleet::start(options, Some(Truth::new(origin.shared())), Arc::new(Unobserved)).unwrap();
     let converged = fleet.settle(Duration::from_secs(10)).await;
     let counters = fleet.stop().await;
     let violations = counters.kept_violations();
@@ -68,11 +68,11 @@ fn a_recording_that_breaks_off_is_an_error_and_not_its_end() {
     writer.write(&recorded).unwrap();
     writer.finish().unwrap();
     let mut reader = Reader::open(&path).unwrap();
-    assert_eq!(reader.next().unwrap(), Some(recorded));
-    assert_eq!(reader.next().unwrap(), None);
+    assert_eq!(reader.read().unwrap(), Some(recorded));
+    assert_eq!(reader.read().unwrap(), None);
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
-    assert!(Reader::open(&path).unwrap().next().is_err());
+    assert!(Reader::open(&path).unwrap().read().is_err());
     std::fs::write(&path, "something else").unwrap();
     assert!(Reader::open(&path).is_err());
     std::fs::remove_file(path).unwrap();

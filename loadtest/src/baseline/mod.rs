@@ -20,7 +20,7 @@ pub enum Baseline {
     Floor(Floor),
     /// What most programs begin with: tonic, and a message encoded for each client.
     PlainTonic(PlainTonic),
-    /// Receives complete sets and hashes their bodies, for nobody.
+    /// Receives complete sets and hashes their bodies.
     Reader(Reader),
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
 
 use super::Bench;
@@ -40,6 +41,9 @@ pub struct Options {
     /// Write the results to this file as a page with plots
     #[arg(long, global = true, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Write the gates to this file as tables for a document
+    #[arg(long, global = true, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -84,6 +88,9 @@ pub async fn command(options: &Options) -> anyhow::Result<ExitCode> {
     }
     println!("\n{report}");
     report.write(options.json.as_deref(), options.html.as_deref())?;
+    if let Some(path) = &options.markdown {
+        std::fs::write(path, report.markdown()).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     Ok(ExitCode::from(report.exit_code()))
 }
 

@@ -58,6 +58,7 @@ impl Mixed {
         });
         let clients = Clients::storm(ClientOptions { names, ..stage.clients(self.connections) }, subset);
         clients.reached().await?;
+        clients.take_latencies();
         let process = stage.server.process;
         let (start, before) = (process.quiet_cpu().await?, clients.received());
         let begin = Instant::now();

@@ -25,7 +25,7 @@ pub struct LargeUpdates {
     pub updates: u32,
 }
 
-/// A view whose SotW clients are told of one change of a large set.
+/// A view whose SotW clients are sent a large set again for one change.
 #[derive(Debug, Clone)]
 pub struct LargeSets {
     pub connections: usize,

@@ -75,7 +75,7 @@ impl Origin {
         Ok(Self { address, state, runtime: Some(runtime) })
     }
 
-    /// Changes these resources. `start` is told the moment at which their responses, encoded by then, go to the connections.
+    /// Changes these resources. `start` gets the moment at which their responses, encoded by then, go to the connections.
     pub fn change(&self, changed: impl IntoIterator<Item = usize>, round: u32, start: impl FnOnce(Instant)) {
         let mut state = lock(&self.state);
         let changed: BTreeSet<usize> = changed.into_iter().collect();

@@ -72,7 +72,8 @@ impl Reconnect {
         process.quiet_cpu().await?;
         let requests = stage.origin.requests();
         let start = process.quiet_cpu().await?;
-        let clients = Clients::storm(ClientOptions { held, ..options }, changed.max(1));
+        // Who is sent nothing never counts as synced.
+        let clients = Clients::storm(ClientOptions { held, syncing: self.connections, ..options }, changed.max(1));
         if changed > 0 {
             clients.reached().await?;
         } else {

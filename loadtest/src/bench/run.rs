@@ -1,6 +1,5 @@
 //! Runs benchmarks: each subject in turn with a fresh process, and then all of them again.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -10,36 +9,47 @@ use super::subject::{Programs, Subject};
 use super::{Bench, Scene, peers};
 use crate::report::{Cell, Machine, Report, Sample, Verdict};
 
-/// Measures what the options ask for, and judges it. `progress` is told each result as it comes.
+/// Measures what the options ask for, and judges it. `progress` gets each result as it comes.
 pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::Result<Report> {
     let benches = options.benches();
     let folder = Folder::new()?;
     let mut programs =
         Programs { weir: options.weir.clone(), weir_b: options.weir_b.clone(), peer: None, folder: folder.0.clone() };
-    let mut missing = BTreeMap::new();
+    let mut no_peer = String::new();
     if benches.iter().any(|bench| options.subjects(bench.as_ref()).iter().any(|subject| subject.is_peer())) {
         match peers::build().await {
             Ok(path) => programs.peer = Some(path),
-            Err(why) => drop(missing.insert("go-control-plane".to_owned(), format!("{why:#}"))),
+            Err(why) => no_peer = format!("go-control-plane was not built: {why:#}"),
         }
     }
     let mut cells = Vec::new();
     for bench in benches {
         let name = bench.name();
         progress(&name);
-        let mut subjects = options.subjects(bench.as_ref());
-        subjects.retain(|subject| !subject.is_peer() || programs.peer.is_some());
-        let mut samples = Vec::new();
+        let (subjects, missing): (Vec<_>, Vec<_>) = options
+            .subjects(bench.as_ref())
+            .into_iter()
+            .partition(|subject| !subject.is_peer() || programs.peer.is_some());
+        let missing = missing.iter().map(|subject| (subject.to_string(), no_peer.clone())).collect();
+        let (mut samples, mut errors) = (Vec::new(), Vec::new());
         for repetition in 0..options.repetitions() {
             for subject in &subjects {
-                let scene = bench.run(*subject, &programs).await.with_context(|| format!("{name}: {subject}"))?;
-                let Scene { figures, timeline, fan_out } = scene;
-                let sample = Sample { subject: *subject, repetition, figures, timeline, fan_out };
-                progress(&format!("  {}: {subject}: {}", repetition + 1, first_figures(&sample)));
-                samples.push(sample);
+                match bench.run(*subject, &programs).await {
+                    Ok(Scene { figures, timeline, fan_out }) => {
+                        let sample = Sample { subject: *subject, repetition, figures, timeline, fan_out };
+                        progress(&format!("  {}: {subject}: {}", repetition + 1, first_figures(&sample)));
+                        samples.push(sample);
+                    }
+                    // The others go on.
+                    Err(error) => {
+                        errors.push(format!("{subject}: {error:#}"));
+                        progress(&format!("  {}: {subject}: error: {error:#}", repetition + 1));
+                    }
+                }
             }
         }
-        cells.push(judge(bench.as_ref(), name, samples, missing.clone()));
+        let cell = judge(bench.as_ref(), name, samples);
+        cells.push(Cell { missing, errors, ..cell });
     }
     let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     Ok(Report { command, machine: Machine::this(), cells })
@@ -58,7 +68,7 @@ impl Options {
     }
 }
 
-fn judge(bench: &dyn Bench, name: String, samples: Vec<Sample>, missing: BTreeMap<String, String>) -> Cell {
+fn judge(bench: &dyn Bench, name: String, samples: Vec<Sample>) -> Cell {
     let band = bench.plausible();
     let off = band.and_then(|band| band.violated(&samples).map(|ratio| (band, ratio)));
     let relays =
@@ -71,7 +81,7 @@ fn judge(bench: &dyn Bench, name: String, samples: Vec<Sample>, missing: BTreeMa
             .filter(|gate| gate.verdict != Verdict::NotMeasured)
             .for_each(|gate| gate.verdict = Verdict::NotJudged);
     }
-    Cell { name, samples, gates, off, missing }
+    Cell { name, samples, gates, off, ..Cell::default() }
 }
 
 fn first_figures(sample: &Sample) -> String {
@@ -98,6 +108,8 @@ impl Drop for Folder {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::super::gate::{Gate, Plausible};
     use super::super::{Programs, Running};
     use super::*;
@@ -134,7 +146,7 @@ mod tests {
             figures: BTreeMap::from([("cpu".to_owned(), cpu)]),
             ..Sample::empty(subject, 0)
         });
-        let cell = judge(&Measured, "measured".into(), samples.into(), BTreeMap::new());
+        let cell = judge(&Measured, "measured".into(), samples.into());
         Report { command: String::new(), machine: Machine::this(), cells: vec![cell] }.exit_code()
     }
 

@@ -79,7 +79,9 @@ impl ScaleResources {
         let config = "limits: {message_bytes: 256MiB}";
         let setting = Setting { variant: self.variant, relay_config: config, ..Setting::of(resources) };
         let mut stage = Stage::start(subject, setting, programs).await?;
-        let _first = stage.warm().await?;
+        // As many as sync at a time, so that what the process sets up for that is there before it counts.
+        let first = Clients::storm(stage.clients(SYNCING), count);
+        first.reached().await?;
         let process = stage.server.process;
         process.quiet_cpu().await?;
         let before = process.memory()?.rss;

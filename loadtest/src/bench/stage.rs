@@ -14,8 +14,9 @@ use crate::report::percentiles;
 
 pub struct Stage {
     pub setting: Setting,
-    pub origin: Origin,
+    // Ends before the origin, which it would miss.
     pub server: Server,
+    pub origin: Origin,
 }
 
 impl Stage {
@@ -26,7 +27,7 @@ impl Stage {
             let (setting, programs) = (setting.clone(), programs.clone());
             tokio::task::spawn_blocking(move || Server::start(subject, &setting, &programs)).await??
         };
-        Ok(Self { setting, origin, server })
+        Ok(Self { setting, server, origin })
     }
 
     /// Clients of all resources: one stream on each of these connections.

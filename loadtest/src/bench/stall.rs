@@ -81,14 +81,15 @@ impl Stall {
         let messages = clients.most_messages(stalled);
         clients.stall(stalled);
         let beside = self.rounds(&mut stage, &clients, each, self.updates).await?;
-        let (_, kernel_now) = settled(process).await?;
-        let growth = process.peak_rss()?.saturating_sub(before);
+        let (now, kernel_now) = settled(process).await?;
+        let peak = process.peak_rss()?;
         clients.resume(2 * self.updates, each);
         clients.reached().await?;
         // The one that they had counts as well.
         let versions = clients.most_messages(stalled) - messages + 1;
         let figures = BTreeMap::from([
-            ("rss_growth_mib".into(), mib(growth)),
+            ("rss_growth_mib".into(), mib(now.saturating_sub(before))),
+            ("peak_rss_growth_mib".into(), mib(peak.saturating_sub(before))),
             ("kernel_kib_per_stalled".into(), kernel_now.saturating_sub(kernel) as f64 / 1024.0 / stalled as f64),
             ("versions_to_stalled".into(), versions as f64),
             ("others_p99_ms".into(), beside),

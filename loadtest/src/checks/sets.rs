@@ -10,7 +10,7 @@ use crate::wire::Variant;
 pub fn unasked<'a>(topic: &Topic, response: &'a Response) -> Option<&'a Name> {
     let names = response.entries.iter().map(|entry| &entry.name);
     let mut names = names.chain(response.removed.iter());
-    names.find(|name| !topic.is_wildcard && !topic.names.contains(*name) && !topic.formerly.contains(*name))
+    names.find(|name| !topic.has_asked_for(name))
 }
 
 /// A name that is twice in the response.

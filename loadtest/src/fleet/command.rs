@@ -69,7 +69,7 @@ pub async fn run(options: &Options, observer: Arc<dyn Observer>) -> anyhow::Resu
         checks,
         connect_rate: options.connect_rate,
     };
-    let fleet = Fleet::start(fleet, None, observer);
+    let fleet = Fleet::start(fleet, None, observer)?;
     let end = Instant::now() + options.duration;
     while Instant::now() < end {
         let pause = PROGRESS.min(end.saturating_duration_since(Instant::now()));

@@ -23,6 +23,7 @@ pub use options::{FleetOptions, Group};
 
 use crate::checks::Truth;
 use crate::link::LinkOptions;
+use crate::measure::raise_open_files;
 use crate::observe::Observer;
 use crate::subscription::Names;
 use runner::{Context, Phase, Runner};
@@ -39,7 +40,7 @@ pub struct Fleet {
 
 impl Fleet {
     /// Starts all clients of all groups, at the rate that the options give.
-    pub fn start(options: FleetOptions, truth: Option<Truth>, observer: Arc<dyn Observer>) -> Self {
+    pub fn start(options: FleetOptions, truth: Option<Truth>, observer: Arc<dyn Observer>) -> anyhow::Result<Self> {
         let counters = Arc::new(Counters::default());
         let (phase, phases) = watch::channel(Phase::Running);
         let expected =
@@ -48,11 +49,12 @@ impl Fleet {
         let connections =
             options.groups.iter().map(|group| group.count.div_ceil(group.clients_per_connection.max(1)) as u64);
         let connections = connections.sum();
+        raise_open_files(connections as usize)?;
         let runners = tokio::spawn(spawn(options, truth, observer, counters.clone(), phases));
-        Self { phase, counters, runners, connections, expected }
+        Ok(Self { phase, counters, runners, connections, expected })
     }
 
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 

@@ -60,7 +60,7 @@ impl Shared {
 impl Origin {
     pub async fn start(listen: SocketAddr, counts: Counts, fault: Option<Fault>) -> anyhow::Result<Self> {
         let layout = Layout::new(counts);
-        let mut world = World::new(counts.size);
+        let mut world = World::new(counts.size, fault == Some(Fault::OlderVersion));
         world.apply(layout.initial());
         let shared = Arc::new(Shared {
             updated: watch::Sender::new(world.update()),

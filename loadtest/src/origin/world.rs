@@ -19,6 +19,7 @@ pub struct Item {
     pub stamp: Stamp,
     pub leads_to: Vec<String>,
     pub body: Bytes,
+    /// For the fault that sends it.
     pub previous: Option<Bytes>,
 }
 
@@ -49,14 +50,18 @@ pub struct World {
     log: VecDeque<LogEntry>,
     /// The log has everything after this update.
     horizon: u64,
+    /// Bytes of removed bodies in the log.
+    removed_bytes: usize,
     /// Encoded resources of whole responses, until the next update.
     encoded: HashMap<(Kind, Variant, u64), Bytes>,
     size: usize,
+    keeps_previous: bool,
 }
 
 impl World {
-    pub fn new(size: usize) -> Self {
-        Self { size, ..Self::default() }
+    /// Without resources; each one will have about this many bytes.
+    pub fn new(size: usize, keeps_previous: bool) -> Self {
+        Self { size, keeps_previous, ..Self::default() }
     }
 
     /// Number of the last update.
@@ -95,15 +100,25 @@ impl World {
         let body = bodies::write(kind, &name, &leads_to, stamp, self.size);
         let old = self.sets[kind as usize].get(&name);
         let created = old.map_or(stamp.update, |item| item.created);
-        let item = Item { created, stamp, leads_to, body, previous: old.map(|item| item.body.clone()) };
+        let item = Item {
+            created,
+            stamp,
+            leads_to,
+            body,
+            previous: old.filter(|_| self.keeps_previous).map(|item| item.body.clone()),
+        };
         self.sets[kind as usize].insert(name.clone(), item);
         self.note(kind, name, None);
     }
 
     fn note(&mut self, kind: Kind, name: Name, removed: Option<Bytes>) {
+        self.removed_bytes += removed.as_ref().map_or(0, Bytes::len);
         self.log.push_back(LogEntry { update: self.update, kind, name, removed });
-        while self.log.len() > LOG.max(4 * self.sets.iter().map(BTreeMap::len).sum::<usize>()) {
-            self.horizon = self.log.pop_front().map_or(self.horizon, |entry| entry.update);
+        let limit = LOG.max(4 * self.sets.iter().map(BTreeMap::len).sum::<usize>());
+        while self.log.len() > limit || self.removed_bytes > REMOVED_BYTES {
+            let Some(oldest) = self.log.pop_front() else { return };
+            self.horizon = oldest.update;
+            self.removed_bytes -= oldest.removed.map_or(0, |body| body.len());
         }
     }
 
@@ -192,5 +207,6 @@ fn field_len(length: usize) -> usize {
 const RESOURCES: u8 = 2;
 /// Changes that are remembered, unless the world is larger than that.
 const LOG: usize = 65_536;
+const REMOVED_BYTES: usize = 256 << 20;
 /// Differing responses that are kept.
 const MAX_ENCODED: usize = 64;

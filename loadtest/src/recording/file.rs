@@ -77,7 +77,7 @@ impl Reader {
     }
 
     /// The next record, or `None` at the end.
-    pub fn next(&mut self) -> anyhow::Result<Option<Recorded>> {
+    pub fn read(&mut self) -> anyhow::Result<Option<Recorded>> {
         let Some(length) = self.length()? else { return Ok(None) };
         let mut bytes = Vec::new();
         (&mut self.file).take(length).read_to_end(&mut bytes)?;

@@ -35,7 +35,7 @@ struct Recording {
 impl Replay {
     pub async fn start(listen: SocketAddr, path: PathBuf, speed: f64) -> anyhow::Result<Self> {
         ensure!(speed.is_finite() && speed >= 0.0, "invalid speed {speed}: expected 0 or more");
-        let first = Reader::open(&path)?.next()?.with_context(|| format!("{} is empty", path.display()))?;
+        let first = Reader::open(&path)?.read()?.with_context(|| format!("{} is empty", path.display()))?;
         let recording = Arc::new(Recording { path, variant: first.variant(), speed });
         let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
         let address = listener.local_addr()?;
@@ -64,7 +64,7 @@ async fn stream(mut call: Call, recording: Arc<Recording>) {
     let began = Instant::now();
     let mut subscribed = BTreeSet::new();
     loop {
-        let recorded = match reader.next() {
+        let recorded = match reader.read() {
             Ok(Some(recorded)) if recorded.is_request => continue,
             Ok(Some(recorded)) => recorded,
             Ok(None) => break,

@@ -49,7 +49,7 @@ mod tests {
             ..Sample::empty(Subject::Relay, repetition)
         };
         let samples = cpu.iter().enumerate().map(sample).collect();
-        let cell = Cell { name: name.into(), samples, gates: Vec::new(), off: None, missing: BTreeMap::new() };
+        let cell = Cell { name: name.into(), samples, ..Cell::default() };
         Report { command: "bench".into(), machine: Machine::this(), cells: vec![cell] }
     }
 

@@ -43,6 +43,9 @@ fn section(cell: &Cell) -> String {
     for (subject, why) in &cell.missing {
         let _ = writeln!(out, "<li>{subject} is missing: {}</li>", escape(why));
     }
+    for error in &cell.errors {
+        let _ = writeln!(out, "<li>error: {}</li>", escape(error));
+    }
     out.push_str("</ul>\n");
     for (figure, title, unit) in TIMELINES {
         let lines = cell.samples.iter().map(|sample| over_time(sample, figure)).collect();

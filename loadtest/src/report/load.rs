@@ -69,8 +69,7 @@ where
 struct Log {
     start: Instant,
     process: Option<Process>,
-    /// Processor time, write calls and memory of sockets at the start.
-    first: (Duration, u64, u64),
+    first: First,
     last: (Instant, Duration),
     counts: crate::measure::Counts,
     times: Times,
@@ -79,28 +78,32 @@ struct Log {
     rss: u64,
     pss: u64,
     sockets: u64,
+    connected: u64,
+}
+
+/// What there was at the start.
+#[derive(Debug, Default)]
+struct First {
+    cpu: Duration,
+    write_calls: u64,
+    rss: u64,
+    pss: u64,
+    sockets: u64,
 }
 
 impl Log {
     fn start(process: Option<Process>) -> anyhow::Result<Self> {
-        let first = match process {
-            Some(process) => (process.cpu()?, process.write_calls()?, tcp_memory()?),
-            None => (Duration::ZERO, 0, tcp_memory()?),
-        };
+        let mut first = First { sockets: tcp_memory()?, ..First::default() };
+        if let Some(process) = process {
+            let memory = process.memory()?;
+            (first.cpu, first.write_calls) = (process.cpu()?, process.write_calls()?);
+            (first.rss, first.pss) = (memory.rss, memory.pss);
+        }
         let now = Instant::now();
         let (counts, times) = Default::default();
-        Ok(Self {
-            start: now,
-            process,
-            first,
-            last: (now, first.0),
-            counts,
-            times,
-            timeline: Vec::new(),
-            rss: 0,
-            pss: 0,
-            sockets: 0,
-        })
+        let last = (now, first.cpu);
+        let (rss, pss, sockets, connected) = (0, 0, 0, 0);
+        Ok(Self { start: now, process, first, last, counts, times, timeline: Vec::new(), rss, pss, sockets, connected })
     }
 
     fn look(&mut self, recorder: &Recorder) -> Rates {
@@ -123,6 +126,7 @@ impl Log {
             self.last = (now, cpu);
         }
         self.sockets = self.sockets.max(tcp_memory().unwrap_or_default());
+        self.connected = self.connected.max(rates.now.connected.saturating_sub(rates.now.disconnected));
         if self.timeline.len() == POINTS {
             let mut index = 0;
             self.timeline.retain(|_| {
@@ -145,34 +149,29 @@ impl Log {
             ("changes_received".to_owned(), counts.changes as f64),
             ("received_mib".to_owned(), counts.bytes as f64 / MIB),
             ("violations".to_owned(), counts.violations as f64),
-            ("tcp_memory_growth_mib".to_owned(), self.sockets.saturating_sub(self.first.2) as f64 / MIB),
+            ("tcp_memory_growth_mib".to_owned(), self.sockets.saturating_sub(self.first.sockets) as f64 / MIB),
         ]);
         let Times { first_sync, received, acked } = &self.times;
         for (what, latencies) in [("first_sync", first_sync), ("received", received), ("acked", acked)] {
             figures.extend(percentiles(what, latencies));
         }
         if let Some(process) = self.process {
-            let clients = counts.connected.saturating_sub(counts.disconnected).max(1) as f64;
-            let cpu = self.last.1.saturating_sub(self.first.0);
+            let cpu = self.last.1.saturating_sub(self.first.cpu);
             figures.insert("cpu_s".into(), cpu.as_secs_f64());
             if counts.changes > 0 {
                 figures.insert("cpu_us_per_delivery".into(), cpu.as_secs_f64() * 1e6 / counts.changes as f64);
             }
-            figures.insert("rss_kib_per_connection".into(), self.rss as f64 / 1024.0 / clients);
-            figures.insert("pss_kib_per_connection".into(), self.pss as f64 / 1024.0 / clients);
+            let each =
+                |most: u64, first: u64| most.saturating_sub(first) as f64 / 1024.0 / self.connected.max(1) as f64;
+            figures.insert("rss_kib_per_connection".into(), each(self.rss, self.first.rss));
+            figures.insert("pss_kib_per_connection".into(), each(self.pss, self.first.pss));
             if let Ok(writes) = process.write_calls() {
-                figures.insert("write_calls".into(), (writes - self.first.1) as f64);
+                figures.insert("write_calls".into(), writes.saturating_sub(self.first.write_calls) as f64);
             }
         }
         let fan_out = super::fan_out(received);
         let sample = Sample { figures, timeline: self.timeline, fan_out, ..Sample::empty(Subject::Server, 0) };
-        let cell = Cell {
-            name: "clients".into(),
-            samples: vec![sample],
-            gates: Vec::new(),
-            off: None,
-            missing: BTreeMap::new(),
-        };
+        let cell = Cell { name: "clients".into(), samples: vec![sample], ..Cell::default() };
         let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
         Ok(Report { command, machine: Machine::this(), cells: vec![cell] })
     }

@@ -1,8 +1,9 @@
-//! What a benchmark found: as a table, as JSON and as a page with plots; and two of them compared.
+//! What a benchmark found: as a table, as JSON, as a page with plots and for a document; and two of them compared.
 
 mod compare;
 mod html;
 mod load;
+mod markdown;
 mod model;
 mod plot;
 mod table;

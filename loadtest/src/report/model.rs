@@ -24,7 +24,7 @@ pub struct Machine {
 }
 
 /// One benchmark with one set of parameters: samples that may be compared.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Cell {
     pub name: String,
     pub samples: Vec<Sample>,
@@ -33,6 +33,8 @@ pub struct Cell {
     pub off: Option<(Plausible, f64)>,
     /// Subjects that could not be measured, and why.
     pub missing: BTreeMap<String, String>,
+    /// What went wrong.
+    pub errors: Vec<String>,
 }
 
 /// One subject in one repetition.
@@ -85,8 +87,11 @@ impl Report {
         html.map_or(Ok(()), |path| write(path, self.html()))
     }
 
-    /// 0 if no gate was missed, 1 if one was, 3 if the baselines were off, so that nothing can be said.
+    /// 0 if no gate was missed, 1 if one was, 2 if something went wrong, 3 if the baselines were off, so that nothing can be said.
     pub fn exit_code(&self) -> u8 {
+        if self.cells.iter().any(|cell| !cell.errors.is_empty()) {
+            return 2;
+        }
         let has = |verdict| self.cells.iter().flat_map(|cell| &cell.gates).any(|gate| gate.verdict == verdict);
         match (has(Verdict::Missed), has(Verdict::NotJudged)) {
             (true, _) => 1,
@@ -131,7 +136,7 @@ mod tests {
             verdict: *verdict,
         };
         let gates = verdicts.iter().map(result).collect();
-        let cell = Cell { name: "a".into(), samples: Vec::new(), gates, off: None, missing: BTreeMap::new() };
+        let cell = Cell { gates, ..Cell::default() };
         Report { command: String::new(), machine: Machine::this(), cells: vec![cell] }
     }
 
@@ -141,5 +146,8 @@ mod tests {
         assert_eq!(report(&[Passed, NotMeasured]).exit_code(), 0);
         assert_eq!(report(&[Passed, Missed, NotJudged]).exit_code(), 1);
         assert_eq!(report(&[Passed, NotJudged]).exit_code(), 3);
+        let mut broken = report(&[Passed, Missed]);
+        broken.cells[0].errors.push("the relay ended".into());
+        assert_eq!(broken.exit_code(), 2);
     }
 }

@@ -30,6 +30,7 @@ impl fmt::Display for Cell {
             writeln!(out)?;
         }
         self.missing.iter().try_for_each(|(subject, why)| writeln!(out, "  {subject} is missing: {why}"))?;
+        self.errors.iter().try_for_each(|error| writeln!(out, "  error: {error}"))?;
         if let Some((band, ratio)) = &self.off {
             let (of, against, from, to) = (band.of, band.against, band.from, band.to);
             writeln!(

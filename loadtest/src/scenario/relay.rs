@@ -35,6 +35,7 @@ impl Relay {
         let child = spawn(&binary, &arguments)?;
         let mut started = Self { address, binary, arguments, config: path, child };
         started.accepts().await?;
+        println!("relay {} listens on {address}", started.child.id().unwrap_or_default());
         Ok(started)
     }
 

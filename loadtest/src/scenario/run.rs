@@ -15,7 +15,7 @@ use super::relay::Relay;
 use super::report::Report;
 use crate::address::resolve;
 use crate::checks::{Check, Truth};
-use crate::fleet::{Behaviour, Fleet, FleetOptions, Group};
+use crate::fleet::{Behaviour, Counters, Fleet, FleetOptions, Group};
 use crate::observe::Observer;
 use crate::origin::{Origin, listener_name};
 
@@ -42,14 +42,12 @@ pub async fn run(scenario: &Scenario, relay: Option<&Path>, observer: Arc<dyn Ob
     let truth = stage.origin.as_ref().map(|origin| Truth::new(origin.shared()));
 
     let began = Instant::now();
-    let fleet = Fleet::start(options, truth, observer);
-    let first_sync = fleet.synced(scenario.timeout).await.then(|| began.elapsed());
-    if first_sync.is_some() {
-        stage.play(&fleet).await?;
-    }
-    let began = Instant::now();
-    let convergence = fleet.settle(scenario.timeout).await.then(|| began.elapsed());
-    let counters = fleet.stop().await;
+    let fleet = Fleet::start(options, truth, observer)?;
+    let counters = fleet.counters().clone();
+    let (first_sync, convergence) = tokio::select! {
+        times = stage.play(fleet, began) => times?,
+        () = show_progress(&counters) => (None, None), // it has no end
+    };
     let unexpected_ends = if stage.ends_are_expected() { 0 } else { counters.lost.value() };
     let checks_off = checks_off.into_iter().collect();
     let description = scenario.description.clone();
@@ -63,8 +61,21 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
+    /// Takes all steps once the clients have their first sets, and returns how long these and the last change took.
+    async fn play(&mut self, fleet: Fleet, began: Instant) -> anyhow::Result<(Option<Duration>, Option<Duration>)> {
+        let limit = self.scenario.timeout;
+        let first_sync = fleet.synced(limit).await.then(|| began.elapsed());
+        if first_sync.is_some() {
+            self.take_steps(&fleet).await?;
+        }
+        let began = Instant::now();
+        let convergence = fleet.settle(limit).await.then(|| began.elapsed());
+        fleet.stop().await;
+        Ok((first_sync, convergence))
+    }
+
     /// Takes all steps, while the origin changes by itself.
-    async fn play(&mut self, fleet: &Fleet) -> anyhow::Result<()> {
+    async fn take_steps(&mut self, fleet: &Fleet) -> anyhow::Result<()> {
         let Self { scenario, origin, relays } = self;
         let churn = scenario.origin.as_ref().and_then(|origin| origin.churn.as_ref());
         let changes = async {
@@ -73,16 +84,9 @@ impl Stage<'_> {
                 _ => std::future::pending().await,
             }
         };
-        let progress = async {
-            loop {
-                sleep(PROGRESS).await;
-                println!("{}", fleet.counters());
-            }
-        };
         tokio::select! {
             taken = steps(&scenario.steps, origin.as_ref(), relays, fleet, scenario.timeout) => taken,
             () = changes => Ok(()),
-            () = progress => Ok(()),
         }
     }
 
@@ -165,6 +169,13 @@ async fn take(
         }
     }
     Ok(())
+}
+
+async fn show_progress(counters: &Counters) {
+    loop {
+        sleep(PROGRESS).await;
+        println!("{counters}");
+    }
 }
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);

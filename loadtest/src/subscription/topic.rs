@@ -1,6 +1,6 @@
 //! One type on one stream.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use prost::Message as _;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
@@ -17,8 +17,8 @@ pub struct Topic {
     pub is_wildcard: bool,
     /// Subscribed names.
     pub names: BTreeSet<Name>,
-    /// Names that were subscribed on this stream and are not any more. Responses to them may be on their way.
-    pub formerly: BTreeSet<Name>,
+    /// The last names that were subscribed on this stream and are not any more. Responses to them may be on their way.
+    formerly: VecDeque<Name>,
     pub held: BTreeMap<Name, Held>,
     /// Subscribed names that the server says do not exist.
     pub absent: BTreeSet<Name>,
@@ -50,7 +50,7 @@ impl Topic {
             variant,
             is_wildcard,
             names,
-            formerly: BTreeSet::new(),
+            formerly: VecDeque::new(),
             held: BTreeMap::new(),
             absent: BTreeSet::new(),
             is_open: false,
@@ -69,11 +69,16 @@ impl Topic {
         self.nonce.clear();
     }
 
-    /// Whether everything that is subscribed has been answered.
+    /// Whether the client subscribes to a name, or did on this stream.
+    pub fn has_asked_for(&self, name: &Name) -> bool {
+        self.is_wildcard || self.names.contains(name) || self.formerly.contains(name)
+    }
+
+    /// Whether everything that is subscribed has been answered. A server need not answer what it sees stated in the present version.
     pub fn is_complete(&self) -> bool {
         let is_answered = |name: &Name| self.held.contains_key(name) || self.absent.contains(name);
         match self.is_wildcard {
-            true => self.responses > 0,
+            true => self.responses > 0 || !self.held.is_empty(),
             false => self.names.iter().all(is_answered),
         }
     }
@@ -110,6 +115,8 @@ impl Topic {
         }
         self.formerly.extend(dropped.iter().cloned());
         self.names = wanted;
+        let excess = self.formerly.len().saturating_sub(FORMER_NAMES + 2 * self.names.len());
+        self.formerly.drain(..excess);
         Some(match self.variant {
             Variant::Sotw => self.sotw(None),
             Variant::Delta => DeltaDiscoveryRequest {
@@ -209,3 +216,5 @@ fn strings(names: &BTreeSet<Name>) -> Vec<String> {
 }
 
 const INTERNAL: i32 = 13;
+/// Remembered besides twice as many as are subscribed.
+const FORMER_NAMES: usize = 1024;

@@ -1,0 +1,237 @@
+//! The clients of a benchmark: they subscribe, read what comes, and ACK it. A goal says what each of them has to receive next.
+
+mod connection;
+mod options;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::measure::Latencies;
+pub use options::{ClientOptions, Held, Names, wildcard};
+
+/// Clients that are connected, until this is dropped.
+pub struct Clients {
+    shared: Arc<Shared>,
+    orders: watch::Sender<Order>,
+    _tasks: JoinSet<()>,
+}
+
+/// What all clients do from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Wait,
+    Subscribe,
+    /// The connections of lower number stop reading.
+    Stall(usize),
+    Resume,
+}
+
+struct Shared {
+    options: ClientOptions,
+    progress: Mutex<Progress>,
+    reached: Notify,
+    bytes: AtomicU64,
+    resources: AtomicU64,
+    /// Messages by connection.
+    messages: Vec<AtomicU64>,
+    /// When each round began, from the first on, if times are taken of single changes.
+    rounds: Mutex<Vec<Instant>>,
+}
+
+struct Progress {
+    goal: Goal,
+    /// Streams that have not reached it.
+    remaining: usize,
+    last: Instant,
+    received: Latencies,
+    acked: Latencies,
+    failure: Option<String>,
+    connected: usize,
+}
+
+/// Each stream is to receive so many resources that changed in this round or later.
+#[derive(Debug, Clone, Copy)]
+struct Goal {
+    number: u64,
+    since: u32,
+    resources: usize,
+    start: Instant,
+}
+
+/// What was received since the last look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Received {
+    pub bytes: u64,
+    pub messages: u64,
+    pub resources: u64,
+}
+
+impl Clients {
+    /// Connects all and waits for the last. They do not subscribe yet.
+    pub async fn connect(options: ClientOptions) -> anyhow::Result<Self> {
+        let clients = Self::start(options, Order::Wait, usize::MAX);
+        clients.connected().await?;
+        Ok(clients)
+    }
+
+    /// Waits until all have a connection.
+    pub async fn connected(&self) -> anyhow::Result<()> {
+        self.wait("connected", |progress, options| progress.connected == options.connections).await
+    }
+
+    /// Each client connects and subscribes at once. The goal is the first set, of so many resources.
+    pub fn storm(options: ClientOptions, resources: usize) -> Self {
+        Self::start(options, Order::Subscribe, resources)
+    }
+
+    fn start(options: ClientOptions, first: Order, resources: usize) -> Self {
+        let now = Instant::now();
+        let streams = options.connections * options.streams;
+        let messages = std::iter::repeat_with(AtomicU64::default).take(options.connections).collect();
+        let progress = Progress {
+            goal: Goal { number: 0, since: 0, resources, start: now },
+            remaining: streams,
+            last: now,
+            received: Latencies::default(),
+            acked: Latencies::default(),
+            failure: None,
+            connected: 0,
+        };
+        let shared = Arc::new(Shared {
+            options,
+            progress: Mutex::new(progress),
+            reached: Notify::new(),
+            bytes: AtomicU64::new(0),
+            resources: AtomicU64::new(0),
+            messages,
+            rounds: Mutex::default(),
+        });
+        let (orders, order) = watch::channel(first);
+        let connecting = Arc::new(Semaphore::new(shared.options.connecting));
+        let syncing = Arc::new(Semaphore::new(shared.options.syncing));
+        let mut tasks = JoinSet::new();
+        for connection in 0..shared.options.connections {
+            let (shared, order) = (shared.clone(), order.clone());
+            let (connecting, syncing) = (connecting.clone(), syncing.clone());
+            tasks.spawn(async move {
+                let Err(error) = connection::run(&shared, connection, order, &connecting, syncing).await else {
+                    return;
+                };
+                shared.lock().failure.get_or_insert_with(|| format!("connection {connection}: {error:#}"));
+                shared.reached.notify_one();
+            });
+        }
+        Self { shared, orders, _tasks: tasks }
+    }
+
+    /// All subscribe at once. The goal is the first set, of so many resources.
+    pub fn subscribe(&self, resources: usize) -> Instant {
+        let start = Instant::now();
+        self.expect(0, resources, start);
+        self.orders.send_replace(Order::Subscribe);
+        start
+    }
+
+    /// The connections of lower number stop reading. They no longer count for goals.
+    pub fn stall(&self, connections: usize) {
+        self.orders.send_replace(Order::Stall(connections));
+    }
+
+    /// They read again. The goal is what changed last for them alone.
+    pub fn resume(&self, round: u32, resources: usize) {
+        let mut progress = self.shared.lock();
+        let Order::Stall(connections) = *self.orders.borrow() else { return };
+        progress.goal = Goal { number: progress.goal.number + 1, since: round, resources, start: Instant::now() };
+        progress.remaining = connections * self.shared.options.streams;
+        drop(progress);
+        self.orders.send_replace(Order::Resume);
+    }
+
+    /// Sets the next goal: each stream is to receive so many resources that changed in this round. Their time runs from `start`.
+    pub fn expect(&self, round: u32, resources: usize, start: Instant) {
+        let mut progress = self.shared.lock();
+        let stalled = match *self.orders.borrow() {
+            Order::Stall(connections) => connections,
+            _ => 0,
+        };
+        progress.goal = Goal { number: progress.goal.number + 1, since: round, resources, start };
+        progress.remaining = (self.shared.options.connections - stalled) * self.shared.options.streams;
+    }
+
+    /// Takes the time of each change that is received, instead of the time in which a goal is reached. Rounds count from 1.
+    pub fn changed(&self, round: u32, start: Instant) {
+        let mut rounds = self.shared.rounds();
+        debug_assert_eq!(rounds.len() + 1, round as usize);
+        rounds.push(start);
+    }
+
+    /// Waits until all have reached the goal, and gives the time that the last one needed.
+    pub async fn reached(&self) -> anyhow::Result<Duration> {
+        self.wait("at the goal", |progress, _| progress.remaining == 0).await?;
+        let progress = self.shared.lock();
+        Ok(progress.last.saturating_duration_since(progress.goal.start))
+    }
+
+    pub fn received(&self) -> Received {
+        let shared = &self.shared;
+        Received {
+            bytes: shared.bytes.load(Ordering::Relaxed),
+            messages: shared.messages.iter().map(|messages| messages.load(Ordering::Relaxed)).sum(),
+            resources: shared.resources.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The most messages that one of these connections has received.
+    pub fn most_messages(&self, connections: usize) -> u64 {
+        let messages = self.shared.messages.iter().take(connections);
+        messages.map(|messages| messages.load(Ordering::Relaxed)).max().unwrap_or(0)
+    }
+
+    /// Takes the times from change to receipt, and to the ACK's being handed to the connection.
+    pub fn take_latencies(&self) -> (Latencies, Latencies) {
+        let mut progress = self.shared.lock();
+        (std::mem::take(&mut progress.received), std::mem::take(&mut progress.acked))
+    }
+
+    async fn wait(&self, what: &str, holds: impl Fn(&Progress, &ClientOptions) -> bool) -> anyhow::Result<()> {
+        let mut before = None;
+        loop {
+            let now = {
+                let progress = self.shared.lock();
+                if let Some(failure) = &progress.failure {
+                    bail!("{failure}");
+                }
+                if holds(&progress, &self.shared.options) {
+                    return Ok(());
+                }
+                (progress.connected, progress.remaining)
+            };
+            let notified = timeout(TIMEOUT, self.shared.reached.notified()).await;
+            let (connected, remaining) = now;
+            let is_stuck = notified.is_err() && before.replace((now, self.received())) == Some((now, self.received()));
+            ensure!(
+                !is_stuck,
+                "clients are not {what}, and have received nothing for {TIMEOUT:?}; connected: {connected}, short: {remaining}"
+            );
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rounds(&self) -> MutexGuard<'_, Vec<Instant>> {
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Without a byte for this long a benchmark is over.
+const TIMEOUT: Duration = Duration::from_secs(60);

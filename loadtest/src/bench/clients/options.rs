@@ -1,0 +1,79 @@
+//! Who connects to what, and what a client says first.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use prost::Message;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+
+use super::super::Kind;
+use crate::link::{ADS_DELTA, ADS_SOTW, scan};
+use crate::wire::Variant;
+
+/// Who connects to what, and for which names.
+#[derive(Clone)]
+pub struct ClientOptions {
+    pub address: SocketAddr,
+    pub variant: Variant,
+    pub kind: Kind,
+    pub connections: usize,
+    /// Streams of each connection.
+    pub streams: usize,
+    /// The names that a stream subscribes to, by its number; none is `*`.
+    pub names: Names,
+    /// The node's cluster, which is the sharing key.
+    pub cluster: String,
+    /// How many may connect at a time.
+    pub connecting: usize,
+    /// How many may connect and wait for their first set at a time. Only for [`Clients::storm`].
+    pub syncing: usize,
+    /// Connections of lower number have small receive buffers.
+    pub small: usize,
+    /// What the clients have from an earlier stream.
+    pub held: Arc<Held>,
+}
+
+pub type Names = Arc<dyn Fn(usize) -> Vec<String> + Send + Sync>;
+
+/// What a client states of an earlier stream.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// Of each resource by its name, in delta.
+    pub versions: BTreeMap<String, String>,
+    /// Of the set, in SotW.
+    pub version: String,
+}
+
+/// All resources of the type.
+pub fn wildcard() -> Names {
+    Arc::new(|_| Vec::new())
+}
+
+impl ClientOptions {
+    /// The method of a stream, and its first request.
+    pub fn first_request(&self, stream: usize, names: &[String]) -> (&'static str, Vec<u8>) {
+        let node = scan::node(&format!("client-{stream}"), &self.cluster);
+        let (type_url, held) = (self.kind.type_url().to_owned(), &self.held);
+        match self.variant {
+            Variant::Sotw => {
+                let version_info = held.version.clone();
+                let node = Some(node.into());
+                let resource_names = names.to_vec();
+                let request = DiscoveryRequest { type_url, version_info, node, resource_names, ..Default::default() };
+                (ADS_SOTW, request.encode_to_vec())
+            }
+            Variant::Delta => {
+                let names = if names.is_empty() { vec!["*".to_owned()] } else { names.to_vec() };
+                let request = DeltaDiscoveryRequest {
+                    type_url,
+                    node: Some(node.into()),
+                    resource_names_subscribe: names,
+                    initial_resource_versions: held.versions.clone(),
+                    ..Default::default()
+                };
+                (ADS_DELTA, request.encode_to_vec())
+            }
+        }
+    }
+}
