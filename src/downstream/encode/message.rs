@@ -94,7 +94,10 @@ impl Message {
         }
         at -= reply.heartbeats.len();
         if let Some(name) = reply.removed.get(at) {
-            return if sotw { () } else { put_text(out, 6, name.as_str()) };
+            if !sotw {
+                put_text(out, 6, name.as_str());
+            }
+            return;
         }
         at -= reply.removed.len();
         if let Some(alias) = reply.unresolved.get(at) {

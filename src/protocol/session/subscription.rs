@@ -454,8 +454,8 @@ impl Subscription {
 impl ReplyContext<'_> {
     /// Whether this client is sent what all others are that ask for `*` in its variant: it may have everything, and no time runs in it.
     pub(crate) fn sends_alike(&self, kind: &Type) -> bool {
-        let mortal = || self.state.resources(kind, Class::Wildcard).is_some_and(ResourceTable::is_mortal);
-        !self.client.clearance.restricts(kind) && !(self.client.ttl && mortal())
+        let immortal = || self.state.resources(kind, Class::Wildcard).is_none_or(|table| !table.is_mortal());
+        !self.client.clearance.restricts(kind) && (!self.client.ttl || immortal())
     }
 
     /// Returns the remaining TTL of a resource, for a client that runs TTLs (XLAT-28).
