@@ -22,11 +22,13 @@ async fn is_the_same_again(behaviour: Behaviour) {
         (origin.address, None),
         client,
         behaviour.variant(None),
-        Duration::from_millis(600),
+        Duration::from_millis(1500),
         Writer::create(&path).unwrap(),
     );
     let changes = async {
-        tokio::time::sleep(Duration::from_millis(200)).await; // within the recording, after the first sets or with them
+        while origin.open_streams() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         origin.touch(Kind::Endpoints, 3);
         origin.update(|layout| layout.replace(1));
     };
