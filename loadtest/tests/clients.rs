@@ -177,6 +177,29 @@ fn an_envoy_in_sotw_requests_endpoints_again_when_a_cluster_changes() {
     assert_eq!(envoy.respond(0, Kind::Cluster, 3, &[]), ["0: endpoints [] v1 n2", "0: clusters [] v3 n4"]);
 }
 
+/// A server need not send again what the client states in the present version.
+#[test]
+fn an_envoy_that_was_cut_off_goes_on_where_it_was() {
+    let mut envoy = Tester::new(Behaviour::EnvoyAdsSotw, Variant::Sotw, &[]);
+    envoy.connect();
+    envoy.respond(0, Kind::Cluster, 1, &[("a", &[])]);
+    assert_eq!(envoy.connect(), ["0: clusters [] v1 ", "0: endpoints [a]  "]);
+    assert_eq!(envoy.respond(0, Kind::Endpoints, 1, &[("a", &[])])[0], "0: listeners []  ");
+    assert_eq!(envoy.connect(), ["0: clusters [] v1 ", "0: endpoints [a] v1 ", "0: listeners []  "]);
+
+    let mut envoy = Tester::new(Behaviour::EnvoyAdsDelta, Variant::Delta, &[]);
+    envoy.connect();
+    envoy.respond(0, Kind::Cluster, 1, &[("a", &[])]);
+    envoy.connect();
+    envoy.respond(0, Kind::Endpoints, 1, &[("a", &[])]);
+    envoy.connect();
+    envoy.respond(0, Kind::Listener, 1, &[("l", &["r"])]);
+    assert!(!envoy.client.is_synced());
+    assert_eq!(envoy.connect()[3], "0: routes +[r] -[] ={} ");
+    envoy.respond(0, Kind::Route, 1, &[("r", &["a"])]);
+    assert!(envoy.client.is_synced());
+}
+
 #[test]
 fn an_envoy_per_type_has_a_stream_for_each_name() {
     let mut envoy = Tester::new(Behaviour::EnvoyPerType, Variant::Delta, &[]);

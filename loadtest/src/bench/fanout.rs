@@ -77,7 +77,8 @@ impl Bench for Fanout {
         let (against, from, to) = match (self.streams, self.size) {
             (1, ..=4096) => (Subject::Floor, 2.0, 5.7),
             (1, ..=262_144) => (Subject::Floor, 1.8, 4.1),
-            (1, _) => (Subject::Floor, 2.8, 5.4),
+            (1, _) if self.resources > 100 => (Subject::Floor, 6.5, 12.5),
+            (1, _) => (Subject::Floor, 2.1, 5.4),
             _ => (Subject::Linear, 0.3, 0.9),
         };
         Some(Plausible { figure: CPU.into(), of: Subject::PlainTonic, against, from, to })

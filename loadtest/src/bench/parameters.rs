@@ -192,7 +192,7 @@ pub struct ScaleClientsArgs {
     few: usize,
     #[arg(long, default_value_t = 4000)]
     many: usize,
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 2000)]
     rounds: u32,
 }
 

@@ -212,26 +212,27 @@ impl Client {
         stream.sent_node = false;
         stream.nonces = Nonces::default();
         stream.nacked = Default::default();
-        stream.topics.iter_mut().for_each(Topic::reopen);
         let path = match (self.behaviour.follow(), stream.topics.first()) {
             (Follow::PerType, Some(topic)) => topic.kind.path(self.variant),
             _ => ads_path(self.variant),
         };
         actions.push(Action::Open(key, path));
         for place in 0..stream.topics.len() {
-            let topic = &stream.topics[place];
-            // Listeners of an Envoy wait for the clusters, and names are not there yet when it starts.
-            let is_first = match self.behaviour.follow() {
-                Follow::Ads => topic.kind == Kind::Cluster || !topic.held.is_empty(),
+            let topic = &mut stream.topics[place];
+            let starts = match self.behaviour.follow() {
+                Follow::Ads => topic.kind == Kind::Cluster,
                 Follow::PerType => true,
-                Follow::Grpc => !topic.names.is_empty(),
+                Follow::Grpc => topic.kind == Kind::Listener && !topic.names.is_empty(),
             };
-            if is_first {
+            let was_open = topic.is_open;
+            topic.reopen();
+            if starts || was_open {
                 actions.push(Action::Send(key, stream.open(place, &self.node)));
                 let count = stream.topics[place].names.len();
                 self.history.push(at, Note::Subscribed(stream.topics[place].kind, count));
             }
         }
+        self.start_listeners(at, actions);
     }
 
     /// Subscribes to what the resources of a type lead to.
