@@ -35,7 +35,7 @@ async fn violations(fault: Option<Fault>, behaviours: &[Behaviour], limit: Durat
         let counters = fleet.counters();
         async move {
             let deadline = std::time::Instant::now() + Duration::from_millis(300);
-            while counters.changes.value() < so_far && std::time::Instant::now() < deadline {
+            while synced && counters.changes.value() < so_far && std::time::Instant::now() < deadline {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         }
