@@ -35,7 +35,7 @@ async fn violations(fault: Option<Fault>, behaviours: &[Behaviour], limit: Durat
         let counters = fleet.counters();
         async move {
             let deadline = std::time::Instant::now() + Duration::from_millis(300);
-            while counters.changes.value() < so_far && std::time::Instant::now() < deadline {
+            while synced && counters.changes.value() < so_far && std::time::Instant::now() < deadline {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         }
@@ -62,7 +62,7 @@ fn checks(violations: &[Violation]) -> BTreeSet<Check> {
 
 async fn finds(fault: Fault, behaviour: Behaviour, check: Check) {
     // Long enough for the clients that the fault does not concern.
-    let limit = if check == Check::Convergence { Duration::from_secs(2) } else { Duration::from_secs(1) };
+    let limit = Duration::from_millis(if check == Check::Convergence { 1000 } else { 200 });
     let violations = violations(Some(fault), &[behaviour], limit).await;
     assert!(checks(&violations).contains(&check), "{fault}: {check} is not among {:?}", checks(&violations));
     let found: Vec<_> = violations.iter().filter(|violation| violation.check == check).collect();

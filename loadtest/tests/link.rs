@@ -1,13 +1,20 @@
 //! The transport of the clients against a plain HTTP/2 server.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Request, Response};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use weir_loadtest::address::{TlsOptions, resolve};
 use weir_loadtest::link::{ADS_DELTA, Event, Link, LinkOptions};
 
 /// Sends back what it receives, and after the end of the requests a status.
@@ -16,16 +23,17 @@ async fn echo_server() -> SocketAddr {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut connection =
-                    h2::server::Builder::new().max_concurrent_streams(8).handshake(socket).await.unwrap();
-                while let Some(Ok((request, respond))) = connection.accept().await {
-                    tokio::spawn(echo(request, respond));
-                }
-            });
+            tokio::spawn(serve(socket));
         }
     });
     address
+}
+
+async fn serve(socket: impl AsyncRead + AsyncWrite + Unpin) {
+    let mut connection = h2::server::Builder::new().max_concurrent_streams(8).handshake(socket).await.unwrap();
+    while let Some(Ok((request, respond))) = connection.accept().await {
+        tokio::spawn(echo(request, respond));
+    }
 }
 
 async fn echo(request: Request<h2::RecvStream>, mut respond: SendResponse<Bytes>) {
@@ -92,6 +100,44 @@ async fn a_paused_stream_reports_nothing_until_it_continues() {
     assert!(timeout(Duration::from_millis(50), link.next()).await.is_err());
     link.set_paused(paused, false);
     assert!(matches!(next(&mut link).await, Event::Message(stream, _) if stream == paused));
+}
+
+#[tokio::test]
+async fn tls_trusts_the_given_authority_and_no_other() {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+    let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let mut config = builder.with_single_cert(vec![cert.der().clone()], key).unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("https://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            if let Ok(socket) = acceptor.accept(socket).await {
+                tokio::spawn(serve(socket));
+            }
+        }
+    });
+
+    let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap().cert;
+    for (number, (ca, is_trusted)) in [(&cert, true), (&other, false)].into_iter().enumerate() {
+        let path = std::env::temp_dir().join(format!("weir-loadtest-ca-{}-{number}.pem", std::process::id()));
+        std::fs::write(&path, ca.pem()).unwrap();
+        let options =
+            TlsOptions { ca: Some(path.clone()), server_name: Some("localhost".into()), ..TlsOptions::default() };
+        let (address, tls) = resolve(&server, &options).await.unwrap();
+        std::fs::remove_file(path).unwrap();
+        let link = Link::open(address, &LinkOptions { tls, ..LinkOptions::default() }).await;
+        assert_eq!(link.is_ok(), is_trusted);
+        let Ok(mut link) = link else { continue };
+        let stream = link.start(ADS_DELTA);
+        link.send(stream, vec![7; 100_000]);
+        let Event::Message(_, message) = next(&mut link).await else { panic!("no message") };
+        assert_eq!(message.into_bytes(), vec![7; 100_000]);
+    }
 }
 
 #[tokio::test]

@@ -32,6 +32,8 @@ pub(super) struct Topic {
     pub forced: BTreeSet<Name>,
     /// Everything is due, whatever has changed.
     pub is_repeated: bool,
+    /// The cursor at which the fault has repeated a response, since once is enough.
+    pub repeated_at: u64,
     /// Versions that the client stated in its first request (delta).
     pub stated: BTreeMap<Name, String>,
     pub last_nonce: String,
@@ -59,7 +61,8 @@ impl Session {
             Request::Sotw(request) => topic.on_sotw(kind, request),
             Request::Delta(request) => topic.on_delta(kind, request),
         }
-        if repeats {
+        if repeats && topic.repeated_at != topic.cursor {
+            topic.repeated_at = topic.cursor;
             topic.is_repeated = self.variant == Variant::Sotw;
             topic.forced.extend(topic.last_sent.iter().cloned());
         }

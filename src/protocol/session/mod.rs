@@ -218,6 +218,7 @@ impl Session {
 
     /// Applies a request: its subscriptions and its ACK or NACK.
     pub fn on_request(&mut self, request: Request, now: Moment) -> Option<Ack> {
+        let was_at_rest = std::mem::take(&mut self.at_rest);
         if self.end.is_some() {
             return None;
         }
@@ -232,7 +233,7 @@ impl Session {
             Ok(answer) => {
                 let nothing_new = self.interest.is_empty() && matches!(answer, Some(Ack::Ack { .. }));
                 let of = kind.and_then(|kind| self.subscriptions.get(&kind));
-                self.at_rest &= nothing_new && of.is_some_and(Subscription::has_nothing_to_send);
+                self.at_rest = was_at_rest && nothing_new && of.is_some_and(Subscription::has_nothing_to_send);
                 answer
             }
             Err(bad) => {

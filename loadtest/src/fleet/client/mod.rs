@@ -1,5 +1,8 @@
 //! One client: messages in, requests out. It has no socket and no clock.
 
+mod checking;
+mod following;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -235,108 +238,6 @@ impl Client {
         self.start_listeners(at, actions);
     }
 
-    /// Subscribes to what the resources of a type lead to.
-    fn follow(&mut self, kind: Kind, changes_clusters: bool, at: Duration, actions: &mut Vec<Action>) {
-        let next = match kind {
-            Kind::Cluster => Some(Kind::Endpoints),
-            Kind::Listener => Some(Kind::Route),
-            Kind::Route if self.behaviour.follow() == Follow::Grpc => Some(Kind::Cluster),
-            _ => None,
-        };
-        if let Some(next) = next {
-            self.subscribe(next, self.wanted(kind), changes_clusters, at, actions);
-            if next == Kind::Cluster {
-                self.subscribe(Kind::Endpoints, self.wanted(Kind::Cluster), false, at, actions);
-            }
-        }
-        self.start_listeners(at, actions);
-    }
-
-    fn wanted(&self, kind: Kind) -> BTreeSet<Name> {
-        let topics = self.streams.iter().flatten().flat_map(|stream| &stream.topics).filter(|topic| topic.kind == kind);
-        let held = topics.flat_map(|topic| topic.held.values());
-        let names = held.flat_map(|held| held.leads_to.iter().cloned());
-        match kind == Kind::Cluster && self.is_reduced {
-            true => names.step_by(2).collect(),
-            false => names.collect(),
-        }
-    }
-
-    fn subscribe(
-        &mut self,
-        kind: Kind,
-        wanted: BTreeSet<Name>,
-        repeats: bool,
-        at: Duration,
-        actions: &mut Vec<Action>,
-    ) {
-        if self.behaviour.follow() == Follow::PerType {
-            return self.subscribe_apart(kind, wanted, at, actions);
-        }
-        let answers_nothing = self.behaviour == Behaviour::NeverAcker && self.variant == Variant::Sotw;
-        let Some(Some(stream)) = self.streams.get_mut(0) else { return };
-        let Some(place) = stream.topics.iter().position(|topic| topic.kind == kind) else { return };
-        let topic = &mut stream.topics[place];
-        let count = wanted.len();
-        let request = if !topic.is_open {
-            if wanted.is_empty() {
-                return;
-            }
-            topic.names = wanted;
-            stream.open(place, &self.node)
-        } else if answers_nothing {
-            return; // each further SotW request would be an ACK
-        } else if let Some(request) = topic.set_names(wanted) {
-            request
-        } else if repeats && topic.variant == Variant::Sotw && topic.responses > 0 {
-            topic.repeat()
-        } else {
-            return;
-        };
-        self.history.push(at, Note::Subscribed(kind, count));
-        actions.push(Action::Send(0, request));
-    }
-
-    /// A stream for each name.
-    fn subscribe_apart(&mut self, kind: Kind, mut wanted: BTreeSet<Name>, at: Duration, actions: &mut Vec<Action>) {
-        for key in 0..self.streams.len() {
-            let Some(stream) = &self.streams[key] else { continue };
-            let Some(topic) = stream.topics.first().filter(|topic| topic.kind == kind && !topic.is_wildcard) else {
-                continue;
-            };
-            if !topic.names.iter().any(|name| wanted.remove(name)) {
-                self.streams[key] = None;
-                actions.push(Action::Cancel(key));
-            }
-        }
-        for name in wanted {
-            let key = self.streams.iter().position(Option::is_none).unwrap_or(self.streams.len());
-            if key == self.streams.len() {
-                self.streams.push(None);
-            }
-            let topic = Topic::new(kind, self.variant, false, BTreeSet::from([name]));
-            self.streams[key] = Some(Stream::new(vec![topic]));
-            self.open_stream(key, at, actions);
-        }
-    }
-
-    /// An Envoy asks for listeners when all clusters have their endpoints.
-    fn start_listeners(&mut self, at: Duration, actions: &mut Vec<Action>) {
-        if self.behaviour.follow() != Follow::Ads {
-            return;
-        }
-        let Some(Some(stream)) = self.streams.first_mut() else { return };
-        let Some(place) = stream.topics.iter().position(|topic| topic.kind == Kind::Listener) else { return };
-        let is_ready = |topic: &Topic| match topic.kind {
-            Kind::Cluster | Kind::Endpoints => topic.is_complete(),
-            _ => true,
-        };
-        if !stream.topics[place].is_open && stream.topics.iter().all(is_ready) {
-            self.history.push(at, Note::Subscribed(Kind::Listener, 0));
-            actions.push(Action::Send(0, stream.open(place, &self.node)));
-        }
-    }
-
     fn acknowledge(&mut self, key: StreamKey, place: usize, at: Duration, actions: &mut Vec<Action>) -> bool {
         let Some(Some(stream)) = self.streams.get(key) else { return false };
         let topic = &stream.topics[place];
@@ -348,68 +249,6 @@ impl Client {
         self.history.push(at, Note::Acked(topic.kind));
         actions.push(Action::Send(key, request));
         true
-    }
-
-    fn check_response(&mut self, key: StreamKey, place: Option<usize>, response: &Response) {
-        let mut found = Vec::new();
-        let Some(Some(stream)) = self.streams.get_mut(key) else { return };
-        found.extend(response.unreadable.clone().map(|what| (Check::Readable, what)));
-        found.extend(stream.nonces.see(&response.nonce).err().map(|what| (Check::Nonce, what)));
-        match place.map(|place| &stream.topics[place]) {
-            None => {
-                found.push((Check::Unasked, format!("a response of type {:?}, which is not subscribed", response.url)))
-            }
-            Some(topic) => {
-                let kind = topic.kind;
-                found.extend(
-                    checks::unasked(topic, response).map(|name| (Check::Unasked, format!("{name} is not subscribed"))),
-                );
-                found.extend(
-                    checks::duplicate(response)
-                        .map(|name| (Check::Duplicate, format!("{name} is twice in a response"))),
-                );
-                let older = checks::regression(topic, response);
-                let older = older.map(|(name, got, held)| format!("{name} is from update {got}, and {held} is held"));
-                found.extend(older.map(|what| (Check::Regression, what)));
-                let truth = self.shared.truth.as_ref().filter(|_| self.shared.checks.contains(&Check::Completeness));
-                let missing = truth.and_then(|truth| checks::incomplete(truth, topic, response));
-                let missing = missing.map(|name| format!("{name} is missing from a complete set"));
-                found.extend(missing.map(|what| (Check::Completeness, what)));
-                let again = stream.nacked[kind as usize].check(kind, response).err();
-                found.extend(again.map(|what| (Check::ResendAfterNack, what)));
-            }
-        }
-        found.into_iter().for_each(|(check, what)| self.violate(check, what));
-    }
-
-    fn check_order(&mut self, kind: Kind) {
-        if !matches!(kind, Kind::Cluster | Kind::Route) {
-            return;
-        }
-        let Some(Some(stream)) = self.streams.first() else { return };
-        if !self.behaviour.is_subject_to(Check::MakeBeforeBreak) {
-            return;
-        }
-        let of = |kind| stream.topics.iter().filter(move |topic| topic.kind == kind).map(|topic| &topic.held);
-        let Some(clusters) = of(Kind::Cluster).next() else { return };
-        if let Some((route, cluster)) = checks::missing_cluster(of(Kind::Route), clusters) {
-            let what = format!("{route} leads to {cluster}, which the client does not hold");
-            self.violate(Check::MakeBeforeBreak, what);
-        }
-    }
-
-    fn violate(&mut self, check: Check, what: String) {
-        let is_wanted = self.shared.checks.contains(&check) && self.behaviour.is_subject_to(check);
-        if is_wanted && self.violations.len() < MAX_VIOLATIONS {
-            let behaviour = self.behaviour.to_string();
-            self.violations.push(Violation {
-                client: self.number,
-                behaviour,
-                check,
-                what,
-                history: self.history.lines(),
-            });
-        }
     }
 }
 
@@ -424,6 +263,3 @@ impl Stream {
         self.topics[place].open(node)
     }
 }
-
-/// Between two times that the violations are taken.
-const MAX_VIOLATIONS: usize = 16;
