@@ -68,7 +68,7 @@ impl SessionBody {
     fn next_piece(&mut self) -> Option<Piece> {
         let next = self.outgoing.as_mut()?.next_piece();
         match (&next, self.slot.handle()) {
-            (None, _) => (self.outgoing, self.turn) = (None, None),
+            (None, _) => self.outgoing = None, // the turn lasts until nothing follows, or a lease would end in between
             (Some(_), Some(handle)) => {
                 self.outgoing.iter().for_each(|outgoing| outgoing.note_progress(handle.clock().now()))
             }
