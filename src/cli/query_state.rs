@@ -52,7 +52,7 @@ pub(super) enum Change {
     Absent {
         name: String,
     },
-    /// The server says what is wrong with a name.
+    /// The server reported an error for the name.
     Trouble {
         name: String,
         reason: String,
@@ -221,7 +221,7 @@ impl QueryState {
         }
         let before = self.held.insert(name.clone(), held);
         let now = &self.held[&name];
-        // In SotW a version is that of a complete set, and says nothing of one resource.
+        // In SotW a version is that of a complete set, not of one resource.
         let same = before.as_ref().is_some_and(|before| match variant {
             Variant::Delta => before == now,
             Variant::Sotw => *before == Held { version: before.version.clone(), ..now.clone() },

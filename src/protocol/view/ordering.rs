@@ -66,7 +66,8 @@ impl View {
         self.order.worth_waiting(leads_to.iter().filter(is_missing).cloned())
     }
 
-    /// Whether what is not there of the set that a cluster would be in is not there upstream, or is on its way.
+    /// Returns whether the set that a cluster would be in is settled, so that a cluster missing from it is absent upstream or still
+    /// to come.
     fn knows_all_clusters_with(&self, cluster: &Name) -> bool {
         let set = match self.interest.collection(&self.clusters, cluster) {
             Some(glob) => Selector::Name(glob),
