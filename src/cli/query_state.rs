@@ -106,7 +106,7 @@ impl QueryState {
         self.question.names.is_empty() || self.question.names.iter().any(|name| is_open_ended(name))
     }
 
-    /// Every name is known to be there or not, and something was said where no name was requested.
+    /// Every requested name is known to be present or absent; without names, something has arrived.
     pub(crate) fn is_known(&self) -> bool {
         let unknown = self.standings.values().any(|standing| *standing == NameStatus::Unknown);
         !unknown && (self.answered || !self.is_open_ended())

@@ -41,7 +41,7 @@ pub(crate) struct LoadLink {
     pub(crate) answers: mpsc::Sender<Bytes>,
 }
 
-/// How a stream of loads ended, as gRPC says it.
+/// The end of a stream of load reports, as a gRPC status.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadEnd {
     #[error("{0}")]
