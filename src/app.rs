@@ -154,7 +154,7 @@ struct Opener {
     loads: Option<AdsConnector>,
 }
 
-/// Files are read once, whoever is served out of them.
+/// File sources are read once, for all views.
 struct Openers {
     parser: Parser,
     descriptors: Descriptors,

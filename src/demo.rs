@@ -117,7 +117,7 @@ impl Drop for Copies {
     }
 }
 
-/// Nobody else's, and for nobody else.
+/// Creates a new folder that only the current user can access.
 fn fresh_folder() -> io::Result<PathBuf> {
     let base = std::env::temp_dir();
     for number in 0.. {

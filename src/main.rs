@@ -163,7 +163,7 @@ async fn relay(path: &Path, places: Places, log: LogControl) -> ExitCode {
     }
 }
 
-/// What the command line says goes before what the file says.
+/// Options of the command line override the configuration file.
 fn with_places(mut config: Config, places: Places) -> Config {
     if let Some(listen) = places.listen {
         config.listen = vec![listen];
@@ -238,10 +238,10 @@ fn log_start(app: &App, config: Option<&Path>) {
 
 /// With its configuration, if there is a file of it.
 async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<()> {
-    // Before anybody is told that the program is there, and may send a signal: without a configuration SIGHUP ends it, as any.
+    // Before the greeting, after which signals may come. Without a configuration SIGHUP keeps its default and ends the process.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = config.map(|_| signal(SignalKind::hangup())).transpose()?;
-    let _ = std::io::stdout().lock().write_all(greeting.as_bytes()); // nobody may be reading
+    let _ = std::io::stdout().lock().write_all(greeting.as_bytes()); // stdout may be closed
     log_start(&app, config);
     let stop = async {
         terminate.recv().await;

@@ -65,7 +65,7 @@ impl Get {
             tell(&format!("the server has no {} for this node", picture.question().kind.name()));
         }
         match shown {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS, // whoever reads has had enough
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS, // the reader has closed the pipe
             Err(error) => {
                 tell(&format!("cannot write: {error}"));
                 ExitCode::from(FAILED)

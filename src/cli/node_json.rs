@@ -28,7 +28,7 @@ pub(super) struct NodeJson {
     client_features: Vec<String>,
     #[serde(alias = "dynamicParameters")]
     dynamic_parameters: BTreeMap<String, ContextParams>,
-    /// No key is made of these unless it is requested, and then this cannot tell.
+    /// Sharing keys use these only if configured to, which is not known here.
     #[serde(alias = "listeningAddresses")]
     listening_addresses: Vec<serde_json::Value>,
 }

@@ -90,7 +90,7 @@ impl Printer {
             true => self.transcoder.to_json(ANY, &bytes, UnknownAny::Wrap),
             false => self.transcoder.redacted_json(ANY, &bytes, UnknownAny::Wrap),
         };
-        // What is no message of its type is shown all the same: that may be what somebody is looking for.
+        // Bytes that do not parse as their type are shown too: the user may be looking for exactly that.
         shown.unwrap_or_else(|error| {
             let bytes = if self.secrets { STANDARD.encode(&any.value) } else { REDACTED.into() };
             json!({ "@type": any.type_url, UNDECODED: { "reason": error.to_string(), "bytes": bytes } })

@@ -129,7 +129,7 @@ impl QueryArgs {
     pub(crate) fn check(&self) -> Result<Checked, Vec<ArgumentError>> {
         let mut faults = Vec::new();
         let server = self.server(&mut faults);
-        // A new-style name says its type.
+        // A new-style name contains its type.
         let named = Xdstp::is_new_style(&self.kind).then(|| Xdstp::parse(&self.kind));
         let word = match &named {
             None => Ok(self.kind.clone()),

@@ -52,7 +52,7 @@ pub(super) enum Change {
     Absent {
         name: String,
     },
-    /// The server says what is wrong with a name.
+    /// The server reported an error for the name.
     Trouble {
         name: String,
         reason: String,
@@ -106,7 +106,7 @@ impl QueryState {
         self.question.names.is_empty() || self.question.names.iter().any(|name| is_open_ended(name))
     }
 
-    /// Every name is known to be there or not, and something was said where no name was requested.
+    /// Every requested name is known to be present or absent; without names, something has arrived.
     pub(crate) fn is_known(&self) -> bool {
         let unknown = self.standings.values().any(|standing| *standing == NameStatus::Unknown);
         !unknown && (self.answered || !self.is_open_ended())
@@ -221,7 +221,7 @@ impl QueryState {
         }
         let before = self.held.insert(name.clone(), held);
         let now = &self.held[&name];
-        // In SotW a version is that of a complete set, and says nothing of one resource.
+        // In SotW a version is that of a complete set, not of one resource.
         let same = before.as_ref().is_some_and(|before| match variant {
             Variant::Delta => before == now,
             Variant::Sotw => *before == Held { version: before.version.clone(), ..now.clone() },

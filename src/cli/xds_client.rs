@@ -85,7 +85,7 @@ impl Client {
         let (Some(requests), true) = (&self.requests, self.unsent.is_some()) else { return };
         let room = requests.reserve().await;
         if let (Ok(room), Some(request)) = (room, self.unsent.take()) {
-            room.send(request); // otherwise the stream has ended, and that is told next
+            room.send(request); // otherwise the stream has ended, which is reported next
         }
     }
 }

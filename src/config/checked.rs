@@ -19,7 +19,7 @@ pub struct Config {
     pub admin: Option<SocketAddr>,
     /// The servers and which of them serves what.
     pub upstream: Plan,
-    /// With an operator's descriptors; None is the one with those that are embedded, which nobody may need.
+    /// The transcoder with an operator's descriptors. None means the embedded ones, which may never be needed.
     pub(crate) transcoder: Option<Arc<Transcoder>>,
     /// What holds for every view.
     pub views: ViewsOptions,

@@ -10,7 +10,7 @@ use crate::protocol::ladder::Rule;
 use crate::protocol::upstream::{BackoffTimes, ServerQuirks};
 use crate::upstream::{AdsServer, Keepalive, LifeTimes};
 
-/// Returns a server that is spoken to without TLS and of which nothing else is said.
+/// Returns a server without TLS and with defaults for everything else.
 pub(crate) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
     AdsServer {
         uri,
@@ -27,7 +27,7 @@ pub(crate) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
     }
 }
 
-/// Returns the name that the certificate at a URI has to be for, unless something else is said.
+/// Returns the default name that the certificate at a URI has to be for.
 pub(crate) fn name_in(uri: &Uri) -> Option<ServerName<'static>> {
     let host = uri.host()?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

@@ -28,7 +28,7 @@ impl Checker<'_> {
     }
 }
 
-/// Less than what an Envoy waits unless it is told otherwise (REST-6), and more than a set takes to settle after its first response, so
-/// that the first poll of a view is answered.
+/// Shorter than Envoy's default timeout (REST-6), and longer than a set takes to settle after its first response, so that the first
+/// poll of a view is answered.
 const TIMEOUT: Duration = Duration::from_millis(800);
 const CACHE_BYTES: usize = 64 << 20;

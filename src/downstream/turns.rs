@@ -1,8 +1,8 @@
 //! Who of those with much to receive is sent it next.
 //!
-//! If all of a fleet were served at once, piece by piece in turn, all would have everything at the end and nobody anything before. A
-//! few at a time are served instead: half of the fleet then has everything in half of the time. A turn does not wait for a client:
-//! whoever does not take pieces as fast as they are made goes on without one, and the next begins.
+//! If a whole fleet were served at once, piece by piece in turn, all clients would be complete at the end and none before. A few at
+//! a time are served instead: half of the fleet is then complete in half of the time. A turn does not wait for a client: one that
+//! does not accept pieces as fast as they are made continues without a turn, and the next begins.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -163,7 +163,7 @@ impl Entry {
 pub(super) const LARGE: usize = 256 << 10;
 /// Enough to keep a core busy while some of their clients read.
 const PLACES_PER_CORE: usize = 8;
-/// A client that takes nothing for so long is waited for by nobody.
+/// How long a turn waits for a client that accepts no bytes.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// A reply of 1 MiB lets smaller ones pass that come within 10 ms.
 const NANOS_PER_BYTE: u64 = 10;

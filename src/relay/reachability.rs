@@ -55,7 +55,7 @@ impl SharedReachability {
         self.servers[server].habits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a server says to one view's node is nothing to the others.
+    /// Returns the counter of a finding. A rejection concerns one view's node and is not counted for the others.
     fn counter(&self, server: usize, finding: Option<Reachability>) -> Option<&AtomicUsize> {
         match finding? {
             Reachability::Responded => Some(&self.servers[server].answered),

@@ -59,7 +59,7 @@ impl LogControl {
     /// Starts the log of the process, on standard error.
     pub fn start(filter: &LogFilter, format: LogFormat) -> Self {
         let (filter, handle) = reload::Layer::new(filter.filter());
-        // Where nobody reads the log any more, a complaint about that would be a panic.
+        // If stderr is closed, reporting that error would panic.
         let lines = fmt::layer().with_writer(stderr).log_internal_errors(false);
         let registry = tracing_subscriber::registry().with(filter);
         match format {

@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 
-/// What `/proc` says of this process.
+/// Figures of this process from `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ProcessStats {
     cpu_seconds: f64,

@@ -9,7 +9,7 @@ use prost_reflect::{DescriptorPool, MessageDescriptor, Value};
 use super::TranscodeError;
 use crate::xds::wire;
 
-/// A gzipped FileDescriptorSet. `tests/descriptors.rs` makes it and says whether it is current; NOTICE says where it is from.
+/// A gzipped FileDescriptorSet. `tests/descriptors.rs` creates it and checks whether it is current; NOTICE names its sources.
 const ENVOY: &[u8] = include_bytes!("envoy.binpb.gz");
 const SUPPLEMENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/supplement.binpb"));
 
@@ -41,7 +41,7 @@ pub(super) fn load(operator: &[Bytes]) -> Result<DescriptorPool, TranscodeError>
     })
 }
 
-/// The files of a set as they stand in the bytes, by name: options that nobody here knows survive.
+/// The files of a set as raw bytes, by name, so that options unknown here are kept.
 fn add<'a>(
     files: &mut BTreeMap<&'a str, &'a [u8]>,
     set: &'a [u8],

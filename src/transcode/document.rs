@@ -293,7 +293,7 @@ fn response_of(fields: &Map<String, Value>) -> Result<Shape, (Vec<Step>, String)
     Ok(Shape::Response(rest.map(|(key, value)| (key.clone(), value.clone())).collect()))
 }
 
-/// serde_json's words without the place, which is said apart.
+/// serde_json's message without the position, which is reported separately.
 fn words_of(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rfind(" at line ").map_or(text.as_str(), |at| &text[..at]).to_owned()

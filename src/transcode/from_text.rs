@@ -14,7 +14,7 @@ pub(super) fn parse(pool: &DescriptorPool, descriptor: MessageDescriptor, text: 
     })
 }
 
-/// The parser recurses with the braces, and says of a type without descriptor only that something was not found.
+/// The parser recurses with the braces, and reports a type without a descriptor only as something not found.
 fn look_over(pool: &DescriptorPool, text: &str) -> Outcome<()> {
     let bytes = text.as_bytes();
     let (mut at, mut line, mut depth) = (0, 1, 0usize);

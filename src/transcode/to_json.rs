@@ -10,7 +10,7 @@ use super::error::{Outcome, Problem, Step, refuse};
 use super::from_json::{FromJson, part};
 use super::{ANY, MAX_DEPTH, Strictness, UnknownAny, body_of, decode, is_special, too_deep, type_name, words};
 
-/// What stands for a value that nobody may read.
+/// Replaces a sensitive value.
 pub const REDACTED: &str = "[redacted]";
 /// The key of the object that stands for an Any without descriptor, in dumps for humans. No reader of JSON takes it for a message.
 pub const UNDECODED: &str = "[no descriptor]";

@@ -90,7 +90,7 @@ fn options(length: usize) -> Options {
     options
 }
 
-/// The parser's words without the place, which is said apart.
+/// The parser's message without the position, which is reported separately.
 fn reason(rendered: &str) -> String {
     let first = rendered.lines().next().unwrap_or_default();
     let cut = first.rfind(" at line ").map_or(first, |at| &first[..at]);

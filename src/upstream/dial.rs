@@ -1,4 +1,4 @@
-//! From a server's name to a connection: every address is tried, and TLS is part of the attempt.
+//! Connects to a server by name: tries every address; TLS is part of the attempt.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,8 +22,8 @@ use super::AdsServer;
 use super::server::TlsFiles;
 use super::tls::FilesError;
 
-/// Makes the one connection of a channel. A second one would be another server's, behind a balancer, and what is heard on it would
-/// say nothing of the streams on the first.
+/// Makes the one connection of a channel. A balancer could route a second one to another server, whose answers are no evidence
+/// about the streams on the first.
 #[derive(Debug)]
 pub(super) struct Dial {
     server: Arc<AdsServer>,
@@ -37,14 +37,14 @@ impl Dial {
     }
 }
 
-/// What was read first of a connection, if there was anything.
+/// Notifies when the first bytes of a connection were read.
 #[derive(Debug, Default)]
 pub(super) struct FirstWords {
     read: Notify,
     failure: Mutex<Option<NothingRead>>,
 }
 
-/// Why nothing can be read of a connection.
+/// Why nothing can be read from a connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NothingRead {
     #[error("it took the connection and said nothing on it within {}", humantime::format_duration(*limit))]
@@ -56,7 +56,7 @@ pub(super) enum NothingRead {
 }
 
 impl FirstWords {
-    /// Waits until something was read. Fails when nothing can be any more.
+    /// Waits until bytes were read. Fails when the connection has failed.
     pub(crate) async fn wait(&self) -> Result<(), NothingRead> {
         self.read.notified().await;
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +91,7 @@ pub(super) enum DialError {
     Late { server: String, limit: Duration },
 }
 
-/// Why one address leads to no connection.
+/// Why an attempt to connect to one address failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AttemptError {
     #[error("{address}: {error}")]
@@ -132,7 +132,7 @@ impl Service<Uri> for Dial {
     }
 }
 
-/// A connection over which this is to be spoken, as soon as there is one.
+/// Opens a connection for this ALPN protocol.
 pub(super) async fn dial(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Socket>, DialError> {
     let limit = server.connect_timeout;
     let late = || DialError::Late { server: server.name(), limit };
@@ -157,14 +157,14 @@ async fn connect(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Socket>, Dia
     })
 }
 
-/// The first address that leads to a connection. The next one is tried when one has failed, and beside one that takes its time.
+/// Returns the first address that connects. The next one is tried when one has failed, and in parallel to a slow one.
 async fn first_of(
     addresses: Vec<SocketAddr>,
     tls: Option<(TlsFiles, Arc<ClientConfig>)>,
     limit: Duration,
 ) -> Result<Box<dyn Socket>, Vec<AttemptError>> {
     let mut left = addresses.into_iter();
-    let mut attempts = JoinSet::new(); // those still under way end with it
+    let mut attempts = JoinSet::new(); // dropping it cancels the attempts under way
     let mut failures = Vec::new();
     loop {
         if let Some(address) = left.next() {
@@ -182,7 +182,7 @@ async fn first_of(
     }
 }
 
-/// The limit is for a server that has taken the connection to answer the first words of TLS.
+/// The limit bounds the TLS handshake of a server that has accepted the connection.
 async fn attempt(
     address: SocketAddr,
     tls: Option<(TlsFiles, Arc<ClientConfig>)>,
@@ -200,7 +200,7 @@ async fn attempt(
     }
 }
 
-/// A peer that acknowledges nothing for so long is dead: without this the kernel would send again for a quarter of an hour.
+/// A peer that acknowledges nothing for this long is dead. By default the kernel retransmits for a quarter of an hour.
 #[cfg(target_os = "linux")]
 fn give_up_dead_peers(tcp: &TcpStream) -> io::Result<()> {
     socket2::SockRef::from(tcp).set_tcp_user_timeout(Some(UNACKNOWLEDGED))
@@ -211,8 +211,8 @@ fn give_up_dead_peers(_: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// A server may reject the relay's certificate when the handshake is over for the relay. What is read then is explained here,
-/// since the layers above keep no more than the words.
+/// A server may reject the relay's certificate after the handshake is complete for the relay. The read error is explained here,
+/// since the layers above keep only its text.
 struct Encrypted {
     stream: TlsStream<TcpStream>,
     address: SocketAddr,
@@ -242,8 +242,8 @@ impl AsyncWrite for Encrypted {
     }
 }
 
-/// Says when the other side has said something. A kernel completes connections for a program that hangs, and it is no more than
-/// that until HTTP/2's own first words have come (FB-32).
+/// Notifies when the peer has sent bytes. A kernel accepts connections for a hung program, so only the first bytes of HTTP/2 are
+/// evidence (FB-32).
 struct Listening {
     socket: Box<dyn Socket>,
     heard: Option<Arc<FirstWords>>,
@@ -278,7 +278,7 @@ impl AsyncWrite for Listening {
     }
 }
 
-/// How long an address has for itself (RFC 8305).
+/// How long an address is tried alone (RFC 8305).
 const HEAD_START: Duration = Duration::from_millis(250);
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);

@@ -16,9 +16,9 @@ use crate::protocol::upstream::BackoffTimes;
 use crate::relay::{LoadConnector, LoadEnd, LoadLink};
 use crate::xds::LOADS_PATH;
 
-/// Opens streams of loads, over a connection of their own each.
+/// Opens streams of load reports, each over its own connection.
 pub(crate) struct LoadsConnector {
-    /// By their place in the plan; none for what takes no loads.
+    /// By index in the plan; None for sources that accept no load reports.
     servers: Vec<Option<AdsConnector>>,
 }
 
@@ -48,10 +48,10 @@ impl LoadConnector for LoadsConnector {
     }
 }
 
-/// Files take no loads, and to say so would make clients ask again and again for as long as there are only files. One that is
-/// told nothing reports nothing.
+/// Files accept no load reports. Rejecting the stream would make clients reconnect for as long as there are only files, so it stays
+/// open; a client that receives no response reports nothing.
 async fn listen_to_nothing(mut link: LoadLink) -> Result<(), Status> {
-    while link.reports.recv().await.is_some() {} // nobody has ordered it
+    while link.reports.recv().await.is_some() {} // discarded: no reports were requested
     Ok(())
 }
 
@@ -66,21 +66,21 @@ async fn carry(server: AdsConnector, link: LoadLink) -> Result<(), Status> {
     let mut stream = grpc.streaming(call, PathAndQuery::from_static(LOADS_PATH), Raw).await?.into_inner();
     while let Some(answer) = stream.message().await? {
         if answers.send(answer).await.is_err() {
-            break; // whoever listened is gone
+            break; // the receiver has ended
         }
     }
     Ok(())
 }
 
 fn end_of(status: &Status) -> LoadEnd {
-    // A status with a source is not one that the server gave.
+    // A status with a source was made locally, not sent by the server.
     match std::error::Error::source(status) {
         Some(source) => LoadEnd::Unreachable(chain(source)),
         None => LoadEnd::Said { code: status.code() as i32, message: status.message().into() },
     }
 }
 
-/// Messages as they stand in their frames.
+/// Encodes and decodes messages as raw bytes.
 struct Raw;
 
 impl Codec for Raw {

@@ -1,4 +1,4 @@
-//! The edge towards control planes and files: connects, reads, carries requests and responses, and decides nothing.
+//! I/O towards control planes and files: connects, reads, carries requests and responses, and makes no decisions.
 
 mod ads;
 mod dial;

@@ -1,4 +1,4 @@
-//! Which control planes there are, and what is requested of which.
+//! Which control planes there are, and which of them each request goes to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::protocol::session::Variant;
 use crate::protocol::sources;
 use crate::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
 
-/// Every server once, and the lists that name them by their place here.
+/// Every server once, and the server lists as indices into it.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub servers: Vec<SourcePlan>,
@@ -16,13 +16,13 @@ pub struct Plan {
     pub top: Vec<usize>,
     pub authorities: BTreeMap<String, AuthorityPlan>,
     pub timers: FallbackTimers,
-    /// What the old server had and the new one has not is kept after a move down (FB-26).
+    /// After a fallback, resources that the old server had and the new one lacks are kept (FB-26).
     pub(crate) hold_missing: bool,
-    /// Authorities whose names mean the same to everybody, so that all views share what is held of them (NAME-20).
+    /// Authorities whose names mean the same to all clients, so that all views share their resources (NAME-20).
     pub(crate) shared: BTreeSet<String>,
 }
 
-/// Whoever has resources. Two that are equal are one (BOOT-9).
+/// A source of resources. Equal sources are one (BOOT-9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourcePlan {
     /// A control plane over gRPC.
@@ -33,12 +33,12 @@ pub enum SourcePlan {
     Rest(Box<RestServer>),
 }
 
-/// Files in the place of a server.
+/// Files used as a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilesServer {
     pub(crate) options: FilesOptions,
-    /// The same is requested of no other server, so that what is not in them is nowhere. Beside servers files are never evidence for
-    /// that (FS-6).
+    /// No other server gets the same requests, so that what is not in these files does not exist. Beside servers, files are never
+    /// evidence of absence (FS-6).
     pub(crate) authoritative: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct AuthorityPlan {
     pub rule: Rule,
 }
 
-/// The lists as they are written. That of an authority may be empty, which means the one at the top (BOOT-13).
+/// The configured lists. An authority's list may be empty, which means the top-level list (BOOT-13).
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
     pub(crate) top: Vec<SourcePlan>,
@@ -67,12 +67,12 @@ impl Plan {
         Self { servers, top, authorities, timers: patience, hold_missing, shared: BTreeSet::new() }
     }
 
-    /// What a view goes by: the same lists, with the hub behind all servers where authorities are shared.
+    /// Returns the plan of a view: the same lists, with the hub behind all servers where authorities are shared.
     pub(crate) fn for_views(&self) -> sources::Plan {
         let mut plan = self.for_sources();
         let hub = sources::ServerPlan {
             variant: Variant::Delta,
-            // It says what there is not, and waits for as long as upstream does.
+            // The hub reports absence itself, and waits as long as its upstream does.
             quirks: ServerQuirks {
                 on_resource_timeout: OnResourceTimeout::Unknown,
                 signals_completion: true,
@@ -88,14 +88,14 @@ impl Plan {
         plan
     }
 
-    /// What the hub goes by, if there is to be one.
+    /// Returns the plan of the hub, if there is one.
     pub(crate) fn for_hub(&self) -> Option<sources::Plan> {
         let mut plan = self.for_sources();
         plan.authorities.retain(|name, _| self.shared.contains(name));
         (!self.shared.is_empty()).then_some(plan)
     }
 
-    /// The same lists, and nothing of how a server is reached.
+    /// Returns the same lists without how a server is reached.
     fn for_sources(&self) -> sources::Plan {
         let server = |server: &SourcePlan| sources::ServerPlan {
             variant: server.variant().unwrap_or(Variant::Delta),
@@ -105,7 +105,7 @@ impl Plan {
         let authorities = self.authorities.iter().map(|(name, of)| (name.clone(), list(&of.servers, of.rule)));
         sources::Plan {
             servers: self.servers.iter().map(server).collect(),
-            top: list(&self.top, Rule::default()), // there is no other for them (BOOT-22)
+            top: list(&self.top, Rule::default()), // old-style names have no other list (BOOT-22)
             authorities: authorities.collect(),
             timers: self.timers,
             holds_missing: self.hold_missing,
@@ -152,7 +152,7 @@ impl FilesServer {
         Self { options, authoritative: false }
     }
 
-    /// They say by themselves what there is not, if they may say so at all.
+    /// Files report absence themselves, if they may report it at all.
     fn rules(&self) -> ServerQuirks {
         let ignore_deletions = !self.authoritative;
         let initial_set = InitialSet::OneResponse;
@@ -165,8 +165,8 @@ impl FilesServer {
     }
 }
 
-/// Where the servers of a list stand among all. What is equal is one (BOOT-9), also within a list: to turn from a server to
-/// itself would help nobody.
+/// Returns the indices of a list's servers among all servers. Equal servers are one (BOOT-9), also within a list, where falling
+/// back from a server to itself is of no use.
 fn places(servers: &mut Vec<SourcePlan>, list: Vec<SourcePlan>) -> Vec<usize> {
     let mut places = Vec::new();
     let alone = list.iter().all(|server| *server == list[0]);

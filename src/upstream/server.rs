@@ -1,4 +1,4 @@
-//! One control plane, as the configuration describes it.
+//! One control plane, as configured.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,19 +10,19 @@ use rustls::pki_types::ServerName;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{BackoffTimes, ServerQuirks};
 
-/// Two that are equal are one server, with one connection (BOOT-9).
+/// Equal servers are one, with one connection (BOOT-9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdsServer {
-    /// A scheme, a host, perhaps a port, and nothing behind them.
+    /// A scheme, a host and an optional port, without a path.
     pub(crate) uri: Uri,
-    /// There if and only if the scheme is https.
+    /// Present if and only if the scheme is https.
     pub(crate) tls: Option<TlsFiles>,
-    /// A token out of each of these files goes along with each stream, over TLS alone (BOOT-7).
+    /// Each of these files has a token that is sent with each stream, over TLS alone (BOOT-7).
     pub(crate) tokens: Vec<PathBuf>,
-    /// Spoken from the start; without it delta is tried, and SotW where the server does not speak that.
+    /// The variant used from the start. Without it delta is tried, then SotW if the server does not support delta.
     pub(crate) variant: Option<Variant>,
     pub(crate) quirks: ServerQuirks,
-    /// Features that it is said to have and that change nothing here, but tell it from others (BOOT-10).
+    /// Configured features that change nothing here, but distinguish it from other servers (BOOT-10).
     pub(crate) features: BTreeSet<&'static str>,
     pub(crate) connect_timeout: Duration,
     pub(crate) life: LifeTimes,
@@ -31,10 +31,10 @@ pub struct AdsServer {
     pub(crate) message_bytes: usize,
 }
 
-/// When the server is asked whether it is there, by a call.
+/// When liveness calls are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LifeTimes {
-    /// How long nothing has to be heard before it is asked; without it, it is only asked on demand.
+    /// The silence after which a call is made. Without it, calls are made on request alone.
     pub(crate) interval: Option<Duration>,
     /// How long a call may take.
     pub(crate) timeout: Duration,
@@ -46,31 +46,31 @@ impl Default for LifeTimes {
     }
 }
 
-/// HTTP/2's own pings.
+/// HTTP/2 pings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Keepalive {
     pub(crate) interval: Option<Duration>,
     pub(crate) timeout: Duration,
 }
 
-/// What gRPC clients do, and no more often (TRN-17).
+/// The defaults of gRPC clients; no more frequent (TRN-17).
 impl Default for Keepalive {
     fn default() -> Self {
         Self { interval: Some(Duration::from_secs(300)), timeout: Duration::from_secs(20) }
     }
 }
 
-/// Where the certificates for a server are. They are read again for each connection (BOOT-8).
+/// The certificate files for a server. They are read again for each connection (BOOT-8).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
-    /// Who may have signed the server's certificate; without it, whom the system trusts.
+    /// The CAs that may sign the server's certificate; by default those that the system trusts.
     pub(crate) ca: Option<PathBuf>,
     pub(crate) own: Option<OwnCertificate>,
-    /// Whom the server's certificate has to be for.
+    /// The name that the server's certificate must be for.
     pub(crate) server_name: ServerName<'static>,
 }
 
-/// What the relay shows to the server.
+/// The certificate that the relay presents to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwnCertificate {
     pub(crate) certificate: PathBuf,
@@ -78,13 +78,13 @@ pub(crate) struct OwnCertificate {
 }
 
 impl AdsServer {
-    /// How long a server that has taken a connection may take for its first words on it: a kernel takes connections for a program
-    /// that hangs (FB-32).
+    /// Returns the time limit for the first bytes from a server that has accepted the connection: a kernel accepts connections for
+    /// a hung program (FB-32).
     pub(super) fn first_words_timeout(&self) -> Duration {
         self.connect_timeout.min(FIRST_WORDS)
     }
 
-    /// The URI without the slash that the type puts behind it.
+    /// Returns the URI without the trailing slash that its type appends.
     pub(crate) fn name(&self) -> String {
         self.uri.to_string().trim_end_matches('/').into()
     }

@@ -1,4 +1,4 @@
-//! What TLS towards one server needs, from files that are read for each connection, and explanations of its errors.
+//! The TLS settings for one server, from files that are read for each connection, and explanations of TLS errors.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, InconsistentKeys,
 
 use super::server::{OwnCertificate, TlsFiles};
 
-/// What is wrong with the relay's own side.
+/// An error of the relay's own TLS files.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FilesError {
     #[error("cannot read {}", path.display())]
@@ -67,7 +67,7 @@ impl TlsFiles {
         Ok(config)
     }
 
-    /// Why server and relay did not come together, with the file that would have to change.
+    /// Explains why the handshake failed, with the file that would have to change.
     pub(super) fn explain(&self, error: &io::Error) -> String {
         let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match cause {
@@ -79,7 +79,7 @@ impl TlsFiles {
 
     fn explain_certificate(&self, reason: &CertificateError) -> String {
         match reason {
-            // A bad signature is that of another authority of the same name.
+            // A bad signature comes from another CA of the same name.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => match &self.ca {
                 Some(ca) => format!("certificate not signed by any CA in {}", ca.display()),
                 None => "certificate not signed by any CA that the system trusts; tls.ca is not set".into(),

@@ -1,4 +1,4 @@
-//! Tokens that go along with a stream: JSON web tokens out of files, read again each time (gRFC A97).
+//! Tokens sent with a stream: JSON Web Tokens from files, read again each time (gRFC A97).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tonic::Code;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
-/// Why a stream cannot be opened for want of a token (BOOT-7).
+/// Why a stream cannot be opened without a valid token (BOOT-7).
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TokenError {
     #[error("cannot read the token in {}", path.display())]
@@ -36,7 +36,7 @@ impl TokenError {
     }
 }
 
-/// What a stream is opened with: one header for each token.
+/// Returns the metadata of a stream: one header for each token.
 pub(super) async fn metadata(files: &[PathBuf]) -> Result<MetadataMap, TokenError> {
     let mut metadata = MetadataMap::new();
     for path in files {
@@ -66,14 +66,14 @@ struct Claims {
     exp: Option<f64>,
 }
 
-/// Its signature is the server's business.
+/// Parses the claims. The server checks the signature.
 fn claims(token: &str) -> Option<Claims> {
     let [_, claims, _] = token.split('.').collect::<Vec<_>>().try_into().ok()?;
     let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?;
     serde_json::from_slice(&claims).ok()
 }
 
-/// A token on its last legs would expire on the way.
+/// A token that expires within this time could expire on the way.
 const MARGIN: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Keeps every resource body once in the process (I2), across views and clients, for as long as somebody holds it.
+//! Keeps each resource body once per process (I2), across views and clients, until its last user drops it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -38,7 +38,7 @@ pub enum EmptyFirst {
     Everything,
     /// All that is named under the route configurations that the client requested.
     UnderRoutes,
-    /// Nothing, and that is said in one empty answer.
+    /// Nothing, which is reported in one empty reply.
     EmptyAnswer,
 }
 

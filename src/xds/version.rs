@@ -86,7 +86,7 @@ impl SetVersion {
         let mut hasher = Xxh3::new();
         hasher.update(&content.0.to_le_bytes());
         hasher.update(name.as_bytes());
-        // Zero is the empty set; a share that happened to be zero could not be told from nothing.
+        // Zero is the version of the empty set; a share of zero could not be distinguished from it.
         Self(hasher.digest128().max(1))
     }
 

@@ -1,11 +1,11 @@
 //! Walks the top level of an encoded message without decoding it: enough to find a name in a body that stays opaque.
 
-/// One field as it stands in the bytes. Only what somebody reads is told apart.
+/// The value of an encoded field. Only the wire types that are read here are distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
     /// A string, a message, or packed numbers.
     Bytes(&'a [u8]),
-    /// A varint or fixed-width number; nobody reads these here.
+    /// A varint or fixed-width number; the value is not read here.
     Number,
 }
 

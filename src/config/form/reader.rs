@@ -20,7 +20,7 @@ pub(in crate::config) trait Form: Sized {
 
 pub(in crate::config) struct Reader<'a> {
     pub(crate) found: &'a mut Diagnostics,
-    /// The schema of the whole file: says of an unknown key where it would be known.
+    /// The schema of the whole file; finds where an unknown key would be valid.
     whole: fn() -> Json,
     /// Paths of keys that are probably meant by misspelt ones.
     meant: BTreeSet<String>,

@@ -7,6 +7,6 @@ use crate::protocol::upstream::BackoffTimes;
 pub(in crate::config) struct SourceLimits {
     pub(crate) message_bytes: usize,
     pub(crate) file_bytes: u64,
-    /// Where nothing else is said of a server.
+    /// The default for all servers.
     pub(crate) backoff: BackoffTimes,
 }

@@ -15,7 +15,7 @@ pub(in crate::config) enum Value {
     Scalar(Scalar),
     List(Vec<Node>),
     Map(Vec<Entry>),
-    /// Reported already; nothing more is said of it.
+    /// Already reported; nothing more is reported of it.
     Faulty,
 }
 

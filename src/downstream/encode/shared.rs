@@ -1,4 +1,4 @@
-//! Encoded bytes that several clients are sent: a reply that is made of the same parts has the same bytes, whoever it is for.
+//! Encoded bytes that several clients are sent: replies made of the same parts have the same bytes for all clients.
 //!
 //! Nothing here needs to be invalidated. A message is found by what is in it and keeps that alive, and its pieces can be encoded again
 //! from it at any time. So both may be forgotten whenever there are too many.
@@ -147,7 +147,7 @@ impl<T> Latest<T> {
         Self { queue: VecDeque::new(), bytes: 0, most }
     }
 
-    /// Gives back what it forgets, to be dropped where nobody waits for it.
+    /// Returns the evicted items, so that the caller can drop them where no client waits.
     fn push(&mut self, bytes: usize, item: T) -> Vec<T> {
         self.queue.push_back((bytes, item));
         self.bytes += bytes;
@@ -171,7 +171,7 @@ impl AsRef<[u8]> for Owner {
     }
 }
 
-/// Equal for equal parts. The parts of a large reply are told apart by its ends: those in between are compared when it is found.
+/// Equal for equal parts. The hash of a large reply covers only its ends; the parts in between are compared on a hit.
 fn hash_of(reply: &Reply, variant: Variant) -> u64 {
     let mut hasher = Xxh3::new();
     let mut number = |number: usize| hasher.update(&number.to_le_bytes());

@@ -202,7 +202,7 @@ impl Subscription {
         let class = match held {
             Some(true) => Class::Named,
             Some(false) => return,
-            None => Class::Wildcard, // it was told by name, and `*` may have it
+            None => Class::Wildcard, // the client was sent it by name, and the wildcard set may have it
         };
         let Some(table) = view.state.resources(kind, class) else { return };
         let is_due = match class {

@@ -1,4 +1,4 @@
-//! How much there is to send, roughly and at little cost, for whoever decides who is served next.
+//! Estimates cheaply how much a session has to send, for the scheduler of turns.
 
 use super::Session;
 use super::client::Variant;

@@ -279,7 +279,7 @@ impl Session {
         changes
     }
 
-    /// Whether the view has to be told something that a request changed.
+    /// Returns whether a request changed something that the view task needs to know.
     pub(crate) fn has_news_for_view(&self) -> bool {
         !self.interest.is_empty() || self.nacks_routing_now() != self.nacks_routing
     }

@@ -6,7 +6,7 @@ use crate::protocol::view::{Entry, Revision};
 #[derive(Debug)]
 pub(super) struct Progress {
     removals: Revision,
-    /// First and last mark of each; where bursts were cut short again and again, neighbours are put together.
+    /// First and last revision of each; where bursts were interrupted again and again, neighbours are merged.
     additions: Vec<(Revision, Revision)>,
 }
 

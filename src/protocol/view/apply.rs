@@ -1,4 +1,4 @@
-//! What updates make of the view: which resources are set and removed, and what is known of sets.
+//! Applies updates to the view: sets and removes resources, and tracks the completeness of sets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::xds::{Name, Resource, Role, Type};
 
-/// What a complete set changes.
+/// The differences between a complete set and the table.
 struct Compared {
     changed: Vec<Arc<Resource>>,
-    /// Everything that is there was sent.
+    /// The response has every present resource.
     has_all: bool,
 }
 
 impl View {
-    /// Applies an update, unless its interest ended while it was on its way.
+    /// Applies an update, unless its interest ended while the response was in flight.
     pub(super) fn apply_one(&mut self, update: Update, now: Moment) {
         let wanted = match update.subject() {
             (kind, Some((Class::Named, key))) => self.interest.covers(kind, key),
@@ -101,7 +101,7 @@ impl View {
         }
     }
 
-    /// A collection that was reported as empty, or in error, is not so any more.
+    /// Ends the reported emptiness or error of a collection that has a member now.
     pub(super) fn revive_collection(&mut self, kind: &Type, member: &Name) {
         if let Some(glob) = self.interest.collection(kind, member) {
             let table = self.resources(kind, Class::Named);
@@ -124,7 +124,7 @@ impl View {
             return;
         }
         self.remove_one(kind, class, key, word, now);
-        // A collection of which all is known and whose last member upstream has taken away is empty by that.
+        // A complete collection is empty once upstream has removed its last member.
         if class == Class::Named
             && let Some(glob) = self.interest.collection(kind, key)
         {
@@ -135,7 +135,7 @@ impl View {
         }
     }
 
-    /// All of a collection is known, and nothing is in it.
+    /// Records that a collection is complete and has no members.
     pub(super) fn conclude_empty(&mut self, kind: &Type, glob: &Name, now: Moment) {
         let of = self.resources(kind, Class::Named).collection(glob);
         if of.is_some_and(|of| of.is_empty() && !of.lapsed) {
@@ -143,17 +143,17 @@ impl View {
         }
     }
 
-    /// Whose word counts is another from here on, or begins again: a set may have grown, and what it took away be there again.
+    /// Another server becomes authoritative, or the same one opens again: a set may have grown, and removed resources may be back.
     pub(super) fn interrupt(&mut self, kind: &Type, of: &Selector) {
         self.update_completeness(kind, of, Completeness::interrupted);
         let revision = self.revision;
-        self.dirty = true; // what is published says what is evident
+        self.dirty = true; // the snapshot includes which evidence counts
         match of {
             Selector::Wildcard => {
-                self.order.spare_all(kind); // the server that is active from here on is asked what it has of it
+                self.order.spare_all(kind); // the server that becomes active now is requested for its own set
                 let table = self.resources(kind, Class::Wildcard);
                 table.interrupt(revision);
-                table.set_unreadable(BTreeSet::new()); // it comes again, if it is there still
+                table.set_unreadable(BTreeSet::new()); // the server sends it again, if it still exists
             }
             Selector::Name(name) => {
                 self.order.spare(&(kind.clone(), Class::Named, name.clone()));
@@ -162,7 +162,7 @@ impl View {
         }
     }
 
-    /// Upstream says that there is nothing in a collection (COLL-15). What a server above it gave may stay all the same.
+    /// Applies an empty collection reported by upstream (COLL-15). Resources from a server of higher rank may stay.
     pub(super) fn empty_collection(&mut self, kind: &Type, glob: &Name, now: Moment) {
         let members = |table: &ResourceTable| -> Vec<Name> {
             table.collection(glob).into_iter().flat_map(|of| of.members().cloned()).collect()
@@ -216,8 +216,8 @@ impl View {
         }
     }
 
-    /// A life is over (UP-40): clients are told that it is gone. That nobody has said. It may be alive upstream, and its word late
-    /// (UP-17), or another server's to say (FB-4).
+    /// Expires a resource (UP-40): clients lose it. No server has reported that, so it is requested again: it may still exist
+    /// upstream and its extension be late (UP-17), or another server may have it (FB-4).
     pub(super) fn expire(&mut self, kind: &Type, class: Class, name: Name, now: Moment) {
         let glob = self.interest.collection(kind, &name).filter(|_| class == Class::Named);
         self.remove_one(kind, class, &name, Evidence::Reported, now);
@@ -234,7 +234,7 @@ impl View {
         }
     }
 
-    /// Upstream speaks of a set. What has outlived its time before, and it does not mention, it lets be gone.
+    /// Upstream has responded for a set. Members that expired before and are not in the response count as absent.
     pub(super) fn confirm(&mut self, kind: &Type, of: &Selector) {
         match of {
             Selector::Wildcard => self.resources(kind, Class::Wildcard).has_expired = false,
@@ -266,7 +266,7 @@ impl View {
         self.update_completeness(kind, &Selector::Wildcard, |_| Completeness::Complete);
     }
 
-    /// Finds what differs in a set that is sent again. In a large set that is little, and nothing else needs to be done.
+    /// Finds the differences in a set that is sent again. In a large set they are few, and only they are applied.
     fn compare(&self, kind: &Type, sent: &[Arc<Resource>]) -> Compared {
         let (origin, mut changed, mut present) = (self.origin, Vec::new(), 0);
         let table = self.tables.get(&(kind.clone(), Class::Wildcard));
@@ -277,7 +277,7 @@ impl View {
                 changed.push(resource.clone());
             }
         }
-        // While something depends on what is sent again, all of it is gone through.
+        // While something depends on resources that are sent again, all of them are applied.
         if self.order.is_any() || self.sought.is_any() || self.limits.faults.has(Fault::StarAnswersNames) {
             changed = sent.to_vec();
         }
@@ -335,7 +335,7 @@ impl View {
         }
     }
 
-    /// A client that is sent a new cluster requests its endpoints next: they are requested before it does.
+    /// Requests the endpoints of a new cluster before the clients that are sent the cluster do.
     pub(super) fn prefetch_endpoints(&mut self, kind: &Type, resource: &Resource, now: Moment) {
         let Some(name) = &resource.refers_to else { return };
         let Some(referred) = self.table.referred_by(kind).filter(|kind| kind.is(Role::Endpoints)) else { return };

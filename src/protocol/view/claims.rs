@@ -1,5 +1,5 @@
-//! What clients hold and nobody knows of, and what is held here of whom: what has to be requested of a server once more before its
-//! silence takes anything away.
+//! Claims: resources that clients hold and the view does not know. They are requested of a server once more before its silence
+//! removes anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,27 +12,27 @@ use crate::xds::{Name, Type};
 /// Something that a client may hold and that the view does not know.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim {
-    /// The type of what is held.
+    /// The type of the resource.
     pub kind: Type,
-    /// What is held.
+    /// The claimed name or set.
     pub of: Claimed,
 }
 
 /// What a client holds that the view does not know.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claimed {
-    /// Under a name, as a member of `*` or by itself.
+    /// A name, as a member of the wildcard set or by itself.
     Name(Class, Name),
-    /// A version of all there is, which does not say of what.
+    /// The version of a complete set, without its names.
     Set,
 }
 
-/// What clients hold of types, until it is found or known to be absent.
+/// The claims of clients, until each is found or known to be absent.
 #[derive(Debug, Default)]
 pub(super) struct Sought {
     names: BTreeMap<(Type, Class), BTreeSet<Name>>,
     sets: BTreeSet<Type>,
-    /// Grows with each thing that is sought.
+    /// Increases with each new claim.
     generation: u64,
 }
 
@@ -52,10 +52,10 @@ impl Sought {
         !self.names.is_empty()
     }
 
-    /// Something is known of a name. Whether it was sought.
+    /// Drops a name that is known now. Returns whether it was claimed.
     pub(crate) fn found(&mut self, kind: &Type, class: Class, name: &Name) -> bool {
         if self.names.is_empty() {
-            return false; // as nearly always
+            return false; // the usual case
         }
         let key = (kind.clone(), class);
         let Some(names) = self.names.get_mut(&key) else { return false };
@@ -66,7 +66,7 @@ impl Sought {
         sought
     }
 
-    /// All of a `*` set is known.
+    /// Drops all wildcard claims of a type, since the set is complete.
     pub(crate) fn found_all(&mut self, kind: &Type) {
         self.sets.remove(kind);
         self.names.remove(&(kind.clone(), Class::Wildcard));
@@ -91,7 +91,7 @@ impl Sought {
 }
 
 impl View {
-    /// Clients hold these, or may: whoever could say more of them is asked.
+    /// Adds claims of clients, so that the servers responsible for them are requested again.
     pub fn seek(&mut self, claims: Vec<Claim>) {
         for claim in claims {
             let unknown = match &claim.of {
@@ -118,7 +118,7 @@ impl View {
         }
     }
 
-    /// Another number once more is sought.
+    /// Returns a number that changes with each new claim.
     pub(crate) fn sought_generation(&self) -> u64 {
         self.sought.generation
     }
@@ -127,7 +127,7 @@ impl View {
         self.sought.names.get(&(kind.clone(), class)).into_iter().flatten()
     }
 
-    /// Whether a client holds a set whose contents are unknown.
+    /// Returns whether a client holds a set whose contents are unknown.
     pub(crate) fn seeks_set(&self, kind: &Type) -> bool {
         self.sought.sets.contains(kind)
     }
@@ -145,12 +145,12 @@ impl View {
         self.tables.get(&(kind.clone(), class))?.get(name)
     }
 
-    /// Whether a name is known to be gone.
+    /// Returns whether a name is known to be absent.
     pub(crate) fn is_gone(&self, kind: &Type, name: &Name) -> bool {
         self.entry(kind, Class::Named, name).is_some_and(|entry| matches!(entry.presence, Presence::Absent(_)))
     }
 
-    /// What has arrived of a type is kept back, so that what is here says nothing of what has been said.
+    /// Returns whether updates of a type are kept back, so that the tables do not show what the server has sent.
     pub(crate) fn is_gated(&self, kind: &Type) -> bool {
         self.gate.is_shut(kind)
     }

@@ -1,5 +1,5 @@
-//! Which sessions of a view subscribe to what, counted: the first subscription goes upstream, and it is dropped some time after
-//! the last one ended.
+//! Counts which sessions of a view subscribe to what. The first subscription goes upstream; the upstream subscription ends some
+//! time after the last one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,29 +16,29 @@ pub struct SessionId(pub u64);
 /// What a subscription selects of a type.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Selector {
-    /// Everything, `*`.
+    /// The wildcard, `*`.
     Wildcard,
     /// A single name, or a collection by its glob.
     Name(Name),
 }
 
-/// A session subscribes or unsubscribes.
+/// A session's subscription or unsubscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterestChange {
     /// The type.
     pub kind: Type,
-    /// What is subscribed.
+    /// The subscribed name, collection or wildcard.
     pub selector: Selector,
-    /// Whether the interest begins, and does not end.
+    /// True for a subscription, false for an unsubscription.
     pub on: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Interest {
     types: BTreeMap<Type, OfType>,
-    /// Interest that lingers after its last session, by when it is dropped.
+    /// Interest without sessions, ordered by when it is dropped.
     lingering: BTreeSet<(Moment, Type, Selector)>,
-    /// How many of the names of a session are known not to exist, if any are.
+    /// The number of absent names that each session requests; no entry means none.
     absent: HashMap<SessionId, usize>,
     changes: Vec<InterestChange>,
     limits: Arc<Limits>,
@@ -47,7 +47,7 @@ pub(super) struct Interest {
 #[derive(Debug, Default)]
 struct OfType {
     wildcard: Option<Watchers>,
-    /// Globs among them.
+    /// Includes globs.
     names: HashMap<Name, Watchers>,
     globs: usize,
 }
@@ -55,11 +55,11 @@ struct OfType {
 #[derive(Debug, Default)]
 struct Watchers {
     sessions: BTreeSet<SessionId>,
-    /// Set while there are none.
+    /// When the interest ends. Set while there are no sessions.
     until: Option<Moment>,
-    /// None has come yet, and some are about to.
+    /// No session has subscribed yet, but one is expected to.
     expected: bool,
-    /// It is known that there is no such name.
+    /// The name is known to be absent.
     absent: bool,
 }
 
@@ -99,7 +99,7 @@ impl Interest {
         }
     }
 
-    /// Requests a name that sessions will subscribe to in a moment. If none does, it is dropped again.
+    /// Requests a name that sessions are expected to subscribe to shortly. It is dropped if none does.
     pub(crate) fn prefetch(&mut self, kind: &Type, name: &Name, now: Moment) {
         let until = now + self.limits.linger;
         let wanted = Selector::Name(name.clone());
@@ -111,7 +111,7 @@ impl Interest {
         }
     }
 
-    /// Asks for what is wanted already once more.
+    /// Requests again what is already subscribed upstream.
     pub(crate) fn ask_again(&mut self, kind: &Type, wanted: &Selector) {
         self.changes.push(InterestChange { kind: kind.clone(), selector: wanted.clone(), on: true });
     }
@@ -139,12 +139,12 @@ impl Interest {
         self.types.get(kind).is_some_and(|of| of.names.contains_key(name))
     }
 
-    /// Whether a name is wanted, be it as a member of a collection.
+    /// Returns whether a name is wanted, by itself or as a member of a collection.
     pub(crate) fn covers(&self, kind: &Type, name: &Name) -> bool {
         self.has_name(kind, name) || self.collection(kind, name).is_some()
     }
 
-    /// The collection that a name is in and that is wanted.
+    /// Returns the wanted collection that a name is in.
     pub(crate) fn collection(&self, kind: &Type, name: &Name) -> Option<Name> {
         let of = self.types.get(kind).filter(|of| of.globs > 0)?;
         name.collection().filter(|glob| of.names.contains_key(glob))
@@ -161,8 +161,8 @@ impl Interest {
         watchers.flat_map(|watchers| watchers.sessions.iter().copied())
     }
 
-    /// Whether somebody waits for this by whom that counts (FB-6): what nobody wants any more does not, nor what only such
-    /// sessions want as ask for more names that nobody has than one may.
+    /// Returns whether a session waits for this and may trigger a fallback (FB-6). Sessions that request more absent names than the
+    /// limit may not, except by a wildcard.
     pub(crate) fn awaits(&self, kind: &Type, wanted: &Selector) -> bool {
         let Some(of) = self.types.get(kind) else { return false };
         let may = |session| self.absent.get(session).is_none_or(|count| *count <= self.limits.absent_names_per_stream);
@@ -174,12 +174,12 @@ impl Interest {
         }
     }
 
-    /// Sessions that request more absent names than one may.
+    /// Returns how many sessions request more absent names than the limit.
     pub(crate) fn over_absent_limit(&self) -> usize {
         self.absent.values().filter(|count| **count > self.limits.absent_names_per_stream).count()
     }
 
-    /// It is known that there is no such name, or not any more.
+    /// Records whether a name is known to be absent.
     pub(crate) fn note_absence(&mut self, kind: &Type, name: &Name, absent: bool) {
         let Some(watchers) = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name)) else { return };
         if std::mem::replace(&mut watchers.absent, absent) != absent {
@@ -196,7 +196,7 @@ impl Interest {
         self.lingering.first().map(|(until, ..)| *until)
     }
 
-    /// What has lingered long enough. It is wanted no more from here on.
+    /// Removes and returns the interest that has lingered long enough.
     pub(crate) fn expire(&mut self, now: Moment) -> Vec<(Type, Selector)> {
         let mut expired = Vec::new();
         while self.lingering.first().is_some_and(|(until, ..)| *until <= now) {

@@ -1,4 +1,4 @@
-//! What is wanted and the cache cannot serve, and whether that is a reason to turn to another server (FB-4 to FB-6).
+//! What clients want and the cache does not have, and whether that is a reason for a fallback (FB-4 to FB-6).
 
 use super::class::Class;
 use super::collections::Collection;
@@ -9,8 +9,8 @@ use super::{Presence, View};
 use crate::xds::{Name, Type};
 
 impl View {
-    /// Whether a value, absence, or trouble is known, or of `*` and globs, the set as far as clients that hold
-    /// nothing are given it. What has outlived its time is neither a value nor known not to exist, and a set that it was in not complete.
+    /// Returns whether a name has a value, an error or known absence, or whether a set is complete enough for clients without
+    /// state. An expired resource is neither a value nor known absence, and the set that it was in is not cached.
     pub(crate) fn is_cached(&self, kind: &Type, wanted: &Selector) -> bool {
         let table = |class| self.tables.get(&(kind.clone(), class));
         match wanted {
@@ -24,7 +24,7 @@ impl View {
         }
     }
 
-    /// How much is known of a set.
+    /// Returns the completeness of a set.
     pub(crate) fn completeness_of(&self, kind: &Type, of: &Selector) -> Completeness {
         let table = |class| self.tables.get(&(kind.clone(), class));
         let completeness = match of {
@@ -34,8 +34,8 @@ impl View {
         completeness.unwrap_or_default()
     }
 
-    /// Whether this is wanted, not cached, and by who waits for it a reason to turn to another server. Nobody may wait for it any
-    /// more, or only sessions that request a great many names that nobody has.
+    /// Returns whether this is wanted, not cached, and a reason for a fallback. It is not a reason if no client wants it any more,
+    /// or only sessions that request more absent names than the limit.
     pub(crate) fn is_missing(&self, kind: &Type, wanted: &Selector) -> bool {
         !self.is_cached(kind, wanted) && self.interest.awaits(kind, wanted)
     }
@@ -45,17 +45,17 @@ impl View {
         self.interest.over_absent_limit()
     }
 
-    /// Whether any of these things is missing.
+    /// Returns whether any matching selector is missing.
     pub(crate) fn misses_any(&self, of: impl Fn(&Selector) -> bool) -> bool {
         self.interest.all().any(|(kind, wanted)| of(&wanted) && self.is_missing(kind, &wanted))
     }
 
-    /// Returns all that is missing, in no order.
+    /// Returns all missing selectors, in no order.
     pub(crate) fn missing(&self) -> impl Iterator<Item = (&Type, Selector)> {
         self.interest.all().filter(|(kind, wanted)| self.is_missing(kind, wanted))
     }
 
-    /// Counts a name for those who want it, by whether it is known now that there is none.
+    /// Updates the absent-name counts of the sessions that want a name.
     pub(super) fn note_absence(&mut self, kind: &Type, name: &Name) {
         let entry = self.tables.get(&(kind.clone(), Class::Named)).and_then(|table| table.get(name));
         let absent = entry.is_some_and(|entry| {

@@ -58,7 +58,7 @@ pub struct NameChanged {
     pub(crate) revision: Revision,
 }
 
-/// A new state, and exactly the sessions that it concerns. Sessions of `*` have no marks: they read the state.
+/// A new snapshot and the sessions that it concerns. Wildcard sessions get no per-name notifications: they read the snapshot.
 #[derive(Debug, Default)]
 pub struct Notifications(pub BTreeMap<SessionId, Vec<NameChanged>>);
 
@@ -67,7 +67,8 @@ pub struct Notifications(pub BTreeMap<SessionId, Vec<NameChanged>>);
 pub struct View {
     revision: Revision,
     tables: BTreeMap<(Type, Class), ResourceTable>,
-    /// When the last `*` set was forgotten, of whichever type: of each there would be no end to remember, types may be made up.
+    /// When a wildcard set of any type was last forgotten. Kept once for all types: their number has no bound, since clients can
+    /// make types up.
     forgotten: Revision,
     interest: Interest,
     gate: Gate,
@@ -76,13 +77,13 @@ pub struct View {
     /// Types whose `*` table changed since the last publication.
     changed_wildcards: BTreeSet<Type>,
     dirty: bool,
-    /// Who says what is being applied.
+    /// The origin of the updates being applied.
     origin: Origin,
     sought: Sought,
     order: Order,
-    /// Upstream answers a name that is requested once more (UP-17).
+    /// Upstream answers a name that is requested again (UP-17).
     repeats: bool,
-    /// Authorities of which no server is reachable.
+    /// Authorities without a reachable server.
     down: Arc<BTreeSet<Authority>>,
     table: Arc<TypeTable>,
     /// The type of clusters.
@@ -114,12 +115,12 @@ impl View {
         }
     }
 
-    /// Applies one response whole.
+    /// Applies one complete response.
     pub fn apply(&mut self, updates: Vec<Update>, now: Moment) {
         self.apply_from(Origin::default(), updates, now);
     }
 
-    /// Applies the updates of one response, as far as they may be shown now. [`View::publish`] makes them visible.
+    /// Applies the updates of one response, except those that have to wait. [`View::publish`] makes them visible.
     pub fn apply_from(&mut self, source: Origin, updates: Vec<Update>, now: Moment) {
         self.origin = source;
         for update in self.gate.pass(updates) {
@@ -127,20 +128,20 @@ impl View {
         }
     }
 
-    /// Lets out what the gate held of a type.
+    /// Applies the updates of a type that the gate kept back.
     pub fn open_gate(&mut self, kind: &Type, now: Moment) {
         for update in self.gate.open(kind) {
             self.apply_one(update, now);
         }
     }
 
-    /// Keeps back updates of a type until its set is complete, since another server has taken over.
+    /// Keeps back updates of a type until its set is complete, since another server has become active.
     pub fn shut_gate(&mut self, kind: &Type) {
         self.gate.shut(kind.clone());
     }
 
-    /// What a session wants or wants no more. A name that is known already is marked for it, since the state that the
-    /// session read before it was counted may have been an older one.
+    /// Applies a session's subscription or unsubscription. A session is notified of a name that is known already, since it may have
+    /// read an older snapshot before its interest was counted.
     pub fn change_interest(&mut self, session: SessionId, change: InterestChange, now: Moment) {
         let InterestChange { kind, selector: wanted, on } = change;
         if on {
@@ -155,7 +156,7 @@ impl View {
             let table = self.tables.get(&(kind.clone(), Class::Named));
             let Some(entry) = table.and_then(|table| table.get(&name)) else { return };
             if self.repeats && matches!(&entry.presence, Presence::Present(held) if held.do_not_cache()) {
-                self.interest.ask_again(&kind, &Selector::Name(name)); // the answer is for those who wait now (XLAT-29)
+                self.interest.ask_again(&kind, &Selector::Name(name)); // the answer is for the clients that wait now (XLAT-29)
                 return;
             }
             let revision = entry.error.as_ref().map_or(entry.changed, |(revision, _)| entry.changed.max(*revision));
@@ -165,7 +166,7 @@ impl View {
         }
     }
 
-    /// The members of a collection are new to a session that subscribes to it.
+    /// Notifies a session that subscribes to a collection of the members.
     fn mark_members(&mut self, session: SessionId, kind: &Type, glob: &Name) {
         let table = self.tables.entry((kind.clone(), Class::Named)).or_default();
         self.dirty |= table.collect(glob);
@@ -176,7 +177,7 @@ impl View {
         self.wakes.entry(session).or_default().extend(members.filter_map(mark));
     }
 
-    /// Publishes what has been applied since the last time, once, and says whom it concerns.
+    /// Publishes what has been applied since the last publication, and returns the sessions to notify.
     pub fn publish(&mut self) -> Notifications {
         for kind in std::mem::take(&mut self.changed_wildcards) {
             if let Some(table) = self.tables.get_mut(&(kind.clone(), Class::Wildcard)) {
@@ -188,7 +189,7 @@ impl View {
         }
         if std::mem::take(&mut self.dirty) {
             if self.revision == self.published.revision {
-                self.revision = self.revision.next(); // no entry changed, but what is known of them did: another state, another mark
+                self.revision = self.revision.next(); // no entry changed, but the completeness did: another snapshot needs another revision
             }
             self.published =
                 Arc::new(Snapshot::new(self.revision, self.down.clone(), self.tables.clone(), self.forgotten));
@@ -196,7 +197,7 @@ impl View {
         Notifications(std::mem::take(&mut self.wakes))
     }
 
-    /// Everything that is to be asked of a server that is opened now, with whether the answer is known from another (FB-4).
+    /// Returns everything to request of a server that is opened now, each with whether it is cached already (FB-4).
     pub(crate) fn wanted(&self) -> impl Iterator<Item = (&Type, Selector, bool)> {
         self.interest.all().map(|(kind, wanted)| {
             let cached = self.is_cached(kind, &wanted);
@@ -204,17 +205,18 @@ impl View {
         })
     }
 
-    /// The members of a `*` set that is held.
+    /// Returns the members of a cached wildcard set.
     pub fn wildcard_names(&self, kind: &Type) -> impl Iterator<Item = &Name> {
         self.tables.get(&(kind.clone(), Class::Wildcard)).into_iter().flat_map(ResourceTable::present_names)
     }
 
-    /// Whether there is interest, or was until lately.
+    /// Returns whether there is interest, including interest that lingers.
     pub(crate) fn is_wanted(&self) -> bool {
         self.interest.is_any()
     }
 
-    /// What the sources can do at the moment: for which authorities none is reachable, and whether a name is given twice.
+    /// Records the state of the sources: the authorities without a reachable server, and whether upstream answers a name that is
+    /// requested again.
     pub fn on_source(&mut self, down: BTreeSet<Authority>, repeats: bool) {
         self.repeats = repeats;
         if *self.down != down {
@@ -231,7 +233,7 @@ impl View {
         &self.published
     }
 
-    /// How many resources of a type are held, as `*` gave them or as names did.
+    /// Returns how many resources of a type are cached, from wildcard or named subscriptions.
     pub fn held(&self, kind: &Type, wildcard: bool) -> usize {
         let class = if wildcard { Class::Wildcard } else { Class::Named };
         self.tables.get(&(kind.clone(), class)).map_or(0, |table| table.present())
@@ -246,12 +248,12 @@ impl View {
         sum
     }
 
-    /// Names of which something is remembered that names were given by, be it that there is nothing.
+    /// Returns how many names of a type have a named entry, including absent ones.
     pub fn known_names(&self, kind: &Type) -> usize {
         self.tables.get(&(kind.clone(), Class::Named)).map_or(0, ResourceTable::len)
     }
 
-    /// What is to be requested of the source, and what no longer, since the last call.
+    /// Returns what to subscribe to and to unsubscribe from upstream since the last call.
     pub fn take_upstream_changes(&mut self) -> Vec<InterestChange> {
         self.interest.take_changes()
     }
@@ -262,7 +264,7 @@ impl View {
         earliest(tables.min(), earliest(self.interest.next_deadline(), self.order.next_deadline()))
     }
 
-    /// Lets time do its work: interest that lingered long enough ends, and old tombstones are dealt with.
+    /// Handles expired timers: lingering interest ends, and old tombstones are forgotten.
     pub fn on_time(&mut self, now: Moment) {
         for (kind, wanted) in self.interest.expire(now) {
             self.forget(&kind, &wanted, now);
@@ -307,7 +309,7 @@ impl View {
                 }
             }
             Selector::Wildcard => {
-                // A session that still reads this table, or just did, would miss removals from here on: the horizon tells it so.
+                // A session that reads this table, or just did, would miss removals from here on. The horizon reports that to it.
                 let dropped = self.tables.remove(&(kind.clone(), Class::Wildcard)).unwrap_or_default();
                 for name in dropped.present_names() {
                     let old = dropped.get(name).and_then(Entry::resource);

@@ -1,4 +1,4 @@
-//! What the server sends out of order, put on the tables in order (ORD-1, ORD-4): see `view/order`.
+//! Applies updates in an order that is safe for traffic, whatever order the server sends (ORD-1, ORD-4): see `view/order`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -66,14 +66,15 @@ impl View {
         self.order.worth_waiting(leads_to.iter().filter(is_missing).cloned())
     }
 
-    /// Whether what is not there of the set that a cluster would be in is not there upstream, or is on its way.
+    /// Returns whether the set that a cluster would be in is settled, so that a cluster missing from it is absent upstream or still
+    /// to come.
     fn knows_all_clusters_with(&self, cluster: &Name) -> bool {
         let set = match self.interest.collection(&self.clusters, cluster) {
             Some(glob) => Selector::Name(glob),
             None if self.interest.has_wildcard(&self.clusters) => Selector::Wildcard,
             None => return false,
         };
-        // Who requests clusters by name does so because of the route.
+        // A client that requests a cluster by name does so because of the route.
         !self.interest.has_name(&self.clusters, cluster)
             && self.completeness_of(&self.clusters, &set) >= Completeness::Settled
     }
@@ -82,7 +83,7 @@ impl View {
         has_cluster(|class| self.tables.get(&(self.clusters.clone(), class)), name)
     }
 
-    /// Whether what upstream has taken away stays for now, as something leads to it.
+    /// Returns whether a resource that upstream has removed stays for now, since something leads to it.
     pub(super) fn stays_for_now(
         &mut self,
         kind: &Type,
@@ -100,7 +101,7 @@ impl View {
         let higher = |entry: &Entry| source.holds_missing && entry.origin.rank < source.rank;
         let entry = self.tables.get(&(kind.clone(), class)).and_then(|table| table.get(name));
         if !entry.is_some_and(|entry| matches!(entry.presence, Presence::Present(_)) && !higher(entry)) {
-            return false; // there is nothing to take away, or this server cannot
+            return false; // nothing to remove, or this server cannot remove it
         }
         let in_use = |cluster: &Name| {
             let doomed = |class| self.order.is_doomed(&(self.clusters.clone(), class, cluster.clone()));
@@ -175,7 +176,7 @@ impl View {
         self.note_change(kind, class, name, old, now);
     }
 
-    /// Lets go what has waited long enough, and what nothing leads to any more.
+    /// Releases what has waited long enough, and removed clusters that nothing leads to any more.
     pub(super) fn settle_order(&mut self, now: Moment) {
         if !self.order.is_due(now) {
             return;
@@ -196,12 +197,12 @@ impl View {
         self.origin = before;
     }
 
-    /// Whether it was taken away upstream and is still here.
+    /// Returns whether upstream has removed it and it stays for now.
     pub(crate) fn is_doomed(&self, kind: &Type, class: Class, name: &Name) -> bool {
         self.order.has_doomed() && self.order.is_doomed(&(kind.clone(), class, name.clone()))
     }
 
-    /// Whether it counts which authorities' servers are away, or have not said what routing they have.
+    /// Returns whether the order depends on authorities whose server is unreachable or has not sent its routing yet.
     pub(crate) fn awaits_routing(&self) -> bool {
         self.order.is_any()
     }
@@ -211,17 +212,17 @@ impl View {
         self.order.note_unsteady(unsteady, now);
     }
 
-    /// A client stays with the routing that it had, or does so no more.
+    /// Records whether a client has rejected new routing and stays with its old one.
     pub fn note_refusing(&mut self, session: SessionId, refuses: bool) {
         self.order.note_refusing(session, refuses);
     }
 
-    /// What could not be kept in order since the last call.
+    /// Returns the ordering rules that could not be kept since the last call.
     pub fn take_dangled(&mut self) -> OrderLosses {
         self.order.take_dangled()
     }
 
-    /// Clusters that something leads to and that are known not to be there, each since when.
+    /// Returns the dangling clusters, each with since when.
     pub fn dangling(&self) -> impl Iterator<Item = (&Name, Moment)> {
         let dangling = self.order.references().iter().map(|(name, dangling)| (name, dangling.since));
         dangling.filter(|(name, _)| self.knows_all_clusters_with(name) || self.is_gone(&self.clusters, name))

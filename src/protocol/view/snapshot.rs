@@ -10,7 +10,7 @@ use super::resource_table::{Presence, ResourceTable};
 use super::revision::Revision;
 use crate::xds::{Authority, Name, Resource, Role, Type};
 
-/// What a state says of a name.
+/// What a snapshot has of a name.
 #[derive(Debug, Clone, Copy)]
 pub enum Lookup<'a> {
     /// Nothing: not requested, not answered, or not complete yet. Never reported as absent (I3).
@@ -53,8 +53,8 @@ impl Snapshot {
         Self { revision: mark, down, tables, forgotten, batches: Batches::default() }
     }
 
-    /// A session of `*` that was told of removals only up to less than this has missed some. Where there is no set any more that
-    /// may be all of them.
+    /// Returns the removal horizon of a wildcard session: one that was sent removals only up to an earlier revision has missed
+    /// some. Without a set, this is when a set was last forgotten.
     pub(crate) fn horizon(&self, kind: &Type) -> Revision {
         self.resources(kind, Class::Wildcard).map_or(self.forgotten, ResourceTable::horizon)
     }
@@ -63,12 +63,12 @@ impl Snapshot {
         self.forgotten
     }
 
-    /// Additions that other clients are sent too; the first that asks collects them.
+    /// Returns additions that other clients are sent too; the first caller collects them.
     pub(crate) fn batch(&self, key: BatchKey, collect: impl FnOnce() -> Batch) -> Arc<Batch> {
         self.batches.get(key, collect)
     }
 
-    /// What was last reported wrong with a name, and since which change.
+    /// Returns the last reported error of a name, with its revision.
     pub(crate) fn error(&self, kind: &Type, name: &Name) -> Option<(Revision, &Arc<NamedError>)> {
         let entry = self.resources(kind, Class::Named)?.get(name)?;
         entry.error.as_ref().map(|(revision, error)| (*revision, error))

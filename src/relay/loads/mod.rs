@@ -33,15 +33,15 @@ pub(crate) enum LoadsMode {
     Aggregate(LoadLimits),
 }
 
-/// One stream of loads as it is handed on: what came first from below, what comes after it, and where answers go. Both ways
-/// are bounded, and whoever reads slowly is sent slowly.
+/// One stream of load reports: the first message from downstream, the following ones, and the channel for responses. Both
+/// directions are bounded, so that a slow reader slows its sender.
 pub(crate) struct LoadLink {
     pub(crate) first: Bytes,
     pub(crate) reports: mpsc::Receiver<Bytes>,
     pub(crate) answers: mpsc::Sender<Bytes>,
 }
 
-/// How a stream of loads ended, as gRPC says it.
+/// The end of a stream of load reports, as a gRPC status.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadEnd {
     #[error("{0}")]

@@ -297,7 +297,7 @@ impl SessionHandle {
         match self.session.try_lock() {
             Ok(mut session) => self.read_inbox(&mut session),
             Err(TryLockError::Poisoned(session)) => self.read_inbox(&mut session.into_inner()),
-            Err(TryLockError::WouldBlock) => {} // whoever locks it next reads the inbox first
+            Err(TryLockError::WouldBlock) => {} // the task that locks it next reads the inbox first
         }
     }
 

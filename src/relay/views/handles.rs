@@ -40,8 +40,8 @@ impl ViewHandle {
         !self.commands.is_closed()
     }
 
-    /// Nobody was there and nothing was wanted for so long, and nobody has looked it up to join it. Whoever looks one up does
-    /// so under the same lock, so that nobody can join a view that is not in the map.
+    /// Returns whether the view had no session and no interest for this long, and no session is about to join it. Sessions look a
+    /// view up under the same lock, so that none can join a view that is not in the map.
     fn is_idle(&self, after: Duration) -> bool {
         let since = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
         self.stay.is_last() && since.is_some_and(|since| since.elapsed() >= after)

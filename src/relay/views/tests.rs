@@ -19,7 +19,7 @@ fn views() -> Views {
         limits: Limits::default(),
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),
     };
-    Views::new(options, Vec::new()) // nothing is requested, so nobody is connected to
+    Views::new(options, Vec::new()) // nothing is requested, so no server is connected to
 }
 
 fn first_request() -> Request {

@@ -33,7 +33,7 @@ impl Format {
     }
 }
 
-/// One resource of a file, and what its wrapper said beside it.
+/// One resource of a file, with the fields of its wrapper.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FileResource {
     /// The type of the resource.

@@ -1,4 +1,4 @@
-//! Requests as messages, responses as the bytes of messages: these are read in slices, by others.
+//! Encodes requests as messages and yields responses as undecoded bytes, which the parser reads in slices.
 
 use std::marker::PhantomData;
 
@@ -43,7 +43,7 @@ impl<Q: Message + 'static> Decoder for RawResponses<Q> {
     type Item = Bytes;
     type Error = Status;
 
-    /// A part of the buffer in which the frames were joined, and no copy.
+    /// Returns a slice of the buffer that joined the frames, without copying.
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
         let length = buffer.remaining();
         Ok(Some(buffer.copy_to_bytes(length)))

@@ -1,6 +1,6 @@
-//! What comes in on a stream before it is a message: when bytes last came, and whether a message is half-received.
+//! Tracks incoming bytes below the message layer: when bytes last arrived, and whether a message is half-received.
 //!
-//! This is read off the body of the response, since the decoder behind it shows complete messages alone.
+//! The body of the response is observed, since the decoder behind it yields complete messages alone.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,12 +15,12 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::transport::{Channel, Error};
 
-/// What is known of the response of one stream while it comes in.
+/// The state of one stream's incoming response.
 #[derive(Debug)]
 pub(super) struct Incoming {
     heard: Mutex<Instant>,
     answered: AtomicBool,
-    /// A message has begun and is not complete, and nobody was told of it yet.
+    /// A message has begun, is not complete, and has not been reported yet.
     begun: AtomicBool,
     changed: Notify,
 }
@@ -31,7 +31,7 @@ impl Incoming {
         Self { heard, answered: AtomicBool::new(false), begun: AtomicBool::new(false), changed: Notify::new() }
     }
 
-    /// When the server last said something, be it a part of a message.
+    /// Returns when bytes last arrived from the server, including parts of a message.
     pub(crate) fn heard(&self) -> Instant {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -44,12 +44,12 @@ impl Incoming {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// A response came. Returns whether it is the first.
+    /// Records a response. Returns whether it is the first.
     pub(crate) fn answer(&self) -> bool {
         !self.answered.swap(true, Ordering::Relaxed)
     }
 
-    /// Until a message has begun to come in that is still incomplete; once for each message. May be given up anywhere.
+    /// Waits until a message has begun that is still incomplete; returns once for each message. Cancel-safe.
     pub(crate) async fn receiving(&self) {
         loop {
             self.changed.notified().await;
@@ -66,14 +66,14 @@ impl Incoming {
                 self.begun.store(true, Ordering::Relaxed);
                 self.changed.notify_one();
             }
-            // What was begun is complete, told or not.
+            // The message that had begun is complete, whether it was reported or not.
             Progress::Complete => self.begun.store(false, Ordering::Relaxed),
             Progress::More => {}
         }
     }
 }
 
-/// A channel whose responses are watched.
+/// A channel that observes the bytes of its responses.
 #[derive(Clone)]
 pub(super) struct Watched {
     pub(crate) channel: Channel,
@@ -127,23 +127,23 @@ impl http_body::Body for WatchedBody {
     }
 }
 
-/// How far the last message in a chunk of bytes has come.
+/// The state of the last message in a chunk of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// It has begun in this chunk, by the five bytes that say how long it is, and goes on behind it.
+    /// It began in this chunk, with its five-byte prefix, and continues after it.
     Begun,
-    /// Nothing is incomplete but perhaps those five bytes.
+    /// No message is incomplete, except perhaps within its five-byte prefix.
     Complete,
-    /// One that has begun before is still incomplete.
+    /// A message that began in an earlier chunk is still incomplete.
     More,
 }
 
-/// Counts the bytes of messages, each of which has five before it: a flag, and its length.
+/// Counts the bytes of messages. Each message has a prefix of five bytes: a flag and the length.
 #[derive(Debug, Default)]
 struct Frames {
     prefix: [u8; PREFIX],
     prefix_read: usize,
-    /// Bytes of the message that are still to come, once its prefix is read.
+    /// Bytes of the message that have not arrived, once its prefix is read.
     missing: usize,
 }
 
@@ -190,7 +190,7 @@ mod tests {
         [&[0][..], &prefix, &vec![0xff; length]].concat()
     }
 
-    /// The stream in chunks that end at these places.
+    /// Reads the stream in chunks that end at these offsets.
     fn read(stream: &[u8], ends: &[usize]) -> Vec<Progress> {
         let mut frames = Frames::default();
         let starts = std::iter::once(0).chain(ends.iter().copied());

@@ -1,4 +1,4 @@
-//! Whether a server is alive. Many send nothing before they have a response, and one that hangs sends nothing either. The answer
+//! Liveness of a server. Many servers send nothing before they have a response, and a hung server sends nothing either. The answer
 //! to a call that was begun after the silence, on the same connection, distinguishes the two.
 
 use std::future::poll_fn;
@@ -24,7 +24,7 @@ use super::chain;
 use super::frames::Incoming;
 use super::shared::{Doubts, Shared};
 
-/// Asks on the connection of one stream.
+/// Makes liveness calls on the connection of one stream.
 pub(super) struct Life<'a> {
     pub(crate) server: String,
     pub(crate) times: LifeTimes,
@@ -34,18 +34,18 @@ pub(super) struct Life<'a> {
     pub(crate) incoming: Arc<Incoming>,
     /// When notified, the stream wants an answer to a call that begins from then on.
     pub(crate) requested: Arc<Notify>,
-    /// To be notified when that is there. What came in before it has to be told before it.
+    /// Notified when that answer has come. Everything received before the answer must be reported first.
     pub(crate) answered: &'a Notify,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
-    /// A gRPC status of whoever serves discovery.
+    /// A gRPC status from the discovery server.
     Own,
-    /// Somebody before the server does not route the call to it, which says nothing of the server.
+    /// A gateway does not route the call to the server. This is no evidence about the server.
     Unrouted(StatusCode),
-    /// None in time, or a reason why there can be none: somebody before the server does not reach it, for one.
+    /// No answer in time, or the reason why none can come, for example a gateway that does not reach the server.
     Missing(Option<String>),
 }
 
@@ -57,11 +57,11 @@ struct Missed {
 }
 
 impl Life<'_> {
-    /// Runs for as long as the server answers. Returns why the connection is to be closed.
+    /// Runs for as long as the server answers. Returns why the connection has to be closed.
     pub(crate) async fn watch(mut self) -> Status {
         let mut doubts = self.shared.doubts();
         let mut duty = None;
-        // The request for a call that has no answer yet, and when the next call may begin at the earliest.
+        // Whether a request still lacks its answer, and the earliest time for the next call.
         let (mut pending, mut missed) = (false, Missed::default());
         let (mut last, mut earliest) = (Instant::now(), Instant::now());
         loop {
@@ -73,7 +73,7 @@ impl Life<'_> {
                 }
             }
             sleep_until(earliest).await;
-            pending |= self.requested.notified().now_or_never().is_some(); // the call begins after it
+            pending |= self.requested.notified().now_or_never().is_some(); // the call begins after the request
             let began = Instant::now();
             last = began;
             let answer = self.call(&mut doubts).await;
@@ -84,7 +84,7 @@ impl Life<'_> {
                 Answer::Own => {
                     missed = Missed::default();
                     self.incoming.hear();
-                    // A wish that came meanwhile is not answered by this call, and stands for the one before as well.
+                    // This call does not answer a request that came during it. The next call answers both.
                     if pending && self.requested.notified().now_or_never().is_none() {
                         pending = false;
                         self.answered.notify_one();
@@ -106,7 +106,7 @@ impl Life<'_> {
                     self.shared.count_unanswered();
                     self.shared.unconfirmed(Some(&mut doubts));
                     if self.incoming.heard() > began {
-                        missed = Missed::default(); // it was busy with what it has to say
+                        missed = Missed::default(); // the server was busy sending
                         continue;
                     }
                     let since = *missed.since.get_or_insert(began);
@@ -124,7 +124,8 @@ impl Life<'_> {
         }
     }
 
-    /// Until nothing was heard for so long, nor asked since `last`, while it is this stream's turn to ask.
+    /// Waits until nothing has arrived, and no call was made since `last`, for the interval, while this stream has the duty to
+    /// call.
     async fn idle<'s>(&self, last: Instant, duty: &mut Option<MutexGuard<'s, ()>>)
     where
         Self: 's,
@@ -142,7 +143,7 @@ impl Life<'_> {
         }
     }
 
-    /// Until others are in doubt. Who is not to ask of its own accord does not by that either.
+    /// Waits until another stream suspects the server. Never returns where calls are made on request alone.
     async fn doubted(&self, doubts: &mut Doubts) {
         match self.times.interval {
             Some(_) => doubts.next().await,
@@ -156,7 +157,7 @@ impl Life<'_> {
         let answer = tokio::select! {
             answer = &mut call => answer,
             () = sleep(limit / 2) => {
-                // The others need as long as this one, and a server that hangs is to be found by all of them in time.
+                // The other streams need the same time for their calls, and all of them must find a hung server in time.
                 shared.unconfirmed(Some(doubts));
                 call.await
             }
@@ -197,26 +198,26 @@ fn grpc_status(headers: &HeaderMap) -> Option<Code> {
     headers.get(Status::GRPC_STATUS).map(|status| Code::from_bytes(status.as_bytes()))
 }
 
-/// What to make of an answer with this status of HTTP, and this one of gRPC.
+/// Classifies an answer by its HTTP status and its gRPC status.
 fn judge(http: StatusCode, grpc: Option<Code>) -> Answer {
     match grpc {
         Some(Code::Unavailable) => Answer::Missing(Some("the server is unavailable".into())),
         Some(_) => Answer::Own,
-        // Of whoever stands before the server and does not reach it.
+        // From a gateway that does not reach the server.
         None if http.is_server_error() => Answer::Missing(Some(format!("HTTP status {}", http.as_u16()))),
         None => Answer::Unrouted(http),
     }
 }
 
-/// Without the digits that nobody reads.
+/// Truncates to milliseconds, for the log.
 fn in_millis(elapsed: Duration) -> Duration {
     Duration::from_millis(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
 }
 
 const LIFE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/WeirIsAnyoneThere";
-/// Not compressed, and no byte long.
+/// The prefix of an uncompressed message of zero bytes.
 const EMPTY_MESSAGE: [u8; 5] = [0; 5];
-/// So many calls in a row without an answer are the end of a connection.
+/// Calls in a row without an answer that close a connection.
 const LIMIT: u32 = 2;
 
 #[cfg(test)]

@@ -24,12 +24,12 @@ use crate::protocol::session::Variant;
 use crate::protocol::upstream::{Backoff, BackoffTimes};
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 
-/// Opens streams to one control plane, over a connection of their own each: a peer's limit on streams is then never reached.
+/// Opens streams to one control plane. Each has its own connection, so that a peer's limit on streams is never reached.
 #[derive(Debug, Clone)]
 pub struct AdsConnector {
     server: Arc<AdsServer>,
     endpoint: Endpoint,
-    /// Between all streams to the server.
+    /// State shared by all streams to the server.
     shared: Arc<Shared>,
 }
 
@@ -49,9 +49,10 @@ impl AdsConnector {
         Self { server: Arc::new(server), endpoint, shared }
     }
 
-    /// A connection to the server, and what goes along with each stream. It is this one connection: once that is lost, calls fail.
+    /// Returns a connection to the server and the metadata for each stream. The channel never reconnects: once the connection is
+    /// lost, calls fail.
     pub(super) async fn connect(&self) -> Result<(Channel, MetadataMap), Status> {
-        // Never over plain text, whatever the configuration says.
+        // Never over plain text, whatever the configuration contains.
         let tokens = if self.server.tls.is_some() { self.server.tokens.as_slice() } else { &[] };
         let metadata = token::metadata(tokens).await.map_err(|error| Status::new(error.code(), chain(&error)))?;
         let heard = Arc::new(FirstWords::default());
@@ -70,7 +71,7 @@ impl AdsConnector {
         self.server.backoff
     }
 
-    /// With the limits that hold for the server's messages.
+    /// Applies the server's message size limits.
     pub(super) fn limited<T>(&self, channel: T) -> Grpc<T> {
         let limit = self.server.message_bytes;
         Grpc::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
@@ -110,10 +111,10 @@ impl AdsConnector {
             }
             refusals = if !answered && is_unspoken(&end.status) { refusals + 1 } else { 0 };
             if refusals >= REFUSALS {
-                spoken = self.server.variant; // it has become another server, it seems
+                spoken = self.server.variant; // the address now seems to lead to another server
             }
             let unspoken = !answered && is_unspoken(&end.status) && spoken.is_none();
-            // A server that lacks one variant is there. One that lacks both is of no use (FB-32).
+            // A server that lacks one variant is reachable. A server that lacks both is of no use (FB-32).
             let there = answered || unspoken && !refused_other;
             refused_other = unspoken;
             let said = format!("{:?}: {}", end.status.code(), end.status.message());
@@ -132,12 +133,12 @@ impl AdsConnector {
     }
 }
 
-/// When a stream is tried again.
+/// When a stream is opened again.
 struct Retry<'a> {
     shared: &'a Shared,
     backoff: Backoff,
     stage: Stage,
-    /// A wait can be cut short by what others have found. Where that was in vain, it cannot for so long, and for longer each time.
+    /// How long a wait cannot be cut short by what other streams find. It grows each time an early attempt fails.
     least: Duration,
     in_vain: Backoff,
     waited: Waited,
@@ -167,8 +168,8 @@ impl<'a> Retry<'a> {
     }
 }
 
-/// Whether a server says that it does not speak the variant. An HTTP answer that is none of gRPC is taken for the same code, and
-/// says nothing of the server: something before it had no way to it.
+/// Returns whether a server reports that it does not support the variant. tonic maps an HTTP answer without a gRPC status to the
+/// same code; such an answer comes from a gateway and is no evidence about the server.
 fn is_unspoken(status: &Status) -> bool {
     status.code() == Code::Unimplemented && !status.message().starts_with(NO_GRPC)
 }
@@ -180,17 +181,17 @@ fn other(variant: Variant) -> Variant {
     }
 }
 
-/// Between 0 and 1. Jitter needs no better source than the seeds that hash maps get.
+/// Returns a number between 0 and 1. The seeds of hash maps are random enough for jitter.
 pub(super) fn random() -> f64 {
     RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64
 }
 
-/// An error with everything that caused it.
+/// Formats an error with all its causes.
 pub(super) fn chain(error: &dyn Error) -> String {
     with_causes(error.to_string(), error)
 }
 
-/// Some errors repeat their cause in their own words, which is not said twice.
+/// Some errors repeat their cause in their own text; such a cause is not added again.
 fn with_causes(mut text: String, error: &dyn Error) -> String {
     let mut source = error.source();
     while let Some(cause) = source {
@@ -204,7 +205,7 @@ fn with_causes(mut text: String, error: &dyn Error) -> String {
 }
 
 const WINDOW: u32 = 1 << 20;
-/// A server that has answered in a variant may say so often in a row that it does not speak it before that is believed.
+/// Rejections of the variant in a row before they are believed of a server that has answered in it.
 const REFUSALS: u32 = 5;
-/// How tonic begins to speak of an answer without a gRPC status.
+/// The start of tonic's message for an answer without a gRPC status.
 const NO_GRPC: &str = "grpc-status header missing";

@@ -1,5 +1,4 @@
-//! What the streams of all views to one server share. These are observations alone: each view decides for itself what follows from
-//! them (FB-20).
+//! Observations that the streams of all views to one server share. Each view decides for itself what follows from them (FB-20).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -14,21 +13,21 @@ use super::random;
 #[derive(Debug)]
 pub(super) struct Shared {
     life: LifeTimes,
-    /// Held by the one stream on whose connection the server is asked when nothing was heard.
+    /// Locked by the one stream that makes liveness calls of its own accord after silence.
     duty: tokio::sync::Mutex<()>,
     doubts: watch::Sender<u64>,
     last_doubt: Mutex<Option<Instant>>,
     signs: watch::Sender<Signs>,
-    /// Somebody has failed to connect, or to get a response, since somebody last succeeded.
+    /// A stream has failed to connect since one last connected.
     unreached: AtomicBool,
     rejected: AtomicBool,
     waiting: AtomicUsize,
     unanswered_calls: AtomicU64,
-    /// That calls are not routed to the server was said once.
+    /// The warning that liveness calls are not routed to the server was logged.
     unrouted: AtomicBool,
 }
 
-/// How often the server was found to be back.
+/// How often the server was found to be reachable again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Signs {
     /// Connections that were made after others had failed.
@@ -41,28 +40,28 @@ pub(super) struct Signs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Unreached,
-    /// The server was there, and ended the stream without a response.
+    /// The server was reachable, and ended the stream without a response.
     Rejected,
     Answered,
 }
 
-/// What becomes of a wait.
+/// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waited {
     Out,
-    /// Others have found the server to be back.
+    /// Other streams have found the server reachable again.
     Woken,
 }
 
-/// Hears when a stream to the server is in doubt whether it is there.
+/// Notifies a stream when another stream suspects that the server is dead.
 #[derive(Debug)]
 pub(super) struct Doubts(watch::Receiver<u64>);
 
 impl Doubts {
-    /// Until another stream is in doubt. May be given up anywhere.
+    /// Waits until another stream suspects the server. Cancel-safe.
     pub(crate) async fn next(&mut self) {
         if self.0.changed().await.is_err() {
-            std::future::pending().await // nobody is left who could be in doubt
+            std::future::pending().await // no other stream is left
         }
         tokio::time::sleep(DOUBT_SPREAD.mul_f64(random())).await;
     }
@@ -84,7 +83,7 @@ impl Shared {
         }
     }
 
-    /// For the one stream that asks when nothing was heard; the next has its turn when that one ends.
+    /// Waits for the duty to make liveness calls after silence. One stream has it; when that stream ends, the next gets it.
     pub(crate) async fn duty(&self) -> MutexGuard<'_, ()> {
         self.duty.lock().await
     }
@@ -93,7 +92,7 @@ impl Shared {
         Doubts(self.doubts.subscribe())
     }
 
-    /// All other streams are to ask at once, each on its own connection. Not again before they had time to.
+    /// Makes all other streams call at once, each on its own connection; not again before they had time to.
     pub(crate) fn unconfirmed(&self, own: Option<&mut Doubts>) {
         let now = Instant::now();
         let mut last = self.last_doubt.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,14 +109,14 @@ impl Shared {
         *self.signs.borrow()
     }
 
-    /// The server's first words have come on a connection.
+    /// Records the first bytes from the server on a connection.
     pub(crate) fn reached(&self) {
         if self.unreached.swap(false, Ordering::Relaxed) {
             self.signs.send_modify(|signs| signs.reached += 1);
         }
     }
 
-    /// A first response has come on a stream.
+    /// Records the first response on a stream.
     pub(crate) fn answered(&self) {
         if self.rejected.swap(false, Ordering::Relaxed) {
             self.signs.send_modify(|signs| signs.answered += 1);
@@ -135,8 +134,8 @@ impl Shared {
         }
     }
 
-    /// Waits between two attempts, or after `least` until others have found since `before` that the server is back. Those that
-    /// wake come one after another.
+    /// Waits between two attempts. After `least`, other streams that have found since `before` that the server is back cut the wait
+    /// short. Woken streams are spread over time.
     pub(crate) async fn wait(&self, stage: Stage, before: Signs, wait: Duration, least: Duration) -> Waited {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waiting = Waiting(&self.waiting);
@@ -146,10 +145,10 @@ impl Shared {
             let is_back = signs.wait_for(|now| match stage {
                 Stage::Unreached => *now != before,
                 Stage::Rejected => now.answered != before.answered,
-                Stage::Answered => false, // it was back, and is as it is with this one stream
+                Stage::Answered => false, // the server has answered this stream, so that what others find is no news
             });
             if is_back.await.is_err() {
-                std::future::pending().await // nobody is left who could find it
+                std::future::pending().await // no other stream is left
             }
             let waiting = u32::try_from(self.waiting.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
             let spread = WAKE_SPREAD.max(WAKE_EACH.saturating_mul(waiting));
@@ -169,7 +168,7 @@ impl Shared {
         self.unanswered_calls.load(Ordering::Relaxed)
     }
 
-    /// Whether calls turn out for the first time not to be routed to the server.
+    /// Returns true the first time that liveness calls turn out not to be routed to the server.
     pub(crate) fn is_first_unrouted(&self) -> bool {
         !self.unrouted.swap(true, Ordering::Relaxed)
     }
@@ -184,7 +183,7 @@ impl Drop for Waiting<'_> {
 }
 
 const DOUBT_SPREAD: Duration = Duration::from_millis(500);
-/// Over which those that wait for a server come to it when it is back, and how much longer that takes for each of very many.
+/// The time over which waiting streams reconnect when a server is back, and the addition for each of very many streams.
 const WAKE_SPREAD: Duration = Duration::from_secs(1);
 const WAKE_EACH: Duration = Duration::from_millis(1);
 

@@ -25,11 +25,11 @@ use crate::protocol::session::Variant;
 use crate::protocol::upstream::ResponseMessage;
 use crate::relay::{Link, LinkEvent, LinkReport};
 
-/// How one opening of a stream came to its end.
+/// How one opening of a stream ended.
 pub(super) struct End {
     pub(crate) stage: Stage,
     pub(crate) status: Status,
-    /// How long it was up.
+    /// How long the stream was up.
     pub(crate) lived: Duration,
 }
 
@@ -94,7 +94,7 @@ impl AdsConnector {
         let requested = Arc::new(Notify::new());
         let event = LinkEvent::Opened { variant, requests: sender, life: requested.clone() };
         let (id, reports) = (link.id, link.reports.clone());
-        // Told before the server has said anything: many servers send no headers until they have a first request.
+        // Reported before the server has sent anything: many servers send no headers until they have a first request.
         let reported = reports.send(LinkReport { id, event }).await;
         let mut call = Call::new(ReceiverStream::new(receiver).filter_map(wire.inner));
         *call.metadata_mut() = metadata.clone();
@@ -126,7 +126,7 @@ impl AdsConnector {
         let tell = async |event| link.reports.send(LinkReport { id: link.id, event }).await.map_err(|_| gone());
         let mut call = pin!(call);
         let call = loop {
-            // Some servers send nothing, not even headers, before they have something to say.
+            // Some servers send nothing, not even headers, before they have a response.
             tokio::select! {
                 biased;
                 call = &mut call => break call,
@@ -139,7 +139,7 @@ impl AdsConnector {
         };
         loop {
             let event = tokio::select! {
-                biased; // a message that is there is not on its way any more, and came before the answer to a call
+                biased; // a complete message is not half-received any more, and came before the answer to a call
                 message = responses.message() => match message {
                     Ok(Some(message)) => {
                         let response = match link.read(ResponseMessage::Encoded(variant, message)).await {

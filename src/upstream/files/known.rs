@@ -1,4 +1,4 @@
-//! One file: what was read of it, its last good version, and whether it is to be read again.
+//! One file: its last reading, its last good version, and whether it has to be read again.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -13,22 +13,22 @@ use super::FileError;
 use super::parse::{Entry, Parser};
 use super::walk::Stamp;
 
-/// What is known of one file.
+/// The state of one file.
 #[derive(Default)]
 pub(super) struct Known {
-    /// Of what was read last, or was to be read.
+    /// The stamp of the last reading, or of the last attempt.
     stamp: Option<Stamp>,
-    /// None while the file has to be read again, whatever it looks like.
+    /// When it was read. None while the file has to be read again, whatever its stamp.
     read: Option<SystemTime>,
     bytes: Option<u128>,
-    /// What counts.
+    /// The version that is served.
     pub(crate) good: Option<Arc<[Entry]>>,
-    /// Read well, and not taken over yet.
+    /// Parsed without errors, and not applied yet.
     new: Option<Arc<[Entry]>>,
     fault: Option<FileError>,
-    /// Another file has a resource of this one, too.
+    /// Another file defines a resource of this one.
     pub(crate) conflict: Option<FileError>,
-    /// Since when it is not there.
+    /// Since when the file is missing.
     pub(crate) missing: Option<Instant>,
 }
 
@@ -39,11 +39,11 @@ pub(super) enum Reading {
 }
 
 impl Known {
-    /// Reads it unless it is as it was, and says what came of it.
+    /// Reads the file unless it is unchanged, and returns the result.
     pub(crate) fn read(&mut self, path: &Path, stamp: Stamp, parser: &Parser, limit: u64) -> Reading {
         let back = self.missing.take().is_some();
         if back {
-            // It was made again in its place, and is in no other way whole than one that is written in place.
+            // The file was created again in its place, and may be incomplete like one that is written in place.
             (self.stamp, self.read) = (Some(stamp), None);
         }
         let certain = |read: &SystemTime| !stamp.is_fresh(*read);
@@ -53,7 +53,7 @@ impl Known {
         let now = SystemTime::now();
         let bytes = match bytes_of(path, stamp, limit) {
             Ok(Some(bytes)) => bytes,
-            // To be read again, and known as the file that it is: what is written to it is written in place.
+            // Read again with the same identity: writes to it are writes in place.
             Ok(None) => {
                 (self.stamp, self.read) = (Some(stamp), None);
                 return Reading::Unsettled;
@@ -67,11 +67,11 @@ impl Known {
         let hash = xxh3_128(&bytes);
         if self.bytes == Some(hash) {
             (self.stamp, self.read) = (Some(stamp), Some(now));
-            // What it has may be waiting for another file that had it, too.
+            // Its resources may be waiting for another file that had them.
             return if back && self.new.is_some() { Reading::Changed } else { Reading::Same };
         }
         let read = parser.read(path, &bytes);
-        // Half of a file may make sense. What is being written in place and lacks something is looked at once more in a moment.
+        // Half of a file may parse. If a file is being written in place and lacks resources, it is read once more shortly.
         let in_place = self.stamp.is_some_and(|before| before.is_same_file(stamp)) && stamp.is_young(now);
         if in_place && read.as_ref().is_ok_and(|entries| self.would_lose(entries)) {
             return Reading::Unsettled;
@@ -86,7 +86,7 @@ impl Known {
         }
     }
 
-    /// It is read again, and what comes of that counts even if it is the same.
+    /// Makes the next look read the file again and apply the result even if it is unchanged.
     pub(crate) fn forget_reading(&mut self) {
         (self.read, self.bytes) = (None, None);
     }
@@ -97,14 +97,14 @@ impl Known {
         if changed { Reading::Changed } else { Reading::Same }
     }
 
-    /// Whether something that counts is not in a new reading.
+    /// Returns whether a new reading lacks a resource that is served.
     fn would_lose(&self, entries: &[Entry]) -> bool {
         let new: HashSet<_> = entries.iter().map(|entry| (&entry.kind, &entry.name)).collect();
         let good = self.good.iter().flat_map(|good| good.iter());
         good.into_iter().any(|entry| !new.contains(&(&entry.kind, &entry.name)))
     }
 
-    /// What would count if nothing spoke against it.
+    /// Returns the entries that would be served without conflicts.
     pub(crate) fn candidate(&self) -> impl Iterator<Item = &Entry> {
         let new = self.new.as_ref().filter(|_| self.conflict.is_none());
         new.or(self.good.as_ref()).into_iter().flat_map(|entries| entries.iter())
@@ -136,7 +136,7 @@ fn bytes_of(path: &Path, stamp: Stamp, limit: u64) -> Result<Option<Vec<u8>>, Re
         return Err(ReadError::TooLarge { limit });
     }
     let file = match File::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None), // the next look says whether it is gone
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None), // the next look finds out whether it is deleted
         opened => opened?,
     };
     let mut bytes = Vec::with_capacity(usize::try_from(stamp.size).unwrap_or_default());

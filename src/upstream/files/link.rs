@@ -1,4 +1,4 @@
-//! Carries the stream of one view to the server within this process that serves the files.
+//! Connects the stream of one view to the server within this process that serves the files.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::xds::TypeTable;
 #[derive(Clone)]
 pub(crate) struct FilesConnector {
     source: FilesSource,
-    /// Nobody but these files is asked: what is not in them is nowhere.
+    /// No other server is requested: a resource that is not in these files does not exist.
     alone: bool,
     table: Arc<TypeTable>,
     clock: Clock,
@@ -29,7 +29,7 @@ impl FilesConnector {
 
     async fn keep_open(self, link: Link) {
         let mut loaded = self.source.subscribe();
-        // Whoever listens, or whoever reads the files, is gone when either of the two fails.
+        // If either call fails, the view task or the loader has ended.
         while let Some(snapshot) = self.ready(&link, &mut loaded).await {
             if self.serve(&link, &mut loaded, snapshot).await.is_none() {
                 return;
@@ -37,7 +37,7 @@ impl FilesConnector {
         }
     }
 
-    /// Waits until there are files. Those that are being read may be there any moment; those that are not there are told.
+    /// Waits until the files are loaded. Files that are being read may be ready at any moment; missing paths are reported.
     async fn ready(&self, link: &Link, loaded: &mut watch::Receiver<Loaded>) -> Option<Arc<SourceSnapshot>> {
         let mut reported = None;
         loop {
@@ -53,7 +53,7 @@ impl FilesConnector {
         }
     }
 
-    /// Until the files are unreachable.
+    /// Serves until the files are unreachable.
     async fn serve(
         &self,
         link: &Link,
@@ -64,7 +64,7 @@ impl FilesConnector {
         report(link, LinkEvent::Opened { variant: Variant::Delta, requests: sender, life: Arc::default() }).await?;
         let mut server = Server::new(self.table.clone(), snapshot, self.alone);
         loop {
-            // What has come meanwhile is heard first: the answer to an older question may not be needed any more.
+            // Requests that have come meanwhile are handled first: they may make the pending response unnecessary.
             while let Ok(request) = requests.try_recv() {
                 self.hear(&mut server, request);
             }
@@ -108,7 +108,7 @@ impl FilesConnector {
                 }
                 server.on_request(request);
             }
-            Request::Sotw(_) => {} // nobody asks so where the stream was opened in the other variant
+            Request::Sotw(_) => {} // the stream was opened in delta, so that no SotW request comes
         }
     }
 }
@@ -127,7 +127,7 @@ impl Connector for FilesConnector {
     }
 }
 
-/// None if nobody takes it.
+/// Returns None if the view task has ended.
 async fn report(link: &Link, event: LinkEvent) -> Option<()> {
     link.reports.send(LinkReport { id: link.id, event }).await.ok()
 }

@@ -21,22 +21,22 @@ pub(super) struct Loader {
     parser: Parser,
     watcher: Watcher,
     files: BTreeMap<PathBuf, Known>,
-    /// Paths of the configuration that were files at any time.
+    /// Configured paths that were files at any time.
     seen: BTreeSet<PathBuf>,
-    /// The last look came to something that can be served.
+    /// The last look found something that can be served.
     reached: bool,
-    /// Since when none of the paths is there.
+    /// Since when none of the paths exists.
     nothing: Option<Instant>,
     snapshot: Arc<SourceSnapshot>,
-    /// What was wrong when last looked, which has been told.
+    /// The errors of the last look, which have been logged.
     reported: BTreeSet<FileError>,
     report: Arc<Report>,
 }
 
-/// What a look came to.
+/// The result of a look.
 pub(super) struct Look {
     pub(crate) loaded: Loaded,
-    /// A file was being written, or is missing, so that it has to be looked at again soon.
+    /// A file was being written, or is missing, so that the next look has to follow soon.
     pub(crate) unsettled: bool,
     pub(crate) watched: bool,
 }
@@ -57,7 +57,7 @@ impl Loader {
         }
     }
 
-    /// Looks at all files, reads those that have changed, and says what all of them come to. Takes its time, and blocks.
+    /// Looks at all files, reads those that have changed, and returns the result for all of them. Slow; blocks.
     pub(crate) fn look(&mut self) -> Look {
         let start = Instant::now();
         let mut watch = self.watcher.look();
@@ -85,7 +85,7 @@ impl Loader {
         }
         let state = self.state(&walk, &mut unsettled);
         let missing = |lost: &&FileError| self.files.get(&lost.file).is_some_and(|file| file.missing.is_some());
-        let lost = walk.lost.iter().filter(|lost| !missing(lost)); // whether it is gone is told when that is known
+        let lost = walk.lost.iter().filter(|lost| !missing(lost)); // a missing path is reported once it is known to be deleted
         let faults: BTreeSet<_> = lost.chain(self.files.values().flat_map(Known::faults)).cloned().collect();
         let ready = matches!(state, State::Ready(_));
         if changed || faults != self.reported || self.report.loaded.is_none() && ready {
@@ -105,11 +105,11 @@ impl Loader {
         Look { loaded: Loaded { state, report: self.report.clone() }, unsettled, watched }
     }
 
-    /// Parts with files that are gone, and says whether there were any. One look is not enough for that: whoever unlinks a file and
-    /// makes it again leaves a moment without it.
+    /// Drops files that are deleted and returns whether there were any. One look is not enough: a program that unlinks a file and
+    /// creates it again leaves a moment without it.
     fn drop_missing(&mut self, walk: &mut Walk) -> bool {
         if walk.present.is_empty() {
-            // The source is unreachable, and not each of its files gone.
+            // The source is unreachable; its files are not deleted one by one.
             self.files.values_mut().for_each(|file| file.missing = None);
             return false;
         }
@@ -125,7 +125,7 @@ impl Loader {
                     self.files.insert(path, file);
                 }
                 Sought::Elsewhere(other) => {
-                    file.forget_reading(); // so that what is wrong with it is told by the path that it has now
+                    file.forget_reading(); // so that its errors are reported under its present path
                     self.files.entry(other).or_insert(file);
                     changed = true;
                 }
@@ -141,7 +141,7 @@ impl Loader {
         changed
     }
 
-    /// Without any of its paths a source is unreachable. As with a file, one look is not enough.
+    /// A source without any of its paths is unreachable. As with a file, one look is not enough.
     fn state(&mut self, walk: &Walk, unsettled: &mut bool) -> State {
         let missing = self.options.paths.first().filter(|_| walk.present.is_empty());
         let since = missing.map(|_| self.nothing.unwrap_or_else(Instant::now));
@@ -163,8 +163,8 @@ impl Loader {
         file.read(path, stamp, &self.parser, self.options.file_bytes)
     }
 
-    /// Of two files that define one resource neither is taken over as it is now. That may bring back what was in them before, and
-    /// with it another such case; at the latest when all are as they were, there is none.
+    /// Of two files that define one resource, neither new version is applied. That may restore older contents, and with them
+    /// another conflict. It ends at the latest when all files have their old versions, which do not conflict.
     fn settle_conflicts(&mut self) {
         self.files.values_mut().for_each(|file| file.conflict = None);
         loop {
@@ -195,7 +195,7 @@ impl Loader {
         }
     }
 
-    /// A file that is missing is in nobody's way: what another file has now has moved there.
+    /// A missing file causes no conflict: a resource that another file now has has moved there.
     fn settle_moves(&mut self) {
         let (mut missing, there): (Vec<_>, Vec<_>) =
             self.files.values_mut().partition(|file| file.missing.is_some() && file.good.is_some());
@@ -210,7 +210,7 @@ impl Loader {
                 good.iter().cloned().partition(|entry| there.contains(&(&entry.kind, &entry.name)));
             if !moved.is_empty() {
                 file.good = Some(left.into());
-                file.forget_reading(); // should it come back, it is one more file that has them
+                file.forget_reading(); // if it comes back, it is one more file with these resources
             }
         }
     }
@@ -228,7 +228,7 @@ impl Loader {
         all
     }
 
-    /// Says once what is wrong, and that it is no more.
+    /// Logs each error once, and once more when it is resolved.
     fn tell(&mut self, faults: BTreeSet<FileError>) {
         let new: Vec<_> = faults.difference(&self.reported).collect();
         for fault in new.iter().take(TOLD_AT_ONCE) {
@@ -253,7 +253,7 @@ impl Loader {
     }
 }
 
-/// How long something has to be missing to be gone.
+/// How long a path has to be missing before it counts as deleted.
 pub(super) const GAP: Duration = Duration::from_millis(200);
-/// Lines in the log for one look.
+/// Log lines for one look.
 const TOLD_AT_ONCE: usize = 20;

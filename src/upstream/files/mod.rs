@@ -1,7 +1,7 @@
-//! Files as a source: what is in them is served as if a control plane had it.
+//! Files as a source: their resources are served as if a control plane had sent them.
 //!
-//! One loader for each list of paths reads and watches them; each stream gets each new snapshot as a whole. Nothing here
-//! decides what it means that something is missing: [`local`](crate::protocol::local) does.
+//! One loader for each list of paths reads and watches the files; each stream gets each new snapshot as a whole. What a missing
+//! resource means is decided in [`local`](crate::protocol::local).
 
 mod known;
 mod link;
@@ -26,16 +26,16 @@ use self::loader::{Loader, Look};
 use self::watch::Watcher;
 use crate::protocol::local::SourceSnapshot;
 
-/// Which files, and how many and how large they may be.
+/// Which files are read, and the limits on their number and size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FilesOptions {
-    /// Folders, which are looked into to the bottom, and single files.
+    /// Folders, which are read recursively, and single files.
     pub(crate) paths: Vec<PathBuf>,
     pub(crate) files: usize,
     pub(crate) file_bytes: u64,
 }
 
-/// Something that is wrong with a file, or with where it should be.
+/// An error of a file or of its path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct FileError {
     pub(crate) file: PathBuf,
@@ -43,7 +43,7 @@ pub(crate) struct FileError {
     pub(crate) reason: String,
 }
 
-/// The files of one list of paths, read by a task that ends when nobody holds this any more.
+/// The files of one list of paths, read by a task that ends when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct FilesSource(Arc<Inner>);
 
@@ -61,9 +61,9 @@ struct Loaded {
 
 #[derive(Debug, Clone)]
 enum State {
-    /// Nobody has looked yet.
+    /// The first look is not complete.
     Loading,
-    /// Out of reach, and why.
+    /// Unreachable, with the reason.
     Missing(String),
     Ready(Arc<SourceSnapshot>),
 }
@@ -72,30 +72,30 @@ enum State {
 struct Report {
     files: usize,
     resources: usize,
-    /// When something was read last, and how long it took.
+    /// When something was last read, and how long it took.
     loaded: Option<(Instant, Duration)>,
     faults: Vec<FileError>,
 }
 
-/// For the admin address.
+/// The report of a file source in the admin API.
 #[derive(Debug, Serialize)]
 pub(crate) struct FilesReport {
     pub(crate) paths: Vec<PathBuf>,
-    /// loading, missing or ready.
+    /// `loading`, `missing` or `ready`.
     pub(crate) state: &'static str,
-    /// Why it is missing.
+    /// Why the source is missing.
     pub(crate) reason: Option<String>,
     pub(crate) files: usize,
     pub(crate) resources: usize,
-    /// Since the last change was read.
+    /// Age of the last change that was read.
     pub(crate) age_seconds: Option<u64>,
-    /// How long that took.
+    /// How long reading it took.
     pub(crate) load_seconds: Option<f64>,
     pub(crate) errors: Vec<FileError>,
 }
 
 impl FilesReport {
-    /// Returns what metrics call the source: its paths.
+    /// Returns the name of the source in metrics: its paths.
     pub(crate) fn name(&self) -> String {
         self.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(",")
     }
@@ -110,7 +110,7 @@ impl FilesSource {
         let task = tokio::spawn(async move {
             let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
             let options = FilesOptions { paths: of.paths.iter().map(absolute).collect(), ..(*of).clone() };
-            // To start a watcher blocks for a moment, as all that it does.
+            // Starting a watcher blocks for a moment, like all its methods.
             let loader = move || Loader::new(Arc::new(options), parser, Watcher::new(changed));
             match tokio::task::spawn_blocking(loader).await {
                 Ok(loader) => follow(loader, changes, tell).await,
@@ -148,8 +148,8 @@ impl FilesSource {
     }
 }
 
-/// Looks at the files now, whenever something has changed, and once in a while lest a change was missed. All of it happens where
-/// it may block, so that nobody waits for it but those who wait for the files.
+/// Looks at the files now, after each change, and at intervals in case a change was missed. Everything runs on a blocking thread,
+/// so that only the readers of the files wait for it.
 async fn follow(mut loader: Loader, mut changes: mpsc::Receiver<()>, tell: latest::Sender<Loaded>) {
     loop {
         let look = tokio::task::spawn_blocking(move || {
@@ -173,7 +173,7 @@ async fn follow(mut loader: Loader, mut changes: mpsc::Receiver<()>, tell: lates
     }
 }
 
-/// How long until the next look, if nothing is told of.
+/// Returns the time until the next look if no change is reported.
 fn settle_time(unsettled: bool, watched: bool) -> Duration {
     match (unsettled, watched) {
         (true, _) => LOOKS_UNSETTLED,
@@ -182,7 +182,7 @@ fn settle_time(unsettled: bool, watched: bool) -> Duration {
     }
 }
 
-/// Until nothing has changed for a moment, or things go on changing for too long to wait for that.
+/// Waits until no change was reported for a moment, or until changes have gone on for too long.
 async fn quiet(changes: &mut mpsc::Receiver<()>) {
     let calm = async { while let Ok(Some(())) = tokio::time::timeout(QUIET, changes.recv()).await {} };
     let _ = tokio::time::timeout(LONGEST_UNQUIET, calm).await;
@@ -220,8 +220,8 @@ impl fmt::Display for FilesOptions {
 /// Changes come in bursts, and a file is written in several steps.
 const QUIET: Duration = Duration::from_millis(100);
 const LONGEST_UNQUIET: Duration = Duration::from_secs(1);
-/// How often is looked without any change that is known of: where the system tells of changes, where it does not, and where
-/// the last look left something open. That has to be settled within a second of the change.
+/// Intervals between looks without a reported change: where the system reports changes, where it does not, and where the last look
+/// left something unsettled. The last has to be settled within a second of the change.
 const LOOKS: Duration = Duration::from_secs(30);
 const LOOKS_UNWATCHED: Duration = Duration::from_secs(1);
 const LOOKS_UNSETTLED: Duration = Duration::from_millis(250);

@@ -1,4 +1,4 @@
-//! One file's bytes as resources with names and versions.
+//! Parses one file's bytes into resources with names and versions.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -19,16 +19,16 @@ pub(super) struct Entry {
     pub(crate) line: Option<u64>,
 }
 
-/// What is needed to make sense of files.
+/// What the parsing of files needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Parser {
     pub(crate) table: Arc<TypeTable>,
-    /// None is the one with the embedded descriptors, which are unpacked when the first file is read.
+    /// None means the transcoder with the embedded descriptors, which are unpacked when the first file is read.
     pub(crate) transcoder: Option<Arc<Transcoder>>,
 }
 
 impl Parser {
-    /// Whether a file's name says that it is one of resources.
+    /// Returns whether a file's name is that of a resource file.
     pub(super) fn takes(path: &Path) -> bool {
         Format::of_path(path).is_some()
     }

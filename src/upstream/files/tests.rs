@@ -97,7 +97,7 @@ fn look(loader: &mut Loader) -> (String, Vec<String>) {
     (clusters(&look.loaded.state), look.loaded.report.faults.iter().map(fault).collect())
 }
 
-/// Looks until something is seen, as whoever follows files does.
+/// Looks until the condition holds, as the loader's task does.
 fn until(loader: &mut Loader, wanted: &str) {
     let start = Instant::now();
     loop {

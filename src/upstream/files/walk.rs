@@ -1,4 +1,4 @@
-//! Which files there are: looks at folders and stamps, and opens nothing.
+//! Finds the files: lists folders and reads stamps, and opens no file.
 
 use std::collections::btree_map::Entry::Vacant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use super::FileError;
 
-/// What changes when a file does, whether it is written in place or another takes its place.
+/// Metadata that changes when a file is written in place or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     device: u64,
@@ -31,19 +31,19 @@ impl Stamp {
         }
     }
 
-    /// Written to, and not replaced.
+    /// Returns whether this is the same file, written to but not replaced.
     pub(crate) fn is_same_file(&self, other: Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// Whether whoever writes may not have come to the end yet.
+    /// Returns whether the file changed so recently that its writer may not have finished.
     pub(crate) fn is_young(&self, at: SystemTime) -> bool {
         let of = |part: i64| u64::try_from(part).unwrap_or_default();
         let changed = Duration::from_secs(of(self.changed.0)) + Duration::from_nanos(of(self.changed.1));
         at.duration_since(SystemTime::UNIX_EPOCH + changed).map_or(true, |age| age < YOUNG)
     }
 
-    /// Whether it was given so short a time before that a later change may have the same one.
+    /// Returns whether the stamp is so recent that a later change may have the same one.
     pub(crate) fn is_fresh(&self, at: SystemTime) -> bool {
         let seconds = u64::try_from(self.changed.0).unwrap_or_default();
         let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
@@ -52,43 +52,43 @@ impl Stamp {
 }
 
 pub(super) const YOUNG: Duration = Duration::from_millis(750);
-/// Time stamps of file systems are good for a second or two at worst.
+/// Time stamps of file systems are accurate to a second or two at worst.
 const FRESH: Duration = Duration::from_secs(3);
 
-/// What is told of folders before they are looked into, so that no change in between is missed.
+/// Receives each folder before it is listed, so that no change in between is missed.
 pub(super) trait Watch {
-    /// Everything in it counts.
+    /// Watches everything in the folder.
     fn inside(&mut self, folder: &Path);
-    /// Only that this one entry of it comes, goes, or becomes another.
+    /// Watches only whether this one entry is created, removed or replaced.
     fn entry(&mut self, path: &Path);
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Walk {
     pub(crate) files: BTreeMap<PathBuf, Stamp>,
-    /// Paths of the configuration that are there.
+    /// Configured paths that exist.
     pub(crate) present: BTreeSet<PathBuf>,
-    /// Those that are not there, although the folder is in which they would be. They are among the lost as well.
+    /// Configured paths that do not exist although their parent folder does. They are in `lost` as well.
     pub(crate) absent: BTreeSet<PathBuf>,
-    /// What could not be looked at. What was known of it and below it is as it was, for all that can be told.
+    /// Paths that could not be read. What was known of them and below them still counts.
     pub(crate) lost: Vec<FileError>,
-    /// Those that were looked into, each by one path.
+    /// The listed folders, each by one path.
     folders: BTreeMap<(u64, u64), PathBuf>,
 }
 
-/// What has become of a file that a walk did not come by.
+/// The state of a known file that a walk did not find.
 pub(super) enum Sought {
-    /// It is there: what is renamed while its folder is listed may be missing in the list. The walk has it now.
+    /// It exists: a file that is renamed while its folder is listed may be missing from the list. It is added to the walk.
     There,
     /// Links lead to it by another path.
     Elsewhere(PathBuf),
-    /// The walk has lost it.
+    /// The walk could not read its path.
     Unknown,
     Nowhere,
 }
 
 impl Walk {
-    /// Files that `takes` takes; of the paths themselves all.
+    /// Lists the files that `takes` accepts; configured files always.
     pub(crate) fn over(paths: &[PathBuf], limit: usize, takes: &dyn Fn(&Path) -> bool, watch: &mut dyn Watch) -> Self {
         let mut walk = Self::default();
         for path in paths {
@@ -114,9 +114,9 @@ impl Walk {
         walk
     }
 
-    /// A closer look for a file that was there before.
+    /// Looks again for a file that existed before.
     pub(crate) fn seek(&mut self, path: &Path) -> Sought {
-        // A folder of the configuration may be one that is not mounted; a file of it is as one in a folder.
+        // A missing configured folder may be unmounted; a missing configured file is treated like one in a folder.
         let absent = self.absent.contains(path);
         if self.lost.iter().any(|lost| path.starts_with(&lost.file) && !(absent && path == lost.file)) {
             return Sought::Unknown;
@@ -149,24 +149,24 @@ impl Walk {
         while let Some(folder) = left.pop() {
             watch.inside(&folder);
             let listed = fs::metadata(&folder).and_then(|metadata| {
-                // A folder that links lead to twice is looked into once, and links in a ring end.
+                // A folder that links lead to twice is listed once, so that cycles of links end.
                 let Vacant(place) = self.folders.entry(identity(&metadata)) else { return Ok(Vec::new()) };
                 place.insert(folder.clone());
                 fs::read_dir(&folder)?.collect::<Result<Vec<_>, _>>()
             });
             let mut entries = match listed {
                 Ok(entries) => entries,
-                Err(error) if error.kind() == ErrorKind::NotFound && folder != *top => continue, // gone since
+                Err(error) if error.kind() == ErrorKind::NotFound && folder != *top => continue, // deleted meanwhile
                 Err(error) => {
                     self.record_error(&folder, &error.to_string());
                     continue;
                 }
             };
-            // Of several paths that lead to a folder it is always looked into by the same.
+            // Sorted, so that a folder with several paths is always listed by the same one.
             entries.sort_by_key(fs::DirEntry::file_name);
             let before = left.len();
             for entry in entries {
-                // Among what is hidden are the folders behind a mounted ConfigMap; its files are links into them.
+                // Hidden entries include the folders behind a mounted ConfigMap; its files are links into them.
                 if entry.file_name().as_encoded_bytes().starts_with(b".") {
                     continue;
                 }
@@ -176,18 +176,18 @@ impl Walk {
                 let beside = there.as_ref().is_ok_and(|metadata| !metadata.is_dir() && !takes(&path));
                 if link && !beside {
                     watch_way_to(&path, watch);
-                    there = fs::metadata(&path); // as it is now that it is watched
+                    there = fs::metadata(&path); // its state now that it is watched
                 }
                 match there {
                     Ok(_) if beside => {}
                     Ok(metadata) if metadata.is_dir() => left.push(path),
                     Ok(metadata) => self.file(&path, &metadata),
-                    Err(error) if error.kind() == ErrorKind::NotFound && !link => {} // gone since
-                    // What a link should lead to may be a folder: what is not there at the moment is not gone.
+                    Err(error) if error.kind() == ErrorKind::NotFound && !link => {} // deleted meanwhile
+                    // The target of a link may be a folder, so that a missing target is not a deleted file.
                     Err(error) => self.record_error(&path, &error.to_string()),
                 }
             }
-            left[before..].reverse(); // the first of them is next
+            left[before..].reverse(); // so that the first of them is listed next
             if self.files.len() > limit {
                 self.files.retain(|path, _| !path.starts_with(top));
                 return self.record_error(top, &format!("there are more than {limit} files in it, which is the limit"));
@@ -195,7 +195,7 @@ impl Walk {
         }
     }
 
-    /// A pipe or a device would keep whoever opens it waiting.
+    /// Opening a pipe or a device would block, so that they are not read.
     fn file(&mut self, path: &Path, metadata: &Metadata) {
         match metadata.is_file() {
             true => drop(self.files.insert(path.to_owned(), Stamp::of(metadata))),
@@ -208,18 +208,18 @@ impl Walk {
     }
 }
 
-/// The same for all paths that lead to it.
+/// Equal for all paths that lead to the same folder.
 pub(super) fn identity(folder: &Metadata) -> (u64, u64) {
     (folder.dev(), folder.ino())
 }
 
-/// Neither what the path leads to is there nor, where it is a link, the link itself.
+/// Returns whether neither the path's target nor, where it is a link, the link itself exists.
 fn is_nowhere(path: &Path) -> bool {
     let nowhere = |error: std::io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
     fs::symlink_metadata(path).err().is_some_and(nowhere)
 }
 
-/// A path appears where the first part of it that is missing does, and becomes another where a link on its way does.
+/// Watches the first missing part of the path, and each link on the way to it.
 fn watch_way_to(path: &Path, watch: &mut dyn Watch) {
     let mut path = path.to_owned();
     for _ in 0..LINKS {
@@ -235,5 +235,5 @@ fn watch_way_to(path: &Path, watch: &mut dyn Watch) {
     }
 }
 
-/// More of them in one path are a ring, to the system as well.
+/// A path with more links counts as a cycle, as it does for the system.
 const LINKS: usize = 40;

@@ -1,4 +1,4 @@
-//! Notifies that something has changed in the folders, and not what: the loader then looks at them all.
+//! Notifies that something has changed in the folders, but not what: the loader then looks at all of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 
 use super::walk::{Watch, identity};
 
-/// The system knows a folder, and tells of it by the path by which it was watched last: each has one here, without links.
+/// The system identifies a folder by inode and reports it by the path last watched. Each folder has one such path here, without
+/// links.
 type Watched = BTreeMap<(u64, u64), PathBuf>;
 
 pub(super) struct Watcher {
@@ -22,7 +23,7 @@ pub(super) struct Watcher {
     fault: Option<String>,
 }
 
-/// What is told of. Beside a path that counts others may come and go as they like.
+/// The paths whose changes are reported. Changes of other entries beside a watched path are ignored.
 #[derive(Debug, Default)]
 struct Interest {
     folders: BTreeSet<PathBuf>,
@@ -39,14 +40,14 @@ impl Watcher {
                 event.need_rescan() || (is_change(event.kind) && event.paths.iter().any(|path| interest.has(path)))
             });
             if counts {
-                let _ = changed.try_send(()); // one that waits already says as much
+                let _ = changed.try_send(()); // a notification that is already queued suffices
             }
         });
         let fault = system.as_ref().err().map(ToString::to_string);
         Self { system: system.ok(), interest, watched: Watched::new(), fault }
     }
 
-    /// One look at all folders: those that it does not come by are watched no more.
+    /// Starts one look at all folders. When it ends, folders that it did not visit are no longer watched.
     pub(crate) fn look(&mut self) -> Look<'_> {
         self.fault = self.system.is_none().then(|| self.fault.take()).flatten();
         Look { watcher: self, seen: Interest::default(), watched: Watched::new(), paths: HashMap::new() }
@@ -56,19 +57,19 @@ impl Watcher {
         self.fault.as_deref()
     }
 
-    /// Each time again: a folder that came in the place of another of the same name is another one to the system.
+    /// Watches the folder on each look: a folder that replaced another of the same name is a different one to the system.
     fn watch(&mut self, folder: &Path) {
         let Some(system) = &mut self.system else { return };
         match system.watch(folder, RecursiveMode::NonRecursive) {
             Ok(()) => {}
-            Err(error) if matches!(error.kind, notify::ErrorKind::PathNotFound) => {} // gone since
+            Err(error) if matches!(error.kind, notify::ErrorKind::PathNotFound) => {} // deleted meanwhile
             Err(error) => self.fault = Some(error.to_string()),
         }
     }
 
     fn unwatch(&mut self, folder: &Path) {
         if let Some(system) = &mut self.system {
-            let _ = system.unwatch(folder); // it may be gone
+            let _ = system.unwatch(folder); // it may be deleted
         }
     }
 }
@@ -77,7 +78,7 @@ pub(super) struct Look<'a> {
     watcher: &'a mut Watcher,
     seen: Interest,
     watched: Watched,
-    /// By which path a folder is told of that was come by on another.
+    /// The path by which the system reports a folder that was visited by another path.
     paths: HashMap<PathBuf, Option<PathBuf>>,
 }
 
@@ -93,25 +94,25 @@ impl Watch for Look<'_> {
 }
 
 impl Look<'_> {
-    /// Whoever walks looks into it only now, so that nothing is missed that happened before it was of interest.
+    /// The walk lists the folder only after this, so that no earlier change is missed.
     fn watch(&mut self, folder: &Path, note: &dyn Fn(&mut Interest, &Path) -> bool) {
         if !self.paths.contains_key(folder) {
             let path = self.begin(folder);
             self.paths.insert(folder.to_owned(), path);
         }
-        let Some(Some(path)) = self.paths.get(folder) else { return }; // it is gone since
+        let Some(Some(path)) = self.paths.get(folder) else { return }; // deleted meanwhile
         note(&mut self.seen, path);
         note(&mut self.watcher.interest.lock().unwrap_or_else(PoisonError::into_inner), path);
     }
 
-    /// By which path a folder is told of from now on.
+    /// Starts watching a folder and returns the path by which it is reported.
     fn begin(&mut self, folder: &Path) -> Option<PathBuf> {
         let path = fs::canonicalize(folder).ok()?;
         let identity = identity(&fs::metadata(&path).ok()?);
         if let Some(path) = self.watched.get(&identity) {
-            return Some(path.clone()); // also where one is in two places, as when it is mounted twice
+            return Some(path.clone()); // also where one folder has two paths, as when it is mounted twice
         }
-        // It may have moved. What is released by the old path later would be the folder itself.
+        // The folder may have moved: releasing its old path later would stop watching the folder itself.
         let before = self.watcher.watched.get(&identity).filter(|before| **before != path).cloned();
         if let Some(before) = before.filter(|before| !self.watched.values().any(|path| path == before)) {
             self.watcher.unwatch(&before);
@@ -138,7 +139,7 @@ impl Interest {
     }
 }
 
-/// To read a file is no change, and here it would be our own.
+/// Reading a file is not a change; the loader itself would cause it.
 fn is_change(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),

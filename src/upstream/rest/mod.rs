@@ -1,8 +1,8 @@
-//! A management server that is polled in JSON, in the place of a stream.
+//! A management server that is polled in JSON, used in place of a stream.
 //!
-//! To a view it is a SotW stream. The last request of a type is repeated as polls; a 200 is a response, a 304 a sign of life. The stream
-//! ends, and the server counts as unreachable, when no connection succeeds, or when a number of polls in a row failed otherwise.
-//! From then on one poll is repeated, and the first good answer opens the stream again.
+//! To a view it is a SotW stream. The last request of a type is repeated as polls; a 200 is a response, a 304 shows that the server
+//! is alive. The stream ends, and the server counts as unreachable, when no connection succeeds, or when a number of polls in a row
+//! failed otherwise. From then on one poll is repeated, and the first good answer opens the stream again.
 
 mod read;
 mod subscriptions;
@@ -32,11 +32,11 @@ use crate::xds::TypeTable;
 /// A server that is polled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestServer {
-    /// Where it is and how it is reached. It has no variant.
+    /// Its address and how it is reached. Has no variant.
     pub(crate) at: AdsServer,
-    /// Between an answer and the next poll of the same type, and up to as much again (REST-10).
+    /// The delay between an answer and the next poll of the same type, plus up to the same again (REST-10).
     pub(crate) refresh_delay: Duration,
-    /// For one answer to have come.
+    /// The time limit for one answer.
     pub(crate) request_timeout: Duration,
 }
 
@@ -45,7 +45,7 @@ impl RestServer {
         format!("{} (REST)", self.at.name())
     }
 
-    /// What its silence means shows for each type by itself, and it remembers nothing from one poll to the next.
+    /// Each type has a liveness of its own, and the server remembers nothing between two polls.
     pub(super) fn rules(&self) -> ServerQuirks {
         ServerQuirks { per_type_liveness: true, node_in_every_request: true, ..self.at.quirks.clone() }
     }
@@ -100,7 +100,7 @@ impl RestConnector {
                     reason
                 }
             };
-            // What answered once is unreachable all the same: polls that failed are what says so, not the end of a stream.
+            // A server that has answered is unreachable all the same: the failed polls are the evidence, not the end of a stream.
             let ended = LinkEvent::Ended { reason, answered: false };
             if link.reports.send(LinkReport { id: link.id, event: ended }).await.is_err() {
                 return;
@@ -109,12 +109,12 @@ impl RestConnector {
         }
     }
 
-    /// Whether the server is there: whether it can be connected to, and once there is something to ask, whether it answers.
+    /// Checks whether the server accepts a connection and, once there is something to request, whether it answers.
     async fn reach(&self, probe: Option<&Poll>) -> Result<(), Failure> {
         let mut wire = Wire::new(self.server.clone());
         match probe {
             None => wire.connect().await.map(drop),
-            // Whatever it answers, it is there.
+            // Any answer shows that the server is alive.
             Some(question) => match self.ask(&mut wire, question).await {
                 Ok(_) | Err(Failure::Refused(_)) => Ok(()),
                 Err(failure) => Err(failure),
@@ -122,11 +122,12 @@ impl RestConnector {
         }
     }
 
-    /// One opening: polls until the server is unreachable. Why it is, whether anything was answered, and what to try next.
+    /// Runs one opening: polls until the server is unreachable. Returns why it is, whether it has answered, and the poll to try
+    /// next.
     async fn poll(&self, link: &Link) -> Result<(String, bool, Option<Poll>), Gone> {
         let report = async |event| link.reports.send(LinkReport { id: link.id, event }).await.map_err(|_| Gone);
         let (sender, mut requests) = mpsc::channel(16);
-        let life = Arc::default(); // polls say it by themselves
+        let life = Arc::default(); // polls show liveness themselves
         report(LinkEvent::Opened { variant: Variant::Sotw, requests: sender, life }).await?;
         let mut subscriptions = Topics::new(PollSchedule { refresh: self.server.refresh_delay, failures: FAILURES });
         let (mut wires, mut polls) = (HashMap::new(), JoinSet::new());
@@ -173,7 +174,7 @@ impl RestConnector {
         }
     }
 
-    /// The type of a question that has to wait for an answer to an earlier one.
+    /// Handles a request. Returns its type if the poll has to wait for the answer to an earlier one.
     fn take(&self, subscriptions: &mut Topics, request: Request) -> Option<String> {
         let Request::Sotw(request) = request else { return None };
         let url = request.type_url.clone();
@@ -207,7 +208,7 @@ impl RestConnector {
         (wire, question, answer)
     }
 
-    /// None where there is nothing new.
+    /// Polls once. Returns None if nothing has changed.
     async fn ask(&self, wire: &mut Wire, question: &Poll) -> Result<Option<Read>, Failure> {
         let transcoder = (self.transcoder)();
         let body = read::write(&question.request, &transcoder).map_err(|error| Failure::Refused(chain(&error)))?;
@@ -221,7 +222,7 @@ impl RestConnector {
     }
 }
 
-/// Large answers are read beside the threads that serve.
+/// Parses large answers on the blocking pool, off the threads that serve.
 async fn read_beside(body: Bytes, url: String, transcoder: Arc<Transcoder>) -> Result<Read, Failure> {
     let large = body.len() > LARGE;
     let reading = move || read::read(&body, &url, &transcoder).map_err(|error| Failure::Refused(chain(&error)));
@@ -239,8 +240,8 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// Polls in a row that fail otherwise than for want of a connection before the server counts as unreachable. A single 500 or
-/// a late answer is nothing to leave a server for.
+/// Polls in a row that fail on an established connection before the server counts as unreachable. A single 500 or late answer is no
+/// reason for a fallback.
 const FAILURES: u32 = 3;
-/// An answer of more than this is read beside the threads that serve.
+/// Answers above this size, in bytes, are parsed on the blocking pool.
 const LARGE: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! From a server's JSON to a response, one resource at a time: a resource that cannot be read affects no other (UP-25).
+//! Converts a server's JSON to a response, one resource at a time: an unreadable resource affects no other (UP-25).
 
 use prost::Message;
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use crate::proto::discovery::{self, DiscoveryRequest, DiscoveryResponse};
 use crate::transcode::{Strictness, TranscodeError, Transcoder, UnknownAny, type_name};
 use crate::xds::WRAPPER_TYPE;
 
-/// Why an answer is of no use at all.
+/// Why a complete answer is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unreadable {
     #[error("the answer is no JSON")]
@@ -21,28 +21,28 @@ pub(super) enum Unreadable {
     OtherType(String),
 }
 
-/// A response, and what is wrong with resources of it.
+/// A response, and the errors of its resources.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(crate) response: DiscoveryResponse,
     pub(crate) rejected: Vec<String>,
-    /// Something in it has an end.
+    /// A resource in it has a TTL.
     pub(crate) mortal: bool,
 }
 
-/// The body of a poll. What the relay's own node has beyond the descriptors stays away.
+/// Encodes the body of a poll. Fields of the relay's own node that the descriptors lack are left out.
 pub(super) fn write(request: &DiscoveryRequest, transcoder: &Transcoder) -> Result<Vec<u8>, TranscodeError> {
     let json = transcoder.to_json(REQUEST, &request.encode_to_vec(), UnknownAny::Wrap)?;
     Ok(json.to_string().into_bytes())
 }
 
-/// Reads an answer to a question about a type. Unknown fields are ignored: servers are newer than descriptors.
+/// Parses an answer to a poll of a type. Unknown fields are ignored: servers may be newer than the descriptors.
 pub(super) fn read(body: &[u8], url: &str, transcoder: &Transcoder) -> Result<Read, Unreadable> {
     let mut json: Value = serde_json::from_slice(body).map_err(Unreadable::Json)?;
     let resources = match json.as_object_mut().and_then(|fields| fields.get_mut("resources")).map(Value::take) {
         Some(Value::Array(resources)) => resources,
         Some(other) => {
-            // Whatever else it is, is for the transcoder to say.
+            // The transcoder reports the error if it is anything else.
             json["resources"] = other;
             Vec::new()
         }
@@ -68,13 +68,13 @@ pub(super) fn read(body: &[u8], url: &str, transcoder: &Transcoder) -> Result<Re
     Ok(Read { response, rejected: spoiled, mortal })
 }
 
-/// Only a wrapper says so.
+/// Returns whether a resource has a TTL, which only a wrapper can carry.
 fn has_an_end(any: &Any) -> bool {
     let wrapped = || discovery::Resource::decode(any.value.clone());
     type_name(&any.type_url) == WRAPPER_TYPE && wrapped().is_ok_and(|wrapper| wrapper.ttl.is_some())
 }
 
-/// What says that there is something of this name, or of none, that is of no use.
+/// Returns a placeholder for an unreadable resource, with its name if that is known.
 fn stand_in(name: Option<String>, url: &str) -> Any {
     let Some(name) = name else { return Any { type_url: url.to_owned(), ..Any::default() } };
     let unreadable = Any { type_url: "unreadable".into(), ..Any::default() };
@@ -91,7 +91,7 @@ fn name_in(resource: &Value) -> Option<String> {
 const REQUEST: &str = "envoy.service.discovery.v3.DiscoveryRequest";
 const RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
 const ANY: &str = "google.protobuf.Any";
-/// Where the types that REST has keep their name.
+/// The name fields of the types that REST has.
 const NAMES: [&str; 3] = ["name", "clusterName", "cluster_name"];
 
 #[cfg(test)]

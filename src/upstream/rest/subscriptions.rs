@@ -1,7 +1,7 @@
-//! What one stream requests of a REST server: a poll for each type, when it is due, and what it contains. No sockets, no clock.
+//! The requests of one stream to a REST server: a poll for each type, when it is due, and its contents. No sockets, no clock.
 //!
-//! A view sends requests to a source as to a stream. The last request of a type is repeated as polls, for as long as it subscribes to
-//! anything.
+//! A view sends requests to a source as to a stream. The last request of a type is repeated as polls, for as long as it subscribes
+//! to anything.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::proto::discovery::DiscoveryRequest;
 use crate::protocol::upstream::Backoff;
 use crate::xds::{RestPath, TypeTable, WILDCARD};
 
-/// One poll: where, and what it says.
+/// One poll: its path and its request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Poll {
     pub(crate) url: String,
@@ -21,12 +21,12 @@ pub(super) struct Poll {
     pub(crate) request: DiscoveryRequest,
 }
 
-/// How often is asked.
+/// How often polls are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PollSchedule {
-    /// Between an answer and the next poll, and up to as much again (REST-10).
+    /// The delay between an answer and the next poll, plus up to the same again (REST-10).
     pub(crate) refresh: Duration,
-    /// Polls in a row, of whatever types, that fail before the server counts as unreachable.
+    /// Polls in a row, of any types, that fail before the server counts as unreachable.
     pub(crate) failures: u32,
 }
 
@@ -45,27 +45,27 @@ struct Topic {
     names: Vec<String>,
     /// The version that the view has ACKed.
     version: String,
-    /// A name was given, so that no names mean nothing any more, where at first they may mean everything (SOTW-38).
+    /// The subscription has had names, so that an empty list no longer means the wildcard (SOTW-38).
     named: bool,
     wanted: bool,
-    /// The version may be stated: it is that of the last answer, to this same question, and nothing but content that goes on
-    /// for good came with it (REST-8).
+    /// The version may be stated: it is that of the last answer, to the same request, and nothing in that answer had a TTL
+    /// (REST-8).
     versioned: bool,
     ever_answered: bool,
     /// None while a poll is under way.
     due: Option<Instant>,
-    /// The question has changed since the poll that is under way.
+    /// The request has changed since the poll under way was sent.
     changed: bool,
     backoff: Backoff,
 }
 
-/// When a change of what is wanted is asked.
+/// When a changed request is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
     Now,
-    /// After the poll that is under way: until then the server's silence says nothing of it.
+    /// After the poll under way: until then the server's silence is no evidence about the request.
     Later,
-    /// REST has no word for the type.
+    /// REST has no path for the type.
     NoPath,
 }
 
@@ -74,7 +74,7 @@ impl Topics {
         Self { by_url: BTreeMap::new(), node: None, pace, failed_in_a_row: 0, answers: 0 }
     }
 
-    /// Takes over what is wanted of a type, or that an answer was taken.
+    /// Applies a request of the view: a changed subscription, an ACK or a NACK.
     pub(crate) fn take(&mut self, request: DiscoveryRequest, table: &TypeTable, now: Instant) -> Taken {
         self.node = request.node.or(self.node.take());
         let url = request.type_url;
@@ -82,10 +82,10 @@ impl Topics {
         let Some(path) = RestPath::for_type(kind.name()) else { return Taken::NoPath };
         let subscription = self.by_url.entry(url).or_insert_with(|| Topic::new(path));
         subscription.version = request.version_info;
-        // Of what was rejected something may have been taken over: the version before would not bring it back.
+        // Part of a rejected answer may have been applied: stating the version before would not bring the rest back.
         subscription.versioned &= request.error_detail.is_none();
         subscription.named |= !request.resource_names.is_empty();
-        // Each poll is a first request, and there no names are everything (REST-11).
+        // Each poll is a first request, where an empty list means the wildcard (REST-11).
         let everything = kind.info().empty_first.is_wildcard();
         let wildcard = everything && request.resource_names == [WILDCARD];
         let names = if wildcard { Vec::new() } else { request.resource_names };
@@ -103,7 +103,7 @@ impl Topics {
         Taken::Now
     }
 
-    /// The polls that are due. Each of them is under way from here on, until it is said what came of it.
+    /// Returns the polls that are due. Each is under way from here on, until its result is reported.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<Poll> {
         let node = &self.node;
         let due = self
@@ -121,8 +121,8 @@ impl Topics {
             .min()
     }
 
-    /// A poll was answered, be it with nothing new. `mortal` says that something in the answer has an end, and is to be given
-    /// again. The number of the answer.
+    /// Records the answer to a poll, which may be unchanged. `mortal`: a resource in it has a TTL, and has to be sent again.
+    /// Returns the number of the answer.
     pub(crate) fn answered(&mut self, question: &Poll, mortal: bool, now: Instant, random: f64) -> u64 {
         self.failed_in_a_row = 0;
         self.answers += 1;
@@ -136,8 +136,8 @@ impl Topics {
         self.answers
     }
 
-    /// A poll has failed. Whether that is one too many: what the server says of one type, be it that it has none of it, is no
-    /// reason to leave it for all the others.
+    /// Records a failed poll. Returns whether the limit is reached. Only silence counts: an error for one type is no reason to
+    /// leave the server for all the others.
     pub(crate) fn failed(&mut self, question: &Poll, silent: bool, now: Instant, random: f64) -> bool {
         self.failed_in_a_row += u32::from(silent);
         if let Some(subscription) = self.by_url.get_mut(&question.url) {
@@ -148,7 +148,7 @@ impl Topics {
         silent && self.failed_in_a_row >= self.pace.failures
     }
 
-    /// Something to ask that is asked anyway, to see whether the server is there; what it has answered, if there is such a thing.
+    /// Returns a poll that tests whether the server is alive; one that it has answered before, if there is one.
     pub(crate) fn probe(&self) -> Option<Poll> {
         let wanted = || self.by_url.iter().filter(|(_, subscription)| subscription.wanted);
         let (url, subscription) =
@@ -194,7 +194,7 @@ impl Topic {
     }
 }
 
-/// However short the delay between polls is, a server in trouble is left alone for so long.
+/// The shortest pause after a failure, even if the delay between polls is shorter.
 const LEAST_PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One connection to a REST server: a POST at a time over HTTP/1.1, kept alive in between.
+//! One connection to a REST server: one POST at a time over HTTP/1.1, with keep-alive.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::upstream::token;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// Not even a connection, so that there is no use in asking again at once.
+    /// No connection, so that an immediate retry is of no use.
     #[error("{0}")]
     Unreachable(String),
-    /// Nothing, too late, or that the server itself is in trouble.
+    /// No answer, a late one, or an error of the server itself.
     #[error("{0}")]
     Silent(String),
-    /// A whole answer that is of no use: what it says of one type is nothing to the others.
+    /// A complete but unusable answer. It concerns one type; the others are not affected.
     #[error("{0}")]
     Refused(String),
 }
 
-/// What a poll came back with.
+/// The answer to a poll.
 #[derive(Debug)]
 pub(super) enum Answer {
     Unchanged,
@@ -46,7 +46,7 @@ impl Wire {
         Self { server, open: None }
     }
 
-    /// Asks once. A connection that was kept and is found closed is opened again; that is no failure.
+    /// Sends one poll. A kept connection that turns out to be closed is opened again; that is not a failure.
     pub(crate) async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Failure> {
         let tokens = if self.server.at.tls.is_some() { self.server.at.tokens.as_slice() } else { &[] };
         let headers = token::metadata(tokens).await.map_err(|error| Failure::Unreachable(chain(&error)))?;
@@ -72,13 +72,13 @@ impl Wire {
         }
     }
 
-    /// Whether there is a server at all.
+    /// Checks whether the server accepts a connection.
     pub(crate) async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
         let unreachable = |error: &dyn Error| Failure::Unreachable(chain(error));
         let socket = dial(&self.server.at, b"http/1.1").await.map_err(|error| unreachable(&error))?;
         let (sender, connection) = handshake(TokioIo::new(socket)).await.map_err(|error| unreachable(&error))?;
         tokio::spawn(async move {
-            let _ = connection.await; // whoever waits for an answer is told
+            let _ = connection.await; // the request's own future reports the error
         });
         Ok(sender)
     }
@@ -118,7 +118,7 @@ impl Wire {
             .insert(HOST, HeaderValue::from_str(authority).map_err(|error| rejected(error.to_string()))?);
         request.headers_mut().insert(CONTENT_TYPE, json.clone());
         request.headers_mut().insert(ACCEPT, json);
-        // Nothing of an answer has come: as likely as not the server closed a connection that it took for idle.
+        // No part of an answer has come: the server has probably closed an idle connection.
         let (head, body) = sender.send_request(request).await.map_err(|_| Attempt::Gone)?.into_parts();
         if head.status == StatusCode::NOT_MODIFIED {
             return Ok(Answer::Unchanged);
@@ -140,10 +140,10 @@ impl Wire {
 }
 
 enum Attempt {
-    /// The connection is not what it was.
+    /// The connection was closed.
     Gone,
     Failed(Failure),
 }
 
-/// What is read of the text of a rejection, for the log.
+/// Bytes of a rejection's text that are read for the log.
 const EXPLANATION: usize = 4096;

@@ -21,7 +21,7 @@ use super::wire;
 use crate::proto::node::node::UserAgentVersionType;
 use crate::proto::node::{BuildVersion, Locality, Node, SemanticVersion};
 
-/// Client features that concern transport only. The relay satisfies them itself, whoever asks (KEY-8, SOTW-48).
+/// Client features that concern transport only. The relay satisfies them itself, for all clients (KEY-8, SOTW-48).
 const TRANSPORT_FEATURES: [&str; 8] = [
     "xds.config.resource-in-sotw",
     "xds.config.supports-resource-in-sotw",

@@ -1,5 +1,5 @@
-//! What waits on the tables so that nobody is led into the void, whatever order the server sends things in: a cluster that it took away
-//! stays while something leads to it, and a change of routing waits for clusters that are on their way.
+//! Waits that keep traffic from being routed to missing clusters, whatever order the server sends: a removed cluster stays while
+//! something leads to it, and a change of routing waits for clusters that are expected.
 //!
 //! Owns which resource leads to which cluster, and what waits since when. Leaves the tables to the view (`view/ordering.rs`).
 
@@ -22,25 +22,25 @@ pub(super) type Key = (Type, Class, Name);
 #[derive(Debug, Default)]
 pub(super) struct Order {
     references: References,
-    /// What upstream took away and stays for now.
+    /// Resources that upstream has removed and that stay for now.
     doomed: BTreeMap<Key, Doomed>,
-    /// Changes that are not on the tables yet.
+    /// Changes that are not applied to the tables yet.
     waiting: BTreeMap<Key, Waiting>,
-    /// What those wait for.
+    /// The missing clusters, each with the changes that wait for it.
     missing: BTreeMap<Name, BTreeSet<Key>>,
     waiting_since: Option<Moment>,
     /// When a cluster or something of routing last changed.
     changed: Moment,
     /// When nothing of routing waited any more.
     let_go: Moment,
-    /// Authorities whose server is away, or has not said what routing it has since it is back; and since when others are not.
+    /// Authorities whose server is unreachable, or has not sent its routing since it is back; and since when others are steady.
     unsteady: BTreeSet<Authority>,
     steady: BTreeMap<Authority, Moment>,
-    /// Clients that stay with the routing that they had, since they rejected another.
+    /// Clients that have rejected new routing and stay with their old one.
     refusing: BTreeSet<SessionId>,
     /// Clusters whose endpoints go by another name, by that name.
     clusters_of: BTreeMap<Name, BTreeSet<Name>>,
-    /// Route configurations that were taken away and that clients request still: an Envoy goes on by what it has.
+    /// Removed route configurations that clients still request: an Envoy continues to use the last one.
     kept: BTreeMap<Key, Arc<Resource>>,
     look_at: Option<Moment>,
     dangled: OrderLosses,
@@ -56,22 +56,22 @@ pub(super) struct Doomed {
 pub(super) struct Waiting {
     pub(crate) resource: Arc<Resource>,
     pub(crate) source: Origin,
-    /// Clusters that are not there.
+    /// Clusters that are missing.
     left: BTreeSet<Name>,
 }
 
-/// What could not be prevented since it was last taken: bounded lists, and how many there were.
+/// Ordering rules that could not be kept since the last call: bounded lists, and counts.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct OrderLosses {
-    /// Clusters that went while something led to them.
+    /// Clusters that were removed while something led to them.
     pub(crate) removed: Vec<Name>,
     /// Removals of clusters that did not wait until nothing led to them.
     pub removals: u64,
-    /// Clusters that a change leads to and that did not come.
+    /// Clusters that a change leads to and that did not arrive.
     pub(crate) awaited: Vec<Name>,
-    /// Changes of routing that did not wait until their clusters came.
+    /// Changes of routing that were applied before their clusters arrived.
     pub waits: u64,
-    /// Bodies that were too large to be looked at.
+    /// Bodies that were too large to be inspected.
     pub(crate) too_large: u64,
 }
 

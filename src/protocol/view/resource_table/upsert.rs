@@ -28,8 +28,8 @@ impl ResourceTable {
         let mut lives = PresenceHistory::beginning(revision);
         match before {
             Some(entry @ Entry { presence: Presence::Present(held), .. }) => {
-                // What must not be answered from memory is told again to those who wait for it (XLAT-29), and what a client
-                // was told is in error has to come again to be well.
+                // A do-not-cache resource is sent again to the clients that wait for it (XLAT-29), and a resource whose error
+                // clients were sent has to be sent again to end the error.
                 let awaited = class == Class::Named && resource.do_not_cache();
                 let wanted_again = awaited || entry.error.is_some();
                 if held.full == resource.full && entry.origin != source {
@@ -88,7 +88,7 @@ impl ResourceTable {
         Applied::Changed
     }
 
-    /// Upstream says that what it gave under this name goes on. That may come a little late for it.
+    /// Extends the TTL of a resource, as reported by upstream. The extension may come slightly after the expiry.
     pub(crate) fn extend_ttl(
         &mut self,
         name: &Name,

@@ -209,7 +209,7 @@ fn fs_4_a_file_of_the_configuration_that_is_deleted_is_gone_and_a_folder_may_be_
     let paths = ["one", "two", "at/c.json"].map(|name| folder.at(name));
     let mut loader = loader(options(paths.to_vec()));
     assert_eq!(look(&mut loader).0, "a,b,c");
-    // With the folder that it is in, nobody knows.
+    // If the folder is missing too, the state of the file is unknown.
     for (away, lost) in [("two", "two:"), ("at", "c.json:")] {
         fs::rename(folder.at(away), folder.at("away")).unwrap();
         for _ in 0..2 {
