@@ -9,6 +9,9 @@ use crate::xds::{Name, Type};
 impl Session {
     /// About how many bytes the client would be sent of a snapshot.
     pub(crate) fn pending_bytes(&self, snapshot: &Snapshot) -> usize {
+        if self.end.is_some() {
+            return 0; // the end of a stream waits for no turn
+        }
         let variant = self.client.variant;
         let of = |(kind, of): (&Type, &Subscription)| {
             of.wildcard_bytes(kind, variant, snapshot) + of.named_bytes(kind, snapshot)
