@@ -42,6 +42,23 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Returns the entry of a name that changed now, with nothing else known of it.
+    pub(super) fn new(presence: Presence, history: PresenceHistory, revision: Revision, now: Moment) -> Self {
+        Self {
+            changed: revision,
+            body_changed: revision,
+            history,
+            presence,
+            error: None,
+            expires: None,
+            refreshed: Revision::ZERO,
+            origin: Origin::default(),
+            since: now,
+            absence: AbsenceEvidence::Reported,
+            reported: Revision::ZERO,
+        }
+    }
+
     /// Returns the resource, if it is present.
     pub(crate) fn resource(&self) -> Option<&Arc<Resource>> {
         match &self.presence {

@@ -8,7 +8,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::view::class::Class;
 use crate::protocol::view::history::PresenceHistory;
 use crate::protocol::view::revision::Revision;
-use crate::protocol::view::update::{Evidence, Origin};
+use crate::protocol::view::update::Evidence;
 use crate::xds::{Name, Resource};
 
 impl ResourceTable {
@@ -120,19 +120,7 @@ impl ResourceTable {
         now: Moment,
     ) {
         self.removals.insert_mut(revision, name.clone());
-        let entry = Entry {
-            changed: revision,
-            body_changed: revision,
-            history: lives,
-            presence: Presence::Absent(last),
-            error: None,
-            expires: None,
-            refreshed: Revision::ZERO,
-            origin: Origin::default(),
-            since: now,
-            absence: AbsenceEvidence::Reported,
-            reported: revision,
-        };
+        let entry = Entry { reported: revision, ..Entry::new(Presence::Absent(last), lives, revision, now) };
         self.entries.insert_mut(name.clone(), entry);
     }
 }

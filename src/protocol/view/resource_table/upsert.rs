@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AbsenceEvidence, Applied, Entry, Presence, ResourceTable};
+use super::{Applied, Entry, Presence, ResourceTable};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::class::Class;
 use crate::protocol::view::history::PresenceHistory;
@@ -72,17 +72,11 @@ impl ResourceTable {
         self.entries.insert_mut(
             name,
             Entry {
-                changed: revision,
                 body_changed,
-                history: lives,
-                presence,
-                error: None,
                 expires,
                 refreshed: revision,
                 origin: source,
-                since: now,
-                absence: AbsenceEvidence::Reported,
-                reported: Revision::ZERO,
+                ..Entry::new(presence, lives, revision, now)
             },
         );
         Applied::Changed
@@ -130,19 +124,8 @@ impl ResourceTable {
 
     /// Something is wrong with the name. Whether that is news.
     pub(crate) fn set_error(&mut self, name: Name, error: Arc<NamedError>, revision: Revision, now: Moment) -> bool {
-        let entry = self.entries.get(&name).cloned().unwrap_or_else(|| Entry {
-            changed: revision,
-            body_changed: revision,
-            history: PresenceHistory::beginning(revision),
-            presence: Presence::Unknown,
-            error: None,
-            expires: None,
-            refreshed: Revision::ZERO,
-            origin: Origin::default(),
-            since: now,
-            absence: AbsenceEvidence::Reported,
-            reported: Revision::ZERO,
-        });
+        let unknown = || Entry::new(Presence::Unknown, PresenceHistory::beginning(revision), revision, now);
+        let entry = self.entries.get(&name).cloned().unwrap_or_else(unknown);
         if entry.error.as_ref().is_some_and(|(_, known)| *known == error) {
             return false;
         }
