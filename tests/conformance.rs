@@ -1,9 +1,9 @@
 //! The conformance checks of `loadtest/` against the program as it is built, with each variant on each side.
 
-use std::io::{BufRead, BufReader};
+#[path = "support/program.rs"]
+mod program;
+
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use weir::app::App;
@@ -12,44 +12,7 @@ use weir::protocol::faults::{Fault, Faults};
 use weir_loadtest::conformance::{self, Options, Report, Verdict};
 use weir_loadtest::wire::{Plane, Variant};
 
-/// The program, until this is dropped.
-struct Relay {
-    child: Child,
-    target: String,
-}
-
-impl Relay {
-    fn start(plane: &Plane, upstream: Variant, of: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("conformance-{of}.yaml"));
-        std::fs::write(&path, config(plane, upstream)).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.arg("--config").arg(path).args(["--log", "info"]).env("NO_COLOR", "1").stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let log = BufReader::new(child.stderr.take().unwrap());
-        let (sender, address) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in log.lines().map_while(Result::ok) {
-                if let Some((_, rest)) =
-                    line.split_once("weir started").and_then(|(_, line)| line.split_once("listen=\""))
-                {
-                    let address = rest.split(['"', ' ']).next().unwrap_or_default();
-                    let _ = sender.send(address.to_owned()); // only the first is waited for
-                }
-            }
-        });
-        let mut relay = Self { child, target: String::new() };
-        let address = address.recv_timeout(PATIENCE).expect("the program does not say where it listens");
-        relay.target = format!("http://{address}");
-        relay
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended by itself
-        let _ = self.child.wait();
-    }
-}
+use self::program::Program;
 
 fn config(plane: &Plane, upstream: Variant) -> String {
     format!(
@@ -77,8 +40,9 @@ fn options(target: &str, downstream: Option<Variant>) -> Options {
 
 async fn every_check_holds(upstream: Variant, downstream: Variant) {
     let plane = Plane::start("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let relay = Relay::start(&plane, upstream, &format!("{upstream}-{downstream}"));
-    let options = options(&relay.target, Some(downstream));
+    let name = format!("conformance-{upstream}-{downstream}.yaml");
+    let relay = Program::start(&name, &config(&plane, upstream), PATIENCE);
+    let options = options(&format!("http://{}", relay.address), Some(downstream));
     let report = conformance::run(&options, Some(&plane), |outcome| println!("{outcome}")).await.unwrap();
     println!("{upstream} upstream, {downstream} downstream: {report}");
     assert!(report.passed(), "{upstream} upstream, {downstream} downstream: {}", failures(&report).join("\n"));

@@ -2,18 +2,18 @@
 
 use std::net::SocketAddr;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use prost::Message;
 use tokio::sync::mpsc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::Request;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Endpoint;
-use tonic::{Request, Status};
 use weir::proto::discovery::DiscoveryRequest;
 use weir::proto::node::Node;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::plane::CDS;
+use super::raw::Raw;
 use super::relay::used;
 
 /// Asks as the node cluster, and gives the processor time from one response to the next.
@@ -66,7 +66,7 @@ fn hash_bodies(message: &[u8]) -> usize {
 /// The length-delimited fields of this number. All fields of these messages are so.
 fn fields(mut rest: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
-        while rest.has_remaining() {
+        while !rest.is_empty() {
             let tag = prost::encoding::decode_varint(&mut rest).unwrap();
             let length = prost::encoding::decode_varint(&mut rest).unwrap() as usize;
             let value;
@@ -77,44 +77,6 @@ fn fields(mut rest: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
         }
         None
     })
-}
-
-/// Messages as they are.
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, message: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        bytes::BufMut::put(buffer, message);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        let length = buffer.remaining();
-        Ok(Some(buffer.copy_to_bytes(length)))
-    }
 }
 
 const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";

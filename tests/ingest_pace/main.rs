@@ -4,6 +4,10 @@
 
 mod baseline;
 mod plane;
+#[path = "../support/program.rs"]
+mod program;
+#[path = "../support/raw.rs"]
+mod raw;
 mod relay;
 mod turn;
 
