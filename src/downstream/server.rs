@@ -105,10 +105,21 @@ impl Downstream {
         connection::serve(stream, peer, drain, ConnectionTimeouts::default(), call).await;
     }
 
-    async fn respond(self, request: Request<Incoming>, peer: SocketAddr) -> Response<AnyBody> {
-        if is_grpc(&request) {
-            return self.call(request, peer);
+    /// A gRPC call is answered at once, and its stream goes on in tasks of its own: they keep no room for the request.
+    fn respond(self, request: Request<Incoming>, peer: SocketAddr) -> impl Future<Output = Response<AnyBody>> + Send {
+        let response = match is_grpc(&request) {
+            true => Ok(self.call(request, peer)),
+            false => Err(Box::pin(self.poll(request, peer))),
+        };
+        async move {
+            match response {
+                Ok(response) => response,
+                Err(poll) => poll.await,
+            }
         }
+    }
+
+    async fn poll(self, request: Request<Incoming>, peer: SocketAddr) -> Response<AnyBody> {
         let Some(rest) = self.rest else {
             let mut response = Response::new(AnyBody::Empty);
             *response.status_mut() = StatusCode::NOT_FOUND;
@@ -116,7 +127,7 @@ impl Downstream {
         };
         let Self { views, budget, drain, message_bytes, v2, .. } = self;
         let poll = RestPoll { views, budget, drain, peer, message_bytes, v2 };
-        Box::pin(rest.answer(request, poll)).await.map(|body| AnyBody::Whole(BufferedBody::new(body, UNTAKEN)))
+        rest.answer(request, poll).await.map(|body| AnyBody::Whole(BufferedBody::new(body, UNTAKEN)))
     }
 
     fn call(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<AnyBody> {

@@ -24,22 +24,25 @@ pub(super) struct Call {
     pub(crate) peer: SocketAddr,
 }
 
-/// Reads requests for as long as the stream lives, whether or not its replies get anywhere.
-pub(super) async fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) {
-    let mut drain = call.drain.clone();
-    let end = tokio::select! {
-        end = converse(&mut frames, &slot, &mut call) => end,
-        () = slot.over.notified() => None,
-        () = drain_turn(&mut drain, &slot) => Some(Status::unavailable("the relay is shutting down; reconnect")),
-    };
-    if let Some(status) = end {
-        slot.end(status);
+/// Reads requests for as long as the stream lives, whether or not its replies get anywhere. Futures that are awaited once are boxed:
+/// the task would keep room for the largest of them, and most streams are idle.
+pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl Future<Output = ()> + Send {
+    async move {
+        let mut drain = call.drain.clone();
+        let end = tokio::select! {
+            end = converse(&mut frames, &slot, &mut call) => end,
+            () = slot.over.notified() => None,
+            () = drain_turn(&mut drain, &slot) => Some(Status::unavailable("the relay is shutting down; reconnect")),
+        };
+        if let Some(status) = end {
+            slot.end(status);
+        }
+        if let Some(handle) = slot.handle() {
+            handle.leave().await;
+        }
+        // What is still on its way is read and dropped: data for a stream that was reset would count against the connection.
+        let _ = Box::pin(tokio::time::timeout(LINGER, frames.drain())).await;
     }
-    if let Some(handle) = slot.handle() {
-        handle.leave().await;
-    }
-    // What is still on its way is read and dropped: data for a stream that was reset would count against the connection.
-    let _ = tokio::time::timeout(LINGER, frames.drain()).await;
 }
 
 /// Reads until the client half-closes. `Some` is how that ends the stream.
@@ -57,15 +60,17 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
         let Ok(request) = decode(message, shape) else {
             return Some(Status::invalid("invalid request: expected a discovery request"));
         };
-        if slot.handle().is_none()
-            && let Err(status) = sit(&request, slot, call).await
-        {
-            return Some(status);
-        }
+        let request = match slot.handle() {
+            Some(_) => request,
+            None => match Box::pin(sit(request, slot, call)).await {
+                Ok(request) => *request,
+                Err(status) => return Some(status),
+            },
+        };
         let Some(handle) = slot.handle() else { continue };
         handle.handle_request(request).await;
         if shape == Shape::Fetch {
-            return Some(match handle.fetch(handle.fetch_timeout()).await {
+            return Some(match Box::pin(handle.fetch(handle.fetch_timeout())).await {
                 Fetched::Reply(reply) => {
                     slot.answer(*reply);
                     Status::ok()
@@ -77,7 +82,8 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
     }
 }
 
-async fn sit(request: &Request, slot: &Slot, call: &Call) -> Result<(), Status> {
+/// Opens the session of a stream, and returns the request that says whose it is.
+async fn sit(request: Request, slot: &Slot, call: &Call) -> Result<Box<Request>, Status> {
     let visit = ClientInfo {
         variant: variant_of(call.method.shape),
         only: match call.method.scope {
@@ -86,10 +92,10 @@ async fn sit(request: &Request, slot: &Slot, call: &Call) -> Result<(), Status> 
         },
         peer: call.peer,
     };
-    match call.views.open_session(request, visit).await {
+    match call.views.open_session(&request, visit).await {
         Ok(handle) => {
             slot.attach(handle);
-            Ok(())
+            Ok(Box::new(request))
         }
         Err(rejected) => {
             tracing::warn!(peer = %call.peer, error = %rejected, "client stream rejected");
@@ -101,8 +107,8 @@ async fn sit(request: &Request, slot: &Slot, call: &Call) -> Result<(), Status> 
 /// Waits until it is this stream's turn to end, and it had a response or has waited long enough for one.
 async fn drain_turn(drain: &mut Drain, slot: &Slot) {
     drain.begins().await;
-    tokio::time::sleep(drain.turn()).await;
-    let _ = tokio::time::timeout_at(drain.grace_ends(), slot.answered()).await;
+    Box::pin(tokio::time::sleep(drain.turn())).await;
+    let _ = Box::pin(tokio::time::timeout_at(drain.grace_ends(), slot.answered())).await;
 }
 
 fn variant_of(shape: Shape) -> Variant {

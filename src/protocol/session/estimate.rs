@@ -13,7 +13,7 @@ impl Session {
             return 0; // the end of a stream waits for no turn
         }
         let variant = self.client.variant;
-        let of = |(kind, of): (&Type, &Subscription)| {
+        let of = |(kind, of): (&Type, &Box<Subscription>)| {
             of.wildcard_bytes(kind, variant, snapshot) + of.named_bytes(kind, snapshot)
         };
         self.subscriptions.iter().map(of).sum()

@@ -56,7 +56,8 @@ use crate::xds::{Authority, Name, Role, Type, TypeTable};
 pub struct Session {
     client: Client,
     identity: Option<Identity>,
-    subscriptions: BTreeMap<Type, Subscription>,
+    /// Boxed: a node of the tree has room for eleven, and most sessions have one or a few.
+    subscriptions: BTreeMap<Type, Box<Subscription>>,
     lease: Option<Lease>,
     /// The newest revision that it was served from: it is never served from an older snapshot.
     reached: Revision,
@@ -233,7 +234,7 @@ impl Session {
             Ok(answer) => {
                 let nothing_new = self.interest.is_empty() && matches!(answer, Some(Ack::Ack { .. }));
                 let of = kind.and_then(|kind| self.subscriptions.get(&kind));
-                self.at_rest = was_at_rest && nothing_new && of.is_some_and(Subscription::has_nothing_to_send);
+                self.at_rest = was_at_rest && nothing_new && of.is_some_and(|of| of.has_nothing_to_send());
                 answer
             }
             Err(bad) => {
@@ -368,6 +369,7 @@ impl Session {
                     self.lease = None;
                     if state.revision == newest.revision {
                         self.note_claims(&state, now);
+                        self.subscriptions.values_mut().for_each(|subscription| subscription.release_room());
                         return Step::Idle(deadline);
                     }
                 }
@@ -410,7 +412,7 @@ impl Session {
 
     /// Returns how complete each collection is of which the client has been sent everything in this snapshot.
     pub(crate) fn sent_completeness(&self, state: &Snapshot) -> BTreeMap<(Type, Name), Completeness> {
-        let of = |(kind, of): (&Type, &Subscription)| {
+        let of = |(kind, of): (&Type, &Box<Subscription>)| {
             of.sent_collections(kind, state)
                 .map(|(glob, completeness)| ((kind.clone(), glob.clone()), completeness))
                 .collect::<Vec<_>>()
@@ -486,7 +488,7 @@ impl Session {
     fn has_no_upstream(&self, state: &Snapshot) -> bool {
         let turns_elsewhere = (self.client.grpc || self.client.relay) && self.limits.grpc_fail_fast;
         let may_end = turns_elsewhere && !state.down.is_empty() && self.last_nonce == 0;
-        let without_hope = |(kind, of): (&Type, &Subscription)| {
+        let without_hope = |(kind, of): (&Type, &Box<Subscription>)| {
             let by_name = of.names.keys().all(|name| {
                 state.lookup(kind, Class::Named, name).is_unknown() && state.down.contains(&Authority::of(name))
             });
@@ -495,7 +497,7 @@ impl Session {
             };
             by_name && (of.wildcard.is_none() || cold() && state.down.contains(&Authority::TopLevel))
         };
-        let wants = self.subscriptions.values().any(Subscription::wants_anything);
+        let wants = self.subscriptions.values().any(|of| of.wants_anything());
         may_end && wants && self.subscriptions.iter().all(without_hope)
     }
 

@@ -112,7 +112,7 @@ impl Session {
         let mut list = RequestedNames::of(request.resource_names, request.resource_locators, &reader);
         let legacy = has_legacy_wildcard(&kind, &self.client);
         let first = !self.subscriptions.contains_key(&kind);
-        let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Subscription::new(url));
+        let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Box::new(Subscription::new(url)));
         // Each request repeats the list: only what exceeds the last count is new.
         self.rejected_names += list.rejected.len().saturating_sub(subscription.refused_before);
         subscription.refused_before = list.rejected.len();
@@ -171,7 +171,7 @@ impl Session {
             RequestedNames::of(request.resource_names_unsubscribe, request.resource_locators_unsubscribe, &reader);
         let legacy = has_legacy_wildcard(&kind, &self.client);
         let first = !self.subscriptions.contains_key(&kind);
-        let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Subscription::new(url));
+        let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Box::new(Subscription::new(url)));
         let stated = if first { request.initial_resource_versions } else { Default::default() };
         let versions: HashMap<Name, String> =
             stated.into_iter().map(|(name, version)| (Name::canonical(&name), version)).collect();

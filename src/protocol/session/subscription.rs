@@ -201,6 +201,16 @@ impl Subscription {
         self.pending.is_empty() && !due
     }
 
+    /// Frees what empty maps keep: a tree keeps its last node, and an idle session needs none.
+    pub(super) fn release_room(&mut self) {
+        if self.pending.is_empty() {
+            self.pending = BTreeMap::new();
+        }
+        if self.awaiting_data.is_empty() {
+            self.awaiting_data = BTreeSet::new();
+        }
+    }
+
     pub(crate) fn wants_anything(&self) -> bool {
         self.wildcard.is_some() || !self.names.is_empty()
     }

@@ -110,26 +110,32 @@ impl SessionHandle {
         StreamLine { session: id.0, node: node_id, peer, view: key, variant: variant.name() }
     }
 
-    /// Applies a request to the session and forwards interest changes to the view task. Waits while that task is behind, which
-    /// delays the requests of this client alone.
-    pub(crate) async fn handle_request(&self, request: Request) {
+    /// Applies a request to the session. The future forwards interest changes to the view task, and waits while that task is behind,
+    /// which delays the requests of this client alone. It does not keep the request.
+    pub(crate) fn handle_request(&self, request: Request) -> impl Future<Output = ()> + Send {
         let (has_news, at_rest) = self.apply_request(request);
-        if has_news {
-            // Reserves room first, and takes the changes then: a stream that ends while this waits has not taken any, so none is
-            // lost. One that was taken and never sent would stay subscribed upstream for ever.
-            let Ok(room) = self.commands.reserve().await else { return }; // the view task has ended: the next poll ends the stream
-            let mut session = self.lock();
-            let interest = session.take_interest();
-            let refuses = if interest.is_empty() { session.take_routing_nack() } else { None };
-            drop(session);
-            if !interest.is_empty() {
-                room.send(Command::Interest(self.id, interest));
-            } else if let Some(refuses) = refuses {
-                room.send(Command::RoutingNack(self.id, refuses));
+        async move {
+            if has_news {
+                self.forward_news().await;
+            }
+            if !at_rest {
+                self.waker.wake();
             }
         }
-        if !at_rest {
-            self.waker.wake();
+    }
+
+    /// Reserves room first, and takes the changes then: a stream that ends while this waits has not taken any, so none is lost. One
+    /// that was taken and never sent would stay subscribed upstream for ever.
+    async fn forward_news(&self) {
+        let Ok(room) = self.commands.reserve().await else { return }; // the view task has ended: the next poll ends the stream
+        let mut session = self.lock();
+        let interest = session.take_interest();
+        let refuses = if interest.is_empty() { session.take_routing_nack() } else { None };
+        drop(session);
+        if !interest.is_empty() {
+            room.send(Command::Interest(self.id, interest));
+        } else if let Some(refuses) = refuses {
+            room.send(Command::RoutingNack(self.id, refuses));
         }
     }
 
