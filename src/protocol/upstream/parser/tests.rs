@@ -1,4 +1,4 @@
-//! A response says the same in however many slices it is read, and whatever is remembered of the last.
+//! The result is the same in however many slices a response is read, and whatever is remembered of the last one.
 
 use proptest::prelude::*;
 
