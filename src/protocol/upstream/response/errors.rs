@@ -82,7 +82,8 @@ impl TypeSubscription {
     }
 
     /// Applies the errors that the server reports of single names (UP-44): the resource does not exist, is not allowed, or has a
-    /// transient error. A cached resource becomes absent by the first alone, unless the second means that too for this server.
+    /// transient error. Only the first makes a cached resource absent, unless this server is configured so that the second does
+    /// too.
     pub(super) fn error_updates(&mut self, reported: Vec<(Name, NamedError)>, reader: &ResponseContext) -> Vec<Update> {
         let mut updates = Vec::new();
         for (key, error) in reported {
