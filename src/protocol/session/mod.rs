@@ -284,7 +284,7 @@ impl Session {
         !self.interest.is_empty() || self.nacks_routing_now() != self.nacks_routing
     }
 
-    /// Whether polling again may give a reply.
+    /// Whether nothing is pending that an ACK or NACK could release: then polling again gives no reply.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.at_rest
     }
@@ -399,7 +399,7 @@ impl Session {
             Step::End(end) => Fetched::End(end),
             Step::Idle(_) => {
                 let known = !awaits && self.subscriptions.values().all(|of| of.awaiting_data.is_empty());
-                // All is known, and there is nothing. For a full-state type the reply would have been an empty set.
+                // Everything is known, and nothing is present. For a full-state type the reply would have been an empty set.
                 match self.subscriptions.keys().next().filter(|kind| known && !kind.info().full_state).cloned() {
                     Some(kind) => Fetched::Reply(self.finish(&kind, Draft::default(), newest, now).into()),
                     None if at_last => Fetched::Unknown,

@@ -5,7 +5,7 @@
 pub struct ServerQuirks {
     /// It wants the node in every request (UP-1).
     pub node_in_every_request: bool,
-    /// It goes by `initial_resource_versions`. Otherwise it is sent none, and what it does not send again some time after a
+    /// It honors `initial_resource_versions`. Otherwise it is sent none, and what it does not send again some time after a
     /// reconnect is removed (UP-16).
     pub supports_initial_resource_versions: bool,
     /// It reads an empty SotW list of names as no names. Otherwise it is sent a name that no resource has (UP-9).

@@ -170,7 +170,7 @@ impl TypeSubscription {
         let mut names: BTreeSet<_> = sought.cloned().collect();
         names.extend(self.unconfirmed_present(turn));
         names.extend(self.unconfirmed_removed(view, turn.kind).filter(|name| requested(name)).cloned());
-        // A server that goes by stated versions sends nothing once all it has is stated: until then the set is requested again.
+        // A server that honors stated versions sends nothing once all it has is stated: until then the set is requested again.
         let requested = self.second_request.set
             && (self.progress.repeats || !self.progress.has_response() || self.second_request.has_asked_enough());
         let speaks = || turn.at.origin_for(&Selector::Wildcard).is_some();

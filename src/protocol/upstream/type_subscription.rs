@@ -128,7 +128,7 @@ impl TypeSubscription {
         of_wildcard || self.requested.is_any_waiting()
     }
 
-    /// Whether the server has sent all that is wanted on this opening, or had the time to. A server that goes by stated versions
+    /// Whether the server has sent all that is wanted on this opening, or had the time to. A server that honors stated versions
     /// sends nothing if nothing is new.
     pub(crate) fn has_answered_all(&self) -> bool {
         let had_time = self.poll_liveness.is_proven() || self.second_request.has_looked();

@@ -41,7 +41,7 @@ pub(super) struct Batches(Mutex<VecDeque<(BatchKey, Cell)>>);
 type Cell = Arc<OnceLock<Arc<Batch>>>;
 
 impl Batches {
-    /// Clients that ask for the same batch wait for the first of them; those that ask for another do not.
+    /// Clients that need the same batch wait for the first of them; those that need another one do not.
     pub(crate) fn get(&self, key: BatchKey, collect: impl FnOnce() -> Batch) -> Arc<Batch> {
         self.cell(key).get_or_init(|| Arc::new(collect())).clone()
     }

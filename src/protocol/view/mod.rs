@@ -309,7 +309,7 @@ impl View {
                 }
             }
             Selector::Wildcard => {
-                // A session that reads this table now, or just did, would miss removals from here on. The horizon shows it that.
+                // A session that reads this table now, or just did, would miss removals from here on. The horizon makes it notice.
                 let dropped = self.tables.remove(&(kind.clone(), Class::Wildcard)).unwrap_or_default();
                 for name in dropped.present_names() {
                     let old = dropped.get(name).and_then(Entry::resource);

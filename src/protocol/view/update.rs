@@ -11,7 +11,7 @@ use crate::xds::{Name, Resource, Type};
 
 /// One change that a source reports. A response is a list of these, applied as a whole.
 #[derive(Debug, Clone)]
-#[allow(missing_docs)] // of the fields: each variant says what they mean
+#[allow(missing_docs)] // of the fields: the docs of each variant cover them
 pub enum Update {
     /// `key` is the name under which the resource is wanted: its own, or one of its aliases.
     Upsert { kind: Type, class: Class, key: Name, resource: Arc<Resource> },

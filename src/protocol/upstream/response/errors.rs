@@ -127,7 +127,7 @@ impl TypeSubscription {
     }
 
     /// Whether an error means absence. For `*` only "not found" does by default: what other servers have of the set, or clients
-    /// hold, is not known here. For a requested name "not allowed" does too, if nothing is cached.
+    /// hold, is not known here. For a requested name "not allowed" does too.
     pub(super) fn means_absent(&self, error: &NamedError, rules: &ServerQuirks) -> bool {
         match self.class {
             Class::Wildcard => error.code == NOT_FOUND || error.is_about_data() && rules.fail_on_data_errors,

@@ -40,7 +40,7 @@ impl ResourceTable {
                     }
                     return false;
                 }
-                // It was absent, and now there is evidence also for clients that hold it.
+                // It was absent, and now the evidence also counts for clients that hold it.
                 let news = !self.is_absent_by_evidence(entry);
                 let entry = Entry { absence: AbsenceEvidence::Reported, reported: revision, ..entry.clone() };
                 self.entries.insert_mut(name.clone(), entry);
