@@ -1,4 +1,4 @@
-//! Which control planes there are, and which of them each request goes to.
+//! The control planes and other sources, and which of them each request goes to.
 
 use std::collections::{BTreeMap, BTreeSet};
 

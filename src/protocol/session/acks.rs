@@ -23,7 +23,7 @@ pub enum Ack {
         /// A later reply of the type had been sent by then.
         stale: bool,
     },
-    /// A nonce that this stream never used, or so long ago that it is forgotten (SOTW-2).
+    /// A nonce that this stream never used, or used so long ago that it is forgotten (SOTW-2).
     UnknownNonce,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct AckTracker {
     /// The nonces of the latest unanswered replies, oldest first.
     sent: VecDeque<u64>,
     last: Option<u64>,
-    /// Until when the last reply, still unanswered, keeps the next one back.
+    /// Until when the next reply waits for the ACK or NACK of the last one.
     deadline: Option<Moment>,
     last_nack: Option<Nack>,
     accepted: Option<u64>,
@@ -54,12 +54,12 @@ impl AckTracker {
         }
         self.sent.push_back(nonce);
         self.last = Some(nonce);
-        // The time runs from the first unanswered reply: an answer in between does not delay a change again.
+        // The time runs from the first unanswered reply: an ACK in between does not delay a change again.
         let running = self.deadline.filter(|until| now < *until);
         self.deadline = Some(running.unwrap_or(now + limits.ack_patience));
     }
 
-    /// Records the answer to `nonce`. Earlier nonces stay: some are never answered (SOTW-16), some late, and operators
+    /// Records the ACK or NACK of `nonce`. Earlier nonces stay: some are never answered (SOTW-16), others late, and operators
     /// want to see a late NACK too.
     pub(crate) fn answer(&mut self, nonce: &str, nack: Option<(i32, String)>, now: Moment) -> Ack {
         let known = nonce.parse().ok().filter(|nonce| self.sent.contains(nonce) || self.last == Some(*nonce));
@@ -81,12 +81,12 @@ impl AckTracker {
         }
     }
 
-    /// Whether a nonce is one of ours, and not the last.
+    /// Whether a nonce is from an earlier reply than the last.
     pub(crate) fn is_stale(&self, nonce: &str) -> bool {
         nonce.parse().is_ok_and(|nonce: u64| self.last.is_some_and(|last| nonce < last))
     }
 
-    /// Until when a change has to wait for the answer to the last reply.
+    /// Until when a change has to wait for the ACK or NACK of the last reply.
     pub(crate) fn waiting(&self, now: Moment) -> Option<Moment> {
         self.deadline.filter(|until| now < *until)
     }
@@ -95,7 +95,7 @@ impl AckTracker {
         self.last_nack.as_ref()
     }
 
-    /// The latest refusal still stands: nothing that was sent after it has been accepted.
+    /// Whether the latest NACK still counts: the client has ACKed nothing that was sent after it.
     pub(crate) fn is_nacked(&self) -> bool {
         self.last_nack.as_ref().is_some_and(|verdict| self.accepted < Some(verdict.nonce))
     }

@@ -1,4 +1,4 @@
-//! What is new for a client, where replies list single resources: delta, and SotW of types that are not full state.
+//! Additions, where replies list single resources: delta, and SotW of types that are not full-state.
 
 use std::collections::HashSet;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -27,7 +27,7 @@ impl Subscription {
         self.add_pending(kind, view, may, &mut round);
         self.add_of_wildcard(kind, view, may, whole, &mut round);
         let wildcard = view.state.resources(kind, Class::Wildcard).filter(|_| self.wildcard.is_some());
-        // For a client that may not have everything it costs a look at all there is.
+        // For a client that may not have everything this costs a look at every resource.
         if self.empty_answer_due || !round.draft.is_empty() || !round.longer_lives.is_empty() {
             round.draft.version =
                 wildcard.map_or(self.sum, |table| self.sum.plus(Self::wildcard_version(kind, table, view)));
@@ -35,7 +35,7 @@ impl Subscription {
         self.add_longer_lives(kind, view, &mut round);
         let empty_answer_due = std::mem::take(&mut self.empty_answer_due);
         if !round.draft.is_empty() || empty_answer_due {
-            // What does not fit goes with the next piece, before anything else.
+            // What does not fit is sent with the next piece, before anything else.
             self.sent = Some(round.draft.version);
             round.draft.set = self.note_set_mark(kind, view, false).0;
             return Attempt::Ready(Box::new(round.draft));
@@ -46,15 +46,15 @@ impl Subscription {
         if self.doubts_members(kind, view) {
             return Attempt::Unknown;
         }
-        // More of a set may come, and what points at it had better come later. Not so with virtual hosts: where these are given
-        // on demand alone, no server ever answers the wildcard.
+        // More of a set may come, and types that refer to it should come later. Virtual hosts are an exception: where they are
+        // given on demand only, no server ever answers the wildcard.
         if self.more_is_to_come(kind, view) && kind.info().empty_first != EmptyFirst::UnderRoutes {
             return Attempt::Unknown;
         }
         Attempt::Nothing
     }
 
-    /// Whether a set is still coming in: to a client that holds some of it, more than the first response may matter.
+    /// Whether a set is still coming in. For a client that stated some of it, more than the first response may matter.
     fn more_is_to_come(&self, kind: &Type, view: &ReplyContext) -> bool {
         let stated = |wildcard: &Wildcard| wildcard.initial_versions.is_some();
         let enough = |wildcard| if stated(wildcard) { Completeness::Settled } else { Completeness::FirstResponse };
@@ -90,7 +90,7 @@ impl Subscription {
         if !(pending.requested || forced || changed) {
             return Some(pending);
         }
-        // A forced name waits for nothing but its time: the client holds its own answer back until it has come.
+        // A forced name waits only for its time: the client holds back its own ACK until the name has come.
         let allowed = if pending.requested { SendScope::InitialReplies } else { SendScope::Anything };
         let kept_back = may < allowed && !forced;
         let trouble = self.unsent_error(kind, name, view);
@@ -103,7 +103,7 @@ impl Subscription {
                 }
                 self.add_error(name, trouble, round);
                 self.claim_unknown(kind, name, view);
-                // An error is not an answer: the name stays pending, and until one comes nothing more is sent of it.
+                // An error is no value: the name stays pending, and nothing more is sent of it until one comes.
                 let pending = match view.state.error(kind, name) {
                     Some(_) => Pending {
                         requested: true,
@@ -133,7 +133,7 @@ impl Subscription {
             Lookup::Absent(_) => {
                 let held = self.names.get(name).is_some_and(|sent| sent.client_may_hold());
                 if held || !(pending.requested || forced || trouble.is_some()) {
-                    return Some(pending); // a removal, and those come after every addition
+                    return Some(pending); // a removal: these are sent after all additions
                 }
                 if kept_back {
                     round.kept_back = true;
@@ -158,7 +158,7 @@ impl Subscription {
                     if pending.changed.is_some() || pending.forced_resend.is_some() {
                         return Some(pending);
                     }
-                    self.awaiting_data.insert(name.clone()); // the view marks it when an answer is there that is not from memory
+                    self.awaiting_data.insert(name.clone()); // the view reports it when the server has responded for this client
                     return None;
                 }
                 let well_again =
@@ -187,7 +187,7 @@ impl Subscription {
                     stated.outdated.insert(name.clone());
                 }
                 if let Some((revision, _)) = trouble {
-                    // A name in error is not in the same reply (SOTW-52): it gets one of its own.
+                    // A name with an error is not in the same reply as its resource (SOTW-52): the error gets its own.
                     return Some(Pending { requested: false, forced_resend: None, ..pending }.with_change(revision));
                 }
                 self.record_error_sent(name, Revision::ZERO);
@@ -196,7 +196,7 @@ impl Subscription {
         pending.after(mark)
     }
 
-    /// The client holds something under a name, or may, and what is known of it does not do for an answer.
+    /// Claims a name that the client holds, or may hold, if what is known of it does not suffice for a reply.
     fn claim_unknown(&mut self, kind: &Type, name: &Name, view: &ReplyContext) {
         let held = self.names.get(name).map(|sent| sent.client_may_hold() && !sent.member);
         let class = match held {
@@ -229,7 +229,7 @@ impl Subscription {
         self.record_sent(name, SetVersion::EMPTY);
     }
 
-    /// What is wrong with the client's own questions.
+    /// Adds the errors of names that cannot be requested.
     pub(super) fn add_rejected(&mut self, draft: &mut Draft) {
         for (name, error) in &mut self.rejected {
             if let Some(error) = error.take() {
@@ -238,7 +238,7 @@ impl Subscription {
         }
     }
 
-    /// A resource that was given more time, and the time, if the client runs TTLs by itself.
+    /// Returns a resource whose TTL was extended, with the TTL, if the client runs TTLs itself.
     fn longer_life(&self, kind: &Type, name: &Name, pending: Pending, view: &ReplyContext) -> Option<LongerLife> {
         let prolonged = |entry: &&Entry| entry.refreshed > entry.changed && pending.covers(entry.refreshed);
         let entry = self.entry(kind, name, view).filter(|_| view.client.ttl).filter(prolonged)?;
@@ -247,12 +247,12 @@ impl Subscription {
     }
 
     fn add_longer_lives(&mut self, kind: &Type, view: &ReplyContext, round: &mut Round) {
-        // In SotW a client knows a heartbeat by the version that it was sent last, and a change makes another one.
+        // In SotW a client recognizes a heartbeat by the version that it was sent last, and a change makes another version.
         let changed = !round.draft.is_unchanged() || self.sent != Some(round.draft.version);
         let whole = kind.info().by_alias || (view.client.variant == Variant::Sotw && changed);
         for (resource, ttl) in std::mem::take(&mut round.longer_lives) {
             if !round.seen.insert(resource.name.clone()) {
-                continue; // it is in the reply already, with all its life
+                continue; // it is in the reply already, with its TTL
             }
             match ttl.filter(|_| !whole) {
                 Some(ttl) => round.draft.add_heartbeat(&resource, ttl),
@@ -293,7 +293,7 @@ impl Subscription {
                 {
                     stated.outdated.insert(resource.name.clone());
                 }
-                // This settles what was pending by `*` alone; a cluster that waits for it has it now.
+                // This sends what was pending by `*` alone. A cluster that waits for the name has it now.
                 if names.contains_key(&resource.name) {
                     pending.entry(resource.name.clone()).and_modify(|pending| pending.forced_resend = None);
                     sent.push(resource);
@@ -319,7 +319,8 @@ impl Subscription {
             wildcard.record_additions_sent(view.state.revision);
             wildcard.first &= !exhausted;
         } else if exhausted && whole && view.client.variant == Variant::Sotw {
-            // In SotW a partial type has no empty reply: sending nothing, once all is known, counts as the first one.
+            // In SotW a type without full state has no empty reply: once everything is known, sending nothing counts as the first
+            // reply.
             wildcard.record_additions_sent(view.state.revision);
             wildcard.first = false;
         }
@@ -328,8 +329,8 @@ impl Subscription {
         }
     }
 
-    /// Adds what every client is sent that asks for `*` alone and was sent as much as this one. `false` if this client is not one of
-    /// them, or has all of it.
+    /// Adds the batch that is sent to every client that subscribes to `*` alone and has the same cursor. Returns `false` if this
+    /// client is not one of them, or has all of it.
     fn add_batch(&mut self, kind: &Type, view: &ReplyContext, may: SendScope, round: &mut Round) -> bool {
         let alone = self.names.is_empty() && self.pending.is_empty() && round.is_empty();
         let Some(wildcard) = self.wildcard.as_mut().filter(|_| alone) else { return false };
@@ -366,7 +367,7 @@ impl Subscription {
     }
 }
 
-/// One reply in the making.
+/// One reply while it is made.
 #[derive(Default)]
 struct Round {
     draft: Draft,

@@ -1,4 +1,4 @@
-//! What is sent next of one snapshot: additions in the order of types, then removals.
+//! Selects what to send next of one snapshot: additions in the order of types, then removals.
 
 use std::collections::HashSet;
 
@@ -25,7 +25,7 @@ impl Session {
         let uncounted =
             (self.uncounted > 0 || !self.interest.is_empty()) && !self.limits.faults.has(Fault::RemoveBeforeCounted);
         if blocked || uncounted {
-            return Err(deadline); // what is still to come may be what makes the removals harmless
+            return Err(deadline); // additions that are still to come may make the removals safe
         }
         let (found, later, blocked) = self.next_removal(state, now);
         let deadline = earliest(deadline, later);
@@ -66,9 +66,9 @@ impl Session {
                 }
                 Attempt::Unknown => {
                     self.waits = true;
-                    // A change of routing that must wait may be what makes the removals harmless.
+                    // A change of routing that must wait may make the removals safe.
                     blocked |= routing;
-                    // Routes wait for clusters that this client is about to be sent, but not for ever.
+                    // Routes wait for clusters that this client is about to be sent, up to a time limit.
                     let patience = self.clusters_awaited.unwrap_or(now) + self.limits.clusters_timeout;
                     let waits = kind.is(Role::Clusters) && now < patience;
                     deadline = earliest(deadline, waits.then_some(patience));
@@ -95,7 +95,7 @@ impl Session {
             match subscription.removal(kind, &view) {
                 Attempt::Nothing => {}
                 Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None, false),
-                // What this type still holds may lean on what the next one would remove.
+                // What this type still has may depend on what the next one would remove.
                 Attempt::Blocked(until) => return (None, until, true),
                 Attempt::Unknown => {}
             }
@@ -124,7 +124,7 @@ impl Session {
         reply
     }
 
-    /// A client that was just sent a route configuration has none of its virtual hosts any more (DELTA-41).
+    /// A client that was just sent a route configuration has lost its virtual hosts (DELTA-41).
     pub(super) fn after_routes(&mut self, kind: &Type, draft: &Draft, state: &Snapshot, now: Moment) {
         let Some(hosts) = self.table.referred_by(kind) else { return };
         let Some(subscription) = self.subscriptions.get_mut(&hosts).filter(|_| draft.warms().next().is_some()) else {
@@ -138,7 +138,7 @@ impl Session {
         named.iter().chain(&of_wildcard).for_each(|name| subscription.force(name, now));
     }
 
-    /// A client that was just sent a cluster waits for its endpoints, once more if it has them (SOTW-33, DELTA-45).
+    /// A client that was just sent a cluster waits for its endpoints, also if it has them already (SOTW-33, DELTA-45).
     pub(super) fn after_clusters(&mut self, kind: &Type, draft: &Draft, nonce: u64, now: Moment) {
         let Some(endpoints) = self.table.referred_by(kind) else { return };
         let due = now + self.limits.forced_endpoints_after;

@@ -1,4 +1,4 @@
-//! What is known of the peer of a session, as far as it changes how the peer is spoken to.
+//! Properties of a session's client that change what it is sent.
 
 use prost::Message;
 
@@ -24,7 +24,7 @@ impl Variant {
     }
 }
 
-/// What is known of a client that changes what it is sent.
+/// Properties of a client that change what it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
     /// The variant that its stream speaks.
@@ -32,22 +32,22 @@ pub struct Client {
     /// The type of a per-type stream. An aggregated stream has all types, which is what makes an order between them possible
     /// (ORD-13).
     pub only: Option<Type>,
-    /// A gRPC library: it names what it wants, and takes a changed cluster without asking for its endpoints again.
+    /// A gRPC library: it names what it wants, and accepts a changed cluster without requesting its endpoints again.
     pub grpc: bool,
-    /// Another relay: replies mark how much of a set it has been sent, so that it does not take a part for the complete set.
+    /// Another relay: replies state how much of a set it has been sent, so that it does not treat a partial set as complete.
     pub relay: bool,
     /// Can read resources in wrappers in SotW (SOTW-48).
     pub wrappers: bool,
-    /// Runs the TTL of a resource by itself, and takes heartbeats (SOTW-50).
+    /// Runs TTLs itself, and reads heartbeats (SOTW-50).
     pub ttl: bool,
     /// Reads `resource_errors` (SOTW-52).
     pub errors: bool,
-    /// What it may have at all (KEY-11).
+    /// The resources that it may have (KEY-11).
     pub clearance: Clearance,
 }
 
 impl Client {
-    /// One of no special ability, on an aggregated stream.
+    /// Returns a client without optional features, on an aggregated stream.
     pub fn plain(variant: Variant) -> Self {
         Self {
             variant,
@@ -61,7 +61,8 @@ impl Client {
         }
     }
 
-    /// Returns the client that a node describes. An unreadable node is rejected elsewhere; here it is a client of no special ability.
+    /// Returns the client that a node describes. An unreadable node is rejected elsewhere; here it is a client without optional
+    /// features.
     pub fn of_node(encoded: &[u8], variant: Variant, only: Option<Type>) -> Self {
         let node = Node::decode(encoded).unwrap_or_default();
         let has = |feature: &str| node.client_features.iter().any(|known| known == feature);
@@ -73,7 +74,7 @@ impl Client {
         Self { only, grpc, relay, wrappers, ttl, errors: grpc || relay || has(ERRORS_FEATURE), ..Self::plain(variant) }
     }
 
-    /// The id that a client gives itself: for logs and reports, and for nothing else.
+    /// Returns the id that a client states, for logs and reports only.
     pub(crate) fn node_id(encoded: &[u8]) -> String {
         Node::decode(encoded).map(|node| node.id).unwrap_or_default()
     }

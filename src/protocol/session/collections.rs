@@ -15,12 +15,12 @@ impl Subscription {
     /// Returns the collection that a name is in, if the client subscribes to it.
     pub(super) fn collection(&self, name: &Name) -> Option<&Name> {
         if self.globs.is_empty() {
-            return None; // as nearly always; and to look for one is work
+            return None; // the usual case; a look-up costs time
         }
         self.globs.get(&name.collection()?)
     }
 
-    /// A name has changed: if it is in a subscribed collection, it becomes one of the session's names.
+    /// Adds a changed name to the session's names if it is in a subscribed collection.
     pub(super) fn take_in(&mut self, name: &Name) {
         if !self.names.contains_key(name) && self.collection(name).is_some() {
             self.names.insert(name.clone(), SentState { member: true, ..SentState::default() });
@@ -44,14 +44,15 @@ impl Subscription {
         }
     }
 
-    /// A glob is subscribed once more: everything in it is sent again (DELTA-10).
+    /// A glob was subscribed again: everything in it is sent again (DELTA-10).
     pub(super) fn again_of(&mut self, glob: &Name) {
         for (name, _) in glob.members_in(&self.names) {
             self.pending.entry(name.clone()).or_default().requested = true;
         }
     }
 
-    /// Nothing of a collection is sent any more but names that are subscribed by themselves (COLL-17).
+    /// Ends the subscription of a collection: nothing of it is sent any more, except names that are subscribed by themselves
+    /// (COLL-17).
     pub(super) fn leave_collection(&mut self, glob: &Name) {
         if !self.globs.remove(glob) {
             return;
@@ -61,7 +62,7 @@ impl Subscription {
         for name in members {
             self.drop_name(&name);
             if self.wildcard.is_some() {
-                self.pending.insert(name, Pending::requested()); // it stays visible through `*`, or goes (DELTA-24)
+                self.pending.insert(name, Pending::requested()); // it stays visible through `*`, or is removed (DELTA-24)
             }
         }
     }
@@ -77,7 +78,7 @@ impl Subscription {
         }
         self.awaiting_data.remove(name);
         let pending = self.pending.entry(name.clone()).or_default();
-        pending.changed_at(Revision::ZERO); // it may be there no more, or never have been
+        pending.changed_at(Revision::ZERO); // it may be absent by now, or always have been
         pending.requested = held;
         self.names.entry(name.clone()).and_modify(|sent| sent.member = true);
         true
@@ -99,10 +100,10 @@ impl Subscription {
         }
     }
 
-    /// Of what a collection had, there is nothing where nothing is known. What the client came with is only judged once all of
-    /// it is known (DELTA-16).
+    /// Whether a name without a value counts as absent from its collection. Names that the client stated are only judged once the
+    /// collection is complete (DELTA-16).
     pub(super) fn is_no_member(&self, kind: &Type, name: &Name, sent: SentState, view: &ReplyContext) -> bool {
-        // What it was marked for may have come after this state.
+        // The change that marked it may be later than this snapshot.
         let of_this_state = self
             .pending
             .get(name)
@@ -138,7 +139,7 @@ impl Subscription {
     /// Whether the client stated members of collections whose presence is unknown.
     pub(super) fn doubts_members(&self, kind: &Type, view: &ReplyContext) -> bool {
         if self.globs.is_empty() {
-            return false; // as nearly always
+            return false; // the usual case
         }
         let unconfirmed = |(name, pending): (&Name, &Pending)| {
             let sent = self.names.get(name).filter(|sent| sent.member && sent.held_before);

@@ -7,7 +7,7 @@ use crate::protocol::view::{Class, Lookup, Revision, Snapshot};
 use crate::xds::{Name, Type};
 
 impl Session {
-    /// About how many bytes the client would be sent of a snapshot.
+    /// Returns about how many bytes the client would be sent of a snapshot.
     pub(crate) fn pending_bytes(&self, snapshot: &Snapshot) -> usize {
         if self.end.is_some() {
             return 0; // the end of a stream waits for no turn
@@ -28,7 +28,7 @@ impl Subscription {
         if additions.peek().is_none() && !self.complete_due {
             return 0;
         }
-        // What a client came with is mostly what it would be sent.
+        // A client that states what it holds mostly has what it would be sent.
         let returns = wildcard.first && (self.initial_version.is_some() || wildcard.initial_versions.is_some());
         if returns {
             return 0;
@@ -51,5 +51,5 @@ impl Subscription {
     }
 }
 
-/// So many are looked at, and the rest is taken to be like them.
+/// So many names are looked at, and the others are assumed to be like them.
 const SAMPLE: usize = 64;

@@ -88,8 +88,8 @@ impl Subscription {
             || self.rejected.values().any(Option::is_some)
     }
 
-    /// Whether a TTL of what this client holds was extended. The complete set has to go out for that: a heartbeat would leave
-    /// the rest of it out.
+    /// Whether a TTL of a resource that this client holds was extended. That takes a complete set: a heartbeat alone would leave
+    /// out the rest.
     fn any_refresh(&self, kind: &Type, view: &ReplyContext) -> bool {
         if !view.client.ttl {
             return false;
@@ -105,7 +105,7 @@ impl Subscription {
         of_wildcard || self.pending.iter().any(by_name)
     }
 
-    /// What the client holds is removed by the reduced set, and the reason is sent with that.
+    /// Whether a name that the client holds is absent. The reduced set removes it, and the error is sent with that set.
     fn is_held_and_gone(&self, kind: &Type, name: &Name, view: &ReplyContext) -> bool {
         let held = self.names.get(name).is_some_and(|sent| sent.client_may_hold());
         held && matches!(self.known(kind, name, view), Lookup::Absent(_))
@@ -135,8 +135,8 @@ impl Subscription {
         self.missed_removals || of_wildcard || by_name
     }
 
-    /// An incomplete set is not sent: clients would delete what it lacks (I3, SOTW-7). A client without state is sent the
-    /// names that are present (ORD-10), and one with state waits, for however long.
+    /// An incomplete set is not sent: clients would delete what it lacks (I3, SOTW-7). A client without state is sent the names
+    /// that are present (ORD-10); one with state waits, without a time limit.
     fn would_delete_unknown(&self, kind: &Type, view: &ReplyContext) -> bool {
         if self.wildcard.is_some() && !self.can_send_full_set(kind, view) {
             return true;
@@ -153,7 +153,7 @@ impl Subscription {
         self.names.iter().any(|(name, sent)| unknown(name) && (sent.client_may_hold() || had_of_wildcard(name)))
     }
 
-    /// Claims names that this client subscribes to and may hold, and whose absence lacks evidence enough for it.
+    /// Claims names that this client subscribes to and may hold, if the evidence of their absence does not suffice for it.
     pub(super) fn claim_pending(&mut self, kind: &Type, view: &ReplyContext) {
         let Some(table) = view.state.resources(kind, Class::Named) else { return };
         let gone = |name: &Name| matches!(table.get(name).map(|entry| &entry.presence), Some(Presence::Absent(_)));
@@ -233,7 +233,7 @@ impl Subscription {
         set.draft
     }
 
-    /// The set of a client that asks for `*` alone, may have all of it, and holds nothing else.
+    /// Returns the shared set of a client that subscribes to `*` alone, may have all of it, and holds nothing else.
     fn common_set(&self, kind: &Type, view: &ReplyContext, union: bool) -> Option<Arc<Batch>> {
         let wildcard = self.wildcard.as_ref().filter(|_| self.names.is_empty() && view.sends_alike(kind))?;
         let table = view.state.resources(kind, Class::Wildcard)?;
@@ -261,7 +261,7 @@ impl Subscription {
         let mark = view.state.revision;
         self.sent = Some(draft.version);
         self.complete_due = false;
-        (self.initial_version, self.stated) = (None, false); // from here on it holds what it was sent
+        (self.initial_version, self.stated) = (None, false); // from here on the client holds what it was sent
         if let Some(wildcard) = &mut self.wildcard {
             (wildcard.added, wildcard.refreshed) = (mark, mark);
             wildcard.record_additions_sent(mark);
@@ -283,7 +283,7 @@ impl Subscription {
         self.note_all(kind, view, |known, _| matches!(known, Lookup::Absent(_)));
     }
 
-    /// Records every name of which the set just sent agrees with the snapshot.
+    /// Records every name for which the set just sent agrees with the snapshot.
     fn note_all(&mut self, kind: &Type, view: &ReplyContext, said: impl Fn(Lookup, Option<&Pending>) -> bool) {
         let mark = view.state.revision;
         let names: Vec<_> = self.names.keys().cloned().collect();
@@ -303,7 +303,7 @@ impl Subscription {
                         self.record_error_sent(&name, Revision::ZERO);
                     }
                 }
-                // What the client holds is in the union still, and is removed by the reduced set.
+                // What the client holds is still in the union; the reduced set removes it.
                 Lookup::Absent(_) if held && self.pending.get(&name).is_some_and(|pending| pending.requested) => {
                     if let Some(pending) = self.pending.get_mut(&name) {
                         pending.requested = false;
@@ -331,9 +331,10 @@ struct FullSet<'a> {
 }
 
 impl FullSet<'_> {
-    /// `news` means that it is new to the client, and whether for the first time.
+    /// Adds a resource. `news` is set if it is new to the client, and true if it answers a request.
     fn add(&mut self, resource: &Arc<Resource>, ttl: Option<Duration>, news: Option<bool>) {
-        // Requested by an alias too, and a set has no name twice (SOTW-30); or without a name that this client could read.
+        // The resource may also be requested by an alias, and a set has no name twice (SOTW-30); or its name is one that this
+        // client cannot read.
         if !self.view.client.can_have(self.kind, resource) || !self.seen.insert(resource.name.clone()) {
             return;
         }

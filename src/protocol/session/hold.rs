@@ -1,9 +1,9 @@
-//! The LDS/RDS hold: a change of routing waits a little while for the endpoints of the clusters that went before it.
+//! The routing hold: a change of routing waits a short time for the endpoints of the clusters that were sent before it.
 //!
-//! Envoy does not hold a route back whose cluster is not warm yet; requests fail until it is. It answers
-//! for its clusters once they are, secrets included. So the hold ends with that answer, or a little after the endpoints have
-//! been sent, when they are known not to exist, and in any case after a total time. Other clients answer at once, before they ask for
-//! the endpoints of a cluster that is new to them: for that the hold waits a little, and then until those are sent (ORD-13).
+//! Envoy does not delay a route whose cluster is not warm; requests fail until it is. It ACKs its clusters once they are warm,
+//! secrets included. So the hold ends with that ACK, or shortly after the endpoints were sent or are known to be absent, and in
+//! any case after a total time. Other clients ACK at once, before they subscribe to the endpoints of a new cluster: the hold
+//! waits a short time for that, and then until the endpoints are sent (ORD-13).
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::xds::{Name, Type};
 
 #[derive(Debug, Default)]
 pub(super) struct Hold {
-    /// Names of endpoints that clusters just sent wait for.
+    /// Names of endpoints that recently sent clusters wait for.
     warming: BTreeMap<Name, Warming>,
     /// Since when a change has been kept back, through however many clusters.
     since: Option<Moment>,
@@ -25,15 +25,15 @@ pub(super) struct Hold {
 
 #[derive(Debug, Clone, Copy)]
 struct Warming {
-    /// Of the reply with the cluster.
+    /// The nonce of the reply with the cluster.
     nonce: u64,
     sent: Moment,
     until: Moment,
-    /// The client has had no endpoints of it, and has not been sent any since.
+    /// The client had no endpoints of it, and has not been sent any since.
     new: bool,
-    /// The client has answered, and until when it may ask for the endpoints of a new cluster.
+    /// Set once the client has ACKed or NACKed the cluster: until then it may subscribe to the endpoints of a new one.
     asks_by: Option<Moment>,
-    /// It has requested them.
+    /// The client has subscribed to them.
     requested: bool,
 }
 
@@ -46,7 +46,7 @@ impl Warming {
 /// A cluster that was just sent, by the name of its endpoints.
 pub(super) struct SentCluster {
     pub(crate) endpoints: Name,
-    /// The client has had no endpoints of it.
+    /// The client had no endpoints of it.
     pub(crate) new: bool,
 }
 
@@ -66,8 +66,8 @@ impl Hold {
         }
     }
 
-    /// Records a reply with endpoints, or with the news that there are none. The client then warms the cluster for a moment, and
-    /// one that never answers does not show when that is over.
+    /// Records a reply with endpoints, or with their removal. The client then warms the cluster for a moment. A client that never
+    /// ACKs does not show when that is over.
     pub(crate) fn on_reply_sent(&mut self, draft: &Draft, now: Moment, limits: &Limits) {
         if self.warming.is_empty() {
             return;
@@ -86,8 +86,8 @@ impl Hold {
         }
     }
 
-    /// The client answered a reply with clusters: it waits for nothing that was in it, or for nothing any more. If it has endpoints
-    /// to ask for, it does so now.
+    /// Records the ACK or NACK of a reply with clusters: the client waits for nothing more from it. If it needs endpoints, it
+    /// requests them now.
     pub(crate) fn answered(&mut self, answer: Ack, now: Moment, limits: &Limits) {
         if let Ack::Ack { nonce, .. } | Ack::Nack { nonce, .. } = answer {
             self.warming.retain(|_, warming| warming.nonce > nonce || warming.new);
@@ -107,7 +107,7 @@ impl Hold {
         if let Some(kind) = endpoints {
             let none = |name: &Name| matches!(view.state.lookup(kind, Class::Named, name), Lookup::Absent(_));
             self.warming.retain(|name, warming| warming.new || !none(name));
-            // That there are none may be an old truth, of before the cluster came.
+            // Their absence may be older than the cluster.
             for (_, warming) in self.warming.iter_mut().filter(|(name, _)| none(name)) {
                 warming.until = warming.until.min(warming.sent + view.limits.ack_patience);
             }

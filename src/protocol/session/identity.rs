@@ -1,4 +1,4 @@
-//! Who a stream's client is. The node comes once for certain, and with some clients on every request (TRN-11, SOTW-10).
+//! The identity of a stream's client. Clients send the node in the first request, and some in every request (TRN-11, SOTW-10).
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::xds::{KeyRule, NodeError, SharingKey};
 
-/// The key that a stream was given with its first node, and what it takes to see that a later node means the same.
+/// The key of a stream's first node, and what is needed to compare a later node.
 #[derive(Debug, Clone)]
 pub struct Identity {
     rule: Arc<KeyRule>,
     key: SharingKey,
-    /// Of the node as last seen: Envoy repeats 61 kB of it with each request, and equal bytes need no second look.
+    /// The hash of the last node: Envoy repeats 61 kB of it with each request, and equal bytes are not parsed again.
     seen: u128,
 }
 
@@ -26,7 +26,7 @@ impl Identity {
         &self.key
     }
 
-    /// Whether a later node still leads to the same key (KEY-14). One that cannot be read does not.
+    /// Whether a later node still has the same key (KEY-14). An unreadable one does not.
     pub(crate) fn still_is(&mut self, node: &[u8]) -> bool {
         let hash = xxh3_128(node);
         if hash == self.seen {

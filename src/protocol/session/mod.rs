@@ -1,8 +1,8 @@
 //! One downstream stream: its subscriptions, what it has been sent, and what to send next.
 //!
-//! Owns subscriptions, cursors, pending names, and the order of replies. It never holds a resource or a finished reply.
-//! Invariants: what it keeps is bounded by what its client requested; a reply is made only when the last one was taken; what it
-//! sends of one snapshot goes out in rank order, additions before removals (I7).
+//! Owns subscriptions, cursors, pending names, and the order of replies. It never keeps a resource or a finished reply.
+//! Invariants: what it keeps is bounded by what its client requested; a reply is made only when the transport has accepted the
+//! last one; what it sends of one snapshot goes out in rank order, additions before removals (I7).
 //!
 //! ```text
 //!             newest state                                    nothing left on it
@@ -66,7 +66,7 @@ pub struct Session {
     nacks_routing: bool,
     /// Changes of interest that the view has not counted yet. Until then the view does not report changes of their names.
     uncounted: usize,
-    /// Since when routes wait for a cluster set that is incomplete.
+    /// Since when routes wait for a set of clusters that is not complete.
     clusters_awaited: Option<Moment>,
     last_nonce: u64,
     /// Requests for types that this stream does not serve: they stay unanswered and are counted.
@@ -77,9 +77,9 @@ pub struct Session {
     authorities: Authorities,
     /// How many names were rejected since the count was last taken.
     rejected_names: usize,
-    /// The last poll left nothing that an answer of the client could release.
+    /// The last poll left nothing that an ACK or NACK of the client could release.
     at_rest: bool,
-    /// Something is kept back from the client until it is known to be complete (I3).
+    /// A reply waits until more is known (I3).
     waits: bool,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
@@ -88,7 +88,7 @@ pub struct Session {
 /// What the caller of [`Session::poll`] is to do next.
 #[derive(Debug)]
 pub enum Step {
-    /// Send this, and poll again when it was taken.
+    /// Send this, and poll again when the transport has accepted it.
     Reply(Box<Reply>),
     /// Nothing now: poll again when woken, or at this time.
     Idle(Option<Moment>),
@@ -112,7 +112,7 @@ pub enum Fetched {
 /// Why the relay ends a stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
-    /// Removals that the client has not been sent are forgotten. On reconnecting, it states what it holds.
+    /// Removals that the client has not been sent are forgotten. When it reconnects, it states what it holds.
     #[error("removal history expired; reconnect with initial_resource_versions")]
     HistoryExpired,
     /// The node changed to another key; the client is served under it when it reconnects (SOTW-11, KEY-14).
@@ -155,7 +155,7 @@ pub(crate) struct Summary<'a> {
     pub(crate) nacked: bool,
 }
 
-/// What is read while one reply is made.
+/// The inputs of one reply.
 struct ReplyContext<'a> {
     state: &'a Snapshot,
     client: &'a Client,
@@ -163,7 +163,7 @@ struct ReplyContext<'a> {
     now: Moment,
 }
 
-/// What the order between types lets a type send at this moment.
+/// What the order between types allows a type to send now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum SendScope {
     Nothing,
@@ -244,10 +244,10 @@ impl Session {
         }
     }
 
-    /// The type of a request that may say nothing but what the client made of a reply.
+    /// Returns the type of a request that may be nothing but an ACK or a NACK.
     fn answered_type(&self, request: &Request) -> Option<Type> {
         let names = match request {
-            Request::Sotw(_) => 0, // its list is said again with each answer
+            Request::Sotw(_) => 0, // each ACK repeats the list
             Request::Delta(request) => {
                 let names = [&request.resource_names_subscribe, &request.resource_names_unsubscribe];
                 let locators = [&request.resource_locators_subscribe, &request.resource_locators_unsubscribe];
@@ -258,7 +258,7 @@ impl Session {
         (names == 0).then_some(kind)
     }
 
-    /// Marks a name as pending that has changed in the view.
+    /// Marks a name as pending, since it has changed in the view.
     pub fn on_name_changed(&mut self, mark: &NameChanged) {
         if !self.client.clearance.allows(&mark.kind, &mark.name) {
             return; // a member of a collection; other names that the client may not have are never requested for it
@@ -285,12 +285,12 @@ impl Session {
         !self.interest.is_empty() || self.nacks_routing_now() != self.nacks_routing
     }
 
-    /// Whether polling again may give a reply.
+    /// Whether nothing is pending that an ACK or NACK could release: then polling again gives no reply.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.at_rest
     }
 
-    /// Returns whether the client has NACKed its latest routing, and so keeps what it had, if that changed since the last call.
+    /// Returns whether the client has NACKed its latest routing, and so uses the one before, if that changed since the last call.
     pub(crate) fn take_routing_nack(&mut self) -> Option<bool> {
         let refuses = self.nacks_routing_now();
         (std::mem::replace(&mut self.nacks_routing, refuses) != refuses).then_some(refuses)
@@ -301,7 +301,7 @@ impl Session {
         routing.any(|(_, of)| of.acks.is_nacked())
     }
 
-    /// Returns what the client holds and the view does not know, since the last call: the view has it requested.
+    /// Returns what the client holds and the view does not know, since the last call. The view has it requested.
     pub fn take_claims(&mut self) -> Vec<Claim> {
         std::mem::take(&mut self.claims)
     }
@@ -326,12 +326,12 @@ impl Session {
         }
     }
 
-    /// Records that the view has counted what one call took, and has reported their changes.
+    /// Records that the view has counted the changes of one [`Self::take_interest`], and has reported their names.
     pub fn on_interest_applied(&mut self) {
         self.uncounted = self.uncounted.saturating_sub(1);
     }
 
-    /// Ends every subscription. The session is of no use afterwards.
+    /// Ends every subscription. The session cannot be used afterwards.
     pub fn close(&mut self) {
         self.lease = None;
         for (kind, subscription) in std::mem::take(&mut self.subscriptions) {
@@ -343,7 +343,8 @@ impl Session {
         }
     }
 
-    /// Returns the next reply, if there is one. To be called when the last one has been taken and something has happened.
+    /// Returns the next reply, if there is one. To be called when the transport has accepted the last one and something has
+    /// happened.
     pub fn poll(&mut self, newest: &Arc<Snapshot>, leases: &mut impl LeaseAccess, now: Moment) -> Step {
         self.at_rest = false;
         loop {
@@ -377,8 +378,8 @@ impl Session {
         }
     }
 
-    /// Returns one reply to everything that was requested, for a client that polls (TRN-22). It waits until everything is known, and
-    /// `at_last` accepts less, as long as the reply deletes nothing at the client.
+    /// Returns one reply to everything that was requested, for a client that polls (TRN-22). It waits until everything is known.
+    /// With `at_last` it accepts less, as long as the reply deletes nothing at the client.
     pub fn fetch(
         &mut self,
         newest: &Arc<Snapshot>,
@@ -400,7 +401,7 @@ impl Session {
             Step::End(end) => Fetched::End(end),
             Step::Idle(_) => {
                 let known = !awaits && self.subscriptions.values().all(|of| of.awaiting_data.is_empty());
-                // All is known, and there is nothing. For a full-state type the reply would have been an empty set.
+                // Everything is known, and nothing is present. For a full-state type the reply would have been an empty set.
                 match self.subscriptions.keys().next().filter(|kind| known && !kind.info().full_state).cloned() {
                     Some(kind) => Fetched::Reply(self.finish(&kind, Draft::default(), newest, now).into()),
                     None if at_last => Fetched::Unknown,
@@ -420,7 +421,7 @@ impl Session {
         self.subscriptions.iter().flat_map(of).collect()
     }
 
-    /// Whether a client that subscribes to everything of a type holds it all, by the version that it states. This costs nothing,
+    /// Whether a client that subscribes to everything of a type has all of it, by the version that it states. This costs nothing,
     /// however large the set is. `false` also means that only the set itself would show it.
     pub fn is_current(&self, state: &Snapshot, version: &str, now: Moment) -> bool {
         let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
@@ -443,7 +444,7 @@ impl Session {
         })
     }
 
-    /// The state it is in the middle of, if that lease still stands when it next asks.
+    /// Returns the revision of its lease, which may have been revoked.
     pub fn leased_revision(&self) -> Option<Revision> {
         self.lease.as_ref().map(Lease::revision)
     }
@@ -452,12 +453,12 @@ impl Session {
         std::mem::take(&mut self.rejected_names)
     }
 
-    /// Whether the client is kept waiting without a bound, by what was last looked at.
+    /// Whether the client waits without a time limit, as of the last look.
     pub(crate) fn is_blocked(&self) -> bool {
         self.waits
     }
 
-    /// Requests that were left unanswered because their type is not served on this stream.
+    /// Returns how many requests were left unanswered because their type is not served on this stream.
     pub fn unsupported_requests(&self) -> usize {
         self.unserved
     }
@@ -466,7 +467,7 @@ impl Session {
         &self.limits
     }
 
-    /// Whether a change of routing is kept back for endpoints.
+    /// Whether a change of routing waits for endpoints.
     pub fn holds_routing(&self) -> bool {
         self.hold.is_keeping_back()
     }
@@ -483,8 +484,8 @@ impl Session {
         sum
     }
 
-    /// A gRPC client that gets no response takes what it requested for absent after a while, and never turns to the next
-    /// server of its list; so may a relay. A client that has had a response stays (XLAT-36).
+    /// A gRPC client that gets no response counts what it requested as absent after a while, and never tries the next server of
+    /// its list; so may a relay. A client that has had a response stays (XLAT-36).
     fn has_no_upstream(&self, state: &Snapshot) -> bool {
         let turns_elsewhere = (self.client.grpc || self.client.relay) && self.limits.grpc_fail_fast;
         let may_end = turns_elsewhere && !state.down.is_empty() && self.last_nonce == 0;

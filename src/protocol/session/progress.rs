@@ -1,4 +1,4 @@
-//! What a client of `*` has been sent, and so what it may hold, without keeping a name.
+//! What a client of `*` has been sent, and so may hold, without keeping names.
 
 use crate::protocol::view::{Entry, Revision};
 
@@ -6,12 +6,12 @@ use crate::protocol::view::{Entry, Revision};
 #[derive(Debug)]
 pub(super) struct Progress {
     removals: Revision,
-    /// First and last revision of each; where bursts were interrupted again and again, neighbours are merged.
+    /// First and last revision of each. If bursts were interrupted many times, neighbours are merged.
     additions: Vec<(Revision, Revision)>,
 }
 
 impl Progress {
-    /// The first reply was made from this snapshot.
+    /// Starts with the snapshot of the first reply.
     pub(crate) fn starting(mark: Revision) -> Self {
         Self { removals: mark, additions: vec![(mark, mark)] }
     }
@@ -31,17 +31,17 @@ impl Progress {
         }
     }
 
-    /// Some removals were sent, and more of this snapshot will follow.
+    /// Records that removals up to a revision were sent; more of this snapshot will follow.
     pub(crate) fn record_removals_sent_to(&mut self, revision: Revision) {
         self.removals = self.removals.max(revision);
     }
 
-    /// All was sent: the client holds what this snapshot has.
+    /// Records that everything was sent: the client holds what this snapshot has.
     pub(crate) fn record_all_sent(&mut self, mark: Revision) {
         *self = Self::starting(mark);
     }
 
-    /// Whether the client may hold something that is removed now.
+    /// Whether the client may hold a resource that is removed now.
     pub(crate) fn client_may_hold(&self, gone: &Entry) -> bool {
         self.additions.iter().any(|(from, to)| gone.history.overlaps(*from, *to, gone.changed))
     }

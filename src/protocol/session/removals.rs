@@ -29,13 +29,13 @@ impl Subscription {
         let (mark, is_news) = self.note_set_mark(kind, view, sent_all);
         draft.set = mark;
         if !draft.is_empty() || empty_answer || sent_all && is_news {
-            self.sent = Some(SetVersion::EMPTY); // delta has no version of a set; this says that the client holds something
+            self.sent = Some(SetVersion::EMPTY); // delta has no version of a set; this records that the client holds something
             return Attempt::Ready(draft.into());
         }
         if unjudged { Attempt::Unknown } else { Attempt::Nothing }
     }
 
-    /// Returns how much of `*` a relay has been sent with the next reply, and whether that differs from before.
+    /// Returns the completeness mark of `*` for the next reply to a relay, and whether it differs from the last one.
     pub(super) fn note_set_mark(
         &mut self,
         kind: &Type,
@@ -78,7 +78,7 @@ impl Subscription {
                 draft.add_removed(name.clone(), last);
             }
             if let Some((revision, error)) = self.unsent_error(kind, &name, view) {
-                draft.add_error(name.clone(), error); // not found, or not allowed: why it is gone (XLAT-21)
+                draft.add_error(name.clone(), error); // not found, or not allowed: the reason for the removal (XLAT-21)
                 self.record_error_sent(&name, revision);
             }
             self.record_sent(&name, SetVersion::EMPTY);
@@ -127,8 +127,8 @@ impl Subscription {
         }
     }
 
-    /// What the client said it holds is removed if it is known to be gone: by a word on the present opening, or by the known end of
-    /// all there is (DELTA-13, DELTA-16). Whether something of it is not known.
+    /// Removes what the client stated and is known to be absent: by evidence from this opening, or because the set is complete
+    /// (DELTA-13, DELTA-16). Returns whether some of it is still unknown.
     fn judge_stated(&mut self, kind: &Type, view: &ReplyContext, draft: &mut Draft, said: &HashSet<Name>) -> bool {
         let completeness = self.wildcard_completeness(kind, view);
         let hasty = view.limits.faults.has(Fault::JudgeStatedWhileCold);

@@ -1,4 +1,4 @@
-//! A reply on its way out: handles to shared resources and names, with what this client needs to read it.
+//! A reply before it is encoded: handles to shared resources and names, and how this client has to be sent them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct Reply {
     pub version: SetVersion,
     /// Resources that are new or changed. Many clients may be sent the same list.
     pub resources: Arc<[Arc<Resource>]>,
-    /// Names of the client's own spelling, by the place of the resource.
+    /// Names in the client's own spelling, by the place of the resource.
     pub spellings: Vec<(usize, Arc<str>)>,
     /// The remaining TTL of resources, by their place. Only for clients that run TTLs.
     pub ttls: Vec<(usize, Duration)>,
@@ -31,11 +31,11 @@ pub struct Reply {
     pub heartbeats: Vec<Heartbeat>,
     /// Delta only.
     pub removed: Vec<Name>,
-    /// Delta only: of the removed ones those that had constraints (DELTA-49), with these.
+    /// Delta only: the removed names that had constraints (DELTA-49), with these.
     pub constrained: Vec<(Name, Bytes)>,
     /// Delta only: aliases that lead to nothing (DELTA-39).
     pub unresolved: Vec<Name>,
-    /// Names with what is wrong with each.
+    /// Errors, by name.
     pub errors: Vec<(Name, Arc<NamedError>)>,
     /// Delta only, for relays that subscribe to `*`: how much of it they have been sent with this reply.
     pub set_mark: Option<SetMark>,
@@ -43,11 +43,11 @@ pub struct Reply {
     pub revision: Revision,
     /// This client can read wrapped resources in SotW.
     pub(crate) wrappers: bool,
-    /// Where each piece of it that goes out is noted, so that the snapshot that it is of stays leased.
+    /// Progress is recorded here with each piece that is sent, so that the snapshot stays leased.
     pub progress: Option<LeaseProgress>,
 }
 
-/// A resource that goes on at the version that the client has of it (DELTA-46).
+/// A resource that stays as it is, at the version that the client has (DELTA-46).
 #[derive(Debug, Clone)]
 pub struct Heartbeat {
     /// The resource's name.
@@ -61,7 +61,7 @@ pub struct Heartbeat {
 /// The contents of a reply before it has a nonce.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    /// Resources that other clients are sent too. There are no others then.
+    /// Resources that other clients are sent too. If it is set, there are no others.
     pub(crate) batch: Option<Arc<Batch>>,
     /// The batch is the first response to `*`.
     pub(crate) first: bool,
@@ -78,7 +78,7 @@ pub(super) struct Draft {
     pub(crate) bytes: usize,
 }
 
-/// What a resource in a reply makes its client wait for: the endpoints of a cluster, the virtual hosts of a route.
+/// What a client waits for after a resource: the endpoints of a cluster, or the virtual hosts of a route.
 #[derive(Debug)]
 pub(super) struct Warms {
     pub(crate) name: Name,
@@ -107,7 +107,7 @@ impl Draft {
             && errors.is_empty()
     }
 
-    /// A draft of nothing but what others are sent too.
+    /// Returns a draft of a batch alone.
     pub(super) fn of_batch(batch: Arc<Batch>, first: bool) -> Self {
         let mut draft = Self::default();
         draft.add_batch(batch, first);
@@ -120,7 +120,7 @@ impl Draft {
         (self.batch, self.first) = (Some(batch), first);
     }
 
-    /// What would be sent, for all who are sent the same.
+    /// Converts the draft to a batch, for all clients that are sent the same.
     pub(super) fn into_batch(self, cut_after: Option<Revision>) -> Batch {
         let refers_to = self.warms.into_iter().map(|warms| warms.name).collect();
         let Self { resources, bytes, version, .. } = self;
@@ -131,13 +131,13 @@ impl Draft {
         self.batch.iter().flat_map(|batch| &*batch.resources).chain(&self.resources)
     }
 
-    /// What the resources in it make the client wait for, and whether they answer a request.
+    /// Returns what the client waits for after its resources, each with whether the resource answers a request.
     pub(super) fn warms(&self) -> impl Iterator<Item = (&Name, bool)> {
         let of_batch = self.batch.iter().flat_map(|batch| &batch.refers_to).map(|name| (name, self.first));
         of_batch.chain(self.warms.iter().map(|warms| (&warms.name, warms.first)))
     }
 
-    /// Adds what the client gets, with the rest of its life if it has an end and the client can make use of that.
+    /// Adds a resource, with its remaining TTL if it has one and the client runs TTLs.
     pub(crate) fn add(&mut self, resource: &Arc<Resource>, ttl: Option<Duration>) {
         self.count(&resource.name, resource.body.bytes().len());
         self.ttls.extend(ttl.map(|ttl| (self.resources.len(), ttl)));
@@ -176,21 +176,21 @@ impl Draft {
 }
 
 impl Reply {
-    /// Whether a resource goes in a wrapper in SotW: where something has to travel beside it and the client can read that,
-    /// and always where it carries no name of its own (SOTW-49, XLAT-26).
+    /// Whether a resource is sent in a wrapper in SotW: if something has to be sent beside it and the client can read that, and
+    /// always if it has no name of its own (SOTW-49, XLAT-26).
     pub fn wraps(&self, resource: &Resource, ttl: Option<Duration>) -> bool {
         let beside = resource.full != resource.content() || resource.name_mismatch || ttl.is_some();
         self.kind.info().name_field.is_none() || (self.wrappers && beside)
     }
 
-    /// One for tests of what becomes of a reply.
+    /// Returns a reply for tests of encoding and delivery.
     #[cfg(test)]
     pub(crate) fn sample(kind: Type, resources: Vec<Arc<Resource>>) -> Self {
         let spelling = format!("type.googleapis.com/{}", kind.name()).into();
         Self { spelling, ..Self::new(kind, 7, Revision::ZERO, true, Draft { resources, ..Draft::default() }) }
     }
 
-    /// Puts the type's URL and names into the client's own spelling.
+    /// Sets the type URL and the names to the client's own spelling.
     pub(super) fn spell(&mut self, url: &Arc<str>, names: &BTreeMap<Name, Arc<str>>) {
         self.spelling = url.clone();
         if names.is_empty() {

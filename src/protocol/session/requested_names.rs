@@ -1,4 +1,4 @@
-//! The names in a request, as a set, and what is wrong with some of them.
+//! The names in a request, as a set, and errors of those that cannot be requested.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use crate::proto::discovery::ResourceLocator;
 use crate::protocol::view::NamedError;
 use crate::xds::{Name, Type, WILDCARD, Xdstp};
 
-/// The authorities whose names are served, beside the old-style names that belong to none.
+/// The authorities whose names are served, besides old-style names, which have none.
 pub(crate) type Authorities = Arc<BTreeSet<String>>;
 
-/// A list of names as a set (SOTW-60), with `*` apart.
+/// A list of names as a set (SOTW-60), with `*` separate.
 #[derive(Debug, Default)]
 pub(super) struct RequestedNames {
     pub(crate) wildcard: bool,
     /// In canonical form.
     pub(crate) names: BTreeSet<Name>,
-    /// What the client calls those of them that it spells otherwise (NAME-16).
+    /// The client's spelling of names that it does not write in canonical form (NAME-16).
     pub(crate) spellings: BTreeMap<Name, Arc<str>>,
     /// Names that cannot be requested, as the client wrote them.
     pub(crate) rejected: BTreeMap<Name, NamedError>,
 }
 
-/// What a name is looked at with.
+/// What the parsing of names needs.
 pub(super) struct NameParser<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) client: &'a Client,

@@ -1,4 +1,4 @@
-//! What a client's requests mean: the two variants brought down to one idea of a subscription.
+//! Applies a client's requests: both variants become one kind of subscription.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Session {
         }
         let answer = self.apply_ack(&kind, nonce, error.as_ref(), now);
         match (self.client.variant, request) {
-            // Not served at all, or not in SotW, and not worth ending the stream for (TRN-3, TRN-15).
+            // Types that are not served at all, or not in SotW, are no reason to end the stream (TRN-3, TRN-15).
             _ if !self.table.serves(&kind) => self.unserved += 1,
             (Variant::Sotw, Request::Sotw(_)) if kind.info().delta_only => self.unserved += 1,
             (Variant::Sotw, Request::Sotw(request)) => self.take_sotw(kind, &url, request),
@@ -67,7 +67,7 @@ impl Session {
         Ok(answer)
     }
 
-    /// The type that a request is for, and its URL in the client's spelling.
+    /// Returns the type that a request is for, and its URL in the client's spelling.
     pub(super) fn meant(&self, url: &str) -> Result<(Type, String), BadRequest> {
         match &self.client.only {
             None if url.is_empty() => Err(BadRequest::NoType),
@@ -133,7 +133,7 @@ impl Session {
         list.wildcard |= list.is_empty() && legacy && !subscription.named_once;
         // The version means something for a pure wildcard only; for names it does not show which of them the client has (SOTW-4).
         let pure = first && list.wildcard && list.names.is_empty() && has_version;
-        // A relay takes its first response for the complete set, on behalf of clients that may hold more.
+        // A relay counts its first response as the complete set, for clients that may hold more.
         subscription.stated |= first && list.wildcard && self.client.relay;
         subscription.initial_version = subscription.initial_version.take().filter(|_| list.names.is_empty());
         if pure {
@@ -261,14 +261,14 @@ impl InterestChanges<'_> {
             return;
         }
         self.note(Selector::Wildcard, on);
-        // Leaving `*` shrinks what a full-state client sees (SOTW-41); joining it asks for everything.
+        // Leaving `*` reduces the set of a full-state client (SOTW-41); joining it requests everything.
         subscription.complete_due = self.kind.info().full_state;
         subscription.wildcard = on.then(|| Wildcard::new(stated));
         subscription.recheck_awaiting_data(); // `*` may know them, or no longer does
         if !on {
             let names = &subscription.names;
             subscription.pending.retain(|name, _| names.contains_key(name));
-            // The client may hold these from `*`: that is compared with what the names have.
+            // The client may hold these from `*`: they are compared with what the server sent for the names.
             for name in subscription.names.keys() {
                 subscription.pending.entry(name.clone()).or_default().changed_at(Revision::ZERO);
             }
@@ -291,7 +291,7 @@ impl InterestChanges<'_> {
         }
     }
 
-    /// Whether it was subscribed (DELTA-25).
+    /// Ends the subscription of a name. Returns whether it was subscribed (DELTA-25).
     fn unsubscribe(&mut self, subscription: &mut Subscription, name: &Name) -> bool {
         if subscription.names.get(name).is_none_or(|sent| sent.member) {
             return false;
@@ -304,7 +304,7 @@ impl InterestChanges<'_> {
         true
     }
 
-    /// A name that a client may not have is not requested for it.
+    /// Notes a change for the view. A name that the client may not have is not requested for it.
     fn note(&mut self, wanted: Selector, on: bool) {
         if matches!(&wanted, Selector::Name(name) if !self.client.clearance.allows(self.kind, name)) {
             return;
@@ -314,14 +314,14 @@ impl InterestChanges<'_> {
 }
 
 impl Subscription {
-    /// Only clients that read errors are sent one.
+    /// Records the errors of rejected names, for clients that read errors.
     fn refuse(&mut self, list: &mut RequestedNames, client: &Client) {
         for (name, error) in list.rejected.iter().filter(|_| client.errors) {
             self.rejected.entry(name.clone()).or_insert_with(|| Some(Arc::new(error.clone())));
         }
     }
 
-    /// `*` subscribed once more: everything is sent again, since the client may have forgotten it (DELTA-10).
+    /// `*` was subscribed again: everything is sent again, since the client may have forgotten it (DELTA-10).
     fn again(&mut self) {
         if let Some(wildcard) = &mut self.wildcard {
             wildcard.first = true;

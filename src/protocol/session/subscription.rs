@@ -1,7 +1,7 @@
 //! What a session subscribes to of one type, and what it has been sent. Both variants of the protocol share it.
 //!
-//! `*` keeps two cursors and no names. Names keep no cursor: each knows what the client was sent, and what is pending is
-//! bounded by what was requested.
+//! `*` keeps two cursors and no names. Names keep no cursor: each has what the client was sent of it, and the pending names are
+//! bounded by the requested ones.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -27,23 +27,23 @@ pub(super) struct Subscription {
     pub(crate) names: BTreeMap<Name, SentState>,
     pub(crate) globs: BTreeSet<Name>,
     pub(crate) pending: BTreeMap<Name, Pending>,
-    /// Names that were requested and of which nothing is known: pending as well, and not looked at before the view reports a change.
+    /// Requested names of which nothing is known: pending as well, but skipped until the view reports a change.
     pub(crate) awaiting_data: BTreeSet<Name>,
-    /// A name, `*` included, was given on this stream: an empty list is a wildcard no more (SOTW-38, DELTA-19).
+    /// A name, `*` included, was sent on this stream: an empty list no longer means the wildcard (SOTW-38, DELTA-19).
     pub(crate) named_once: bool,
-    /// The client stated that it holds something of this type; or a relay may have clients that do.
+    /// The client stated that it holds something of this type, or it is a relay, whose clients may.
     pub(crate) stated: bool,
     /// A complete set has to be sent (SotW, full-state types).
     pub(crate) complete_due: bool,
-    /// Removals were forgotten before this client was sent them: its set is looked at though the history shows nothing.
+    /// Removals were forgotten before this client was sent them: its set is compared although the history shows no removals.
     pub(crate) missed_removals: bool,
-    /// The version that a client of a pure wildcard stated: equal content need not be sent again (SOTW-4).
+    /// The version that the client of a pure wildcard stated: equal content need not be sent again (SOTW-4).
     pub(crate) initial_version: Option<String>,
     /// The version of the last SotW reply.
     pub(crate) sent: Option<SetVersion>,
-    /// The sum over what was sent by name.
+    /// The sum over everything that was sent by name.
     pub(crate) sum: SetVersion,
-    /// Names that cannot be requested, each with its error until that was sent.
+    /// Names that cannot be requested, each with its error until the error was sent.
     pub(crate) rejected: BTreeMap<Name, Option<Arc<NamedError>>>,
     /// How many names of the last SotW list could not be requested.
     pub(crate) refused_before: usize,
@@ -51,10 +51,10 @@ pub(super) struct Subscription {
     pub(crate) spellings: BTreeMap<Name, Arc<str>>,
     /// An empty reply has to be sent (DELTA-36).
     pub(crate) empty_answer_due: bool,
-    /// Names that were claimed, and the opening on which they were.
+    /// Claimed names, each with the opening on which it was claimed.
     pub(crate) claimed: BTreeMap<(Class, Name), Revision>,
     pub(crate) claims: Vec<Claimed>,
-    /// It polls, and gets a full reply whatever it holds.
+    /// The client polls, and gets a full reply whatever it holds.
     pub(crate) asks_once: bool,
     pub(crate) acks: AckTracker,
 }
@@ -63,19 +63,19 @@ pub(super) struct Subscription {
 pub(super) struct Wildcard {
     /// Additions were sent up to here.
     pub(crate) added: Revision,
-    /// What it may hold, from the first reply on.
+    /// What the client may hold, from the first reply on.
     pub(crate) progress: Option<Progress>,
     /// A reply has to be sent, even an empty one (DELTA-21, SOTW-23).
     pub(crate) first: bool,
-    /// What the client stated that it holds, until that can be compared (DELTA-13).
+    /// What the client stated that it holds, until it can be compared (DELTA-13).
     pub(crate) initial_versions: Option<InitialVersions>,
     /// Extended TTLs were sent up to here.
     pub(crate) refreshed: Revision,
-    /// Virtual hosts: only those of the route configurations that the client requested.
+    /// Virtual hosts: the wildcard covers only those of the route configurations that the client requested.
     pub(crate) under: Option<BTreeSet<Name>>,
     /// The opening on which the wildcard was claimed.
     pub(crate) claimed_on: Option<Revision>,
-    /// A relay was sent the mark that it has everything.
+    /// A relay was sent the mark that its set is complete.
     pub(crate) sent_complete: bool,
 }
 
@@ -83,28 +83,28 @@ pub(super) struct Wildcard {
 #[derive(Debug)]
 pub(super) struct InitialVersions {
     pub(crate) versions: Arc<HashMap<Name, String>>,
-    /// Names of these that the client has been sent since, so that the stated version no longer counts.
+    /// Names in `versions` that the client has been sent since, so that the stated version no longer counts.
     pub(crate) outdated: BTreeSet<Name>,
-    /// It subscribed again, and is sent everything, also what it stated. Removals are still to be sent.
+    /// The client subscribed again, and is sent everything, also what it stated. Removals are still to be sent.
     pub(crate) send_all: bool,
-    /// The snapshot that it was last compared with, which had no more removals of it.
+    /// The snapshot that it was last compared with, and that led to no more removals.
     pub(crate) judged_at: Option<(Revision, Completeness)>,
 }
 
-/// What the client was sent of a name that it requested.
+/// What the client was sent of a requested name.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SentState {
-    /// The share of what it was sent in the version; empty for nothing.
+    /// What the name adds to the version; empty if nothing was sent.
     pub(crate) holds: SetVersion,
-    /// It stated that it holds something under this name.
+    /// The client stated that it holds something under this name.
     pub(crate) held_before: bool,
-    /// The last of the name's errors that the client was sent.
+    /// The revision of the name's last error that the client was sent.
     pub(crate) error: Revision,
     /// It is a member of a subscribed collection, and not subscribed by itself.
     pub(crate) member: bool,
 }
 
-/// Unsent changes of a name. A snapshot between the first and the last has some of them, and sends those.
+/// Unsent changes of a name. A snapshot between the first and the last includes some of them; a reply from it sends those.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Changes {
     first: Revision,
@@ -114,11 +114,11 @@ pub(super) struct Changes {
 /// Why a name has to be sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pending {
-    /// The client requested it, and is sent it whatever it holds (DELTA-10).
+    /// The client requested it, and is sent it even if it has it already (DELTA-10).
     pub(crate) requested: bool,
     /// It changed.
     pub(crate) changed: Option<Changes>,
-    /// A cluster waits for it, from then on with or without a change.
+    /// A cluster waits for it. It is sent at that time, changed or not.
     pub(crate) forced_resend: Option<Moment>,
 }
 
@@ -142,7 +142,8 @@ impl Wildcard {
         name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route))
     }
 
-    /// Records that additions up to a snapshot were sent. From the first reply on the client holds things, whose removals it is sent.
+    /// Records that the additions of a snapshot were sent. From the first reply on the client holds resources, and is sent their
+    /// removals.
     pub(crate) fn record_additions_sent(&mut self, mark: Revision) {
         self.progress.get_or_insert_with(|| Progress::starting(mark)).record_additions_sent(mark);
     }
@@ -195,7 +196,7 @@ impl Subscription {
         self.names.len().max(self.pending.len()).max(self.rejected.len())
     }
 
-    /// Whether no answer is due, whatever snapshot there is.
+    /// Whether no reply is due, whichever snapshot there is.
     pub(crate) fn has_nothing_to_send(&self) -> bool {
         let due = self.complete_due || self.empty_answer_due || self.rejected.values().any(Option::is_some);
         self.pending.is_empty() && !due
@@ -218,7 +219,7 @@ impl Subscription {
     pub(crate) fn on_name_changed(&mut self, name: &Name, revision: Revision, forget_earlier: bool) {
         self.take_in(name);
         if !self.claimed.is_empty() {
-            self.claimed.remove(&(Class::Named, name.clone())); // what is known of it now may not be evidence enough for this client
+            self.claimed.remove(&(Class::Named, name.clone())); // what is known of it now may not suffice for this client
         }
         if self.names.contains_key(name) {
             self.data_arrived(name);
@@ -240,7 +241,7 @@ impl Subscription {
         }
     }
 
-    /// The endpoints of a cluster just sent have to follow it, if the client is subscribed to them.
+    /// Endpoints have to follow a cluster that was just sent, if the client is subscribed to them.
     pub(crate) fn force(&mut self, name: &Name, due: Moment) {
         let is_awaiting = self.awaiting_data.contains(name);
         if !is_awaiting && (self.wildcard.is_some() || self.names.contains_key(name)) {
@@ -248,12 +249,12 @@ impl Subscription {
         }
     }
 
-    /// When the next forced name falls due that has not yet.
+    /// When the next forced name is due, of those that are not due yet.
     pub(crate) fn next_forced(&self, now: Moment) -> Option<Moment> {
         self.pending.values().filter_map(|pending| pending.forced_resend).filter(|due| *due > now).min()
     }
 
-    /// Prepares for a snapshot. `false` if removals that this client should be sent are forgotten.
+    /// Prepares for a snapshot. Returns `false` if removals that this client should be sent are forgotten.
     pub(crate) fn start_burst(&mut self, kind: &Type, view: &ReplyContext) -> bool {
         let Some(wildcard) = &mut self.wildcard else { return true };
         let horizon = view.state.horizon(kind);
@@ -262,7 +263,7 @@ impl Subscription {
             (Some(progress), _) if progress.removals() >= horizon => true,
             (Some(_), Variant::Delta) => view.limits.faults.has(Fault::IgnoreHorizon),
             (Some(progress), Variant::Sotw) => {
-                // What it holds of a forgotten set may still exist without being known.
+                // Resources that it holds of a forgotten set may still exist without being known.
                 self.stated |= progress.removals() < view.state.forgotten();
                 progress.record_removals_sent_to(horizon);
                 self.missed_removals = true;
@@ -283,7 +284,8 @@ impl Subscription {
         if self.uses_full_sets(kind, view) { self.full_set_reduced(kind, view) } else { self.removals(kind, view) }
     }
 
-    /// Returns what the client is to see under a name: what the server sent for the name, or else for `*` if it has that too.
+    /// Returns what the client is sent under a name: what the server sent for the name, or else for `*` if the client subscribes
+    /// to that too.
     pub(crate) fn known<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Lookup<'a> {
         if !view.client.clearance.allows(kind, name) {
             return Lookup::Absent(None);
@@ -321,8 +323,8 @@ impl Subscription {
         view.state.resources(kind, Class::Wildcard).map_or(Completeness::Unknown, |table| table.completeness)
     }
 
-    /// Whether this client may take the cached set for the complete one. It must not drop what it holds and the view does not know:
-    /// a client that stated nothing, or a version that the set had, holds no such thing.
+    /// Whether the cached set can be sent to this client as the complete one. The client must not drop resources that it holds
+    /// and the view does not know: a client that stated nothing, or a version that the set had, holds no such resource.
     pub(crate) fn can_send_full_set(&self, kind: &Type, view: &ReplyContext) -> bool {
         let Some(table) = view.state.resources(kind, Class::Wildcard) else { return false };
         let partial_as_complete = view.limits.faults.has(Fault::TakePartForWhole);
@@ -342,8 +344,8 @@ impl Subscription {
         view.client.variant == Variant::Sotw && self.initial_version.as_ref().is_some_and(known)
     }
 
-    /// Whether there is enough evidence for this client that a name is absent: if it stated the name, evidence of the present
-    /// opening; if it holds the name at all, more than silence.
+    /// Whether there is enough evidence for this client that a name is absent: if it stated the name, evidence from this opening;
+    /// if it holds the name at all, more than silence.
     fn is_absent_for_client(&self, kind: &Type, name: &Name, sent: SentState, view: &ReplyContext) -> bool {
         let Some(table) = view.state.resources(kind, Class::Named) else { return false };
         let Some(entry) = table.get(name) else { return false };
@@ -356,7 +358,7 @@ impl Subscription {
         }
     }
 
-    /// Claims a name that the client may hold, where what is known does not suffice for a reply.
+    /// Claims a name that the client may hold, if what is known does not suffice for a reply.
     pub(crate) fn claim(&mut self, class: Class, name: &Name, opening: Revision) {
         if self.claimed.insert((class, name.clone()), opening) != Some(opening) {
             self.claims.push(Claimed::Name(class, name.clone()));
@@ -396,7 +398,7 @@ impl Subscription {
         }
     }
 
-    /// Returns a resource's share of this client's versions: SotW clients that cannot read wrappers see the body alone.
+    /// Returns what a resource adds to this client's versions: for SotW clients that cannot read wrappers, the body alone.
     pub(crate) fn share(view: &ReplyContext, name: &Name, resource: &Resource) -> SetVersion {
         let full = view.client.variant == Variant::Delta || view.client.wrappers;
         SetVersion::of(name.as_str(), if full { resource.full } else { resource.content() })
@@ -411,7 +413,7 @@ impl Subscription {
         visible.fold(SetVersion::EMPTY, |sum, (_, resource)| sum.plus(Self::share(view, &resource.name, resource)))
     }
 
-    /// Records what the client has now been sent of a name.
+    /// Records what the client has been sent of a name.
     pub(crate) fn record_sent(&mut self, name: &Name, share: SetVersion) {
         if let Some(sent) = self.names.get_mut(name) {
             self.sum = self.sum.minus(sent.holds).plus(share);
@@ -419,7 +421,7 @@ impl Subscription {
         }
     }
 
-    /// Returns the error of a name, if this client reads errors and has not been sent it.
+    /// Returns the error of a name, if this client reads errors and has not been sent this one.
     pub(crate) fn unsent_error(
         &self,
         kind: &Type,
@@ -437,7 +439,7 @@ impl Subscription {
         error.filter(|(revision, _)| *revision > sent.error)
     }
 
-    /// Returns the entry that a name shows to the client, of the class that [`Self::known`] uses.
+    /// Returns the entry of a name, of the class that [`Self::known`] uses.
     pub(crate) fn entry<'a>(&self, kind: &Type, name: &Name, view: &ReplyContext<'a>) -> Option<&'a Entry> {
         let of = |class| view.state.resources(kind, class).and_then(|table| table.get(name));
         let named = of(Class::Named).filter(|_| self.names.contains_key(name));
@@ -462,7 +464,8 @@ impl Subscription {
 }
 
 impl ReplyContext<'_> {
-    /// Whether this client is sent what all others are that ask for `*` in its variant: it may have everything, and no time runs in it.
+    /// Whether this client is sent the same as all others that subscribe to `*` in its variant: it may have everything, and no
+    /// TTL is part of it.
     pub(crate) fn sends_alike(&self, kind: &Type) -> bool {
         let immortal = || self.state.resources(kind, Class::Wildcard).is_none_or(|table| !table.is_mortal());
         !self.client.clearance.restricts(kind) && (!self.client.ttl || immortal())
@@ -475,7 +478,7 @@ impl ReplyContext<'_> {
     }
 }
 
-/// A resource that is about to expire is sent with this much left: less would end on the way.
+/// The shortest TTL that is sent: a shorter one would end on the way.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
 impl Pending {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// How waits grow. Invariants: `initial` is not zero and at most `max`, `factor` is 1 at least, and `jitter` is between 0 and 1.
+/// How waiting times grow. Invariants: `initial` is not zero and at most `max`, `factor` is at least 1, and `jitter` is between 0
+/// and 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct BackoffTimes {
     pub(crate) initial: Duration,
@@ -14,7 +15,7 @@ pub(crate) struct BackoffTimes {
     pub(crate) reset_after: Duration,
 }
 
-/// Its numbers are checked where they are read, so none of them differs from itself.
+/// Its numbers are checked when the configuration is read, so none of them is NaN.
 impl Eq for BackoffTimes {}
 
 impl Default for BackoffTimes {
@@ -29,12 +30,12 @@ impl Default for BackoffTimes {
     }
 }
 
-/// The waits of one stream, which grow until it has lasted.
+/// The waiting times of one stream. They grow until a stream has lasted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Backoff {
     times: BackoffTimes,
     failures: u32,
-    /// A short stream with a response on it has reset the waits, which happens once between two that lasted.
+    /// A short stream with a response has reset the waits. That happens once between two streams that lasted.
     spared: bool,
 }
 
@@ -53,9 +54,9 @@ impl Backoff {
         Duration::try_from_secs_f64(jittered).unwrap_or(max)
     }
 
-    /// A stream has ended, or could not be opened. A server that answers and ends each stream at once is not tried at the initial
-    /// pace for ever: after the first time only a stream that lasts resets the waits. One that outlasts the longest wait was no
-    /// failed attempt, whatever was said on it.
+    /// A stream has ended, or could not be opened. A server that responds and then ends each stream is not retried at the initial
+    /// pace for ever: after the first time, only a stream that lasts resets the waits. A stream that outlasts the longest wait
+    /// resets them even without a response.
     pub(crate) fn ended(&mut self, answered: bool, lived: Duration) {
         let BackoffTimes { max, reset_after, .. } = self.times;
         if answered && lived >= reset_after || lived >= max.max(reset_after) {

@@ -10,7 +10,7 @@ use crate::xds::Type;
 pub(crate) enum Delivery {
     /// A set came in pieces.
     Piece,
-    /// An opening has ended on which the first response was all there was.
+    /// An opening has ended, and the first response was the complete set.
     AtOnce,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct DeliveryHabit {
     at_once: u8,
 }
 
-/// What all views have seen of one server. Types may be made up, and there is no end of those: only so many are kept.
+/// What all views have seen of one server. Servers and clients can make up any number of types, so the number kept is bounded.
 #[derive(Debug, Default)]
 pub(crate) struct DeliveryHabits {
     of: BTreeMap<Type, DeliveryHabit>,

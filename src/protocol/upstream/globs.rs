@@ -9,9 +9,9 @@ pub(super) struct Globs(BTreeMap<Name, GlobState>);
 
 #[derive(Debug, Default)]
 struct GlobState {
-    /// It was reported that this server cannot serve it.
+    /// An error was reported: this server cannot serve it.
     rejected: bool,
-    /// The server has spoken of it, on this opening.
+    /// The server has sent something of it on this opening.
     begun: bool,
 }
 
@@ -22,7 +22,7 @@ impl Globs {
         }
     }
 
-    /// Whether it was one.
+    /// Returns whether it was there.
     pub(crate) fn remove(&mut self, name: &Name) -> bool {
         self.0.remove(name).is_some()
     }
@@ -42,22 +42,22 @@ impl Globs {
     /// The collection that a name is in.
     pub(crate) fn of(&self, name: &Name) -> Option<&Name> {
         if self.0.is_empty() {
-            return None; // as nearly always; and to look for one is work
+            return None; // the usual case; a look-up costs time
         }
         self.0.get_key_value(&name.collection()?).map(|(glob, _)| glob)
     }
 
-    /// The server speaks of it. Whether for the first time.
+    /// Notes that the server has sent something of it. Returns whether that is the first time.
     pub(crate) fn begin(&mut self, glob: &Name) -> bool {
         self.0.get_mut(glob).is_some_and(|standing| !std::mem::replace(&mut standing.begun, true))
     }
 
-    /// Those that the server has spoken of.
+    /// Returns those that the server has sent something of.
     pub(crate) fn begun(&self) -> impl Iterator<Item = &Name> {
         self.0.iter().filter(|(_, standing)| standing.begun).map(|(name, _)| name)
     }
 
-    /// Those of which that was reported.
+    /// Returns those for which an error was reported.
     pub(crate) fn rejected(&self) -> impl Iterator<Item = &Name> {
         self.0.iter().filter(|(_, standing)| standing.rejected).map(|(name, _)| name)
     }
@@ -75,7 +75,7 @@ impl Globs {
         unasked.map(refuse).collect()
     }
 
-    /// Another server may answer next, or the same in another variant.
+    /// Another server may answer next, or the same one in another variant.
     pub(crate) fn disconnect(&mut self) {
         self.0.values_mut().for_each(|standing| *standing = GlobState::default());
     }

@@ -1,28 +1,28 @@
-//! What the silence of a server means. A clock alone proves nothing: the server has to be alive, so that it could have responded.
+//! What a server's silence means. A clock alone proves nothing: the server has to be alive, so that it could have responded.
 
 use crate::protocol::faults::{Fault, Faults};
 use crate::protocol::moment::Moment;
 
-/// Signs of life of the server behind one stream, each the answer to a call on the same connection.
+/// Evidence that the server behind one stream is alive: answers to calls on the same connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Liveness {
-    /// When the call that is under way was requested.
+    /// When the current call was requested.
     requested: Option<Moment>,
-    /// When the last one that was answered was requested.
+    /// When the last call that was answered was requested.
     proven: Option<Moment>,
-    /// The edge has not been told of the one that is requested.
+    /// The edge has not made the requested call yet.
     unsent: bool,
     faults: Faults,
 }
 
-/// How far a silence has come.
+/// What a silence proves so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SilenceVerdict {
-    /// It may mean something from then on.
+    /// It is too short to mean anything before this.
     UntilThen(Moment),
-    /// Something is on its way, or nobody knows whether the server is there.
+    /// A message is coming in, or it is not known whether the server is alive.
     Unproven,
-    /// The server has been silent for so long, and was there after that.
+    /// The server was silent for long enough, and was alive after that.
     Proven,
 }
 
@@ -31,8 +31,7 @@ impl Liveness {
         Self { faults, ..Self::default() }
     }
 
-    /// Judges a silence that has lasted for long enough at `end`, and asks whether the server is there if that is all that is
-    /// missing.
+    /// Judges a silence that is long enough at `end`. Requests a liveness call if only the proof of life is missing.
     pub(crate) fn judge(&mut self, end: Moment, now: Moment) -> SilenceVerdict {
         if now < end {
             return SilenceVerdict::UntilThen(end);
@@ -46,13 +45,13 @@ impl Liveness {
         SilenceVerdict::Unproven
     }
 
-    /// The server has answered the call that was requested.
+    /// The server has answered the call.
     pub(crate) fn answered(&mut self) {
         self.proven = self.requested.take().or(self.proven);
         self.unsent = false;
     }
 
-    /// Something was answered that was asked after all that is in question now: a poll.
+    /// A poll was answered: it was made after everything that is in question now.
     pub(crate) fn answered_at(&mut self, now: Moment) {
         (self.requested, self.unsent, self.proven) = (None, false, Some(now));
     }
@@ -66,7 +65,7 @@ impl Liveness {
         self.proven.is_some()
     }
 
-    /// Whether a call is to be made that was not requested before.
+    /// Returns whether the edge has to make a call, once for each.
     pub(crate) fn take_question(&mut self) -> bool {
         std::mem::take(&mut self.unsent)
     }

@@ -1,8 +1,8 @@
-//! The relay as a client: what is wanted from one server, over as few streams as can tell the answers apart.
+//! The xDS client of one view towards one server, over as few streams as keep the responses distinguishable.
 //!
 //! Owns subscriptions, the server's own versions, resource timers, ACKs. Leaves connecting to the edge, and what the updates mean
-//! to [`view`](super::view). Invariants: each response is answered once; `*` and names of one type never share a stream (XLAT-13);
-//! no server is sent what was learnt from another.
+//! to [`view`](super::view). Invariants: each response is answered once; `*` and names of one type never share a stream
+//! (XLAT-13); versions of one server are never sent to another.
 
 mod backoff;
 mod delivery;
@@ -43,10 +43,10 @@ use super::session::Variant;
 use super::view::{Class, InterestChange, Origin, Selector, View};
 use crate::xds::{Type, TypeTable};
 
-/// What a stream has to know of its view to judge what the server's silence means.
+/// What a stream needs of its view to judge the server's silence.
 pub struct ViewContext<'a> {
     pub(crate) view: &'a View,
-    /// As whom the server speaks of something, if its word counts for that.
+    /// The origin under which the server's updates for a selector count; `None` if they do not count.
     pub(crate) authority_of: &'a dyn Fn(&Selector) -> Option<Origin>,
 }
 
@@ -61,12 +61,12 @@ impl<'a> ViewContext<'a> {
     }
 }
 
-/// Everything one view asks of one server: one stream, and a second only while `*` and names of a type are both wanted.
+/// Everything that one view requests from one server: one stream, and a second if both `*` and names of a type are wanted.
 #[derive(Debug)]
 pub struct Upstream {
     streams: Vec<Stream>,
     placed: BTreeMap<(Type, Class), usize>,
-    /// So many places are looked through for some that are needed no more.
+    /// Unused places are removed once `placed` has this many entries.
     sweep_at: usize,
     variant: Variant,
     node: bytes::Bytes,
@@ -88,7 +88,8 @@ impl Upstream {
         Self { streams, placed, sweep_at, variant, node, quirks: rules, table, limits }
     }
 
-    /// What is held from another server is requested as well, and its silence says nothing of it.
+    /// Applies a change of interest. A name that is cached from another server (`held`) is requested as well, but this server's
+    /// silence about it is no evidence.
     pub fn want(&mut self, change: InterestChange, held: bool) {
         let class = match change.selector {
             Selector::Wildcard => Class::Wildcard,
@@ -107,13 +108,13 @@ impl Upstream {
         &mut self.streams
     }
 
-    /// The first stream where the other class of the type is not. There are two classes, so there are two streams; a place
-    /// once taken is kept for as long as answers may come, so that a late one to one class is never read as one to the other.
+    /// Returns the index of the first stream that does not carry the other class of the type: two classes, hence two streams. A
+    /// place is kept for as long as responses may come, so that a late response to one class is never read as one to the other.
     fn place(&mut self, kind: &Type, class: Class) -> usize {
         if self.placed.len() >= self.sweep_at {
             let (streams, table) = (&self.streams, &self.table);
             self.placed.retain(|(kind, _), at| table.knows(kind.name()) || streams[*at].has(kind));
-            self.sweep_at = (2 * self.placed.len()).max(PLACES); // so that each costs a constant in the long run
+            self.sweep_at = (2 * self.placed.len()).max(PLACES); // amortized constant cost of an insertion
         }
         let other = match class {
             Class::Wildcard => Class::Named,

@@ -21,20 +21,20 @@ pub(super) struct ParsedResponse {
     pub(crate) good: ResourceSet,
     /// The versions that the server gives, in delta.
     pub(crate) versions: BTreeMap<Name, String>,
-    /// What these mean depends on what is known.
+    /// What these mean depends on what is cached.
     pub(crate) bodyless: Vec<Bodyless>,
-    /// Heartbeats: what lives on as it is, and for how long.
+    /// Heartbeats: resources that stay as they are, with their new TTL.
     pub(crate) alive: BTreeMap<Name, Option<Duration>>,
-    /// Present, and not usable, with the reason: their previous value stays.
+    /// Names that exist and cannot be used, with the reason: their previous value stays.
     pub(crate) rejected: BTreeMap<Name, Arc<str>>,
-    /// Why something that cannot be told by name is not.
+    /// Why an entry could not be matched to a name.
     pub(crate) unnamed: Option<Arc<str>>,
-    /// A source within the process says that this is not all.
+    /// A source within the process reported that this is not the complete set.
     pub(crate) incomplete: bool,
     pub(crate) faults: Vec<Malformed>,
 }
 
-/// An entry that says something of a resource without having it.
+/// An entry without a body: a heartbeat, an alias that resolves to nothing, or an error.
 #[derive(Debug)]
 pub(super) struct Bodyless {
     pub(crate) index: usize,
@@ -45,7 +45,7 @@ pub(super) struct Bodyless {
 }
 
 impl ParsedResponse {
-    /// Takes an entry of a SotW response.
+    /// Adds an entry of a SotW response.
     pub(crate) fn take_any(&mut self, any: Any, kind: &Type, store: &BodyStore) {
         match Resource::from_sotw(self.count, any, kind, store) {
             Err(Malformed::Bodyless { index, name, version, ttl }) => {
@@ -56,7 +56,7 @@ impl ParsedResponse {
         }
     }
 
-    /// Takes an entry of a delta response.
+    /// Adds an entry of a delta response.
     pub(crate) fn take_wrapper(&mut self, mut wrapper: discovery::Resource, kind: &Type, store: &BodyStore) {
         let version = std::mem::take(&mut wrapper.version);
         let aliases = std::mem::take(&mut wrapper.aliases);
@@ -76,7 +76,7 @@ impl ParsedResponse {
         }
     }
 
-    /// An entry without a body that means nothing here.
+    /// Rejects an entry without a body that is not valid here.
     pub(crate) fn reject_bodyless(&mut self, entry: Bodyless) {
         let Bodyless { index, name, version, ttl, .. } = entry;
         if let Some(name) = &name
@@ -87,16 +87,16 @@ impl ParsedResponse {
         self.reject(Malformed::Bodyless { index, name, version, ttl });
     }
 
-    /// Whatever it says something of by name.
+    /// Returns all names that occur in it.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
         self.good.names().chain(self.alive.keys()).chain(self.rejected.keys())
     }
 
-    /// Takes the next entry. Returns the name of what is good.
+    /// Adds the next entry. Returns its name if it is usable.
     pub(crate) fn take(&mut self, resource: Result<Arc<Resource>, Malformed>) -> Option<Name> {
         self.count += 1;
         match resource {
-            // The same twice is one, and worth a NACK (UP-22); two that differ say nothing that can be believed.
+            // An identical duplicate is used once, and NACKed (UP-22). Of two that differ neither is trusted.
             Ok(resource) if self.good.get(&resource.name).is_some_and(|known| known.is_same(&resource)) => {
                 self.faults.push(Malformed::Duplicate { name: resource.name.clone() });
                 None
@@ -128,7 +128,7 @@ impl ParsedResponse {
         self.faults.push(malformed);
     }
 
-    /// A name both sent and removed says nothing that can be believed.
+    /// Rejects a name that is both sent and removed: neither is trusted.
     pub(crate) fn reject_if_sent(&mut self, name: &Name) -> bool {
         if !self.good.remove(name) && !self.rejected.contains_key(name) {
             return false;
@@ -137,7 +137,8 @@ impl ParsedResponse {
         true
     }
 
-    /// Errors that the server reports of single resources. They count as present; one that makes no sense is rejected (UP-22).
+    /// Takes the errors that the server reports of single resources. They count as present. An error that makes no sense is
+    /// rejected (UP-22).
     pub(crate) fn take_errors(
         &mut self,
         errors: Vec<discovery::ResourceError>,
@@ -165,7 +166,7 @@ impl ParsedResponse {
         reported
     }
 
-    /// The text of the NACK, if there is to be one.
+    /// Returns the text of the NACK, if anything has to be rejected.
     pub(crate) fn nack_message(&self, limits: &Limits) -> Option<String> {
         let mut text = String::new();
         for fault in &self.faults {

@@ -1,7 +1,7 @@
 //! Reads one response, a slice at a time, without the state of the stream that it came on.
 //!
-//! To find, hash and keep the resources is nearly all the work of a response, and touches no view. It is done here, so that the
-//! caller can let others work between slices; [`Stream`](super::Stream) applies the result as one change.
+//! Finding, hashing and storing the resources is nearly all the work of a response, and touches no view. It is done here, so that
+//! the caller can let other tasks run between slices; [`Stream`](super::Stream) applies the result as one change.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl ResponseMessage {
     }
 }
 
-/// A response that is read: its resources, and everything else that it says.
+/// A parsed response: its resources, and everything else in it.
 #[derive(Debug)]
 pub struct ReceivedResponse {
     pub(super) kind: Type,
@@ -56,7 +56,7 @@ pub struct ReceivedResponse {
     pub(super) resources: ParsedResponse,
 }
 
-/// Why a response is of no use at all, so that the stream ends.
+/// Why a response cannot be read at all, so that the stream ends.
 #[derive(Debug, thiserror::Error)]
 pub enum UnreadableResponse {
     /// A part of it is not the message that it should be.
@@ -114,7 +114,7 @@ impl ResponseParser {
         Ok(Self { entries, response, recall })
     }
 
-    /// Reads on, up to the end of the entry with which about so many bytes are reached. Returns whether there is more.
+    /// Reads entries until about so many bytes are read. Returns whether entries are left.
     pub fn step(&mut self, store: &BodyStore, bytes: usize) -> Result<bool, UnreadableResponse> {
         let ReceivedResponse { kind, resources, .. } = &mut self.response;
         let mut spent = 0;
@@ -167,13 +167,13 @@ impl ReceivedResponse {
         Ok(parser.finish(&mut recent))
     }
 
-    /// Whether the server says that nothing is left, by a complete set without resources.
+    /// Whether the response is a complete set without resources.
     pub(crate) fn is_empty_set(&self) -> bool {
         matches!(self.rest, Response::Sotw(_)) && self.resources.count == 0 && self.kind.info().full_state
     }
 }
 
-/// An entry of a SotW response. One with the bytes that the last response had in its place is the same resource.
+/// Reads an entry of a SotW response. If the last response had the same bytes at this place, it is the same resource.
 fn read_any(
     message: &Bytes,
     entry: &[u8],
@@ -227,7 +227,7 @@ fn entry(field: Field<'_>) -> Result<Option<&[u8]>, UnreadableResponse> {
     }
 }
 
-/// Everything but the entries, among it the type that they are of: it may stand behind them.
+/// Decodes everything but the entries. The type URL may come after them.
 fn without_entries(variant: Variant, message: &[u8]) -> Result<Response, UnreadableResponse> {
     let mut others = Vec::new();
     for field in wire::fields(message) {
@@ -242,7 +242,7 @@ fn without_entries(variant: Variant, message: &[u8]) -> Result<Response, Unreada
     })
 }
 
-/// What an entry counts beside its bytes, so that a slice of many small ones is no longer than others.
+/// What an entry counts besides its bytes, so that a slice of many small ones takes no longer than others.
 const ENTRY: usize = 256;
 
 #[cfg(test)]

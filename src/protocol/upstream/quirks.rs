@@ -5,46 +5,46 @@
 pub struct ServerQuirks {
     /// It wants the node in every request (UP-1).
     pub node_in_every_request: bool,
-    /// It makes good use of `initial_resource_versions`. Otherwise it is told none, and what it does not send again some time
-    /// after a reconnect is gone (UP-16).
+    /// It honors `initial_resource_versions`. Otherwise it is sent none, and what it does not send again some time after a
+    /// reconnect is removed (UP-16).
     pub supports_initial_resource_versions: bool,
-    /// It takes an empty SotW list of names for what it is. Otherwise it is given one name that no resource has (UP-9).
+    /// It reads an empty SotW list of names as no names. Otherwise it is sent a name that no resource has (UP-9).
     pub supports_empty_subscription: bool,
-    /// What it deletes is kept (XLAT-20).
+    /// Resources that it deletes are kept (XLAT-20).
     pub ignore_deletions: bool,
-    /// What it means when the server does not mention a requested name in time.
+    /// What it means if the server does not mention a requested name in time.
     pub on_resource_timeout: OnResourceTimeout,
-    /// What it reports as not allowed is given up, although it is held (A88, `fail_on_data_errors`).
+    /// A resource that it reports as not allowed is removed, even if it is cached (A88, `fail_on_data_errors`).
     pub fail_on_data_errors: bool,
-    /// Whether the first answer to `*` holds all that there is.
+    /// Whether the first response to `*` is the complete set.
     pub initial_set: InitialSet,
-    /// It says by itself when all of a collection has been told, and until then nobody knows.
+    /// It signals when a collection is complete. Until then the collection is not known to be.
     pub signals_completion: bool,
-    /// Each type is requested apart, so that an answer for one says nothing of what silence about another means (REST).
+    /// Each type is polled separately, so that a response for one is no evidence about another (REST).
     pub per_type_liveness: bool,
 }
 
-/// How a delta server sends a `*` set to whoever has nothing of it.
+/// How a delta server sends a `*` set to a client without state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum InitialSet {
-    /// Nobody knows. The first response is given to clients that hold nothing, unless this server was seen to cut its sets.
+    /// Unknown. The first response is served to clients without state, unless this server was seen to send sets in pieces.
     #[default]
     Auto,
     /// In one response (FS-4): what is not in it does not exist.
     OneResponse,
-    /// In as many as it likes.
+    /// In any number of responses.
     Pieces,
 }
 
-/// What it means that a server says nothing of a name for long.
+/// What a server's silence about a name means after the resource timer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnResourceTimeout {
-    /// There is none (XLAT-15).
+    /// The resource does not exist (XLAT-15).
     #[default]
     Absent,
-    /// A passing trouble (A88, `resource_timer_is_transient_error`).
+    /// A transient error (A88, `resource_timer_is_transient_error`).
     TransientError,
-    /// Nothing: it says so if there is none, and otherwise nobody knows (XLAT-16).
+    /// Nothing: the server reports a name that does not exist, and until then the name is unknown (XLAT-16).
     Unknown,
 }
 
@@ -64,5 +64,5 @@ impl Default for ServerQuirks {
     }
 }
 
-/// Stands for whatever of a `*` set was not told yet by a source within the process. No resource has this name.
+/// Stands for the part of a `*` set that a source within the process has not sent yet. No resource has this name.
 pub const INCOMPLETE_MARKER: &str = "weir.incomplete";

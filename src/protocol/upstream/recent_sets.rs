@@ -1,7 +1,7 @@
 //! The last SotW sets of one server in the order in which it sent them, since most of what it sends again is unchanged.
 //!
-//! An entry with the bytes of its predecessor is known without hashing it and looking it up. Nothing is kept alive by this, and
-//! only sets of types that are always sent as a whole are remembered, of which there are few.
+//! An entry with the bytes of its predecessor is recognized without hashing and look-up. The sets keep nothing alive. Only
+//! full-state types are remembered, of which there are few.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -12,11 +12,11 @@ use crate::xds::{Name, Resource, Type};
 #[derive(Debug, Default)]
 pub struct RecentSets(BTreeMap<Type, Vec<Weak<Resource>>>);
 
-/// One set while the next is read.
+/// The previous set, while the next one is read.
 #[derive(Debug, Default)]
 pub(super) struct Recall {
     before: Vec<Weak<Resource>>,
-    /// Up to here it has been sent again, changed, or left out.
+    /// Entries up to here have been sent again, were changed, or were left out.
     at: usize,
     now: Vec<Weak<Resource>>,
     misses: usize,
@@ -35,7 +35,7 @@ impl RecentSets {
 }
 
 impl Recall {
-    /// The resource whose turn it is, if it has these bytes.
+    /// Returns the next resource of the previous set, if it has these bytes.
     pub(super) fn same(&mut self, body: &[u8]) -> Option<Arc<Resource>> {
         let same = self.before.get(self.at)?.upgrade().filter(|resource| resource.body.bytes() == body)?;
         self.at += 1;
@@ -43,8 +43,8 @@ impl Recall {
         Some(same)
     }
 
-    /// Another came in its place: it has changed, is new, or those before it are gone. Returns the one that is known, if that is
-    /// the same all the same.
+    /// Another resource came in its place: the next one has changed, is new, or those before it were removed. Returns the known
+    /// resource if it has the same content.
     pub(super) fn note(&mut self, resource: Arc<Resource>) -> Arc<Resource> {
         let mut known = None;
         if self.misses < MISSES {
@@ -67,5 +67,5 @@ impl Recall {
 
 /// How far ahead a name is looked for.
 const AHEAD: usize = 16;
-/// After so many differences, of which most sets have few, the order is another one.
+/// After so many differences the order of the set counts as another one. Most sets have few.
 const MISSES: usize = 1024;

@@ -9,9 +9,9 @@ use crate::xds::Name;
 
 #[derive(Debug, Default)]
 pub(super) struct RecentlyLeft {
-    /// In a request that is made and not written.
+    /// In a request that is made and not yet written.
     leaving: BTreeSet<Name>,
-    /// Until when an answer to the time in which they were not requested may come.
+    /// Until when a response may come that was made while the name was not subscribed.
     until: BTreeMap<Name, Moment>,
     deadlines: VecDeque<(Moment, Name)>,
 }
@@ -21,7 +21,7 @@ impl RecentlyLeft {
         self.leaving.append(&mut names);
     }
 
-    /// Requests were written, which are answered before `lasting` is over.
+    /// Requests were written. They are answered within `lasting`.
     pub(crate) fn written(&mut self, now: Moment, lasting: Duration) {
         let over = self.deadlines.iter().take_while(|(until, _)| *until <= now).count();
         for (at, name) in self.deadlines.drain(..over) {

@@ -9,31 +9,31 @@ use crate::xds::Name;
 #[derive(Debug, Default)]
 pub(super) struct Rejected {
     names: BTreeMap<Name, Rejection>,
-    /// Why something of the last response could not be told by name, so that what is missing may be that.
+    /// Why an entry of the last response could not be matched to a name. A missing name may be that entry.
     pub(crate) unnamed: Option<Arc<str>>,
-    /// There were more than are remembered, and which is not known.
+    /// There were more than `names` may hold; their names are not known.
     more: bool,
-    /// Those of before the last new beginning: what comes again as it was is no news.
+    /// Rejections from before the last reconnect: the same again is not reported again.
     before: BTreeMap<Name, Rejection>,
     unnamed_before: Option<Arc<str>>,
     news: NewRejections,
-    /// Those of which nothing is held, as last told.
+    /// Rejected names without a cached value, as last reported.
     unreadable: BTreeSet<Name>,
 }
 
-/// The version of what is rejected, and why.
+/// The version of a rejected resource, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     pub version: String,
     pub(crate) reason: Arc<str>,
 }
 
-/// What was rejected and is not reported yet.
+/// Rejections that are not reported yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct NewRejections {
-    /// Without a name where none could be told.
+    /// The name is `None` where it could not be read.
     pub entries: Vec<(Option<Name>, Rejection)>,
-    /// There were so many more.
+    /// How many more there were.
     pub(crate) more: usize,
 }
 
@@ -52,7 +52,7 @@ impl NewRejections {
 }
 
 impl Rejected {
-    /// Whether everything that came could be used.
+    /// Whether everything that the server sent could be used.
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty() && self.unreadable.is_empty() && self.unnamed.is_none() && !self.more
     }
@@ -71,7 +71,7 @@ impl Rejected {
         }
     }
 
-    /// Something came that cannot be told by name.
+    /// An entry came that cannot be matched to a name.
     pub(crate) fn insert_unnamed(&mut self, nack: Rejection, limit: usize) {
         if self.unnamed_before.as_ref() != Some(&nack.reason) {
             self.unnamed_before = Some(nack.reason.clone());
@@ -80,7 +80,7 @@ impl Rejected {
         self.unnamed = Some(nack.reason);
     }
 
-    /// It was read, or is gone. Refused again, it is news.
+    /// The name was read, or is absent. If it is rejected again, that is reported.
     pub(crate) fn remove(&mut self, name: &Name) {
         self.names.remove(name);
         self.before.remove(name);
@@ -90,7 +90,7 @@ impl Rejected {
         self.names.retain(|name, _| keep(name));
     }
 
-    /// The server says all of it again on a new stream, or nothing of it is wanted any more.
+    /// The server sends everything again on a new stream, or nothing of the type is wanted any more.
     pub(crate) fn disconnect(&mut self) {
         let names = std::mem::take(&mut self.names);
         let before = if names.is_empty() { std::mem::take(&mut self.before) } else { names };
@@ -98,13 +98,13 @@ impl Rejected {
         *self = Self { news, before, unnamed_before, ..Self::default() };
     }
 
-    /// The server has nothing under other names than these.
+    /// The server has no other names than these.
     pub(crate) fn keep_only(&mut self, sent: impl Fn(&Name) -> bool) {
         self.retain(sent);
         (self.unnamed, self.more) = (None, false);
     }
 
-    /// Whether the server may have something under this name that is not known.
+    /// Whether the server may have a resource of this name that could not be read.
     pub(crate) fn may_be(&self, name: &Name) -> bool {
         self.more || self.names.contains_key(name)
     }
@@ -113,7 +113,7 @@ impl Rejected {
         self.names.iter()
     }
 
-    /// Those of which nothing is held, if they are others than before.
+    /// Returns the rejected names without a cached value, if they have changed.
     pub(crate) fn take_unreadable(&mut self, is_held: impl Fn(&Name) -> bool) -> Option<BTreeSet<Name>> {
         if self.names.is_empty() && self.unreadable.is_empty() && !self.more {
             return None;
@@ -126,12 +126,12 @@ impl Rejected {
         })
     }
 
-    /// Those of which nothing is held.
+    /// Returns the rejected names without a cached value, as last reported.
     pub(crate) fn unreadable(&self) -> &BTreeSet<Name> {
         &self.unreadable
     }
 
-    /// What was rejected since the last call, each version of a name once.
+    /// Returns what was rejected since the last call, each version of a name once.
     pub(crate) fn take_news(&mut self) -> NewRejections {
         std::mem::take(&mut self.news)
     }
@@ -159,7 +159,7 @@ mod tests {
         rejected.insert_unnamed(rejection(""), LIMIT);
         assert_eq!(names(&rejected.take_news()), ["a", "-"]);
         for _ in 0..2 {
-            rejected.disconnect(); // the stream ended, and the server says its complete set again
+            rejected.disconnect(); // the stream ended, and the server sends its complete set again
             rejected.disconnect();
             rejected.insert(&name, rejection("1"), LIMIT);
             rejected.insert_unnamed(rejection(""), LIMIT);

@@ -1,4 +1,4 @@
-//! Requests of one type in either variant, and what they leave for the next one.
+//! Requests of one type in either variant, and what remains for the next one.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ impl TypeSubscription {
             return None;
         }
         if !(self.wire.opened || askable && self.is_wanted()) {
-            self.wire.changed = false; // wanted and dropped again before a word was said
+            self.wire.changed = false; // wanted and dropped again before anything was sent
             return None;
         }
         let sent = self.wire.changed;
@@ -48,7 +48,7 @@ impl TypeSubscription {
         if let Some(pending) = &pending {
             self.wire.nonce.clone_from(&pending.nonce);
         }
-        // Where a response need not hold everything, a server could take the version for "has all of it" (UP-13).
+        // If a response need not be complete, a server could take the version to mean that Weir has everything (UP-13).
         let unsafe_to_state = first && !(self.class == Class::Wildcard && kind.info().full_state);
         let version = pending.as_ref().map_or(&self.accepted, |pending| &pending.version);
         let mut request = DiscoveryRequest {
@@ -67,8 +67,8 @@ impl TypeSubscription {
         request
     }
 
-    /// `*` alone goes in the form that every server knows (UP-7), and is left by way of its explicit name: to a server that
-    /// was never told a name an empty list still means everything (UP-8).
+    /// `*` alone is sent in the form that every server knows (UP-7), and is unsubscribed by way of its explicit name: to a server
+    /// that was never sent a name, an empty list still means everything (UP-8).
     fn wildcard_list(&mut self, kind: &Type, first: bool) -> Vec<String> {
         let legacy_form = kind.info().empty_first.is_wildcard() && !self.wire.named;
         if self.wire.star_dropped && !self.wire.named {
@@ -156,7 +156,8 @@ impl TypeSubscription {
         request
     }
 
-    /// What is held, as the server knows it, and what somebody else holds, under a version that is nobody's.
+    /// Returns what is cached, under the versions that the server gave, and what clients hold, under a version that no server
+    /// gives.
     fn stated(&self, rules: &ServerQuirks) -> BTreeMap<String, String> {
         if !rules.supports_initial_resource_versions {
             return BTreeMap::new();
@@ -176,7 +177,7 @@ fn url_of(kind: &Type) -> String {
     format!("type.googleapis.com/{}", kind.name())
 }
 
-/// A name that no resource has, for servers that take an empty list for everything (UP-9).
+/// A name that no resource has, for servers that read an empty list as everything (UP-9).
 const NOTHING: &str = "weir.nothing";
-/// A version that no server gives. An empty one makes some servers say nothing.
+/// A version that no server gives. An empty one makes some servers send nothing.
 const UNKNOWN: &str = "weir-unknown";

@@ -1,4 +1,4 @@
-//! Names that were requested of one server and that it has not sent on this opening. Nothing is kept here of the others.
+//! Names that were requested from one server and that it has not sent on this opening. Other names are not kept here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,22 +11,22 @@ use crate::xds::Name;
 pub(super) struct RequestedNames {
     open: BTreeMap<Name, NameState>,
     timers: BTreeSet<(Moment, Name)>,
-    /// Those in requests that are made and not written.
+    /// Names in requests that are made and not yet written.
     handed_out: BTreeSet<Name>,
 }
 
-/// How far a name has got that the server has not given.
+/// The state of a name that the server has not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NameState {
     /// Its timer runs once the request is written.
     Waiting {
         until: Option<Moment>,
-        /// It stood in the first request for the type on this opening, so that no answer is older than the question (UP-24).
+        /// It was in the first request for the type on this opening, so that no response is older than the request (UP-24).
         first: bool,
     },
-    /// The server is there and was silent for the time that it has.
+    /// The server is alive and was silent for the resource timer.
     Silent,
-    /// The server has said that there is none.
+    /// The server has reported that it does not exist.
     Absent,
 }
 
@@ -52,7 +52,7 @@ impl RequestedNames {
         self.open.insert(name, NameState::Waiting { until: None, first: false });
     }
 
-    /// The server has given it, or something under its name that counts as present.
+    /// The server has sent the resource, or something under its name that counts as present.
     pub(crate) fn given(&mut self, name: &Name) {
         self.stop_timer(name);
         self.open.remove(name);
@@ -98,20 +98,20 @@ impl RequestedNames {
         }
     }
 
-    /// The server knows of no question any more, and is asked again; what it said of names before is no news when it is back.
+    /// The stream has ended: every name is requested again. What the server reported of names no longer counts.
     pub(crate) fn disconnect(&mut self) {
         self.timers.clear();
         self.handed_out.clear();
         self.open.values_mut().for_each(|question| *question = NameState::Waiting { until: None, first: false });
     }
 
-    /// When the next timer runs out of those that have not by a moment.
+    /// When the next timer after a moment ends.
     pub(crate) fn next_deadline(&self, after: Moment) -> Option<Moment> {
         let later = (after + Duration::from_micros(1), Name::from(""));
         self.timers.range(later..).next().map(|(until, _)| *until)
     }
 
-    /// The next name that a server which is there has left unanswered for the time that it has. It is silent about it from here on.
+    /// Returns the next name about which a server that is alive was silent for the resource timer, and marks it as silent.
     pub(crate) fn next_silent(&mut self, now: Moment, mut judge: impl FnMut(Moment) -> SilenceVerdict) -> Option<Name> {
         let (until, _) = self.timers.first().filter(|(until, _)| *until <= now)?;
         if judge(*until) != SilenceVerdict::Proven {

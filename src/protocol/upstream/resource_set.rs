@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::xds::{Name, Resource};
 
-/// Resources by name. Most servers send them in the order of their names, and then no tree is built.
+/// Resources by name. Most servers send them in the order of their names; then no tree is built.
 #[derive(Debug, Default)]
 pub(super) struct ResourceSet {
     /// In the order of names. Empty once one came out of order.
     ascending: Vec<Arc<Resource>>,
-    /// All, from then on.
+    /// All of them, from then on.
     others: BTreeMap<Name, Arc<Resource>>,
 }
 
@@ -51,7 +51,7 @@ impl ResourceSet {
         self.len() == 0
     }
 
-    /// In their order.
+    /// Returns the names in order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Name> + Clone {
         self.values().map(|resource| &resource.name)
     }

@@ -1,4 +1,5 @@
-//! Reads responses: their structure is checked, bad resources are rejected one by one, the good ones become updates (UP-22, UP-23).
+//! Applies responses: checks their structure, rejects bad resources one by one, and turns the good ones into updates (UP-22,
+//! UP-23).
 
 mod delta;
 mod errors;
@@ -19,7 +20,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::view::{Class, Selector, Update};
 use crate::xds::{Name, Resource, Type};
 
-/// What is at hand while one response is read.
+/// What a subscription needs to apply one response.
 pub(super) struct ResponseContext<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) quirks: &'a ServerQuirks,
@@ -28,8 +29,8 @@ pub(super) struct ResponseContext<'a> {
 }
 
 impl TypeSubscription {
-    /// Whether a response has just the names that the server gave before, and nothing is open about any. Most sets that are sent
-    /// again are so, and what is known of the names stays as it is.
+    /// Whether a response has exactly the names that the server gave before, and no question about any is open. Most sets that
+    /// are sent again are like that; what is known of the names stays as it is.
     fn is_same_set(&self, read: &ParsedResponse) -> bool {
         let nothing_open = !self.progress.is_to_begin()
             && self.progress.to_be_repeated.is_empty()
@@ -42,8 +43,7 @@ impl TypeSubscription {
         is_set && self.versions.len() == read.good.len() && self.versions.keys().eq(read.good.names())
     }
 
-    /// A response says something for the first time, or nothing that is new. A server that `repeats` what it was told is held goes
-    /// through all of that.
+    /// Records what is new in a response. A server that `repeats` what the request stated sends all of that again.
     fn record_progress(&mut self, read: &ParsedResponse, repeats: bool, reader: &ResponseContext) {
         let stated = |name: &&Name| self.versions.contains_key(*name) && !self.unconfirmed.contains(*name);
         let begins = self.progress.is_to_begin() && read.good.names().any(|name| stated(&name));
@@ -51,7 +51,7 @@ impl TypeSubscription {
             self.progress.repeats_begun = true;
             self.progress.to_be_repeated = self.versions.keys().filter(stated).cloned().collect();
         }
-        // What was requested in the midst of things says nothing of how far the server has come with the rest.
+        // Names that were requested later show nothing of how far the server has come with the rest.
         let late = |name: &Name| matches!(self.requested.get(name), Some(NameState::Waiting { first: false, .. }));
         let is_new = |name: &Name| {
             let unsaid = !self.versions.contains_key(name) && !late(name) || self.unconfirmed.contains(name);
@@ -97,19 +97,19 @@ impl TypeSubscription {
         good.into_values().map(set).collect()
     }
 
-    /// So much is known of a set by this response.
+    /// Returns the update for how much of a set is known after this response.
     fn completeness_update(&self, kind: &Type, of: Selector, ends: bool, rules: &ServerQuirks) -> Update {
         let completeness = self.completeness_after(rules, &of, ends);
         Update::Progress { kind: kind.clone(), of, completeness }
     }
 
-    /// The collections that a response says something of.
+    /// Returns the collections that these names are members of.
     fn sets_of<'a>(&self, names: impl Iterator<Item = &'a Name>) -> BTreeSet<Selector> {
         names.filter_map(|name| self.globs.of(name)).cloned().map(Selector::Name).collect()
     }
 
-    /// A resource counts for each name it was requested under: its own and its aliases (DELTA-22). Unasked ones are tolerated
-    /// and not kept (UP-27).
+    /// A resource counts for each name under which it was requested: its own and its aliases (DELTA-22). Unrequested resources
+    /// are tolerated and not kept (UP-27).
     fn named_updates(&mut self, kind: &Type, good: ResourceSet) -> Vec<Update> {
         let mut updates = Vec::new();
         for resource in good.into_values() {
@@ -118,7 +118,7 @@ impl TypeSubscription {
             if let Some(glob) = self.globs.of(&resource.name).cloned() {
                 self.requested.given(&glob);
                 if self.globs.begin(&glob) {
-                    self.progress.unsettle(); // it may be that all of it was known before
+                    self.progress.unsettle(); // the set may have been settled before
                 }
                 wanted.insert(resource.name.clone());
             }

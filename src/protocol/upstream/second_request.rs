@@ -1,4 +1,4 @@
-//! What is requested of a server a second time, since a client holds it and the server was silent the first time.
+//! What is requested from a server a second time, because a client holds it and the server was silent after the first request.
 //!
 //! The second request is a new opening of the stream, which states those names under a version that no server gives: a server
 //! that has them sends them, and one that does not removes them.
@@ -12,20 +12,20 @@ use crate::xds::Name;
 
 #[derive(Debug, Default)]
 pub(super) struct SecondRequest {
-    /// Asked for a second time on this opening, and not answered.
+    /// Requested a second time on this opening, and not answered.
     pub(crate) names: BTreeSet<Name>,
-    /// Somebody holds a set of which nobody knows what is in it.
+    /// A client holds a set whose content is not known.
     pub(crate) set: bool,
-    /// How often the set was requested.
+    /// How often the set was requested again.
     times: u8,
     since: Option<Moment>,
-    /// To be asked on the next opening.
+    /// To be requested on the next opening.
     next: OpenQuestion,
-    /// It was seen what has to be asked, of so much that is sought.
+    /// The generation of sought names for which the open questions were last collected.
     looked: Option<u64>,
 }
 
-/// What is held and was not answered.
+/// What clients hold and the server has not answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct OpenQuestion {
     pub(crate) names: BTreeSet<Name>,
@@ -43,7 +43,7 @@ impl SecondRequest {
         self.names.is_empty() && !self.set
     }
 
-    /// Whether it was not seen yet on this opening, or not since more is sought, what there is to ask.
+    /// Whether the open questions have to be collected: not done yet on this opening, or clients seek more since.
     pub(crate) fn is_to_look(&mut self, generation: u64) -> bool {
         self.looked = self.looked.filter(|looked| *looked == generation);
         self.looked.is_none()
@@ -57,18 +57,18 @@ impl SecondRequest {
         self.looked.is_some()
     }
 
-    /// There may be more to ask than was seen.
+    /// There may be more open questions than were collected.
     pub(crate) fn look_anew(&mut self) {
         self.looked = None;
     }
 
-    /// The rest of a question, of which this was not asked yet on this opening.
+    /// Returns a question without the names that were requested a second time on this opening.
     pub(crate) fn without_asked(&self, mut question: OpenQuestion) -> OpenQuestion {
         question.names.retain(|name| !self.names.contains(name));
         question
     }
 
-    /// Whether there is something to ask that needs a new opening.
+    /// Whether a question waits for a new opening.
     pub(crate) fn is_to_ask(&self) -> bool {
         !self.next.is_empty()
     }
@@ -79,7 +79,7 @@ impl SecondRequest {
         self.times = self.times.saturating_add(u8::from(question.set));
     }
 
-    /// Something is known of a name.
+    /// The server has answered for a name.
     pub(crate) fn answered(&mut self, name: &Name) {
         self.names.remove(name);
         self.next.names.remove(name);
@@ -90,7 +90,7 @@ impl SecondRequest {
         self.next.names.retain(&keep);
     }
 
-    /// What was not answered when the stream ended is asked on the next opening.
+    /// What was not answered when the stream ended is requested on the next opening.
     pub(crate) fn disconnect(&mut self) {
         let OpenQuestion { names, set } = std::mem::take(&mut self.next);
         self.names.extend(names);
@@ -104,8 +104,8 @@ impl SecondRequest {
         }
     }
 
-    /// When a server that stays silent on this opening has said by that what there is not. One that is still saying what somebody
-    /// holds is not silent, and neither is one that says anything new of any type, for a while: what nobody holds may come without
+    /// When the second silence has lasted long enough to count as absence. A server that still confirms what clients hold is not
+    /// silent. Neither is one that sends anything new of any type, up to a limit: content that no client holds may come without
     /// end.
     pub(crate) fn ends_at(&self, growth: Option<Moment>, news: Option<Moment>, limits: &Limits) -> Option<Moment> {
         let since = self.since.filter(|_| !self.is_empty())?;
@@ -113,7 +113,7 @@ impl SecondRequest {
         Some(since.max(news).max(growth.unwrap_or(since)) + limits.second_silence)
     }
 
-    /// Whether to request a set once more would only make a server begin again that sends it slowly.
+    /// Whether one more request of a set would only make a slow server start over.
     pub(crate) fn has_asked_enough(&self) -> bool {
         self.times >= ENOUGH
     }
@@ -123,7 +123,7 @@ impl SecondRequest {
         OpenQuestion { names: std::mem::take(&mut self.names), set: std::mem::take(&mut self.set) }
     }
 
-    /// All there is has been said: of this opening's questions, and of those that were to be asked on the next.
+    /// The complete set was sent: ends the questions of this opening and those for the next. Returns their names.
     pub(crate) fn conclude_all(&mut self) -> BTreeSet<Name> {
         let OpenQuestion { mut names, .. } = self.conclude();
         names.append(&mut std::mem::take(&mut self.next).names);
@@ -131,8 +131,8 @@ impl SecondRequest {
     }
 }
 
-/// How often a stream may be opened again to ask again: each time twice as long after the last as before, so that whoever states
-/// things that do not exist costs the server little.
+/// Limits how often a stream is opened again for a second request: each pause is twice as long as the one before, so that a
+/// client that states names that do not exist costs the server little.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ReopenPace {
     last: Option<Moment>,
@@ -155,9 +155,9 @@ impl ReopenPace {
     }
 }
 
-/// For so many times as long as a silence has to last it may be put off by things that nobody holds.
+/// Content that no client holds delays the end of a silence by at most so many times its length.
 const WHILES: u32 = 10;
-/// Times that a set is requested before silence has to do.
+/// So many requests of a set are made before silence has to suffice.
 const ENOUGH: u8 = 3;
-/// With a resource timer of 15 seconds, every four minutes.
+/// With a resource timer of 15 seconds, this is every four minutes.
 const LONGEST_AFTER: u32 = 5;

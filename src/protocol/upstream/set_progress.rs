@@ -1,7 +1,7 @@
 //! How far a server has come with its sets of one type on this opening: `*`, or collections.
 //!
-//! In delta nothing on the wire marks the end of a set (XLAT-12). Quiet decides when to request again, and never that
-//! something is absent.
+//! In delta nothing on the wire marks the end of a set (XLAT-12). Quiet decides when to request again; it never makes anything
+//! absent.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,42 +14,43 @@ use crate::xds::Name;
 
 #[derive(Debug, Default)]
 pub(super) struct SetProgress {
-    /// When the server last said something for the first time, be it with its first word.
+    /// When the last response with new content came. The first response always counts.
     news: Option<Moment>,
-    /// When it last said something for the first time that somebody may hold.
+    /// When a response last confirmed a name that a client may hold.
     growth: Option<Moment>,
-    /// When its first word came.
+    /// When the first response came.
     first: Option<Moment>,
-    /// The most bytes of a response that brought something for the first time.
+    /// The most bytes of new content in one response.
     largest: usize,
-    /// It was said that the sets were quiet for a moment since then; and that they were at all.
+    /// The sets were quiet for a moment since `news` (`settled`), and at least once on this opening (`calmed`).
     settled: bool,
     calmed: bool,
-    /// An answer to an earlier question for the same may come on this opening.
+    /// The type was requested earlier on this opening, so that a response may belong to that request.
     asked_before: bool,
-    /// Something was sent that was stated under its own version: the server does not go by what it is told.
+    /// The server sent a resource under the version that the request had stated: it ignores stated versions.
     pub(crate) repeats: bool,
-    /// What was stated and the server says again all the same: it is still going through that.
+    /// Stated names that such a server has not sent again yet.
     pub(crate) to_be_repeated: BTreeSet<Name>,
-    /// It has begun with that on this opening.
+    /// It has begun to send stated names again on this opening.
     pub(crate) repeats_begun: bool,
-    /// It came in pieces.
+    /// A set came in pieces.
     in_pieces: bool,
-    /// What was said is all there is, and so is what was not said since gone.
+    /// The set is complete: what the server has not sent does not exist.
     pub(crate) complete: bool,
-    /// What is gone by that was told.
+    /// The absences that follow from `complete` were reported.
     pub(crate) concluded: bool,
-    /// What a server that is a relay has said last of the end of `*`.
+    /// The last completeness mark of `*` from a server that is a relay itself.
     mark: Option<SetMark>,
 }
 
 impl SetProgress {
-    /// What is requested once more on one opening is not known to be answered by the next response.
+    /// Starts over. With `asked_before`, the type was requested earlier on this opening, so that the next response may not belong
+    /// to the new request.
     pub(crate) fn again(asked_before: bool) -> Self {
         Self { asked_before, ..Self::default() }
     }
 
-    /// Whether the next response is the answer to the first request of the type.
+    /// Whether the next response answers the first request of the type.
     pub(crate) fn is_to_begin(&self) -> bool {
         self.news.is_none() && !self.asked_before
     }
@@ -66,16 +67,16 @@ impl SetProgress {
         self.growth
     }
 
-    /// When a server that says nothing more may be at its end. One that comes up with something new all the time, be it with a
-    /// pause now and then, is not waited for without end.
+    /// When a server that sends nothing more may have sent everything. After a first pause this is at most `COMES_IN` after the
+    /// first response, so that a server that always has something new is not waited for without end.
     pub(crate) fn quiet_at(&self, limits: &Limits) -> Option<Moment> {
         let quiet = self.news? + limits.settle_stated;
         let longest = self.first.filter(|_| self.calmed).map(|first| first + COMES_IN);
         Some(longest.map_or(quiet, |longest| quiet.min(longest)))
     }
 
-    /// A response has come; `bytes` of it were said for the first time, and some of that is held. Whether it shows that this server
-    /// sends pieces.
+    /// Records a response: whether it has new content, whether it confirms a name that a client may hold, and how many of its
+    /// bytes are new. Returns whether it shows that this server sends pieces.
     pub(crate) fn on_response(&mut self, new: bool, held: bool, bytes: usize, now: Moment) -> bool {
         self.growth = if held { Some(now) } else { self.growth };
         self.first.get_or_insert(now);
@@ -89,7 +90,7 @@ impl SetProgress {
         is_piece
     }
 
-    /// Whether the first response was all that came, for a while.
+    /// Whether the sets were quiet at some time and did not come in pieces.
     pub(crate) fn was_at_once(&self) -> bool {
         self.calmed && !self.in_pieces
     }
@@ -99,12 +100,12 @@ impl SetProgress {
         self.settled = false;
     }
 
-    /// When a set that comes in pieces is given to clients that hold nothing.
+    /// When a set that comes in pieces is served to clients without state.
     pub(crate) fn settles_at(&self, limits: &Limits) -> Option<Moment> {
         self.news.filter(|_| !self.settled).map(|news| news + limits.settle_fresh)
     }
 
-    /// Whether it was quiet for a moment, for the first time.
+    /// Settles the sets if they have been quiet for a moment. Returns whether that is new.
     pub(crate) fn settle(&mut self, now: Moment, limits: &Limits) -> bool {
         let settled = self.settles_at(limits).is_some_and(|at| at <= now);
         self.settled |= settled;
@@ -112,8 +113,8 @@ impl SetProgress {
         settled
     }
 
-    /// Takes in what a relay says of the end of `*`: whether all that was known by it is open again. A word that may be about an
-    /// earlier `*` counts for nothing.
+    /// Applies a relay's completeness mark of `*`. Returns whether a complete set is partial again. A mark that may belong to an
+    /// earlier `*` is ignored.
     pub(crate) fn take_mark(&mut self, mark: Option<SetMark>) -> bool {
         if self.asked_before || mark.is_none() {
             return false;
@@ -130,16 +131,16 @@ impl SetProgress {
         self.mark == Some(SetMark::Complete)
     }
 
-    /// The server itself does not know all there is, and will say when it does: no silence means anything.
+    /// Whether the server does not have the complete set itself. It reports when it does, so its silence means nothing.
     pub(crate) fn is_marked_partial(&self) -> bool {
         self.mark == Some(SetMark::Partial)
     }
 
-    /// How much is known by a response that is not known to be the last.
+    /// How much is known after a response that is not known to be the last.
     pub(crate) fn completeness(&self, in_pieces: bool) -> Completeness {
         if in_pieces { Completeness::Arriving } else { Completeness::FirstResponse }
     }
 }
 
-/// For so long after the first word it is taken to come in.
+/// How long after its first response a set counts as coming in.
 pub(super) const COMES_IN: Duration = Duration::from_secs(30);

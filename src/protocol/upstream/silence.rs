@@ -18,7 +18,7 @@ use crate::protocol::view::{
 use crate::xds::{Name, Type};
 
 impl TypeSubscription {
-    /// Lets time do its work: what a silence means, where somebody was there who could have spoken.
+    /// Handles due timers. A silence counts only if the server was alive and could have responded.
     pub(crate) fn on_time(&mut self, turn: &mut TimerContext) -> Vec<Update> {
         self.judged_at = turn.now;
         let mut updates = Vec::new();
@@ -33,7 +33,7 @@ impl TypeSubscription {
         updates
     }
 
-    /// What is known of each set that the server has spoken of.
+    /// How much is known of `*`, and of each collection that the server has sent something of.
     pub(super) fn completeness_updates(&self, kind: &Type, completeness: Completeness) -> Vec<Update> {
         let wildcard = self.wildcard.then_some(Selector::Wildcard);
         let globs = self.globs.begun().cloned().map(Selector::Name);
@@ -41,13 +41,13 @@ impl TypeSubscription {
         of.map(|of| Update::Progress { kind: kind.clone(), of, completeness }).collect()
     }
 
-    /// Names that were requested and of which the server said nothing, for the time that it has (XLAT-15).
+    /// Handles requested names about which the server was silent for the resource timer (XLAT-15).
     pub(super) fn expire(&mut self, turn: &mut TimerContext, updates: &mut Vec<Update>) {
         let life = if turn.quirks.per_type_liveness { &mut self.poll_liveness } else { &mut *turn.liveness };
         let (now, receiving) = (turn.now, turn.receiving);
         let mut judge = |end| if receiving { SilenceVerdict::Unproven } else { life.judge(end, now) };
         while let Some(name) = self.requested.next_silent(now, &mut judge) {
-            self.second_request.look_anew(); // somebody may hold it
+            self.second_request.look_anew(); // a client may hold it
             let kind = turn.kind.clone();
             updates.push(match turn.quirks.on_resource_timeout {
                 quirks::OnResourceTimeout::TransientError | quirks::OnResourceTimeout::Unknown => {
@@ -59,7 +59,7 @@ impl TypeSubscription {
                 }
                 quirks::OnResourceTimeout::Absent => {
                     self.errors.remove(&name);
-                    // A poll is answered in full each time: what it leaves out it does not have.
+                    // Each poll is answered in full: the server does not have what the response lacks.
                     let word = if turn.quirks.per_type_liveness { Evidence::Reported } else { Evidence::Silence };
                     Update::Absent { kind, class: Class::Named, key: name, evidence: word }
                 }
@@ -67,7 +67,7 @@ impl TypeSubscription {
         }
     }
 
-    /// Where a type is polled for, each answer is one to all that is asked: what others gave and it lacks is gone.
+    /// If the type is polled, each response answers all that is requested: what other servers sent and it lacks is absent.
     pub(super) fn conclude_polls(&mut self, turn: &TimerContext, updates: &mut Vec<Update>) {
         let end = self
             .first_silence_ends_at(turn.others.come_in_until, turn.limits)
@@ -79,7 +79,7 @@ impl TypeSubscription {
         }
     }
 
-    /// Where the end of `*` is known: what is here and was not said is gone.
+    /// Once the set of `*` is complete, cached resources that the server has not sent are absent.
     pub(super) fn conclude_end(&mut self, turn: &TimerContext, updates: &mut Vec<Update>) {
         if !self.progress.complete || self.progress.concluded || turn.at.view.is_gated(turn.kind) {
             return;
@@ -91,7 +91,7 @@ impl TypeSubscription {
         updates.extend(self.completeness_updates(turn.kind, Completeness::Complete));
     }
 
-    /// Requested a second time, and silent for as long as it may take: what was requested is not there.
+    /// Once the second silence has lasted long enough, what was requested a second time is absent.
     pub(super) fn conclude_second_silence(&mut self, turn: &mut TimerContext, updates: &mut Vec<Update>) {
         let Some(end) = self.second_request.ends_at(self.progress.growth(), turn.others.news, turn.limits) else {
             return;
@@ -122,7 +122,7 @@ impl TypeSubscription {
         }
     }
 
-    /// When a server that is silent has had time to say what it has.
+    /// When a silent server has had the time to send what it has.
     pub(super) fn first_silence_ends_at(&self, not_before: Moment, limits: &Limits) -> Option<Moment> {
         let requested = self.written? + limits.resource_timer;
         let quiet = self.progress.quiet_at(limits).map(|quiet| quiet.max(not_before));
@@ -132,7 +132,7 @@ impl TypeSubscription {
         })
     }
 
-    /// Finds what the server is to be asked a second time, on a new opening.
+    /// Finds what to request from the server a second time, on a new opening.
     pub(crate) fn plan_second_request(&mut self, turn: &mut TimerContext) {
         let generation = turn.at.view.sought_generation();
         let Some(end) = self.first_silence_ends_at(turn.others.come_in_until, turn.limits) else { return };
@@ -153,13 +153,13 @@ impl TypeSubscription {
         if question.is_empty() {
             self.second_request.looked(generation);
         } else if turn.quirks.signals_completion || turn.liveness.judge(end, turn.now) == SilenceVerdict::Proven {
-            // What says by itself how much it has said is within the process.
+            // A source that signals completion is within the process, and so alive.
             self.second_request.looked(generation);
             self.second_request.ask_next(question);
         }
     }
 
-    /// What somebody holds and the server has not answered for.
+    /// What clients hold, and the server has neither sent nor reported absent.
     pub(super) fn unanswered_claims(&self, turn: &TimerContext) -> OpenQuestion {
         let view = turn.at.view;
         let requested = |name: &Name| {
@@ -170,7 +170,7 @@ impl TypeSubscription {
         let mut names: BTreeSet<_> = sought.cloned().collect();
         names.extend(self.unconfirmed_present(turn));
         names.extend(self.unconfirmed_removed(view, turn.kind).filter(|name| requested(name)).cloned());
-        // A server that goes by what it is told has nothing to say where all is told, and says so in the end.
+        // A server that honors stated versions sends nothing once all it has is stated: until then the set is requested again.
         let requested = self.second_request.set
             && (self.progress.repeats || !self.progress.has_response() || self.second_request.has_asked_enough());
         let speaks = || turn.at.origin_for(&Selector::Wildcard).is_some();
@@ -179,8 +179,8 @@ impl TypeSubscription {
         OpenQuestion { names, set }
     }
 
-    /// What this server gave and has not said on this opening, and others have taken away meanwhile. It may have confirmed it by not
-    /// sending it, before that.
+    /// Names that this server gave, has not sent on this opening, and that other servers have removed meanwhile. Before that, it
+    /// may have confirmed them by not sending them.
     pub(super) fn unconfirmed_removed<'a>(&'a self, view: &'a View, kind: &'a Type) -> impl Iterator<Item = &'a Name> {
         let gone = |name: &Name| {
             view.entry(kind, self.class, name).is_none_or(|entry| !matches!(entry.presence, Presence::Present(_)))
@@ -188,7 +188,7 @@ impl TypeSubscription {
         self.unconfirmed.iter().filter(move |name| gone(name) && !self.is_confirmed(name))
     }
 
-    /// What is here that this server has not said on this opening, and that may go by that.
+    /// Present names that this server has not confirmed on this opening, and that its silence may remove.
     pub(super) fn unconfirmed_present(&self, turn: &TimerContext) -> BTreeSet<Name> {
         if turn.quirks.ignore_deletions {
             return BTreeSet::new();

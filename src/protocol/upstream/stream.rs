@@ -25,7 +25,7 @@ use crate::protocol::session::Variant;
 use crate::protocol::view::{Class, InterestChange, Selector, Update};
 use crate::xds::{BodyStore, Role, Type, TypeTable};
 
-/// Which opening of the stream a message belongs to, so that a late one of an earlier opening is known as such.
+/// The number of an opening of the stream. It shows whether a message belongs to an earlier opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(u64);
 
@@ -42,14 +42,14 @@ pub struct Stream {
     /// When the first request of this opening was made, and when the first response came.
     asked_at: Option<Moment>,
     answered_at: Option<Moment>,
-    /// A message has begun to come in.
+    /// A message is coming in.
     receiving: bool,
-    /// It is to be opened again, since the server was told something on this opening that counts no more.
+    /// It is to be opened again: this opening has stated a version that is no longer valid.
     must_reopen: bool,
-    /// How often it was opened again to ask once more.
+    /// Limits how often it is opened again for a second request.
     pace: ReopenPace,
     judged_at: Moment,
-    /// Types that others have seen the server send in pieces.
+    /// Types that any view has seen the server send in pieces.
     types_in_pieces: Arc<BTreeSet<Type>>,
     quirks: Arc<ServerQuirks>,
     table: Arc<TypeTable>,
@@ -85,7 +85,7 @@ impl Stream {
         }
     }
 
-    /// The stream is up; what is sent next opens it for the server.
+    /// The stream is connected; the next request opens it for the server.
     pub fn opened(&mut self) -> Epoch {
         self.epoch.0 += 1;
         (self.open, self.answered, self.receiving) = (true, false, false);
@@ -95,24 +95,24 @@ impl Stream {
         self.epoch
     }
 
-    /// The server has answered the call that was requested.
+    /// The server has answered the liveness call.
     pub fn on_liveness_answer(&mut self, epoch: Epoch) {
         if epoch == self.epoch && self.open {
             self.liveness.answered();
         }
     }
 
-    /// Whether the server is to be asked on this connection if it is there.
+    /// Returns whether to make a liveness call on this connection.
     pub fn take_liveness_call(&mut self) -> bool {
         self.open && self.liveness.take_question()
     }
 
-    /// A message has begun to come in: until it is there, the server is not silent.
+    /// A message has begun to come in. Until it is complete, the server does not count as silent.
     pub fn on_receiving(&mut self, epoch: Epoch) {
         self.receiving |= epoch == self.epoch && self.open;
     }
 
-    /// A poll for a type was answered with nothing new.
+    /// A poll for a type was answered, without changes.
     pub fn on_unchanged(&mut self, epoch: Epoch, url: &str, now: Moment) {
         let kind = self.table.resolve(url);
         if let Some(subscription) = self.types.get_mut(&kind).filter(|_| epoch == self.epoch && self.open) {
@@ -120,7 +120,7 @@ impl Stream {
         }
     }
 
-    /// A question about one type was not answered. Until one is again, the server's silence about that type says nothing.
+    /// A poll for a type failed. Until one is answered again, the server's silence about the type is no evidence.
     pub fn on_poll_failed(&mut self, epoch: Epoch, url: &str) {
         let kind = self.table.resolve(url);
         if let Some(subscription) = self.types.get_mut(&kind).filter(|_| epoch == self.epoch && self.open) {
@@ -128,7 +128,7 @@ impl Stream {
         }
     }
 
-    /// What others have seen of how the server sends its sets.
+    /// Sets the types that any view has seen the server send in pieces.
     pub(crate) fn on_delivery_habits(&mut self, cut: &Arc<BTreeSet<Type>>) {
         if !Arc::ptr_eq(cut, &self.types_in_pieces) {
             self.types_in_pieces = cut.clone();
@@ -138,7 +138,7 @@ impl Stream {
         }
     }
 
-    /// What this one has seen of that since it was last asked.
+    /// Returns what this stream has seen of that since the last call.
     pub(crate) fn take_deliveries(&mut self) -> impl Iterator<Item = (Type, Delivery)> {
         let of = |(kind, subscription): (&Type, &mut TypeSubscription)| {
             subscription.deliveries.drain(..).map(|seen| (kind.clone(), seen)).collect::<Vec<_>>()
@@ -146,14 +146,15 @@ impl Stream {
         self.types.iter_mut().flat_map(of)
     }
 
-    /// Whether the server has said, since the stream was opened, what it has of all routing that is wanted.
+    /// Whether the server has sent all of the wanted routing types since the stream was opened.
     pub(crate) fn has_answered_routing(&self) -> bool {
         let mut routing =
             self.types.iter().filter(|(kind, subscription)| kind.is(Role::Routing) && subscription.is_wanted());
         self.open && routing.all(|(_, subscription)| subscription.has_answered_all())
     }
 
-    /// The stream has ended. What is held stays (UP-32); what is known of sets, and that names are gone, is of this opening.
+    /// The stream has ended. Cached resources stay (UP-32). What is known of the completeness of sets and of absent names holds
+    /// for one opening.
     pub fn ended(&mut self, epoch: Epoch) -> Vec<Update> {
         if epoch != self.epoch || !self.open {
             return Vec::new();
@@ -185,8 +186,8 @@ impl Stream {
         self.open && self.answered
     }
 
-    /// Whether the server has nothing to say because nothing is left to say: it is there, has had time to answer, and owes no
-    /// answer. One that is told what it gave before has no reason to repeat it.
+    /// Whether the server is silent because nothing is left to send: it is alive, has had time to respond, and no response is
+    /// due. It has no reason to send again what the request has stated.
     pub(crate) fn is_healthy(&self, now: Moment) -> bool {
         let wanted = || self.types.values().filter(|subscription| subscription.is_wanted());
         let alive = if self.quirks.per_type_liveness {
@@ -199,7 +200,7 @@ impl Stream {
         self.open && (owes_nothing || !self.is_wanted())
     }
 
-    /// From the next opening on the server is spoken to in this variant.
+    /// Sets the variant of the next opening.
     pub fn set_variant(&mut self, variant: Variant) {
         if self.variant != variant {
             self.variant = variant;
@@ -223,8 +224,8 @@ impl Stream {
         subscription.want(wanted, on, held);
     }
 
-    /// What this server has said of names, that it has spoken of a set, and what of that cannot be read, be it at a time when its
-    /// word did not count. Resources are not among that: a server that has given one is one that is active.
+    /// Returns what this server has reported, also at a time when its updates did not count: absent names, errors, progress of
+    /// `*`, and names that cannot be read. Resources are not included: a server that has sent one is active.
     pub(crate) fn findings(&self) -> Vec<Update> {
         let spoken = |subscription: &TypeSubscription| subscription.wildcard && subscription.progress.has_response();
         let completeness_by_name = |kind: &Type, subscription: &TypeSubscription| {
@@ -240,7 +241,7 @@ impl Stream {
             .collect()
     }
 
-    /// Whether a message of this opening is one of the present.
+    /// Whether messages of this opening still count.
     pub(crate) fn is_current(&self, epoch: Epoch) -> bool {
         epoch == self.epoch && self.open
     }
@@ -251,7 +252,7 @@ impl Stream {
             return None;
         }
         let (variant, rules, limits) = (self.variant, &self.quirks, &self.limits);
-        // What exists in delta alone is not requested in SotW: no server would answer, and silence would pass for absence.
+        // Delta-only types are not requested in SotW: no server would respond, and the silence would count as absence.
         let speakable = |kind: &Type| variant == Variant::Delta || !kind.info().delta_only;
         let subscriptions = self.types.iter_mut().filter(|(kind, _)| speakable(kind));
         let mut request = subscriptions
@@ -266,10 +267,9 @@ impl Stream {
         Some(request)
     }
 
-    /// Everything handed out so far has been written to the transport: from here on the server's silence may mean something
-    /// (UP-36).
+    /// All requests handed out so far have been written to the transport: from here on the server's silence counts (UP-36).
     pub fn written(&mut self, now: Moment) {
-        // A question that waits for an earlier poll to be answered was not asked yet.
+        // A request that waits for the response to an earlier poll is not sent yet.
         let requested =
             |subscription: &&mut TypeSubscription| !self.quirks.per_type_liveness || subscription.is_polled();
         for subscription in self.types.values_mut().filter(requested) {
@@ -303,7 +303,7 @@ impl Stream {
         }
     }
 
-    /// Whether anything is kept of a type, be it that its last words may still come.
+    /// Whether anything is kept of a type. It is kept while its last responses may come.
     pub(crate) fn has(&self, kind: &Type) -> bool {
         self.types.contains_key(kind)
     }

@@ -1,4 +1,4 @@
-//! One type on one upstream stream: what is subscribed, what the server has sent of it, and what may be concluded from that.
+//! One type on one upstream stream: what is subscribed, what the server has sent of it, and what follows from that.
 
 mod findings;
 mod versions;
@@ -28,60 +28,60 @@ pub(super) struct TypeSubscription {
     pub(crate) class: Class,
     pub(crate) wildcard: bool,
     pub(crate) names: BTreeSet<Name>,
-    /// Those of them that stand for a whole collection.
+    /// Those of `names` that are globs of collections.
     pub(crate) globs: Globs,
-    /// Names and versions as this server gave them (UP-12), told back to it on a new stream.
+    /// Names with the versions that this server gave (UP-12). A new stream states them.
     pub(crate) versions: BTreeMap<Name, String>,
-    /// Those of them that it has to say again on this opening, or are not confirmed: it was told nothing of them.
+    /// Those of `versions` that the server has not confirmed on this opening. Their versions were not stated to it.
     pub(crate) unconfirmed: BTreeSet<Name>,
-    /// Those of them that have an end. They are not stated on a new stream: what may have died is to be sent again.
+    /// Those of `versions` with a TTL. A new stream does not state them, so that the server sends again what may have expired.
     pub(crate) with_ttl: BTreeSet<Name>,
-    /// What was requested by an alias, with the name that the server has for it (DELTA-22).
+    /// Aliases that were requested, with the server's own name of the resource (DELTA-22).
     pub(crate) aliases: BTreeMap<Name, Name>,
     pub(crate) misnamed: u64,
-    /// The last SotW version that was taken.
+    /// The last accepted SotW version.
     pub(crate) accepted: String,
-    /// Wanted names that the server has not given on this opening.
+    /// Wanted names that the server has not sent on this opening.
     pub(crate) requested: RequestedNames,
     pub(crate) recently_left: RecentlyLeft,
     pub(crate) progress: SetProgress,
     habit: DeliveryHabit,
-    /// What that was learnt from, for others who talk to this server.
+    /// Observations behind `habit`, for the other views of this server.
     pub(crate) deliveries: Vec<Delivery>,
-    /// Others have seen the server send this in pieces.
+    /// Another view has seen the server send this type in pieces.
     pub(crate) in_pieces_for_others: bool,
     pub(crate) second_request: SecondRequest,
     pub(crate) rejected: Rejected,
-    /// What the server has reported last of wanted names on this opening, and nothing of them since.
+    /// The last error that the server reported for a wanted name on this opening, if it has sent nothing else for the name since.
     pub(crate) errors: BTreeMap<Name, Arc<NamedError>>,
     pub(crate) wire: Wire,
     /// When the first request of this opening was written.
     pub(crate) written: Option<Moment>,
-    /// Where each type is polled for by itself: what its polls prove.
+    /// If each type is polled separately: what the polls of this type prove.
     pub(crate) poll_liveness: Liveness,
-    /// Up to here time has done its work.
+    /// Timers up to this moment were handled.
     pub(crate) judged_at: Moment,
 }
 
-/// What is at hand while time is let do its work.
+/// What a subscription needs to handle its timers.
 pub(super) struct TimerContext<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) at: &'a ViewContext<'a>,
     pub(crate) quirks: &'a ServerQuirks,
     pub(crate) limits: &'a Limits,
     pub(crate) liveness: &'a mut Liveness,
-    /// A message is coming in, so that the server is not silent.
+    /// A message is coming in, so the server is not silent.
     pub(crate) receiving: bool,
     pub(crate) others: OtherTypes,
     pub(crate) now: Moment,
 }
 
-/// What the types of one stream mean to one another: they come one after the other.
+/// What a type needs to know of the others on its stream: they arrive one after another.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OtherTypes {
-    /// None is taken to be at its end before this.
+    /// No type counts as finished before this.
     pub(crate) come_in_until: Moment,
-    /// When something of any of them was last said for the first time.
+    /// When new content of any type last came.
     pub(crate) news: Option<Moment>,
 }
 
@@ -122,36 +122,37 @@ impl TypeSubscription {
         self.wildcard || !self.names.is_empty()
     }
 
-    /// Whether the server has something to say that it has not said.
+    /// Whether a response is due: the first set of `*`, or a requested name.
     pub(crate) fn is_waiting(&self) -> bool {
         let of_wildcard = self.wildcard && self.versions.is_empty() && self.accepted.is_empty();
         of_wildcard || self.requested.is_any_waiting()
     }
 
-    /// Whether the server has spoken of all that is wanted on this opening, or had the time to: one that goes by what it is told has
-    /// nothing to say where nothing is new.
+    /// Whether the server has sent all that is wanted on this opening, or had the time to. A server that honors stated versions
+    /// sends nothing if nothing is new.
     pub(crate) fn has_answered_all(&self) -> bool {
         let had_time = self.poll_liveness.is_proven() || self.second_request.has_looked();
         (!self.wildcard || self.progress.has_response() || had_time) && !self.requested.is_any_waiting()
     }
 
-    /// Whether nothing of it is wanted, and the server was told so and has had time for its last words.
+    /// Whether nothing of the type is wanted, the server was sent that, and it has had time for its last responses.
     pub(crate) fn is_over(&self, now: Moment, limits: &Limits) -> bool {
         let sent = self.wire.is_acked() && now >= self.wire.last_sent_at() + limits.resource_timer;
         !self.is_wanted() && (sent || !self.wire.opened)
     }
 
-    /// What is held of another server is in the first request like everything; later it is a question like any other.
+    /// Applies a change of interest. A name that is cached from another server (`held`) has no resource timer if it is part of
+    /// the first request; later it has one like any other name.
     pub(crate) fn want(&mut self, wanted: Selector, on: bool, held: bool) {
         if self.wildcard && on && wanted == Selector::Wildcard {
-            return; // what there is to say of a set comes by itself
+            return; // the server sends changes of a set by itself
         }
         self.wire.changed = true;
         match (wanted, on) {
             (Selector::Wildcard, true) => {
                 self.wildcard = true;
                 self.progress = SetProgress::again(self.wire.opened);
-                self.forget_versions(); // an answer to the last words of an earlier `*` may have come since
+                self.forget_versions(); // a late response to an earlier `*` may have come since
             }
             (Selector::Wildcard, false) => {
                 self.wildcard = false;
@@ -159,13 +160,13 @@ impl TypeSubscription {
                 self.forget_versions();
             }
             (Selector::Name(name), true) => {
-                // What came with a collection is there: silence about it, once it is requested by itself, says nothing.
+                // A member that came with its collection exists. Silence about it, once it is requested by name, is no evidence.
                 let given = self.versions.contains_key(&name) && self.globs.of(&name).is_some();
                 let held = given || held && !self.wire.opened;
                 self.wire.subscribe.insert(name.clone());
                 self.globs.insert(&name);
                 if self.holds_by_name(&name) {
-                    self.forget(&name); // once more: it stays held, and the server is not told so, lest it leaves it out
+                    self.forget(&name); // wanted again: it stays cached, and is not stated, so that the server sends it
                 } else if self.names.insert(name.clone()) && held {
                     self.requested.given(&name);
                 } else {
@@ -198,7 +199,7 @@ impl TypeSubscription {
         }
     }
 
-    /// A name that is wanted by itself and was not left unanswered.
+    /// Whether a name is wanted by itself and the server has given it.
     pub(crate) fn holds_by_name(&self, name: &Name) -> bool {
         self.names.contains(name) && self.requested.get(name).is_none()
     }
@@ -206,12 +207,12 @@ impl TypeSubscription {
     pub(crate) fn record_delivery(&mut self, seen: Delivery) {
         self.habit.note(seen);
         if self.deliveries.last() != Some(&seen) {
-            self.deliveries.push(seen); // told soon, and before that more of the same is no news
+            self.deliveries.push(seen); // until it is collected, the same again adds nothing
         }
         self.deliveries.drain(..self.deliveries.len().saturating_sub(2));
     }
 
-    /// The server knows nothing of us any more; what it once gave stays, with its versions.
+    /// The stream has ended, and the server's state with it. What the server gave stays cached, with its versions.
     pub(crate) fn disconnect(&mut self, variant: Variant, rules: &ServerQuirks) {
         if self.progress.was_at_once() {
             self.record_delivery(Delivery::AtOnce);
@@ -221,20 +222,21 @@ impl TypeSubscription {
         }
         self.globs.disconnect();
         self.request_rejected();
-        self.rejected.disconnect(); // it comes again, if it is there still
+        self.rejected.disconnect(); // the server sends it again if it still exists
         self.errors.clear();
         self.wire.disconnect();
         self.requested.disconnect();
         self.recently_left = RecentlyLeft::default();
         self.second_request.disconnect();
         if !self.second_request.is_empty() && self.class == Class::Wildcard {
-            self.accepted.clear(); // told of it, the server would have no more reason to speak than before
+            self.accepted.clear(); // with this version, the server would again have no reason to respond
         }
         self.progress = SetProgress::default();
         (self.written, self.poll_liveness) = (None, Liveness::default());
     }
 
-    /// What came on this opening and could not be read was given, and nothing is held of it: it is a question on the next.
+    /// Names that came on this opening and could not be read count as given. Those without a cached value are requested on the
+    /// next.
     fn request_rejected(&mut self) {
         let unheld = |name: &&Name| !self.versions.contains_key(self.own_name(name)) && !self.globs.has(name);
         let rejected = |name: &&Name| self.rejected.may_be(name) && self.requested.get(name).is_none();
@@ -242,12 +244,12 @@ impl TypeSubscription {
         questions.into_iter().for_each(|name| self.requested.request(name));
     }
 
-    /// The name that the server has for what is requested.
+    /// Returns the server's own name of what is requested.
     fn own_name<'a>(&'a self, name: &'a Name) -> &'a Name {
         self.aliases.get(name).unwrap_or(name)
     }
 
-    /// A poll for the type was answered, be it with nothing new.
+    /// A poll for the type was answered, with or without changes.
     pub(crate) fn on_poll(&mut self, now: Moment) {
         self.poll_liveness.answered_at(now);
     }
@@ -273,7 +275,7 @@ impl TypeSubscription {
             quirks::OnResourceTimeout::TransientError => limits.resource_timer * 2,
             quirks::OnResourceTimeout::Unknown => return,
         };
-        // How much there is in a collection only the server can say (COLL-20).
+        // Collections have no timer: only the server knows what they contain (COLL-20).
         let globs = &self.globs;
         self.requested.written(now, lasting, |name| !globs.has(name));
     }
@@ -288,7 +290,7 @@ impl TypeSubscription {
         earliest(silence, earliest(self.wire.next_deadline(), self.requested.next_deadline(self.judged_at)))
     }
 
-    /// Until when the type is coming in, if it is.
+    /// Until when the sets of the type count as coming in, if any has begun.
     pub(crate) fn comes_in_until(&self, limits: &Limits) -> Option<Moment> {
         self.progress.news().filter(|_| self.has_sets()).map(|news| news + limits.settle_stated)
     }
@@ -297,7 +299,8 @@ impl TypeSubscription {
         self.wildcard || self.globs.len() > 0
     }
 
-    /// Whether what the server has of a name is known on this opening: it was sent, or confirmed, or came and could not be read.
+    /// Whether it is known on this opening what the server has of a name: a resource that was sent or confirmed, one that could
+    /// not be read, or an error.
     pub(crate) fn is_confirmed(&self, name: &Name) -> bool {
         let own = self.own_name(name);
         let given = self.versions.contains_key(own) && !self.unconfirmed.contains(own);

@@ -1,4 +1,4 @@
-//! What was sent to the server of one type on this opening, and what was not.
+//! What the server was sent about one type on this opening, and what is still to be sent.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -6,25 +6,25 @@ use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::xds::Name;
 
-/// What the server has been told on this opening, and what it has not.
+/// What the server was sent on this opening, and what is still to be sent.
 #[derive(Debug, Default)]
 pub(super) struct Wire {
     pub(crate) nonce: String,
     pub(crate) pending_acks: VecDeque<PendingAck>,
-    /// The first request of the type is out on this stream.
+    /// The first request of the type was made on this opening.
     pub(crate) opened: bool,
-    /// The server was told a name on this stream, `*` included, so that an empty list means nothing (SOTW-38).
+    /// A name was sent on this stream, `*` included, so that an empty list means no names (SOTW-38).
     pub(crate) named: bool,
     pub(crate) star_told: bool,
-    /// The server was told on this opening what is held.
+    /// The first request of this opening stated the versions of cached resources.
     pub(crate) stated: bool,
-    /// Changes the server has not been told. A name in both was dropped and is wanted again: it is told twice.
+    /// Changes that are still to be sent. A name in both was unsubscribed and is wanted again: each gets a request of its own.
     pub(crate) subscribe: BTreeSet<Name>,
     pub(crate) unsubscribe: BTreeSet<Name>,
     pub(crate) star_dropped: bool,
-    /// A change is not told yet.
+    /// A change is still to be sent.
     pub(crate) changed: bool,
-    /// No change is told before: those in between are merged (UP-5).
+    /// No change is sent before this: changes until then are merged (UP-5).
     pub(crate) next_at: Moment,
 }
 
@@ -32,13 +32,13 @@ pub(super) struct Wire {
 #[derive(Debug)]
 pub(super) struct PendingAck {
     pub(crate) nonce: String,
-    /// SotW: the version in use once that response was read.
+    /// SotW: the accepted version after that response.
     pub(crate) version: String,
     pub(crate) error: Option<String>,
 }
 
 impl Wire {
-    /// Owes an answer to a response. For a server that reads none of them, only so many are kept.
+    /// Queues the ACK or NACK of a response. For a server that reads none of them, the queue is bounded: the oldest is dropped.
     pub(crate) fn queue_ack(&mut self, nonce: String, version: String, error: Option<String>, limits: &Limits) {
         if self.pending_acks.len() >= limits.owed_answers {
             self.pending_acks.pop_front();
@@ -50,7 +50,7 @@ impl Wire {
         !self.changed && self.pending_acks.is_empty()
     }
 
-    /// When what is not told yet may be, if it does not go at once.
+    /// When a pending change may be sent, if it does not go at once with an ACK.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
         (self.opened && self.pending_acks.is_empty() && self.changed).then_some(self.next_at)
     }
@@ -59,7 +59,7 @@ impl Wire {
         self.next_at
     }
 
-    /// The server knows nothing of us any more. Questions of another opening are not answered on the next.
+    /// The stream has ended: nothing counts as sent, and its ACKs are dropped.
     pub(crate) fn disconnect(&mut self) {
         *self = Self { next_at: self.next_at, ..Self::default() };
     }

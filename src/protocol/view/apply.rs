@@ -150,7 +150,7 @@ impl View {
         self.dirty = true; // the snapshot includes which evidence counts
         match of {
             Selector::Wildcard => {
-                self.order.spare_all(kind); // the server that becomes active now is requested for its own set
+                self.order.spare_all(kind); // the new active server sends its own set
                 let table = self.resources(kind, Class::Wildcard);
                 table.interrupt(revision);
                 table.set_unreadable(BTreeSet::new()); // the server sends it again, if it still exists
@@ -212,7 +212,7 @@ impl View {
             self.note_change(kind, class, key, old.as_ref(), now);
             self.changed(kind, class, key.clone(), revision);
         } else if class == Class::Named {
-            self.note_absence(kind, key); // it was gone, and it may have been for its age alone
+            self.note_absence(kind, key); // it may have been absent only because it expired
         }
     }
 
@@ -277,7 +277,8 @@ impl View {
                 changed.push(resource.clone());
             }
         }
-        // While something depends on resources that are sent again, all of them are applied.
+        // While removals or changes wait, or clients have claims, all resources are applied: what waits depends on what is sent
+        // again.
         if self.order.is_any() || self.sought.is_any() || self.limits.faults.has(Fault::StarAnswersNames) {
             changed = sent.to_vec();
         }
@@ -289,7 +290,7 @@ impl View {
         table.and_then(|table| table.get(name)).is_some_and(|entry| matches!(entry.presence, Presence::Present(_)))
     }
 
-    /// More or less of a set is known now.
+    /// Updates how much of a set is known.
     pub(super) fn update_completeness(
         &mut self,
         kind: &Type,

@@ -1,6 +1,6 @@
-//! Additions that all clients at the same place are sent of one snapshot, collected for the first of them.
+//! Additions of one snapshot for all clients with the same cursor, collected for the first of them.
 //!
-//! A snapshot never changes, so what is collected from it stays right for as long as it is there.
+//! A snapshot never changes, so a batch is valid as long as its snapshot exists.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::revision::Revision;
 use crate::xds::{Name, Resource, SetVersion, Type};
 
-/// What a batch depends on, beside the snapshot that it is of.
+/// What a batch depends on, besides its snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchKey {
     pub(crate) kind: Type,
@@ -16,7 +16,7 @@ pub struct BatchKey {
     pub(crate) complete: bool,
     /// The client reads wrapped resources in SotW.
     pub(crate) wrappers: bool,
-    /// How far additions were sent.
+    /// Additions up to here were sent.
     pub(crate) added: Revision,
     /// It is the first response to `*`.
     pub(crate) first: bool,
@@ -26,22 +26,22 @@ pub struct BatchKey {
 #[derive(Debug)]
 pub struct Batch {
     pub(crate) resources: Arc<[Arc<Resource>]>,
-    /// What those that are news make a client ask for next.
+    /// Names that the new resources make a client subscribe to next.
     pub(crate) refers_to: Vec<Name>,
     pub(crate) bytes: usize,
     pub(crate) version: SetVersion,
-    /// The last change that is in it, where it was cut.
+    /// The last change in it, if the batch was cut.
     pub(crate) cut_after: Option<Revision>,
 }
 
-/// The batches of one snapshot. Collecting one again costs time and nothing else, so only a few are kept.
+/// The batches of one snapshot. Collecting one again only costs time, so only a few are kept.
 #[derive(Debug, Default)]
 pub(super) struct Batches(Mutex<VecDeque<(BatchKey, Cell)>>);
 
 type Cell = Arc<OnceLock<Arc<Batch>>>;
 
 impl Batches {
-    /// Clients that ask for the same batch wait for the first of them; those that ask for another do not.
+    /// Clients that need the same batch wait for the first of them; those that need another one do not.
     pub(crate) fn get(&self, key: BatchKey, collect: impl FnOnce() -> Batch) -> Arc<Batch> {
         self.cell(key).get_or_init(|| Arc::new(collect())).clone()
     }

@@ -1,4 +1,4 @@
-//! Claims: resources that clients hold and the view does not know. They are requested of a server once more before its silence
+//! Claims: resources that clients hold and the view does not know. They are requested from a server once more before its silence
 //! removes anything.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,7 +91,7 @@ impl Sought {
 }
 
 impl View {
-    /// Adds claims of clients, so that the servers responsible for them are requested again.
+    /// Adds claims of clients, so that their names are requested again from the servers responsible for them.
     pub fn seek(&mut self, claims: Vec<Claim>) {
         for claim in claims {
             let unknown = match &claim.of {
@@ -132,7 +132,8 @@ impl View {
         self.sought.sets.contains(kind)
     }
 
-    /// What is here of a type, with whose it is. What was taken away upstream and stays for a while is as good as gone.
+    /// Returns the present resources of a type. A resource that upstream has removed, and that stays for a while, counts as
+    /// absent.
     pub fn here<'a>(&'a self, kind: &'a Type, class: Class) -> impl Iterator<Item = (&'a Name, &'a Entry)> {
         let table = self.tables.get(&(kind.clone(), class));
         let all =

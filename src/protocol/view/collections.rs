@@ -1,7 +1,7 @@
-//! The collections that are wanted as a whole: which resources are in each, and how much of it is known.
+//! The subscribed collections: the members of each, and how much of it is known.
 //!
-//! A member is an entry of its table like any other. Kept here is only which collection it belongs to, and only for
-//! subscribed globs.
+//! A member is an entry of its table like any other. Kept here is only which collection it belongs to, and only for subscribed
+//! globs.
 
 use std::ops::Bound::{Included, Unbounded};
 
@@ -19,7 +19,7 @@ pub(super) struct Collections {
 pub(super) struct Collection {
     members: RedBlackTreeSetSync<Name>,
     pub(crate) completeness: Completeness,
-    /// A member has outlived its time since upstream last spoke of the collection.
+    /// A member has expired since upstream last sent something of the collection.
     pub(crate) lapsed: bool,
 }
 
@@ -32,7 +32,7 @@ impl Collections {
         self.followed.get(glob)
     }
 
-    /// Begins to follow a collection, with what is here of it already. Whether it is new.
+    /// Begins to follow a collection, starting with its present members. Returns whether it is new.
     pub(crate) fn begin(&mut self, glob: &Name, here: &RedBlackTreeSetSync<Name>) -> bool {
         if self.followed.contains_key(glob) {
             return false;
@@ -54,10 +54,10 @@ impl Collections {
         ended
     }
 
-    /// A resource is here now, or is here no more.
+    /// Records that a resource is present, or no longer.
     pub(crate) fn note(&mut self, name: &Name, here: bool) {
         if self.followed.is_empty() {
-            return; // most types have none, and looking for one is work
+            return; // most types have none, and a look-up costs time
         }
         let Some(glob) = name.collection() else { return };
         if let Some(collection) = self.followed.get_mut(&glob) {
@@ -68,7 +68,7 @@ impl Collections {
         }
     }
 
-    /// More or less of a collection is known now. Whether that makes a difference.
+    /// Updates how much of a collection is known. Returns whether that changed.
     pub(crate) fn update_completeness(
         &mut self,
         glob: &Name,

@@ -1,4 +1,4 @@
-//! Keeps updates of a source from clients while it is shut. Open by default.
+//! Keeps updates of a source from the tables while it is shut. Open by default.
 //!
 //! What it keeps is an overlay, the latest update of each name, and so bounded by the resources themselves.
 
@@ -52,7 +52,7 @@ impl Gate {
         }
     }
 
-    /// Opens the gate for a type, and lets out what it kept.
+    /// Opens the gate for a type, and returns what it kept.
     pub(crate) fn open(&mut self, kind: &Type) -> Vec<Update> {
         let Some(Overlay { whole, latest, completeness }) = self.shut.remove(kind) else { return Vec::new() };
         whole.into_iter().chain(latest.into_values()).chain(completeness).collect()
@@ -68,7 +68,7 @@ impl Gate {
                 return Some(update);
             }
             (_, update @ Update::Interrupted { .. }) => {
-                overlay.completeness = None; // a set that was cut off does not become complete by being let out
+                overlay.completeness = None; // an interrupted set is not complete when the gate opens
                 return Some(update);
             }
             // The progress of a collection passes: its members are kept one by one.

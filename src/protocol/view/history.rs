@@ -1,10 +1,10 @@
-//! When a name was present, as far back as a client may still have to be sent its removal.
+//! When a name was present, as far back as a client may still need its removal.
 
 use std::sync::Arc;
 
 use super::revision::Revision;
 
-/// The time since which a name is there (or was, until its tombstone), and earlier times that ended in a removal.
+/// The time since which a name is present (or was, until its tombstone), and earlier intervals that ended in a removal.
 #[derive(Debug, Clone)]
 pub(crate) struct PresenceHistory {
     since: Revision,
@@ -22,20 +22,20 @@ impl PresenceHistory {
         Self { since, earlier: None }
     }
 
-    /// The name is back at `since`, after a removal at `removed`. Removals up to `horizon` are forgotten.
+    /// The name is present again since `since`, after a removal at `removed`. Removals up to `horizon` are forgotten.
     pub(super) fn again(&self, removed: Revision, since: Revision, horizon: Revision) -> Self {
         let earlier = self.earlier.iter().flat_map(|lives| lives.iter().copied());
         let last = Interval { since: self.since, removed };
         let mut lives: Vec<_> = earlier.chain([last]).filter(|life| life.removed > horizon).collect();
         if lives.len() > REMEMBERED {
-            // The two oldest become one that covers both: a client may then be sent a removal once too often.
+            // The two oldest are merged to one that covers both: a client may then be sent an unnecessary removal.
             lives[1].since = lives[0].since;
             lives.remove(0);
         }
         Self { since, earlier: (!lives.is_empty()).then(|| lives.into()) }
     }
 
-    /// Whether it was there at some time from one mark to another, if it went for the last time at `removed`.
+    /// Whether the name was present at some time between two revisions, if it was last removed at `removed`.
     pub(crate) fn overlaps(&self, from: Revision, to: Revision, removed: Revision) -> bool {
         let earlier = self.earlier.iter().flat_map(|lives| lives.iter().copied());
         let last = Interval { since: self.since, removed };

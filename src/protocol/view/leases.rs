@@ -1,5 +1,5 @@
-//! Which states sessions are working through. The states are held here and nowhere else, so their number is bounded by
-//! construction: a session whose lease was taken away finds out when it next asks, and starts over on the newest.
+//! The leased snapshots of a view. They are kept here and nowhere else, so their number is bounded by construction: a session
+//! whose lease was revoked finds out at its next access, and starts over on the newest snapshot.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{AtomicMoment, Moment};
 
-/// A session's hold on one state. Dropping it gives it back.
+/// A session's claim on one snapshot. Dropping it releases the claim.
 #[derive(Debug)]
 pub(crate) struct Lease {
     revision: Revision,
-    /// Counts the users of a pinned state.
+    /// Counts the users of a leased snapshot.
     ticket: Arc<Ticket>,
 }
 
@@ -22,11 +22,11 @@ struct Ticket {
     progress: LeaseProgress,
 }
 
-/// When any user of a leased state last made progress. Noted without a lock, since it is noted for each piece of a reply.
+/// When any user of a leased snapshot last made progress. Recorded without a lock, since each piece of a reply records it.
 #[derive(Debug, Clone, Default)]
 pub struct LeaseProgress(Arc<AtomicMoment>);
 
-/// Gives access to the leases of a view for as long as it takes to look one up.
+/// Gives access to the leases of a view for one look-up.
 pub trait LeaseAccess {
     /// Calls `with` on the leases.
     fn access<T>(&mut self, with: impl FnOnce(&mut Leases) -> T) -> T;
@@ -57,15 +57,15 @@ impl Leases {
         Self { pinned: Vec::new(), limits }
     }
 
-    /// A lease on the newest state; where too many are held already, on the newest of these that is past `after`, which is
-    /// as far as the session has come; and where there is none, in the place of the one that got on least lately.
+    /// Leases the newest snapshot. If too many are leased already, joins the newest of those after `after`, which is what the
+    /// session has reached. If there is none, replaces the one without progress for the longest time.
     pub(crate) fn take(&mut self, newest: &Arc<Snapshot>, after: Revision, now: Moment) -> (Lease, Arc<Snapshot>) {
         self.sweep(now);
         if let Some(pinned) = self.pinned.iter().find(|pinned| Arc::ptr_eq(&pinned.state, newest)) {
             return pinned.join(now);
         }
         if self.pinned.len() >= self.limits.leased_states && !self.limits.faults.has(Fault::LeaseEveryState) {
-            // A session knows what changed up to its newest state. Others may be on later ones by now.
+            // A session knows the changes up to its newest snapshot. Others may have leased later ones.
             let known = |revision| after < revision && revision <= newest.revision;
             let ahead = self.pinned.iter().filter(|pinned| known(pinned.state.revision));
             if let Some(pinned) = ahead.max_by_key(|pinned| pinned.state.revision) {
@@ -81,7 +81,7 @@ impl Leases {
         joined
     }
 
-    /// The state of a lease that still stands. Asking counts as progress.
+    /// Returns the snapshot of a lease, unless it was revoked. The access counts as progress.
     pub(crate) fn state(&mut self, lease: &Lease, now: Moment) -> Option<Arc<Snapshot>> {
         self.expire(now);
         let pinned = self.pinned.iter().find(|pinned| Arc::ptr_eq(&pinned.ticket, &lease.ticket))?;

@@ -1,4 +1,4 @@
-//! What clients want and the cache does not have, and whether that is a reason for a fallback (FB-4 to FB-6).
+//! What clients want and the cache lacks, and whether that is a reason for a fallback (FB-4 to FB-6).
 
 use super::class::Class;
 use super::collections::Collection;

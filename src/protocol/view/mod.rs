@@ -1,8 +1,8 @@
-//! A view: the cached resources of one sharing key, and who subscribes to them.
+//! A view: the cached resources of one sharing key, and which sessions subscribe to them.
 //!
-//! Owns the numbers, the tables, the counts of interest and the published state. Leaves the wire to
+//! Owns the revisions, the tables, the counts of interest and the published snapshot. Leaves the wire to
 //! [`upstream`](super::upstream) and clients to [`session`](super::session).
-//! Always: a number is given once and only to a real difference; what is published never changes; nothing is absent
+//! Invariants: a revision is given once, and only to a real difference; a published snapshot never changes; nothing is absent
 //! without evidence.
 
 mod apply;
@@ -62,13 +62,13 @@ pub struct NameChanged {
 #[derive(Debug, Default)]
 pub struct Notifications(pub BTreeMap<SessionId, Vec<NameChanged>>);
 
-/// The cached resources of one view, who wants them, and the snapshot that sessions read.
+/// The cached resources of one view, the interest in them, and the snapshot that sessions read.
 #[derive(Debug)]
 pub struct View {
     revision: Revision,
     tables: BTreeMap<(Type, Class), ResourceTable>,
-    /// When a wildcard set of any type was last forgotten. Kept once for all types: their number has no bound, since clients can
-    /// make types up.
+    /// When a wildcard set of any type was last forgotten. Kept once for all types, since clients can make up any number of
+    /// types.
     forgotten: Revision,
     interest: Interest,
     gate: Gate,
@@ -81,7 +81,7 @@ pub struct View {
     origin: Origin,
     sought: Sought,
     order: Order,
-    /// Upstream answers a name that is requested again (UP-17).
+    /// Upstream responds to a name that is requested again (UP-17).
     repeats: bool,
     /// Authorities without a reachable server.
     down: Arc<BTreeSet<Authority>>,
@@ -156,7 +156,7 @@ impl View {
             let table = self.tables.get(&(kind.clone(), Class::Named));
             let Some(entry) = table.and_then(|table| table.get(&name)) else { return };
             if self.repeats && matches!(&entry.presence, Presence::Present(held) if held.do_not_cache()) {
-                self.interest.ask_again(&kind, &Selector::Name(name)); // the answer is for the clients that wait now (XLAT-29)
+                self.interest.ask_again(&kind, &Selector::Name(name)); // the response is for the clients that wait now (XLAT-29)
                 return;
             }
             let revision = entry.error.as_ref().map_or(entry.changed, |(revision, _)| entry.changed.max(*revision));
@@ -197,7 +197,7 @@ impl View {
         Notifications(std::mem::take(&mut self.wakes))
     }
 
-    /// Returns everything to request of a server that is opened now, each with whether it is cached already (FB-4).
+    /// Returns everything to request from a server that is opened now, each with whether it is cached already (FB-4).
     pub(crate) fn wanted(&self) -> impl Iterator<Item = (&Type, Selector, bool)> {
         self.interest.all().map(|(kind, wanted)| {
             let cached = self.is_cached(kind, &wanted);
@@ -215,8 +215,8 @@ impl View {
         self.interest.is_any()
     }
 
-    /// Records the state of the sources: the authorities without a reachable server, and whether upstream answers a name that is
-    /// requested again.
+    /// Records the state of the sources: the authorities without a reachable server, and whether upstream responds to a name that
+    /// is requested again.
     pub fn on_source(&mut self, down: BTreeSet<Authority>, repeats: bool) {
         self.repeats = repeats;
         if *self.down != down {
@@ -309,7 +309,7 @@ impl View {
                 }
             }
             Selector::Wildcard => {
-                // A session that reads this table, or just did, would miss removals from here on. The horizon reports that to it.
+                // A session that reads this table now, or just did, would miss removals from here on. The horizon makes it notice.
                 let dropped = self.tables.remove(&(kind.clone(), Class::Wildcard)).unwrap_or_default();
                 for name in dropped.present_names() {
                     let old = dropped.get(name).and_then(Entry::resource);

@@ -2,7 +2,7 @@
 
 use crate::proto::code::{NOT_FOUND, PERMISSION_DENIED};
 
-/// What is wrong with one resource, as upstream reported it (TP3) or as the relay found out.
+/// An error of one resource, as upstream reported it (TP3) or as the relay found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedError {
     /// A gRPC status code.
@@ -20,7 +20,7 @@ impl NamedError {
         Self { code: PERMISSION_DENIED, message: "not for this client".into() }
     }
 
-    /// Whether it speaks of the resource itself, and not of a passing trouble (UP-44).
+    /// Whether it concerns the resource itself, as opposed to a transient error (UP-44).
     pub(crate) fn is_about_data(&self) -> bool {
         matches!(self.code, NOT_FOUND | PERMISSION_DENIED)
     }

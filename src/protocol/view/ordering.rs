@@ -18,7 +18,7 @@ impl View {
         !self.limits.reference_hold.is_zero()
     }
 
-    /// What is on the table, of types that lead to clusters or are clusters.
+    /// Returns the present resource of a name, for types that lead to clusters or are clusters.
     pub(super) fn on_shelf(&self, kind: &Type, class: Class, name: &Name) -> Option<Arc<Resource>> {
         if !matches!(kind.info().role, Role::Routing | Role::Clusters) || !self.keeps_order() {
             return None;
@@ -26,7 +26,8 @@ impl View {
         here(self.tables.get(&(kind.clone(), class)), name).cloned()
     }
 
-    /// Whether a change of routing waits for clusters that it leads to and that are on their way. What it replaces is served meanwhile.
+    /// Returns whether a change of routing waits for clusters that it leads to and that are expected. What it replaces is served
+    /// meanwhile.
     pub(super) fn waits_for_clusters(
         &mut self,
         kind: &Type,
@@ -49,7 +50,7 @@ impl View {
         true
     }
 
-    /// The clusters that a change leads to, what it replaces does not, and that are not there, though all that there are should be.
+    /// Returns the clusters that a change newly leads to and that are not present, although the set of clusters is known.
     fn missing_for(&self, (kind, class, name): &Key, resource: &Resource) -> BTreeSet<Name> {
         let leads_to = resource.body.clusters(kind);
         let Some(old) = here(self.tables.get(&(kind.clone(), *class)), name).filter(|_| !leads_to.is_empty()) else {
@@ -83,7 +84,7 @@ impl View {
         has_cluster(|class| self.tables.get(&(self.clusters.clone(), class)), name)
     }
 
-    /// Returns whether a resource that upstream has removed stays for now, since something leads to it.
+    /// Returns whether a resource that upstream has removed stays for now, because another resource leads to it.
     pub(super) fn stays_for_now(
         &mut self,
         kind: &Type,
@@ -115,7 +116,7 @@ impl View {
         true
     }
 
-    /// Something is on the table that was not, or not so, or is there no more.
+    /// Records that a resource in the tables was added, replaced or removed.
     pub(super) fn note_change(
         &mut self,
         kind: &Type,
@@ -163,7 +164,7 @@ impl View {
         self.origin = before;
     }
 
-    /// No session subscribes to it any more.
+    /// Forgets a name that no session subscribes to any more.
     pub(super) fn forget_order(
         &mut self,
         kind: &Type,

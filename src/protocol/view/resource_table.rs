@@ -1,7 +1,7 @@
 //! The resources of one type and interest class, each with the revision of its last change.
 //!
-//! Owns the journal: each entry once, at its last change, absence included. Its maps are persistent, so a clone costs nothing
-//! and a published state stays as it was.
+//! Owns the journal: each entry once, at its last change, absence included. Its maps are persistent, so a clone is cheap and a
+//! published snapshot stays as it was.
 //! Invariant: a name that is present or absent is in exactly one of the two journals, at the revision of its entry.
 
 mod entry;
@@ -23,11 +23,11 @@ use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Name, Resource, SetVersion};
 
-/// What taking a resource over came to.
+/// The result of applying a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Applied {
     Unchanged,
-    /// It lives longer than before, or its end is called off. Only clients that run TTLs by themselves need to know.
+    /// Its TTL was extended or removed. Only clients that run TTLs themselves need to know.
     Refreshed,
     Changed,
 }
@@ -37,26 +37,27 @@ pub struct ResourceTable {
     entries: HashTrieMapSync<Name, Entry>,
     additions: RedBlackTreeMapSync<Revision, Name>,
     removals: RedBlackTreeMapSync<Revision, Name>,
-    /// What was given more time since its last change, at the number of that.
+    /// Resources whose TTL was extended since their last change, by the revision of that.
     refreshes: RedBlackTreeMapSync<Revision, Name>,
     expirations: RedBlackTreeMapSync<(Moment, Name), ()>,
     content: SetVersion,
     full: SetVersion,
-    /// Of the bodies of what is here.
+    /// The length of all present bodies.
     bytes: usize,
     pub completeness: Completeness,
-    /// Something has outlived its time since upstream last spoke of the set.
+    /// A resource has expired since upstream last sent something of the set.
     pub(super) has_expired: bool,
     pub(super) collections: Collections,
-    /// New-style names of what is here, so that the members of a collection are found together.
+    /// The new-style names of present resources, so that the members of a collection are found together.
     in_folders: RedBlackTreeSetSync<Name>,
     /// Removals up to here are forgotten.
     horizon: Revision,
     /// Removals since then were reported on the present opening: evidence also for clients that connected since.
     evidence_from: Revision,
-    /// Versions that it had, the last one last, of bodies and of all: a client that states one holds nothing else.
+    /// Earlier versions of the table, the last one last, of bodies and of everything: a client that states one holds nothing
+    /// else.
     past: Arc<Vec<(SetVersion, SetVersion)>>,
-    /// What has come under these names cannot be read, and nothing is held of it.
+    /// Names of resources that could not be read and have no cached value.
     unreadable: Arc<BTreeSet<Name>>,
     /// Tombstones that still have a body, oldest first.
     bodies: QueueSync<TombstoneBody>,
@@ -82,7 +83,7 @@ impl ResourceTable {
         self.entries.iter()
     }
 
-    /// What is there and changed after a number, in the order of change.
+    /// Returns the present resources that changed after a revision, in the order of change.
     pub fn additions(&self, after: Revision) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
         self.additions.range((Excluded(after), Unbounded)).filter_map(|(_, name)| {
             let entry = self.entries.get(name)?;
@@ -93,7 +94,7 @@ impl ResourceTable {
         })
     }
 
-    /// What is here and had its TTL extended after a number.
+    /// Returns the present resources whose TTL was extended after a revision.
     pub(crate) fn refreshes(&self, after: Revision) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
         self.refreshes.range((Excluded(after), Unbounded)).filter_map(|(_, name)| {
             let entry = self.entries.get(name)?;
@@ -104,29 +105,29 @@ impl ResourceTable {
         })
     }
 
-    /// What was removed after a number, in the order of removal.
+    /// Returns the names that were removed after a revision, in the order of removal.
     pub(crate) fn removals(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
         self.removals
             .range((Excluded(after), Unbounded))
             .filter_map(|(_, name)| self.entries.get(name).map(|entry| (name, entry)))
     }
 
-    /// The version of everything that is here: of bodies alone, or of all that a delta client sees (I5).
+    /// Returns the version of everything present: of bodies alone, or of all that a delta client sees (I5).
     pub(crate) fn version(&self, full: bool) -> SetVersion {
         if full { self.full } else { self.content }
     }
 
-    /// A session that was sent removals only up to less than this has missed some.
+    /// Returns the removal horizon: a session that was sent removals only up to an earlier revision has missed some.
     pub(super) fn horizon(&self) -> Revision {
         self.horizon
     }
 
-    /// How long all bodies are together.
+    /// Returns the length of all present bodies.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether anything here dies by itself.
+    /// Whether any resource has a TTL.
     pub(crate) fn is_mortal(&self) -> bool {
         !self.expirations.is_empty()
     }
@@ -147,7 +148,8 @@ impl ResourceTable {
         self.entries.is_empty() && self.collections.is_empty()
     }
 
-    /// Whether a client with this version holds nothing but what is here, or went by evidence.
+    /// Whether the table has had this version: then a client that states it holds only resources that are present, or were
+    /// removed by evidence.
     pub(crate) fn knows_version(&self, version: &str) -> bool {
         let known = |(bodies, all): &(SetVersion, SetVersion)| {
             [bodies, all].into_iter().any(|known| known.to_string() == version)
@@ -155,7 +157,7 @@ impl ResourceTable {
         known(&(self.content, self.full)) || self.past.iter().rev().any(known)
     }
 
-    /// Remembers what is published under its version.
+    /// Remembers the version that is published.
     pub(super) fn remember_version(&mut self, limits: &Limits) {
         let version = (self.content, self.full);
         if self.past.last() != Some(&version) {
@@ -166,7 +168,7 @@ impl ResourceTable {
         }
     }
 
-    /// Whether nothing is kept back for want of being readable.
+    /// Whether every resource of the set could be read or has a cached value.
     pub fn is_readable(&self) -> bool {
         self.unreadable.is_empty()
     }
@@ -179,24 +181,25 @@ impl ResourceTable {
         changed
     }
 
-    /// The server is another from here on, or opened again: what was taken away before is no evidence for who comes later.
+    /// Another server has become active, or the same one was opened again: earlier removals are no evidence for clients that
+    /// connect later.
     pub(super) fn interrupt(&mut self, at: Revision) {
         self.evidence_from = at;
     }
 
-    /// Changes with each opening.
+    /// Returns a revision that changes with each opening.
     pub(crate) fn opening(&self) -> Revision {
         self.evidence_from
     }
 
-    /// The same for one name.
+    /// Does the same as [`Self::interrupt`] for one name.
     pub(super) fn interrupt_one(&mut self, name: &Name) {
         if let Some(entry) = self.entries.get(name).filter(|entry| entry.reported != Revision::ZERO).cloned() {
             self.entries.insert_mut(name.clone(), Entry { reported: Revision::ZERO, ..entry });
         }
     }
 
-    /// Whether there is evidence of its absence also for a client that stated it.
+    /// Whether there is evidence of its absence that also counts for a client that stated it.
     pub fn is_absent_by_evidence(&self, entry: &Entry) -> bool {
         let said = matches!(entry.presence, Presence::Absent(_)) && entry.absence == AbsenceEvidence::Reported;
         said && entry.reported > self.evidence_from || entry.absence == AbsenceEvidence::Expired
@@ -211,7 +214,7 @@ impl ResourceTable {
         self.collections.get(glob)
     }
 
-    /// Follows a collection from here on.
+    /// Follows a collection from here on. Returns whether it is new.
     pub(super) fn collect(&mut self, glob: &Name) -> bool {
         self.collections.begin(glob, &self.in_folders)
     }

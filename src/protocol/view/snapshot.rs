@@ -1,4 +1,4 @@
-//! What a view has published: its resources at one revision, never changed again.
+//! A published state of a view: its resources at one revision, never changed again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::xds::{Authority, Name, Resource, Role, Type};
 /// What a snapshot has of a name.
 #[derive(Debug, Clone, Copy)]
 pub enum Lookup<'a> {
-    /// Nothing: not requested, not answered, or not complete yet. Never reported as absent (I3).
+    /// Nothing: not requested, not answered, or not complete. Never reported as absent (I3).
     Unknown,
     /// The resource.
     Present(&'a Arc<Resource>),
-    /// Upstream has reported it; the last content may still be at hand.
+    /// Known to be absent. The last content may still be available.
     Absent(Option<&'a Arc<Resource>>),
 }
 
@@ -35,7 +35,7 @@ pub struct Snapshot {
     pub revision: Revision,
     /// Authorities of which no server is reachable.
     pub(crate) down: Arc<BTreeSet<Authority>>,
-    /// In the order of their keys, to be found without making a key.
+    /// In the order of their keys, so that a look-up needs no owned key.
     tables: Vec<((Type, Class), ResourceTable)>,
     /// When the last `*` set was forgotten.
     forgotten: Revision,
@@ -84,7 +84,7 @@ impl Snapshot {
         self.tables.iter().map(|((kind, class), table)| (kind, *class, table))
     }
 
-    /// What is here of types that may lead to clusters.
+    /// Returns the present resources of types that may lead to clusters.
     pub(crate) fn leading(&self) -> impl Iterator<Item = (&Type, &Arc<Resource>)> {
         let leading =
             self.tables.iter().filter(|((kind, _), _)| matches!(kind.info().role, Role::Routing | Role::Clusters));
@@ -93,7 +93,7 @@ impl Snapshot {
         })
     }
 
-    /// The same, with absence as an error, for clients of the variant that cannot express it otherwise.
+    /// Like [`Self::error`], with absence as an error, for clients of SotW, which cannot express absence otherwise.
     pub(crate) fn error_or_absence(&self, kind: &Type, name: &Name) -> Option<(Revision, Arc<NamedError>)> {
         let entry = self.resources(kind, Class::Named)?.get(name)?;
         match (&entry.error, &entry.presence) {

@@ -11,11 +11,11 @@ use crate::xds::{Name, Resource, Type};
 
 /// One change that a source reports. A response is a list of these, applied as a whole.
 #[derive(Debug, Clone)]
-#[allow(missing_docs)] // of the fields: each variant says what they mean
+#[allow(missing_docs)] // of the fields: the docs of each variant cover them
 pub enum Update {
     /// `key` is the name under which the resource is wanted: its own, or one of its aliases.
     Upsert { kind: Type, class: Class, key: Name, resource: Arc<Resource> },
-    /// A name has no resource (XLAT-15), by the server's word or by its silence.
+    /// A name has no resource (XLAT-15), as the server reported or by its silence.
     Absent { kind: Type, class: Class, key: Name, evidence: Evidence },
     /// The complete `*` set of a type: cached resources that are not among these are removed, except those to retain.
     FullSet { kind: Type, resources: Vec<Arc<Resource>>, retain: Retain },
@@ -36,7 +36,7 @@ pub enum Update {
 pub enum Evidence {
     /// The server has reported it, or removed the resource.
     Reported,
-    /// The server is alive, was asked, and is silent: enough for clients that do not hold it.
+    /// The server is alive, received the request, and is silent: enough for clients that do not hold the resource.
     Silence,
 }
 
@@ -50,19 +50,20 @@ pub enum Completeness {
     Arriving,
     /// The first response has come.
     FirstResponse,
-    /// It was quiet after that for a moment, or the set was complete once.
+    /// The set was quiet for a moment after that, or was complete once.
     Settled,
-    /// All of it has come on the present opening: what is missing does not exist.
+    /// All of it has come on this opening: what is missing does not exist.
     Complete,
 }
 
 impl Completeness {
-    /// Returns what is known after a further response. That a server sends in pieces may show late.
+    /// Returns what is known after a further response. It may show late that a server sends pieces.
     pub(super) fn raised(self, to: Self) -> Self {
         if (self, to) == (Self::FirstResponse, Self::Arriving) { to } else { self.max(to) }
     }
 
-    /// What is known once the server is another, or opened again: what has ended once stays ended, and may have grown since.
+    /// Returns what is known once another server is active, or the same one is opened again: a set that was settled stays so, and
+    /// may have grown.
     pub(super) fn interrupted(self) -> Self {
         match self {
             Self::Settled | Self::Complete => Self::Settled,
@@ -76,11 +77,11 @@ impl Completeness {
 pub struct Origin {
     pub(crate) server: u16,
     pub(crate) rank: u8,
-    /// What a server of higher rank gave is not deleted because this one lacks it.
+    /// Resources from a server of higher rank are not deleted because this one lacks them.
     pub(crate) holds_missing: bool,
 }
 
-/// What a complete set does not delete although it lacks it.
+/// Resources that a complete set does not delete although it lacks them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Retain {
     /// These names, and nothing else.
@@ -90,7 +91,7 @@ pub enum Retain {
 }
 
 impl Update {
-    /// The type it is about, and the single name if it is about one.
+    /// Returns the type that it concerns, and the name if it concerns a single one.
     pub(crate) fn subject(&self) -> (&Type, Option<(Class, &Name)>) {
         match self {
             Self::Upsert { kind, class, key, .. }

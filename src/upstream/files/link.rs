@@ -16,7 +16,7 @@ use crate::xds::TypeTable;
 #[derive(Clone)]
 pub(crate) struct FilesConnector {
     source: FilesSource,
-    /// No other server is requested: a resource that is not in these files does not exist.
+    /// No other server gets the same requests: a resource that is not in these files does not exist.
     alone: bool,
     table: Arc<TypeTable>,
     clock: Clock,

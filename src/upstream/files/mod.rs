@@ -61,7 +61,7 @@ struct Loaded {
 
 #[derive(Debug, Clone)]
 enum State {
-    /// The first look is not complete.
+    /// The first look is under way.
     Loading,
     /// Unreachable, with the reason.
     Missing(String),

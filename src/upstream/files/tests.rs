@@ -15,7 +15,7 @@ const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 /// Longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A folder that goes when the test does.
+/// A folder that is deleted when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -35,7 +35,7 @@ impl Folder {
         fs::write(self.at(name), clusters_of(clusters)).unwrap();
     }
 
-    /// As it should be done: whole at once.
+    /// Replaces the file atomically, as writers should.
     fn put(&self, name: &str, clusters: &[&str]) {
         self.write(".new", clusters);
         fs::rename(self.at(".new"), self.at(name)).unwrap();
@@ -87,7 +87,7 @@ fn clusters(state: &State) -> String {
     }
 }
 
-/// One look, and what is wrong after it: each file with its line.
+/// Looks once. Returns the clusters, and the errors after it: each file with its line.
 fn look(loader: &mut Loader) -> (String, Vec<String>) {
     let look = loader.look();
     let fault = |fault: &FileError| {
@@ -192,7 +192,7 @@ fn fs_3_a_file_that_may_not_be_read_counts_as_it_was() {
     folder.put("a.json", &["b"]);
     allow(0o000);
     if fs::File::open(folder.at("a.json")).is_ok() {
-        return eprintln!("skipped: whoever runs this may read everything"); // as root may
+        return eprintln!("skipped: whoever runs this may read everything"); // for example root
     }
     assert_eq!(look(&mut loader), ("a".into(), vec!["a.json:".into()]));
     let reported = reasons(&mut loader);
@@ -202,7 +202,7 @@ fn fs_3_a_file_that_may_not_be_read_counts_as_it_was() {
     allow(0o600);
     until(&mut loader, "b");
     assert_eq!(look(&mut loader).1, [""; 0]);
-    // Nor may a folder be, of which the same holds.
+    // The same holds for a folder that cannot be read.
     let allow = |mode| fs::set_permissions(&folder.0, fs::Permissions::from_mode(mode)).unwrap();
     allow(0o000);
     let (seen, faults) = look(&mut loader);
@@ -230,7 +230,7 @@ fn a_name_in_two_files_is_an_error_that_names_both_and_neither_is_taken_over() {
     folder.put("b.json", &["b"]);
     let mut loader = folder.loader();
     assert_eq!(look(&mut loader).0, "a,b,x");
-    // It is about to move, and is in the new place already.
+    // It is moving, and is in the new place already.
     folder.put("b.json", &["x", "c"]);
     let both = vec!["a.json:3".to_owned(), "b.json:2".to_owned()];
     assert_eq!(look(&mut loader), ("a,b,x".into(), both.clone()));
@@ -239,12 +239,12 @@ fn a_name_in_two_files_is_an_error_that_names_both_and_neither_is_taken_over() {
         reported.contains(&format!("{CLUSTER} x is in {}, too", folder.at(other).display())) && reported.contains(file)
     };
     assert!(named("a.json", "b.json") && named("b.json", "a.json"), "{reported}");
-    // Both change, and still have it.
+    // Both files change and still define it.
     folder.put("a.json", &["x", "new"]);
     assert_eq!(look(&mut loader).0, "a,b,x");
     folder.put("a.json", &["new"]);
     assert_eq!(look(&mut loader), ("c,new,x".into(), vec![]), "the other file is taken over, too, as it is");
-    // What was taken back may bring back another such case.
+    // Restoring an older version may cause another conflict.
     folder.put("c.json", &["c"]);
     folder.put("b.json", &["new"]);
     let (held, faults) = look(&mut loader);
@@ -281,7 +281,7 @@ fn xlat_16_what_was_never_read_well_leaves_open_what_there_is_not() {
 fn a_file_that_is_written_twice_within_a_moment_is_read_twice() {
     let folder = Folder::new();
     let mut loader = folder.loader();
-    // Of one size, and often within one tick of the file system's clock.
+    // All have one size, and often come within one tick of the file system's clock.
     for number in 0..200 {
         let content = format!("c{number:03}");
         let cluster = serde_json::json!({"@type": format!("t/{CLUSTER}"), "name": "a", "alt_stat_name": content});
@@ -316,7 +316,7 @@ fn fs_3_half_a_file_is_no_more_taken_over_when_writing_was_seen_or_it_was_no_goo
     assert_eq!(look(&mut loader).0, "a,b");
     let mut stamp = walk::Stamp::of(&fs::metadata(&path).unwrap());
     stamp.size = 1;
-    // Somebody writes between what is known of the file and the reading of it.
+    // The file is written between the look at its stamp and the reading.
     folder.write("a.json", &["a"]);
     assert!(matches!(loader.read(&path, stamp), known::Reading::Unsettled));
     assert!(matches!(loader.read(&folder.at("none.json"), stamp), known::Reading::Unsettled), "it went meanwhile");
@@ -337,7 +337,7 @@ fn fs_3_half_a_file_is_no_more_taken_over_when_writing_was_seen_or_it_was_no_goo
 #[test]
 fn fs_2_what_a_look_leaves_open_is_settled_within_a_second_of_the_change() {
     let next = settle_time(true, true);
-    // Of a write in place the change is the begin, of something that is missing the first look.
+    // A write in place counts from the change, a missing file from the first look.
     for (begin, needed) in [(Duration::ZERO, walk::YOUNG), (QUIET, loader::GAP)] {
         let mut look = QUIET;
         while look < begin + needed {
@@ -363,7 +363,7 @@ fn fs_5_a_collection_has_its_name_beside_it_and_may_be_empty() {
     assert!(reasons(&mut loader).contains("nameless.yaml:1: "), "{}", reasons(&mut loader));
 }
 
-/// A source that is followed.
+/// A source with its task.
 struct Followed {
     source: FilesSource,
     loaded: latest::Receiver<Loaded>,
@@ -446,7 +446,7 @@ async fn fs_2_a_thousand_changes_are_few_looks() {
         let (mut looks, mut limit) = (0, BTreeSet::new());
         loop {
             let shown = clusters(&seen.borrow_and_update().state);
-            // Without the round.
+            // Without the number of the round.
             let files: BTreeSet<_> = shown.split(',').map(|name| name.get(..4).unwrap_or(name).to_owned()).collect();
             assert!(files.is_superset(&limit), "{:?} went on the way", limit.difference(&files));
             if shown.ends_with("end") {
@@ -477,8 +477,8 @@ async fn fs_2_a_thousand_changes_are_few_looks() {
     assert!(looks < 100, "{looks} looks");
 }
 
-/// `cargo test --release --lib -- --ignored --nocapture figures_of_loading`: how long the first look takes, beside what it takes
-/// to read the same bytes from the disk, and to make sense of them in the plainest way.
+/// `cargo test --release --lib -- --ignored --nocapture figures_of_loading`: how long the first look takes, beside reading the
+/// same bytes from the disk, and beside parsing them in the plainest way.
 #[test]
 #[ignore = "it measures, and proves nothing"]
 fn figures_of_loading() {

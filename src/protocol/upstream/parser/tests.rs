@@ -1,4 +1,4 @@
-//! A response says the same in however many slices it is read, and whatever is remembered of the last.
+//! The result is the same in however many slices a response is read, and whatever is remembered of the last one.
 
 use proptest::prelude::*;
 
@@ -153,7 +153,7 @@ fn what_is_unchanged_in_the_next_set_is_the_same_resource() {
     }
 }
 
-/// Whether the set does not have the number with the same content.
+/// Whether the set lacks a resource of this number with the same content.
 fn before_lacks(before: &ReceivedResponse, number: usize, changed: usize) -> bool {
     let name = format!("name-{number:02}");
     let content = if number == changed { "new" } else { "old" };

@@ -62,7 +62,7 @@ impl TypeSubscription {
             self.versions.get(name) == Some(version) && !self.unconfirmed.contains(name)
         };
         let repeats = self.wire.stated && versions.iter().any(sent);
-        self.progress.repeats |= first && repeats; // it does not go by that
+        self.progress.repeats |= first && repeats; // it ignores stated versions
         self.record_progress(&read, repeats, reader);
         let mut updates = self.error_updates(reported, reader);
         updates.extend(self.refresh_updates(&read, kind));
@@ -97,7 +97,7 @@ impl TypeSubscription {
         let unread = self.rejected.take_unreadable(|name| self.versions.contains_key(name));
         let unreadable: BTreeSet<Name> =
             read.rejected.keys().filter(|name| !said.contains_key(*name)).cloned().collect();
-        // The first response to `*` is all there is where the server sends sets so, or if there is nothing to add.
+        // The first response to `*` is complete if the server sends sets in one response, or if it is empty.
         let opens_again = self.progress.take_mark(mark);
         let speaks_of_all = first || reader.quirks.on_resource_timeout == OnResourceTimeout::Unknown;
         let at_once = reader.quirks.initial_set == InitialSet::OneResponse && speaks_of_all || first && empty;
@@ -117,7 +117,7 @@ impl TypeSubscription {
         updates
     }
 
-    /// What a removal means for what was requested, with whether that was held: a name also stands for its aliases.
+    /// Returns the requested names that a removal concerns, each with whether it was cached: a name also stands for its aliases.
     pub(super) fn removed_keys(&mut self, removed: BTreeSet<Name>, unresolved: Vec<Name>) -> Vec<(Name, bool)> {
         if self.class == Class::Wildcard {
             return removed.into_iter().map(|name| (name, true)).collect();
@@ -135,7 +135,7 @@ impl TypeSubscription {
         keys.into_iter().collect()
     }
 
-    /// Evidence that a name has no resource, after which the server has nothing more to say of it.
+    /// The server has reported that a name has no resource. Nothing more is due for the name.
     pub(super) fn absence(&mut self, kind: &Type, key: Name) -> Update {
         self.forget(&key);
         self.errors.remove(&key);
@@ -151,7 +151,7 @@ impl TypeSubscription {
         Update::Absent { kind: kind.clone(), class: self.class, key, evidence: Evidence::Reported }
     }
 
-    /// A wrapper without a body at the version that is held: it goes on, and nothing else happens.
+    /// Returns the name of a heartbeat: a wrapper without a body at the cached version. The resource stays as it is.
     pub(super) fn heartbeat_of(&self, entry: &Bodyless, kind: &Type) -> Option<Name> {
         let name = entry.name.clone().filter(|_| !kind.info().by_alias)?;
         (self.versions.get(&name) == Some(&entry.version)).then_some(name)

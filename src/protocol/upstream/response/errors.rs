@@ -15,7 +15,7 @@ use crate::protocol::view::{Class, NamedError, Selector, Update};
 use crate::xds::{Name, Type};
 
 impl TypeSubscription {
-    /// What came and cannot be read is there, whatever was said of it before.
+    /// A resource that came and cannot be read exists, whatever was reported of it before.
     pub(super) fn unreadable_updates(
         &self,
         kind: &Type,
@@ -37,7 +37,7 @@ impl TypeSubscription {
         }
     }
 
-    /// What could not be used is there all the same: no timer calls it absent (UP-38), and no set is complete without it.
+    /// A resource that cannot be used exists: no timer makes it absent (UP-38), and no set is complete without it.
     pub(super) fn record_rejected(
         &mut self,
         read: &ParsedResponse,
@@ -48,7 +48,7 @@ impl TypeSubscription {
         for name in read.rejected.keys() {
             self.record_one_rejected(name, said, version, read, limits);
         }
-        self.rejected.unnamed = None; // of a type without full sets, nothing is concluded from what is missing
+        self.rejected.unnamed = None; // without full sets, a missing name is no evidence
         self.record_readable(read, version, limits);
     }
 
@@ -81,8 +81,9 @@ impl TypeSubscription {
         }
     }
 
-    /// What the server reports of single names (UP-44): that there is none, that it is not allowed, or a passing trouble. Only
-    /// the first is absence where something is held, unless this server means the second so too.
+    /// Applies the errors that the server reports of single names (UP-44): the resource does not exist, is not allowed, or has a
+    /// transient error. Only the first makes a cached resource absent, unless this server is configured so that the second does
+    /// too.
     pub(super) fn error_updates(&mut self, reported: Vec<(Name, NamedError)>, reader: &ResponseContext) -> Vec<Update> {
         let mut updates = Vec::new();
         for (key, error) in reported {
@@ -94,7 +95,7 @@ impl TypeSubscription {
                 continue;
             }
             let by_name = self.names.contains(&key);
-            // Of members only those that are held: of others there might be ever new ones.
+            // Members count only if they are cached: errors of others could be without number.
             let held_member = self.is_member_alone(&key) && self.versions.contains_key(&key);
             if !by_name && !held_member {
                 continue;
@@ -104,7 +105,7 @@ impl TypeSubscription {
             if error.is_about_data() && gives_up && !(held && reader.quirks.ignore_deletions) {
                 updates.push(self.absence(reader.kind, key.clone()));
             } else {
-                // A passing trouble says that somebody is there, and nothing of whether there is such a thing.
+                // A transient error shows that the server is alive, and nothing of whether the resource exists.
                 match held {
                     true => self.requested.given(&key),
                     false => self.requested.request(key.clone()),
@@ -119,13 +120,14 @@ impl TypeSubscription {
         updates
     }
 
-    /// The names that the server reports errors of, with whether there is nothing under them, or nothing for us: no set lacks those.
+    /// Returns the names that the server reports errors of, each with whether the error means absence: a set without those names
+    /// can be complete.
     pub(super) fn reported_names(&self, reported: &[(Name, NamedError)], rules: &ServerQuirks) -> BTreeMap<Name, bool> {
         reported.iter().map(|(name, error)| (name.clone(), self.means_absent(error, rules))).collect()
     }
 
-    /// What others have of a set, or clients hold, is not known here: only a name that was requested can be one of which nothing is
-    /// held that is not allowed.
+    /// Whether an error means absence. For `*` only "not found" does by default: what other servers have of the set, or clients
+    /// hold, is not known here. For a requested name "not allowed" does too.
     pub(super) fn means_absent(&self, error: &NamedError, rules: &ServerQuirks) -> bool {
         match self.class {
             Class::Wildcard => error.code == NOT_FOUND || error.is_about_data() && rules.fail_on_data_errors,

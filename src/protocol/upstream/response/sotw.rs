@@ -21,7 +21,7 @@ impl TypeSubscription {
         reader: &mut ResponseContext,
     ) -> Vec<Update> {
         let (kind, limits) = (reader.kind, reader.limits);
-        // A heartbeat has the version that was accepted last, in the wrapper or around it.
+        // A heartbeat has the version that was accepted last, in the wrapper or in the response.
         let same = response.version_info == self.accepted;
         let beats = |version: &String| same || *version == self.accepted;
         for entry in std::mem::take(&mut read.bodyless) {
@@ -54,13 +54,13 @@ impl TypeSubscription {
             self.record_progress(&read, false, reader);
         }
         let mut updates = self.error_updates(reported, reader);
-        // Nothing but heartbeats says that some things live on, and nothing of the rest.
+        // A response of heartbeats alone extends those resources and is no evidence about others.
         let heartbeats_alone = read.good.is_empty() && !read.alive.is_empty();
         if self.class == Class::Wildcard && full && !heartbeats_alone {
-            self.rejected.keep_only(|name| read.rejected.contains_key(name)); // what is not in this set is not there
+            self.rejected.keep_only(|name| read.rejected.contains_key(name)); // names outside of this set do not exist
         }
         self.record_rejected(&read, &said, &version, limits);
-        // Of what could not even be told by name, nobody knows what is missing (UP-25).
+        // With an entry that has no readable name, it is not known what is missing (UP-25).
         let gap = read.unnamed.is_some();
         let unread = self.rejected.take_unreadable(|name| self.versions.contains_key(name));
         let unreadable: BTreeSet<Name> =
@@ -109,8 +109,8 @@ impl TypeSubscription {
         updates
     }
 
-    /// Of a full-state type what is not in the answer does not exist, if the answer can know of the question (UP-24): the name
-    /// stood in the first request on this opening, was given since, or was requested long enough before.
+    /// Returns the names that a full-state response shows to be absent, if it can be a response to their request (UP-24): the
+    /// name was in the first request on this opening, was given since, or was requested long enough ago.
     pub(super) fn absent_from(&self, read: &ParsedResponse, limits: &Limits) -> Vec<Name> {
         let present = |name: &Name| read.good.get(name).is_some() || read.alive.contains_key(name);
         let absent = |name: &Name| !present(name) && !read.rejected.contains_key(name);
@@ -118,13 +118,13 @@ impl TypeSubscription {
         let known = |name: &Name| match self.requested.get(name) {
             None | Some(NameState::Silent | NameState::Waiting { first: true, .. }) => true,
             Some(NameState::Waiting { first: false, .. }) => any,
-            Some(NameState::Absent) => false, // as it was said
+            Some(NameState::Absent) => false, // reported already
         };
         self.names.iter().filter(|name| known(name) && absent(name) && !self.globs.has(name)).cloned().collect()
     }
 
-    /// Of what was requested, left and requested again a moment ago, an older answer may lack what there is: the server is to say
-    /// that again.
+    /// Removes names that were unsubscribed and subscribed again a moment ago: an older response may lack them although they
+    /// exist. The server is made to send those again.
     pub(super) fn without_recent(&mut self, mut absent: Vec<Name>, now: Moment) -> Vec<Name> {
         let recent: Vec<_> = absent.extract_if(.., |name| self.recently_left.is_recent(name, now)).collect();
         if !recent.is_empty() {

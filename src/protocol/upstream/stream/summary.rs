@@ -1,4 +1,4 @@
-//! What a stream shows of itself: for reports, logs and metrics.
+//! Summaries of a stream for reports, logs and metrics.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ pub struct TypeSummary<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) wildcard: bool,
     pub(crate) names: usize,
-    /// Resources whose body goes by another name than they came under (TYPE-10).
+    /// Resources whose name in the body differs from the one in the wrapper (TYPE-10).
     pub(crate) misnamed: u64,
-    /// What is requested of the server a second time: names, and a set as one.
+    /// Names that are requested a second time. A set counts as one.
     pub(crate) asked_again: usize,
-    /// Names that it is known to have something under that cannot be used.
+    /// Names of which the server has a resource that cannot be used.
     pub(crate) rejected: usize,
-    /// Why something of its last response could not be told by name.
+    /// Why an entry of the last response could not be matched to a name.
     pub(crate) unnamed: Option<&'a Arc<str>>,
 }
 
-/// What was rejected of one type and is not reported yet.
+/// Rejections of one type that are not reported yet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TypeRejections {
     pub(crate) kind: Type,
@@ -42,7 +42,7 @@ impl Stream {
         })
     }
 
-    /// What stands rejected of a type, by name.
+    /// Returns the current rejections of a type, by name.
     pub fn rejected(&self, kind: &Type) -> impl Iterator<Item = (&Name, &Rejection)> {
         self.types.get(kind).into_iter().flat_map(|subscription| subscription.rejected.names())
     }
@@ -54,7 +54,7 @@ impl Stream {
         any.map(|(kind, news)| TypeRejections { kind: kind.clone(), news }).collect()
     }
 
-    /// Whether the server has answered the last call that asked on this opening if it is there; `None` if there was none.
+    /// Whether the server has answered the last liveness call on this opening; `None` if there was none.
     pub(crate) fn has_answered_call(&self) -> Option<bool> {
         if self.liveness.is_asked() { Some(false) } else { self.liveness.is_proven().then_some(true) }
     }

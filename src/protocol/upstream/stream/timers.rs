@@ -1,4 +1,4 @@
-//! What happens as time passes on a stream: resource timers, liveness, and the wish to open it again.
+//! The timers of a stream: resource timers, liveness calls, and when to open it again.
 
 use super::Stream;
 use crate::protocol::moment::Moment;
@@ -28,7 +28,7 @@ impl Stream {
         [subscriptions, again, proof].into_iter().flatten().min()
     }
 
-    /// A server that has said nothing yet is asked whether it is there once it has had time to speak.
+    /// When a server that has sent nothing yet gets a liveness call: after it has had time to respond.
     pub(super) fn proof_due(&self) -> Option<Moment> {
         let silent = !self.answered
             && !self.quirks.per_type_liveness
@@ -36,7 +36,7 @@ impl Stream {
         self.asked_at.filter(|_| silent).map(|requested| requested + self.limits.resource_timer)
     }
 
-    /// The types of one stream come one after another: none is at its end while another is coming in, for a while.
+    /// The types of one stream arrive one after another: for a while, none counts as finished while another is coming in.
     pub(super) fn others(&self) -> OtherTypes {
         let news = self.types.values().filter_map(|subscription| subscription.progress.news()).max();
         let last = self.types.values().filter_map(|subscription| subscription.comes_in_until(&self.limits)).max();
@@ -49,11 +49,11 @@ impl Stream {
             && (self.must_reopen || self.types.values().any(|subscription| subscription.second_request.is_to_ask()))
     }
 
-    /// What the server's silence has come to.
+    /// Handles due timers.
     pub fn on_time(&mut self, at: &ViewContext, now: Moment) -> Vec<Update> {
         self.judged_at = now;
-        // Types that are not in the table may be made up, and there is no end of those. The others stay: what an empty list means
-        // to the server depends on what it was told before (SOTW-38).
+        // Peers can make up any number of types outside of the table, so these are removed after use. The others stay: what an
+        // empty list means to the server depends on what it was sent before (SOTW-38).
         let (table, limits) = (&self.table, &self.limits);
         let stays = |kind: &Type, subscription: &TypeSubscription| {
             !subscription.is_over(now, limits) || table.knows(kind.name())
@@ -79,7 +79,7 @@ impl Stream {
         updates
     }
 
-    /// Whether it is to be opened again now, to ask once more for what somebody holds.
+    /// Returns whether to open the stream again now, to request a second time what clients hold.
     pub fn take_reopen(&mut self, now: Moment) -> bool {
         let due = self.pace.next_at(&self.limits).is_none_or(|at| at <= now);
         let again = due && self.wants_reopen();

@@ -1,4 +1,4 @@
-//! Clears stated versions, so that a server sends again what it would keep silent about.
+//! Clears stated versions, so that a server sends again what it would leave out.
 
 use super::Stream;
 use crate::protocol::upstream::type_subscription::TypeSubscription;
@@ -6,9 +6,9 @@ use crate::protocol::view::{Class, Selector};
 use crate::xds::Type;
 
 impl Stream {
-    /// Others have given something else of these meanwhile: the server says again what it has.
+    /// Other servers have sent other content meanwhile: makes the server send again what it has.
     pub(crate) fn clear_all_versions(&mut self, of: impl Fn(&Selector) -> bool) {
-        self.must_reopen |= self.open; // it was told on this opening that this is held
+        self.must_reopen |= self.open; // this opening has stated those versions
         for subscription in self.types.values_mut() {
             match subscription.class {
                 Class::Wildcard if of(&Selector::Wildcard) => subscription.clear_versions(|_| true),
@@ -18,17 +18,18 @@ impl Stream {
         }
     }
 
-    /// The server's word counts for more than before: what others gave may have to be requested.
+    /// The server's responses count for more than before: what other servers sent may have to be requested.
     pub(crate) fn look_anew(&mut self) {
         self.types.values_mut().for_each(|subscription| subscription.second_request.look_anew());
     }
 
-    /// The server was unreachable. One that has nothing to add could not show that it is back: of each type it says one thing again.
+    /// The server was unreachable. If nothing has changed it would send nothing, and could not show that it is back: makes it
+    /// send one resource of each type again.
     pub(crate) fn clear_one_version_per_type(&mut self) {
         self.types.values_mut().for_each(TypeSubscription::clear_one_version);
     }
 
-    /// A set was not all there when a stream ended: the server says it again from the beginning.
+    /// A set was incomplete when a stream ended: makes the server send it again from the beginning.
     pub(crate) fn clear_set_versions(&mut self, kind: &Type, of: &Selector) {
         let Some(subscription) = self.types.get_mut(kind) else { return };
         match of {

@@ -10,28 +10,28 @@ use crate::protocol::view::{Class, Completeness, Evidence, NamedError, Retain, S
 use crate::xds::{Name, Type};
 
 impl TypeSubscription {
-    /// How much is known of a set by a response, in which the server says or does not that this is all.
+    /// How much of a set is known after a response; `ends` if it is the last one of the set.
     pub(crate) fn completeness_after(&self, rules: &ServerQuirks, of: &Selector, ends: bool) -> Completeness {
         let wildcard = *of == Selector::Wildcard;
         match rules.initial_set {
             _ if ends && wildcard => Completeness::Complete,
             _ if rules.signals_completion && !wildcard => Completeness::Arriving,
             InitialSet::Pieces => self.progress.completeness(true),
-            InitialSet::OneResponse if wildcard => Completeness::Arriving, // it says that there is more
+            InitialSet::OneResponse if wildcard => Completeness::Arriving, // the server states that there is more
             InitialSet::Auto | InitialSet::OneResponse => {
                 self.progress.completeness(self.habit.cuts || self.in_pieces_for_others)
             }
         }
     }
 
-    /// Globs that cannot be requested of this server in the variant that it speaks (COLL-23).
+    /// Reports an error for each glob that this server cannot serve in its variant, once (COLL-23).
     pub(crate) fn reject_globs(&mut self, kind: &Type) -> Vec<Update> {
         let error = Arc::new(unspeakable());
         let rejected = self.globs.take_unasked().into_iter();
         rejected.map(|key| Update::Error { kind: kind.clone(), key, error: error.clone() }).collect()
     }
 
-    /// What was found of names on this opening: that there is none, or that something is wrong with one.
+    /// What is known of names on this opening: absences, errors, and what could not be read.
     pub(crate) fn findings(&self, kind: &Type) -> Vec<Update> {
         let word = |question| match question {
             NameState::Absent => Some(Evidence::Reported),

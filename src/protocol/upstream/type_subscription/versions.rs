@@ -6,14 +6,14 @@ use crate::protocol::view::Class;
 use crate::xds::Name;
 
 impl TypeSubscription {
-    /// Nothing is held of it any more.
+    /// Forgets the version of a name, which is no longer cached.
     pub(crate) fn forget(&mut self, name: &Name) {
         self.versions.remove(name);
         self.with_ttl.remove(name);
         self.unconfirmed.remove(name);
     }
 
-    /// Nothing is held of a collection any more but what is wanted by itself.
+    /// Forgets the members of a collection, except those that are wanted by name.
     pub(crate) fn forget_members(&mut self, glob: &Name) {
         let members = glob.members_in(&self.versions).map(|(member, _)| member);
         let alone: Vec<_> = members.filter(|member| !self.names.contains(*member)).cloned().collect();
@@ -29,8 +29,8 @@ impl TypeSubscription {
         self.second_request = SecondRequest::default();
     }
 
-    /// The server is to say again what it has of these: it speaks another variant from here on, or was cut off in the middle of a
-    /// set, or others have given something else meanwhile. On a new stream it is told their names, under versions that are nobody's.
+    /// Makes the server send these again: it is used in another variant, its stream ended within a set, or other servers have
+    /// sent other content meanwhile. A new stream states their names under a version that no server gives.
     pub(crate) fn clear_versions(&mut self, which: impl Fn(&Name) -> bool) {
         self.unconfirmed.extend(self.versions.keys().filter(|name| which(name)).cloned());
         if self.class == Class::Wildcard {

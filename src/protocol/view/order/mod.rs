@@ -29,16 +29,16 @@ pub(super) struct Order {
     /// The missing clusters, each with the changes that wait for it.
     missing: BTreeMap<Name, BTreeSet<Key>>,
     waiting_since: Option<Moment>,
-    /// When a cluster or something of routing last changed.
+    /// When a cluster or a routing resource last changed.
     changed: Moment,
-    /// When nothing of routing waited any more.
+    /// When the last waiting change of routing was released.
     let_go: Moment,
-    /// Authorities whose server is unreachable, or has not sent its routing since it is back; and since when others are steady.
+    /// Authorities whose server is unreachable, or has not sent its routing since it came back; and since when others are steady.
     unsteady: BTreeSet<Authority>,
     steady: BTreeMap<Authority, Moment>,
-    /// Clients that have rejected new routing and stay with their old one.
+    /// Clients that have NACKed new routing and continue with their old one.
     refusing: BTreeSet<SessionId>,
-    /// Clusters whose endpoints go by another name, by that name.
+    /// Clusters whose endpoints have another name, by that name.
     clusters_of: BTreeMap<Name, BTreeSet<Name>>,
     /// Removed route configurations that clients still request: an Envoy continues to use the last one.
     kept: BTreeMap<Key, Arc<Resource>>,
@@ -92,7 +92,7 @@ impl Order {
         self.references.dangling()
     }
 
-    /// What was taken away goes on leading where it did.
+    /// A removed resource still leads where it did.
     pub(crate) fn keep(&mut self, key: Key, resource: Arc<Resource>) {
         self.kept.insert(key, resource);
     }
@@ -101,7 +101,7 @@ impl Order {
         if self.kept.is_empty() { None } else { self.kept.remove(key) }
     }
 
-    /// A cluster or something that leads to clusters is another from here on. Returns the changes that have waited for it.
+    /// A cluster, or a resource that leads to clusters, was replaced. Returns the changes that have waited for it.
     pub(crate) fn replaced(
         &mut self,
         change: &Change,
@@ -160,7 +160,7 @@ impl Order {
         waiting.into_iter().filter(ready).collect()
     }
 
-    /// Clusters that may take their endpoints under this name.
+    /// Returns the clusters that may take their endpoints under this name.
     pub(crate) fn clusters_of<'a>(&'a self, endpoints: &'a Name) -> impl Iterator<Item = &'a Name> {
         std::iter::once(endpoints).chain(self.clusters_of.get(endpoints).into_iter().flatten())
     }
@@ -178,14 +178,14 @@ impl Order {
         self.look_by(now);
     }
 
-    /// It is there again, or gone for good.
+    /// The resource is present again, or removed for good.
     pub(crate) fn spare(&mut self, key: &Key) {
         if !self.doomed.is_empty() {
             self.doomed.remove(key);
         }
     }
 
-    /// Earlier responses remove nothing of a `*` set any more.
+    /// Cancels the removals from a `*` set that still wait.
     pub(crate) fn spare_all(&mut self, of: &Type) {
         self.doomed.retain(|(kind, class, _), _| kind != of || *class != Class::Wildcard);
     }
@@ -220,7 +220,8 @@ impl Order {
         (self.changed + QUIET).min(since + LONGEST)
     }
 
-    /// When it goes at the latest, once the servers that could send another reference have responded.
+    /// When it is removed at the latest. `None` while changes wait, or while a server that could send another reference has not
+    /// responded.
     fn bound_of(&self, name: &Name, since: Moment, bound: Duration) -> Option<Moment> {
         let authority = Authority::of(name);
         let runs = !self.unsteady.contains(&authority) && self.waiting.is_empty();
@@ -236,7 +237,7 @@ impl Order {
         earliest(self.look_at, self.references.next_end().filter(|_| self.look_at.is_none() && self.has_doomed()))
     }
 
-    /// What goes now. Its endpoints go with a cluster, or after it.
+    /// Returns what is removed now. The endpoints of a cluster are removed with it or after it.
     pub(crate) fn take_dead(
         &mut self,
         now: Moment,
@@ -285,7 +286,7 @@ impl Order {
         let bounds = self.doomed.iter().filter_map(|(key, doomed)| self.bound_of(&key.2, doomed.since, bound)).min();
         let waiting = self.next_overdue();
         let lingering = self.references.next_end().filter(|_| self.has_doomed());
-        // What lingers ends one by one; there is no hurry.
+        // Lingering references end one by one; their removals can be joined.
         let lingering = lingering.map(|end| end.max(now + QUIET));
         [quiet, bounds, waiting, lingering].into_iter().flatten().min()
     }
@@ -295,7 +296,7 @@ impl Order {
     }
 }
 
-/// Something on the tables that was one thing and is another.
+/// A resource in the tables was added, replaced or removed.
 pub(super) struct Change<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) name: &'a Name,
@@ -303,9 +304,9 @@ pub(super) struct Change<'a> {
     pub(crate) new: Option<&'a Arc<Resource>>,
 }
 
-/// Upstream has no more to say for the moment when no cluster and nothing of routing has changed for so long.
+/// Upstream counts as quiet once no cluster and no routing resource has changed for this long.
 const QUIET: Duration = Duration::from_millis(50);
-/// For a server that never is quiet nothing waits longer.
+/// A server that is never quiet delays nothing for longer than this.
 const LONGEST: Duration = Duration::from_secs(1);
 /// Names that are remembered for a log line.
 const NAMED: usize = 16;

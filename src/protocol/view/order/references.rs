@@ -1,4 +1,4 @@
-//! Which clusters something leads to, counted: what is on the tables, and for a while what was replaced or taken away.
+//! Counts references to clusters: from the tables, and for a while from resources that were replaced or removed.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -8,12 +8,12 @@ use crate::xds::Name;
 
 #[derive(Debug, Default)]
 pub(super) struct References {
-    /// How many resources on the tables lead to a cluster.
+    /// How many resources in the tables lead to a cluster.
     live: HashMap<Name, u32>,
-    /// How many did until lately. A listener drains, and a new one warms on its old route.
+    /// How many did until recently. A listener drains, and a new one warms on its old route.
     lingering: HashMap<Name, u32>,
     ends: VecDeque<(Moment, Name)>,
-    /// What leads to clusters that are not there, since when.
+    /// Clusters that a resource leads to and that are absent, with since when.
     dangling: BTreeMap<Name, Dangling>,
 }
 
@@ -25,7 +25,7 @@ pub(in crate::protocol::view) struct Dangling {
 }
 
 impl References {
-    /// A resource that led to some clusters leads to others from here on. Both lists are sorted, without duplicates.
+    /// The references of a resource have changed. Both lists are sorted, without duplicates.
     pub(crate) fn replace(
         &mut self,
         old: &[Name],
@@ -34,7 +34,7 @@ impl References {
         now: Moment,
         linger: Duration,
     ) {
-        self.on_time(now); // nothing is kept of what is over
+        self.on_time(now); // drops references that have ended
         for name in new.iter().filter(|name| old.binary_search(name).is_err()) {
             let count = self.live.entry(name.clone()).or_default();
             *count += 1;
@@ -59,7 +59,7 @@ impl References {
         }
     }
 
-    /// When the next of what was replaced counts no more.
+    /// When the next lingering reference ends.
     pub(crate) fn next_end(&self) -> Option<Moment> {
         self.ends.front().map(|(end, _)| *end)
     }
@@ -86,7 +86,7 @@ impl References {
         &self.dangling
     }
 
-    /// Whether a change that leads there waits: not twice for what did not come the first time.
+    /// Whether a change that leads to this cluster waits for it: not again if it did not arrive the first time.
     pub(crate) fn is_worth_waiting(&self, cluster: &Name) -> bool {
         self.dangling.get(cluster).is_none_or(|dangling| !dangling.waited)
     }

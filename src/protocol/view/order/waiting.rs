@@ -1,4 +1,4 @@
-//! Changes of routing that wait for clusters, beside the tables.
+//! Changes of routing that wait for clusters and are not in the tables yet.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::protocol::view::update::Origin;
 use crate::xds::{Authority, Name, Resource};
 
 impl Order {
-    /// The clusters among these that a change has not waited for.
+    /// Returns the clusters that no change has waited for yet.
     pub(crate) fn worth_waiting(&self, clusters: impl Iterator<Item = Name>) -> BTreeSet<Name> {
         clusters.filter(|name| self.references.is_worth_waiting(name)).collect()
     }
@@ -32,10 +32,10 @@ impl Order {
         self.look_by(now);
     }
 
-    /// What waits under a name waits no more: something else has come for it, or its time.
+    /// Ends the wait of a change: another one has come for the name, or its time is over.
     pub(crate) fn drop_waiting(&mut self, key: &Key) -> Option<Waiting> {
         if self.waiting.is_empty() {
-            return None; // as nearly always
+            return None; // the usual case
         }
         let waiting = self.waiting.remove(key)?;
         for name in &waiting.left {
@@ -56,7 +56,8 @@ impl Order {
         }
     }
 
-    /// Changes whose time is over, though what they lead to did not come. Of a server that is away it may come when it is back.
+    /// Returns changes that have waited long enough, although their clusters did not arrive. While a server is unreachable,
+    /// changes of its names wait: the clusters may come when it is back.
     pub(crate) fn take_overdue(&mut self, now: Moment) -> Vec<(Key, Waiting)> {
         self.references.on_time(now);
         let over: Vec<Key> =
@@ -70,7 +71,7 @@ impl Order {
         taken
     }
 
-    /// Until when a change waits at most.
+    /// Until when a change waits at most; `None` while its authority is unsteady.
     fn goes_by(&self, (_, _, name): &Key) -> Option<Moment> {
         let authority = Authority::of(name);
         let steady = self.steady.get(&authority).map_or(Moment::START, |since| *since + QUIET);

@@ -14,7 +14,7 @@ use crate::xds::Resource;
 pub enum Presence {
     /// The resource that clients are sent.
     Present(Arc<Resource>),
-    /// A tombstone. The body goes first, the name later.
+    /// A tombstone. The body is dropped first, the name later.
     Absent(Option<Arc<Resource>>),
     /// Only an error is known.
     Unknown,
@@ -27,11 +27,11 @@ pub struct Entry {
     pub(crate) body_changed: Revision,
     pub(crate) history: PresenceHistory,
     pub presence: Presence,
-    /// What was last reported wrong with it, and since when (UP-46).
+    /// The last reported error, with its revision (UP-46).
     pub error: Option<(Revision, Arc<NamedError>)>,
     /// When it expires unless the server extends its TTL (UP-40).
     pub(crate) expires: Option<Moment>,
-    /// The last time that it was given a TTL, or none.
+    /// When it was last given a TTL, or none.
     pub(crate) refreshed: Revision,
     /// The server that sent it, and since when; or since when it is absent or in error.
     pub(crate) origin: Origin,
@@ -67,7 +67,7 @@ impl Entry {
         }
     }
 
-    /// Whether nothing happens to a member of a `*` set that is sent again so.
+    /// Whether a member of a `*` set that is sent again like this stays as it is.
     pub(in crate::protocol::view) fn is_unchanged_by(&self, sent: &Arc<Resource>, origin: Origin) -> bool {
         let has_no_ttl = |held: &Resource| held.ttl.is_none() && sent.ttl.is_none();
         let is_same = |held: &Arc<Resource>| (Arc::ptr_eq(held, sent) || held.full == sent.full) && has_no_ttl(held);

@@ -12,7 +12,7 @@ use crate::protocol::view::update::Evidence;
 use crate::xds::{Name, Resource};
 
 impl ResourceTable {
-    /// Whether the name was here.
+    /// Removes a resource. Returns whether it was present.
     pub(crate) fn remove(&mut self, name: &Name, revision: Revision, now: Moment) -> bool {
         let Some(Entry { history: lives, presence: Presence::Present(last), .. }) = self.entries.get(name).cloned()
         else {
@@ -26,7 +26,7 @@ impl ResourceTable {
         true
     }
 
-    /// Like [`Self::remove`], and a name that was never present is remembered as absent too.
+    /// Like [`Self::remove`]; a name that was never present is remembered as absent too.
     pub(crate) fn set_absent(&mut self, name: &Name, word: Evidence, revision: Revision, now: Moment) -> bool {
         match self.entries.get(name).map(|entry| (entry, &entry.presence)) {
             // Clients hold it, and for them silence is not evidence.
@@ -40,7 +40,7 @@ impl ResourceTable {
                     }
                     return false;
                 }
-                // It was absent, and now there is evidence also for clients that hold it.
+                // It was absent, and now the evidence also counts for clients that hold it.
                 let news = !self.is_absent_by_evidence(entry);
                 let entry = Entry { absence: AbsenceEvidence::Reported, reported: revision, ..entry.clone() };
                 self.entries.insert_mut(name.clone(), entry);
@@ -68,20 +68,20 @@ impl ResourceTable {
         }
     }
 
-    /// Nothing is known of the name any more.
+    /// Forgets all that is known of a name.
     pub(crate) fn forget(&mut self, name: &Name) {
         self.unindex(name);
         self.entries.remove_mut(name);
     }
 
-    /// Whether a published state would look different now.
+    /// Drops bodies of old tombstones. Returns whether a new snapshot would differ.
     pub(crate) fn on_time(&mut self, now: Moment, limits: &Limits) -> bool {
         let bodies = self.bodies.len();
         self.drop_bodies(|oldest, _| now - oldest.at >= limits.tombstone_age);
         self.bodies.len() != bodies
     }
 
-    /// Bounds what is kept of the dead. Absent names of a named table stay: they are bounded by the interest in them.
+    /// Bounds the tombstones. Absent names of a named table stay: they are bounded by the interest in them.
     pub(crate) fn trim(&mut self, now: Moment, limits: &Limits, class: Class) {
         while class == Class::Wildcard && self.removals.size() > limits.tombstones {
             let Some((revision, name)) = self.removals.first().map(|(revision, name)| (*revision, name.clone())) else {
@@ -100,9 +100,9 @@ impl ResourceTable {
         while let Some(oldest) = self.bodies.peek().filter(|oldest| too_much(oldest, self.body_bytes)).cloned() {
             self.bodies.dequeue_mut();
             self.body_bytes -= oldest.bytes;
-            // The name may have come back, or gone again, since: then this tombstone is not its body any more.
+            // The name may have been added or removed again since: then its entry does not have this body.
             let same = self.entries.get(&oldest.name).filter(|entry| entry.changed == oldest.revision);
-            // One that a client knows under another name than it requested keeps it: its removal has to say that name.
+            // If the client requested it under another name, the body stays: the removal has to state the resource's own name.
             if let Some(entry) = same.cloned()
                 && matches!(&entry.presence, Presence::Absent(Some(last)) if last.name == oldest.name)
             {

@@ -1,4 +1,4 @@
-//! Applies resources that come, extended TTLs and errors, and keeps the indexes.
+//! Applies resources, extended TTLs and errors, and keeps the indexes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::protocol::view::update::Origin;
 use crate::xds::{Name, Resource, SetVersion, Xdstp};
 
 impl ResourceTable {
-    /// Whether anything that a client can see differs (I5). A TTL is no part of that.
+    /// Applies a resource. The result is a change if a client can see a difference (I5). The TTL is no part of that.
     pub(crate) fn set(
         &mut self,
         class: Class,
@@ -33,7 +33,7 @@ impl ResourceTable {
                 let awaited = class == Class::Named && resource.do_not_cache();
                 let wanted_again = awaited || entry.error.is_some();
                 if held.full == resource.full && entry.origin != source {
-                    // The same from another server: nothing has happened, but whose it is (FB-24).
+                    // The same from another server: only the origin changes (FB-24).
                     let before = entry.origin;
                     let entry = Entry { origin: source, since: now, ..entry.clone() };
                     self.count_origin(before, false);
@@ -99,7 +99,7 @@ impl ResourceTable {
         }
     }
 
-    /// Gives what is here more time, or for ever.
+    /// Gives a present resource a new TTL, or none.
     pub(super) fn refresh(&mut self, name: &Name, ttl: Option<Duration>, revision: Revision, now: Moment) -> Applied {
         let Some(entry) = self.entries.get(name).cloned() else { return Applied::Unchanged };
         let Presence::Present(held) = &entry.presence else { return Applied::Unchanged };
@@ -117,12 +117,12 @@ impl ResourceTable {
         Applied::Refreshed
     }
 
-    /// What has outlived its time.
+    /// Returns the names that have expired.
     pub(crate) fn expired(&self, now: Moment) -> Vec<Name> {
         self.expirations.keys().take_while(|(at, _)| *at <= now).map(|(_, name)| name.clone()).collect()
     }
 
-    /// Something is wrong with the name. Whether that is news.
+    /// Records an error of a name. Returns whether it is new.
     pub(crate) fn set_error(&mut self, name: Name, error: Arc<NamedError>, revision: Revision, now: Moment) -> bool {
         let unknown = || Entry::new(Presence::Unknown, PresenceHistory::beginning(revision), revision, now);
         let entry = self.entries.get(&name).cloned().unwrap_or_else(unknown);
@@ -133,7 +133,7 @@ impl ResourceTable {
         true
     }
 
-    /// Takes a name out of its journal and of the sums; its entry is about to be replaced.
+    /// Removes a name from its journal and from the sums, before its entry is replaced.
     pub(super) fn unindex(&mut self, name: &Name) {
         let Some(entry) = self.entries.get(name).cloned() else { return };
         match &entry.presence {

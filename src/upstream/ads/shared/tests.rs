@@ -10,7 +10,7 @@ fn shared(timeout: Duration) -> Arc<Shared> {
     Arc::new(Shared::new(LifeTimes { interval: None, timeout }))
 }
 
-/// How a wait that would last for an hour goes on, which has had a second and a half for it.
+/// Returns how a wait of an hour has ended after a second and a half, if it has.
 async fn waits(shared: &Arc<Shared>, stage: Stage, least: Duration, what: impl FnOnce(&Shared)) -> Option<Waited> {
     let (before, waiting) = (shared.signs(), shared.clone());
     shared.ended(stage);

@@ -1,4 +1,4 @@
-//! What is missing, and when that means that it is gone.
+//! Missing files and folders, and when they count as deleted.
 
 use std::sync::atomic::AtomicBool;
 
@@ -24,7 +24,7 @@ fn i3_a_file_that_is_unlinked_and_made_again_was_never_gone() {
         fs::remove_file(folder.at("a.json")).unwrap();
         let seen = loader.look();
         assert!(seen.unsettled && super::clusters(&seen.loaded.state).starts_with("a,b"));
-        std::thread::sleep(GAP); // however long it is until the next look finds it there
+        std::thread::sleep(GAP); // even if the next look comes late
         folder.write("a.json", clusters);
         assert_eq!(look(&mut loader).0.replace(",c", ""), "a,b");
     }
@@ -40,7 +40,7 @@ fn fs_3_a_file_that_is_made_again_is_no_more_whole_than_one_that_is_written_in_p
     folder.put("a.json", &["a", "b"]);
     let mut loader = folder.loader();
     assert_eq!(look(&mut loader).0, "a,b");
-    fs::hard_link(folder.at("a.json"), folder.at(".old")).unwrap(); // lest it is the same again to the file system
+    fs::hard_link(folder.at("a.json"), folder.at(".old")).unwrap(); // so that the inode is not used again
     fs::remove_file(folder.at("a.json")).unwrap();
     assert_eq!(look(&mut loader).0, "a,b");
     folder.write("a.json", &["a"]);
@@ -175,7 +175,7 @@ fn i3_without_any_of_its_paths_a_source_is_unreachable() {
     fs::create_dir(folder.at("one")).unwrap();
     fs::rename(folder.at("two.off"), folder.at("two.json")).unwrap();
     assert_eq!(look(&mut loader), ("a,b".into(), vec![]), "nothing was given up meanwhile");
-    until(&mut loader, "b"); // a folder that is there and empty is just that
+    until(&mut loader, "b"); // an empty folder is reachable
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn xlat_16_a_file_of_the_configuration_that_was_there_and_is_deleted_leaves_noth
     until(&mut loader, "a");
 }
 
-/// While files are renamed over at full speed, lists of their folder lack some. On a file system in memory that is every third.
+/// While files are replaced at full speed, listings of their folder lack some. On a file system in memory that is every third.
 #[test]
 fn i3_nothing_vanishes_while_a_thousand_files_are_replaced() {
     let memory = Path::new("/dev/shm");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Moves a link to somewhere else.
+/// Points a link to another target.
 fn turn(link: &Path, target: impl AsRef<Path>) {
     let new = link.with_extension("new");
     symlink(target, &new).unwrap();
@@ -50,7 +50,7 @@ async fn fs_2_the_links_of_a_mounted_configmap_are_followed() {
         whole.shows(name).await;
         single.shows(name).await;
     }
-    // The link stays, and the file behind it changes, which is in no folder that was named.
+    // The link stays, and the file behind it changes. That file is in none of the configured folders.
     let elsewhere = Folder::new();
     elsewhere.put("f.json", &["f"]);
     symlink(elsewhere.at("f.json"), folder.at("f.json")).unwrap();
@@ -67,7 +67,7 @@ async fn fs_2_a_folder_is_followed_by_whatever_path_it_was_come_by_last() {
     symlink("releases/42", folder.at("current")).unwrap();
     let mut followed = Followed::new(options(vec![folder.at("current/resources")]));
     followed.shows("a").await;
-    // The way of a link in it leads through the folder by its other name, and is left again when the link goes.
+    // A link in it leads through the folder by its other name, and is no longer watched once the link is removed.
     fs::create_dir(folder.at("elsewhere")).unwrap();
     folder.put("elsewhere/file.json", &["l"]);
     symlink(folder.at("elsewhere/file.json"), folder.at("releases/42/resources/.way")).unwrap();
@@ -83,7 +83,7 @@ async fn fs_2_a_folder_is_followed_by_whatever_path_it_was_come_by_last() {
         folder.put("current/resources/plain.json", &[name]);
         followed.shows(name).await;
     }
-    // It moves, and is the same folder by another path.
+    // It is moved, and is the same folder by another path.
     fs::rename(folder.at("releases/42"), folder.at("releases/43")).unwrap();
     turn(&folder.at("current"), "releases/43");
     folder.put("current/resources/more.json", &["m"]);
@@ -109,7 +109,7 @@ async fn fs_2_the_way_to_a_folder_that_a_link_leads_to_is_followed() {
     followed.shows("b").await;
     git.put("2/sub/y.json", &["c"]);
     followed.shows("b,c").await;
-    // What it leads to may come later.
+    // Its target may be created later.
     symlink(git.at("later"), folder.at("later")).unwrap();
     git.put("2/sub/y.json", &["d"]);
     followed.shows("b,d").await;

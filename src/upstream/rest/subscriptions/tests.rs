@@ -28,7 +28,7 @@ impl Rig {
         self.subscriptions.take(request, &self.table, self.now)
     }
 
-    /// What is asked now.
+    /// Returns the polls that are due now.
     fn requested(&mut self) -> Vec<Poll> {
         self.now = self.now.max(Instant::now());
         self.subscriptions.due(self.now)
@@ -67,7 +67,7 @@ fn rest_5_and_rest_8_a_version_is_stated_for_the_same_question_alone_and_only_wh
     let question = rig.one();
     assert_eq!(question.request.version_info, "");
     rig.subscriptions.answered(&question, false, rig.now, 0.0);
-    rig.want(EDS, &["a"], "7"); // the answer was taken
+    rig.want(EDS, &["a"], "7"); // the answer was ACKed
     rig.pass(REFRESH);
     let question = rig.one();
     assert_eq!(question.request.version_info, "7");
@@ -141,7 +141,7 @@ fn rest_11_no_names_are_everything_first_and_nothing_after_names() {
     rig.want(CDS, &[], "");
     let question = rig.one();
     rig.subscriptions.answered(&question, false, rig.now, 0.0);
-    // The way in which `*` is left on a stream: by its name, and then by none.
+    // `*` is unsubscribed on a stream by its name first, and then by an empty list.
     rig.want(CDS, &["*"], "1");
     assert_eq!(rig.subscriptions.next_due(), Some(rig.now + REFRESH));
     rig.want(CDS, &[], "1");
