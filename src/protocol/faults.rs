@@ -51,6 +51,8 @@ pub enum Fault {
     NoUnion,
     /// I7: of several changes of a name only the last counts, and a state before it seems to have none.
     LastChangeOnly,
+    /// A session reads which names changed before it reads the snapshot: one that is published in between has changes that it misses.
+    MarksBeforeSnapshot,
     /// I7: clients that warm clusters are not sent endpoints again.
     NoForcedEndpoints,
     /// A route goes out while its cluster still waits for endpoints.
@@ -89,7 +91,7 @@ pub enum Fault {
 
 impl Fault {
     /// Those of a single server; [`Self::TakeWordsOfAll`] and what follows it need several.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::LeaseEveryState,
         Self::IgnoreHorizon,
         Self::KeepEveryNonce,
@@ -107,6 +109,7 @@ impl Fault {
         Self::RemoveBeforeCounted,
         Self::NoUnion,
         Self::LastChangeOnly,
+        Self::MarksBeforeSnapshot,
         Self::NoForcedEndpoints,
         Self::NoRoutingHold,
         Self::LeavingEndsItForAll,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use weir::protocol::session::{Client, Reply, Session, Variant};
-use weir::protocol::view::{InterestChange, SessionId};
+use weir::protocol::view::{InterestChange, NameChanged, SessionId};
 
 use crate::content::{Content, Kind, version};
 use crate::oracle::Judge;
@@ -36,6 +36,8 @@ pub struct Pretend {
     pub profile: Profile,
     pub variant: Variant,
     pub session: Session,
+    /// Changed names that the view has reported and the session has not read.
+    pub inbox: Vec<NameChanged>,
     pub judge: Judge,
     pub wishes: BTreeMap<Kind, Wish>,
     pub held: Held,
@@ -78,6 +80,7 @@ impl Pretend {
             profile,
             variant,
             session,
+            inbox: Vec::new(),
             judge: Judge::new(node, variant, client.grpc, client.wrappers),
             wishes: BTreeMap::new(),
             held: Held::new(),
@@ -91,6 +94,11 @@ impl Pretend {
             stalled: false,
             ended: false,
         }
+    }
+
+    /// The session reads which names changed.
+    pub fn read_inbox(&mut self) {
+        self.inbox.drain(..).for_each(|mark| self.session.on_name_changed(&mark));
     }
 
     pub fn wish(&mut self, kind: Kind) -> &mut Wish {
@@ -281,6 +289,7 @@ impl Pretend {
         (self.id, self.key, self.session) = (id, key, session);
         let judge = Judge::new(node, self.variant, client.grpc, client.wrappers);
         self.judge = judge.coming_with(self.held.clone(), self.judge.short_memory);
+        self.inbox.clear();
         self.requests.clear();
         self.replies.clear();
         self.nonces.clear();

@@ -423,7 +423,7 @@ impl World {
         }
         for (session, marks) in wakes.0 {
             if let Some(client) = self.clients.iter_mut().find(|client| client.id == session) {
-                marks.iter().for_each(|mark| client.session.on_name_changed(mark));
+                client.inbox.extend(marks);
             }
         }
     }
@@ -509,6 +509,7 @@ impl World {
             let kind = Kind::ALL.into_iter().find(|kind| kind.url() == *url).unwrap();
             client.judge.on_answer(kind, nonce);
         }
+        client.read_inbox();
         match client.session.on_request(request, now) {
             Some(Ack::Ack { stale: true, .. }) => self.coverage.note(Event::StaleAnswer),
             Some(Ack::Nack { stale, .. }) => {
@@ -539,6 +540,7 @@ impl World {
             }
             self.settle(key, true)?;
             if self.clients[at].id == id {
+                self.clients[at].read_inbox();
                 self.clients[at].session.on_interest_applied();
             }
         }
@@ -556,7 +558,14 @@ impl World {
         let before = rig.leases.count();
         let working_on = client.session.leased_revision();
         client.judge.on_poll(rig.view(&state), !client.session.holds_routing());
-        let step = client.session.poll(&state, &mut rig.leases, self.now);
+        let late = self.limits.faults.has(Fault::MarksBeforeSnapshot) && !client.inbox.is_empty();
+        let marks = if late { std::mem::take(&mut client.inbox) } else { Vec::new() };
+        client.read_inbox();
+        let mut step = client.session.poll(&state, &mut rig.leases, self.now);
+        marks.iter().for_each(|mark| client.session.on_name_changed(mark));
+        if late && matches!(step, Step::Idle(_)) {
+            step = client.session.poll(&state, &mut rig.leases, self.now); // the marks wake it
+        }
         let claims = client.session.take_claims();
         self.coverage.note_if(!claims.is_empty(), Event::Claimed);
         if !claims.is_empty() {
