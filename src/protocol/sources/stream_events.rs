@@ -36,7 +36,7 @@ impl Sources {
     ) -> Vec<UpdateBatch> {
         let Some(stream) = self.stream(id) else { return Vec::new() };
         if !stream.is_current(epoch) {
-            return Vec::new(); // of an earlier opening
+            return Vec::new(); // from an earlier opening of the stream
         }
         let nothing_left = response.is_empty_set();
         let mut updates = stream.on_received(epoch, response, now);
