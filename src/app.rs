@@ -185,7 +185,7 @@ impl Openers {
     }
 }
 
-/// For what is still on its way to clients when their streams have ended.
+/// How long to wait for the last bytes of streams that have ended.
 const LAST_BYTES: Duration = Duration::from_secs(2);
 
 fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
