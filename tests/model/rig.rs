@@ -1,4 +1,4 @@
-//! One view of the relay with its upstream streams, and the log by which it is judged.
+//! One view of the relay with its upstream streams, and the log for checking it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::content::{Kind, table};
 use crate::origin::{Sent, Server};
 use crate::view::{Entry, ModelView};
 
-/// One view of the relay, its upstream streams, and the log by which it is judged.
+/// One view of the relay, its upstream streams, and the log for checking it.
 pub struct UnitRig {
     pub view: View,
     pub upstream: Upstream,
     pub links: Vec<Link>,
     pub leases: Leases,
     pub log: Vec<Entry>,
-    /// How long the log was when a state was published.
+    /// How long the log was when a snapshot was published.
     pub published: BTreeMap<u64, usize>,
     pub views: BTreeMap<u64, ModelView>,
-    /// Upstream itself never let a route point at nothing.
+    /// Upstream itself never let a route lead to a missing cluster.
     pub orderly: bool,
     pub forgotten: Vec<(Kind, Option<String>)>,
     /// What stands before a shut gate: the server has reported it, and the relay does not go by it yet.
