@@ -41,7 +41,7 @@ impl Link {
         let Some(reader) = &self.reader else { return Ok(LinkEvent::Response(Box::new(message.decode()?))) };
         let turn = if ResponseReader::is_large(&message) {
             // A server whose response waits to be read is not silent.
-            let _ = self.reports.send(LinkReport { id: self.id, event: LinkEvent::Receiving }).await; // the view may be gone
+            let _ = self.reports.send(LinkReport { id: self.id, event: LinkEvent::Receiving }).await; // the view may have ended
             reader.turn().await
         } else {
             None

@@ -87,7 +87,7 @@ mod tests {
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-    /// A response of about so many bytes.
+    /// A response of about this many bytes.
     fn response(bytes: usize) -> ResponseMessage {
         const ONE: usize = 1 << 14;
         let any = |number: usize| {

@@ -151,7 +151,7 @@ impl ViewTask {
             Command::Report(to) => {
                 let report = self.report();
                 let handles = self.sessions.values().map(|handle| handle.report()).collect();
-                let _ = to.send((report, handles)); // the caller may have gone
+                let _ = to.send((report, handles)); // the caller may have dropped the receiver
             }
             Command::Snapshot(to) => {
                 let _ = to.send(self.view_snapshot());
