@@ -1,7 +1,7 @@
 //! Reads the bootstrap file of gRPC clients (gRFC A27, A30, A47, A65, A71, A88, A95, A97).
 //!
-//! Uses its servers and authorities. Node, certificate providers and name templates are for clients; they are only checked, so that a file
-//! passes if a gRPC client could read it. Relative paths start at the working directory of the program, as in gRPC.
+//! Uses its servers and authorities. Node, certificate providers and name templates are for clients: of these Weir only checks that a gRPC
+//! client could read the file. Relative paths start at the working directory of the program, as in gRPC.
 
 mod target;
 
@@ -27,7 +27,7 @@ pub(super) fn read(path: &Path, text: &str, message_bytes: usize) -> Result<List
     if reader.found.faults.is_empty() { Ok(lists) } else { Err(reader.found.faults) }
 }
 
-/// How a channel is secured. Whether that is possible depends on the target.
+/// How a channel is to be secured, whatever its target is.
 enum Channel {
     Insecure,
     Tls { ca: Option<PathBuf>, own: Option<OwnCertificate> },
