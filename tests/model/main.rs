@@ -4,7 +4,7 @@
 //! both variants. Every reply is checked when it is made, and the final states once nothing changes any more.
 //!
 //! `cargo test --test model` runs a few thousand histories, and repeats each planted fault.
-//! `WEIR_HISTORIES=100000 cargo test --release --test model` runs more; `WEIR_SEED=n WEIR_HISTORIES=1` repeats the one that a failure names.
+//! `WEIR_HISTORIES=100000 cargo test --release --test model` runs more, `WEIR_SEED=n WEIR_HISTORIES=1` repeats the one in a failure.
 
 mod client;
 mod content;

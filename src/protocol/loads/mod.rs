@@ -143,7 +143,7 @@ impl Aggregate {
         LoadStatsRequest { node: None, cluster_stats: self.sums.take(covered) }
     }
 
-    /// Makes the next report due now, if the control plane has ordered reports.
+    /// Makes the next report due now, if one is scheduled.
     pub(crate) fn hasten(&mut self, now: Moment) {
         self.due = self.due.map(|due| due.min(now));
     }
