@@ -1,4 +1,4 @@
-//! Assembly: build everything, bind everything, run.
+//! Assembly: builds everything, binds the listeners, and runs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct App {
 }
 
 impl App {
-    /// Builds everything that the configuration names and opens its listeners. Nothing is served before [`App::run_until`].
+    /// Builds everything in the configuration and opens the listeners. Nothing is served before [`App::run_until`].
     pub async fn bind(config: Config) -> anyhow::Result<Self> {
         let own = config.transcoder.clone();
         let descriptors: Descriptors = Arc::new(move || own.clone().unwrap_or_else(Transcoder::envoy));
@@ -74,7 +74,7 @@ impl App {
         })
     }
 
-    /// Lets the admin address change what is logged.
+    /// Lets the admin address change the log level.
     pub fn with_log_control(self, log: LogControl) -> Self {
         Self { log, ..self }
     }
@@ -84,7 +84,7 @@ impl App {
         self.views.servers().collect()
     }
 
-    /// Where clients connect, with the ports that port 0 became.
+    /// Returns the addresses for clients, with the ports that were chosen for port 0.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
@@ -94,8 +94,8 @@ impl App {
         self.admin.as_ref()?.local_addr().ok()
     }
 
-    /// Serves until the future is dropped, or until `stop` comes and the relay has drained: it is not ready at once, closes its
-    /// listeners after the configured delay, and ends client streams then.
+    /// Serves until the future is dropped, or until `stop` is ready and the relay has drained: it is not ready at once, closes its
+    /// listeners after the configured delay, and then ends client streams.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
         let mut serving = JoinSet::new();
         for listener in self.listeners {
@@ -140,7 +140,7 @@ impl App {
     }
 }
 
-/// Views, with the hub behind all servers where there is to be one.
+/// Creates the views, with the hub behind them if there is one.
 fn views(options: ViewsOptions, hub: Option<ViewsOptions>, mut connectors: Vec<SharedConnector>) -> Views {
     let Some(hub) = hub else { return Views::new(options, connectors) };
     let hub = Arc::new(Views::new(hub, connectors.clone()).into_hub());
@@ -148,7 +148,7 @@ fn views(options: ViewsOptions, hub: Option<ViewsOptions>, mut connectors: Vec<S
     Views::new(options, connectors).with_hub(hub)
 }
 
-/// Whoever opens streams to a source, and to where its loads go, if it takes any.
+/// The connectors of a source: for streams, and for load reports if it accepts any.
 struct Opener {
     streams: SharedConnector,
     loads: Option<AdsConnector>,
@@ -185,7 +185,7 @@ impl Openers {
     }
 }
 
-/// For what is still on its way to clients when their streams have ended.
+/// How long to wait for the last bytes of streams that have ended.
 const LAST_BYTES: Duration = Duration::from_secs(2);
 
 fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {

@@ -1,7 +1,7 @@
-//! What the program does without a configuration: it serves the example resources of `config/demo/`.
+//! The relay without a configuration: it serves the example resources of `config/demo/`.
 //!
-//! In a checkout the files there are served as they are. Elsewhere the program writes its copies to a folder of their own, and
-//! deletes that when it ends, unless something in it was changed.
+//! In a checkout the files are served from there. Elsewhere the program copies them to a temporary folder, which it deletes at its end
+//! unless a file was changed.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -13,7 +13,7 @@ use anyhow::Context;
 
 use crate::config::Config;
 
-/// Where to listen instead. The files are made to fit, so that they are copies then.
+/// Addresses to listen on instead of the defaults. The files contain the addresses, so they are then copied.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Places {
     /// The address for clients.
@@ -22,8 +22,7 @@ pub struct Places {
     pub admin: Option<SocketAddr>,
 }
 
-/// The configuration of a relay without one: it serves the example resources. Dropping it deletes the copies that it made,
-/// unless one was changed.
+/// The configuration for the example resources. Dropping it deletes the copies that it made, unless one was changed.
 pub struct Demo {
     /// The configuration that serves the example resources.
     pub config: Config,
@@ -32,7 +31,7 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// Finds the example resources in the checkout, or writes those that the program contains to a temporary folder.
+    /// Finds the example resources in the checkout, or writes the embedded ones to a temporary folder.
     pub fn new(places: Places) -> anyhow::Result<Self> {
         let elsewhere = places.listen.is_some() || places.admin.is_some();
         let (folder, copies) = match checkout().filter(|_| !elsewhere) {
@@ -45,7 +44,7 @@ impl Demo {
         Ok(Self { config: Config::from_file(&folder.join(CONFIG))?, folder, copies })
     }
 
-    /// What a newcomer should know, with the addresses that the program listens at, and how it was started.
+    /// Returns the greeting: the addresses of the relay, and commands to try, in which the program is called `program`.
     pub fn greeting(&self, clients: SocketAddr, admin: Option<SocketAddr>, program: &str) -> String {
         let folder = self.folder.display();
         let copies = if self.copies.is_some() { ", which are copies for you to edit" } else { "" };
@@ -54,7 +53,7 @@ impl Demo {
             false => format!(" --server http://{clients}"),
         };
         let mut out = format!("Weir serves the example resources in {folder}/resources{copies}.\n\n");
-        let _ = writeln!(out, "  clients  {clients}  (Envoy, gRPC, whatever speaks xDS)"); // a String takes everything
+        let _ = writeln!(out, "  clients  {clients}  (Envoy, gRPC, whatever speaks xDS)"); // writing to a String does not fail
         if let Some(admin) = admin {
             let _ = writeln!(out, "  admin    http://{admin}/clients, and / lists the other pages");
         }
@@ -75,13 +74,13 @@ With a control plane of your own: {program} --config FILE, and config/relay.yaml
     }
 }
 
-/// The folder of a checkout: the one that this is, or the one that cargo runs the program for.
+/// Returns the folder in the current checkout, or in the one from which cargo runs the program.
 fn checkout() -> Option<PathBuf> {
     let cargo = std::env::var_os("CARGO_MANIFEST_DIR").map(|folder| Path::new(&folder).join(FOLDER));
     [Some(PathBuf::from(FOLDER)), cargo].into_iter().flatten().find(|folder| folder.join(CONFIG).is_file())
 }
 
-/// Files that are there as long as this is, or longer if they were changed.
+/// Files that are deleted when this is dropped, unless they were changed.
 struct Copies {
     folder: PathBuf,
     files: Vec<(&'static str, String)>,
@@ -109,9 +108,9 @@ impl Drop for Copies {
             std::fs::read_to_string(self.folder.join(name)).is_ok_and(|now| now == *text)
         };
         if entries == self.files.len() + 1 && self.files.iter().all(untouched) {
-            let _ = std::fs::remove_dir_all(&self.folder); // what is left is small, and the system's to clean up
+            let _ = std::fs::remove_dir_all(&self.folder); // what is left is small, and the system deletes it
         } else {
-            // Nobody may be reading, and this is a drop.
+            // Stdout may be closed, and a drop must not panic.
             let _ = writeln!(io::stdout(), "Your changes are still in {}.", self.folder.display());
         }
     }
@@ -130,7 +129,7 @@ fn fresh_folder() -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// With a port instead of 0, since it goes into files.
+/// Replaces port 0 by a free port, since the address goes into files.
 fn settled(address: SocketAddr) -> io::Result<SocketAddr> {
     match address.port() {
         0 => std::net::TcpListener::bind(address)?.local_addr(),
@@ -138,10 +137,10 @@ fn settled(address: SocketAddr) -> io::Result<SocketAddr> {
     }
 }
 
-/// A file's text with other addresses in it.
+/// Replaces the addresses in a file's text.
 fn moved(name: &str, text: &str, listen: SocketAddr, admin: SocketAddr) -> String {
     let mut text = text.to_owned();
-    // By way of words that are nowhere, lest the one address is taken for what the other was before.
+    // In two steps, by way of characters that no file contains: a new address may be equal to an old one.
     for (default, word) in [(DEFAULT, "\u{1}"), (DEFAULT_ADMIN, "\u{2}")] {
         text = text.replace(&default.to_string(), &format!("{word}a"));
         let parts = format!("address: {}, port_value: {}", default.ip(), default.port());
@@ -155,7 +154,7 @@ fn moved(name: &str, text: &str, listen: SocketAddr, admin: SocketAddr) -> Strin
     text
 }
 
-/// An address that clients on this machine can connect to.
+/// Returns an address that clients on this machine can connect to.
 fn reachable(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -227,7 +226,7 @@ mod tests {
     fn copies_have_the_addresses_that_are_listened_at_and_go_unless_they_were_changed() {
         let places = Places {
             listen: Some("127.0.0.1:19000".parse().unwrap()),
-            admin: Some("0.0.0.0:18000".parse().unwrap()), // each where the other was
+            admin: Some("0.0.0.0:18000".parse().unwrap()), // the two defaults swapped
         };
         let demo = Demo::new(places).unwrap();
         assert_eq!((demo.config.listen[0], demo.config.admin), (places.listen.unwrap(), places.admin));

@@ -1,7 +1,7 @@
-//! Weir: an xDS aggregating relay. ARCHITECTURE.md has the layers and who owns what.
+//! Weir: an xDS aggregating relay. ARCHITECTURE.md describes the layers and which of them owns what.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, unreachable_pub)]
-#![cfg_attr(not(test), warn(clippy::unwrap_used))] // nothing that a peer sends may reach one
+#![cfg_attr(not(test), warn(clippy::unwrap_used))] // no input of a peer may reach one
 
 pub mod app;
 pub mod cli;

@@ -1,4 +1,4 @@
-//! The relay's program.
+//! The program `weir`.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -78,7 +78,7 @@ struct ConfigFile {
 async fn main() -> ExitCode {
     let Arguments { config, listen, admin, log, log_format, task } = Arguments::parse();
     let usual = match (&task, &config) {
-        (Some(Task::Check(_)), _) => "error", // it shows what is wrong by itself
+        (Some(Task::Check(_)), _) => "error", // the check prints its result itself
         (None, Some(_)) => "info",
         _ => "warn",
     };
@@ -136,7 +136,7 @@ impl Task {
     }
 }
 
-/// Says what is wrong with the command line.
+/// Prints what is wrong with the command line.
 fn refuse(reason: &str) -> ExitCode {
     let error = Arguments::command().error(ErrorKind::ArgumentConflict, reason);
     tell(error.render().to_string().trim_end());
@@ -211,8 +211,8 @@ fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
     show(&weir::cli::key::report(&config.views.rule, &text)?).context("cannot write")
 }
 
-/// The file counts when the program starts. A restart loses nothing: clients that come back are sent what has changed, and
-/// nothing else. What there is to say before that is whether it would start (BOOT-26).
+/// The file is read when the program starts. A restart loses nothing: clients that reconnect get only what changed. Until then this reports
+/// whether the relay would start with the file as it is (BOOT-26).
 fn look_at(path: &Path) {
     match Config::from_file(path) {
         Ok(config) => {
@@ -236,9 +236,9 @@ fn log_start(app: &App, config: Option<&Path>) {
     tracing::info!(version, config, listen, admin, servers, workers, "weir started");
 }
 
-/// With its configuration, if there is a file of it.
+/// Runs the relay. `config` is the path of its configuration file, if it has one.
 async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<()> {
-    // Before the greeting, after which signals may come. Without a configuration SIGHUP keeps its default and ends the process.
+    // Before the greeting, since signals may follow it at once. Without a configuration file SIGHUP keeps its default and ends the process.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = config.map(|_| signal(SignalKind::hangup())).transpose()?;
     let _ = std::io::stdout().lock().write_all(greeting.as_bytes()); // stdout may be closed
@@ -263,5 +263,5 @@ async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<
 
 const WHICH_FILE: &str =
     "missing configuration: expected --config FILE; config/relay.yaml is one with every key explained";
-/// The exit code for a command line, or a configuration, that cannot be used.
+/// The exit code for an invalid command line or configuration.
 const USAGE: u8 = 2;

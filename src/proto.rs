@@ -1,9 +1,9 @@
-//! Generated messages of the discovery protocol, and what stands for either variant of one.
+//! Generated messages of the discovery protocol, and enums for the two variants of a message.
 
-/// `google.protobuf.Any` whose value is a slice of the received buffer, where the usual one copies.
+/// `google.protobuf.Any` whose value is a slice of the received buffer instead of a copy.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Any {
-    /// Which message it is.
+    /// The type of the message.
     #[prost(string, tag = "1")]
     pub type_url: String,
     /// The encoded message.
@@ -11,17 +11,17 @@ pub struct Any {
     pub value: bytes::Bytes,
 }
 
-/// A request of either variant. Which one a stream speaks shows from its method alone (TRN-24).
+/// A request of either variant. The method of the stream decides which one (TRN-24).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// Of the state-of-the-world variant.
+    /// A request of the state-of-the-world variant.
     Sotw(discovery::DiscoveryRequest),
-    /// Of the delta variant.
+    /// A request of the delta variant.
     Delta(discovery::DeltaDiscoveryRequest),
 }
 
 impl Request {
-    /// The encoded node, if the request carries one.
+    /// Returns the encoded node, if the request has one.
     pub fn node(&self) -> Option<&bytes::Bytes> {
         match self {
             Self::Sotw(request) => request.node.as_ref(),
@@ -49,9 +49,9 @@ impl Request {
 /// A response of either variant.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Response {
-    /// Of the state-of-the-world variant.
+    /// A response of the state-of-the-world variant.
     Sotw(discovery::DiscoveryResponse),
-    /// Of the delta variant.
+    /// A response of the delta variant.
     Delta(discovery::DeltaDiscoveryResponse),
 }
 
@@ -80,7 +80,7 @@ pub mod node {
     include!(concat!(env!("OUT_DIR"), "/envoy.config.core.v3.rs"));
 }
 
-/// The gRPC status codes that are used here; gRPC defines what they mean.
+/// The gRPC status codes in use.
 #[allow(missing_docs)] // the names are those of gRPC
 pub mod code {
     pub const OK: i32 = 0;

@@ -1,6 +1,5 @@
-//! Ten thousand bursts of a control plane that pushes everything at once and in any order, told to clients that read when they
-//! like. At no moment may a client hold a route to a cluster that it does not hold, or that was never given endpoints
-//! (ORD-1, ORD-4 to ORD-8, ORD-18).
+//! Ten thousand bursts of a control plane that sends everything at once and in any order, to clients that read at any time. At no moment
+//! may a client hold a route to a cluster that it does not hold, or that was never sent endpoints (ORD-1, ORD-4 to ORD-8, ORD-18).
 
 mod support;
 
@@ -19,7 +18,7 @@ use weir::protocol::view::{Class, Evidence, SessionId, Update};
 const CLUSTERS: [&str; 8] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"];
 const ROUTES: [&str; 3] = ["r0", "r1", "r2"];
 
-/// A generator of numbers that is the same everywhere.
+/// A random number generator with the same results on all machines.
 struct Random(u64);
 
 impl Random {
@@ -39,18 +38,18 @@ impl Random {
     }
 }
 
-/// What a client has been told, as an Envoy would take it.
+/// What a client was sent, as an Envoy would apply it.
 struct Reader {
     id: SessionId,
     variant: Variant,
     clusters: BTreeSet<String>,
-    /// Clusters that have been given endpoints since they came.
+    /// Clusters that were sent endpoints since they were added.
     endowed: BTreeSet<String>,
     routes: BTreeMap<String, String>,
     started: bool,
-    /// The answer to clusters waits until they are warm.
+    /// The ACK of clusters waits until they are warm.
     unacknowledged: Option<String>,
-    /// What it has requested and the relay has not heard yet.
+    /// Requests that the relay has not received yet.
     on_its_way: Vec<Request>,
 }
 
@@ -77,7 +76,7 @@ impl Reader {
         new()
     }
 
-    /// Says all that is wanted; in delta that is a subscription only if it is no answer.
+    /// Requests everything that is wanted; in delta an ACK or NACK carries no subscription.
     fn ask(&self, bench: &mut Bench, url: &str, names: &[&str], nonce: &str) {
         match self.variant {
             Variant::Sotw => bench.sotw(self.id, url, names, nonce),
@@ -125,7 +124,7 @@ impl Reader {
                 if answers {
                     self.ask(bench, EDS, &all, &nonce);
                 }
-                // As an Envoy does, which turns to routes once its clusters are warm.
+                // Like an Envoy, which requests routes once its clusters are warm.
                 if !std::mem::replace(&mut self.started, true) {
                     self.ask(bench, RDS, &ROUTES, "");
                 }
@@ -180,7 +179,7 @@ impl Reader {
 }
 
 impl World {
-    /// The next configuration, and what a control plane says of the difference.
+    /// Changes the configuration, and returns what a control plane sends of the difference.
     fn next(&mut self, random: &mut Random, bench: &mut Bench) -> Vec<Update> {
         let before = (self.clusters.clone(), self.routes.clone());
         for name in CLUSTERS {
@@ -228,7 +227,7 @@ impl World {
             }
         }
         for name in live {
-            // A cluster never comes without endpoints; others have theirs changed now and then.
+            // A new cluster always comes with endpoints; others sometimes change.
             if !before.0.contains_key(name) || random.below(3) == 0 {
                 updates.push(endpoints(bench, name, &random.below(1_000).to_string()));
             }
@@ -237,7 +236,7 @@ impl World {
         updates
     }
 
-    /// The control plane answers requests.
+    /// Answers the relay's requests.
     fn answer(&self, bench: &mut Bench) {
         for requested in bench.asked_upstream() {
             let Some(name) = requested.strip_prefix('+').filter(|name| name.starts_with('c')) else { continue };
@@ -276,7 +275,7 @@ fn an_order_that_is_broken_on_purpose_does_not_get_through() {
 
 fn run(bursts: usize, faults: Faults) {
     let mut random = Random(4711);
-    // Clients that never catch up would else, after two seconds of waiting in total, be given a route without its endpoints.
+    // Otherwise clients that are always behind would be sent a route without its endpoints after a total wait of two seconds.
     let (routing_hold, reference_hold) = (Duration::from_secs(3600), Duration::ZERO);
     let limits = Limits { faults, routing_hold, reference_hold, ..Limits::default() };
     let (mut bench, mut world) = (Bench::with(limits), World::default());
@@ -291,14 +290,14 @@ fn run(bursts: usize, faults: Faults) {
     readers.iter_mut().for_each(|reader| reader.read_to_the_end(&mut bench, &world, 0));
     let mut replies = 0;
     for burst in 0..bursts {
-        // All of it has queued up by the time that the relay looks.
+        // All of it is queued before the relay reads it.
         for update in world.next(&mut random, &mut bench) {
             bench.view.apply(vec![update], bench.now);
         }
         bench.publish();
         world.answer(&mut bench);
         for reader in &mut readers {
-            // Some read all there is, some a little, some nothing for a while.
+            // Some clients read everything, some a little, some nothing for a while.
             let limit = match random.below(4) {
                 0 => 0,
                 1 => random.within(1..4),

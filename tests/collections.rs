@@ -1,8 +1,8 @@
-//! Random histories of collections: clients that request globs and single members, come back with what they hold, a control
-//! plane whose collections grow and shrink and which answers in pieces, and streams that are lost.
+//! Random histories of collections: clients that subscribe to globs and single members and reconnect with what they hold, a control plane
+//! whose collections grow and shrink and which answers in several responses, and streams that break.
 //!
-//! Always: nothing is taken from a client that upstream has not taken away since the client was told of it. And once all is
-//! quiet, each client holds exactly what is in what it requested.
+//! Invariants: a client loses only what upstream has removed since the client was sent it. Once nothing changes, each client holds exactly
+//! what its subscriptions contain.
 
 mod support;
 
@@ -52,13 +52,13 @@ struct World {
     limits: Arc<Limits>,
     clients: BTreeMap<SessionId, Peer>,
     next: u64,
-    /// What there is, each name with its content.
+    /// The resources that exist, each name with its content.
     truth: BTreeMap<String, u32>,
-    /// The stream upstream, and what it is subscribed to.
+    /// The upstream stream, and its subscriptions.
     up: Option<(Epoch, BTreeSet<String>)>,
-    /// Globs that are still owed a first answer on this stream.
+    /// Globs whose first response on this stream is pending.
     unanswered: BTreeSet<String>,
-    /// What the relay was told, and when a name last did not exist, or the relay was told so.
+    /// What the relay was sent, and when a name was last absent or was last reported absent to the relay.
     sent: BTreeMap<String, u32>,
     absent: BTreeMap<String, usize>,
 }
@@ -67,14 +67,14 @@ struct World {
 struct Peer {
     session: Session,
     wanted: BTreeSet<String>,
-    /// The version and the content of what it holds, and when it was told.
+    /// The version and the content of what it holds, and when it was sent.
     holds: BTreeMap<String, (String, usize)>,
 }
 
 impl World {
     fn new(seed: u64, faults: Faults) -> Self {
         let table = Arc::new(TypeTable::new());
-        // This control plane may be slow to answer for a name, and says in the end what there is not.
+        // This control plane may be slow to answer for a name, and always reports absence in the end.
         let (linger, second_silence) = (Duration::from_secs(2), Duration::from_secs(10_000));
         let limits = Arc::new(Limits { faults, linger, second_silence, ..Limits::default() });
         let mut plan = Plan::single(Variant::Delta, Default::default());
@@ -117,7 +117,7 @@ impl World {
         }
         for _ in 0..150 {
             self.answer(true);
-            self.pass(5_000)?; // in all longer than a stream that was opened again often waits to be so once more
+            self.pass(5_000)?; // in total longer than the pause before a stream that was reopened often is reopened again
         }
         self.judge_peace()
     }
@@ -165,7 +165,7 @@ impl World {
         );
     }
 
-    /// New streams of one client or of all, which want, and mostly hold, what they did before.
+    /// Reconnects one client or all, with the same subscriptions and mostly with what they held.
     fn come_back(&mut self) {
         let one = self.client();
         let all = self.below(3) == 0;
@@ -178,7 +178,7 @@ impl World {
             away.push(peer);
         }
         if self.below(2) == 0 {
-            self.now = self.now + Duration::from_secs(10); // longer than anything lingers
+            self.now = self.now + Duration::from_secs(10); // longer than any interest lingers
             self.settle();
         }
         for peer in away {
@@ -223,7 +223,7 @@ impl World {
         if let (Some((epoch, _)), Some(stream)) = (&self.up, self.sources.stream(STREAM))
             && stream.take_liveness_call()
         {
-            stream.on_liveness_answer(*epoch); // the server is there
+            stream.on_liveness_answer(*epoch); // the server is alive
             self.judge();
         }
         if !self.sources.take_reopened().is_empty() {
@@ -240,7 +240,7 @@ impl World {
             }
         }
         if self.sources.stream(STREAM).is_none() {
-            self.up = None; // nothing is wanted any more, and the relay has hung up
+            self.up = None; // no interest is left, and the relay has closed the stream
         }
     }
 
@@ -264,7 +264,7 @@ impl World {
         ids.into_iter().try_for_each(|id| self.listen(id))
     }
 
-    /// Takes what the relay asks upstream.
+    /// Receives the relay's requests.
     fn carry(&mut self) {
         let Some(stream) = self.sources.stream(STREAM) else { return };
         if self.up.is_none() {
@@ -277,7 +277,7 @@ impl World {
             let Some((_, subscribed)) = &mut self.up else { return };
             let first = subscribed.is_empty();
             if first {
-                // Of a collection that was cut off the relay states versions that are nobody's.
+                // For a collection that was interrupted the relay states versions that no server has given.
                 let content = |version: String| version.parse().unwrap_or(u32::MAX);
                 let stated = request.initial_resource_versions.into_iter();
                 self.sent = stated.map(|(name, version)| (name, content(version))).collect();
@@ -287,7 +287,7 @@ impl World {
                 self.unanswered.remove(&name);
             }
             for name in request.resource_names_subscribe {
-                // What is requested is answered, but for what the relay has just said it holds of a collection.
+                // Every requested name is answered, except what the relay has just stated for a collection.
                 if !first || !name.ends_with('*') {
                     let again = self.sent.iter_mut().filter(|(sent, _)| covers(&name, sent));
                     again.for_each(|(_, content)| *content = u32::MAX);
@@ -301,10 +301,10 @@ impl World {
         }
     }
 
-    /// The control plane says what is new, all of it or a piece.
+    /// Sends what has changed, all of it or a part.
     fn answer(&mut self, all: bool) {
         let Some((epoch, subscribed)) = self.up.clone() else { return };
-        // What a collection has when it is requested comes together: a set that is quiet for long counts as whole.
+        // The first response of a collection has all of it: a set that is quiet for long counts as complete.
         let all = all || self.unanswered.iter().any(|name| name.ends_with('*'));
         self.sent.retain(|name, _| subscribed.iter().any(|wanted| covers(wanted, name)));
         let mut response = DeltaDiscoveryResponse { type_url: RDS.into(), nonce: "n".into(), ..Default::default() };

@@ -1,10 +1,10 @@
-//! The program as it is built: its commands and flags, and what it says when they cannot be used.
+//! The built program: its commands and flags, and the messages for invalid ones.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A folder that is nobody else's, gone at the end.
+/// A folder of its own, deleted at the end.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! The conformance checks of `loadtest/` against the program as it is built, with each variant on each side.
+//! The conformance checks of `loadtest/` against the built program, with each variant on each side.
 
 #[path = "support/program.rs"]
 mod program;
@@ -47,7 +47,7 @@ async fn every_check_holds(upstream: Variant, downstream: Variant) {
     println!("{upstream} upstream, {downstream} downstream: {report}");
     assert!(report.passed(), "{upstream} upstream, {downstream} downstream: {}", failures(&report).join("\n"));
     let skipped = report.outcomes.iter().filter(|outcome| matches!(outcome.verdict, Verdict::Skipped(_))).count();
-    assert!(report.outcomes.len() > 60 && skipped <= 1, "checks are missing"); // one is about the other upstream
+    assert!(report.outcomes.len() > 60 && skipped <= 1, "checks are missing"); // one is for the other upstream variant
 }
 
 fn failures(report: &Report) -> Vec<String> {
@@ -75,7 +75,7 @@ async fn conformance_with_delta_on_both_sides() {
     every_check_holds(Variant::Delta, Variant::Delta).await;
 }
 
-/// A rule broken on purpose, and one whose check has to notice.
+/// A rule that is broken on purpose, and one whose check has to notice.
 const NOTICED: [(Fault, Variant, &str); 14] = [
     (Fault::UnknownIsAbsent, Variant::Delta, "DELTA-32"),
     (Fault::TakePartForWhole, Variant::Delta, "XLAT-12"),
@@ -107,7 +107,7 @@ async fn conformance_checks_notice_a_rule_that_is_broken_on_purpose() {
     assert!(missed.is_empty(), "nobody noticed {missed:?}");
 }
 
-/// What fails of one rule's checks in a relay that breaks a rule.
+/// Returns the failures of one rule's checks with a relay that breaks a rule.
 async fn failures_of(fault: Fault, upstream: Variant, rule: &str) -> Vec<String> {
     let plane = Plane::start("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let mut config = Config::parse(Path::new("test.yaml"), &config(&plane, upstream)).unwrap();
@@ -115,12 +115,12 @@ async fn failures_of(fault: Fault, upstream: Variant, rule: &str) -> Vec<String>
     let app = App::bind(config).await.unwrap();
     let target = format!("http://{}", app.addresses()[0]);
     let relay = tokio::spawn(app.run());
-    let patience = Duration::from_secs(8); // more than any right answer takes
+    let patience = Duration::from_secs(8); // more than any correct reply takes
     let options = Options { only: Some(rule.into()), patience, ..options(&target, None) };
     let report = conformance::run(&options, Some(&plane), |_| {}).await.unwrap();
     relay.abort();
     failures(&report)
 }
 
-/// Longer than anything takes; a program that hangs fails instead.
+/// Longer than any step takes; a program that hangs fails instead.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,11 +1,10 @@
-//! Holds docs/conformance.md to its word: every rule stands in it once, in a state that exists, and every test that it
-//! names is there.
+//! Checks docs/conformance.md: it has every rule once, in a valid state, and every test that it names exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How many rules there are of each kind, numbered from one.
+/// The number of rules of each kind, numbered from one.
 const RULES: [(&str, u32); 17] = [
     ("TRN", 24),
     ("WIRE", 14),
@@ -26,7 +25,7 @@ const RULES: [(&str, u32); 17] = [
     ("FS", 6),
 ];
 
-/// Those that are often got wrong.
+/// Rules that are often implemented wrongly.
 const TRAPS: &str = "
     TRN-2 TRN-11 TRN-13 TRN-16 TRN-19 WIRE-2 WIRE-9 WIRE-14 TYPE-3 TYPE-4
     SOTW-2 SOTW-4 SOTW-7 SOTW-12 SOTW-14 SOTW-16 SOTW-21 SOTW-22 SOTW-23 SOTW-26 SOTW-28 SOTW-33 SOTW-38 SOTW-39 SOTW-40
@@ -63,7 +62,7 @@ impl Row {
         Some(Self { subject, state, shown }).filter(|row| row.state != "State")
     }
 
-    /// The ID, if the row is about one rule.
+    /// Returns the rule's ID, if the row is about one rule.
     fn rule(&self) -> Option<&str> {
         self.subject.strip_prefix("**")?.split_once("**").map(|(rule, _)| rule)
     }
@@ -78,7 +77,7 @@ impl Row {
         named.map(|(file, function)| Named { file: file.to_owned(), function: function.to_owned() }).collect()
     }
 
-    /// What is said beside the tests.
+    /// Returns the text beside the tests.
     fn says(&self) -> String {
         let plain = self.shown.split('`').step_by(2).collect::<String>();
         plain.trim_matches([' ', ',', '.']).to_owned()
@@ -102,13 +101,13 @@ fn traps() -> BTreeSet<&'static str> {
     TRAPS.split_whitespace().collect()
 }
 
-/// Whether a function's name has a rule's ID in it: `sotw_7` in `sotw_7_and_more`, and not in `sotw_77`.
+/// Whether a function's name contains a rule's ID: `sotw_7` is in `sotw_7_and_more`, and not in `sotw_77`.
 fn names_rule(function: &str, rule: &str) -> bool {
     let id = rule.to_lowercase().replace('-', "_");
     format!("_{function}_").contains(&format!("_{id}_"))
 }
 
-/// Fails with all that is wrong, and not only the first of it.
+/// Fails with all errors, and not only the first.
 fn expect_nothing(wrong: impl IntoIterator<Item = String>) {
     let wrong: Vec<_> = wrong.into_iter().collect();
     assert!(wrong.is_empty(), "docs/conformance.md:\n  {}", wrong.join("\n  "));

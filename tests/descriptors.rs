@@ -1,8 +1,8 @@
-//! The descriptor asset: where it comes from, and that it is current.
+//! The embedded descriptors: where they come from, and whether they are current.
 //!
-//! It is the FileDescriptorSet that the crate envoy-types brings along, without source locations and comments. That crate is in
-//! the lock file under a target that does not exist: so cargo downloads it for `cargo metadata` and never compiles it.
-//! To make the asset again: `cargo test --test descriptors -- --ignored regenerate`.
+//! They are the FileDescriptorSet of the crate envoy-types, without source locations and comments. That crate is in the lock file under a
+//! target that does not exist: so cargo downloads it for `cargo metadata` and never compiles it.
+//! To create the file again: `cargo test --test descriptors -- --ignored regenerate`.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn envoy_types() -> (PathBuf, String) {
     (Path::new(&text("manifest_path")).parent().expect("a folder").to_owned(), text("version"))
 }
 
-/// The set without source locations. Everything else stays as it is, options that nobody knows included.
+/// Returns the set without source locations. Everything else is unchanged, including unknown options.
 fn stripped(set: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(set.len() / 2);
     for file in wire::fields(set) {

@@ -1,4 +1,4 @@
-//! The program as it is built and told nothing: what a newcomer meets.
+//! The built program without a configuration, as a new user meets it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// A folder that is nobody else's, gone at the end.
+/// A folder of its own, deleted at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -31,7 +31,7 @@ fn weir(folder: &Path, line: &str) -> Command {
     command
 }
 
-/// The program, serving, until this is dropped.
+/// The running program, until this is dropped.
 struct Relay {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -59,7 +59,7 @@ impl Relay {
         self.lines.recv_timeout(PATIENCE).expect("it says no more")
     }
 
-    /// Returns the word of the greeting that follows a text.
+    /// Returns the word after a text in the greeting.
     fn word_after(&self, before: &str) -> &str {
         let (_, rest) = self.greeting.split_once(before).unwrap_or_else(|| panic!("no {before} in {}", self.greeting));
         rest.split_whitespace().next().unwrap().trim_end_matches(',')
@@ -73,7 +73,7 @@ impl Relay {
         self.word_after("admin    http://").split('/').next().unwrap()
     }
 
-    /// What is requested and comes, with the program's code.
+    /// Runs `weir get`, and returns exit code and output.
     fn get(&self, folder: &Path, line: &str) -> (i32, String) {
         let server = format!("get {line} --server http://{}", self.clients());
         let output = weir(folder, &server).output().unwrap();
@@ -96,7 +96,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended by itself
+        let _ = self.child.kill(); // it may have exited already
         let _ = self.child.wait();
     }
 }
@@ -109,7 +109,7 @@ fn fetch(address: &str, path: &str) -> String {
     answer
 }
 
-/// Another command that goes on until this is dropped, with what it prints on one of its outputs.
+/// Another command that runs until this is dropped, with one of its outputs.
 struct Running {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -134,7 +134,7 @@ impl Running {
         Self::start(command, |child| Box::new(child.stdout.take().unwrap()))
     }
 
-    /// Returns what it prints up to a text, with the end of that line.
+    /// Returns what it prints up to the line with a text.
     fn until(&self, text: &str) -> String {
         let mut printed = String::new();
         while !printed.contains(text) {
@@ -147,7 +147,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended by itself
+        let _ = self.child.kill(); // it may have exited already
         let _ = self.child.wait();
     }
 }
@@ -158,7 +158,7 @@ fn edit(path: &Path, from: &str, to: &str) {
     std::fs::write(path, text.replace(from, to)).unwrap();
 }
 
-/// A folder with the example resources in it as a checkout has them, at addresses of its own.
+/// A folder with the example resources like a checkout, with addresses of its own.
 fn checkout(name: &str) -> (Folder, PathBuf) {
     let folder = Folder::new(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/demo");
@@ -186,7 +186,7 @@ fn without_a_checkout_copies_are_served_that_can_be_edited_and_stay_if_they_were
     assert_eq!(relay.get(&folder.0, "cds -o names"), (0, "blue\ngreen\nweir-demo\n".into()));
     assert_eq!(relay.get(&folder.0, "listeners none").0, 1);
 
-    // What the endpoints say is where the relay is.
+    // The endpoints contain the addresses of the relay.
     let admin = relay.admin().to_owned();
     let (_, endpoints) = relay.get(&folder.0, "eds blue -o json");
     let port: u16 = admin.rsplit_once(':').unwrap().1.parse().unwrap();
@@ -215,7 +215,7 @@ fn whoever_reads_the_greeting_may_have_had_enough() {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
     let resources = first.split_once("the example resources in ").unwrap().1.split(',').next().unwrap();
     std::fs::write(Path::new(resources).join("more.yaml"), "[]").unwrap();
-    // It is told where that is when it ends, and nobody hears it.
+    // It reports that place when it ends, and its output is closed.
     assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(0));
     std::fs::remove_dir_all(Path::new(resources).parent().unwrap()).unwrap();
@@ -236,7 +236,7 @@ fn in_a_checkout_its_own_files_are_served_and_followed() {
     relay.becomes(&folder.0, "routes web", "weight: 7");
     drop(relay);
 
-    // As cargo runs it, from anywhere.
+    // As cargo runs it, from any folder.
     let elsewhere = Folder::new("elsewhere");
     let mut command = weir(&elsewhere.0, "");
     let mut child = command.env("CARGO_MANIFEST_DIR", &folder.0).spawn().unwrap();
@@ -247,7 +247,7 @@ fn in_a_checkout_its_own_files_are_served_and_followed() {
     assert_eq!(first, format!("Weir serves the example resources in {}/resources.\n", demo.display()));
 }
 
-/// The text of the README between two others.
+/// Returns the text of the README between two others.
 fn readme(from: &str, to: &str) -> &'static str {
     let (_, rest) = include_str!("../README.md").split_once(from).unwrap_or_else(|| panic!("no {from}"));
     rest.split_once(to).unwrap_or_else(|| panic!("no {to} after {from}")).0
@@ -291,7 +291,7 @@ fn the_transcripts_of_the_readme_are_what_the_program_prints() {
     assert_eq!(nodes, readme("# what the control plane sees\n", "```"));
 }
 
-/// A greeting as it would be with the addresses of the example, for a program that was built for use.
+/// Returns the greeting with the addresses of the example, for an installed program.
 fn as_by_default(greeting: &str) -> String {
     let after = |before: &str| greeting.split_once(before).unwrap().1.split([' ', '/']).next().unwrap();
     let (clients, admin) = (after("  clients  "), after("admin    http://"));
@@ -315,5 +315,5 @@ fn an_address_in_use_is_reported_and_nothing_is_left_behind() {
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
 }
 
-/// Longer than anything takes; a test that hangs fails instead.
+/// Longer than any step takes; a test that hangs fails instead.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,6 +1,6 @@
-//! How long clients that have nothing wait for their first set (docs/performance.md).
+//! How long clients without state wait for their first set (docs/performance.md).
 //!
-//! `cargo test --release --test first_sync -- --ignored --nocapture` measures; without `--ignored` it only tries that it works.
+//! `cargo test --release --test first_sync -- --ignored --nocapture` measures; without `--ignored` the test only checks that it works.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,12 +25,12 @@ const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const SERVICE: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
 const FETCH: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
 const PATIENCE: Duration = Duration::from_secs(60);
-/// So many of a crowd connect at one time, which is less than any queue of a listener.
+/// How many clients connect at a time: fewer than any listener's queue holds.
 const CONNECTING: usize = 64;
 /// The size of a set.
 const SET: usize = 1024;
 
-/// A relay over one delta server, until it is dropped.
+/// A relay with one delta server, until it is dropped.
 struct Relay {
     address: SocketAddr,
     task: JoinHandle<()>,
@@ -63,12 +63,12 @@ enum Asks {
     ByFetch,
 }
 
-/// A control plane that answers at once.
+/// A control plane that responds at once.
 async fn plane() -> Plane {
     Plane::start("127.0.0.1:0".parse().unwrap()).await.unwrap()
 }
 
-/// One cluster, which makes the complete set so long.
+/// One cluster, which fills the complete set.
 fn set() -> Item {
     const ALTERNATIVE_NAME: u32 = 28;
     let bare = Item::new(CDS, "cluster", "");
@@ -76,7 +76,8 @@ fn set() -> Item {
     bare.with(ALTERNATIVE_NAME, "x".repeat(room).as_bytes())
 }
 
-/// Connects, asks, and returns once the complete set is there. Fails if the connection does, as some may where very many come at once.
+/// Connects, subscribes, and returns once the complete set has arrived. Fails if the connection does, as some may when very many connect at
+/// once.
 async fn sync(address: SocketAddr, asks: Asks, cluster: &str) -> anyhow::Result<()> {
     match asks {
         Asks::OnAStream(variant) => ask(&mut connect(address, variant, cluster).await?).await,
@@ -96,7 +97,7 @@ async fn sync(address: SocketAddr, asks: Asks, cluster: &str) -> anyhow::Result<
     }
 }
 
-/// Opens a stream, on which nothing is asked yet.
+/// Opens a stream without a request.
 async fn connect(address: SocketAddr, variant: Variant, cluster: &str) -> anyhow::Result<Client> {
     let method = match variant {
         Variant::Sotw => "StreamAggregatedResources",
@@ -120,13 +121,13 @@ fn node(cluster: &str) -> Node {
     Node { id: "first".into(), cluster: cluster.into(), ..Node::default() }
 }
 
-/// The complete set, and nothing else.
+/// Checks that it is the complete set.
 fn check(sent: &Received) {
     let bytes: usize = sent.entries.iter().filter_map(|entry| Some(entry.any.as_ref()?.value.len())).sum();
     assert_eq!(bytes, SET);
 }
 
-/// Polls again at once for as long as there is nothing yet.
+/// Polls again at once until there is a set.
 async fn poll(address: SocketAddr, cluster: &str) {
     let stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
@@ -169,7 +170,7 @@ async fn one_by_one(times: usize) {
     }
 }
 
-/// So many clients of one view at the same moment, the relay and the control plane new.
+/// This many clients of one view at the same moment, with a new relay and control plane.
 async fn all_at_once(clients: usize, rounds: usize) {
     for variant in [Variant::Delta, Variant::Sotw] {
         let (mut connecting, mut through, mut direct) = (Vec::new(), Vec::new(), Vec::new());
@@ -188,7 +189,7 @@ async fn all_at_once(clients: usize, rounds: usize) {
     }
 }
 
-/// From the moment at which all ask until all have been answered, in milliseconds.
+/// Returns the time from the requests of all clients to the last reply, in milliseconds.
 async fn crowd(address: SocketAddr, variant: Variant, clients: usize) -> f64 {
     let (mut connecting, mut connected) = (JoinSet::new(), Vec::new());
     for number in 0..clients {
@@ -204,7 +205,7 @@ async fn crowd(address: SocketAddr, variant: Variant, clients: usize) -> f64 {
         for mut client in connected {
             waiting.spawn(async move {
                 ask(&mut client).await.unwrap();
-                client // so that none goes before all have their set
+                client // so that no client disconnects before all have their set
             });
         }
         waiting.join_all().await;
@@ -212,7 +213,7 @@ async fn crowd(address: SocketAddr, variant: Variant, clients: usize) -> f64 {
     .await
 }
 
-/// Who is not connected tries again at once.
+/// Clients that fail to connect try again at once.
 async fn newcomers(address: SocketAddr, variant: Variant, clients: usize) {
     let mut waiting = JoinSet::new();
     for _ in 0..clients {
@@ -231,14 +232,14 @@ async fn newcomers(address: SocketAddr, variant: Variant, clients: usize) {
     }
 }
 
-/// In milliseconds.
+/// Returns the duration in milliseconds.
 async fn timed(what: impl Future<Output = ()>) -> f64 {
     let start = Instant::now();
     what.await;
     start.elapsed().as_secs_f64() * 1000.0
 }
 
-/// The median, the least and the most.
+/// Returns the median, the minimum and the maximum.
 fn spread(mut times: Vec<f64>) -> String {
     times.sort_by(f64::total_cmp);
     match (times.first(), times.get(times.len() / 2), times.last()) {

@@ -1,5 +1,5 @@
-//! What things cost, counted: allocations and live bytes of the thread, and sessions woken. Counts do not depend on the
-//! machine, so these are laws and not benchmarks.
+//! Costs that are counted: allocations and live bytes of the thread, and sessions woken. Counts do not depend on the machine, so these
+//! tests check laws and are not benchmarks.
 
 mod support;
 
@@ -30,7 +30,7 @@ thread_local! {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-#[allow(unsafe_code)] // a counting allocator cannot be had otherwise; it passes everything on as it is
+#[allow(unsafe_code)] // a counting allocator needs it; it forwards every call unchanged
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
@@ -58,7 +58,7 @@ fn name(number: usize) -> String {
     format!("name-{number:06}")
 }
 
-/// A bench whose `*` of clusters has so many resources, and one session that wants them all.
+/// A bench with this many clusters for `*`, and one session that subscribes to all of them.
 fn with_resources(count: usize) -> (Bench, SessionId) {
     resources_in(Bench::new(), count)
 }
@@ -73,7 +73,7 @@ fn resources_in(mut bench: Bench, count: usize) -> (Bench, SessionId) {
     (bench, watcher)
 }
 
-/// So many sessions, each of which wants two names of its own and the last of which also wants `shared`.
+/// This many sessions, each of which subscribes to two names of its own; the last one also to `shared`.
 fn with_sessions(count: usize) -> (Bench, Vec<SessionId>) {
     let mut bench = Bench::new();
     let ids: Vec<_> = (0..count).map(|_| bench.client(Variant::Delta)).collect();
@@ -92,7 +92,7 @@ fn with_sessions(count: usize) -> (Bench, Vec<SessionId>) {
     (bench, ids)
 }
 
-/// The cost of applying, publishing and telling one change.
+/// The cost of applying, publishing and sending one change.
 fn one_change(resources: usize) -> u64 {
     let (mut bench, watcher) = with_resources(resources);
     let changed = name(resources / 2);
@@ -112,7 +112,7 @@ fn one_change(resources: usize) -> u64 {
 fn one_change_touches_a_bounded_number_of_entries_however_many_there_are() {
     let (few, many) = (one_change(1_000), one_change(100_000));
     println!("allocations for one change: {few} among 1,000 resources, {many} among 100,000");
-    // Two maps of logarithmic depth: a hundred times the resources is two or three levels more.
+    // Two maps of logarithmic depth: a hundred times the resources adds two or three levels.
     assert!(many <= few + 60 && many < 250, "{few} grew to {many}");
 }
 
@@ -210,7 +210,7 @@ fn an_idle_session_does_nothing() {
     }
     let footprint = bench.sessions[&ids[0]].footprint();
     assert_eq!((footprint.pending, footprint.names), (0, 2));
-    // Asked all the same, it has nothing to say, and keeps no state alive by having been asked.
+    // Polled all the same, it has nothing to send, and does not keep a snapshot alive.
     assert!(bench.poll(ids[0]).is_none());
     bench.leases.sweep(bench.now);
     assert_eq!(bench.leases.count(), 0);
@@ -229,7 +229,7 @@ fn a_stalled_client_costs_after_a_thousand_updates_what_it_cost_after_a_hundred(
         let set: Vec<_> = names.iter().map(|name| (name.as_str(), "one")).collect();
         bench.whole(url, &set);
         while bench.poll(stalled).is_some() {}
-        // It takes one more reply, and then no other.
+        // It reads one more reply, and then none.
         bench.set(url, &[(&name(7), "two")]);
         let _last = bench.poll(stalled);
         let mut sizes = Vec::new();
@@ -246,7 +246,7 @@ fn a_stalled_client_costs_after_a_thousand_updates_what_it_cost_after_a_hundred(
         for (url, wanted) in [(CDS, "*"), (EDS, "name-000007")] {
             let (early, late) = growth(variant, url, wanted);
             println!("{variant:?} {wanted}: {early} bytes after 100 updates, {late} after 1,000");
-            // Contents differ in length by some bytes, and hash maps and the body store breathe a little.
+            // The lengths of contents differ by some bytes, and hash maps and the body store vary a little.
             assert!(late - early < 40_000, "{variant:?} {wanted}: {early} grew to {late}");
         }
     }
@@ -278,7 +278,7 @@ fn what_is_kept_of_the_dead_is_bounded_by_number_and_by_bytes() {
     }
 }
 
-/// One view and its server, asked for `*` and for a name of so many made-up types, round after round.
+/// One view and its server, with subscriptions to `*` and to a name of this many invented types, round after round.
 fn made_up_types(rounds: usize, in_reach: bool) -> (i64, u64) {
     let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(Limits::default()));
     let mut unit = View::new(table.clone(), limits.clone());
@@ -341,8 +341,8 @@ fn types_that_somebody_makes_up_and_leaves_again_leave_nothing_behind() {
     }
 }
 
-/// The bytes that a view keeps for each of so many names that another view has as well: on its tables, and of what its server was
-/// asked and has said. `versions` is how many different versions the server gives.
+/// Returns the bytes that a view needs for each of `count` names that another view has as well: in its tables, and for what was requested
+/// from its server and received. `versions` is the number of different versions.
 fn bytes_of_a_name(url: &str, wanted: &str, count: usize, versions: usize) -> (i64, i64) {
     let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(Limits::default()));
     let store = BodyStore::default();

@@ -1,12 +1,12 @@
-//! The words that users read: documents, configuration examples, and the messages of the program.
+//! The language for users: documents, configuration examples, and the messages of the program.
 //!
-//! Words on the list are private ones, or name nothing; the field's word stands beside each. A test of the words themselves is no
-//! reader: what it lets pass may still be hard to read.
+//! The list has words that are private or vague, each with the usual term. This test replaces no reader: a text that passes may still be
+//! hard to read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is not written, with what is instead.
+/// Words that must not be used, with those to use instead.
 const RULED_OUT: [(&str, &str); 31] = [
     ("out of reach", "unreachable"),
     ("in reach", "reachable"),
@@ -61,7 +61,7 @@ fn files_in(folder: &str, takes: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     found
 }
 
-/// The words of a line that stand on the list.
+/// Returns the words of a line that are on the list.
 fn ruled_out(line: &str) -> Vec<String> {
     let line = line.to_lowercase();
     let is_letter = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);

@@ -1,8 +1,8 @@
-//! Bursts of a control plane that says things in any order, each response some milliseconds after the last, told to clients that answer
-//! late. Judged after every message: no client holds a route to a cluster that it does not hold, or that was given no endpoints since it
-//! came (ORD-1, ORD-4, ORD-13).
+//! Bursts of a control plane that sends its changes in any order, each response some milliseconds after the last, to clients that answer
+//! late. Checked after every message: no client holds a route to a cluster that it does not hold, or that was sent no endpoints since it
+//! was added (ORD-1, ORD-4, ORD-13).
 //!
-//! `WEIR_BURSTS=100000 cargo test --release --test order` runs more, and `WEIR_SEED=n` another world.
+//! `WEIR_BURSTS=100000 cargo test --release --test order` runs more, and `WEIR_SEED=n` another history.
 
 mod support;
 
@@ -20,7 +20,7 @@ use weir::xds::Authority;
 
 const CLUSTERS: [&str; 10] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9"];
 const ROUTES: [&str; 3] = ["r0", "r1", "r2"];
-/// Virtual time goes on by so much.
+/// The step of virtual time.
 const TICK: u64 = 2;
 
 struct Random(u64);
@@ -38,32 +38,32 @@ impl Random {
     }
 }
 
-/// How a client answers.
+/// How a client behaves.
 #[derive(Debug, Clone, Copy)]
 struct Manner {
     variant: Variant,
     lag: u64,
-    /// It acknowledges clusters before it requests their endpoints, and does not wait until they are warm.
+    /// It ACKs clusters before it subscribes to their endpoints, and does not wait until they are warm.
     acknowledges_first: bool,
-    /// It takes a message only every so often.
+    /// It reads a message only this often.
     reads_every: u64,
-    /// Now and then it rejects a route, and stays with what it has.
+    /// It sometimes rejects a route, and keeps the one that it has.
     refuses: bool,
 }
 
-/// What a client has been told, as it would take it.
+/// What a client was sent, as it would apply it.
 struct Reader {
     id: SessionId,
     manner: Manner,
     clusters: BTreeSet<String>,
     endowed: BTreeSet<String>,
     routes: BTreeMap<String, String>,
-    /// Clusters that the first that it was told of a route leads to, before it had them: whoever asks is answered.
+    /// Clusters that the first version of a route leads to, before the client had them: a request is always answered.
     early: BTreeSet<String>,
     started: bool,
-    /// Acknowledged once all clusters have endpoints.
+    /// ACKed once all clusters have endpoints.
     unacknowledged: Option<String>,
-    /// What it says, by when the relay hears it.
+    /// Its requests, by the time at which the relay receives them.
     says: VecDeque<(u64, Request)>,
     next_read: u64,
 }
@@ -72,11 +72,11 @@ struct Reader {
 struct World {
     clusters: BTreeMap<&'static str, u64>,
     routes: BTreeMap<&'static str, &'static str>,
-    /// Of these it was said that they have no endpoints, and so it is said when they do.
+    /// Clusters that were reported to have no endpoints, so a change of that is reported too.
     bare: BTreeSet<&'static str>,
-    /// Clusters whose endpoints it took away and died before it gave them again: by its word they have none.
+    /// Clusters whose endpoints the control plane removed before it died and did not send again: it reported that they have none.
     left_bare: BTreeSet<&'static str>,
-    /// Responses on their way, by when they come.
+    /// Responses in flight, by the time at which they arrive.
     out: VecDeque<(u64, Vec<Update>)>,
 }
 
@@ -156,7 +156,7 @@ impl Reader {
             self.endowed.extend(names.into_iter().filter(|name| self.clusters.contains(name)));
             let all: Vec<_> = self.clusters.iter().cloned().collect();
             self.say(now, request(variant, EDS, &all, &[], &[], &nonce));
-            // As an Envoy does, which turns to routes once its clusters are warm.
+            // Like an Envoy, which requests routes once its clusters are warm.
             if !self.started && self.clusters.iter().all(|name| self.endowed.contains(name)) {
                 self.started = true;
                 let routes = ROUTES.map(str::to_owned);
@@ -185,10 +185,10 @@ impl Reader {
         }
     }
 
-    /// What it holds leads nowhere, if it does.
+    /// Returns a route of the client that leads to a missing cluster, if there is one.
     fn fault(&self, left_bare: &BTreeSet<&'static str>) -> Option<String> {
         if self.manner.refuses {
-            // It stays with a route for longer than any relay keeps the clusters.
+            // It keeps a route for longer than any relay keeps the clusters.
             return None;
         }
         self.routes.iter().filter(|(_, cluster)| !self.early.contains(*cluster)).find_map(|(route, cluster)| {
@@ -204,7 +204,7 @@ impl Reader {
 }
 
 impl World {
-    /// The next configuration, in responses by type that come in any order.
+    /// Changes the configuration, in responses by type that arrive in any order.
     fn burst(&mut self, random: &mut Random, bench: &mut Bench, now: u64) {
         let before = (self.clusters.clone(), self.routes.clone());
         for _ in 0..=random.below(3) {
@@ -280,8 +280,8 @@ impl World {
         }
     }
 
-    /// The control plane is back, with what it has made of its configuration meanwhile: clusters first, and routes much later. Returns
-    /// when it has said all.
+    /// The control plane is back with a new configuration: it sends clusters first, and routes much later. Returns when it has sent
+    /// everything.
     fn come_back(&mut self, random: &mut Random, bench: &mut Bench, now: u64) -> u64 {
         self.burst(random, bench, now);
         self.out.clear();
@@ -298,7 +298,7 @@ impl World {
         later
     }
 
-    /// The control plane answers requests.
+    /// Answers the relay's requests.
     fn answer(&self, bench: &mut Bench) {
         for requested in bench.asked_upstream() {
             let Some(name) = requested.strip_prefix('+').filter(|name| *name != "*") else { continue };
@@ -321,7 +321,7 @@ fn endpoints(bench: &mut Bench, name: &str, content: &str) -> Update {
     Update::Upsert { kind: bench.kind(EDS), class: Class::Named, key: name.into(), resource }
 }
 
-/// By the control plane's word there are no endpoints.
+/// Whether the control plane reported that there are no endpoints.
 fn has_none(bench: &Bench, name: &str) -> bool {
     let entry = bench.view.entry(&bench.kind(EDS), Class::Named, &name.into());
     entry.is_some_and(|entry| matches!(entry.presence, Presence::Absent(_)))
@@ -360,7 +360,7 @@ fn manners() -> Vec<Manner> {
     all
 }
 
-/// Plays so many bursts. Says what led nowhere, and how many messages there were.
+/// Plays a number of bursts. Returns routes that led to missing clusters, and the number of messages.
 fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
     let mut random = Random(seed);
     let (mut bench, mut world, mut faults) = (Bench::with(limits), World::default(), Vec::new());
@@ -370,7 +370,7 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
     let (mut quiet_until, mut away) = (None, None);
     while quiet_until.is_none_or(|until| now < until) {
         if left > 1 && away.is_none() && random.below(5_000) == 0 {
-            // It dies in the middle of what it had to say.
+            // It dies before it has sent everything.
             tell(|| format!("{now:>7} upstream is away"));
             world.left_bare = world.clusters.keys().copied().filter(|name| has_none(&bench, name)).collect();
             world.out.clear();
@@ -394,7 +394,7 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
         if left > 0 && now >= next_burst && away.is_none() {
             world.burst(&mut random, &mut bench, now);
             left -= 1;
-            // Some come while the last one is being told, and some long after.
+            // Some bursts start while the last one is being sent, and some long after.
             next_burst = now + if random.below(3) == 0 { random.below(300) } else { 200 + random.below(6_000) };
             quiet_until = (left == 0).then_some(now + 30_000);
         }
@@ -406,7 +406,7 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
             bench.apply(updates);
         }
         if now % 100 == 0 {
-            // Endpoints come and go all the time, and make nothing wait.
+            // Endpoints change all the time, and delay nothing.
             let live: Vec<_> = world.clusters.keys().copied().filter(|name| !world.bare.contains(name)).collect();
             if let Some(name) = live.get(random.below(CLUSTERS.len() as u64) as usize) {
                 let update = endpoints(&mut bench, name, &now.to_string());
@@ -415,7 +415,7 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
         }
         world.answer(&mut bench);
         if left > 0 && random.below(4_000) == 0 {
-            // One is gone in the middle of it all, and comes again with nothing.
+            // A client disconnects meanwhile, and reconnects without state.
             let at = random.below(readers.len() as u64) as usize;
             let manner = readers[at].manner;
             bench.leave(readers[at].id);
@@ -451,7 +451,7 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
     (faults, messages)
 }
 
-/// What happens, one line each, with `WEIR_TRACE=1`.
+/// Prints events, one line each, with `WEIR_TRACE=1`.
 fn tell(what: impl FnOnce() -> String) {
     if std::env::var_os("WEIR_TRACE").is_some() {
         println!("{}", what());

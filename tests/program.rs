@@ -1,4 +1,4 @@
-//! The program as it is built: what it does on signals.
+//! The built program: its reaction to signals.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -50,13 +50,13 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended
+        let _ = self.child.kill(); // it may have exited
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// As in `weir ... | head`, when head has had enough.
+/// A closed pipe, as in `weir ... | head` after head has ended.
 fn nobody_reads() -> Stdio {
     std::io::pipe().unwrap().1.into()
 }
@@ -75,7 +75,7 @@ upstream: {servers: [{uri: 'http://127.0.0.1:1'}]}
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(log.any(|line| line.unwrap().contains("weir started")));
     drop(log);
-    // It says that it was asked to end.
+    // It prints that it was asked to stop.
     assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
     let ended = child.wait().unwrap();
     std::fs::remove_dir_all(folder).unwrap();

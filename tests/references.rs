@@ -1,4 +1,5 @@
-//! What a resource leads to, found in its encoded body: each way in which Envoy's messages name clusters, and what is not seen.
+//! The clusters that a resource leads to, found in its encoded body: every way in which Envoy's messages name clusters, and what is not
+//! found.
 
 use serde_json::{Value, json};
 use weir::transcode::{Strictness, Transcoder};

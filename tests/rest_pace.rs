@@ -1,6 +1,6 @@
-//! Polls per second of one core, against a server of the same kind that always says the same (docs/performance.md).
+//! Polls per second of one core, compared with a server that always sends the same response (docs/performance.md).
 //!
-//! `cargo test --release --test rest_pace -- --ignored --nocapture` measures; without `--ignored` it only tries that it works.
+//! `cargo test --release --test rest_pace -- --ignored --nocapture` measures; without `--ignored` the test only checks that it works.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -42,7 +42,7 @@ impl Server {
         tell.recv().unwrap()
     }
 
-    /// The relay, with what a polled server gave it.
+    /// The relay, with the resources of a REST server.
     fn relay(upstream: SocketAddr) -> Self {
         Self::start(move || async move {
             let text = format!(
@@ -56,7 +56,7 @@ impl Server {
         })
     }
 
-    /// Whatever is asked, the answer is the same.
+    /// A server with the same response for every request.
     fn constant(status: StatusCode, body: Bytes) -> Self {
         Self::start(move || async move {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -90,10 +90,10 @@ impl Server {
         let stat = std::fs::read_to_string(&self.task).unwrap();
         let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
         let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-        ticks as f64 / 100.0 // USER_HZ, which is 100 on every platform that Linux knows
+        ticks as f64 / 100.0 // USER_HZ, which is 100 on every platform of Linux
     }
 
-    /// Polls for so long, and gives the polls for each second of the server's processor time.
+    /// Polls for this long, and returns the polls per second of the server's processor time.
     async fn pace(&self, request: &Bytes, expected: (StatusCode, usize), time: Duration) -> f64 {
         let (before, start) = (self.used(), Instant::now());
         let mut clients = tokio::task::JoinSet::new();

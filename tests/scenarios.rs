@@ -1,4 +1,4 @@
-//! The scenarios of `loadtest/` around the program as it is built, in a short form.
+//! The scenarios of `loadtest/` with the built program, shortened.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
 //! The structure of `src`: files import downwards, and no files import each other in a ring.
 //!
-//! An import counts for the file where the item is defined, whatever passes it on. A file may name what is above it in its own folder
-//! (`super`), as its tests and the parts of one idea do.
+//! An import counts for the file that defines the item, whatever re-exports it. A file may use its own folder (`super`), as tests and the
+//! parts of a module do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the top down: a file imports from its own layer and those below it.
+/// Top down: a file imports from its own layer and those below it.
 const LAYERS: [&[&str]; 8] = [
     &["main", "app"],
     &["cli", "demo"],
@@ -19,7 +19,7 @@ const LAYERS: [&[&str]; 8] = [
     &["transcode", "proto", "xds"],
 ];
 
-/// The modules of the crate by path, such as `relay::views`, with what each file says.
+/// The modules of the crate by path, such as `relay::views`, with their source.
 struct Sources {
     files: BTreeMap<String, String>,
 }
@@ -45,7 +45,7 @@ impl Sources {
         Self { files }
     }
 
-    /// The file where a path leads: the deepest module of it, and from there on through what is passed on.
+    /// Returns the file that a path leads to: its deepest module, and from there through re-exports.
     fn definition(&self, path: &[String]) -> Option<String> {
         let mut length = path.len();
         while length > 0 && !self.files.contains_key(&path[..length].join("::")) {
@@ -69,7 +69,7 @@ impl Sources {
             let to = edges.entry(module.clone()).or_default();
             for (public, path) in imports(module, code) {
                 let target = self.definition(&path).filter(|target| target != module);
-                // What a folder passes on of its parts, and what the parts take of their folder, is one idea.
+                // A folder may re-export its parts, and the parts may use their folder.
                 let inside = |one: &str, other: &str| one.starts_with(&format!("{other}::"));
                 to.extend(target.filter(|target| !(inside(module, target) || public && inside(target, module))));
             }
@@ -78,13 +78,13 @@ impl Sources {
     }
 }
 
-/// Without comments and without tests.
+/// Returns the code without comments and tests.
 fn code_of(text: &str) -> String {
     let lines = text.lines().take_while(|line| line.trim() != "#[cfg(test)]");
     lines.filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
-/// What a file imports from the crate, as full paths, with whether it passes them on.
+/// Returns what a file imports from the crate, as full paths, and whether it re-exports them.
 fn imports(module: &str, code: &str) -> Vec<(bool, Vec<String>)> {
     let own: Vec<String> = module.split("::").map(str::to_owned).collect();
     let mut found = Vec::new();
@@ -136,7 +136,7 @@ fn leaves(tree: &str) -> Vec<String> {
     parts.flat_map(leaves).map(|leaf| format!("{prefix}{leaf}").replace("::self", "")).collect()
 }
 
-/// The files that import each other in a ring, if there are any.
+/// Returns files that import each other in a ring, if there are any.
 fn ring(edges: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     let mut rest: BTreeMap<_, _> = edges.clone();
     loop {
@@ -150,7 +150,7 @@ fn ring(edges: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
         }
         free.iter().for_each(|of| drop(rest.remove(of)));
     }
-    // Each of the rest leads to another of the rest: following them comes round.
+    // Each of the rest imports another of the rest, so following the imports leads back.
     let mut walked = vec![rest.keys().next()?.clone()];
     loop {
         let next = rest[walked.last()?].iter().find(|to| rest.contains_key(*to))?.clone();

@@ -1,4 +1,4 @@
-//! Servers as they are written on command lines and in files: `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`.
+//! Server addresses on command lines and in files: `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub struct TlsOptions {
     pub server_name: Option<String>,
 }
 
-/// Looks the address up, and reads the files of TLS where it has the scheme for it.
+/// Resolves the address, and reads the TLS files if its scheme needs them.
 pub async fn resolve(server: &str, tls: &TlsOptions) -> anyhow::Result<(SocketAddr, Option<Tls>)> {
     let (scheme, authority) = server.split_once("://").unwrap_or(("http", server));
     let authority = authority.trim_end_matches('/');

@@ -1,4 +1,4 @@
-//! Bodies of the four types, as far as the origin writes and the clients read them.
+//! Bodies of the four types, with the fields that the origin writes and the clients read.
 //!
 //! Each field has the number that it has in Envoy's message. The stamp and the padding have numbers that no message of Envoy uses.
 
@@ -10,7 +10,7 @@ use weir::proto::Any;
 
 use crate::kind::Kind;
 
-/// Which update of the origin a body is from, and when that was.
+/// The update of the origin that a body is from, and its time.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Stamp {
     /// Counted from one.
@@ -35,7 +35,7 @@ pub fn unix_nanos() -> u64 {
 pub struct Reading {
     pub name: String,
     pub stamp: Option<Stamp>,
-    /// What the body leads to: a cluster to its endpoints, a listener to routes, a route to clusters.
+    /// The names that the body refers to: of endpoints in a cluster, of routes in a listener, of clusters in a route.
     pub leads_to: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ pub fn read(kind: Kind, body: Bytes) -> Option<Reading> {
     })
 }
 
-/// A body of about this many bytes, never less than it needs.
+/// Writes a body of about this many bytes, at least what it needs.
 pub fn write(kind: Kind, name: &str, leads_to: &[String], stamp: Stamp, size: usize) -> Bytes {
     let body = |padding: Bytes| -> Vec<u8> {
         let (name, stamp) = (name.to_owned(), Some(stamp));
@@ -307,7 +307,7 @@ mod tests {
     fn what_is_written_is_read_again_at_about_the_size_that_was_wanted() {
         for kind in Kind::ALL {
             let leads_to = match kind {
-                Kind::Cluster => vec!["one".to_owned()], // a cluster leads to endpoints of its own name
+                Kind::Cluster => vec!["one".to_owned()], // a cluster refers to endpoints of its own name
                 Kind::Endpoints => vec![],
                 _ => vec!["a".to_owned(), "b".to_owned()],
             };

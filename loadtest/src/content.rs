@@ -1,4 +1,4 @@
-//! Resource types, and bodies that are real enough for a relay to scan them and that differ where their contents do.
+//! Resource types, and bodies that are real enough for a relay to scan and that differ if their contents do.
 
 use bytes::Bytes;
 use prost::Message;
@@ -15,21 +15,21 @@ pub const COLLECTION: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEnd
 pub const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 pub const RTDS: &str = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
 pub const ECDS: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
-/// A type that nobody has heard of.
+/// A type that no program knows.
 pub const UNKNOWN: &str = "type.googleapis.com/example.v1.Unheard";
 pub const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
-/// A type's message name, which is what two spellings of a type URL have in common (TYPE-1).
+/// Returns a type's message name, which is the common part of all spellings of its URL (TYPE-1).
 pub fn message_name(url: &str) -> &str {
     url.rsplit('/').next().unwrap_or_default()
 }
 
-/// Whether a SotW response holds the complete set, and an empty first request requests it.
+/// Whether a SotW response has the complete set, and an empty first request requests it.
 pub fn is_full_state(url: &str) -> bool {
     [CDS, LDS, SRDS].map(message_name).contains(&message_name(url))
 }
 
-/// Whether bodies carry no name of use, so that in SotW they go in a wrapper.
+/// Whether bodies have no usable name, so that SotW needs wrappers.
 fn is_nameless(url: &str) -> bool {
     [VHDS, LEDS, COLLECTION].map(message_name).contains(&message_name(url))
 }
@@ -43,7 +43,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// The text makes the body differ from others of that name. It stands in a field that no message has.
+    /// The text makes the body differ from others of that name. It is in a field that no message has.
     pub fn new(url: &'static str, name: &str, text: &str) -> Self {
         let mut body = Vec::new();
         if !is_nameless(url) {
@@ -61,7 +61,7 @@ impl Item {
         Self::new(CDS, name, "").with(3, &eds).with(1000, text.as_bytes())
     }
 
-    /// The same with one more field at its end.
+    /// Returns the same with one more field at its end.
     pub fn with(self, field: u32, value: &[u8]) -> Self {
         let mut body = self.body.to_vec();
         put(&mut body, field, value);
@@ -76,7 +76,7 @@ impl Item {
         discovery::Resource { version, name: self.name.clone(), resource: Some(self.any()), ..Default::default() }
     }
 
-    /// As a SotW server sends it: bare where the body says the name.
+    /// Returns the entry of a SotW server: bare if the body has the name.
     pub fn sotw(&self) -> Any {
         if !is_nameless(self.url) {
             return self.any();
@@ -85,7 +85,7 @@ impl Item {
     }
 }
 
-/// The name that a bare body says.
+/// Returns the name in a bare body.
 pub fn name_in(any: &Any) -> String {
     #[derive(Clone, PartialEq, Message)]
     struct Named {

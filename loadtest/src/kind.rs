@@ -1,10 +1,10 @@
-//! The four types that lead to one another: listeners name routes, routes name clusters, clusters have endpoints.
+//! The four types that refer to one another: listeners to routes, routes to clusters, clusters to endpoints.
 
 use crate::content::{CDS, EDS, LDS, RDS, message_name};
 use crate::link::{ADS_DELTA, ADS_SOTW};
 use crate::wire::Variant;
 
-/// In the order in which additions have to be sent.
+/// In the order in which additions are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Cluster,
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// The word for several of them, in commands, files and reports.
+    /// The plural, in commands, files and reports.
     pub fn word(self) -> &'static str {
         match self {
             Self::Cluster => "clusters",
@@ -43,7 +43,7 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.word() == word)
     }
 
-    /// Whether a SotW response lists everything, and an empty first request asks for it.
+    /// Whether a SotW response lists everything, and an empty first request requests it.
     pub fn is_full_state(self) -> bool {
         matches!(self, Self::Cluster | Self::Listener)
     }

@@ -1,7 +1,7 @@
-//! Plays the clients of an xDS relay, and the control plane behind it, over real gRPC.
+//! Simulates the clients of an xDS relay, and the control plane behind it, over real gRPC.
 //!
-//! [`conformance`] has checks of single rules of the protocol. [`wire`] has the two scripted peers, [`content`] what they talk
-//! about. Of the relay's own crate only the generated messages are used, so that the two cannot be wrong together.
+//! [`conformance`] has checks of single rules of the protocol. [`wire`] has the two scripted peers, [`content`] their resources. Of the
+//! relay's crate only the generated messages are used, so that the two do not share errors.
 
 pub mod address;
 pub mod baseline;

@@ -1,4 +1,4 @@
-//! What a fleet of clients reports while it runs.
+//! The reports of a running fleet of clients.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub trait Observer: Send + Sync {
     fn violation(&self, _client: usize, _check: &'static str) {}
 }
 
-/// Takes no notice.
+/// Ignores all reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unobserved;
 

@@ -21,18 +21,18 @@ use crate::telemetry::{Exposition, LogControl, LogFilter};
 use crate::upstream::FilesSource;
 use crate::xds::Name;
 
-/// What the admin address shows.
+/// The sources of what the admin address shows.
 #[derive(Clone)]
 pub(crate) struct Shown {
     pub(crate) views: Arc<Views>,
     pub(crate) files: Arc<[FilesSource]>,
-    /// None where polls are not served.
+    /// None if REST is not served.
     pub(crate) rest: Option<Arc<Rest>>,
     pub(crate) metrics: Exposition,
     pub(crate) log: LogControl,
 }
 
-/// Serves for ever. Dropping the future closes everything.
+/// Serves for ever. Dropping the future closes all connections.
 pub(crate) async fn serve(listener: TcpListener, shown: Shown) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -152,7 +152,7 @@ fn ready(query: &Query, readiness: &Readiness) -> Response<Full<Bytes>> {
 
 const MAX_REASONS: usize = 100;
 
-/// Resources that the views know of, page by page.
+/// Returns the resources of the views, page by page.
 async fn resources(query: &Query, views: &Views) -> Response<Full<Bytes>> {
     let kind = match query.get("type").map(|text| views.type_of(text)).transpose() {
         Ok(kind) => kind,

@@ -1,5 +1,5 @@
-//! `weir check`: whether a configuration can be used, and what it comes to: above all what the relay would request of which servers, and
-//! in which order.
+//! `weir check`: whether a configuration is valid, and what it means: above all what the relay would request from which servers, in which
+//! order.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -35,7 +35,7 @@ pub async fn run(path: &Path) -> u8 {
     if faults.is_empty() { 0 } else { FAULTY }
 }
 
-/// Reads all files of resources, as the relay does when it starts.
+/// Reads all resource files, as the relay does when it starts.
 async fn faults_in_resources(config: &Config) -> Vec<String> {
     let parser = Parser { table: Arc::new(config.views.table.clone()), transcoder: config.transcoder.clone() };
     let mut read: Vec<&FilesOptions> = Vec::new();
@@ -58,20 +58,20 @@ async fn faults_in(options: &FilesOptions, parser: Parser) -> Vec<String> {
         report = source.report();
     }
     let folder = std::env::current_dir().map(|folder| format!("{}/", folder.display())).unwrap_or_default();
-    // What is not there was found missing where the configuration names it.
+    // Missing files were reported already, at their place in the configuration.
     let errors = report.errors.iter().filter(|error| error.file.exists()).map(ToString::to_string);
     errors.map(|error| error.strip_prefix(&folder).map(str::to_owned).unwrap_or(error)).collect()
 }
 
 const FAULTY: u8 = 1;
 
-/// Returns the ladder of the top level, and of each authority.
+/// Returns the ladder of the top level and of each authority.
 fn report(config: &Config) -> String {
     let plan = &config.upstream;
     let mut out = String::from("old-style names\n");
     ladder(&mut out, plan, &plan.top, Rule::default());
     for (name, authority) in &plan.authorities {
-        let _ = write!(out, "\nxdstp://{name}/"); // a String takes everything
+        let _ = write!(out, "\nxdstp://{name}/"); // writing to a String does not fail
         out.push_str(if authority.servers == plan.top { ", from the same servers\n" } else { "\n" });
         ladder(&mut out, plan, &authority.servers, authority.rule);
     }
@@ -137,7 +137,7 @@ fn variant(server: &AdsServer) -> Option<String> {
     })
 }
 
-/// Only what is not as usual, by its key.
+/// Lists the settings that differ from the defaults, by their keys.
 fn features(server: &AdsServer) -> Option<String> {
     let quirks = &server.quirks;
     let known = [

@@ -1,9 +1,9 @@
-//! Two texts line by line, and what to do to make the second out of the first, as `diff -u` has it.
+//! Compares two texts line by line, with the result of `diff -u`.
 
 /// One line of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line<'t> {
-    /// Where a piece begins, and how long it is, before and after.
+    /// The position and length of a hunk, before and after.
     At {
         old: (usize, usize),
         new: (usize, usize),
@@ -13,12 +13,12 @@ pub(super) enum Line<'t> {
     More(&'t str),
 }
 
-/// Nothing where the texts are equal.
+/// Returns the difference; empty if the texts are equal.
 pub(super) fn lines<'t>(old: &'t str, new: &'t str) -> Vec<Line<'t>> {
     pieces(&steps(&old.lines().collect::<Vec<_>>(), &new.lines().collect::<Vec<_>>()))
 }
 
-/// All lines of both, in one order.
+/// Returns all lines of both texts in one order.
 fn steps<'t>(old: &[&'t str], new: &[&'t str]) -> Vec<Line<'t>> {
     let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let rest = (&old[head..], &new[head..]);
@@ -30,7 +30,7 @@ fn steps<'t>(old: &[&'t str], new: &[&'t str]) -> Vec<Line<'t>> {
     steps
 }
 
-/// By the longest common subsequence; where that would take too long, all of the one and then all of the other.
+/// Compares by the longest common subsequence. If that would take too long, all old lines come first and then all new ones.
 fn between<'t>(old: &[&'t str], new: &[&'t str], steps: &mut Vec<Line<'t>>) {
     let less = |line: &&'t str| Line::Less(line);
     let more = |line: &&'t str| Line::More(line);
@@ -39,7 +39,7 @@ fn between<'t>(old: &[&'t str], new: &[&'t str], steps: &mut Vec<Line<'t>>) {
         steps.extend(old.iter().map(less).chain(new.iter().map(more)));
         return;
     }
-    // How many lines are common to what is left of both behind a place in each.
+    // The number of common lines in the rests of both texts, from each pair of positions on.
     let mut common = vec![0u32; (old.len() + 1) * width];
     for at in (0..old.len()).rev() {
         for to in (0..new.len()).rev() {
@@ -65,7 +65,7 @@ fn between<'t>(old: &[&'t str], new: &[&'t str], steps: &mut Vec<Line<'t>>) {
     steps.extend(old[at..].iter().map(less).chain(new[to..].iter().map(more)));
 }
 
-/// Only what differs, with a few lines around it.
+/// Returns only the differences, with a few lines around each.
 fn pieces<'t>(steps: &[Line<'t>]) -> Vec<Line<'t>> {
     let mut pieces: Vec<(usize, usize)> = Vec::new();
     for (at, _) in steps.iter().enumerate().filter(|(_, step)| !matches!(step, Line::Same(_))) {
@@ -84,7 +84,7 @@ fn pieces<'t>(steps: &[Line<'t>]) -> Vec<Line<'t>> {
     for (from, to) in pieces {
         let (skipped, piece) = (count(&steps[done..from]), count(&steps[from..to]));
         (old, new) = (old + skipped.0, new + skipped.1);
-        // Lines are counted from 1, but for those behind which nothing is.
+        // Lines are counted from 1; an empty range has the number of the line before it.
         let first = |before: usize, length: usize| if length == 0 { before } else { before + 1 };
         out.push(Line::At { old: (first(old, piece.0), piece.0), new: (first(new, piece.1), piece.1) });
         out.extend(&steps[from..to]);
@@ -94,7 +94,7 @@ fn pieces<'t>(steps: &[Line<'t>]) -> Vec<Line<'t>> {
 }
 
 const AROUND: usize = 3;
-/// 16 MB, and some tens of milliseconds.
+/// The limit of the table: 16 MB, some tens of milliseconds.
 const MOST_CELLS: usize = 4 << 20;
 
 #[cfg(test)]
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(lines(&old, &new).len(), 1 + 1 + 8000 + 1);
     }
 
-    /// The second text, made out of the first.
+    /// Applies the difference to the first text.
     fn patched<'t>(old: &[&'t str], diff: &[Line<'t>]) -> Vec<&'t str> {
         let (mut out, mut at) = (Vec::new(), 0);
         let place = |(first, count): (usize, usize)| if count == 0 { first } else { first - 1 };

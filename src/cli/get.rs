@@ -1,4 +1,4 @@
-//! `weir get`: asks an xDS server once, and shows what it has.
+//! `weir get`: requests resources from an xDS server once, and prints them.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -54,7 +54,7 @@ impl Get {
             tell(&format!("{} contains secrets; --show-secrets writes it in this format", plain(name)));
             return ExitCode::from(FAILED);
         }
-        // What came is shown, whatever else went wrong.
+        // Prints what was received, even after an error.
         let shown = match failure.is_some() && picture.held().is_empty() {
             true => Ok(()),
             false => show(picture, &shower, &mut io::stdout().lock()),
@@ -76,7 +76,7 @@ impl Get {
         }
     }
 
-    /// Until all is known, or it is known that it will not be.
+    /// Reads until everything is known, or cannot become known any more.
     async fn listen(&self, client: &mut Client) -> Result<(), GetError> {
         let deadline = Instant::now() + self.timeout;
         let mut heard = Instant::now();
@@ -104,7 +104,7 @@ impl Get {
         let unknown = picture.standings().iter().filter(|(_, standing)| **standing == NameStatus::Unknown);
         match unknown.map(|(name, _)| plain(name.as_str())).collect::<Vec<_>>() {
             none if none.is_empty() => GetError::NoResponse { timeout: self.timeout },
-            // In SotW a server can only say of complete sets what does not exist.
+            // In SotW only complete sets can show that a name is absent.
             names => GetError::NoResponseFor { names, timeout: self.timeout },
         }
     }
@@ -160,7 +160,7 @@ fn show(picture: &QueryState, shower: &Printer, out: &mut impl Write) -> io::Res
     out.flush()
 }
 
-/// In wrappers, so that nothing is lost.
+/// Encodes the resources in wrappers, so that nothing is lost.
 fn wire(picture: &QueryState) -> Vec<u8> {
     let resources = picture.held().iter().map(|(name, held)| {
         let wrapper = Resource {

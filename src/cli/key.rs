@@ -1,4 +1,4 @@
-//! `weir key`: which sharing key a node has, what made it, and how a fleet splits.
+//! `weir key`: the sharing key of a node, the fields that form it, and how a fleet is divided.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use prost::Message;
 use super::node_json::NodeJson;
 use crate::xds::{KeyField, KeyRule, SharingKey};
 
-/// The report for nodes in JSON, one a line; a single node may also stand over several lines.
+/// Returns the report for nodes in JSON, one per line; a single node may take several lines.
 pub fn report(rule: &KeyRule, text: &str) -> Result<String, NodesError> {
     let nodes = read(rule, text)?;
     let known: Vec<_> = nodes.iter().map(|encoded| rule.key(encoded).map(|key| (key, rule.parts(encoded)))).collect();
@@ -27,7 +27,7 @@ fn read(rule: &KeyRule, text: &str) -> Result<Vec<Vec<u8>>, NodesError> {
     };
     let nodes: Vec<NodeJson> = match serde_json::from_str(text) {
         Ok(node) => vec![node],
-        // The error of a node over several lines has its own place.
+        // The error of a single node has a position of its own.
         Err(error) => lines()
             .map(node_in)
             .collect::<Result<_, _>>()
@@ -39,21 +39,21 @@ fn read(rule: &KeyRule, text: &str) -> Result<Vec<Vec<u8>>, NodesError> {
     Ok(nodes.into_iter().map(|node| node.into_node().encode_to_vec()).collect())
 }
 
-/// Why there is no report on nodes.
+/// Why the nodes cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum NodesError {
-    /// The text has no node.
+    /// The text contains no node.
     #[error("no node was given")]
     None,
-    /// One line is not a node.
+    /// A line is not a valid node.
     #[error("line {line}: {error}")]
     Line {
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error in it.
         error: serde_json::Error,
     },
-    /// The text as a whole is not a node.
+    /// The text is not a valid node.
     #[error("{0}")]
     Text(serde_json::Error),
     /// The key needs addresses, whose JSON form is not supported.
@@ -67,7 +67,7 @@ fn of_one(key: &SharingKey, parts: &Parts) -> String {
     let width = parts.iter().map(|(field, _)| field.to_string().len()).max().unwrap_or(0);
     let mut out = format!("key {key}\n");
     for (field, value) in parts {
-        let _ = writeln!(out, "  {:width$}  {}", field.to_string(), shown(value)); // a String takes everything
+        let _ = writeln!(out, "  {:width$}  {}", field.to_string(), shown(value)); // writing to a String does not fail
     }
     out
 }

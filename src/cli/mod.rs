@@ -1,4 +1,4 @@
-//! What the program does beside relaying.
+//! The commands of the program beside the relay.
 
 pub mod check;
 mod diff;
@@ -13,12 +13,12 @@ mod xds_client;
 
 use std::io::{self, Write};
 
-/// Says what is wrong, or what goes on. Nobody may be reading, which is no reason to stop.
+/// Prints an error or progress to stderr. A closed stderr is ignored.
 pub fn tell(what: &str) {
     let _ = writeln!(io::stderr(), "{what}");
 }
 
-/// Writes what was requested. Whoever reads may have had enough before the end.
+/// Prints output to stdout. The reader may have closed the pipe.
 pub fn show(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

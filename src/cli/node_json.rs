@@ -1,4 +1,4 @@
-//! A node as JSON, in either spelling of its fields, as bootstrap files and dumps have it.
+//! Reads a node in JSON, in either spelling of its fields, as bootstrap files and dumps contain it.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) struct NodeJson {
     client_features: Vec<String>,
     #[serde(alias = "dynamicParameters")]
     dynamic_parameters: BTreeMap<String, ContextParams>,
-    /// Sharing keys use these only if configured to, which is not known here.
+    /// Sharing keys may use these addresses if configured; this code does not know whether they do.
     #[serde(alias = "listeningAddresses")]
     listening_addresses: Vec<serde_json::Value>,
 }
@@ -79,7 +79,7 @@ struct ContextParams {
 }
 
 impl NodeJson {
-    /// Whether it has what this form of a node cannot carry over.
+    /// Whether the node has addresses, which cannot be converted here.
     pub(crate) fn has_addresses(&self) -> bool {
         !self.listening_addresses.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Resources for people: as YAML, JSON or text, with secrets left out.
+//! Prints resources as YAML, JSON or text, without secrets.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct Printer {
     pub(crate) secrets: bool,
 }
 
-/// A resource and what came with it, in the order in which it is shown.
+/// A resource and its wrapper fields, in the order in which they are printed.
 #[derive(Debug, Serialize)]
 pub(super) struct Document<'a> {
     name: &'a str,
@@ -53,7 +53,7 @@ impl Printer {
         }
     }
 
-    /// One resource as it stands by itself, with a line break at its end.
+    /// Formats one resource, with a line break at its end.
     pub(crate) fn text(&self, name: &str, held: &Held) -> String {
         if self.output == Output::Text {
             return self.proto_text(name, held);
@@ -62,7 +62,7 @@ impl Printer {
         yaml.unwrap_or_else(|error| format!("name: {name:?} # it cannot be written as YAML: {error}\n"))
     }
 
-    /// Whether something of it is left out where secrets are.
+    /// Whether the resource has fields that are redacted.
     pub(crate) fn has_secrets(&self, held: &Held) -> bool {
         let bytes = held.resource.encode_to_vec();
         let redacted = self.transcoder.redacted_json(ANY, &bytes, UnknownAny::Wrap);
@@ -75,7 +75,7 @@ impl Printer {
     fn proto_text(&self, name: &str, held: &Held) -> String {
         let mut out = format!("# {}", plain(name));
         if !held.version.is_empty() {
-            let _ = write!(out, ", version {}", plain(&held.version)); // a String takes everything
+            let _ = write!(out, ", version {}", plain(&held.version)); // writing to a String does not fail
         }
         if !self.secrets && self.has_secrets(held) {
             return out + "\n# contains secrets; --show-secrets shows it in this format\n";
@@ -90,7 +90,7 @@ impl Printer {
             true => self.transcoder.to_json(ANY, &bytes, UnknownAny::Wrap),
             false => self.transcoder.redacted_json(ANY, &bytes, UnknownAny::Wrap),
         };
-        // Bytes that do not parse as their type are shown too: the user may be looking for exactly that.
+        // Bytes that do not parse as their type are printed too: the user may be looking for exactly that.
         shown.unwrap_or_else(|error| {
             let bytes = if self.secrets { STANDARD.encode(&any.value) } else { REDACTED.into() };
             json!({ "@type": any.type_url, UNDECODED: { "reason": error.to_string(), "bytes": bytes } })
@@ -98,7 +98,7 @@ impl Printer {
     }
 }
 
-/// Names come from servers, and a terminal obeys what it is sent.
+/// Replaces control characters: names come from servers, and terminals execute what is printed.
 pub(super) fn plain(text: &str) -> String {
     text.chars()
         .flat_map(|letter| if letter.is_control() { letter.escape_default().collect() } else { vec![letter] })

@@ -90,7 +90,7 @@ pub(super) enum Output {
     Wire,
 }
 
-/// What is wrong with one argument.
+/// Why an argument is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ArgumentError {
     #[error("invalid name {name:?}: {error}")]
@@ -125,7 +125,7 @@ pub(super) struct Checked {
 }
 
 impl QueryArgs {
-    /// Returns what the arguments mean, or everything that is wrong with them.
+    /// Checks the arguments, and returns all errors.
     pub(crate) fn check(&self) -> Result<Checked, Vec<ArgumentError>> {
         let mut faults = Vec::new();
         let server = self.server(&mut faults);
@@ -218,7 +218,7 @@ impl QueryArgs {
         self.id.iter().for_each(|id| node.id.clone_from(id));
         self.cluster.iter().for_each(|cluster| node.cluster.clone_from(cluster));
         let mut node = node.into_node();
-        // Whoever reads everything gets everything: names of nameless resources, and what is wrong with a name.
+        // Requests everything that these commands can read: names of types without one, and errors for names.
         for feature in ["xds.config.resource-in-sotw", ERRORS_FEATURE] {
             if !node.client_features.iter().any(|known| known == feature) {
                 node.client_features.push(feature.into());

@@ -1,6 +1,6 @@
-//! What a server has sent of what was requested, in either variant. Pure: responses in, changes and the next request out.
+//! What a server has sent for a query, in either variant. Pure: responses go in, changes and the next request come out.
 //!
-//! It accepts and ACKs everything: an operator wants to see what is there, right or wrong.
+//! It ACKs everything: operators want to see the resources, valid or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,16 +20,16 @@ use crate::xds::{Name, Type, WILDCARD, Xdstp};
 pub(super) struct Question {
     pub(crate) kind: Type,
     pub(crate) type_url: String,
-    /// None means everything.
+    /// Empty means everything.
     pub(crate) names: Vec<String>,
-    /// Encoded.
+    /// The encoded node.
     pub(crate) node: Bytes,
 }
 
 /// One resource as it was sent.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Held {
-    /// Its own, or that of the response where it has none.
+    /// Its own version, or that of the response if it has none.
     pub(crate) version: String,
     pub(crate) aliases: Vec<String>,
     pub(crate) ttl: Option<Duration>,
@@ -37,7 +37,7 @@ pub(super) struct Held {
     pub(crate) resource: Any,
 }
 
-/// One thing that became different.
+/// A change.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Change {
     Set {
@@ -48,7 +48,7 @@ pub(super) enum Change {
         name: String,
         before: Held,
     },
-    /// Asked for, and not there.
+    /// The server does not have a requested name.
     Absent {
         name: String,
     },
@@ -57,7 +57,7 @@ pub(super) enum Change {
         name: String,
         reason: String,
     },
-    /// The server sent a type without a request; it is passed over.
+    /// The server sent a type that was not requested; it is ignored.
     Unasked {
         type_url: String,
     },
@@ -74,10 +74,10 @@ pub(super) enum NameStatus {
 #[derive(Debug)]
 pub(super) struct QueryState {
     question: Question,
-    /// Of the last stream; versions of one variant are nothing to the other.
+    /// The variant of the last stream. Versions of one variant mean nothing in the other.
     variant: Option<Variant>,
     held: BTreeMap<String, Held>,
-    /// Each name that was requested; not `*` and its like, of which nobody can say that they are known.
+    /// The state of each requested name, without wildcards and globs, for which there is no such state.
     standings: BTreeMap<Name, NameStatus>,
     answered: bool,
 }
@@ -101,18 +101,18 @@ impl QueryState {
         &self.standings
     }
 
-    /// Whether more may come for ever, so that only a quiet time tells that all is there.
+    /// Whether more resources may always follow, so that only a quiet period ends the query.
     pub(crate) fn is_open_ended(&self) -> bool {
         self.question.names.is_empty() || self.question.names.iter().any(|name| is_open_ended(name))
     }
 
-    /// Every requested name is known to be present or absent; without names, something has arrived.
+    /// Whether every requested name is known to be present or absent; without names, whether anything has arrived.
     pub(crate) fn is_known(&self) -> bool {
         let unknown = self.standings.values().any(|standing| *standing == NameStatus::Unknown);
         !unknown && (self.answered || !self.is_open_ended())
     }
 
-    /// The first request of a stream. What is held from a stream before is not requested again, where there is a way to say so.
+    /// Returns the first request of a stream. Versions from an earlier stream are stated, where the variant allows it.
     pub(crate) fn open(&mut self, variant: Variant) -> Request {
         let before = self.variant.replace(variant);
         let Question { type_url, node, .. } = self.question.clone();
@@ -136,13 +136,13 @@ impl QueryState {
         }
     }
 
-    /// What a response changes, and the answer to it.
+    /// Applies a response, and returns the changes and the next request.
     pub(crate) fn hear(&mut self, response: Response) -> (Vec<Change>, Option<Request>) {
         let type_url = match &response {
             Response::Sotw(response) => &response.type_url,
             Response::Delta(response) => &response.type_url,
         };
-        // A server of one type may leave the type out.
+        // A server of a single type may leave the type out.
         if !type_url.is_empty() && type_name(type_url) != self.question.kind.name() {
             return (vec![Change::Unasked { type_url: type_url.clone() }], None);
         }
@@ -204,7 +204,7 @@ impl QueryState {
                 let name = name.unwrap_or_else(|| self.name_of_nameless(true, 0));
                 self.set(name, held, Variant::Delta, changes);
             }
-            // A body that is left out is the one that is held; or else there is none (DELTA-39).
+            // Without a body, the resource is the one cached; if there is none, it does not exist (DELTA-39).
             None => {
                 for name in name.into_iter().chain(aliases) {
                     if !self.held.contains_key(&name) {
@@ -221,7 +221,7 @@ impl QueryState {
         }
         let before = self.held.insert(name.clone(), held);
         let now = &self.held[&name];
-        // In SotW a version is that of a complete set, not of one resource.
+        // In SotW the version is that of a set, not of one resource.
         let same = before.as_ref().is_some_and(|before| match variant {
             Variant::Delta => before == now,
             Variant::Sotw => *before == Held { version: before.version.clone(), ..now.clone() },
@@ -259,12 +259,12 @@ impl QueryState {
         }
     }
 
-    /// What a name was before, if it was requested.
+    /// Sets the state of a requested name, and returns the one before.
     fn mark(&mut self, name: &str, standing: NameStatus) -> Option<NameStatus> {
         self.standings.get_mut(&Name::canonical(name)).map(|held| std::mem::replace(held, standing))
     }
 
-    /// What is requested, as it stands in requests. Older servers know `*` by its legacy form alone, where there is one (UP-7).
+    /// Returns the names for requests. Older servers know `*` only in its legacy form, if the type has one (UP-7).
     fn wanted(&self) -> Vec<String> {
         let everything = self.question.names.is_empty();
         match everything && !self.question.kind.info().empty_first.is_wildcard() {
@@ -285,7 +285,7 @@ fn held_of(resource: Resource) -> Option<Held> {
     Some(Held { version, aliases, ttl, metadata, resource: resource.resource? })
 }
 
-/// `*`, and collections of whatever is in them.
+/// Whether it is `*` or a glob, which stand for all names that match.
 fn is_open_ended(name: &str) -> bool {
     name == WILDCARD || (Xdstp::is_new_style(name) && Xdstp::parse(name).is_ok_and(|name| name.is_glob()))
 }

@@ -1,4 +1,4 @@
-//! `weir watch`: follows what an xDS server has, and shows each change.
+//! `weir watch`: follows the resources of an xDS server, and prints each change.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -220,7 +220,7 @@ fn title(name: &str, held: &Held) -> String {
     }
 }
 
-// As terminals number colours.
+// ANSI colour codes.
 const ADDED: &str = "32";
 const REMOVED: &str = "31";
 const PLACE: &str = "36";

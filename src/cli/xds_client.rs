@@ -1,4 +1,4 @@
-//! One stream to an xDS server, and what comes of it. The stream itself is the relay's own edge, which opens it again when it ends.
+//! One stream to an xDS server, and its events. The relay's own edge opens the stream, again whenever it ends.
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -14,9 +14,9 @@ pub(super) struct Client {
     pub(crate) picture: QueryState,
     reports: mpsc::Receiver<LinkReport>,
     requests: Option<mpsc::Sender<Request>>,
-    /// Not yet taken by the stream; nothing more is read before it is.
+    /// Not sent yet; no response is read before it is.
     unsent: Option<Request>,
-    /// Whether the other variant is tried where the server does not speak one.
+    /// Whether the other variant is tried if the server does not support the first.
     turns: bool,
     heard: bool,
     task: JoinHandle<()>,
@@ -28,9 +28,9 @@ pub(super) enum Event {
     News(Vec<Change>),
     Lost {
         reason: String,
-        /// The server does not speak this variant, and is asked in the other one now.
+        /// The server does not support this variant, and the other one is tried now.
         turns: bool,
-        /// It speaks neither, or not the one that was chosen.
+        /// The server supports neither, or not the chosen one.
         hopeless: bool,
     },
 }
@@ -45,7 +45,7 @@ impl Client {
         Self { picture, reports, requests: None, unsent: None, turns, heard: false, task }
     }
 
-    /// Dropping the future loses nothing.
+    /// Returns the next event. Cancelling it loses nothing.
     pub(crate) async fn next(&mut self) -> Event {
         loop {
             self.send().await;

@@ -1,4 +1,4 @@
-//! Who may have what.
+//! The access rules.
 
 use super::checker::Checker;
 use super::form::{Located, Name};

@@ -1,4 +1,4 @@
-//! Where the relay listens.
+//! The addresses that the relay listens on.
 
 use std::net::SocketAddr;
 
@@ -33,7 +33,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether the system refuses to listen on both. It chooses a port of its own for each 0.
+/// Whether the system would refuse to listen on both. It chooses a different port for each 0.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let covers = |all: SocketAddr, one: SocketAddr| all.ip().is_unspecified() && (all.is_ipv6() || one.is_ipv4());
     one.port() != 0

@@ -1,4 +1,4 @@
-//! The configuration in types that cannot be wrong.
+//! The configuration in types that cannot be invalid.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// The address for operators, if there is one.
     pub admin: Option<SocketAddr>,
-    /// The servers and which of them serves what.
+    /// The servers, and the lists of each authority.
     pub upstream: Plan,
     /// The transcoder with an operator's descriptors. None means the embedded ones, which may never be needed.
     pub(crate) transcoder: Option<Arc<Transcoder>>,
-    /// What holds for every view.
+    /// Options of all views.
     pub views: ViewsOptions,
-    /// For what all views share, if they share anything.
+    /// Options of the hub, if there are shared authorities.
     pub(crate) hub: Option<ViewsOptions>,
     pub(crate) views_idle: Duration,
     pub(crate) downstream: downstream::Options,
     pub(crate) drain: DrainTimes,
     pub(crate) loads: LoadsMode,
-    /// None where polls are not served.
+    /// None if REST is not served.
     pub(crate) rest: Option<RestOptions>,
-    /// What is allowed and may not be meant.
+    /// What is valid, but probably not intended.
     pub warnings: Vec<Diagnostic>,
 }

@@ -1,5 +1,5 @@
-//! Checking: from what the file says to what a relay needs. Each part of the file has its checks in a file of its own; what they
-//! share is here.
+//! Checks the file and builds the parts of the configuration. Each part of the file has its checks in a file of its own; this one has what
+//! they share.
 
 use std::path::{Path, PathBuf};
 
@@ -9,9 +9,9 @@ use super::form::{FilePath, Located};
 
 pub(super) struct Checker<'a> {
     pub(crate) found: Diagnostics,
-    /// Variables of the environment.
+    /// The environment variables.
     pub(crate) environment: &'a dyn Fn(&str) -> Option<String>,
-    /// Whether files are looked at that the relay reads only when it needs them.
+    /// Whether to check files that the relay opens only when it needs them.
     pub(crate) opens_files: bool,
 }
 
@@ -20,13 +20,13 @@ impl Checker<'_> {
         self.found.fault(place, reason);
     }
 
-    /// Returns a path as it is meant: from the folder of the configuration file.
+    /// Resolves a path relative to the folder of the configuration file.
     pub(crate) fn path(&self, file: &FilePath) -> PathBuf {
         let own = &self.found.file;
         own.parent().unwrap_or(own).join(&file.0)
     }
 
-    /// The same, and looks at the file if files are to be looked at.
+    /// Resolves a path, and checks the file if files are to be checked.
     pub(crate) fn file(&mut self, file: &Located<FilePath>, look: fn(&Path) -> Result<(), FileFault>) -> PathBuf {
         let path = self.path(file);
         if self.opens_files
@@ -37,13 +37,13 @@ impl Checker<'_> {
         path
     }
 
-    /// Reads a file that is needed to understand the configuration.
+    /// Reads a file that the configuration depends on.
     pub(crate) fn text_of(&mut self, file: &Path, place: &Place) -> Option<String> {
         files::text(file).map_err(|fault| self.fault(place, fault.to_string())).ok()
     }
 }
 
-/// Returns the value of a key, or else its default.
+/// Returns the value of a key, or its default.
 pub(super) fn or<T: Copy>(given: &Option<Located<T>>, default: T) -> T {
     given.as_ref().map_or(default, |given| given.value)
 }

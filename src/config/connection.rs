@@ -1,4 +1,4 @@
-//! Connections to a server: whether it is still there, and when it is tried again.
+//! Connections to a server: liveness, keepalive and backoff.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::protocol::upstream::BackoffTimes;
 use crate::upstream::{Keepalive, LifeTimes};
 
 impl Checker<'_> {
-    /// What is not given is as in `default`.
+    /// Keys that are missing are as in `default`.
     pub(crate) fn backoff(&mut self, raw: &raw::Backoff, default: BackoffTimes) -> BackoffTimes {
         let read = BackoffTimes {
             initial: or(&raw.initial, Pause(default.initial)).0,
@@ -39,7 +39,7 @@ impl Checker<'_> {
     }
 }
 
-/// How often, if at all, and how long an answer may take.
+/// Returns the interval, if any, and the timeout.
 fn probe(raw: Option<&raw::Probe>, default: (Option<Duration>, Duration)) -> (Option<Duration>, Duration) {
     let Some(raw) = raw else { return default };
     (or(&raw.interval, Interval(default.0)).0, or(&raw.timeout, Pause(default.1)).0)

@@ -1,9 +1,9 @@
-//! What is wrong or doubtful in a configuration, and where.
+//! Faults and warnings of a configuration, with their places.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One thing that is wrong or doubtful.
+/// One fault or warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The configuration file.
@@ -11,13 +11,13 @@ pub struct Diagnostic {
     /// The line, from 1.
     pub line: Option<u64>,
     pub(crate) column: Option<u64>,
-    /// The keys that lead to it; empty for the whole file.
+    /// The path of keys to it; empty for the whole file.
     pub at: String,
     /// What is wrong and what is expected.
     pub reason: String,
 }
 
-/// Where a value stands: its line and column, and the keys that lead to it.
+/// The place of a value: line and column, and the path of keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Place {
     pub(crate) line: u64,
@@ -25,14 +25,14 @@ pub(super) struct Place {
     pub(crate) path: String,
 }
 
-/// All that was found in one file so far.
+/// The faults and warnings of one file.
 #[derive(Debug)]
 pub(super) struct Diagnostics {
     pub(crate) file: PathBuf,
     pub(crate) faults: Vec<Diagnostic>,
-    /// Files that cannot be used as they are, which keeps no relay from starting: they may be there later.
+    /// Files that cannot be used now. The relay starts all the same: they may be usable later.
     pub(crate) unusable: Vec<Diagnostic>,
-    /// What the relay can start with, and an operator should know of.
+    /// Warnings: the relay can start, but an operator should know of them.
     pub(crate) warnings: Vec<Diagnostic>,
 }
 
@@ -53,7 +53,7 @@ impl Diagnostics {
         self.warnings.push(self.diagnostic(place, reason.into()));
     }
 
-    /// Reports that a section lacks something, unless a fault within it may be why.
+    /// Reports that a section is incomplete, unless a fault in it may be the reason.
     pub(crate) fn lacks(&mut self, section: &Place, reason: impl Into<String>) {
         if !self.has_fault_within(&section.path) {
             self.fault(section, reason);

@@ -1,4 +1,4 @@
-//! Files that a configuration names: whether they are there and hold what they should.
+//! Checks the files that a configuration names: whether they exist and have the right content.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(super) fn bytes(path: &Path) -> Result<Vec<u8>, FileFault> {
     std::fs::read(path).map_err(|error| FileFault::Unreadable { path: path.into(), error })
 }
 
-/// Looks at a PEM file of certificates.
+/// Checks a PEM file of certificates.
 pub(super) fn look_at_certificates(path: &Path) -> Result<(), FileFault> {
     let bytes = bytes(path)?;
     let all = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, pem::Error>>();
@@ -32,13 +32,13 @@ pub(super) fn look_at_certificates(path: &Path) -> Result<(), FileFault> {
     }
 }
 
-/// Looks at a PEM file of a private key.
+/// Checks a PEM file of a private key.
 pub(super) fn look_at_key(path: &Path) -> Result<(), FileFault> {
     let key = PrivateKeyDer::from_pem_slice(&bytes(path)?);
     key.map(|_| ()).map_err(|_| FileFault::Content { path: path.into(), expected: "a private key in PEM" })
 }
 
-/// Looks at a file of a JSON web token: three parts of base64, with dots between them.
+/// Checks a file with a JSON web token: three parts in base64, separated by dots.
 pub(super) fn look_at_token(path: &Path) -> Result<(), FileFault> {
     let text = text(path)?;
     let letters = |part: &str| {
@@ -51,7 +51,7 @@ pub(super) fn look_at_token(path: &Path) -> Result<(), FileFault> {
     }
 }
 
-/// Looks for a file or folder of resources. What is in it is another question.
+/// Checks that a file or folder of resources exists. Its content is not checked.
 pub(super) fn look_for(path: &Path) -> Result<(), FileFault> {
     let found = path.metadata().and_then(|metadata| match metadata.is_dir() {
         true => std::fs::read_dir(path).map(|_| ()),
@@ -60,7 +60,7 @@ pub(super) fn look_for(path: &Path) -> Result<(), FileFault> {
     found.map_err(|error| FileFault::Unreadable { path: path.into(), error })
 }
 
-/// Says why the system refuses something, without its numbers.
+/// Returns the reason of a system error, without its number.
 pub(super) fn cause(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file or folder".into(),

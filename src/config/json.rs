@@ -1,5 +1,5 @@
-//! JSON, field by field: what has another type, or is missing, becomes a fault that names the field (BOOT-24). Unused fields
-//! are not looked at (BOOT-2).
+//! Reads JSON field by field: a missing field or one of the wrong type is a fault that names the field (BOOT-24). Unused fields are ignored
+//! (BOOT-2).
 
 use std::path::Path;
 
@@ -13,14 +13,14 @@ pub(super) struct JsonReader {
     pub(crate) found: Diagnostics,
 }
 
-/// An object, and where it stands.
+/// An object and its place.
 pub(super) struct Object<'a> {
     fields: &'a [Entry],
     place: &'a Place,
 }
 
 impl<'a> Object<'a> {
-    /// The place of a field, or of the object where the field is not there.
+    /// Returns the place of a field, or of the object if the field is missing.
     pub(crate) fn place(&self, key: &str) -> &'a Place {
         self.field(key).map_or(self.place, |node| &node.place)
     }
@@ -39,7 +39,7 @@ impl JsonReader {
         Self { found: Diagnostics::of(path) }
     }
 
-    /// Parses a text. Whether it is JSON is up to a parser of JSON; where things are in it tells that of YAML, which JSON is, too.
+    /// Parses a text. The JSON parser decides whether it is valid. The YAML parser finds the positions, since JSON is also YAML.
     pub(crate) fn parse(&mut self, text: &str) -> Option<Node> {
         match serde_json::from_str::<IgnoredAny>(text) {
             Ok(_) => yaml::read(text, &mut self.found),
@@ -73,7 +73,7 @@ impl JsonReader {
         text
     }
 
-    /// Returns false for a field that is not there.
+    /// Returns false if the field is missing.
     pub(crate) fn flag(&mut self, of: &Object, key: &str) -> bool {
         let flag = self.typed(of, key, "true or false", |value| match value {
             Value::Scalar(Scalar::Flag(flag)) => Some(*flag),
@@ -150,7 +150,7 @@ impl JsonReader {
 
     fn unexpected(&mut self, node: &Node, expected: &str) {
         let shown = match &node.value {
-            Value::Map(_) => "an object".into(), // as JSON calls it
+            Value::Map(_) => "an object".into(), // the JSON word
             _ => node.shown(),
         };
         self.fault(&node.place, format!("invalid value {shown}: expected {expected}"));

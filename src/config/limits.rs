@@ -1,4 +1,4 @@
-//! Bounds and waits of the pure layers, draining, load reports.
+//! Limits and timers of the pure layers, of draining and of load reports.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub(super) fn drain(raw: &raw::Drain) -> DrainTimes {
 const MAX_OUTAGE: Duration = Duration::from_secs(300);
 const BYTES_PER_VIEW: usize = 64 << 20;
 const BYTES_TOTAL: usize = 256 << 20;
-/// The default timeout of clients. A shorter one would report absence that upstream never reported (XLAT-17).
+/// The default timeout of clients. A shorter timer would report absence that no server has reported (XLAT-17).
 const SHORTEST_TIMER: Duration = Duration::from_secs(15);
 const GRACE: Duration = Duration::from_secs(10);
 const SPREAD: Duration = Duration::from_secs(5);

@@ -1,8 +1,8 @@
-//! From a file to a configuration, or to everything that is wrong with it.
+//! Reads a file and returns a configuration, or everything that is wrong with it.
 //!
-//! The file is parsed into a tree ([`yaml`]), variables of the environment are put into its values, the tree is read by its forms
-//! ([`raw`], [`form`](super::form)), and what they make of it is checked ([`checker`](super::checker)). Each step goes on after a
-//! fault as far as it can, so that all faults are reported at once.
+//! The file is parsed to a tree ([`yaml`]), environment variables are substituted in its values, the tree is read by its forms ([`raw`],
+//! [`form`](super::form)), and the result is checked ([`checker`](super::checker)). Each step continues after a fault as far as possible,
+//! so that all faults are reported at once.
 
 use std::path::{Path, PathBuf};
 
@@ -22,12 +22,12 @@ pub enum ConfigError {
     Faults(Vec<Diagnostic>),
 }
 
-/// All that a look at a configuration came to.
+/// The result of reviewing a configuration.
 #[derive(Debug)]
 pub(crate) struct Review {
     /// None if the relay could not start with it.
     pub(crate) config: Option<Config>,
-    /// Those for which it could not, and files that it could not use.
+    /// The faults, and files that the relay could not use.
     pub(crate) faults: Vec<Diagnostic>,
     pub(crate) warnings: Vec<Diagnostic>,
 }
@@ -38,12 +38,12 @@ impl Config {
         Self::parse(path, &read(path)?)
     }
 
-    /// Checks a configuration whose text was read from `path`, by which relative paths in it are resolved.
+    /// Checks a configuration whose text was read from `path`. Relative paths in it start at its folder.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         Self::parse_in(path, text, &variable)
     }
 
-    /// Parses in an environment of these variables.
+    /// Parses a configuration with these environment variables.
     pub(super) fn parse_in(
         path: &Path,
         text: &str,
@@ -54,7 +54,7 @@ impl Config {
         Ok(Self { warnings, ..config })
     }
 
-    /// Looks at a configuration as `weir check` does: with the files that it names, which need not be there yet when a relay starts.
+    /// Reviews a configuration as `weir check` does: with the files that it names, which a relay can start without.
     pub(crate) fn review(path: &Path) -> Result<Review, ConfigError> {
         Ok(review(path, &read(path)?, &variable, true))
     }
@@ -84,7 +84,7 @@ pub(super) fn review(
     let Diagnostics { mut faults, unusable, warnings, .. } = checker.found;
     let config = config.filter(|_| faults.is_empty());
     faults.extend(unusable);
-    faults.sort_by_key(|fault| (fault.path != path, fault.line, fault.column)); // each step goes through the file
+    faults.sort_by_key(|fault| (fault.path != path, fault.line, fault.column)); // each step goes through the whole file
     Review { config, faults, warnings }
 }
 

@@ -1,11 +1,10 @@
 //! The configuration file and its checked form.
 //!
 //! [`load`] has the steps from the one to the other. [`raw`] mirrors the file: it declares each key with its form, and both what is
-//! accepted and [`schema`] come from that. The checks turn it into types that cannot be wrong, and report every fault with its
-//! place, not only the first. What the file says of control planes is in [`upstream`], or in a file that gRPC clients have too
-//! ([`bootstrap`]).
+//! accepted and [`schema`] come from these declarations. The checks turn it into types that cannot be invalid, and report every fault with
+//! its place. Control planes are configured in [`upstream`], or by the bootstrap file of gRPC clients ([`bootstrap`]).
 //!
-//! Imports go one way here: each file may use those below it in this list, and none uses one above it.
+//! Imports go one way: each file may use those below it in this list, and none above it.
 
 mod load;
 

@@ -1,4 +1,4 @@
-//! The defaults of a server of which only the address is configured.
+//! The defaults of a server with nothing but an address.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
     }
 }
 
-/// Returns the default name that the certificate at a URI has to be for.
+/// Returns the default name for the certificate of a server.
 pub(crate) fn name_in(uri: &Uri) -> Option<ServerName<'static>> {
     let host = uri.host()?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

@@ -1,4 +1,4 @@
-//! Clients that poll.
+//! REST clients.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl Checker<'_> {
     }
 }
 
-/// Shorter than Envoy's default timeout (REST-6), and longer than a set takes to settle after its first response, so that the first
-/// poll of a view is answered.
+/// Shorter than Envoy's default timeout (REST-6), and longer than a set needs to settle after its first response, so that the first poll of
+/// a view gets a response.
 const TIMEOUT: Duration = Duration::from_millis(800);
 const CACHE_BYTES: usize = 64 << 20;

@@ -1,4 +1,4 @@
-//! The whole configuration, out of its parts.
+//! Builds the configuration from its parts.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::upstream::Plan;
 use crate::xds::{Access, KeyRule};
 
 impl Checker<'_> {
-    /// Checks every part, and returns what can be made of them. It is worth nothing if there are faults.
+    /// Checks every part, and builds the configuration. It must not be used if there are faults.
     pub(crate) fn config(&mut self, raw: &raw::Root) -> Option<Config> {
         let (listen, admin) = self.addresses(raw);
         let limits = SourceLimits {
@@ -68,7 +68,7 @@ fn key_rule(raw: &raw::Views) -> KeyRule {
     }
 }
 
-/// Everybody is one to the hub, and who may have what is seen to where clients come in.
+/// The options of the hub: one view for all. Access is checked in the clients' own views.
 fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
     upstream.for_hub().map(|plan| ViewsOptions {
         rule: KeyRule::of(Vec::new()),
@@ -76,7 +76,7 @@ fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
         max_views: 1,
         max_in_metrics: 1,
         access: Access::default(),
-        // A session there is a whole view: what bounds its clients bounds it.
+        // A session of the hub serves a whole view, whose clients are limited already.
         limits: Limits {
             names: usize::MAX,
             types: usize::MAX,

@@ -1,4 +1,4 @@
-//! Entries of `types`: types that are not built in, and built-in ones that an operator changes.
+//! Entries of `types`: types that are not built in, and changes to built-in ones.
 
 use super::checker::{Checker, or};
 use super::form::Located;
@@ -23,7 +23,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Returns the built-in type of that name, or else an opaque one, with what the entry mentions changed (TYPE-7).
+    /// Returns the built-in type of that name, or else an opaque one, with the changes of the entry (TYPE-7).
     fn type_entry(&mut self, entry: &raw::TypeEntry, known: &TypeTable) -> Option<TypeInfo> {
         let name = entry.name.0.as_ref()?;
         let base = known.resolve(&name.0);
@@ -51,7 +51,7 @@ impl Checker<'_> {
         Some(info)
     }
 
-    /// Warns where a built-in type loses something that its clients and servers count on.
+    /// Warns if a built-in type loses a property that its clients and servers rely on.
     fn warn_of_less(&mut self, entry: &raw::TypeEntry, base: &Type, known: &TypeTable) {
         if !known.knows(base.name()) {
             return;

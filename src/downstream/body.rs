@@ -1,4 +1,4 @@
-//! The replies of one session as a response body. One piece at a time is out, and the next is made when it was taken.
+//! The replies of one session as a response body. One piece at a time is in flight, and the next is made when it was written.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -27,19 +27,19 @@ pub(super) struct SessionBody {
     turn: Option<Turn>,
     gate: Arc<Gate>,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// A call with one response.
+    /// Whether the call has one response.
     single: bool,
     over: bool,
 }
 
-/// Counts the pieces that are out. A stalled stream pins one piece of its own, or a few that other clients are sent too.
+/// Counts the pieces in flight. A stalled stream pins one piece of its own, or a few that are shared with other clients.
 #[derive(Default)]
 struct Gate {
     out: AtomicUsize,
     body: AtomicWaker,
 }
 
-/// A piece on its way to the socket, after what comes before it. The gate opens when its last byte was written.
+/// A piece in flight, and the bytes before it. The gate opens when its last byte was written.
 pub(super) struct Piece {
     head: Head,
     head_sent: usize,
@@ -47,7 +47,7 @@ pub(super) struct Piece {
     gate: Arc<Gate>,
 }
 
-/// Pieces that may be out at once where other clients are sent them as well. More of them are fewer turns of the connection.
+/// How many shared pieces may be in flight. With more of them the connection is polled less often.
 const SHARED_PIECES_OUT: usize = 8;
 
 impl SessionBody {
@@ -68,7 +68,7 @@ impl SessionBody {
     fn next_piece(&mut self) -> Option<Piece> {
         let next = self.outgoing.as_mut()?.next_piece();
         match (&next, self.slot.handle()) {
-            (None, _) => self.outgoing = None, // the turn lasts until nothing follows, or a lease would end in between
+            (None, _) => self.outgoing = None, // the turn lasts until the message ends, or a lease would end in between
             (Some(_), Some(handle)) => {
                 self.outgoing.iter().for_each(|outgoing| outgoing.note_progress(handle.clock().now()))
             }
@@ -80,13 +80,13 @@ impl SessionBody {
         Some(Piece { head, head_sent: 0, bytes, gate: self.gate.clone() })
     }
 
-    /// Whether as many pieces are out as may be.
+    /// Whether no further piece may be in flight.
     fn is_shut(&self) -> bool {
         let shared = self.outgoing.as_ref().is_some_and(Outgoing::is_shared);
         self.gate.out.load(Ordering::Acquire) >= if shared { SHARED_PIECES_OUT } else { 1 }
     }
 
-    /// Makes the next reply, or notes when to look again.
+    /// Makes the next reply, or notes when to try again.
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         self.slot.wait(cx.waker());
         if let Some(reply) = self.slot.take_answer() {
@@ -97,7 +97,7 @@ impl SessionBody {
             return Poll::Ready(Err(status));
         }
         if self.single {
-            return Poll::Pending; // its response is not one of a session
+            return Poll::Pending; // the response does not come from a session
         }
         let Some(handle) = self.slot.handle() else { return Poll::Pending };
         loop {
@@ -130,7 +130,7 @@ impl SessionBody {
                     let mut sleep = Box::pin(tokio::time::sleep_until(handle.clock().instant(moment)));
                     let due = sleep.as_mut().poll(cx);
                     (self.sleep, self.turn) = (Some(sleep), None);
-                    ready!(due); // due already: time has passed since the session looked
+                    ready!(due); // already due: time has passed since the session was polled
                 }
             }
         }
@@ -149,7 +149,7 @@ impl Body for SessionBody {
             if self.outgoing.is_some() {
                 if self.is_shut() {
                     self.gate.body.register(cx.waker());
-                    // It may have opened before it knew whom to wake.
+                    // It may have opened before the waker was registered.
                     if self.is_shut() {
                         return Poll::Pending;
                     }
@@ -168,7 +168,7 @@ impl Body for SessionBody {
 }
 
 impl Drop for SessionBody {
-    /// Also when the client resets the stream.
+    /// Runs also when the client resets the stream.
     fn drop(&mut self) {
         self.slot.end(Status::ok());
         self.slot.over.notify_one();
@@ -176,7 +176,7 @@ impl Drop for SessionBody {
 }
 
 impl From<Bytes> for Piece {
-    /// A message of a call that is too small to need a gate.
+    /// A message of a call that is too short for a gate.
     fn from(bytes: Bytes) -> Self {
         Self { head: Head::default(), head_sent: 0, bytes, gate: Arc::default() }
     }

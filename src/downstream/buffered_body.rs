@@ -1,7 +1,7 @@
-//! A response that is complete before its first byte goes out, sent in pieces.
+//! A response that is complete before its first byte is sent, sent in pieces.
 //!
-//! The peer may stop reading such a body. Over HTTP/2 it is then no longer polled, so a task watches it: what is not taken for long
-//! is released, and the stream fails if its peer reads on after all.
+//! The peer may stop reading. Over HTTP/2 the body is then no longer polled, so a task watches it: bytes that are not read for too long are
+//! freed, and the stream fails if its peer continues to read.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -30,10 +30,10 @@ struct Rest {
 pub(super) struct ReadStalled;
 
 impl BufferedBody {
-    /// To be called within a runtime.
+    /// Must be called within a runtime.
     pub(crate) fn new(bytes: Bytes, patience: Duration) -> Self {
         let long = bytes.len() > PIECE;
-        // A short one is what a stream may pin anyway, and does not count towards the shared bound.
+        // A short one is no more than any stream may pin, and does not count towards the shared budget.
         let bytes = if long { bytes } else { Bytes::copy_from_slice(&bytes) };
         let rest = Arc::new(Mutex::new(Rest { bytes, given_up: false }));
         let watch = long.then(|| tokio::spawn(watch(Arc::downgrade(&rest), patience)));
@@ -52,7 +52,7 @@ async fn watch(rest: Weak<Mutex<Rest>>, patience: Duration) {
         let Some(rest) = rest.upgrade() else { return };
         let mut rest = rest.lock().unwrap_or_else(PoisonError::into_inner);
         if rest.bytes.is_empty() {
-            return; // all of it is taken
+            return; // all of it was read
         }
         if rest.bytes.len() == before {
             tracing::info!(remaining_bytes = before, "client stopped reading; response dropped");
@@ -76,7 +76,7 @@ impl Body for BufferedBody {
             return Poll::Ready(None);
         }
         let piece = if self.watch.is_some() {
-            // A slice of a long response would keep all of it alive while it is on its way.
+            // A slice would keep all of a long response alive while it is in flight.
             let piece = Bytes::copy_from_slice(&rest.bytes[..rest.bytes.len().min(PIECE)]);
             rest.bytes.advance(piece.len());
             piece
@@ -127,7 +127,7 @@ mod tests {
         let mut sizes = Vec::new();
         while !slow.is_end_stream() {
             sizes.push(take(&mut slow).await.unwrap());
-            tokio::time::sleep(PATIENCE / 2).await; // longer in all than the timeout
+            tokio::time::sleep(PATIENCE / 2).await; // longer than the timeout in total
         }
         assert_eq!(sizes, [PIECE, PIECE, PIECE, PIECE, 1]);
 

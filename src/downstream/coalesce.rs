@@ -1,7 +1,7 @@
-//! Collects what HTTP/2 writes while a connection is polled, and writes it to the socket at once.
+//! Collects what HTTP/2 writes while a connection is polled, and writes it to the socket in one call.
 //!
-//! The HTTP/2 library writes and flushes each frame by itself, and a frame has 16 KiB at most: a response of 1 MiB would be 67 system
-//! calls. Copying the bytes once more costs less than the calls do.
+//! The HTTP/2 library writes and flushes each frame separately, and a frame has at most 16 KiB: a response of 1 MiB would take 67 system
+//! calls. Copying the bytes once more costs less than the calls.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -12,24 +12,24 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A connection whose writes are collected until [`Coalesced::drive`] has polled what writes.
+/// A connection whose writes are collected until [`Coalesced::drive`] has polled the writer.
 pub(super) struct Coalesced<T>(Arc<Mutex<Inner<T>>>);
 
 struct Inner<T> {
     io: T,
-    /// What is written and not yet sent begins at `sent`.
+    /// The bytes from `sent` on are not sent yet.
     buffer: Vec<u8>,
     sent: usize,
-    /// The socket takes no more for now. Nothing is accepted until it has taken the rest.
+    /// The socket is full. Nothing is accepted until the rest is sent.
     blocked: bool,
     error: Option<io::ErrorKind>,
 }
 
-/// Collected before it is written. A peer that stops reading pins no more than this.
+/// Bytes that are collected before a write. A peer that stops reading pins no more.
 const BUFFER: usize = 256 << 10;
 
 thread_local! {
-    /// A connection needs a whole buffer only while it is polled, so each thread has one.
+    /// A connection needs a buffer only while it is polled, so each thread keeps one.
     static SPARE: Cell<Option<Vec<u8>>> = const { Cell::new(None) };
 }
 
@@ -38,12 +38,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Coalesced<T> {
         Self(Arc::new(Mutex::new(Inner { io, buffer: Vec::new(), sent: 0, blocked: false, error: None })))
     }
 
-    /// The same connection, for whatever reads and writes it.
+    /// Returns another handle of the connection, for its reader and writer.
     pub(crate) fn share(&self) -> Self {
         Self(self.0.clone())
     }
 
-    /// Polls what writes to this connection, and sends what it has written.
+    /// Polls the writer of this connection, and sends what it has written.
     pub(crate) async fn drive<F: Future>(&self, mut writer: Pin<&mut F>) -> F::Output {
         poll_fn(|cx| {
             let polled = writer.as_mut().poll(cx);
@@ -53,7 +53,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Coalesced<T> {
         .await
     }
 
-    /// Never waited for: the writer and `drive` run in one task.
+    /// Never contended: the writer and `drive` run in one task.
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,7 +75,7 @@ impl<T: AsyncWrite + Unpin> Inner<T> {
         Poll::Ready(Ok(self.buffer.len() - before))
     }
 
-    /// Writes what is collected. Ready when the socket has taken all of it.
+    /// Sends what is collected. Ready when all of it is sent.
     fn send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(kind) = self.error {
             return Poll::Ready(Err(kind.into()));
@@ -99,7 +99,7 @@ impl<T: AsyncWrite + Unpin> Inner<T> {
     fn end_of_poll(&mut self, cx: &mut Context<'_>) {
         match self.send(cx) {
             Poll::Ready(Ok(())) => put_back(std::mem::take(&mut self.buffer)),
-            // Whatever reads or writes next finds out.
+            // The next read or write reports the error.
             Poll::Ready(Err(_)) => cx.waker().wake_by_ref(),
             Poll::Pending if !self.blocked => {
                 let rest = self.buffer[self.sent..].to_vec();
@@ -117,7 +117,7 @@ impl<T: AsyncWrite + Unpin> Inner<T> {
     }
 }
 
-/// Keeps a buffer for the next connection of this thread that writes.
+/// Keeps a buffer for the next connection that this thread polls.
 fn put_back(mut buffer: Vec<u8>) {
     if buffer.capacity() >= BUFFER {
         buffer.clear();
@@ -147,7 +147,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Coalesced<T> {
         true
     }
 
-    /// Waits for a socket that is full, and otherwise for nothing: the end of the poll is near.
+    /// Waits only for a socket that is full: otherwise the poll that writes is about to end.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut inner = self.lock();
         if inner.blocked { inner.send(cx) } else { Poll::Ready(Ok(())) }
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes so much of each write, and counts the writes.
+    /// Accepts this many bytes of each write, and counts the writes.
     struct Socket {
         room: usize,
         taken: Vec<u8>,

@@ -1,4 +1,4 @@
-//! One connection of a client: HTTP/2 for gRPC, and either HTTP for REST, on one port.
+//! One connection of a client: HTTP/2 for gRPC, and HTTP/1.1 or HTTP/2 for REST, on one port.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -23,12 +23,12 @@ use super::write_timeout::WriteTimeout;
 /// How long a peer may keep a connection without progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConnectionTimeouts {
-    /// For the first bytes: every client sends first, in HTTP/2 too.
+    /// For the first bytes: in all versions of HTTP the client sends first.
     pub(crate) first_word: Duration,
-    /// For the head of the next HTTP/1.1 request, from the last response on. Pollers reuse their connection, mostly within twice
-    /// a delay of up to a minute.
+    /// For the head of the next HTTP/1.1 request after a response. Pollers reuse their connection, mostly within twice a delay of up to a
+    /// minute.
     pub(crate) next_request: Duration,
-    /// For an HTTP/1.1 peer that stops reading in the middle of a response.
+    /// For an HTTP/1.1 peer that stops reading within a response.
     pub(crate) stall: Duration,
 }
 
@@ -39,7 +39,7 @@ impl Default for ConnectionTimeouts {
     }
 }
 
-/// Serves a connection until it ends. Once the relay drains it takes no more requests.
+/// Serves a connection until it ends. While the relay drains, it accepts no more requests.
 pub(super) async fn serve<F, B>(
     mut stream: TcpStream,
     peer: SocketAddr,
@@ -60,7 +60,7 @@ pub(super) async fn serve<F, B>(
         let response = call(request);
         async move { Ok::<_, Infallible>(response.await) }
     });
-    // Graceful: no new streams or requests, and those that are open end by themselves.
+    // Graceful: no new streams or requests are accepted, and open ones end normally.
     let ended = match spoken {
         Spoken::Http2 => {
             let io = Coalesced::new(io);
@@ -90,7 +90,7 @@ pub(super) async fn serve<F, B>(
     }
 }
 
-/// What a socket cannot be set to, it works without.
+/// Sets socket options. A socket that rejects one works without it.
 fn prepare(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -118,10 +118,10 @@ fn http1(patience: ConnectionTimeouts) -> http1::Builder {
     builder
 }
 
-/// What the kernel holds of a connection beyond what is on its way to the peer. Without a bound that is up to 4 MiB for each client
-/// that stops reading.
+/// The bytes that the kernel buffers for a connection beyond those in flight. Without a bound it buffers up to 4 MiB for each client that
+/// stops reading.
 const UNSENT: u32 = 256 << 10;
-/// An Envoy without ADS has a stream for each cluster and route, and opens them all before it has seen our settings.
+/// An Envoy without ADS opens a stream for each cluster and route, all of them before it has seen our settings.
 const STREAMS: u32 = 4096;
 const KEEPALIVE: Duration = Duration::from_secs(60);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use crate::downstream::drain::DrainTimes;
 
-    /// The far end of a connection that is served, and the end of the serving.
+    /// The client's end of a served connection, and the serving task.
     async fn served(patience: ConnectionTimeouts, body: Bytes) -> (TcpStream, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

@@ -9,22 +9,22 @@ use tokio::time::Instant;
 /// How long draining takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DrainTimes {
-    /// For this long the relay is not ready and serves all the same, so that load balancers notice before clients do.
+    /// How long the relay serves as before while it is not ready, so that load balancers notice before clients do.
     pub(crate) delay: Duration,
-    /// A stream without any response yet is kept for this long.
+    /// How long a stream without a response is kept.
     pub(crate) grace: Duration,
-    /// Streams end spread over this time, so that their clients do not all reconnect at once.
+    /// Streams end spread over this time, so that their clients do not reconnect all at once.
     pub(crate) spread: Duration,
 }
 
-/// Tells everything that serves clients when to stop.
+/// Signals all serving tasks when to stop.
 #[derive(Debug, Clone)]
 pub(crate) struct Drain {
     begun: watch::Receiver<Option<Instant>>,
     times: DrainTimes,
 }
 
-/// Begins the draining.
+/// Starts the drain.
 #[derive(Debug)]
 pub(crate) struct DrainTrigger(watch::Sender<Option<Instant>>);
 
@@ -36,27 +36,27 @@ impl Drain {
 
     pub(crate) async fn begins(&mut self) {
         if self.begun.wait_for(Option::is_some).await.is_err() {
-            std::future::pending::<()>().await; // the trigger is gone, and the process ends
+            std::future::pending::<()>().await; // the trigger was dropped: the process ends
         }
     }
 
-    /// Returns when a stream without a response has been kept long enough.
+    /// Returns when a stream without a response has been kept for long enough.
     pub(crate) fn grace_ends(&self) -> Instant {
         self.begun.borrow().unwrap_or_else(Instant::now) + self.times.grace
     }
 
-    /// Returns a stream's own share of the spread.
+    /// Returns the share of the spread for one stream.
     pub(crate) fn turn(&self) -> Duration {
         let random = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
         self.times.spread.mul_f64(random)
     }
 
-    /// From when the relay is not ready to when this begins.
+    /// Returns the time between the loss of readiness and the drain.
     pub(crate) fn delay(&self) -> Duration {
         self.times.delay
     }
 
-    /// From the beginning to when everything should be over.
+    /// Returns how long the drain takes at most.
     pub(crate) fn longest(&self) -> Duration {
         self.times.grace + self.times.spread
     }

@@ -1,4 +1,4 @@
-//! Reads gRPC messages off a request body, with limits on one message and on all that are half received.
+//! Reads gRPC messages from a request body, with limits for one message and for all incomplete ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 
 use super::slot::Status;
 
-/// Bounds the bytes of half-received messages, over all clients of the process.
+/// Bounds the bytes of incomplete messages, over all clients of the process.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: AtomicUsize,
@@ -56,7 +56,7 @@ impl Frames {
         }
     }
 
-    /// Reads on to the end and keeps nothing: a stream that is reset instead would count against its connection.
+    /// Reads to the end and drops everything: after a reset, the data still in flight would count against the connection.
     pub(crate) async fn drain(&mut self) {
         while let Some(Ok(_)) = self.body.frame().await {}
     }
@@ -79,7 +79,7 @@ impl Frames {
         self.buffer.advance(PREFIX);
         let message = self.buffer.split_to(length).freeze();
         if self.buffer.is_empty() {
-            self.buffer = BytesMut::new(); // an idle stream has none
+            self.buffer = BytesMut::new(); // an idle stream has no buffer
         }
         self.budget.give_back(PREFIX + length);
         Ok(Some(message))
@@ -92,7 +92,7 @@ impl Drop for Frames {
     }
 }
 
-/// A message as it goes out.
+/// Returns a message with its gRPC prefix.
 pub(super) fn framed(message: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(PREFIX + message.len());
     frame.put_u8(0); // not compressed

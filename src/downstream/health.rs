@@ -1,4 +1,4 @@
-//! `grpc.health.v1`: the relay's readiness, by service.
+//! `grpc.health.v1`: the readiness of the relay, by service.
 
 use std::sync::Arc;
 
@@ -45,16 +45,16 @@ impl Inquiry {
     }
 }
 
-/// What a call is answered from.
+/// What a call is answered with.
 pub(super) struct Health {
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) drain: Drain,
-    /// The services of v2 are served too.
+    /// Whether the services of v2 are served.
     pub(crate) v2: bool,
 }
 
 impl Health {
-    /// Responds into `out`, and returns how the call ends. Watching ends with the relay or with the watcher.
+    /// Sends responses to `out`, and returns the status of the call. A watch ends with the relay or with its client.
     pub(crate) async fn answer(mut self, inquiry: Inquiry, mut frames: Frames, out: mpsc::Sender<Bytes>) -> Status {
         let request = match frames.next().await.map(|message| message.map(Request::decode)) {
             Ok(Some(Ok(request))) => request,
@@ -77,7 +77,7 @@ impl Health {
         Status::ok()
     }
 
-    /// Sends the readiness and each change of it. A watcher that is slow to read is sent the newest.
+    /// Sends the readiness and each change of it. A slow watcher gets only the newest.
     async fn watch(&mut self, out: &mpsc::Sender<Bytes>) {
         let mut sent = None;
         loop {
@@ -97,7 +97,7 @@ impl Health {
                 () = self.readiness.changed_from(ready) => {}
                 () = self.drain.begins() => {
                     if ready {
-                        let _ = out.try_send(status(false)); // a watcher that is behind learns it from the end
+                        let _ = out.try_send(status(false)); // a slow watcher notices by the end of the call
                     }
                     return;
                 }

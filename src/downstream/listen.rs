@@ -1,14 +1,14 @@
-//! Opens the sockets that clients connect to.
+//! Opens the sockets for clients.
 
 use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Listens with a queue long enough for a fleet that connects at once.
+/// Listens with a queue that is long enough for a whole fleet that connects at once.
 ///
-/// Otherwise as `TcpListener::bind`, whose queue of 128 makes the kernel drop connection attempts: each is repeated a second later,
-/// and later still after that.
+/// `TcpListener::bind` has a queue of 128: the kernel drops further connection attempts, which clients repeat after one second and then at
+/// longer intervals.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
@@ -16,8 +16,8 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Connections that wait to be accepted. The kernel lowers this to `net.core.somaxconn`, which is 4096 on Linux; a higher value here
-/// lets operators raise that without another setting.
+/// Connections that wait to be accepted. The kernel lowers it to `net.core.somaxconn`, which is 4096 on Linux; with a higher value here,
+/// operators need to raise only that.
 const BACKLOG: u32 = 65_535;
 
 #[cfg(test)]
@@ -29,7 +29,7 @@ mod tests {
 
     use super::*;
 
-    /// As many as the kernel lets wait and this process may open, and never more than shows the point.
+    /// As many clients as the kernel lets wait and this process may open, and no more than the test needs.
     fn crowd() -> usize {
         let number = |text: &str| text.trim().parse::<usize>().unwrap_or(usize::MAX);
         let queue = std::fs::read_to_string("/proc/sys/net/core/somaxconn").map_or(128, |text| number(&text));
@@ -55,7 +55,7 @@ mod tests {
         for _ in 0..crowd() {
             clients.spawn(TcpStream::connect(address));
         }
-        // An attempt that the kernel dropped is repeated without success until something accepts.
+        // An attempt that the kernel dropped is repeated without success until a connection is accepted.
         let connected = tokio::time::timeout(Duration::from_secs(20), clients.join_all()).await;
         let connected = connected.expect("some clients are not connected before anybody accepts");
         assert!(connected.iter().all(Result::is_ok), "of {address}");

@@ -1,4 +1,4 @@
-//! One gRPC call of load reporting: carries messages between a client and what serves its reports.
+//! One gRPC call of load reporting: passes messages between a client and the handler of its reports.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::frames::Frames;
 use super::slot::Status;
 use crate::relay::{LoadEnd, LoadLink, Loads};
 
-/// What is known of a call.
+/// The context of a call.
 pub(super) struct LoadsCall {
     pub(crate) loads: Arc<Loads>,
     pub(crate) drain: Drain,
     pub(crate) peer: SocketAddr,
 }
 
-/// Serves a stream until either side has ended it, and returns how.
+/// Serves a stream until one side ends it, and returns the status.
 pub(super) async fn serve(frames: &mut Frames, call: LoadsCall, answers: mpsc::Sender<Bytes>) -> Status {
     let (client_disconnected, mut drain) = (answers.clone(), call.drain.clone());
     let status = tokio::select! {
@@ -43,7 +43,7 @@ async fn converse(frames: &mut Frames, call: &LoadsCall, answers: mpsc::Sender<B
     }
 }
 
-/// Reads a report whenever the last one was taken. Ends only by an error; after the last report the upstream side decides.
+/// Reads the next report when the last one was accepted. Returns only on an error; after the last report the upstream side decides.
 async fn read(frames: &mut Frames, reports: mpsc::Sender<Bytes>) -> Status {
     while let Ok(room) = reports.reserve().await {
         match frames.next().await {
@@ -56,7 +56,7 @@ async fn read(frames: &mut Frames, reports: mpsc::Sender<Bytes>) -> Status {
     std::future::pending().await
 }
 
-/// Waits until it is this stream's turn to end. Another relay can serve its client just as well.
+/// Waits until it is this stream's turn to end. Another relay can serve its client equally well.
 async fn drain_turn(drain: &mut Drain) {
     drain.begins().await;
     tokio::time::sleep(drain.turn()).await;

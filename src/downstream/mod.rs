@@ -1,4 +1,4 @@
-//! The edge towards clients: accepts connections, carries requests and replies, and decides nothing.
+//! The edge towards clients: accepts connections, passes on requests and replies, and decides nothing.
 
 mod body;
 mod buffered_body;

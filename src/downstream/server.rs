@@ -1,4 +1,4 @@
-//! Listens, and finds out what each request is for.
+//! Accepts connections and routes requests.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -34,11 +34,11 @@ use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Shape};
 pub(crate) struct Options {
     /// The longest request that is read.
     pub(crate) message_bytes: usize,
-    /// Half-received requests, over all clients.
+    /// The limit for incomplete requests of all clients.
     pub(crate) incomplete_request_bytes: usize,
-    /// The identifier in `control_plane` of its replies.
+    /// The `control_plane` identifier in replies.
     pub(crate) control_plane: String,
-    /// The legacy transport is served too (TRN-8).
+    /// Whether the legacy transport is served (TRN-8).
     pub(crate) v2: bool,
 }
 
@@ -71,12 +71,12 @@ impl Downstream {
         }
     }
 
-    /// Serves REST too.
+    /// Adds REST.
     pub(crate) fn with_rest(self, rest: Option<Arc<Rest>>) -> Self {
         Self { rest, ..self }
     }
 
-    /// Accepts until the relay drains, and returns when the last connection is closed. Dropping the future closes the listener and
+    /// Accepts connections until the relay drains, and returns when the last one is closed. Dropping the future closes the listener and
     /// every connection.
     pub(crate) async fn serve(self, listener: TcpListener) {
         let mut connections = tokio::task::JoinSet::new();
@@ -87,7 +87,7 @@ impl Downstream {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => drop(connections.spawn(self.clone().connection(stream, peer))),
                     Err(error) => {
-                        // Out of file descriptors, most likely: those that are open go on, and some will close.
+                        // Probably out of file descriptors: open connections go on, and some will close.
                         tracing::error!(%error, "cannot accept a connection");
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
@@ -95,7 +95,7 @@ impl Downstream {
                 Some(_) = connections.join_next() => {}
             }
         }
-        drop(listener); // a client that connects now is refused, and turns to another relay
+        drop(listener); // new clients are refused, and connect to another relay
         while connections.join_next().await.is_some() {}
     }
 
@@ -179,13 +179,13 @@ impl Downstream {
 /// The kinds of response bodies.
 enum AnyBody {
     Session(Box<SessionBody>),
-    /// Messages that another task makes, and how they end.
+    /// Messages of another task, and the final status.
     Messages(mpsc::Receiver<Bytes>, Option<oneshot::Receiver<Status>>),
     Whole(BufferedBody),
     Empty,
 }
 
-/// Paths of REST begin with a version. Everything else over HTTP/2 is gRPC, unless its content type is another one.
+/// REST paths begin with a version. Every other HTTP/2 request is gRPC, unless it has another content type.
 fn is_grpc(request: &Request<Incoming>) -> bool {
     let rest = ["/v3/", "/v2/"].into_iter().any(|version| request.uri().path().starts_with(version));
     let json = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/json");
@@ -245,5 +245,5 @@ fn grpc_response(body: AnyBody) -> Response<AnyBody> {
     response
 }
 
-/// For how long a client may read nothing of a response to a poll.
+/// How long a client may read nothing of a poll's response.
 const UNTAKEN: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! What the two halves of a stream share: the task that reads requests fills it, the body that writes replies waits on it.
+//! The state shared by the two halves of a stream: the task that reads requests fills it, the body that writes replies waits for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -20,16 +20,16 @@ pub(super) struct Status {
 #[derive(Default)]
 pub(super) struct Slot {
     session: OnceLock<Arc<SessionHandle>>,
-    /// The one response of a unary call.
+    /// The only response of a unary call.
     answer: Mutex<Option<Reply>>,
     replied: Signal,
     end: Mutex<Option<Status>>,
     body: AtomicWaker,
-    /// The stream has ended: the reader may stop.
+    /// Notified when the stream has ended: the reader may stop.
     pub(crate) over: Notify,
 }
 
-/// Whether the stream has had a reply, and where to wait for its first.
+/// Whether the stream has had a reply, and how to wait for the first.
 #[derive(Default)]
 struct Signal {
     yes: AtomicBool,
@@ -50,7 +50,7 @@ impl Slot {
         self.answer.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// A reply is on its way.
+    /// Notes that a reply is being sent.
     pub(crate) fn signal(&self) {
         if !self.replied.yes.swap(true, Ordering::AcqRel) {
             self.replied.now.notify_one();

@@ -1,4 +1,4 @@
-//! Which HTTP a client speaks, by the first bytes it sends.
+//! Detects a client's HTTP version by its first bytes.
 
 use std::io::{self, Cursor};
 
@@ -11,7 +11,7 @@ pub(super) enum Spoken {
     Http2,
 }
 
-/// Waits for as many bytes as it takes to decide.
+/// Reads as many bytes as are needed to decide.
 pub(super) async fn first_word(from: &mut (impl AsyncRead + Unpin)) -> io::Result<(Spoken, Vec<u8>)> {
     let mut read = [0; PREFACE.len()];
     let mut length = 0;
@@ -27,13 +27,13 @@ pub(super) async fn first_word(from: &mut (impl AsyncRead + Unpin)) -> io::Resul
     }
 }
 
-/// The connection as it was before its first bytes were read.
+/// Returns the connection with its first bytes put back.
 pub(super) fn unread(first: Vec<u8>, stream: TcpStream) -> impl AsyncRead + AsyncWrite + Unpin {
     let (reads, writes) = stream.into_split();
     tokio::io::join(Cursor::new(first).chain(reads), writes)
 }
 
-/// What each HTTP/2 connection begins with (RFC 9113, 3.4).
+/// The first bytes of each HTTP/2 connection (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ mod tests {
         first_word(&mut from).await.unwrap()
     }
 
-    /// Gives one piece for each read, and then the end.
+    /// Returns one piece for each read, and then the end.
     fn script(pieces: &[&[u8]]) -> impl AsyncRead + Unpin {
         pieces.iter().fold(Box::new(tokio::io::empty()) as Box<dyn AsyncRead + Unpin>, |before, piece| {
             Box::new(before.chain(Cursor::new(piece.to_vec())))

@@ -1,4 +1,4 @@
-//! One gRPC call of discovery: the task that reads its requests.
+//! One gRPC discovery call: the task that reads its requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::protocol::session::{Fetched, Variant};
 use crate::relay::{ClientInfo, Views};
 use crate::xds::{Method, Scope, Shape};
 
-/// What a reader needs to know of its call.
+/// The context of a call.
 pub(super) struct Call {
     pub(crate) method: Method,
     pub(crate) views: Arc<Views>,
@@ -45,7 +45,7 @@ pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl 
     }
 }
 
-/// Reads until the client half-closes. `Some` is how that ends the stream.
+/// Reads until the client half-closes. Returns a status if that ends the stream.
 async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<Status> {
     let shape = call.method.shape;
     loop {
@@ -104,7 +104,7 @@ async fn sit(request: Request, slot: &Slot, call: &Call) -> Result<Box<Request>,
     }
 }
 
-/// Waits until it is this stream's turn to end, and it had a response or has waited long enough for one.
+/// Waits until it is this stream's turn to end, and it has had a response or waited for one long enough.
 async fn drain_turn(drain: &mut Drain, slot: &Slot) {
     drain.begins().await;
     Box::pin(tokio::time::sleep(drain.turn())).await;

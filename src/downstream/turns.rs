@@ -1,8 +1,8 @@
-//! Who of those with much to receive is sent it next.
+//! The order in which clients with large replies are served.
 //!
-//! If a whole fleet were served at once, piece by piece in turn, all clients would be complete at the end and none before. A few at
-//! a time are served instead: half of the fleet is then complete in half of the time. A turn does not wait for a client: one that
-//! does not accept pieces as fast as they are made continues without a turn, and the next begins.
+//! If a whole fleet were served at once, piece by piece in turn, every client would be complete only at the end. Instead a few are served
+//! at a time: half of the fleet is then complete in half of the time. A turn does not wait for a slow client: one that does not accept
+//! pieces as fast as they are made continues without a turn, and the next client gets it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,14 +23,14 @@ pub(super) struct Turns {
 #[derive(Debug, Default)]
 struct State {
     served: Vec<Arc<Entry>>,
-    /// By the time at which each is due: later the more there is to send, so that small replies go first and none waits for ever.
+    /// By due time: the more there is to send, the later. Small replies go first, and none waits for ever.
     waiting: BTreeMap<(Duration, u64), Arc<Entry>>,
     last_number: u64,
-    /// A task looks for those who take nothing.
+    /// Whether a task looks for clients that accept nothing.
     watched: bool,
 }
 
-/// A place among those who are served, or in the queue for one. Dropping it leaves.
+/// A client's turn, or its place in the queue for one. Dropping it gives it up.
 #[derive(Debug)]
 pub(super) struct Turn {
     turns: Arc<Turns>,
@@ -56,7 +56,7 @@ impl Turns {
         Arc::new(Self { places, began: Instant::now(), state: Mutex::default() })
     }
 
-    /// Asks for a turn to send about so many bytes.
+    /// Requests a turn to send about this many bytes.
     pub(super) fn enter(self: &Arc<Self>, bytes: usize) -> Turn {
         let entry = self.enter_at(self.now(), bytes);
         let mut state = self.lock();
@@ -90,7 +90,7 @@ impl Turns {
         self.grant(&mut state, now);
     }
 
-    /// Lets the next ones begin as long as there are places.
+    /// Grants turns while there are places.
     fn grant(&self, state: &mut State, now: Duration) {
         while state.served.len() < self.places
             && let Some((_, next)) = state.waiting.pop_first()
@@ -102,7 +102,7 @@ impl Turns {
         }
     }
 
-    /// Lets others begin in the place of those who take nothing. Whether anybody still waits.
+    /// Gives the turns of clients that accept nothing to others. Returns whether any client still waits.
     fn pass_over_the_slow(&self, now: Duration) -> bool {
         let is_slow = |entry: &Entry| now.saturating_sub(entry.progress()) >= PATIENCE;
         let mut state = self.lock();
@@ -121,7 +121,7 @@ impl Turns {
     }
 }
 
-/// Runs while anybody waits.
+/// Runs while any client waits.
 async fn watch(turns: Weak<Turns>) {
     loop {
         tokio::time::sleep(PATIENCE / 2).await;
@@ -137,7 +137,7 @@ impl Turn {
         if self.entry.granted.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// The client has taken something.
+    /// Notes that the client has accepted bytes.
     pub(super) fn note_progress(&self) {
         self.entry.note_progress(self.turns.now());
     }
@@ -159,13 +159,13 @@ impl Entry {
     }
 }
 
-/// Replies from here on take turns.
+/// Replies of at least this size take turns.
 pub(super) const LARGE: usize = 256 << 10;
-/// Enough to keep a core busy while some of their clients read.
+/// Enough to keep a core busy while some of the clients read.
 const PLACES_PER_CORE: usize = 8;
 /// How long a turn waits for a client that accepts no bytes.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// A reply of 1 MiB lets smaller ones pass that come within 10 ms.
+/// A reply of 1 MiB is overtaken by smaller ones that arrive within 10 ms.
 const NANOS_PER_BYTE: u64 = 10;
 
 #[cfg(test)]
@@ -203,7 +203,7 @@ mod tests {
             assert!(turns.pass_over_the_slow(time * MS), "there is one who waits");
             assert_eq!(granted([&next, &last]), [time * MS >= MS + PATIENCE, false]);
         }
-        turns.leave_at(100 * MS, &stuck); // its place is taken already
+        turns.leave_at(100 * MS, &stuck); // its turn was already given to another
         assert_eq!(granted([&last]), [false]);
         turns.leave_at(100 * MS, &busy);
         assert_eq!(granted([&last]), [true]);

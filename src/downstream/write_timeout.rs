@@ -1,7 +1,7 @@
 //! Ends connections whose peer has stopped reading.
 //!
-//! HTTP/2 has keepalive for that, and streams that pin one piece each. An HTTP/1.1 response is written as a whole, and a peer could
-//! pin it for as long as it likes.
+//! HTTP/2 has keepalive for that, and each of its streams pins one piece. An HTTP/1.1 response is written as a whole, and a peer could pin
+//! it for as long as it likes.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -81,7 +81,7 @@ mod tests {
         let mut near = WriteTimeout::new(near, Duration::from_millis(400));
         let slow = tokio::spawn(async move {
             for _ in 0..8 {
-                tokio::time::sleep(Duration::from_millis(60)).await; // longer in all than the timeout
+                tokio::time::sleep(Duration::from_millis(60)).await; // longer than the timeout in total
                 far.read_exact(&mut [0; 16]).await.unwrap();
             }
             far

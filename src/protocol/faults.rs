@@ -1,55 +1,55 @@
-//! Rules that can be broken on purpose, so that the tests can show that they would notice.
+//! Rules that tests break on purpose, to show that they notice.
 //!
-//! Compiled in only with the feature `faults`, which the tests turn on and no build of the program does.
+//! Compiled in only with the feature `faults`, which tests enable and no build of the program does.
 
-/// One broken rule each, named by what goes wrong.
+/// One broken rule each, named after what goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// I1: every session pins the state it works on, however many there are.
+    /// I1: every session pins the state that it works on, without a limit.
     LeaseEveryState,
-    /// I1, horizon: a delta client that missed removals goes on as if it had not.
+    /// I1, horizon: a delta client that missed removals goes on as if it had not missed any.
     IgnoreHorizon,
-    /// What a session keeps is bounded: every nonce that was never answered is remembered.
+    /// Session state is bounded: every nonce without an ACK or NACK is remembered.
     KeepEveryNonce,
-    /// I2: each response's bodies are kept as copies of their own.
+    /// I2: each response keeps copies of its bodies.
     KeepCopies,
-    /// I3: a name nothing is known of is told as absent.
+    /// I3: an unknown name is reported as absent.
     UnknownIsAbsent,
-    /// I3: the first piece of a `*` set is taken for all of it.
+    /// I3: the first response of a `*` set counts as the complete set.
     TakePartForWhole,
-    /// I3: a full-state answer leaves out what is not known yet, although the client holds it.
+    /// I3: a full-state reply leaves out names that are unknown, although the client holds them.
     ShrinkByIgnorance,
-    /// I3: what a client says it holds is judged against a cold set.
+    /// I3: the versions that a client states are compared with a cold set.
     JudgeStatedWhileCold,
-    /// I3: a server's silence takes away what a client holds.
+    /// I3: a server's silence removes what a client holds.
     SilenceIsAbsence,
-    /// I3, UP-36: a silence counts by the clock alone, whether or not anybody was there who could have spoken.
+    /// I3, UP-36: a silence counts by the clock alone, whether or not the server was alive.
     ClockIsLife,
-    /// I3: what the server that serves from now on has not said is dropped at once.
+    /// I3: resources that the new active server has not sent yet are dropped at once.
     SwitchDeletes,
-    /// I3, XLAT-12: a set that has gone quiet for the first time is taken for whole.
+    /// I3, XLAT-12: a set that is quiet for the first time counts as complete.
     FirstQuietIsTheEnd,
-    /// UP-25: what comes and cannot be read is taken for gone.
+    /// UP-25: an entry that cannot be read counts as absent.
     BadEntryIsAbsent,
     /// Clients without state wait for more than the first response.
     HeldIsKeptBack,
-    /// I3, XLAT-19: a name that was dropped upstream is still served from memory.
+    /// I3, XLAT-19: a name that was dropped upstream is still served from the cache.
     ServeForgottenNames,
-    /// I3, UP-24: a name that was only just requested is deleted by its absence from an older answer.
+    /// I3, UP-24: a name that was only just requested is deleted because a response to an older request lacks it.
     AbsenceDeletesTheUnanswered,
-    /// I4: what is held is dropped when upstream goes away.
+    /// I4: the cache is dropped when the upstream stream ends.
     DropOnDisconnect,
     /// I5: an upstream version bump counts as a change.
     VersionsFromUpstream,
-    /// I6, never older after newer: messages of a stream that was given up are still taken.
+    /// I6, never older after newer: messages of an abandoned stream are still accepted.
     TakeLateMessages,
     /// I7: removals go before additions.
     RemoveBeforeAdding,
-    /// I7: removals are told while the view has not counted what the client requested.
+    /// I7: removals are sent before the view has counted what the client requested.
     RemoveBeforeCounted,
     /// I7, ORD-7: merged updates send the latest set at once.
     NoUnion,
-    /// I7: of several changes of a name only the last counts, and a state before it seems to have none.
+    /// I7: of several changes of a name only the last counts, and an earlier state seems to have none.
     LastChangeOnly,
     /// A session reads which names changed before it reads the snapshot: one that is published in between has changes that it misses.
     MarksBeforeSnapshot,
@@ -59,38 +59,38 @@ pub enum Fault {
     NoRoutingHold,
     /// The ACK of a new cluster ends the wait for its endpoints, though they are on their way.
     HoldEndsWithAck,
-    /// A cluster goes though something leads to it.
+    /// A cluster is removed although a route leads to it.
     RemoveUnderReference,
     /// A change of routing does not wait for clusters that are on their way.
     RoutingGoesAhead,
-    /// I8: the first of several clients to leave a name ends it for the others.
+    /// I8: when the first of several clients unsubscribes from a name, the name is dropped for all of them.
     LeavingEndsItForAll,
-    /// I9: the sharing key leaves out what upstream goes by.
+    /// I9: the sharing key leaves out node fields that the server uses.
     KeyWithoutMetadata,
-    /// I9, XLAT-13: what the server sent for `*` is taken as its answer to a name.
+    /// I9, XLAT-13: what the server sent for `*` counts as its reply to a name.
     StarAnswersNames,
     /// I9, XLAT-13: `*` and names of one type go over one stream.
     OneStreamForAll,
-    /// It goes quiet: an ACK is answered like a question.
+    /// Streams become quiet: an ACK is answered like a new request.
     AnswerEveryAck,
     /// SOTW-45: the names of a stale request are dropped.
     DropStaleNames,
-    /// UP-14: a new stream does not ask again for what was wanted on the last.
+    /// UP-14: a new stream does not request again what was wanted on the last.
     ForgetNamesOnReconnect,
     /// A rejection makes the relay forget what the client requested.
     NackForgets,
-    /// I6: what a server says counts, whether or not it is the active one.
+    /// I6: updates of every server count, active or not.
     TakeWordsOfAll,
-    /// FB-9: a fallback server is kept, though one above it answers again.
+    /// FB-9: a fallback server stays active although one above it responds again.
     NeverReturn,
-    /// FB-28: an unanswered name is told absent while no server is reachable.
+    /// FB-28: an unanswered name is reported as absent while no server is reachable.
     AbsentWhileDown,
     /// A view task panics when a client requests the name `panic`.
     OwnerPanics,
 }
 
 impl Fault {
-    /// Those of a single server; [`Self::TakeWordsOfAll`] and what follows it need several.
+    /// Faults that a single server can show; [`Self::TakeWordsOfAll`] and those after it need several servers.
     pub const ALL: [Self; 28] = [
         Self::LeaseEveryState,
         Self::IgnoreHorizon,
@@ -123,7 +123,7 @@ impl Fault {
     ];
 }
 
-/// The rule that is broken in this instance, normally none.
+/// The rule that is broken in this instance; none in the program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
     #[cfg(feature = "faults")]

@@ -1,71 +1,72 @@
-//! Every bound, waiting time and choice of the pure layers, by name and with its default.
+//! The bounds, timers and options of the pure layers, with their defaults.
 
 use std::time::Duration;
 
 use super::faults::Faults;
 
-/// Bounds and waiting times of sessions, views and upstream streams.
+/// Bounds and timers of sessions, views and upstream streams.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// States that sessions of one view may keep alive besides the newest.
     pub leased_states: usize,
-    /// A lease without progress for this long may be taken away.
+    /// A lease without progress for this long may be revoked.
     pub lease_patience: Duration,
-    /// How long a SotW reply without an answer keeps the next change of its type back.
+    /// How long a SotW reply without an ACK or NACK delays the next change of its type.
     pub ack_patience: Duration,
-    /// How long forced endpoints wait for a change of theirs that came with the cluster's.
+    /// How long forced endpoints wait for an endpoint change that came with the cluster's change.
     pub forced_endpoints_after: Duration,
-    /// How long, in total, a change of routing waits for the endpoints of clusters just sent.
+    /// How long, in total, a routing change waits for the endpoints of clusters that were just sent.
     pub routing_hold: Duration,
-    /// How long a cluster that upstream took away stays at most while something leads to it. Zero: not at all, and no routing waits
-    /// for clusters either.
+    /// The longest time that a cluster stays after upstream removed it, while routing leads to it. Zero: it is removed at once, and routing
+    /// does not wait for clusters.
     pub reference_hold: Duration,
-    /// How long routes wait for clusters that are not all known: more than any timer that may make them known.
+    /// How long routes wait for clusters that are not all known: longer than any timer that may make them known.
     pub clusters_timeout: Duration,
-    /// Quiet time after which a set that comes in pieces is given to clients that hold nothing.
+    /// Quiet time after which a set that arrives in several responses is sent to clients without state.
     pub settle_fresh: Duration,
-    /// Quiet time after which a set may be at its end, so that what somebody holds beyond it is requested once more.
+    /// Quiet time after which a set may have ended; Weir then requests again what clients hold beyond it.
     pub settle_stated: Duration,
-    /// How long a server that is there has to be silent, asked a second time, about what somebody holds.
+    /// How long a live server has to stay silent, after a second request, about a resource that clients hold.
     pub second_silence: Duration,
-    /// Versions of a `*` set that are remembered, so that a client that comes back with one is known to hold nothing else.
+    /// Remembered versions of a `*` set: a client that reconnects with one of them holds nothing outside of that set.
     pub past_versions: usize,
-    /// Names per type that somebody holds, nothing is known of, and that are requested of the server.
+    /// Unknown names per type that clients hold and Weir requests from the server.
     pub sought_names: usize,
     /// Removed names that a `*` table remembers; a session further behind starts over.
     pub tombstones: usize,
-    /// Bytes of removed bodies kept for replies that must still hold the union.
+    /// Bytes of removed bodies kept for replies that still have to contain the union.
     pub tombstone_bytes: usize,
     /// How long a removal is remembered.
     pub tombstone_age: Duration,
-    /// How long interest outlives the last session that had it.
+    /// How long interest lasts after the last session that had it.
     pub linger: Duration,
-    /// Sent replies that are remembered per session and type.
+    /// Sent replies remembered per session and type.
     pub answers: usize,
-    /// Size at which a delta answer is cut into pieces.
+    /// Size at which a delta reply is split.
     pub reply_bytes: usize,
     /// Time after a request in which changes of interest are merged into the next one.
     pub interest_window: Duration,
-    /// Time without an answer after which a name requested upstream is held not to exist.
+    /// Time without a response after which a name requested upstream counts as absent.
     pub resource_timer: Duration,
-    /// Answers that an upstream server may be owed per type before the oldest are given up.
+    /// Responses that may be pending per type of an upstream stream; beyond it the oldest are given up.
     pub owed_answers: usize,
-    /// Names per type of a stream that are remembered because what came under them could not be used. Beyond it only that there
-    /// are more.
+    /// Names per type of a stream that are remembered because their entries were unusable. Beyond it Weir only remembers that there were
+    /// more.
     pub rejected_names: usize,
-    /// Types that one session may request.
+    /// Types that one session may subscribe to.
     pub types: usize,
-    /// Names that one session may request of one type.
+    /// Names that one session may subscribe to per type.
     pub names: usize,
-    /// Names that nobody has which one session may request. Beyond it, what it requests is no reason to turn to the next server.
+    /// Absent names that one session may subscribe to. Beyond it, names that only this session wants do not trigger fallback.
     pub absent_names_per_stream: usize,
-    /// Bytes of an error text that are kept or sent.
+    /// Bytes of an error text that are stored or sent.
     pub error_bytes: usize,
-    /// How long a single fetch waits for what is not known yet.
+    /// How long a single fetch waits for an unknown resource.
     pub fetch_timeout: Duration,
-    /// A new gRPC client that nothing can be given because no server is reachable is ended, so that it turns to its next one.
+    /// Closes the stream of a new gRPC client when no server is reachable and the cache has nothing for it, so that the client tries its
+    /// next server.
     pub grpc_fail_fast: bool,
-    /// Rules that tests break on purpose; none in a release.
+    /// Rules that tests break on purpose; none in the program.
     pub faults: Faults,
 }
 
@@ -105,7 +106,7 @@ impl Default for Limits {
     }
 }
 
-/// A text of a peer's, no longer than so many bytes.
+/// Returns the text of a peer, cut to at most `limit` bytes.
 pub(crate) fn truncate(text: &str, limit: usize) -> String {
     let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {

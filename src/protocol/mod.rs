@@ -1,7 +1,7 @@
 //! The protocol as plain data structures: updates go in, messages come out, and the time is an argument.
 //!
-//! Nothing in here waits, reads a clock, opens a socket or keeps a global. [`upstream`] turns the responses of a control plane into
-//! updates, [`view`] keeps what is known and publishes it, [`session`] serves one client.
+//! This code never waits, reads a clock, opens a socket or has globals. [`upstream`] turns the responses of a control plane into updates,
+//! [`view`] stores and publishes them, [`session`] serves one client.
 
 pub mod faults;
 pub mod ladder;

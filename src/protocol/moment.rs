@@ -1,10 +1,10 @@
-//! Time as the pure layers see it: a count that their callers read off a clock.
+//! Time in the pure layers: a number that the callers read from a clock.
 
 use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Microseconds since whatever the caller counts from.
+/// Microseconds since a start that the caller chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Moment(u64);
 
@@ -24,13 +24,13 @@ impl Add<Duration> for Moment {
 impl Sub for Moment {
     type Output = Duration;
 
-    /// Nothing if `earlier` is in fact later.
+    /// Zero if `earlier` is in fact later.
     fn sub(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// A moment that is noted and read without a lock.
+/// A moment that is stored and loaded without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct AtomicMoment(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! Tells a relay behind this one whether a `*` set is complete. The protocol has no field for that (XLAT-12), so the mark is in
+//! Lets a relay behind this one know whether a `*` set is complete. The protocol has no field for that (XLAT-12), so the mark is in
 //! `system_version_info` of a delta response, whose contents a server may choose.
 
 /// Whether what was sent, up to and with this response, is the complete set.

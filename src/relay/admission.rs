@@ -1,4 +1,4 @@
-//! Why a stream is not taken on.
+//! Why a stream is not accepted.
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AdmissionError {
@@ -13,7 +13,7 @@ pub(crate) enum AdmissionError {
 }
 
 impl AdmissionError {
-    /// Short words for each, in the order of their places.
+    /// Metric labels, in the order of `place`.
     pub(crate) const REASONS: [&str; 4] = ["no_node", "bad_node", "too_many_views", "stopping"];
 
     pub(in crate::relay) fn place(&self) -> usize {

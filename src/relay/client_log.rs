@@ -1,4 +1,4 @@
-//! Log lines about client streams: one for each that opens and ends, and above ten a second one line a second with the counts.
+//! Log lines about client streams: one for each that opens or ends; beyond ten a second, one line a second with the counts.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ pub(crate) struct ClientLog {
     second: Mutex<Second>,
 }
 
-/// What happened in one second.
+/// The events of one second.
 #[derive(Debug, Default)]
 struct Second {
     began: Option<Instant>,
@@ -42,7 +42,7 @@ impl ClientLog {
         }
     }
 
-    /// Counts what gets no line of its own. The first of those has the counts logged at the end of the second.
+    /// Counts an event without a line of its own. The first such event schedules a line with the counts at the end of the second.
     fn is_worth_a_line(self: &Arc<Self>, count: impl FnOnce(&mut Second)) -> bool {
         let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
         if second.began.is_none_or(|began| began.elapsed() >= SECOND) && second.opened + second.ended == 0 {

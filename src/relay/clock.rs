@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use crate::protocol::moment::Moment;
 
-/// Counts from when it was made.
+/// Counts from the moment at which it was created.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     start: Instant,
@@ -19,7 +19,7 @@ impl Clock {
         Moment::START + self.start.elapsed()
     }
 
-    /// Returns when a moment comes, for timers.
+    /// Returns the instant of a moment, for timers.
     pub(crate) fn instant(&self, moment: Moment) -> Instant {
         self.start + (moment - Moment::START)
     }

@@ -1,17 +1,17 @@
-//! What sessions and reporters send to a view task, and what that task needs of a session.
+//! The commands that sessions and reporters send to a view task, and the interface of a session to that task.
 
 use tokio::sync::oneshot;
 
 use super::report::{ClientReport, DanglingClusters, ViewMetrics, ViewReport, ViewSnapshot};
 use crate::protocol::view::{Claim, InterestChange, NameChanged, SessionId};
 
-/// What sessions and reporters say to the task of a view.
+/// A command of a session or a reporter to a view task.
 pub(super) enum Command {
     Join(Box<dyn Subscriber>),
     Interest(SessionId, Vec<InterestChange>),
-    /// What a client holds and the view does not know.
+    /// Names and versions that a client holds and the view does not know.
     Claims(Vec<Claim>),
-    /// Whether a client stays with routing that it had, since it rejected what came after.
+    /// Whether a client keeps its earlier routing because it rejected the latest.
     RoutingNack(SessionId, bool),
     Leave(SessionId, Vec<InterestChange>),
     Report(oneshot::Sender<(ViewReport, Vec<ClientReport>)>),
@@ -20,12 +20,12 @@ pub(super) enum Command {
     Dangling(oneshot::Sender<DanglingClusters>),
 }
 
-/// A session as its view sees it.
+/// A session, as its view task uses it.
 pub(super) trait Subscriber: Send {
     fn id(&self) -> SessionId;
     fn report(&self) -> ClientReport;
     fn on_names_changed(&self, changes: &[NameChanged]);
     fn on_interest_applied(&self);
-    /// There may be something to send.
+    /// Wakes the session: there may be something to send.
     fn wake(&self);
 }

@@ -1,4 +1,4 @@
-//! What is counted over the life of the process, and belongs to no view.
+//! Counters over the life of the process that belong to no view.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ pub(crate) struct ProcessCounters {
     table: Arc<TypeTable>,
     streams: [AtomicU64; 2],
     rejected: [AtomicU64; AdmissionError::REASONS.len()],
-    /// By type. Those that are in no table count as one, since clients make them up.
+    /// By type. Unknown types count as one, since clients can invent them.
     nacks: Mutex<BTreeMap<String, u64>>,
     names_refused: AtomicU64,
     lost_load_reports: AtomicU64,
@@ -49,7 +49,7 @@ impl ProcessCounters {
         self.lost_load_reports.fetch_add(lost, Ordering::Relaxed);
     }
 
-    /// Returns the types that counters are kept of.
+    /// Returns the types that have counters.
     pub(crate) fn type_names(&self) -> impl Iterator<Item = &str> {
         self.table.names()
     }
@@ -60,26 +60,26 @@ impl ProcessCounters {
         [("sotw", of(0)), ("delta", of(1))]
     }
 
-    /// Streams that were not taken on, by reason.
+    /// Returns how many streams were not accepted, by reason.
     pub(crate) fn rejections(&self) -> impl Iterator<Item = (&'static str, u64)> {
         AdmissionError::REASONS.into_iter().zip(self.rejected.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
-    /// Replies that clients rejected, by type.
+    /// Returns how many replies clients rejected, by type.
     pub(crate) fn nacks(&self) -> BTreeMap<String, u64> {
         self.nacks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Names that clients requested and that cannot be requested (NAME-10, BOOT-16).
+    /// Returns how many names clients requested that no server can have (NAME-10, BOOT-16).
     pub(crate) fn rejected_names(&self) -> u64 {
         self.names_refused.load(Ordering::Relaxed)
     }
 
-    /// Reports of loads that were dropped, in whole or in part.
+    /// Returns how many load reports were dropped, in whole or in part.
     pub(crate) fn load_reports_lost(&self) -> u64 {
         self.lost_load_reports.load(Ordering::Relaxed)
     }
 }
 
-/// Types that are in no table, since peers make them up.
+/// The label for unknown types, since peers can invent them.
 const OTHER: &str = "other";

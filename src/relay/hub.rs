@@ -1,7 +1,7 @@
-//! Names of an authority that all views share: each view asks a hub within the process, and the hub asks upstream, once for all
-//! (NAME-20).
+//! Names of an authority that all views share: each view subscribes at a hub within the process, and the hub subscribes upstream, once for
+//! all (NAME-20).
 //!
-//! The hub is views like the clients' own, with a single key for everybody. To a view it is one more server.
+//! The hub is a view like those of the clients, with one key for all. To a view it is one more server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -107,16 +107,16 @@ enum HubEvent {
     End(String),
 }
 
-/// What the hub has reported beside its replies.
+/// The reports that a stream of the hub has sent beside replies.
 #[derive(Default)]
 struct SentState {
-    /// How complete each collection was reported.
+    /// The completeness last reported for each collection.
     completeness_by_name: BTreeMap<(Type, Name), Completeness>,
-    /// Authorities of which no server is reachable.
+    /// Authorities without a reachable server.
     outages: Arc<BTreeSet<Authority>>,
 }
 
-/// The next thing that the hub has to say.
+/// Waits for the next event that the hub has to send.
 async fn next(handle: &SessionHandle, sent: &mut SentState) -> HubEvent {
     let mut sleep = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
     std::future::poll_fn(|cx| {
@@ -153,7 +153,7 @@ async fn next(handle: &SessionHandle, sent: &mut SentState) -> HubEvent {
     .await
 }
 
-/// A reply as what it would be on the wire. Bodies are handles.
+/// Converts a reply to the response that a server would send. Bodies are handles.
 fn response(reply: Reply) -> DeltaDiscoveryResponse {
     let ttl = |at: usize| reply.ttls.iter().find(|(of, _)| *of == at).map(|(_, ttl)| *ttl);
     let sent = reply.resources.iter().enumerate().map(|(at, resource)| wrapper(resource, &reply.spelling, ttl(at)));
@@ -211,5 +211,5 @@ async fn report(link: &Link, event: LinkEvent) -> Option<()> {
     link.reports.send(LinkReport { id: link.id, event }).await.ok()
 }
 
-/// Before a stream that the hub ended is opened again.
+/// The pause before a stream that the hub ended is opened again.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What went wrong in views, counted over the life of the process: the counts stay when a view is removed.
+//! Errors in views, counted over the life of the process: the counts stay when a view is removed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::xds::{Type, TypeTable};
 
-/// One for the process, shared by its views and what they share.
+/// One for the process, shared by the views and the hub.
 #[derive(Debug, Default)]
 pub(crate) struct Incidents {
-    /// By server and type. Types that are in no table count as one, since peers make them up.
+    /// By server and type. Unknown types count as one, since peers can invent them.
     rejected: Mutex<BTreeMap<(String, String), u64>>,
     panics: AtomicU64,
 }
@@ -25,7 +25,7 @@ impl Incidents {
         self.panics.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns how many views ended by a panic.
+    /// Returns how many view tasks panicked.
     pub(crate) fn view_panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
     }

@@ -27,11 +27,11 @@ pub struct LinkId {
 pub struct Link {
     /// Goes with every report.
     pub id: LinkId,
-    /// The variant to begin with; a server that does not speak it is spoken to in the other.
+    /// The variant to begin with. If the server does not support it, the other one is used.
     pub variant: Option<Variant>,
     /// Where events are sent. The link ends when the receiver is dropped.
     pub reports: mpsc::Sender<LinkReport>,
-    /// Reads responses for the view. Without one, they are reported as they come.
+    /// Reads responses for the view. Without it, they are reported unread.
     pub reader: Option<ResponseReader>,
 }
 
@@ -41,7 +41,7 @@ impl Link {
         let Some(reader) = &self.reader else { return Ok(LinkEvent::Response(Box::new(message.decode()?))) };
         let turn = if ResponseReader::is_large(&message) {
             // A server whose response waits to be read is not silent.
-            let _ = self.reports.send(LinkReport { id: self.id, event: LinkEvent::Receiving }).await; // the view may be gone
+            let _ = self.reports.send(LinkReport { id: self.id, event: LinkEvent::Receiving }).await; // the view may have ended
             reader.turn().await
         } else {
             None
@@ -61,29 +61,29 @@ pub struct LinkReport {
 /// What happens on an upstream stream.
 #[derive(Debug)]
 pub enum LinkEvent {
-    /// The stream is up, in this variant, and takes requests here.
+    /// The stream is open in this variant, and accepts requests here.
     Opened {
         /// The variant that the server accepted.
         variant: Variant,
-        /// Takes the requests that are to be sent.
+        /// The channel for requests.
         requests: mpsc::Sender<Request>,
         /// When notified, the edge calls the server on the connection of this stream, to see whether it is alive.
         life: Arc<Notify>,
     },
-    /// The server has answered a call that was begun after the edge was last notified, on the connection of this stream.
+    /// The server has answered a liveness call that was started after the last notification, on the connection of this stream.
     Alive,
-    /// A message has begun to come in, and is not complete.
+    /// A message has begun to arrive, and is not complete.
     Receiving,
-    /// A complete response has come in, which the task of the view reads itself: of a source whose responses are small.
+    /// A complete response has arrived, which the view task reads itself: from sources with small responses.
     Response(Box<Response>),
-    /// A complete response has come in and is read.
+    /// A complete response has arrived and was read.
     Received {
         /// The response.
         response: Box<ReceivedResponse>,
         /// The turn of a large response, kept until it is applied.
         turn: Option<Turn>,
     },
-    /// A poll for one type was answered with nothing new.
+    /// A poll for one type was answered without a change.
     Unchanged {
         /// The polled type.
         type_url: String,
@@ -111,12 +111,12 @@ pub enum LinkEvent {
     Ended {
         /// The cause, for logs and reports.
         reason: String,
-        /// Something had come on it. Otherwise the server is unreachable (UP-31).
+        /// Whether a message arrived on it. If not, the server is unreachable (UP-31).
         answered: bool,
     },
 }
 
-/// Opens upstream streams. The edge implements it; view tasks know no sockets.
+/// Opens upstream streams. The edge implements it, so that view tasks need no sockets.
 pub trait Connector: Send + Sync {
     /// Opens the stream in a task of its own, and opens it again whenever it ends.
     fn start(&self, link: Link) -> JoinHandle<()>;
@@ -124,10 +124,10 @@ pub trait Connector: Send + Sync {
     /// Returns the server's name in reports.
     fn describe(&self) -> String;
 
-    /// Returns the variant that the server is spoken to in, if that is configured.
+    /// Returns the configured variant of the server, if there is one.
     fn variant(&self) -> Option<Variant>;
 
-    /// Returns how many liveness calls the server did not answer, if it is sent any.
+    /// Returns how many liveness calls the server did not answer, if it gets any.
     fn unanswered_calls(&self) -> Option<u64> {
         None
     }

@@ -1,4 +1,4 @@
-//! The upstream streams of one view as the edge carries them: which are open, and the requests on their way out.
+//! The upstream streams of one view: the links that are open, and the requests that wait to be sent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::protocol::upstream::Epoch;
 
 pub(super) struct Links {
     open: BTreeMap<StreamId, OpenLink>,
-    /// By server, over all streams that there were.
+    /// By server, summed over all streams to it.
     totals: BTreeMap<usize, Totals>,
-    /// Distinguishes a link from an earlier one of the same stream, whose last events may still be on their way.
+    /// Distinguishes a link from an earlier one of the same stream, whose last events may still be queued.
     serial: u64,
     pub(crate) reports: mpsc::Receiver<LinkReport>,
     report_to: mpsc::Sender<LinkReport>,
@@ -32,13 +32,13 @@ pub(super) struct Links {
 pub(super) struct OpenLink {
     serial: u64,
     task: JoinHandle<()>,
-    /// While the stream is up: where its requests go, and which opening it is.
+    /// While the stream is open: the channel for requests, and the opening that it belongs to.
     pub(crate) up: Option<(mpsc::Sender<Request>, Epoch)>,
-    /// While it is, it counts as connected in the log.
+    /// Counts the stream as connected in the log for as long as it is open.
     pub(crate) connection: Option<Connection>,
-    /// Notified, the edge asks the server whether it is there.
+    /// Notify it to make the edge send a liveness call.
     pub(crate) life: Option<Arc<Notify>>,
-    /// A request that found no room, so that none after it may be taken.
+    /// A request that did not fit into the channel. None after it is taken meanwhile.
     pub(crate) waiting: Option<Request>,
     pub(crate) last_error: Option<String>,
     pub(crate) responses: u64,
@@ -46,12 +46,12 @@ pub(super) struct OpenLink {
 
 impl Links {
     pub(crate) fn none(readers: ResponseReaders) -> Self {
-        // One response at a time is on its way to the view task for each stream: it reads as fast as it applies.
+        // The channel is short, so that a stream reads as fast as the view task applies.
         let (report_to, reports) = mpsc::channel(4);
         Self { open: BTreeMap::new(), totals: BTreeMap::new(), serial: 0, reports, report_to, readers }
     }
 
-    /// The link that a report is from, unless that has been given up.
+    /// Returns the link that a report is from, unless that link has been given up.
     pub(crate) fn reporting(&mut self, id: LinkId) -> Option<&mut OpenLink> {
         self.open.get_mut(&id.stream).filter(|link| link.serial == id.serial)
     }
@@ -82,13 +82,13 @@ impl Links {
         ServerMetrics { server, streams: links().count(), connected, totals }
     }
 
-    /// What last went wrong with a server.
+    /// Returns the last error of a server.
     pub(crate) fn last_error(&self, server: usize) -> Option<&str> {
         let mut links = self.open.iter().filter(|(id, _)| id.server == server);
         links.find_map(|(_, link)| link.last_error.as_deref())
     }
 
-    /// Why a ladder is not at its first server, or not at all.
+    /// Returns why the active server of a ladder is not the first, or why none is active.
     pub(crate) fn reason_of(&self, ladder: &LadderSummary<'_>) -> Option<String> {
         let rung = match ladder.state {
             LadderState::Idle => None,
@@ -103,7 +103,7 @@ impl Links {
         self.open.get(&id).is_some_and(|link| link.waiting.is_some())
     }
 
-    /// Opens a link for each stream that has none, and releases those whose stream is not there any more.
+    /// Opens a link for each stream that has none, and closes those whose stream is no longer wanted.
     pub(crate) fn follow(&mut self, sources: &mut Sources, connectors: &[SharedConnector]) {
         let closed = sources.take_closed();
         let wanted: Vec<_> = sources.streams().map(|(id, _)| id).collect();
@@ -157,7 +157,7 @@ impl Links {
         }
     }
 
-    /// Until one of the requests that found no room finds some.
+    /// Waits until one of the full channels has room.
     pub(crate) async fn room(blocked: Vec<mpsc::Sender<Request>>) {
         if blocked.is_empty() {
             std::future::pending().await
@@ -165,7 +165,7 @@ impl Links {
         let _ = select_all(blocked.iter().map(|requests| Box::pin(requests.reserve()))).await;
     }
 
-    /// Where requests wait for room.
+    /// Returns the full channels of streams with a waiting request.
     pub(crate) fn blocked(&self) -> Vec<mpsc::Sender<Request>> {
         let blocked = self.open.values().filter(|link| link.waiting.is_some());
         blocked.filter_map(|link| link.up.as_ref()).map(|(requests, _)| requests.clone()).collect()

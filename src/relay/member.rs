@@ -1,4 +1,4 @@
-//! A session as its view has it.
+//! A session as a member of its view.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::protocol::view::{NameChanged, SessionId};
 
 /// A session that joins a view, or has joined it.
 ///
-/// Dropped, it wakes the session: an owner that panics drops those that it has and those that were on their way, after it has closed
-/// its channel, and by that each of them sees that its view is gone.
+/// Dropping it wakes the session. A view task that panics closes its channel first and then drops its members, joined or about to join, so
+/// each session sees that its view has ended.
 pub(super) struct Member {
     session: Arc<SessionHandle>,
     _stay: Stay,

@@ -1,5 +1,5 @@
-//! Which views have series of their own in the metrics. Only so many do, decided for the life of a view; the others are summed, and
-//! what they counted stays in the sum when they go, since a counter does not fall.
+//! Which views have series of their own in the metrics. The number is limited, and a view keeps or lacks its label for life. The others are
+//! summed, and their counts stay in the sum when they are removed, since a counter must not fall.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,11 +9,11 @@ use super::report::ViewMetrics;
 #[derive(Debug)]
 pub(super) struct MetricLabels {
     free: AtomicUsize,
-    /// The counters of views that had no label and have gone.
+    /// The counters of removed views without a label.
     retired: Mutex<ViewMetrics>,
 }
 
-/// The label of one view, given back with the view.
+/// The label of one view, returned when the view is removed.
 #[derive(Debug)]
 pub(super) struct MetricLabel {
     labels: Arc<MetricLabels>,
@@ -25,13 +25,13 @@ impl MetricLabels {
         Arc::new(Self { free: AtomicUsize::new(limit), retired: Mutex::default() })
     }
 
-    /// Gives a view a label of its own if one is left.
+    /// Gives a view a label if one is left.
     pub(crate) fn assign(self: &Arc<Self>, view: &str) -> MetricLabel {
         let taken = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1)).is_ok();
         MetricLabel { labels: self.clone(), name: taken.then(|| view.into()) }
     }
 
-    /// Returns the metrics with labels of their own, and the sum of all others if there ever were any.
+    /// Returns the metrics with labels, and the sum of all others if there ever were any.
     pub(crate) fn merge(&self, views: Vec<ViewMetrics>) -> Vec<ViewMetrics> {
         let (mut merged, others): (Vec<_>, Vec<_>) = views.into_iter().partition(|view| view.label.is_some());
         let mut sum = self.retired.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -47,7 +47,7 @@ impl MetricLabel {
         self.name.clone()
     }
 
-    /// The view ends; what it counted is kept if it is in the sum.
+    /// Ends a view; its counters are kept if they are part of the sum.
     pub(crate) fn retire(&self, last: ViewMetrics) {
         if self.name.is_none() {
             let mut retired = self.labels.retired.lock().unwrap_or_else(PoisonError::into_inner);

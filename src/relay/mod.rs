@@ -1,6 +1,6 @@
 //! A task for each view, which owns its state, and the handles of its sessions.
 //!
-//! A view task never waits for a client. It applies updates and changes of interest, publishes, and wakes the sessions concerned.
+//! A view task never waits for a client. It applies updates and changes of interest, publishes snapshots, and wakes the sessions concerned.
 
 mod admission;
 mod client_log;

@@ -1,4 +1,4 @@
-//! What a view task has published, for its sessions to read.
+//! The snapshots that a view task has published, for its sessions to read.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::protocol::limits::Limits;
 use crate::protocol::view::{LeaseAccess, Leases, Snapshot};
 
-/// The newest snapshot of a view, and the snapshots that sessions are working through. No lock is held while a reply is made.
+/// The newest snapshot of a view, and those that sessions have leased. No lock is held while a reply is made.
 #[derive(Debug)]
 pub(super) struct Published {
-    /// How many sessions wait without a bound.
+    /// How many sessions are blocked without a time limit.
     pub(super) waiting: AtomicUsize,
     newest: Mutex<Arc<Snapshot>>,
     leases: Mutex<Leases>,
@@ -23,7 +23,7 @@ impl Published {
     pub(super) fn replace(&self, snapshot: &Arc<Snapshot>) {
         let before =
             std::mem::replace(&mut *self.newest.lock().unwrap_or_else(PoisonError::into_inner), snapshot.clone());
-        drop(before); // without the lock: what only an old snapshot had may be large
+        drop(before); // without the lock: an old snapshot may free much memory
     }
 
     pub(super) fn newest(&self) -> Arc<Snapshot> {

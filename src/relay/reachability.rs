@@ -1,5 +1,5 @@
 //! What the views have found of the servers: observations are shared, decisions are not (FB-20). A view that has not tried a server yet
-//! takes the word of those that have, so that it does not wait for each server that is known to be unreachable.
+//! uses the observations of those that have, so that it does not wait for each server that is known to be unreachable.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ pub(super) struct SharedReachability {
     servers: Vec<Counts>,
 }
 
-/// How many views have found what. These are not synchronised: an observation may come a moment late.
+/// How many views found which result. The counts are not synchronised: an observation may come a moment late.
 #[derive(Debug, Default)]
 struct Counts {
     answered: AtomicUsize,
@@ -23,7 +23,7 @@ struct Counts {
     habits: Mutex<DeliveryHabits>,
 }
 
-/// What one view has found, which goes when the view goes.
+/// The findings of one view, removed with the view.
 #[derive(Debug)]
 pub(super) struct ViewReachability {
     health: Arc<SharedReachability>,
@@ -35,14 +35,14 @@ impl SharedReachability {
         Self { servers: (0..servers).map(|_| Counts::default()).collect() }
     }
 
-    /// Some views failed to reach the server, and no view has had an answer from it.
+    /// Whether views failed to reach the server and no view has had a response from it.
     pub(crate) fn is_unreachable(&self, server: usize) -> bool {
         self.servers.get(server).is_some_and(|counts| {
             counts.answered.load(Ordering::Relaxed) == 0 && counts.unreachable.load(Ordering::Relaxed) > 0
         })
     }
 
-    /// The types of which the server sends sets in pieces.
+    /// Returns the types whose sets the server sends in several responses.
     pub(crate) fn types_in_pieces(&self, server: usize) -> Arc<BTreeSet<Type>> {
         self.habits(server).types_in_pieces().clone()
     }
@@ -55,7 +55,7 @@ impl SharedReachability {
         self.servers[server].habits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the counter of a finding. A rejection concerns one view's node and is not counted for the others.
+    /// Returns the counter of a finding. A rejection concerns one view's node and is not shared with the others.
     fn counter(&self, server: usize, finding: Option<Reachability>) -> Option<&AtomicUsize> {
         match finding? {
             Reachability::Responded => Some(&self.servers[server].answered),

@@ -1,8 +1,8 @@
-//! Reads responses for the task of a view, so that a large one holds up neither that view nor others.
+//! Reads responses for the view task, so that a large response delays neither that view nor others.
 //!
-//! A response is read in slices by the task of its link, and other tasks work between them. To apply it is one change, for which
-//! the task of the view keeps a worker of the runtime busy. So only some of the workers may have a large response at a time,
-//! from its first slice until it is applied; the others stay free for everybody else.
+//! The task of a link reads a response in slices, and other tasks run between them. Applying it is a single step, for which the view task
+//! keeps a worker of the runtime busy. So only some of the workers may have a large response at a time, from its first slice until it is
+//! applied; the others stay free.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::protocol::upstream::{ReceivedResponse, RecentSets, ResponseMessage, ResponseParser, UnreadableResponse};
 use crate::xds::{BodyStore, TypeTable};
 
-/// What reading takes, for all views.
+/// What all views share for reading.
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseReaders {
     table: Arc<TypeTable>,
@@ -23,7 +23,7 @@ pub(crate) struct ResponseReaders {
 #[derive(Debug)]
 pub struct ResponseReader {
     shared: ResponseReaders,
-    /// The last sets, through all reconnects.
+    /// The sets that were read last; they survive reconnects.
     recent: Mutex<RecentSets>,
 }
 
@@ -46,12 +46,12 @@ impl ResponseReader {
         message.size() > LARGE
     }
 
-    /// Until it is the turn of a large response.
+    /// Waits for the turn of a large response.
     pub(super) async fn turn(&self) -> Option<Turn> {
-        self.shared.turns.clone().acquire_owned().await.ok() // it is never closed
+        self.shared.turns.clone().acquire_owned().await.ok() // never closed
     }
 
-    /// Given up in the middle, it loses nothing but what it remembers of the last sets.
+    /// Reads a response. If it is cancelled, only the memory of the last sets is lost.
     pub(super) async fn read(&self, message: ResponseMessage) -> Result<ReceivedResponse, UnreadableResponse> {
         let mut recent = std::mem::take(&mut *self.recent.lock().unwrap_or_else(PoisonError::into_inner));
         let mut parser = ResponseParser::new(message, &self.shared.table, &mut recent)?;
@@ -64,9 +64,9 @@ impl ResponseReader {
     }
 }
 
-/// So many bytes are read before others have their turn. To hash, copy and keep them takes a fraction of a millisecond.
+/// Bytes that are read before other tasks run. To hash, copy and store them takes a fraction of a millisecond.
 const SLICE: usize = 256 << 10;
-/// Up to here a response is read and applied about as fast as its turn would be found.
+/// Smaller responses are read and applied in about the time that waiting for a turn would take.
 const LARGE: usize = 4 * SLICE;
 
 #[cfg(test)]
@@ -87,7 +87,7 @@ mod tests {
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-    /// A response of about so many bytes.
+    /// A response of about this many bytes.
     fn response(bytes: usize) -> ResponseMessage {
         const ONE: usize = 1 << 14;
         let any = |number: usize| {

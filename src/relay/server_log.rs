@@ -1,7 +1,7 @@
 //! Log lines about servers and ladders, one for each change and not one for each view and retry.
 //!
-//! Views share what is logged of a server: the first stream that connects and the loss of the last one are lines at info and warn, all
-//! else is debug. State changes of ladders come from many views at once; of those alike, one is a line and the rest a count.
+//! Views share the log state of a server: its first connected stream and the loss of its last one are logged at info and warn, everything
+//! else at debug. Many ladders change state at once in many views; of equal changes one is logged, and the others are counted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,14 +12,14 @@ use crate::protocol::ladder::LadderState;
 #[derive(Debug)]
 pub(super) struct ServerLog {
     servers: Vec<Mutex<ServerState>>,
-    /// Ladder changes that were not logged since a line about their like.
+    /// Ladder changes that were not logged, since the last line about an equal change.
     ladders: Mutex<HashMap<LadderChange, u64>>,
 }
 
 #[derive(Debug, Default)]
 struct ServerState {
     connected: usize,
-    /// The last line reported it as lost.
+    /// Whether the last line reported the server as lost.
     lost: bool,
 }
 
@@ -114,5 +114,5 @@ impl Drop for Connection {
     }
 }
 
-/// Changes that are alike and this close together are logged as one.
+/// Equal changes within this time are logged once.
 const TOGETHER: Duration = Duration::from_secs(1);

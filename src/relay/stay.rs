@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub(super) struct Stay(Arc<()>);
 
 impl Stay {
-    /// Whether no other exists of this view. The caller ensures that none can be made meanwhile.
+    /// Whether this is the only one left of its view. The caller ensures that no other can be made meanwhile.
     pub(crate) fn is_last(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }

@@ -69,12 +69,12 @@ impl LogControl {
         Self(Some(handle))
     }
 
-    /// For a relay in a process whose log is not its own.
+    /// For a relay in a process that has a log of its own.
     pub(crate) fn none() -> Self {
         Self(None)
     }
 
-    /// Returns whether there is a log whose level can be changed.
+    /// Changes the level. Returns false if there is no log whose level can be changed.
     pub(crate) fn set(&self, filter: &LogFilter) -> bool {
         self.0.as_ref().is_some_and(|handle| handle.reload(filter.filter()).is_ok())
     }

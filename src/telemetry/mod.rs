@@ -1,7 +1,7 @@
 //! The metrics of the relay as OpenMetrics text. docs/metrics.md lists every metric.
 //!
-//! Each scrape is made from the state of that moment, so nothing stays of a view that has gone. Labels are bounded: servers and
-//! authorities by the configuration, views by `views.max_in_metrics`; those beyond that are summed as `other`.
+//! Each scrape is made from the current state, so nothing remains of a removed view. Labels are bounded: servers and authorities by the
+//! configuration, views by `views.max_in_metrics`; those beyond that are summed as `other`.
 
 mod labels;
 mod log;
@@ -26,7 +26,7 @@ use crate::upstream::{FilesReport, FilesSource};
 /// The state of one relay at one moment.
 struct MetricsSnapshot<'a> {
     view_count: usize,
-    /// Those with labels of their own, and `other`.
+    /// Views with labels of their own, and `other`.
     views: &'a [ViewMetrics],
     counters: &'a ProcessCounters,
     incidents: &'a Incidents,
@@ -37,10 +37,10 @@ struct MetricsSnapshot<'a> {
     files: Vec<FilesReport>,
 }
 
-/// Writes the metrics of the moment, as OpenMetrics text.
+/// Writes the current metrics as OpenMetrics text.
 pub(crate) type Exposition = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
 
-/// Returns what the admin address serves as its metrics.
+/// Returns the metrics endpoint of the admin address.
 pub(crate) fn exposition(views: Arc<Views>, loads: Arc<Loads>, files: Arc<[FilesSource]>) -> Exposition {
     Arc::new(move || {
         let (views, loads, files) = (views.clone(), loads.clone(), files.clone());

@@ -1,5 +1,5 @@
-//! Metrics of the process, under the names that Prometheus' own client libraries use. Linux has them in `/proc`; elsewhere there are
-//! none.
+//! Metrics of the process, under the names that Prometheus' own client libraries use. They are read from `/proc` on Linux; other systems
+//! have none.
 
 use std::fs;
 
@@ -50,7 +50,7 @@ fn read() -> Option<ProcessStats> {
 }
 
 fn parse(stat: &str, boot: &str, limits: &str, open_fds: i64) -> Option<ProcessStats> {
-    // The name of the program stands in parentheses and may contain anything.
+    // The program name is in parentheses and may contain any character.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |number: usize| fields.get(number - FIRST_FIELD)?.parse::<i64>().ok();
     let boot_time: f64 = boot.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
@@ -68,7 +68,7 @@ fn parse(stat: &str, boot: &str, limits: &str, open_fds: i64) -> Option<ProcessS
 
 /// The field after the name, as proc(5) numbers them.
 const FIRST_FIELD: usize = 3;
-/// What Linux shows to programs, whatever its own clock.
+/// The unit of Linux in `/proc`, whatever the kernel's own clock.
 const TICKS_PER_SECOND: f64 = 100.0;
 const PAGE_BYTES: i64 = 4096;
 

@@ -126,7 +126,7 @@ fn the_page_has_every_metric_and_no_other() {
     let sent = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     let sent: BTreeSet<_> = sent.map(|(name, _)| name.to_owned()).collect();
     assert_eq!(there, sent);
-    // With its labels: those that a line has stand in the row of the metric.
+    // The labels of each series have to be in the documented row of its metric.
     for (name, labels) in text.lines().filter_map(|line| line.split_once('{')) {
         let labels = labels.split_once('}').unwrap().0;
         let names: Vec<_> =

@@ -57,7 +57,7 @@ impl ViewFamilies {
         }
     }
 
-    /// Adds the figures of a view; those of several views with one label are summed.
+    /// Adds the figures of a view; those of views with the same label are summed.
     pub(crate) fn add(&self, view: &ViewMetrics) {
         let label = view.label.as_deref().unwrap_or(OTHER);
         let labels: &Labels<'_> = &[("view", label)];
@@ -109,5 +109,5 @@ fn unix_time_before(seconds: u64) -> i64 {
     i64::try_from(now.saturating_sub(Duration::from_secs(seconds)).as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The label of views that have none of their own.
+/// The label of all views without one of their own.
 const OTHER: &str = "other";

@@ -1,4 +1,4 @@
-//! The descriptors: Envoy's own as an asset, a few that it lacks from `proto/supplement`, and the operator's.
+//! The descriptors: Envoy's as an embedded file, a few more from `proto/supplement`, and the operator's.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
@@ -16,8 +16,8 @@ const SUPPLEMENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/supplement.b
 const FILE: u32 = 1; // FileDescriptorSet.file
 const NAME: u32 = 1; // FileDescriptorProto.name
 
-/// The embedded descriptors and the operator's. A file that both have is taken from the operator, who may know a newer Envoy;
-/// but not the files of protobuf itself, on whose shape the JSON forms of durations and the like rest.
+/// Returns the embedded descriptors and the operator's. If both have a file, the operator's is used, which may be newer. Protobuf's own
+/// files are never replaced: the special JSON forms depend on them.
 pub(super) fn load(operator: &[Bytes]) -> Result<DescriptorPool, TranscodeError> {
     let mut envoy = Vec::new();
     flate2::read::GzDecoder::new(ENVOY).read_to_end(&mut envoy).map_err(|error| {
@@ -41,7 +41,7 @@ pub(super) fn load(operator: &[Bytes]) -> Result<DescriptorPool, TranscodeError>
     })
 }
 
-/// The files of a set as raw bytes, by name, so that options unknown here are kept.
+/// Adds the files of a set as raw bytes, by name, so that unknown options are kept.
 fn add<'a>(
     files: &mut BTreeMap<&'a str, &'a [u8]>,
     set: &'a [u8],
@@ -60,7 +60,7 @@ fn add<'a>(
     Ok(())
 }
 
-/// The fields with the option `udpa.annotations.sensitive`, by their full names.
+/// Returns the full names of the fields with the option `udpa.annotations.sensitive`.
 pub(super) fn sensitive(pool: &DescriptorPool) -> HashSet<String> {
     let Some(mark) = pool.all_extensions().find(|extension| extension.full_name() == "udpa.annotations.sensitive")
     else {

@@ -1,4 +1,4 @@
-//! Files of resources: a DiscoveryResponse, a bare resource, a list of them, or a resource in its wrapper (FS-1, FS-5).
+//! Resource files: a DiscoveryResponse, a bare resource, a list of resources, or a resource in its wrapper (FS-1, FS-5).
 
 mod fault;
 mod resource;
@@ -21,10 +21,10 @@ use super::{ANY, Strictness, TranscodeError, Transcoder, type_name, yaml};
 use crate::proto::{Any, discovery};
 use crate::xds::WRAPPER_TYPE;
 
-/// More are only counted: who has so many does not read them all.
+/// Further faults are only counted.
 const MAX_FAULTS: usize = 20;
 const RESPONSE_TYPE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
-/// All resources of a file, or all that is wrong with it.
+/// Returns all resources of a file, or all of its faults.
 pub fn read_resources(
     transcoder: &Transcoder,
     format: Format,
@@ -50,9 +50,9 @@ struct Reader<'t> {
     more: usize,
 }
 
-/// What a document of a file is.
+/// The form of a document.
 enum Shape {
-    /// With all its fields but the resources.
+    /// Has all fields except the resources.
     Response(Map<String, Value>),
     List,
     Wrapper,
@@ -69,7 +69,7 @@ impl Reader<'_> {
             Ok(outline) => outline,
             Err(error) => return self.fault(Some(error.line() as u64), &[], &words_of(&error)),
         };
-        // One item at a time: the values of a whole file take ten times its size.
+        // Parses one item at a time: the parsed values of a whole file take ten times its size.
         let place: &[Step] = if outline.rest.is_array() { &[] } else { &[Step::Field("resources".into())] };
         let items = locate::json_items(text, place).into_iter().map(|(line, item)| {
             let fault = |error: serde_json::Error| (line + error.line() as u64 - 1, words_of(&error));
@@ -106,7 +106,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A DiscoveryResponse in binary, as a server sends it: bodies are taken as they are.
+    /// Reads a binary DiscoveryResponse, as a server sends it: bodies are kept unchanged.
     fn response(&mut self, bytes: &[u8]) {
         let response = match discovery::DiscoveryResponse::decode(bytes) {
             Ok(response) => response,
@@ -118,7 +118,7 @@ impl Reader<'_> {
         }
     }
 
-    /// An item that is no JSON comes as line and reason.
+    /// Reads one document. An item that is not valid JSON is given as line and reason.
     fn document(
         &mut self,
         rest: &Value,
@@ -150,7 +150,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A resource of a type that has a field `resources` itself gets it back.
+    /// Reads a bare resource. If its type has a field `resources` of its own, it gets that back.
     fn bare(
         &mut self,
         rest: &Value,
@@ -254,7 +254,7 @@ impl Reader<'_> {
         self.faults.push(DocumentFault { line, at: Place(place.to_vec()), reason: reason.to_owned() });
     }
 
-    /// Lines for those of the later faults that have none yet.
+    /// Finds the lines of the latest faults that have none yet.
     fn find_lines(&mut self, known: usize, line_of: &dyn Fn(&[Step]) -> Option<u64>) {
         for fault in &mut self.faults[known..] {
             fault.line = fault.line.or_else(|| line_of(&fault.at.0));
@@ -293,7 +293,7 @@ fn response_of(fields: &Map<String, Value>) -> Result<Shape, (Vec<Step>, String)
     Ok(Shape::Response(rest.map(|(key, value)| (key.clone(), value.clone())).collect()))
 }
 
-/// serde_json's message without the position, which is reported separately.
+/// Returns serde_json's message without the position, which is reported separately.
 fn words_of(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rfind(" at line ").map_or(text.as_str(), |at| &text[..at]).to_owned()

@@ -1,8 +1,8 @@
-//! What can be wrong with a message, and where.
+//! The errors of conversions, with their places.
 
 use std::fmt;
 
-/// One step on the way from a message to the field that a fault is about.
+/// One step of the path to a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     Field(String),
@@ -10,7 +10,7 @@ pub(crate) enum Step {
     Key(String),
 }
 
-/// The way to a field, outermost step first. Fields are spelled as the input spells them.
+/// The path to a field, outermost step first. Fields are spelled as in the input.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place(pub(crate) Vec<Step>);
 
@@ -37,12 +37,12 @@ impl fmt::Display for Place {
 /// Why a message cannot be converted.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TranscodeError {
-    /// A type is not among the descriptors.
+    /// A type has no descriptor.
     #[error("{}there is no descriptor of {type_name}", context(message, at, *line))]
     UnknownType {
         /// The outermost message.
         message: String,
-        /// The type that no descriptor describes.
+        /// The type without a descriptor.
         type_name: String,
         /// Where in the message.
         at: Place,
@@ -74,7 +74,7 @@ impl TranscodeError {
         }
     }
 
-    /// The line of the text, where there was one and it is known.
+    /// Returns the line in the text, if there was a text and the line is known.
     pub fn line(&self) -> Option<u64> {
         match self {
             Self::UnknownType { line, .. } | Self::Refused { line, .. } => *line,
@@ -82,7 +82,7 @@ impl TranscodeError {
         }
     }
 
-    /// What is wrong, without saying where.
+    /// Returns the reason without the place.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::UnknownType { type_name, .. } => format!("there is no descriptor of {type_name}"),
@@ -105,7 +105,7 @@ fn context(message: &str, at: &Place, line: Option<u64>) -> String {
     text
 }
 
-/// A fault on its way out: each level adds its own step, so that no path is kept while all is well.
+/// An error on its way up: each level adds its step, so that no path is built without an error.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(crate) kind: ProblemKind,

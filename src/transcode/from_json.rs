@@ -1,4 +1,4 @@
-//! proto3 JSON to messages. Both spellings of a field are taken, and everything that is wrong is named with its path.
+//! proto3 JSON to messages. Both spellings of a field are accepted, and every error has the path of its field.
 
 use std::collections::HashMap;
 
@@ -77,7 +77,7 @@ impl FromJson<'_> {
         set(message, &field, value)
     }
 
-    /// None where an enum's name is unknown and that is to be overlooked.
+    /// None if the name of an enum value is unknown and unknown names are ignored.
     fn field(&self, field: &FieldDescriptor, json: &Json, depth: usize) -> Outcome<Option<Value>> {
         let kind = field.kind();
         if field.is_map() {
@@ -181,7 +181,7 @@ impl FromJson<'_> {
         Ok(any)
     }
 
-    /// What has a JSON form of its own stands under `value` in an Any.
+    /// In an Any, a message with a special JSON form is under `value`.
     fn wrapped(&self, inner: &MessageDescriptor, fields: &Map<String, Json>, depth: usize) -> Outcome<DynamicMessage> {
         let stranger = fields.keys().find(|key| *key != "@type" && *key != "value");
         if let (Some(stranger), Strictness::Strict) = (stranger, self.strictness) {
@@ -241,7 +241,7 @@ impl FromJson<'_> {
     }
 }
 
-/// A field of one of protobuf's own messages.
+/// Returns a field of one of protobuf's own messages.
 pub(super) fn part(descriptor: &MessageDescriptor, number: u32) -> Outcome<FieldDescriptor> {
     descriptor.get_field(number).ok_or_else(|| Problem::new(format!("{} is not the usual one", descriptor.full_name())))
 }

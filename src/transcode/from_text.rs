@@ -1,5 +1,4 @@
-//! Proto text to messages. The parser is prost-reflect's; what it leaves open (depth, types without descriptor, lines) is seen to
-//! before and after.
+//! Proto text to messages, with prost-reflect's parser. Depth and missing descriptors are checked before, and lines are found afterwards.
 
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 
@@ -14,7 +13,7 @@ pub(super) fn parse(pool: &DescriptorPool, descriptor: MessageDescriptor, text: 
     })
 }
 
-/// The parser recurses with the braces, and reports a type without a descriptor only as something not found.
+/// Checks depth and types: the parser recurses with the braces, and does not say that a descriptor is missing.
 fn look_over(pool: &DescriptorPool, text: &str) -> Outcome<()> {
     let bytes = text.as_bytes();
     let (mut at, mut line, mut depth) = (0, 1, 0usize);
@@ -54,7 +53,7 @@ fn length_until(bytes: &[u8], is_end: impl Fn(u8) -> bool) -> usize {
     bytes.iter().position(|byte| is_end(*byte)).unwrap_or(bytes.len())
 }
 
-/// Behind the closing quote. A string ends with its line at the latest.
+/// Returns the position after the closing quote. A string ends at the end of its line at the latest.
 fn end_of_string(bytes: &[u8], mut at: usize, quote: u8) -> usize {
     while let Some(&byte) = bytes.get(at) {
         match byte {
@@ -67,7 +66,7 @@ fn end_of_string(bytes: &[u8], mut at: usize, quote: u8) -> usize {
     at
 }
 
-/// The parser keeps the place of a fault to itself, but for its debug form. Nothing rests on it but a line in a message.
+/// Returns the place of a fault. The parser shows it only in its debug form; nothing but a line number in a message depends on that.
 fn offset_of(error: &prost_reflect::text_format::ParseError) -> Option<usize> {
     let debug = format!("{error:?}");
     let (_, span) = debug.rsplit_once("span: ")?;

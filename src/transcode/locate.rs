@@ -1,4 +1,4 @@
-//! Lines of values in a text that was read without them: searched for only for an error message.
+//! Finds the lines of values in a text that was parsed without them. Only error messages need them.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_saphyr::Spanned;
 use super::error::Step;
 use super::yaml;
 
-/// The documents of a YAML text, with nothing kept of them but where things are.
+/// The positions of all values in the documents of a YAML text.
 pub(super) struct YamlPlaces(Vec<Spanned<Node>>);
 
 impl YamlPlaces {
@@ -16,7 +16,7 @@ impl YamlPlaces {
         Self(yaml::documents(text).unwrap_or_default())
     }
 
-    /// The line of the value at a place in a document, or of the last value on the way to it that is there.
+    /// Returns the line of the value at a place in a document, or of the last existing value on the way to it.
     pub(crate) fn line(&self, document: usize, place: &[Step]) -> Option<u64> {
         let mut node = self.0.get(document)?;
         for step in place {
@@ -97,14 +97,14 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 }
 
-/// The same for a JSON text, which is known to be well-formed.
+/// Returns the same for a JSON text, which has to be well-formed.
 pub(super) fn json_line(text: &str, place: &[Step]) -> u64 {
     let mut scan = Scan { text: text.as_bytes(), at: 0 };
     scan.descend(place);
     line_at(text, scan.at)
 }
 
-/// The items of the list at a place, each with its line.
+/// Returns the items of the list at a place, each with its line.
 pub(super) fn json_items<'t>(text: &'t str, place: &[Step]) -> Vec<(u64, &'t str)> {
     let mut scan = Scan { text: text.as_bytes(), at: 0 };
     scan.descend(place);
@@ -137,7 +137,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Goes to the value at a place, as far as it is there.
+    /// Moves to the value at a place, as far as it exists.
     fn descend(&mut self, place: &[Step]) {
         self.peek();
         for step in place {
@@ -215,7 +215,7 @@ impl Scan<'_> {
                 b'"' => self.pass_string(),
                 _ => {}
             }
-            // Of a string its closing quote is left, of all else the one byte.
+            // Skips the closing quote of a string, or the single byte.
             self.at += 1;
             if depth == 0 && matches!(byte, b'}' | b']' | b'"') {
                 return;
@@ -223,7 +223,7 @@ impl Scan<'_> {
         }
     }
 
-    /// To the closing quote.
+    /// Moves to the closing quote.
     fn pass_string(&mut self) {
         self.at += 1;
         while let Some(byte) = self.text.get(self.at) {

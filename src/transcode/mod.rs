@@ -1,7 +1,7 @@
-//! Messages whose descriptors are known, between their bytes and what people and REST clients read and write: proto3 JSON, YAML and
-//! proto text. Bytes that come out depend on nothing but the content, so that content versions are stable.
+//! Converts messages with known descriptors between bytes and the forms that people and REST clients use: proto3 JSON, YAML and proto text.
+//! The resulting bytes depend only on the content, so that content versions are stable.
 //!
-//! What a type's descriptor does not have is kept in bytes, and cannot be shown in JSON.
+//! Fields that a descriptor does not have are kept in bytes, and cannot be shown in JSON.
 
 pub mod document;
 pub mod yaml;
@@ -33,21 +33,21 @@ use self::tree::Tree;
 pub use self::error::TranscodeError;
 pub use self::to_json::{REDACTED, UNDECODED};
 
-/// Messages within messages, the bodies of Anys included; protobuf's own limit for one body.
+/// Nesting of messages, the bodies of Anys included; protobuf has the same limit for one body.
 pub const MAX_DEPTH: usize = 100;
 
 const ANY: &str = "google.protobuf.Any";
 
-/// What becomes of an Any of a type that has no descriptor, on its way to JSON or text.
+/// How to convert an Any without a descriptor to JSON or text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownAny {
     /// Fails the conversion.
     Refuse,
-    /// Stands as an object that is marked as undecoded: for people, never for clients.
+    /// Shows an object marked as undecoded: for people, never for clients.
     Wrap,
 }
 
-/// What becomes of fields and enum values of JSON that a descriptor does not have.
+/// How to treat fields and enum values in JSON that are not in the descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strictness {
     /// Unknown fields are errors.
@@ -56,10 +56,10 @@ pub enum Strictness {
     Lenient,
 }
 
-/// Where a transcoder comes from once one is needed: most relays never need any.
+/// Provides a transcoder when one is needed: most relays never need one.
 pub(crate) type Descriptors = Arc<dyn Fn() -> Arc<Transcoder> + Send + Sync>;
 
-/// Knows message types by their descriptors.
+/// Converts messages by their descriptors.
 #[derive(Debug)]
 pub struct Transcoder {
     pool: DescriptorPool,
@@ -67,19 +67,19 @@ pub struct Transcoder {
 }
 
 impl Transcoder {
-    /// The one with the embedded descriptors, unpacked at the first use in the process.
+    /// Returns the transcoder with the embedded descriptors, which are unpacked at the first use in the process.
     pub fn envoy() -> Arc<Self> {
         static SHARED: OnceLock<Arc<Transcoder>> = OnceLock::new();
         let load = || Self::with_descriptor_sets(&[]).expect("the embedded descriptors load, and a test says so");
         SHARED.get_or_init(load).clone()
     }
 
-    /// The embedded descriptors and an operator's FileDescriptorSets, whose files count before embedded ones of the same name.
+    /// Returns a transcoder with an operator's FileDescriptorSets too; their files replace embedded ones of the same name.
     pub fn with_descriptor_sets(sets: &[Bytes]) -> Result<Arc<Self>, TranscodeError> {
         Ok(Arc::new(Self { pool: descriptors::load(sets)?, sensitive: OnceLock::new() }))
     }
 
-    /// Whether there is a descriptor of the message; its full name, without a prefix such as `type.googleapis.com/`.
+    /// Whether there is a descriptor for the message, given by its full name without a prefix such as `type.googleapis.com/`.
     pub fn knows(&self, message: &str) -> bool {
         self.pool.get_message_by_name(message).is_some()
     }
@@ -94,7 +94,7 @@ impl Transcoder {
         self.json(message, bytes, unknown, None)
     }
 
-    /// The same, without what is in fields that are marked as sensitive.
+    /// Like [`Self::to_json`], without the fields that are marked as sensitive.
     pub fn redacted_json(
         &self,
         message: &str,
@@ -119,15 +119,15 @@ impl Transcoder {
         read().map(Bytes::from).map_err(|problem| problem.of(message))
     }
 
-    /// The JSON form as YAML.
+    /// Converts an encoded message to its JSON form, written as YAML.
     pub fn to_yaml(&self, message: &str, bytes: &[u8], unknown: UnknownAny) -> Result<String, TranscodeError> {
         let json = self.to_json(message, bytes, unknown)?;
         yaml::write(&json).map_err(|error| Problem::new(error.to_string()).of(message))
     }
 
-    /// Fields without descriptor stand in it as comments.
+    /// Converts an encoded message to proto text. Fields without a descriptor appear as comments.
     pub fn to_text(&self, message: &str, bytes: &[u8], unknown: UnknownAny) -> Result<String, TranscodeError> {
-        // An Any whose type URL has no place in text shows its bytes, and these are to be the same for the same content.
+        // An Any whose type URL cannot be written in text shows its bytes, which have to be canonical too.
         let bytes = self.canonical(message, bytes)?;
         let write = || {
             let mut text = ToText { pool: &self.pool, unknown, out: String::new(), indent: 0 };
@@ -146,7 +146,7 @@ impl Transcoder {
         read().map(Bytes::from).map_err(|problem| problem.of(message))
     }
 
-    /// The bytes that the same content always has: maps sorted, also within Anys of known types; unknown fields kept.
+    /// Returns the canonical bytes of a message: maps sorted, also within Anys of known types, and unknown fields kept.
     pub fn canonical(&self, message: &str, bytes: &[u8]) -> Result<Bytes, TranscodeError> {
         let encoded =
             self.read(message, bytes).and_then(|read| Encoder { pool: &self.pool, anys: true }.bytes(&read, 0));
@@ -173,12 +173,12 @@ impl Transcoder {
     }
 }
 
-/// A JSON text. Unlike serde_json's own reading, a key that is there twice is rejected.
+/// Parses a JSON text. Unlike serde_json it rejects duplicate keys.
 pub fn parse_json(text: &[u8]) -> Result<serde_json::Value, serde_json::Error> {
     serde_json::from_slice::<Tree>(text).map(|Tree(value)| value)
 }
 
-/// The message name of a type URL.
+/// Returns the message name in a type URL.
 pub fn type_name(type_url: &str) -> &str {
     type_url.rsplit_once('/').map_or(type_url, |(_, name)| name)
 }
@@ -189,7 +189,7 @@ fn decode(descriptor: MessageDescriptor, bytes: &[u8]) -> Outcome<DynamicMessage
         .map_err(|error| Problem::new(format!("these bytes are no {name}: {error}")))
 }
 
-/// Type URL and body of an Any that has a type.
+/// Returns type URL and body of an Any, if it has a type.
 fn body_of(any: &DynamicMessage) -> Option<(&str, &[u8])> {
     let (mut type_url, mut body): (_, &[u8]) = (None, &[]);
     for (field, value) in any.fields() {
@@ -202,7 +202,7 @@ fn body_of(any: &DynamicMessage) -> Option<(&str, &[u8])> {
     type_url.map(|type_url| (type_url, body))
 }
 
-/// Messages with a JSON form of their own, Any aside.
+/// Whether a message other than Any has a special JSON form.
 fn is_special(name: &str) -> bool {
     let Some(name) = name.strip_prefix("google.protobuf.") else { return false };
     matches!(

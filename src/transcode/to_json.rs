@@ -12,13 +12,13 @@ use super::{ANY, MAX_DEPTH, Strictness, UnknownAny, body_of, decode, is_special,
 
 /// Replaces a sensitive value.
 pub const REDACTED: &str = "[redacted]";
-/// The key of the object that stands for an Any without descriptor, in dumps for humans. No reader of JSON takes it for a message.
+/// The key of the object in place of an Any without a descriptor, in dumps for people. Such an object cannot be parsed as a message.
 pub const UNDECODED: &str = "[no descriptor]";
 
 pub(super) struct ToJson<'t> {
     pub(crate) pool: &'t DescriptorPool,
     pub(crate) unknown: UnknownAny,
-    /// Full names of the fields that are not shown.
+    /// Full names of the fields that are redacted.
     pub(crate) redact: Option<&'t HashSet<String>>,
 }
 
@@ -34,7 +34,7 @@ impl ToJson<'_> {
         }
     }
 
-    /// What a TypedStruct holds is of a type too, and may have fields that are not shown. `None` where nobody can know.
+    /// Redacts the content of a TypedStruct, which has a type too. Returns none if that type is unknown.
     fn typed_struct(&self, fields: &Map<String, Json>, depth: usize) -> Option<Json> {
         let descriptor = self.pool.get_message_by_name(type_name(fields.get("typeUrl")?.as_str()?))?;
         let reader = FromJson { pool: self.pool, strictness: Strictness::Lenient };
@@ -101,7 +101,7 @@ impl ToJson<'_> {
             Value::Bool(flag) => Json::Bool(*flag),
             Value::I32(number) => Json::from(*number),
             Value::U32(number) => Json::from(*number),
-            // JSON readers keep 53 bits.
+            // JSON numbers are exact to 53 bits only.
             Value::I64(number) => Json::String(number.to_string()),
             Value::U64(number) => Json::String(number.to_string()),
             Value::F32(number) => float(f64::from(*number), || number.to_string().parse().ok()),
@@ -178,7 +178,7 @@ impl ToJson<'_> {
                 }
                 Some((field, value)) => self.single(&field.kind(), value, depth),
             },
-            // Struct, ListValue and the wrappers: their only field, also where it has its default.
+            // Struct, ListValue and the wrappers: their only field, even if it has its default.
             _ => {
                 let field = part(&descriptor, 1)?;
                 self.field(&field, &message.get_field(&field), depth)
@@ -187,7 +187,7 @@ impl ToJson<'_> {
     }
 }
 
-/// Whole numbers without a fraction, as other writers have them. `shortest` is the decimal that reads back as the same number.
+/// Formats whole numbers without a fraction, as other writers do. `shortest` is the shortest decimal of the same number.
 fn float(number: f64, shortest: impl FnOnce() -> Option<f64>) -> Json {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.is_nan() {

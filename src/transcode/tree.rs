@@ -1,5 +1,5 @@
-//! Any JSON or YAML as a `serde_json::Value`, without what the usual way does in silence: of a key that is there twice it takes the
-//! last, and of a number that JSON does not have it makes null.
+//! Any JSON or YAML as a `serde_json::Value`, without two silent changes of serde_json: of duplicate keys it keeps the last, and it turns
+//! numbers that JSON does not have into null.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -109,8 +109,8 @@ fn put<E: Error>(values: &mut Map<String, Value>, key: String, value: Value) -> 
     }
 }
 
-/// A document of resources: the items of the list that it is, or has under `resources`, and the rest of it, where that list is
-/// empty.
+/// A document of resources: its list of items, either the document itself or the list under `resources`, and the rest of it, where that
+/// list is empty.
 pub(super) struct Outline<T> {
     pub(crate) rest: Value,
     pub(crate) items: Vec<T>,

@@ -1,4 +1,4 @@
-//! Texts that stand for numbers and bytes in proto3 JSON.
+//! The texts for numbers and bytes in proto3 JSON.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -20,7 +20,7 @@ pub(super) fn base64_of(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-/// Either alphabet, with or without padding.
+/// Decodes base64 of either alphabet, with or without padding.
 pub(super) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     if text.contains(['-', '_']) {
         return BASE64.decode(text.replace('-', "+").replace('_', "/")).ok();
@@ -34,7 +34,7 @@ pub(super) fn duration_text(seconds: i64, nanos: i32) -> Option<String> {
     (in_range && one_sign && (-SECOND < nanos && nanos < SECOND)).then(|| Duration { seconds, nanos }.to_string())
 }
 
-/// `[-]digits[.digits]s`, up to nine digits behind the point.
+/// Parses `[-]digits[.digits]s`, with up to nine digits after the point.
 pub(super) fn duration_of(text: &str) -> Option<(i64, i32)> {
     let number = text.strip_suffix('s')?;
     let (sign, number) = match number.strip_prefix('-') {
@@ -58,13 +58,13 @@ pub(super) fn timestamp_text(seconds: i64, nanos: i32) -> Option<String> {
 }
 
 pub(super) fn timestamp_of(text: &str) -> Option<(i64, i32)> {
-    // Longer ones are no timestamps, and need no parser to say so.
+    // Longer texts are not timestamps, and are not parsed.
     let Timestamp { seconds, nanos } = Some(text).filter(|text| text.len() <= 64)?.parse().ok()?;
     timestamp_text(seconds, nanos)?;
     Some((seconds, nanos))
 }
 
-/// `fooBar.baz,qux` for the paths `foo_bar.baz` and `qux`; none where the way back would lead elsewhere.
+/// Returns `fooBar.baz,qux` for the paths `foo_bar.baz` and `qux`; none if that cannot be converted back.
 pub(super) fn field_mask_text(paths: &[String]) -> Option<String> {
     let camel: Vec<String> = paths.iter().map(|path| camel_case(path)).collect();
     let text = camel.join(",");
@@ -103,17 +103,17 @@ fn snake_case(path: &str) -> String {
     text
 }
 
-/// A whole number in a text, also as `1e3` or `5.0`.
+/// Parses a whole number, also as `1e3` or `5.0`.
 pub(super) fn integer_of(text: &str) -> Option<i128> {
     text.parse::<i128>().ok().or_else(|| whole(float_of(text)?))
 }
 
-/// A float that is a whole number, as far as floats are exact.
+/// Converts a float that is a whole number and within the exact range.
 pub(super) fn whole(number: f64) -> Option<i128> {
     (number.fract() == 0.0 && number.abs() < 1e20).then_some(number as i128)
 }
 
-/// What JSON calls a number, or one of the three words for what is none.
+/// Parses a JSON number, or one of the three words for special values.
 pub(super) fn float_of(text: &str) -> Option<f64> {
     match text {
         "NaN" => Some(f64::NAN),

@@ -1,4 +1,4 @@
-//! YAML as JSON values, and back. What an input may cost is bounded by its length.
+//! YAML to JSON values and back. The cost of an input is bounded by its length.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -7,11 +7,10 @@ use serde_saphyr::{Budget, Options};
 
 use super::tree::Tree;
 
-/// Lists and maps within each other. A merge takes the parser more than 20 KB of stack for each level in builds that are not
-/// optimised, and workers have 2 MiB.
+/// Nesting of lists and maps. In builds without optimisation the parser takes more than 20 KB of stack for each level of a merge, and
+/// workers have 2 MiB.
 pub const MAX_YAML_DEPTH: usize = 64;
-/// So many values may come out of any file, however short it is: aliases stand for more than they say. Longer files may hold one
-/// for every byte.
+/// Values that any file may contain, however short it is: an alias stands for many. A longer file may contain one per byte.
 const MIN_VALUES: usize = 250_000;
 const MIN_SCALAR_BYTES: usize = 16 * 1024 * 1024;
 
@@ -26,12 +25,12 @@ pub struct YamlError {
     pub reason: String,
 }
 
-/// The documents of a text; those with nothing in them are passed over.
+/// Returns the documents of a text, without the empty ones.
 pub fn parse_all(text: &str) -> Result<Vec<Value>, YamlError> {
     Ok(documents::<Tree>(text)?.into_iter().map(|Tree(value)| value).collect())
 }
 
-/// The only document of a text.
+/// Returns the only document of a text.
 pub fn parse(text: &str) -> Result<Value, YamlError> {
     let mut documents = parse_all(text)?;
     match documents.len() {
@@ -76,7 +75,7 @@ fn options(length: usize) -> Options {
     budget.max_total_scalar_bytes = length.saturating_mul(2).max(MIN_SCALAR_BYTES);
     budget.max_recorded_anchor_bytes = budget.max_total_scalar_bytes;
     budget.max_total_comment_bytes = length;
-    // One anchor that is used often is what anchors are for; what comes of it is in the budget.
+    // A frequently used anchor is normal; the values that it adds are in the budget.
     budget.enforce_alias_anchor_ratio = false;
     let mut aliases = AliasLimits::default();
     aliases.max_total_replayed_events = values;
@@ -90,7 +89,7 @@ fn options(length: usize) -> Options {
     options
 }
 
-/// The parser's message without the position, which is reported separately.
+/// Returns the parser's message without the position, which is reported separately.
 fn reason(rendered: &str) -> String {
     let first = rendered.lines().next().unwrap_or_default();
     let cut = first.rfind(" at line ").map_or(first, |at| &first[..at]);

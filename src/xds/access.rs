@@ -1,6 +1,6 @@
-//! Which clients may have which resources, where not all of a view may (KEY-11).
+//! Access rules: which clients of a view may have which resources (KEY-11).
 //!
-//! A resource that no rule names is open to all. Others are open to the clients of a rule that names them.
+//! A resource that no rule covers is open to all. The others are open to the clients that their rules list.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,41 +12,41 @@ use super::types::Type;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
-    /// Leading bits that count.
+    /// The length of the prefix.
     bits: u8,
 }
 
-/// A name, or with a `*` at its end all names that begin so.
+/// A name, or a prefix with `*` at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NamePattern {
-    /// This name.
+    /// Exactly this name.
     Exactly(Box<str>),
     /// All names that begin with this.
     Under(Box<str>),
 }
 
-/// Resources that only some clients may have.
+/// Resources that are limited to some clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRule {
     /// Full message names.
     pub types: Vec<Box<str>>,
-    /// None means all names of these types.
+    /// Empty means all names of these types.
     pub names: Vec<NamePattern>,
     /// The networks of the clients that may have them.
     pub peers: Vec<Network>,
 }
 
-/// The rules on who may have what. Every client may have a resource that no rule names.
+/// The access rules. A resource that no rule covers is open to every client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
     rules: Arc<[AccessRule]>,
 }
 
-/// What one client may have.
+/// The access of one client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clearance {
     access: Access,
-    /// For each rule whether it names this client.
+    /// For each rule, whether it lists this client.
     named: Arc<[bool]>,
 }
 
@@ -77,7 +77,6 @@ impl Network {
 
 impl NamePattern {
     /// Reads a pattern; a `*` at its end means any rest.
-    /// Reads a pattern; a `*` at its end means any rest.
     pub fn parse(text: &str) -> Self {
         match text.strip_suffix('*') {
             Some(start) => Self::Under(start.into()),
@@ -94,12 +93,12 @@ impl NamePattern {
 }
 
 impl Access {
-    /// Applies these rules.
+    /// Returns access by these rules.
     pub fn of(rules: Vec<AccessRule>) -> Self {
         Self { rules: rules.into() }
     }
 
-    /// Returns what a client at this address may have.
+    /// Returns the access of a client at this address.
     pub fn clearance(&self, peer: IpAddr) -> Clearance {
         let names_peer = |rule: &AccessRule| rule.peers.iter().any(|network| network.contains(peer));
         Clearance { access: self.clone(), named: self.rules.iter().map(names_peer).collect() }
@@ -107,7 +106,7 @@ impl Access {
 }
 
 impl Clearance {
-    /// Whether some resources of a type, be there any such or not, are not for this client.
+    /// Whether any resources of a type, existing or not, are closed to this client.
     pub(crate) fn restricts(&self, kind: &Type) -> bool {
         let about = |rule: &AccessRule| rule.types.iter().any(|of| **of == *kind.name());
         self.access.rules.iter().zip(&*self.named).any(|(rule, named)| !named && about(rule))

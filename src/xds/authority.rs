@@ -1,9 +1,9 @@
-//! Whose names these are.
+//! The owner of a name.
 
 use super::name::Name;
 use super::xdstp::Xdstp;
 
-/// What a list of servers is for: `*` and old-style names together, or the new-style names of one authority (XLAT-38).
+/// What a server list serves: `*` and old-style names together, or the new-style names of one authority (XLAT-38).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Authority {
     /// Old-style names and `*`, which have no authority.

@@ -14,7 +14,7 @@ use super::version::ContentHash;
 pub struct Body {
     hash: ContentHash,
     bytes: Bytes,
-    /// Looked for when first asked, not while others wait for the store.
+    /// Computed on first use, and not under the lock of the store.
     leads_to: OnceLock<Option<Box<LeadsTo>>>,
 }
 
@@ -27,12 +27,12 @@ impl PartialEq for Body {
 impl Eq for Body {}
 
 impl Body {
-    /// Copies: a slice of a receive buffer would keep the whole buffer alive for as long as the resource lives.
+    /// Copies the bytes: a slice would keep the whole receive buffer alive as long as the resource.
     pub(super) fn copied(hash: ContentHash, bytes: &[u8]) -> Self {
         Self { hash, bytes: Bytes::copy_from_slice(bytes), leads_to: OnceLock::new() }
     }
 
-    /// What it leads to, as a body of this type, which is the only one that it is of.
+    /// Returns what the body leads to. `kind` is the type of the body.
     pub fn leads_to(&self, kind: &Type) -> Option<&LeadsTo> {
         if !references::may_lead(kind) {
             return None;
@@ -40,7 +40,7 @@ impl Body {
         self.leads_to.get_or_init(|| references::leads_to(kind, &self.bytes)).as_deref()
     }
 
-    /// The clusters among that, sorted.
+    /// Returns the clusters that it leads to, sorted.
     pub fn clusters(&self, kind: &Type) -> &[Name] {
         self.leads_to(kind).map_or(&[], |found| &found.clusters)
     }

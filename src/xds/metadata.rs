@@ -1,10 +1,10 @@
-//! A resource's metadata in one canonical form: map order on the wire is random, and a version must not be.
+//! The canonical form of a resource's metadata: map order on the wire is random, and a version must not depend on it.
 
 use prost::Message;
 
 use crate::proto::node::Metadata;
 
-/// The same bytes for the same metadata, however its maps were ordered. Bytes that are no metadata stand for themselves.
+/// Returns the same bytes for equal metadata, whatever the order of its maps. Bytes that do not parse are returned unchanged.
 pub(crate) fn canonical(encoded: &[u8]) -> Vec<u8> {
     match Metadata::decode(encoded) {
         Ok(metadata) => metadata.encode_to_vec(),

@@ -1,4 +1,4 @@
-//! The words of the protocol: types, names, resources, versions, and the keys by which clients share.
+//! The vocabulary of the protocol: types, names, resources, versions and sharing keys.
 
 mod access;
 mod authority;

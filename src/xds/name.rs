@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use super::xdstp::Xdstp;
 
-/// The name that stands for everything a node may see (SOTW-37).
+/// The name of the wildcard: everything that a node may see (SOTW-37).
 pub(crate) const WILDCARD: &str = "*";
 
-/// One resource's name. Cloning shares the text, so that a name costs its bytes once however many sessions want it.
+/// A resource name. Clones share the text, so a name costs its bytes once, however many sessions want it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 
 impl Name {
-    /// A name as a peer wrote it: new-style ones in their canonical form, others as they are (NAME-6, NAME-30).
+    /// Returns the name that a peer wrote, new-style names in canonical form and others unchanged (NAME-6, NAME-30).
     pub(crate) fn canonical(text: &str) -> Self {
         match Xdstp::is_new_style(text).then(|| Xdstp::parse(text)) {
             Some(Ok(name)) => name.to_string().into(),
@@ -29,23 +29,23 @@ impl Name {
         &self.0
     }
 
-    /// A name of a collection, which is subscribed as a whole (NAME-23).
+    /// Whether it names a collection, which is subscribed as a whole (NAME-23).
     pub(crate) fn is_glob(&self) -> bool {
         self.parsed().is_some_and(|name| name.is_glob())
     }
 
-    /// The glob that a new-style name is a member of, if anybody requests that (NAME-24).
+    /// Returns the glob that contains this name, if it is a new-style name (NAME-24).
     pub(crate) fn collection(&self) -> Option<Self> {
         self.parsed().filter(|name| !name.is_glob()).map(|name| name.parent().to_string().into())
     }
 
-    /// What the members of a collection begin with, among other names.
+    /// Returns the common prefix of the members of a collection.
     pub(crate) fn folder(&self) -> &str {
         let path = self.0.split_once('?').map_or(&*self.0, |(path, _)| path);
         path.strip_suffix('*').unwrap_or(path)
     }
 
-    /// The part of an ordered map that is about the members of this glob.
+    /// Returns the entries of an ordered map that are members of this glob.
     pub(crate) fn members_in<'a, V>(&'a self, map: &'a BTreeMap<Self, V>) -> impl Iterator<Item = (&'a Self, &'a V)> {
         let from = map.range::<str, _>((Included(self.folder()), Unbounded));
         let near = from.take_while(|(name, _)| name.as_str().starts_with(self.folder()));

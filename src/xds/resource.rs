@@ -1,4 +1,4 @@
-//! One named resource: an opaque body, byte for byte as the server sent it, and what travels beside it.
+//! One named resource: an opaque body, byte for byte as the server sent it, and its wrapper fields.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,20 +16,19 @@ use super::version::ContentHash;
 use super::wire;
 use crate::proto::{Any, discovery};
 
-/// A cached resource. Equal content means equal for a client of unwrapped SotW, equal `full` for every client; a TTL is in
-/// neither (I5).
+/// A cached resource. Equal bodies are equal for clients of unwrapped SotW, equal `full` hashes for every client; a TTL is in neither (I5).
 #[derive(Debug, Clone)]
 pub struct Resource {
     /// The name that it was sent under.
     pub name: Name,
     /// The body, shared by all resources with the same bytes.
     pub body: Arc<Body>,
-    /// The hash of everything that a client sees of it: the version in delta.
+    /// The hash of everything that a client receives of it: the version in delta.
     pub full: ContentHash,
     pub(crate) ttl: Option<Duration>,
-    /// The name of what this one makes a client request next: a cluster's endpoints, the virtual hosts of a route.
+    /// The resource that this one makes a client request next: the endpoints of a cluster, the virtual hosts of a route.
     pub refers_to: Option<Name>,
-    /// The body goes by another name, so that the name can only travel beside it (TYPE-10).
+    /// The body contains another name, so only the wrapper can carry the name (TYPE-10).
     pub(crate) name_mismatch: bool,
     beside: Option<Box<WrapperFields>>,
 }
@@ -63,7 +62,7 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// The name of the resource, if it is known: the resource is present, though not usable (UP-25).
+    /// Returns the name of the resource if it is known: the resource exists, but is unusable (UP-25).
     pub(crate) fn name(&self) -> Option<&Name> {
         match self {
             Self::ForeignType { name, .. } | Self::Bodyless { name, .. } => name.as_ref(),
@@ -78,7 +77,7 @@ impl Resource {
         self.body.hash()
     }
 
-    /// Whether the two are the same to every client.
+    /// Whether the two are equal for every client.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.name, self.full, self.ttl) == (&other.name, other.full, other.ttl)
     }
@@ -87,17 +86,17 @@ impl Resource {
         Self { ttl, ..self.clone() }
     }
 
-    /// Returns other names that this resource was requested under.
+    /// Returns the aliases that this resource was requested under.
     pub fn aliases(&self) -> &[Name] {
         self.beside.as_ref().map_or(&[], |beside| &beside.aliases)
     }
 
-    /// Returns the encoded metadata that came with it.
+    /// Returns the encoded metadata of its wrapper.
     pub fn metadata(&self) -> Option<&Bytes> {
         self.beside.as_ref()?.metadata.as_ref()
     }
 
-    /// Encoded `DynamicParameterConstraints`, passed on unread.
+    /// Returns the encoded `DynamicParameterConstraints`, which are passed on unread.
     pub(crate) fn constraints(&self) -> Option<&Bytes> {
         self.beside.as_ref()?.constraints.as_ref()
     }
@@ -106,7 +105,7 @@ impl Resource {
         self.beside.as_ref().is_some_and(|beside| beside.do_not_cache)
     }
 
-    /// Reads one entry of a SotW response: bare, or in a wrapper that is opened (UP-29, XLAT-25).
+    /// Reads one entry of a SotW response, with or without a wrapper (UP-29, XLAT-25).
     pub(crate) fn from_sotw(index: usize, any: Any, kind: &Type, store: &BodyStore) -> Result<Self, Malformed> {
         if Type::message_name(&any.type_url) == WRAPPER_TYPE {
             let wrapper = discovery::Resource::decode(any.value).map_err(|_| Malformed::Wrapper { index })?;
@@ -115,7 +114,7 @@ impl Resource {
         Self::bare(index, &any.type_url, &any.value, kind, store)
     }
 
-    /// Reads one entry of a SotW response that has no wrapper.
+    /// Reads one entry of a SotW response without a wrapper.
     pub(crate) fn bare(
         index: usize,
         type_url: &str,
@@ -131,7 +130,7 @@ impl Resource {
         Ok(Self::assemble(name, body, kind, None, None, store))
     }
 
-    /// Reads one entry of a delta response. The wrapper's name wins over the body's (TYPE-10).
+    /// Reads one entry of a delta response. The name in the wrapper takes precedence over the one in the body (TYPE-10).
     pub fn from_wrapper(
         index: usize,
         wrapper: discovery::Resource,
@@ -189,13 +188,13 @@ impl WrapperFields {
     }
 }
 
-/// Either of the two fields may hold the name (WIRE-4).
+/// Returns the name, which may be in either of two fields (WIRE-4).
 pub(crate) fn wrapper_name(wrapper: &discovery::Resource) -> Option<Name> {
     let long = wrapper.resource_name.as_ref().map(|name| &name.name);
     [Some(&wrapper.name), long].into_iter().flatten().find(|name| !name.is_empty()).map(|name| Name::canonical(name))
 }
 
-/// Returns the name in a body, for types that have one there.
+/// Returns the name in a body, for types whose bodies have one.
 pub(crate) fn own_name(kind: &Type, body: &[u8]) -> Option<Name> {
     wire::last_text(body, kind.info().name_field?).map(Name::canonical)
 }

@@ -1,16 +1,16 @@
-//! The REST paths of discovery: which requests what type.
+//! The REST paths of discovery, and the type that each of them requests.
 
-/// What a path requests.
+/// A path and the type that it requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RestPath {
     /// The type by its full message name.
     pub(crate) kind: &'static str,
-    /// One of the legacy transport, served only where that is switched on (TRN-8).
+    /// Whether it belongs to the legacy transport, which is served only if enabled (TRN-8).
     pub(crate) v2: bool,
 }
 
 impl RestPath {
-    /// What is not in the table is not invented: there is no REST form of ADS, VHDS, LEDS or of a delta variant (REST-11).
+    /// Looks a path up. Only paths of the table exist: ADS, VHDS, LEDS and delta have no REST form (REST-11).
     pub(crate) fn of(path: &str) -> Option<Self> {
         let (version, word) = path.strip_prefix('/')?.split_once(DISCOVERY)?;
         let (_, newest, legacy) = WORDS.iter().find(|(known, ..)| *known == word)?;
@@ -21,7 +21,7 @@ impl RestPath {
         }
     }
 
-    /// Where a type is requested.
+    /// Returns the path that requests a type.
     pub(crate) fn for_type(name: &str) -> Option<String> {
         WORDS.iter().find_map(|(word, newest, legacy)| match name {
             _ if name == *newest => Some(format!("/v3{DISCOVERY}{word}")),
@@ -30,16 +30,16 @@ impl RestPath {
         })
     }
 
-    /// The words that a path may end in, for those who used another.
+    /// Returns the last words of all paths, for a client that used another.
     pub(crate) fn words() -> String {
         WORDS.map(|(word, ..)| word).join(", ")
     }
 }
 
-/// What stands between the version of the transport and the word for the type.
+/// The part between the transport version and the word for the type.
 const DISCOVERY: &str = "/discovery:";
 
-/// Word, type, legacy type. One has a hyphen, another an underscore (TRN-4).
+/// Word, type, legacy type. One word has a hyphen, another an underscore (TRN-4).
 const WORDS: [(&str, &str, Option<&str>); 8] = [
     ("clusters", "envoy.config.cluster.v3.Cluster", Some("envoy.api.v2.Cluster")),
     ("endpoints", "envoy.config.endpoint.v3.ClusterLoadAssignment", Some("envoy.api.v2.ClusterLoadAssignment")),

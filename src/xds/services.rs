@@ -1,6 +1,6 @@
-//! The gRPC methods that carry discovery: which path requests what.
+//! The gRPC methods of discovery, by path.
 
-/// What a stream or call is about.
+/// The types that a stream or call serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// All types on one stream.
@@ -22,12 +22,12 @@ pub(crate) enum Shape {
 pub(crate) struct Method {
     pub(crate) scope: Scope,
     pub(crate) shape: Shape,
-    /// One of the legacy transport, served only where that is switched on (TRN-8).
+    /// Whether it belongs to the legacy transport, which is served only if enabled (TRN-8).
     pub(crate) v2: bool,
 }
 
 impl Method {
-    /// The method of an HTTP/2 `:path`, if it is one of discovery. What is not in the tables is not invented (TRN-3).
+    /// Returns the discovery method of an HTTP/2 `:path`. Only methods of the table exist (TRN-3).
     pub(crate) fn of_path(path: &str) -> Option<Self> {
         let (service, method) = path.strip_prefix('/')?.split_once('/')?;
         let service = SERVICES.iter().find(|known| known.name == service)?;
@@ -42,20 +42,19 @@ impl Method {
     }
 }
 
-/// The one method of load reporting, whose messages are its own (LRS-21).
-/// The same messages under other names (TRN-10).
+/// The path of load reporting in v2: it has the same messages (LRS-21, TRN-10).
 pub const LOADS_PATH_V2: &str = "/envoy.service.load_stats.v2.LoadReportingService/StreamLoadStats";
 /// The path of load reporting.
 pub const LOADS_PATH: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 
-/// Names of the services that are served, with or without those of the legacy transport.
+/// Returns the names of the services, with or without those of the legacy transport.
 pub(crate) fn service_names(v2: bool) -> impl Iterator<Item = &'static str> {
     SERVICES.iter().filter(move |service| v2 || !service.v2).map(|service| service.name)
 }
 
 struct Service {
     name: &'static str,
-    /// The end of each method's name.
+    /// The suffix of each method's name.
     what: &'static str,
     scope: Scope,
     serves: Serves,
@@ -88,7 +87,7 @@ const SERVICES: &[Service] = &[
     v3("envoy.service.listener.v3.ListenerDiscoveryService", "Listeners", "envoy.config.listener.v3.Listener", Serves::All),
     v3("envoy.service.cluster.v3.ClusterDiscoveryService", "Clusters", "envoy.config.cluster.v3.Cluster", Serves::All),
     v3("envoy.service.route.v3.RouteDiscoveryService", "Routes", "envoy.config.route.v3.RouteConfiguration", Serves::All),
-    // Plural on the wire, whatever the documentation prints (TRN-2).
+    // Plural on the wire, unlike in the documentation (TRN-2).
     v3("envoy.service.route.v3.ScopedRoutesDiscoveryService", "ScopedRoutes", "envoy.config.route.v3.ScopedRouteConfiguration", Serves::All),
     v3("envoy.service.route.v3.VirtualHostDiscoveryService", "VirtualHosts", "envoy.config.route.v3.VirtualHost", Serves::DeltaAlone),
     v3("envoy.service.endpoint.v3.EndpointDiscoveryService", "Endpoints", "envoy.config.endpoint.v3.ClusterLoadAssignment", Serves::All),

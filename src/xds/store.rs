@@ -1,4 +1,4 @@
-//! Keeps each resource body once per process (I2), across views and clients, until its last user drops it.
+//! Stores each resource body once per process (I2), for all views and clients, until its last user drops it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -7,25 +7,25 @@ use super::body::Body;
 use super::types::Type;
 use super::version::ContentHash;
 
-/// Finds the body that is already held. It keeps nothing alive itself.
+/// Finds stored bodies. It keeps none of them alive.
 ///
-/// Views share it while each takes in its own responses. So a lock is held for one look-up among a part of the bodies, and
-/// bodies are hashed and copied while none is held.
+/// Views use it concurrently while they read responses. So a lock is held only for one look-up in one shard, and bodies are hashed and
+/// copied without a lock.
 #[derive(Debug, Default)]
 pub struct BodyStore {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-/// The bodies whose hashes have one remainder.
+/// The bodies of one shard.
 #[derive(Debug, Default)]
 struct Shard {
     bodies: HashMap<ContentHash, Vec<Weak<Body>>>,
-    /// Swept when this many entries are reached: each sweep doubles it over what lived, so the work per body is constant.
+    /// Swept when this many entries are reached. It is then set to twice the entries left, so the work per body is constant.
     sweep_at: usize,
 }
 
 impl BodyStore {
-    /// Returns the one copy of these bytes. Two threads that bring the same bytes at the same time get the same copy.
+    /// Returns the stored copy of these bytes. Threads that store the same bytes at the same time get the same copy.
     pub fn intern(&self, kind: &Type, bytes: &[u8]) -> Arc<Body> {
         let hash = ContentHash::of_body(kind.name(), bytes);
         if let Some(held) = self.shard(hash).find(hash, bytes) {
@@ -41,18 +41,18 @@ impl BodyStore {
 }
 
 impl Shard {
-    /// A hit is compared byte for byte: a hash alone never decides what a client gets.
+    /// Compares a hit byte for byte: a hash alone never decides what a client gets.
     fn find(&self, hash: ContentHash, bytes: &[u8]) -> Option<Arc<Body>> {
         self.bodies.get(&hash)?.iter().filter_map(Weak::upgrade).find(|body| body.bytes() == bytes)
     }
 
-    /// Another may have brought the same since it was not found.
+    /// Another thread may have stored the same body meanwhile.
     fn find_or_insert(&mut self, body: Arc<Body>) -> Arc<Body> {
         if let Some(held) = self.find(body.hash(), body.bytes()) {
             return held;
         }
         self.sweep_if_grown();
-        let same_hash = self.bodies.entry(body.hash()).or_insert_with(|| Vec::with_capacity(1)); // nearly always just this
+        let same_hash = self.bodies.entry(body.hash()).or_insert_with(|| Vec::with_capacity(1)); // nearly always one
         same_hash.retain(|body| body.strong_count() > 0);
         same_hash.push(Arc::downgrade(&body));
         body
@@ -71,7 +71,7 @@ impl Shard {
     }
 }
 
-/// More than threads that intern at the same time, so that they seldom meet.
+/// More shards than threads that intern at the same time, so that they seldom collide.
 const SHARDS: usize = 32;
 /// A shard with fewer entries is not swept.
 const SWEEP_FROM: usize = 4;
@@ -107,7 +107,7 @@ mod tests {
         let start = Barrier::new(THREADS);
         let bring = || {
             (0..BODIES).map(|number| {
-                start.wait(); // all of them bring each body at the same time
+                start.wait(); // all threads store each body at the same time
                 store.intern(&kind, &[number as u8; 4096][..=number])
             })
         };

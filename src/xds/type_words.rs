@@ -1,4 +1,4 @@
-//! What people call the types: in short, in the plural, or in full.
+//! The short names of types.
 
 use super::nearest::nearest;
 use super::types::{Type, TypeTable};
@@ -11,8 +11,8 @@ pub(crate) struct UnknownType {
 }
 
 impl TypeTable {
-    /// Returns a type by one of its words, its message name, or its URL. A name with a dot that is in no table is one of the user's own,
-    /// unless it looks like a misspelt one.
+    /// Returns a type by a short name, its message name, or its URL. A name with a dot that is not in the table is a type of the user's
+    /// own, unless it looks misspelt.
     pub(crate) fn by_word(&self, text: &str) -> Result<Type, UnknownType> {
         let lower = text.to_lowercase();
         if let Some((_, name)) = WORDS.iter().find(|(words, _)| words.contains(&lower.as_str())) {
@@ -38,7 +38,7 @@ impl TypeTable {
     }
 }
 
-/// The first two are shown to people.
+/// The first two are printed.
 #[rustfmt::skip]
 const WORDS: &[(&[&str], &str)] = &[
     (&["lds", "listeners", "listener"], "envoy.config.listener.v3.Listener"),

@@ -1,4 +1,4 @@
-//! What the relay knows of each resource type: a table that operators extend, and a rule for the rest.
+//! The properties of each resource type: a table that operators can extend, and defaults for unknown types.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -8,83 +8,83 @@ use std::sync::Arc;
 /// The wrapper that carries a name beside a resource in SotW (SOTW-48, UP-29).
 pub const WRAPPER_TYPE: &str = "envoy.service.discovery.v3.Resource";
 
-/// The part a type plays when several types change together.
+/// The part of a type when several types change together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// What routes point at.
+    /// The targets of routing.
     Clusters,
-    /// What a cluster waits for before it takes traffic.
+    /// What a cluster needs before it takes traffic.
     Endpoints,
-    /// What may point at clusters, and so must not overtake them.
+    /// Leads to clusters, and so must not be sent before them.
     Routing,
-    /// Ordered by rank where it is pending together with others, and never made to wait for them.
+    /// Ordered by rank if pending together with others, and never delayed for them.
     Free,
 }
 
-/// Where the body names another resource.
+/// How the body names another resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum References {
     None,
     ClusterEndpoints,
     ScopedRoute,
-    /// A route configuration that takes virtual hosts from elsewhere, all those named under it.
+    /// A route configuration whose virtual hosts come by VHDS: all those named under it.
     VirtualHosts,
 }
 
-/// What the first request of a type means when it names nothing (SOTW-39, DELTA-36).
+/// The meaning of a first request without names (SOTW-39, DELTA-36).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmptyFirst {
     Nothing,
     Everything,
-    /// All that is named under the route configurations that the client requested.
+    /// All names under the route configurations that the client subscribes to.
     UnderRoutes,
-    /// Nothing, which is reported in one empty reply.
+    /// Nothing; the reply is empty.
     EmptyAnswer,
 }
 
 impl EmptyFirst {
-    /// Whether it is a wildcard, and so what a wildcard looks like to a server that knows no other form (UP-7).
+    /// Whether it is a wildcard, which is then also the form of a wildcard for older servers (UP-7).
     pub(crate) fn is_wildcard(self) -> bool {
         matches!(self, Self::Everything | Self::UnderRoutes)
     }
 }
 
-/// What is known of one type of resource.
+/// The properties of one resource type.
 #[derive(Debug, Clone)]
 pub struct TypeInfo {
     /// Full message name, without the `type.googleapis.com/` that peers may spell differently (TYPE-1).
     pub name: Box<str>,
-    /// The field of the body that holds the resource's name; `None` for types that carry none (TYPE-4).
+    /// The field of the body with the resource's name; `None` for types without one (TYPE-4).
     pub name_field: Option<u32>,
-    /// A SotW response holds the complete visible set, so that absence means deletion (TYPE-8).
+    /// Whether a SotW response lists the complete visible set, so that absence means deletion (TYPE-8).
     pub full_state: bool,
     /// What an empty first request means.
     pub empty_first: EmptyFirst,
-    /// Exists in the delta variant only (TRN-3).
+    /// Whether it exists in the delta variant only (TRN-3).
     pub delta_only: bool,
-    /// Asked for by aliases as a matter of course: one without a body is unresolved, and no heartbeat (DELTA-39, DELTA-40).
+    /// Whether aliases are requested regularly: a resource without a body is then unresolved, not a heartbeat (DELTA-39, DELTA-40).
     pub by_alias: bool,
-    /// Position in the order of types, and so of requests upstream (UP-6).
+    /// Position in the order of types, also for requests upstream (UP-6).
     pub rank: u8,
-    /// Position among additions (ORD-2): the same, but that secrets go first. Endpoints that upstream moved behind a new secret
-    /// must not overtake it (ORD-4), and a secret that comes early breaks nothing.
+    /// Position among additions (ORD-2): the same, but secrets come first. Endpoints that upstream moved behind a new secret must not be
+    /// sent before it (ORD-4), and an early secret does no harm.
     pub addition_rank: u8,
     /// Removals are sent in the order of this rank.
     pub removal_rank: u8,
     /// Its part in the order of types.
     pub role: Role,
-    /// Where its bodies name other resources.
+    /// How its bodies name other resources.
     pub references: References,
-    /// Of a v2 type: its successor. The two are distinct in everything but their behaviour (TYPE-5).
+    /// The successor of a v2 type. The two are distinct types with the same behaviour (TYPE-5).
     pub successor: Option<Box<str>>,
 }
 
-/// A type as everything else holds it: cheap to clone, equal by name, ordered by rank and then name.
+/// A handle of a type: cheap to clone, equal by name, ordered by rank and then name.
 #[derive(Debug, Clone)]
 pub struct Type(Arc<TypeInfo>);
 
 impl Type {
-    /// Returns what is known of the type.
+    /// Returns the properties of the type.
     pub fn info(&self) -> &TypeInfo {
         &self.0
     }
@@ -94,7 +94,7 @@ impl Type {
         &self.0.name
     }
 
-    /// Returns what a type URL names, whatever stands before it (TYPE-1).
+    /// Returns the message name in a type URL, whatever its prefix is (TYPE-1).
     pub(crate) fn message_name(type_url: &str) -> &str {
         type_url.rsplit_once('/').map_or(type_url, |(_, name)| name)
     }
@@ -107,7 +107,7 @@ impl Type {
         self.0.successor.is_some()
     }
 
-    /// Whether the two are one kind of resource in two versions of the protocol, or the same.
+    /// Whether the two are equal, or are the same resource in two versions of the protocol.
     pub(crate) fn same_kind(&self, other: &Self) -> bool {
         let newest = |kind: &Self| kind.0.successor.as_deref().unwrap_or(&kind.0.name).to_owned();
         self == other || newest(self) == newest(other)
@@ -143,7 +143,7 @@ impl PartialOrd for Type {
     }
 }
 
-/// Every type by name. One table serves one relay: two types that compare equal came out of the same entry.
+/// All types by name. A relay has one table: types that compare equal are from the same entry.
 #[derive(Debug, Clone)]
 pub struct TypeTable {
     by_name: HashMap<Box<str>, Type>,
@@ -156,7 +156,7 @@ impl TypeTable {
         Self::with(Vec::new())
     }
 
-    /// The built-in types, with entries of the operator's added or put in their place (TYPE-7).
+    /// Returns the built-in types, with the operator's entries added or replaced (TYPE-7).
     pub fn with(extra: Vec<TypeInfo>) -> Self {
         let built_in = BUILT_IN.iter().map(Row::info);
         let legacy = V2.iter().filter_map(|(old, new)| {
@@ -168,12 +168,12 @@ impl TypeTable {
         Self { by_name, v2: false }
     }
 
-    /// The types of v2 are served as well (TRN-8).
+    /// Serves the types of v2 as well (TRN-8).
     pub fn with_v2(self, v2: bool) -> Self {
         Self { v2, ..self }
     }
 
-    /// Virtual hosts are given by name alone, whatever an empty first request may mean (DELTA-36).
+    /// Serves virtual hosts by name alone: an empty first request requests none (DELTA-36).
     pub fn with_virtual_hosts_by_name(mut self) -> Self {
         for kind in self.by_name.values_mut().filter(|kind| kind.info().empty_first == EmptyFirst::UnderRoutes) {
             *kind = Type(Arc::new(TypeInfo { empty_first: EmptyFirst::EmptyAnswer, ..kind.info().clone() }));
@@ -185,7 +185,7 @@ impl TypeTable {
         self.v2 || !kind.is_v2()
     }
 
-    /// The type of a URL as a peer spelt it. What is not in the table is opaque: usable, but nothing is assumed of it.
+    /// Returns the type of a URL. A type that is not in the table is opaque: it is served without any assumption.
     pub fn resolve(&self, type_url: &str) -> Type {
         let name = Type::message_name(type_url);
         self.by_name.get(name).cloned().unwrap_or_else(|| Type(Arc::new(opaque(name))))
@@ -204,7 +204,7 @@ impl TypeTable {
         self.by_name.contains_key(name)
     }
 
-    /// The type that a reference of `from` leads to.
+    /// Returns the type that references of `from` lead to.
     pub(crate) fn referred_by(&self, from: &Type) -> Option<Type> {
         let name = match from.info().references {
             References::None => return None,
@@ -250,7 +250,7 @@ struct Row {
 }
 
 enum Sotw {
-    /// Full state with legacy wildcard: the two always come together in the built-in types.
+    /// Full state with legacy wildcard: every built-in type has both or neither.
     Full,
     Partial,
     None,
@@ -291,7 +291,7 @@ const VIRTUAL_HOSTS: &str = "envoy.config.route.v3.VirtualHost";
 const SECRETS: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 const LAST: u8 = u8::MAX - 1;
 
-/// The names of v2 and those that came after them. There is no v2 form of the others.
+/// v2 names and their successors. Other types have no v2 form.
 const V2: &[(&str, &str)] = &[
     ("envoy.api.v2.Listener", "envoy.config.listener.v3.Listener"),
     ("envoy.api.v2.Cluster", CLUSTERS),
@@ -308,7 +308,7 @@ const fn row(name: &'static str, name_field: u32, sotw: Sotw, rank: u8, removal_
     Row { name, name_field, sotw, rank, removal_rank, role }
 }
 
-/// Name, name field (0: none or of no use), SotW behaviour, rank, removal rank, role.
+/// Name, name field (0: none, or unusable), SotW behaviour, rank, removal rank, role.
 const BUILT_IN: &[Row] = &[
     row(CLUSTERS, 1, Sotw::Full, 0, 4, Role::Clusters),
     row("envoy.config.cluster.v3.ClusterCollection", 0, Sotw::Partial, 0, 4, Role::Clusters),

@@ -1,19 +1,19 @@
-//! Versions made from content (I5): every replica, restart and source gives the same string for the same bytes.
+//! Versions computed from content (I5): every replica, restart and source gives the same string for the same bytes.
 
 use std::fmt;
 use std::str::FromStr;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-/// Says how the hashes below are made. A change here makes every client re-read everything once (XLAT-8).
+/// Identifies how the hashes below are computed. A change makes every client receive everything once more (XLAT-8).
 const SCHEME: char = '1';
 
-/// What identifies one resource's content. Two of them are kept for each resource, see [`super::Resource`].
+/// The hash of one resource's content. Each resource has two of them, see [`super::Resource`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContentHash(u128);
 
 impl ContentHash {
-    /// Of a type and body: all that a client of unwrapped SotW receives.
+    /// Hashes type and body: all that a client of unwrapped SotW receives.
     pub(crate) fn of_body(type_name: &str, body: &[u8]) -> Self {
         let mut hasher = Xxh3::new();
         update_delimited(&mut hasher, type_name.as_bytes());
@@ -21,12 +21,12 @@ impl ContentHash {
         Self(hasher.digest128())
     }
 
-    /// Returns one of so many numbers, each as likely as the others.
+    /// Returns a number below `count`; all are equally likely.
     pub(super) fn remainder(self, count: usize) -> usize {
         (self.0 % count as u128) as usize
     }
 
-    /// Of this content with further parts beside it, each delimited so that no two lists of parts look alike.
+    /// Hashes this content with further parts, each delimited so that different lists of parts differ.
     pub(crate) fn with<'a>(self, parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hasher = Xxh3::new();
         hasher.update(&self.0.to_le_bytes());
@@ -42,12 +42,12 @@ fn update_delimited(hasher: &mut Xxh3, part: &[u8]) {
     hasher.update(part);
 }
 
-/// The characters of a version: the scheme, a dot, and 22 digits of six bits each, short enough to be stated ten thousand times in one
-/// request.
+/// The characters of a version: the scheme, a dot, and 22 digits of six bits each. It is short, because a request may state ten thousand of
+/// them.
 pub(crate) type VersionText = [u8; 24];
 
 impl ContentHash {
-    /// Its version without an allocation.
+    /// Returns the version without an allocation.
     pub fn text(self) -> VersionText {
         version_text(self.0)
     }
@@ -62,7 +62,7 @@ impl fmt::Display for ContentHash {
 impl FromStr for ContentHash {
     type Err = ();
 
-    /// A version that some relay has given. Those of other makers mean nothing here.
+    /// Parses a version that a relay has made. Other versions are errors.
     fn from_str(text: &str) -> Result<Self, ()> {
         let digits = text.strip_prefix(SCHEME).and_then(|text| text.strip_prefix('.')).ok_or(())?;
         let mut value = 0;
@@ -74,19 +74,19 @@ impl FromStr for ContentHash {
     }
 }
 
-/// The version of a set of named contents: a sum, so that one change is one subtraction and one addition, in any order.
+/// The version of a set of named resources: a sum, so that a change is one subtraction and one addition, in any order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetVersion(u128);
 
 impl SetVersion {
     pub(crate) const EMPTY: Self = Self(0);
 
-    /// The share of one named resource.
+    /// Returns the share of one named resource.
     pub(crate) fn of(name: &str, content: ContentHash) -> Self {
         let mut hasher = Xxh3::new();
         hasher.update(&content.0.to_le_bytes());
         hasher.update(name.as_bytes());
-        // Zero is the version of the empty set; a share of zero could not be distinguished from it.
+        // Zero is the version of the empty set, so a share must not be zero.
         Self(hasher.digest128().max(1))
     }
 
@@ -102,9 +102,9 @@ impl SetVersion {
         Self(self.0.wrapping_sub(share.0))
     }
 
-    /// Its version without an allocation.
+    /// Returns the version without an allocation.
     pub fn text(self) -> VersionText {
-        // Hashed once more: a sum of few shares would otherwise show the shares themselves.
+        // Hashed once more: the sum of a few shares would otherwise reveal the shares.
         version_text(xxh3_128(&self.0.to_le_bytes()))
     }
 }

@@ -1,4 +1,4 @@
-//! Walks the top level of an encoded message without decoding it: enough to find a name in a body that stays opaque.
+//! Reads the top level of an encoded message without decoding it: enough to find a name in a body that stays opaque.
 
 /// The value of an encoded field. Only the wire types that are read here are distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Field<'a> {
     pub raw: &'a [u8],
 }
 
-/// The top-level fields in their order. `None` in the middle means that the bytes are no protobuf message.
+/// Returns the top-level fields in order. `None` means that the bytes are not a valid message.
 pub fn fields(bytes: &[u8]) -> impl Iterator<Item = Option<Field<'_>>> {
     let mut rest = bytes;
     let mut broken = false;
@@ -34,7 +34,7 @@ pub fn fields(bytes: &[u8]) -> impl Iterator<Item = Option<Field<'_>>> {
     })
 }
 
-/// The last occurrence of a length-delimited field, which is the one that counts in proto3.
+/// Returns the last occurrence of a length-delimited field, which is the one that counts in proto3.
 pub(crate) fn last_bytes(bytes: &[u8], number: u32) -> Option<&[u8]> {
     let mut found = None;
     for field in fields(bytes) {
@@ -46,7 +46,7 @@ pub(crate) fn last_bytes(bytes: &[u8], number: u32) -> Option<&[u8]> {
     found
 }
 
-/// The last occurrence of a string field; an empty or non-UTF-8 one counts as missing.
+/// Returns the last occurrence of a string field; an empty or non-UTF-8 one counts as missing.
 pub(crate) fn last_text(bytes: &[u8], number: u32) -> Option<&str> {
     std::str::from_utf8(last_bytes(bytes, number)?).ok().filter(|text| !text.is_empty())
 }
@@ -72,7 +72,7 @@ fn take_field<'a>(rest: &mut &'a [u8]) -> Option<Field<'a>> {
             take(rest, 4)?;
             Value::Number
         }
-        _ => return None, // groups: no message that we read uses them
+        _ => return None, // groups: no message read here has them
     };
     Some(Field { number, value, raw: &start[..start.len() - rest.len()] })
 }

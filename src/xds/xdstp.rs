@@ -1,22 +1,22 @@
-//! New-style names: `xdstp://authority/type/id?context`, parsed, brought into one form, and compared by it.
+//! New-style names: `xdstp://authority/type/id?context`, parsed and brought into the canonical form in which they are compared.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 const SCHEME: &str = "xdstp:";
 
-/// A new-style name by its parts, all decoded.
+/// The decoded parts of a new-style name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Xdstp {
     pub(crate) authority: String,
     /// Full message name, without any prefix.
     pub(crate) kind: String,
-    /// What stands between the slashes. An encoded slash is part of a segment (NAME-12).
+    /// The segments between the slashes. An encoded slash is part of a segment (NAME-12).
     id: Vec<String>,
     context: BTreeMap<String, String>,
 }
 
-/// Why a text that begins like a new-style name is none (NAME-10).
+/// Why a text that begins like a new-style name is invalid (NAME-10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NameFault {
     #[error("there is no // after the scheme")]
@@ -53,18 +53,18 @@ impl Xdstp {
             if key.is_empty() {
                 return Err(NameFault::Context);
             }
-            context.insert(decoded(key)?, decoded(value)?); // of two the last counts (NAME-11)
+            context.insert(decoded(key)?, decoded(value)?); // the last value of a key counts (NAME-11)
         }
         let id = id.split('/').map(decoded).collect::<Result<_, _>>()?;
         Ok(Self { authority: decoded(authority)?, kind: decoded(kind)?, id, context })
     }
 
-    /// A collection that is subscribed as a whole (NAME-23).
+    /// Whether it is a collection, which is subscribed as a whole (NAME-23).
     pub(crate) fn is_glob(&self) -> bool {
         self.id.last().is_some_and(|last| last == "*")
     }
 
-    /// The glob that has this name for a member: the same in everything but the last segment (NAME-24).
+    /// Returns the glob that has this name as a member: equal except for the last segment (NAME-24).
     pub(crate) fn parent(&self) -> Self {
         let mut parent = self.clone();
         if let Some(last) = parent.id.last_mut() {
@@ -74,14 +74,14 @@ impl Xdstp {
     }
 }
 
-/// The authority that a template of names begins with. The rest of a template is no name yet, and is not looked at.
+/// Returns the authority at the start of a name template. The rest of a template is not parsed.
 pub(crate) fn authority_of_template(text: &str) -> Option<String> {
     let (authority, _) = text.strip_prefix(SCHEME)?.strip_prefix("//")?.split_once('/')?;
     decoded(authority).ok()
 }
 
 impl fmt::Display for Xdstp {
-    /// The canonical form: parameters sorted by key, nothing escaped that need not be (NAME-7).
+    /// The canonical form: parameters sorted by key, and nothing escaped without need (NAME-7).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{SCHEME}//")?;
         encode(f, &self.authority, "%/?#")?;
@@ -101,7 +101,7 @@ impl fmt::Display for Xdstp {
     }
 }
 
-/// Escapes what would be read as something else, and what no URI may hold as it is.
+/// Escapes reserved characters, and those that a URI must not contain.
 fn encode(f: &mut fmt::Formatter<'_>, text: &str, reserved: &str) -> fmt::Result {
     for letter in text.chars() {
         match letter {
@@ -116,7 +116,7 @@ fn encode(f: &mut fmt::Formatter<'_>, text: &str, reserved: &str) -> fmt::Result
     Ok(())
 }
 
-/// One component, after the whole has been split (NAME-8).
+/// Decodes one component, after the name was split (NAME-8).
 fn decoded(text: &str) -> Result<String, NameFault> {
     if !text.contains('%') {
         return Ok(text.to_owned());

@@ -1,4 +1,4 @@
-//! Several servers in front of one view, and time, driven by hand.
+//! One view with several servers, and time, driven by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct Bench {
     pub table: Arc<TypeTable>,
     pub now: Moment,
     pub up: BTreeMap<StreamId, Epoch>,
-    /// Servers that answer no call.
+    /// Servers that do not answer liveness calls.
     pub mute: BTreeSet<usize>,
     again: BTreeSet<StreamId>,
 }
@@ -44,7 +44,7 @@ pub const TWO: SessionId = SessionId(2);
 
 impl Bench {
     pub fn new(plan: Plan) -> Self {
-        // What waits for other things to come is looked at in `tests/order.rs`.
+        // `tests/order.rs` tests what waits for other changes.
         let limits = Limits { reference_hold: Duration::ZERO, ..Limits::default() };
         let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(limits));
         let node = Bytes::from_static(b"node");
@@ -95,7 +95,7 @@ impl Bench {
         }
     }
 
-    /// Servers that are there answer when they are asked whether they are.
+    /// Live servers answer their liveness calls.
     fn answer_calls(&mut self) -> bool {
         let mut any = false;
         for (id, stream) in self.sources.streams() {
@@ -109,7 +109,7 @@ impl Bench {
         any
     }
 
-    /// Servers whose streams are opened again, to ask once more, since the last call.
+    /// Servers whose streams were reopened for a second request, since the last call.
     pub fn asked_again(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.again).into_iter().map(|id| id.server).collect()
     }
@@ -119,7 +119,7 @@ impl Bench {
         self.settle();
     }
 
-    /// A server is there: its streams open, and what it is asked is given back, as `names` with versions in SotW.
+    /// A server is up: its streams open. Returns its requests, as `names` with versions in SotW.
     pub fn open(&mut self, server: usize) -> Vec<String> {
         for (id, stream) in self.sources.streams().filter(|(id, _)| id.server == server) {
             let epoch = stream.opened();
@@ -150,7 +150,7 @@ impl Bench {
         self.settle();
     }
 
-    /// The end of a stream that had answered, or one that was never answered; and then no way to the server any more.
+    /// A stream ends, with a response before or without one, and the server is unreachable after that.
     pub fn end(&mut self, server: usize, answered: bool) {
         let ids: Vec<_> = self.sources.streams().map(|(id, _)| id).filter(|id| id.server == server).collect();
         for id in ids {
@@ -174,7 +174,7 @@ impl Bench {
         self.sources.ladders().find(|ladder| *ladder.authority == Authority::TopLevel).unwrap().state
     }
 
-    /// What is held of a name, in its last letters, or `gone`, or `unknown`.
+    /// Returns the last letters of a cached name's body, or `gone`, or `unknown`.
     pub fn held(&self, url: &str, class: Class, name: &str) -> String {
         match self.view.snapshot().lookup(&self.table.resolve(url), class, &name.into()) {
             Lookup::Unknown => "unknown".into(),
@@ -227,7 +227,7 @@ pub fn sotw(url: &str, version: &str, resources: &[(&str, &str)]) -> Response {
     })
 }
 
-/// Two servers, the first of which has given `a` of endpoints.
+/// Two servers, the first of which has sent `a` of endpoints.
 pub fn served(rule: Rule) -> Bench {
     let mut bench = Bench::new(plan(2, Variant::Delta, rule));
     bench.want(EDS, "a", true);

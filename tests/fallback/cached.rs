@@ -1,4 +1,4 @@
-//! What counts as cached, and so is no reason to turn to the next server (FB-4 to FB-6), and whose word ends what is not.
+//! What counts as cached, so that there is no fallback (FB-4 to FB-6), and which updates make a name known.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use weir::protocol::upstream::{InitialSet, ServerQuirks};
 const GLOB: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/*";
 const MEMBER: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/a";
 
-/// A delta server reports that something is wrong with a name, for now.
+/// A delta server reports a transient error for a name.
 fn trouble(url: &str, name: &str) -> Response {
     let Response::Delta(mut response) = delta(url, &[], &[]) else { unreachable!() };
     let resource_name = Some(ResourceName { name: name.into(), ..Default::default() });
@@ -17,7 +17,7 @@ fn trouble(url: &str, name: &str) -> Response {
     Response::Delta(response)
 }
 
-/// Two servers for everything, for the authority `x` too.
+/// Two servers for everything, also for the authority `x`.
 fn plan_of_both(rule: Rule) -> Plan {
     let mut both = plan(2, Variant::Delta, rule);
     both.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule });
@@ -99,7 +99,7 @@ fn fb_6_what_nobody_watches_any_more_is_no_reason_to_go_on() {
 fn fb_6_what_is_about_to_be_watched_is_a_reason_to_go_on() {
     let mut bench = served(Rule::Uncached);
     bench.want(CDS, "c", true);
-    bench.say(0, delta(CDS, &[("c", "1")], &[])); // and its endpoints are requested before anybody does
+    bench.say(0, delta(CDS, &[("c", "1")], &[])); // and its endpoints are requested before any client does so
     bench.end(0, false);
     assert_eq!(bench.standing(), LadderState::Trying(1));
 }
@@ -208,7 +208,7 @@ fn fb_6_a_set_that_clients_without_state_are_given_is_cached_and_one_that_was_cu
             (&with_bad[..1], true, 499),
             (&with_bad[..1], true, 500),
             (&with_bad[..1], false, 0),
-            (&with_bad, false, 0), // it is there, and of its own name alone (FB-5)
+            (&with_bad, false, 0), // the bad entry counts as present, and affects only its own name (FB-5)
         ] {
             let mut both = plan_of_both(Rule::Uncached);
             let initial_set = if pieces { InitialSet::Pieces } else { InitialSet::Auto };
@@ -240,7 +240,7 @@ fn fb_6_a_set_that_clients_without_state_are_given_is_cached_and_one_that_was_cu
     }
 }
 
-/// A resource that dies unless the server gives it more time.
+/// A resource with a TTL.
 fn mortal(url: &str, name: &str, seconds: i64) -> Response {
     let Response::Delta(mut response) = delta(url, &[(name, "1")], &[]) else { unreachable!() };
     response.resources.iter_mut().for_each(|of| of.ttl = Some(prost_types::Duration { seconds, nanos: 0 }));

@@ -1,4 +1,4 @@
-//! What the server that serves now does not have, or has not said yet, and others gave.
+//! Resources of other servers that the active server does not have, or has not sent yet.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn fb_26_what_a_fallback_server_lacks_is_kept_or_deleted() {
                 bench.later(Duration::from_secs(120));
             }
             assert_eq!((held(&bench, "a").as_str(), held(&bench, "b").as_str()), (left, "9"), "{variant:?}");
-            // Back at the first, its own word counts, and what only the second had is gone.
+            // Back at the first server, its updates count, and what only the second had is removed.
             bench.open(0);
             say(&mut bench, 0, &[("a", "1"), ("b", "1")]);
             bench.later(Duration::from_secs(60));

@@ -25,9 +25,9 @@ use weir::xds::Authority;
 fn fb_3_only_what_cannot_be_reached_is_left() {
     let mut bench = served(Rule::Uncached);
     bench.want(EDS, "uncached", true);
-    bench.later(Duration::from_secs(60)); // it says nothing, its timer fires
-    bench.say(0, delta(EDS, &[("a", "2"), ("a", "3")], &[])); // it makes no sense
-    bench.end(0, true); // it ends after an answer
+    bench.later(Duration::from_secs(60)); // it sends nothing, and the timer fires
+    bench.say(0, delta(EDS, &[("a", "2"), ("a", "3")], &[])); // an invalid response
+    bench.end(0, true); // the stream ends after a response
     assert_eq!(bench.standing(), LadderState::Active(0));
     assert_eq!(bench.sources.streams().filter(|(id, _)| id.server == 1).count(), 0);
     bench.want(EDS, "other", true);
@@ -222,7 +222,7 @@ fn fb_21_a_session_that_requests_many_names_that_nobody_has_does_not_move_the_la
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         bench.say(0, delta(EDS, &[], &names));
     };
-    // Just as many as it may.
+    // Exactly as many as are allowed.
     many(&mut bench, &names[1..]);
     bench.end(0, false);
     assert_eq!(bench.standing(), LadderState::Cached(0));
@@ -237,7 +237,7 @@ fn fb_21_a_session_that_requests_many_names_that_nobody_has_does_not_move_the_la
     bench.want_as(ONE, EDS, "another", true);
     assert_eq!(bench.standing(), LadderState::Trying(1), "somebody else wants it too, and upstream was asked before");
 
-    // The same where the server is lost while the name is being requested.
+    // The same if the server is lost while the name is requested.
     let mut bench = served(Rule::Uncached);
     many(&mut bench, &names);
     bench.want_as(TWO, EDS, "another", true);
@@ -362,7 +362,7 @@ fn fb_7_a_server_that_is_closed_and_needed_at_once_is_asked_on_new_streams() {
     bench.open(0);
     let name = Selector::Name("xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e".into());
     let wanted = InterestChange { kind: bench.table.resolve(EDS), selector: name, on: true };
-    bench.view.change_interest(ONE, wanted, bench.now); // and before anybody has looked
+    bench.view.change_interest(ONE, wanted, bench.now); // before the ladder is stepped
     bench.say(0, delta(EDS, &[("a", "2")], &[]));
     let first = StreamId { server: 1, at: 0 };
     assert!(bench.sources.stream(first).is_some() && !bench.up.contains_key(&first), "the old one is not it");

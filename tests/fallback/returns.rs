@@ -1,4 +1,4 @@
-//! Servers that return, or end, in the middle of something: what is known then, and what is not (spec sections 6, 7 and 11).
+//! Servers that return, or end, in the middle of a set: what is known then, and what is not.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use super::support::{CDS, EDS, LDS};
 
 const FOLDER: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/f";
 
-/// Two servers for everything, with an authority `x` of its own over the same two.
+/// Two servers for everything, and an authority `x` with the same two.
 fn two(variant: Variant) -> Plan {
     let mut two = Plan { holds_missing: false, ..plan(2, variant, Rule::Reachability) };
     two.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule: Rule::Reachability });
     two
 }
 
-/// The first of two servers is unreachable, and the second is asked.
+/// The first of two servers is unreachable, and everything is requested from the second.
 fn fallen_back(wanted: &[(&str, &str)]) -> Bench {
     let mut bench = Bench::new(two(Variant::Delta));
     wanted.iter().for_each(|(url, name)| bench.want(url, name, true));
@@ -42,7 +42,7 @@ fn fill(bench: &Bench, url: &str, glob: Option<&str>) -> Completeness {
     }
 }
 
-/// What a server is told on a new stream that is held of it, with the versions.
+/// Returns what is stated to a server on a new stream, with the versions.
 fn stated(bench: &mut Bench, server: usize) -> Vec<String> {
     let mut stated = Vec::new();
     let now = bench.now;
@@ -66,7 +66,7 @@ fn with_error(response: Response, name: &str, code: i32) -> Response {
     Response::Delta(DeltaDiscoveryResponse { resource_errors, ..response })
 }
 
-/// What is known to be wrong with a name.
+/// Returns the error that is known for a name.
 fn trouble(bench: &Bench, url: &str, name: &str) -> Option<i32> {
     let table = bench.view.snapshot().resources(&bench.table.resolve(url), Class::Named)?;
     table.get(&name.into())?.error.as_ref().map(|(_, error)| error.code)

@@ -1,4 +1,4 @@
-//! What cannot be saved: the same responses taken off the connection as they come, and each body in them hashed.
+//! The unavoidable cost: the same responses read from the connection, with each body in them hashed.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ use super::plane::CDS;
 use super::raw::Raw;
 use super::relay::used;
 
-/// Asks as the node cluster, and gives the processor time from one response to the next.
+/// Subscribes with this node cluster, and returns the processor time from one response to the next.
 pub fn start(server: SocketAddr, cluster: &'static str) -> mpsc::UnboundedReceiver<f64> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -24,7 +24,7 @@ pub fn start(server: SocketAddr, cluster: &'static str) -> mpsc::UnboundedReceiv
         let thread = format!("/proc/{}", task.display());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let window = Some(1 << 20); // as the relay has it
+            let window = Some(1 << 20); // as in the relay
             let endpoint = Endpoint::from_shared(format!("http://{server}")).unwrap();
             let endpoint = endpoint.initial_stream_window_size(window).initial_connection_window_size(window);
             let mut grpc = tonic::client::Grpc::new(endpoint.connect().await.unwrap());
@@ -63,7 +63,7 @@ fn hash_bodies(message: &[u8]) -> usize {
     bodies.map(xxh3_128).map(std::hint::black_box).count()
 }
 
-/// The length-delimited fields of this number. All fields of these messages are so.
+/// Returns the length-delimited fields of this number. These messages have no other fields.
 fn fields(mut rest: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         while !rest.is_empty() {

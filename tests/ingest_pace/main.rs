@@ -1,6 +1,6 @@
-//! What it costs to take in a large set, and what that costs other views (docs/performance.md).
+//! The cost of receiving a large set, and its effect on other views (docs/performance.md).
 //!
-//! `cargo test --release --test ingest_pace -- --ignored --nocapture` measures; without `--ignored` it only tries that it works.
+//! `cargo test --release --test ingest_pace -- --ignored --nocapture` measures; without `--ignored` the test only checks that it works.
 
 mod baseline;
 mod plane;
@@ -36,7 +36,7 @@ async fn connect(server: SocketAddr, variant: Variant, cluster: &str, window: Op
     Opening { target, path, variant, node, window, patience: PATIENCE }.connect().await.unwrap()
 }
 
-/// A SotW server sends so many clusters again and again, each time with one change.
+/// A SotW server sends this many clusters again and again, each time with one change.
 async fn one_change_in_a_large_set(count: usize, rounds: usize) {
     let plane = Plane::start().await;
     let relay = Relay::over(plane.address, "one-change");
@@ -77,7 +77,7 @@ async fn one_change_in_a_large_set(count: usize, rounds: usize) {
     );
 }
 
-/// What reading and applying so many clusters takes: all new, again with one change, and all changed.
+/// The time for reading and applying this many clusters: all new, again with one change, and all changed.
 fn one_after_the_other(count: usize) {
     let set = |version: u64, changed: fn(usize, usize) -> bool| {
         clusters(count, SIZE, move |number| if changed(number, count) { version } else { 0 }, &version.to_string())
@@ -91,14 +91,14 @@ fn one_after_the_other(count: usize) {
     ]);
 }
 
-/// Views that take in a new set each time that they have taken in the last.
+/// Views that are sent a new set whenever they have received the last one.
 async fn take_in(plane: &Plane, relay: &Relay, views: usize, count: usize, until: Arc<AtomicBool>) -> Vec<Client> {
     let sets = [0, 1].map(|content| clusters(count, SIZE, move |_| content, &content.to_string()));
     let mut clients = Vec::new();
     for view in 0..views {
         let cluster = format!("large-{view}");
         let feed = plane.feed(&cluster);
-        // It never reads more than a window, so that what it costs is what its view takes in.
+        // It never reads more than a window, so the cost is that of what its view receives.
         let mut client = connect(relay.address, Variant::Sotw, &cluster, Some(1 << 10)).await;
         client.want(CDS, &[]);
         clients.push(client);
@@ -109,7 +109,7 @@ async fn take_in(plane: &Plane, relay: &Relay, views: usize, count: usize, until
 
 async fn feed_until(feed: Feed, sets: [bytes::Bytes; 2], until: Arc<AtomicBool>) {
     for round in 1.. {
-        feed.requests(round).await; // the first one, and then each acknowledgement
+        feed.requests(round).await; // the first one, and then each ACK
         if until.load(Ordering::Relaxed) {
             return;
         }
@@ -117,7 +117,7 @@ async fn feed_until(feed: Feed, sets: [bytes::Bytes; 2], until: Arc<AtomicBool>)
     }
 }
 
-/// How long the first client of a new view waits for its set, in milliseconds, again and again.
+/// Returns how long the first clients of new views wait for their set, in milliseconds.
 async fn neighbours(plane: &Plane, server: SocketAddr, of: &str, times: usize) -> Vec<f64> {
     let set = clusters(1, SIZE, |_| 0, "1");
     let mut waits = Vec::new();

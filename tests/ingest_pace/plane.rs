@@ -1,4 +1,4 @@
-//! A control plane whose responses are encoded before they are sent, so that sending them costs it next to nothing.
+//! A control plane whose responses are encoded in advance, so that sending them costs it almost nothing.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -32,7 +32,7 @@ pub struct Plane {
     server: JoinHandle<()>,
 }
 
-/// What the streams of one node cluster are sent, and what they have said.
+/// What the streams of one node cluster are sent, and what they have requested.
 #[derive(Clone)]
 pub struct Feed {
     messages: mpsc::UnboundedSender<Bytes>,
@@ -50,7 +50,7 @@ impl Plane {
         Self { address, feeds, server }
     }
 
-    /// The one stream of a node cluster.
+    /// Returns the only stream of a node cluster.
     pub fn feed(&self, cluster: &str) -> Feed {
         feed_of(&self.feeds, cluster)
     }
@@ -67,7 +67,7 @@ impl Feed {
         self.messages.send(message.clone()).unwrap();
     }
 
-    /// Until so many requests have come, the acknowledgements among them.
+    /// Waits until this many requests have arrived, ACKs included.
     pub async fn requests(&self, count: usize) {
         self.requests.subscribe().wait_for(|requests| *requests >= count).await.unwrap();
     }
@@ -93,7 +93,7 @@ async fn serve(listener: TcpListener, feeds: Feeds) {
                 async move { Ok::<_, Infallible>(response) }
             });
             let server = http2::Builder::new(TokioExecutor::new());
-            let _ = server.serve_connection(TokioIo::new(socket), service).await; // the peer may end it
+            let _ = server.serve_connection(TokioIo::new(socket), service).await; // the peer may close it
         });
     }
 }
@@ -110,13 +110,13 @@ fn open(call: Request<Incoming>, feeds: Feeds) -> Response<StreamBody<Frames>> {
     let mut response = Response::new(StreamBody::new(Box::pin(pieces) as Frames));
     response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
     if !is_stream {
-        const UNIMPLEMENTED: u16 = 12; // also to calls that ask whether it is there, which is an answer
+        const UNIMPLEMENTED: u16 = 12; // also for liveness calls, for which it is an answer
         response.headers_mut().insert("grpc-status", UNIMPLEMENTED.into());
     }
     response
 }
 
-/// Reads requests, and passes on what there is to send once the first has said for whom.
+/// Reads requests, and passes responses on once the first request has identified the node.
 async fn read(mut body: Incoming, feeds: Feeds, out: mpsc::UnboundedSender<Bytes>) {
     let (mut buffer, mut feed) = (BytesMut::new(), None);
     while let Some(Ok(frame)) = body.frame().await {
@@ -147,7 +147,7 @@ fn next_message(buffer: &mut BytesMut) -> Option<Bytes> {
     (buffer.len() >= 5 + length).then(|| buffer.split_to(5 + length).freeze().slice(5..))
 }
 
-/// A SotW response with clusters of this size, framed. Their bodies differ by name, by number and by `content`.
+/// A framed SotW response with clusters of this size. Their bodies differ by name, by number and by `content`.
 pub fn clusters(count: usize, size: usize, content: impl Fn(usize) -> u64, version: &str) -> Bytes {
     let resources = (0..count).map(|number| cluster(&format!("cluster-{number:06}"), size, content(number)));
     let response = DiscoveryResponse {

@@ -1,4 +1,4 @@
-//! The relay as a process of its own, whose processor time and memory can be read.
+//! The relay in its own process, whose processor time and memory can be read.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,7 +25,7 @@ impl Relay {
         Self { program, address }
     }
 
-    /// Seconds of processor time that it has used, once it does nothing any more.
+    /// Returns the seconds of processor time that it has used, once it is idle.
     pub async fn used(&self) -> f64 {
         let mut before = used(&format!("/proc/{}", self.program.child.id()));
         loop {
@@ -38,7 +38,7 @@ impl Relay {
         }
     }
 
-    /// The most memory that it had at one time, and what it has now, in bytes.
+    /// Returns its peak memory and its current memory, in bytes.
     pub fn memory(&self) -> (f64, f64) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.program.child.id())).unwrap();
         let of = |key: &str| {
@@ -49,7 +49,7 @@ impl Relay {
     }
 }
 
-/// Seconds of processor time of the threads of a process by its folder, or of one thread by its own.
+/// Returns the seconds of processor time of all threads of a process, or of one thread, by its folder in `/proc`.
 pub fn used(folder: &str) -> f64 {
     let threads = std::fs::read_dir(format!("{folder}/task")).into_iter().flatten();
     let threads = threads.map(|thread| thread.unwrap().path().join("schedstat"));

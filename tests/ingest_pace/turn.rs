@@ -1,4 +1,4 @@
-//! How long the task of a view is busy with one response, without sockets.
+//! How long the view task is busy with one response, without sockets.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use weir::xds::{BodyStore, TypeTable};
 
 use super::plane::CDS;
 
-/// Reads and applies the framed sets one after the other, and says how long each took.
+/// Reads and applies the framed sets one after the other, and prints how long each took.
 pub fn apply(sets: &[(&str, Bytes)]) {
     let (table, limits, now) = (Arc::new(TypeTable::new()), Arc::new(Limits::default()), Moment::START);
     let (store, mut recent) = (BodyStore::default(), RecentSets::default());

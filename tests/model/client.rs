@@ -1,4 +1,4 @@
-//! A pretend xDS client: what it holds, what it wants, and requests and replies on their way.
+//! A simulated xDS client: what it holds, what it wants, and requests and replies in flight.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,11 +14,11 @@ pub type Held = BTreeMap<(Kind, String), Content>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// `*` for clusters and listeners, endpoints as the clusters name them, routes as told.
+    /// `*` for clusters and listeners, endpoints by the names in the clusters, and routes as the history decides.
     Envoy,
     /// Names only.
     Grpc,
-    /// Whatever the history says.
+    /// Whatever the history decides.
     Free,
 }
 
@@ -31,7 +31,7 @@ pub struct Wish {
 
 pub struct Pretend {
     pub id: SessionId,
-    /// The view it is served from.
+    /// The view that serves it.
     pub key: u8,
     pub profile: Profile,
     pub variant: Variant,
@@ -41,7 +41,7 @@ pub struct Pretend {
     pub judge: Judge,
     pub wishes: BTreeMap<Kind, Wish>,
     pub held: Held,
-    /// What it held at some earlier time, to come back with.
+    /// What it held at some earlier time, to reconnect with.
     pub older: Held,
     pub requests: VecDeque<Request>,
     pub replies: VecDeque<Reply>,
@@ -54,7 +54,7 @@ pub struct Pretend {
     pub ended: bool,
 }
 
-/// How it answers a reply.
+/// Its reaction to a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
     Ack,
@@ -62,7 +62,7 @@ pub enum Reaction {
     Silence,
 }
 
-/// What it says of its state as it comes.
+/// What it states when it reconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Return {
     Fresh,
@@ -105,11 +105,11 @@ impl Pretend {
         self.wishes.entry(kind).or_default()
     }
 
-    /// Asks for what it wants of a type, in full: as the first request on a stream.
+    /// Requests everything that it wants of a type, as the first request on a stream.
     pub fn open(&mut self, kind: Kind, how: Return) {
         let wish = self.wish(kind).clone();
         let mut names: Vec<String> = wish.names.iter().cloned().collect();
-        // The form without names is what Envoy uses for a pure wildcard.
+        // Envoy uses the form without names for a pure wildcard.
         let legacy = wish.wildcard && names.is_empty() && kind.full_state();
         if wish.wildcard && !legacy {
             names.push("*".into());
@@ -152,11 +152,11 @@ impl Pretend {
         }
     }
 
-    /// A change of what it wants: a request of the whole list in SotW, of the difference in delta.
+    /// Changes its subscriptions: with the whole list in SotW, with the difference in delta.
     pub fn change(&mut self, kind: Kind, on: &[String], off: &[String]) {
         let star_off = off.iter().any(|name| name == "*");
         if self.variant == Variant::Sotw && star_off && !self.wish(kind).named_once {
-            // To a server that was never told a name an empty list means everything: `*` is named before it is left.
+            // To a server that was never sent a name an empty list means everything: `*` is named before it is dropped.
             self.change(kind, &["*".into()], &[]);
         }
         let wish = self.wish(kind);
@@ -173,7 +173,7 @@ impl Pretend {
         wish.named_once = true;
         let (wildcard, names) = (wish.wildcard, wish.names.clone());
         if on.iter().any(|name| name == "*") {
-            // What is on its way answers names, and those that were dropped meanwhile do not come back as part of `*`.
+            // Replies in flight answer names, and names dropped meanwhile do not come back as part of `*`.
             for reply in self.replies.iter_mut().filter(|reply| Kind::of(&reply.kind) == kind) {
                 let named = reply.resources.iter().filter(|resource| names.contains(resource.name.as_str()));
                 reply.resources = named.cloned().collect();
@@ -202,7 +202,7 @@ impl Pretend {
         self.requests.push_back(request);
     }
 
-    /// Takes the oldest reply that is on its way.
+    /// Applies the oldest reply in flight.
     pub fn process(&mut self, reaction: Reaction) -> Option<Kind> {
         let reply = self.replies.pop_front()?;
         let kind = Kind::of(&reply.kind);
@@ -272,19 +272,19 @@ impl Pretend {
         self.change(Kind::Endpoints, &on, &off);
     }
 
-    /// It starts from nothing.
+    /// It restarts without state.
     pub fn lose_everything(&mut self) {
         self.held.clear();
         self.versions.clear();
     }
 
-    /// It starts from what it had at an earlier time.
+    /// It restarts with what it held at an earlier time.
     pub fn go_back(&mut self) {
         self.held = std::mem::take(&mut self.older);
         self.versions.clear();
     }
 
-    /// A new stream: nothing of the old one is left but what the client holds.
+    /// A new stream: only what the client holds remains.
     pub fn restart(&mut self, id: SessionId, key: u8, node: u8, client: Client, session: Session) {
         (self.id, self.key, self.session) = (id, key, session);
         let judge = Judge::new(node, self.variant, client.grpc, client.wrappers);

@@ -1,4 +1,4 @@
-//! What the pretend control plane serves: small, real enough to be scanned, and telling where it came from.
+//! The resources of the simulated control plane: small, real enough to be scanned, and marked with their origin.
 
 use std::sync::OnceLock;
 
@@ -49,13 +49,13 @@ pub fn table() -> std::sync::Arc<TypeTable> {
     TABLE.get_or_init(Default::default).clone()
 }
 
-/// One resource's content. `serial` grows with every change in the world, so older is told from newer.
+/// The content of one resource. `serial` grows with every change in the world, so that older and newer contents differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     pub kind: Kind,
     pub name: String,
     pub serial: u64,
-    /// Which node it was made for; runtime is the same for all.
+    /// The node that it was made for; runtime is the same for all.
     pub key: u8,
     pub wildcard: bool,
     /// Routes: the cluster.
@@ -109,7 +109,7 @@ impl Content {
         }
     }
 
-    /// As a SotW server would send it: bare, unless something has to travel beside it.
+    /// The entry that a SotW server would send: bare, unless it needs a wrapper.
     pub fn sotw(&self) -> Any {
         if self.alias.is_none() && self.metadata == 0 {
             return self.any();
@@ -125,7 +125,7 @@ fn put(body: &mut Vec<u8>, field: u32, value: &[u8]) {
     body.extend(value);
 }
 
-/// Whether the relay holds what upstream sent.
+/// Checks that the relay has what upstream sent.
 pub fn same(resource: &Resource, content: &Content) -> Result<(), String> {
     let aliases: Vec<_> = resource.aliases().iter().map(|alias| alias.as_str()).collect();
     let expected: Vec<_> = content.alias.iter().map(String::as_str).collect();
@@ -135,7 +135,7 @@ pub fn same(resource: &Resource, content: &Content) -> Result<(), String> {
     ensure(equal, || format!("{} is not what upstream sent last: {content:?}", resource.name))
 }
 
-/// The version by which a delta client names this content.
+/// The version of this content for delta clients.
 pub fn version(content: &Content) -> String {
     let kind = table().resolve(content.kind.url());
     let wrapper = content.wrapper(String::new());

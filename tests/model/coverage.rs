@@ -1,4 +1,4 @@
-//! Counts the events that the histories are there for. A run that never met one of them proves nothing about it.
+//! Counts the events that the histories should contain. A run without an event proves nothing about it.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Breaks one rule at a time and looks whether the histories notice. A fault that nobody notices is a hole in the tests.
+//! Breaks one rule at a time and checks that the histories notice. A fault that is not noticed is a gap in the tests.
 
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::session::Variant;
@@ -23,7 +23,7 @@ fn every_planted_fault_is_caught() {
 
 fn caught(fault: Fault) -> Option<(u64, String)> {
     if fault == Fault::RemoveBeforeCounted {
-        // Four things have to fall together; histories find it once in some tens of thousands.
+        // Four events have to coincide; histories find that once in some tens of thousands.
         let how = fixed::a_route_moves_before_interest_is_counted(Variant::Delta, Faults::planted(fault));
         return how.err().map(|how| (0, how));
     }

@@ -1,4 +1,4 @@
-//! Cases that were thought of beforehand, each played step by step with the oracle looking on.
+//! Cases chosen by hand, each played step by step and checked by the oracle.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn each_combination(case: impl Fn(&mut World)) {
     }
 }
 
-/// Lets everything that the server sent reach the view, and be published.
+/// Delivers everything that the server sent to the view, and publishes it.
 fn arrive(world: &mut World) {
     world.relay_reads(0, usize::MAX, true).unwrap();
 }
@@ -55,7 +55,7 @@ fn a_cluster_changed_before_and_after_the_route_to_it_is_held_by_a_client_that_r
         world.set(0, Kind::Endpoints, 1, true, true, |_| {});
         route_to(world, "c1");
         arrive(world);
-        // The client begins on this state; the cluster's entry then moves behind the route's in the journal.
+        // The client starts with this state; the cluster's entry then moves behind the route's in the journal.
         assert!(pull(world));
         world.set(0, Kind::Cluster, 1, true, true, |_| {});
         arrive(world);
@@ -143,7 +143,7 @@ fn delta_16_and_sotw_7_a_client_that_comes_back_to_a_cold_unit_with_versions_wai
     for (upstream, downstream) in BOTH.into_iter().flat_map(|up| BOTH.map(|down| (up, down))) {
         let mut world = settled(upstream, downstream);
         let held = world.clients[0].held.clone();
-        // Another relay, which knows nothing yet; the server reports nothing either, for long.
+        // Another relay with a cold cache; the server sends nothing either, for a long time.
         let mut cold = World::new(upstream, Faults::NONE, |_| {});
         cold.truths = world.truths.clone();
         cold.serial = world.serial;
@@ -175,7 +175,7 @@ fn xlat_12_a_sotw_client_with_state_gets_no_part_of_a_set_however_slowly_it_come
         world.origin_reads(0, usize::MAX);
         world.relay_reads(0, 1, true).unwrap();
         if pull(&mut world) {
-            break; // all of it is known by now
+            break; // everything is known by now
         }
         world.advance(Duration::from_secs(20)).unwrap();
     }
@@ -206,7 +206,7 @@ fn up_32_and_i4_no_client_is_sent_anything_of_an_outage() {
     });
 }
 
-/// A second client requests a route that is known already, and the route moves before the view has counted that it asked.
+/// A second client requests a route that is cached, and the route moves before the view has counted the subscription.
 pub fn a_route_moves_before_interest_is_counted(downstream: Variant, faults: Faults) -> Result<(), String> {
     let mut world = World::new(Variant::Delta, faults, |_| {});
     world.set(0, Kind::Cluster, 0, true, true, |_| {});

@@ -1,4 +1,4 @@
-//! Random histories: what may happen, how likely, and how a failing one is made small.
+//! Random histories: the possible steps, their probabilities, and how a failing history is shrunk.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::world::{KEYS, World};
 pub struct History {
     upstream: Variant,
     clients: Vec<(Profile, Variant, u8, bool)>,
-    /// Initial sets of a delta server come one resource at a time.
+    /// Initial sets of a delta server arrive one resource at a time.
     pieces: bool,
-    /// The control plane never lets a route point at nothing.
+    /// The control plane never lets a route lead to a missing cluster.
     orderly: bool,
-    /// Few tombstones, so that the horizon is near.
+    /// Few tombstones, so the horizon is near.
     short_memory: bool,
-    /// What a client wants reaches the view only when a step says so.
+    /// Interest of clients reaches the view only in steps of its own.
     slow_interest: bool,
     steps: Vec<Op>,
 }
@@ -56,7 +56,7 @@ pub enum Op {
         key: u8,
         kind: Kind,
     },
-    /// A new cluster with its endpoints, the route moved to it, and the old cluster gone: at once.
+    /// A new cluster with its endpoints, the route moved to it, and the old cluster removed, all at once.
     Move {
         key: u8,
         route: u8,
@@ -147,7 +147,7 @@ pub enum Op {
     CountInterest {
         client: u8,
     },
-    /// Everything that is on its way arrives.
+    /// Everything in flight arrives.
     Run {
         client: u8,
     },
@@ -315,7 +315,7 @@ fn set(world: &mut World, orderly: bool, key: u8, kind: Kind, number: u8, target
     }
 }
 
-/// A quarter of the changes concern only what `*` sees, or only what the name gives.
+/// A quarter of the changes concern only `*`, or only the name.
 fn classes(orderly: bool, class: u8) -> (bool, bool) {
     match class % 8 {
         0 if !orderly => (true, false),
@@ -336,7 +336,7 @@ fn change(world: &mut World, at: usize, kind: Kind, on: &[String], off: &[String
     let wildcard = on.iter().chain(off).any(|name| name == "*");
     match client.profile {
         Profile::Grpc if wildcard => return,
-        // What Envoy wants of these follows from what it holds.
+        // Envoy's subscriptions to these follow from what it holds.
         Profile::Envoy if matches!(kind, Kind::Cluster | Kind::Endpoints) => return,
         Profile::Envoy if wildcard && kind != Kind::Listener => return,
         _ => {}
@@ -391,7 +391,7 @@ fn strategy() -> impl Strategy<Value = History> {
     let variant = || prop_oneof![Just(Variant::Sotw), Just(Variant::Delta)];
     let key = prop_oneof![5 => Just(0), 1 => 1..KEYS];
     let client = (profile, variant(), key, any::<bool>()).prop_map(|(profile, variant, key, wrappers)| {
-        // gRPC has no delta.
+        // gRPC does not support delta.
         (profile, if profile == Profile::Grpc { Variant::Sotw } else { variant }, key, wrappers)
     });
     let clients = prop::collection::vec(client, 1..6);
@@ -411,7 +411,7 @@ fn strategy() -> impl Strategy<Value = History> {
     )
 }
 
-/// Clients that route, and clusters that come and go under them: where the order of replies matters most.
+/// Clients with routes, and clusters that change under them: where the order of replies matters most.
 fn moves() -> impl Strategy<Value = Vec<Op>> {
     let prepare = (0..6u8).flat_map(|client| {
         let wildcard = Op::Star { client, kind: Kind::Cluster, on: true };

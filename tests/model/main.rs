@@ -1,10 +1,10 @@
-//! The pure model under random histories, beside a naive oracle.
+//! The pure model under random histories, compared with a naive oracle.
 //!
-//! A history is a list of operations on a small world: a scripted control plane, one relay with two views, and a handful of
-//! pretend clients of both variants. Every reply is judged as it is made, and the final states once all is quiet.
+//! A history is a list of operations on a small world: a scripted control plane, one relay with two views, and a few simulated clients of
+//! both variants. Every reply is checked when it is made, and the final states once nothing changes any more.
 //!
-//! `cargo test --test model` runs a few thousand and re-runs every planted fault. `WEIR_HISTORIES=100000 cargo test --release --test model` runs more, and
-//! `WEIR_SEED=n WEIR_HISTORIES=1` runs the one that a failure named.
+//! `cargo test --test model` runs a few thousand histories, and repeats each planted fault.
+//! `WEIR_HISTORIES=100000 cargo test --release --test model` runs more, `WEIR_SEED=n WEIR_HISTORIES=1` repeats the one in a failure.
 
 mod client;
 mod content;

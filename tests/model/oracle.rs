@@ -1,6 +1,6 @@
-//! The naive second implementation: what one client requested and was told, in full, and whether each reply to it was right.
+//! The reference implementation: what one client requested and was sent, in full, and whether each reply to it was right.
 //!
-//! What the server has reported comes from [`ModelView`], recomputed from the beginning. Nothing here is shared with the model.
+//! What the server has reported comes from [`ModelView`], recomputed from the beginning. No code is shared with the relay's model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,38 +22,39 @@ pub enum Seen {
     Unknown,
 }
 
-/// What one stream requested and was told, by a naive reading of the protocol.
+/// What one stream requested and was sent, by a naive reading of the protocol.
 #[derive(Debug)]
 pub struct Judge {
-    /// The node whose content it is to get.
+    /// The node that decides which content the client gets.
     pub key: u8,
     pub variant: Variant,
     pub grpc: bool,
     pub wrappers: bool,
-    /// The view remembers the bodies of what is gone only up to a few bytes.
+    /// The view keeps the bodies of removed resources only up to a few bytes.
     pub short_memory: bool,
-    /// What the client held as it came.
+    /// What the client held when it opened the stream.
     came_holding: BTreeMap<(Kind, String), Content>,
     wants: BTreeMap<Kind, Wants>,
     sent: BTreeMap<(Kind, String), Option<Content>>,
-    /// How long upstream's log was when a name was last told.
+    /// The length of upstream's log when a name was last sent.
     told_at: BTreeMap<(Kind, String), usize>,
-    /// Asked since it was last told; a kind alone stands for `*`.
+    /// Requested since it was last sent; a kind alone stands for `*`.
     requested: BTreeSet<(Kind, Option<String>)>,
-    /// `*` was requested, and no reply since has said anything of it.
+    /// `*` was requested, and no reply since has concerned it.
     star_unanswered: BTreeSet<Kind>,
-    /// May be told once more: told out of turn under `*`, or told before `*` was requested again.
+    /// May be sent once more: it was sent out of turn under `*`, or before `*` was requested again.
     out_of_turn: BTreeSet<(Kind, String)>,
     last_sets: BTreeMap<Kind, Vec<Content>>,
     answered: BTreeSet<Kind>,
     needs_endpoints: BTreeSet<String>,
-    /// Endpoints that may follow a cluster although nothing waits for them: only what is beside its body has changed.
+    /// Endpoints that may follow a cluster although nothing waits for them: only its wrapper has changed.
     may_follow: BTreeSet<String>,
     warming: BTreeMap<String, u64>,
     warm_since: Option<Moment>,
-    /// Routes that may point at nothing until they are told again: sent before the client had all clusters, or gone unsaid.
+    /// Routes that may lead to a missing cluster until they are sent again: sent before the client had all clusters, or removed without a
+    /// reply.
     early_routes: BTreeSet<String>,
-    /// Names of the reply just judged that were changes, as opposed to answers.
+    /// Names in the last reply that were changes, and not responses to a request.
     changed: Vec<String>,
     last_mark: Revision,
     last_nonce: u64,
@@ -67,7 +68,7 @@ pub struct Wants {
     stated: bool,
     held_before: BTreeMap<String, String>,
     first_names: BTreeSet<String>,
-    /// `*` was requested once more, so that everything is to be sent.
+    /// `*` was requested again, so everything is to be sent again.
     again: bool,
 }
 
@@ -103,7 +104,7 @@ impl Judge {
         Self { came_holding, short_memory, ..self }
     }
 
-    /// `*` of a type was not answered, since the client came with just what there is.
+    /// Whether `*` of a type got no reply because the client stated exactly the current set.
     pub fn skipped(&self, kind: Kind) -> bool {
         let wants = self.wants.get(&kind);
         wants.is_some_and(|wants| wants.wildcard && wants.stated && kind.full_state() && !self.answered.contains(&kind))
@@ -117,7 +118,7 @@ impl Judge {
         self.wants.keys().copied()
     }
 
-    /// How much a session may keep for this stream: what it requested, and what it stated while that is unjudged.
+    /// How many names a session may store for this stream: those requested, and those stated and not compared yet.
     pub fn allowance(&self) -> usize {
         self.wants.values().map(|wants| wants.names.len() + wants.held_before.len()).sum()
     }
@@ -196,16 +197,16 @@ impl Judge {
         self.forget_unwanted(kind);
     }
 
-    /// Endpoints that are known not to exist are waited for no more, also if they come to exist later.
+    /// Endpoints that are known to be absent are no longer waited for, even if they appear later.
     pub fn on_poll(&mut self, view: &ModelView, nothing_kept_back: bool) {
-        // The total time runs for one change that is kept back, through however many clusters.
+        // The total time limits the delay of one change, through any number of clusters.
         if nothing_kept_back && self.warming.is_empty() {
             self.warm_since = None;
         }
         self.warming.retain(|name, _| view.named.get(&(Kind::Endpoints, name.clone())) != Some(&None));
     }
 
-    /// A change of routing is kept back from here on, if it was not before.
+    /// Starts the wait of a routing change, unless one is running.
     pub fn on_kept_back(&mut self, now: Moment) {
         self.warm_since.get_or_insert(now);
     }
@@ -226,12 +227,12 @@ impl Judge {
         }
     }
 
-    /// Whether an answer that lacks something would make the client drop it.
+    /// Whether the client would drop what a reply lacks.
     fn may_lose(&self, kind: Kind) -> bool {
         self.wants.get(&kind).is_some_and(|wants| wants.stated)
     }
 
-    /// What the client is to see under a name: what the server sent for the name, or else to `*` if it requested that too.
+    /// Returns what the client should see under a name: what the server sent for the name, or else for `*` if it requested that too.
     pub fn visible(&self, view: &ModelView, kind: Kind, name: &str, _now: Moment) -> Seen {
         let Some(wants) = self.wants.get(&kind) else { return Seen::Unknown };
         let by_name = wants.names.contains(name).then(|| view.named.get(&(kind, name.to_owned())));
@@ -251,7 +252,7 @@ impl Judge {
         }
     }
 
-    /// Everything the client is to see of a type, as far as it is there.
+    /// Returns everything that the client should see of a type, as far as it is known.
     pub fn expected(&self, view: &ModelView, kind: Kind, now: Moment) -> Set {
         let Some(wants) = self.wants.get(&kind) else { return Set::new() };
         let all = view.stars.get(&kind).filter(|_| wants.wildcard).into_iter().flat_map(|wildcard| wildcard.set.keys());
@@ -381,14 +382,14 @@ impl Judge {
             coverage.note(Event::SotwReply);
             ensure(!reply.resources.is_empty(), || "an empty reply of a partial type".into())?;
         }
-        // `*` counts as answered once nothing of it is outstanding; pieces may follow one another.
+        // `*` counts as answered once all of it was sent; it may take several replies.
         if star_asked && view.stars.contains_key(&kind) && self.all_told(view, kind, now) {
             self.requested.remove(&(kind, None));
         }
         Ok(())
     }
 
-    /// `*` keeps no names, so it cannot know that a content which changed and changed back is the one that was told.
+    /// `*` stores no names, so it cannot recognise a content that changed and changed back as the one already sent.
     fn made_a_detour(&self, log: &[Entry], kind: Kind, content: &Content) -> bool {
         let told_at = self.told_at.get(&(kind, content.name.clone())).copied().unwrap_or_default().min(log.len());
         let by_star = self.wants[&kind].wildcard;
@@ -423,7 +424,7 @@ impl Judge {
         let wants = self.wants[&kind].clone();
         ensure(!wants.wildcard || view.has_begun(kind), || "a full set before anything is known".into())?;
         if wants.wildcard && !view.whole(kind) {
-            // What the client came with is there, or went by upstream's word: nothing is dropped for being unknown.
+            // Whatever the client stated is present, or was reported absent upstream: nothing is dropped because it is unknown.
             for (_, name) in self.came_holding.keys().filter(|(of, _)| *of == kind && self.may_lose(kind)) {
                 let here = reply.resources.iter().any(|resource| resource.name.as_str() == name);
                 let sent = self.sent.contains_key(&(kind, name.clone()));
@@ -493,7 +494,7 @@ impl Judge {
         Ok(())
     }
 
-    /// A cluster that is new to this client, or has changed, waits for its endpoints.
+    /// A cluster that is new or changed for this client waits for its endpoints.
     fn note_cluster(&mut self, kind: Kind, content: &Content, log: &[Entry], nonce: u64, now: Moment) {
         if kind != Kind::Cluster || !content.eds {
             return;
@@ -506,7 +507,7 @@ impl Judge {
             let differs = !held.is_some_and(|held| self.equal(held, content));
             let requested =
                 [None, Some(content.name.clone())].into_iter().any(|name| self.requested.contains(&(kind, name)));
-            // Sent by itself it was sent for a reason, which the caller has judged.
+            // If it was sent alone there was a reason, which the caller has checked.
             let alone = self.variant == Variant::Delta;
             if alone || sent.is_none() || requested || differs || self.made_a_detour(log, kind, content) {
                 self.may_follow.insert(endpoints);
@@ -535,7 +536,7 @@ impl Judge {
         }
     }
 
-    /// A change of a route waits for the endpoints of a cluster that was sent before it, up to a total time.
+    /// A routing change waits for the endpoints of a cluster that was sent before it, up to a total time.
     fn check_hold(&mut self, view: &ModelView, now: Moment) -> Result<(), String> {
         for name in std::mem::take(&mut self.changed) {
             let sent = self.sent.get(&(Kind::Route, name.clone()));
@@ -552,7 +553,7 @@ impl Judge {
         Ok(())
     }
 
-    /// `*` of clusters was requested and has been answered in full.
+    /// Whether `*` of clusters was requested and has been answered completely.
     fn has_all_clusters(&self, view: &ModelView, now: Moment) -> bool {
         let known = |name: &String| self.visible(view, Kind::Cluster, name, now) != Seen::Unknown;
         let wants = self.wants.get(&Kind::Cluster);
@@ -561,9 +562,9 @@ impl Judge {
             && !self.requested.contains(&(Kind::Cluster, None))
     }
 
-    /// No route points at a cluster that the client does not hold.
+    /// Checks that no route leads to a cluster that the client does not hold.
     fn check_routes(&mut self, view: &ModelView, now: Moment) -> Result<(), String> {
-        // SotW cannot say that a route is gone: the client goes on with what nobody stands for, until it is told again.
+        // SotW cannot report a route as removed: the client keeps one that no longer exists until it is sent again.
         if self.variant == Variant::Sotw {
             let routes = self.sent.keys().filter(|(kind, _)| *kind == Kind::Route);
             let gone = routes.filter(|(kind, name)| self.visible(view, *kind, name, now) == Seen::Gone);
@@ -581,7 +582,7 @@ impl Judge {
                 Some(sent) => sent.is_some(),
                 None => clusters.held_before.contains_key(target),
             };
-            // A SotW client that is behind what is remembered of bodies is the written-down exception of I7.
+            // A SotW client that is further behind than bodies are kept is the documented exception of I7.
             let gone_at = view.stars.get(&Kind::Cluster).and_then(|wildcard| wildcard.gone.get(target));
             let forgotten = self.short_memory || gone_at.is_some_and(|at| now - *at >= BODIES_KEPT);
             let excused = self.variant == Variant::Sotw && forgotten;
@@ -590,7 +591,7 @@ impl Judge {
         Ok(())
     }
 
-    /// What must be so once nothing moves any more.
+    /// Checks what must hold once nothing changes any more.
     pub fn at_rest(
         &self,
         held: &BTreeMap<(Kind, String), Content>,
@@ -606,7 +607,7 @@ impl Judge {
                 let sent = matches!(self.sent.get(&(*kind, name.clone())), Some(None));
                 ensure(!absent || sent, || format!("{name} is absent and the client was not told"))?;
             }
-            // A partial type has no empty answer in SotW (SOTW-25).
+            // In SotW a partial type has no empty reply (SOTW-25).
             if wants.wildcard && (self.variant == Variant::Delta || kind.full_state()) {
                 ensure(self.answered.contains(kind) || wants.stated, || format!("* of {kind:?} was never answered"))?;
             }
@@ -630,7 +631,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether a client of this kind can tell the two apart.
+    /// Whether the two are equal for a client of this kind.
     fn equal(&self, one: &Content, other: &Content) -> bool {
         let beside = self.variant == Variant::Delta || self.wrappers;
         one.body() == other.body() && (!beside || (&one.alias, one.metadata) == (&other.alias, other.metadata))

@@ -1,4 +1,4 @@
-//! A naive control plane: it remembers what it last sent to each stream, and sends what differs.
+//! A simple control plane: it stores what it last sent on each stream, and sends the differences.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,7 +9,7 @@ use crate::content::{Content, Kind};
 
 pub type Set = BTreeMap<String, Content>;
 
-/// What is true for one node: what `*` gives, and what a name gives, which may differ.
+/// The resources for one node: for `*`, and for names, which may differ.
 #[derive(Debug, Default, Clone)]
 pub struct Truth {
     pub wildcard: BTreeMap<Kind, Set>,
@@ -23,7 +23,7 @@ impl Truth {
     }
 }
 
-/// A response on its way to the relay, with what it means to a naive reader.
+/// A response in flight to the relay, and what it means by a naive reading.
 #[derive(Debug, Clone)]
 pub struct Sent {
     pub response: Response,
@@ -31,10 +31,10 @@ pub struct Sent {
     pub wildcard: bool,
     pub set: Vec<Content>,
     pub gone: Vec<String>,
-    /// It is the complete set of a full-state type, and no older than what was asked for these names.
+    /// Whether it is the complete set of a full-state type, and no older than the request for these names.
     pub complete: bool,
     pub requested: BTreeSet<String>,
-    /// A delta server's initial set ends here; nothing on the wire says so.
+    /// Whether it ends a delta server's initial set; nothing on the wire shows that.
     pub last_piece: bool,
 }
 
@@ -53,10 +53,10 @@ struct Topic {
     wildcard: bool,
     named_once: bool,
     names: BTreeSet<String>,
-    /// What the server believes the other side has.
+    /// What the server assumes the other side has.
     sent: BTreeMap<String, Content>,
     told_absent: BTreeSet<String>,
-    /// Names in the first request of the stream, and those that were given on it since.
+    /// Names in the first request of the stream, and those sent on it since.
     known: BTreeSet<String>,
 }
 
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// Tells this stream of a change in the truth, if it concerns it.
+    /// Sends a change to this stream, if it subscribes to it.
     pub fn push(&mut self, kind: Kind, truth: &Truth, epoch: u64) {
         let Some(subscription) = self.subscriptions.get_mut(&kind) else { return };
         let visible = subscription.visible(kind, truth);
@@ -83,7 +83,7 @@ impl Server {
         } else if kind.full_state() {
             self.send_full(kind, visible, epoch);
         } else {
-            // A partial SotW type has no way to say that something is gone.
+            // A partial SotW type cannot report removals.
             gone.iter().for_each(|name| drop(subscription.sent.remove(name)));
             if !changed.is_empty() {
                 self.send_sotw(kind, changed, epoch, false);
@@ -91,7 +91,7 @@ impl Server {
         }
     }
 
-    /// Sends everything once more under new versions.
+    /// Sends everything again under new versions.
     pub fn repeat(&mut self, kind: Kind, epoch: u64) {
         let Some(subscription) = self.subscriptions.get(&kind) else { return };
         let all: Vec<_> = subscription.sent.values().cloned().collect();
@@ -254,7 +254,7 @@ impl Topic {
     }
 }
 
-/// A server's own version of a content. Another instance, another epoch, has others for the same.
+/// The server's own version of a content. Another instance, with another epoch, has another version for it.
 fn version_of(content: &Content, epoch: u64) -> String {
     format!("{epoch}.{}.{}.{:?}", content.serial, content.metadata, content.alias)
 }

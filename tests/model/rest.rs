@@ -1,4 +1,4 @@
-//! How a history ends: everything runs until nothing moves, and then the final states are judged.
+//! The end of a history: everything runs until nothing changes, and then the final states are checked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::coverage::Event;
 use crate::world::{KEYS, Pulled, World};
 
 impl World {
-    /// Lets everything run until nothing moves any more, and no time would make it.
+    /// Runs everything until nothing changes any more, and no timer is left.
     pub fn quiesce(&mut self) -> Result<(), String> {
         (0..KEYS).for_each(|key| self.open_gates(key));
         for _ in 0..2_000 {
@@ -23,7 +23,7 @@ impl World {
             }
             let deadline = self.next_deadline()?;
             if self.units.iter().any(|rig| rig.sought) {
-                continue; // to look for a deadline is to ask, too
+                continue; // looking for a deadline may also cause requests
             }
             let Some(deadline) = deadline else { return self.check_rest() };
             let by = if deadline > self.now { deadline - self.now } else { Duration::from_micros(1) };
@@ -91,7 +91,7 @@ impl World {
         self.check_truth()
     }
 
-    /// What the relay holds is what the control plane has, where the protocol lets it know.
+    /// Checks that the relay has what the control plane has, as far as the protocol can show that.
     fn check_truth(&self) -> Result<(), String> {
         for (client, truth) in self.clients.iter().map(|client| (client, &self.truths[usize::from(client.key)])) {
             for kind in client.judge.kinds().filter(|_| !client.stalled) {

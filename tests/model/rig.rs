@@ -1,4 +1,4 @@
-//! One view of the relay with its upstream streams, and the log by which it is judged.
+//! One view of the relay with its upstream streams, and the log for checking it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use crate::content::{Kind, table};
 use crate::origin::{Sent, Server};
 use crate::view::{Entry, ModelView};
 
-/// One view of the relay, its upstream streams, and the log by which it is judged.
+/// One view of the relay, its upstream streams, and the log for checking it.
 pub struct UnitRig {
     pub view: View,
     pub upstream: Upstream,
     pub links: Vec<Link>,
     pub leases: Leases,
     pub log: Vec<Entry>,
-    /// How long the log was when a state was published.
+    /// How long the log was when a snapshot was published.
     pub published: BTreeMap<u64, usize>,
     pub views: BTreeMap<u64, ModelView>,
-    /// Upstream itself never let a route point at nothing.
+    /// Upstream itself never let a route lead to a missing cluster.
     pub orderly: bool,
     pub forgotten: Vec<(Kind, Option<String>)>,
-    /// What stands before a shut gate: the server has reported it, and the relay does not go by it yet.
+    /// Updates that the server has sent, and the relay does not apply yet.
     pub gated: BTreeMap<Kind, Vec<Entry>>,
     pub responses_since_publication: usize,
-    /// A client holds what nobody knows of, and the streams have not been asked to judge since.
+    /// A client holds a name that the view does not know, and the streams have not evaluated their silence since.
     pub sought: bool,
 }
 
@@ -41,10 +41,10 @@ pub struct Link {
     pub requests: VecDeque<Request>,
     pub server: Server,
     pub asked_at: BTreeMap<(Kind, String), Moment>,
-    /// SotW: the names of the last request, and since when others are not among them any more.
+    /// SotW: the names of the last request, and since when others are no longer in it.
     pub listed: BTreeMap<Kind, BTreeSet<String>>,
     pub left_at: BTreeMap<(Kind, String), Moment>,
-    /// What was on its way as the stream ended.
+    /// What was in flight when the stream ended.
     pub late: Vec<(Epoch, Sent)>,
     pub wanted_stars: Vec<Kind>,
     pub asked_kinds: Vec<Kind>,
@@ -68,7 +68,7 @@ impl UnitRig {
         }
     }
 
-    /// What the log says up to what a state was made of.
+    /// Returns the view by the part of the log that a snapshot was made from.
     pub fn view(&mut self, state: &Snapshot) -> &ModelView {
         let (log, published) = (&self.log, &self.published);
         self.views.entry(number(state.revision)).or_insert_with_key(|mark| ModelView::replay(&log[..published[mark]]))

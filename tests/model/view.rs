@@ -1,6 +1,6 @@
-//! What the server has reported, recomputed from the beginning out of the log of what reached the relay.
+//! What the server has reported, recomputed from the log of everything that reached the relay.
 //!
-//! It shares no code with the model; where it repeats a waiting time, it does so in its own numbers.
+//! It shares no code with the model; timers that it repeats have numbers of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub enum Entry {
         kind: Kind,
         name: String,
     },
-    /// Asked twice, the server has reported by its silence that there is no such thing under `*`.
+    /// After a second request, the server's silence shows that `*` does not contain this name.
     NotThere {
         kind: Kind,
         name: String,
@@ -37,7 +37,7 @@ pub enum Entry {
     },
 }
 
-/// What the server has reported, as far as it was wanted.
+/// What the server has reported, as far as it was subscribed.
 #[derive(Debug, Default, Clone)]
 pub struct ModelView {
     pub stars: BTreeMap<Kind, StarView>,
@@ -50,7 +50,7 @@ pub struct ModelView {
 pub struct StarView {
     pub set: Set,
     pub gone: BTreeMap<String, Moment>,
-    /// All there is has come on this opening.
+    /// The complete set has arrived on this opening.
     whole: bool,
 }
 
@@ -81,7 +81,7 @@ impl ModelView {
             }
             Entry::Ended { stars } => {
                 for (_, wildcard) in self.stars.iter_mut().filter(|(kind, _)| stars.contains(kind)) {
-                    wildcard.whole = false; // more may be there than before
+                    wildcard.whole = false; // there may be more than before
                 }
             }
         }
@@ -125,7 +125,7 @@ impl ModelView {
         }
     }
 
-    /// Whether all there is has come, as somebody knows who sees which piece is the last.
+    /// Whether the complete set has arrived, by the server's own knowledge of which response is the last.
     pub fn whole(&self, kind: Kind) -> bool {
         self.stars.get(&kind).is_some_and(|wildcard| wildcard.whole)
     }
@@ -134,7 +134,7 @@ impl ModelView {
         self.stars.contains_key(&kind)
     }
 
-    /// Whether a route that upstream gave names a cluster that upstream does not give to `*`.
+    /// Whether a route from upstream names a cluster that upstream does not send for `*`.
     pub fn has_dangling_route(&self) -> bool {
         let Some(clusters) = self.stars.get(&Kind::Cluster).filter(|wildcard| wildcard.whole) else { return false };
         self.routes().any(|target| !clusters.set.contains_key(target))

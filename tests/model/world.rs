@@ -1,5 +1,5 @@
-//! The small world: a control plane, one relay with a view for each of two nodes, and clients. Everything between them is a
-//! queue that a history moves by hand, and time is a number.
+//! The small world: a control plane, one relay with a view for each of two nodes, and clients. Between them are queues that a history moves
+//! by hand, and time is a number.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl World {
     pub fn new(upstream: Variant, faults: Faults, change: impl FnOnce(&mut Limits)) -> Self {
         // Nothing in these histories is slower than this.
         let second_silence = Duration::from_secs(7200);
-        // What waits for other things is looked at in `tests/order.rs`.
+        // `tests/order.rs` tests what waits for other changes.
         let reference_hold = Duration::ZERO;
         let mut limits = Limits { faults, second_silence, reference_hold, ..Limits::default() };
         change(&mut limits);
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// `node` says whose content the client is to get; which view it lands in is for its sharing key to say.
+    /// `node` decides which content the client gets; the sharing key decides which view it joins.
     pub fn add_client(&mut self, profile: Profile, variant: Variant, node: u8, wrappers: bool) -> usize {
         let key = self.unit_of(node);
         let client = client_of(profile, variant, wrappers);
@@ -109,7 +109,7 @@ impl World {
         (SessionId(self.next_id), session)
     }
 
-    /// The client says on its stream that it is another node now, or the same in other words.
+    /// The client sends another node on its stream, or the same node encoded differently.
     pub fn change_node(&mut self, at: usize, node: u8) -> Result<(), String> {
         self.next_id += 1;
         let encoded = encoded_node(node, self.next_id).into();
@@ -143,7 +143,7 @@ impl World {
 
     // ---- the control plane
 
-    /// Puts a content in place for a name, as `*` sees it, as the name gives it, or both.
+    /// Sets the content of a name, as `*` shows it, as the name does, or both.
     pub fn set(
         &mut self,
         key: u8,
@@ -200,12 +200,12 @@ impl World {
 
     pub fn repeat(&mut self, key: u8, kind: Kind) {
         self.coverage.note(Event::SameBytesNewVersion);
-        self.epoch += 1_000_000; // every version string is a new one
+        self.epoch += 1_000_000; // all version strings are new
         let rig = &mut self.units[usize::from(key)];
         rig.links.iter_mut().filter(|link| link.open.is_some()).for_each(|link| link.server.repeat(kind, self.epoch));
     }
 
-    /// The control plane reads what the relay sent.
+    /// The control plane reads the relay's requests.
     pub fn origin_reads(&mut self, key: u8, how_many: usize) -> bool {
         let mut any = false;
         let rig = &mut self.units[usize::from(key)];
@@ -213,7 +213,7 @@ impl World {
             for _ in 0..how_many {
                 let Some(request) = link.requests.pop_front() else { break };
                 any = true;
-                // The server answers for the node that it is shown.
+                // The server answers for the node that it was sent.
                 let tenant = request.node().map(|node| tenant_of(node));
                 assert!(tenant.is_none_or(|tenant| tenant.is_none_or(|tenant| tenant == key.to_string())));
                 link.server.read(request, &self.truths[usize::from(key)], self.pieces, self.epoch);
@@ -266,7 +266,7 @@ impl World {
 
     // ---- the relay
 
-    /// Takes up to so many responses off each stream, and publishes once for all of them.
+    /// Reads up to `how_many` responses from each stream, and publishes once for all of them.
     pub fn relay_reads(&mut self, key: u8, how_many: usize, publish: bool) -> Result<bool, String> {
         let now = self.now;
         let mut any = false;
@@ -275,7 +275,7 @@ impl World {
             for _ in 0..how_many {
                 let (Some(epoch), Some(mut sent)) = (link.open, link.server.out.pop_front()) else { break };
                 any = true;
-                // It may be an answer to a time in which the name was not requested.
+                // It may be a response from a time when the name was not subscribed.
                 sent.requested.retain(|name| {
                     let left = link.left_at.get(&(sent.kind, name.clone()));
                     left.is_none_or(|left| now - *left >= Duration::from_secs(15))
@@ -306,7 +306,7 @@ impl World {
         Ok(any)
     }
 
-    /// Messages of a stream that was given up arrive after all.
+    /// Messages of an abandoned stream arrive late.
     pub fn late_messages(&mut self, key: u8) {
         let now = self.now;
         let rig = &mut self.units[usize::from(key)];
@@ -319,7 +319,7 @@ impl World {
         }
     }
 
-    /// Carries changes of interest upstream, publishes, and wakes the sessions concerned.
+    /// Sends changes of interest upstream, publishes, and wakes the sessions concerned.
     pub fn settle(&mut self, key: u8, publish: bool) -> Result<(), String> {
         let rig = &mut self.units[usize::from(key)];
         for change in rig.view.take_upstream_changes() {
@@ -348,8 +348,8 @@ impl World {
         Ok(())
     }
 
-    /// Lets the streams judge what silence means, and carries their questions: a call is answered where the stream is open, and
-    /// one that is to be opened again ends.
+    /// Lets the streams decide what silence means, and makes their calls: a call is answered if the stream is open, and a stream that is to
+    /// be reopened ends.
     fn let_judge(&mut self, key: u8) -> Result<(), String> {
         let now = self.now;
         for at in 0..self.units[usize::from(key)].links.len() {
@@ -379,7 +379,7 @@ impl World {
                 }
                 rig.view.apply(updates, now);
                 let stream = &mut rig.upstream.streams()[at];
-                // What the server has sent before it answers the call is read before the answer.
+                // What the server sent before it answers the call is read before the answer.
                 let is_all_read = link.server.out.is_empty();
                 if is_all_read && stream.take_liveness_call() {
                     stream.on_liveness_answer(epoch);
@@ -428,7 +428,7 @@ impl World {
         }
     }
 
-    /// Lets time pass, and does what falls due.
+    /// Advances time, and runs the timers that are due.
     pub fn advance(&mut self, by: Duration) -> Result<(), String> {
         self.now = self.now + by;
         let now = self.now;
@@ -522,7 +522,7 @@ impl World {
         Ok(true)
     }
 
-    /// Interest is on its way to the view; it arrives now, or when the history says so.
+    /// Sends interest to the view; it arrives now, or when the history decides.
     fn carry_interest(&mut self, at: usize) -> Result<(), String> {
         let client = &mut self.clients[at];
         let changes = client.session.take_interest();
@@ -547,7 +547,7 @@ impl World {
         Ok(())
     }
 
-    /// The client's connection has room: the relay makes its next reply.
+    /// The client can receive: the relay makes its next reply.
     pub fn pull(&mut self, at: usize) -> Result<Pulled, String> {
         let client = &mut self.clients[at];
         if client.stalled || client.ended {
@@ -633,7 +633,7 @@ impl World {
         self.clients[at].process(reaction).is_some()
     }
 
-    /// The client comes back on a new stream, maybe as another node.
+    /// The client reconnects on a new stream, possibly as another node.
     pub fn reconnect(&mut self, at: usize, node: u8, how: Return) -> Result<(), String> {
         self.coverage.note_if(node != self.clients[at].judge.key, Event::NodeChanged);
         self.clients[at].session.close();
@@ -643,7 +643,7 @@ impl World {
         let client = client_of(profile, variant, self.clients[at].judge.wrappers);
         let (id, session) = self.new_session(client.clone(), node);
         let pretend = &mut self.clients[at];
-        // What was on its way is lost with the stream.
+        // What was in flight is lost with the stream.
         match how {
             Return::Fresh => pretend.lose_everything(),
             Return::OldVersions => pretend.go_back(),
@@ -677,7 +677,7 @@ pub enum Pulled {
     Ended,
 }
 
-/// A node whose metadata say what it is to get. Its id and the order of its maps differ from client to client.
+/// A node whose metadata decides which content it gets. Its id and the order of its maps differ from client to client.
 fn encoded_node(node: u8, id: u64) -> Vec<u8> {
     let text = |text: String| Value { kind: Some(value::Kind::StringValue(text)) };
     let field = |key: &str, value| Node {
@@ -687,7 +687,7 @@ fn encoded_node(node: u8, id: u64) -> Vec<u8> {
     let named = Node { id: format!("client-{id}"), cluster: "fleet".into(), ..Node::default() };
     let mut parts = [field("tenant", text(node.to_string())), field("stage", text("live".into()))];
     parts.rotate_left((id % 2) as usize);
-    // Messages that stand behind one another are merged by whoever reads them.
+    // Concatenated messages are merged by the reader.
     [named, parts[0].clone(), parts[1].clone()].iter().flat_map(Message::encode_to_vec).collect()
 }
 

@@ -1,4 +1,4 @@
-//! A client that holds things, and what may not be taken from it.
+//! A client with resources, and what it must not lose.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,18 +18,18 @@ pub struct Holder {
     variant: Variant,
     session: Session,
     leases: Leases,
-    /// By type and name: when it last was told of it, or came with it.
+    /// By type and name: when it was last sent the resource, or connected with it.
     pub holds: BTreeMap<(&'static str, &'static str), Moment>,
-    /// It has had an answer to `*`.
+    /// It has had a reply for `*`.
     pub answered: bool,
     pub came_with_nothing: bool,
 }
 
-/// Something that a reply took from a client, and since when it held it.
+/// A resource that a reply removed from a client, and since when the client held it.
 pub type Loss = ((&'static str, &'static str), Moment);
 
 impl Holder {
-    /// Comes with these, under versions that are nobody's.
+    /// Connects with these, under unknown versions.
     pub fn come(
         id: SessionId,
         variant: Variant,
@@ -85,7 +85,7 @@ impl Holder {
         self.session.take_interest()
     }
 
-    /// Takes what there is to be told. What was lost by it.
+    /// Reads everything that is due, and returns what was lost by it.
     pub fn listen(&mut self, unit: &mut View, now: Moment) -> Vec<Loss> {
         let state = unit.snapshot().clone();
         let mut lost = Vec::new();
@@ -110,7 +110,7 @@ impl Holder {
     }
 
     fn names_of(&self, url: &str) -> Vec<String> {
-        // Endpoints are requested as it came with them.
+        // Endpoints are requested by the names that it connected with.
         let names = self.holds.keys().filter(|(of, _)| *of == url).map(|(_, name)| name.to_string());
         names.collect()
     }

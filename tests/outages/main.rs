@@ -1,14 +1,14 @@
-//! Random outages of three servers, in virtual time: refused, hanging and half-open connections, streams that end before or after
-//! the first response, servers that lack what others have, that are mute, that send their sets in pieces up to a minute apart,
-//! everything again or differences only or nothing, that answer to foreign versions or do not, replicas with versions of their own,
-//! entries without a body, pauses after which a server goes on with what it was asked meanwhile; clients that come with what they hold
-//! and go; under both rules of fallback.
+//! Random outages of three servers, in virtual time: refused, hanging and half-open connections, streams that end before or after the first
+//! response, servers that lack what others have, that are mute, that send their sets in parts up to a minute apart, that send everything
+//! again, differences only, or nothing, that answer to foreign versions or do not, replicas with versions of their own, entries without a
+//! body, and pauses after which a server continues with earlier requests; clients that connect with what they hold and disconnect; under
+//! both rules of fallback.
 //!
-//! Always: nothing is taken from a client that the active server has had ever since; nobody is told that something is
-//! absent which every server has; nothing that is known is forgotten while it is wanted; no server is left again too soon after a
-//! return; silence counts of a server alone that was there after it; who comes with nothing waits for no more than the first response
-//! of a server that does not cut its sets. And once all servers stay up, the first one serves, what it says is what is known and what
-//! clients hold, and who comes with nothing waits for nothing. Each row of the state table has to be reached.
+//! Invariants: a client does not lose what the active server has had all the time; no client is sent an absence of what every server has;
+//! nothing known is forgotten while it is wanted; no server is left too soon after a return; silence counts only if the server was alive
+//! after it; a client without state waits only for the first response of a server that sends complete sets. Once all servers stay up, the
+//! first one is active, the view and the clients have what it sent, and clients without state do not wait. Each row of the state table has
+//! to be reached.
 
 mod holder;
 mod server;
@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use weir::protocol::faults::{Fault, Faults};
 use world::World;
 
-/// Rows of the table that a history can reach; 15 is told apart from 14 by what is requested.
+/// The rows that a history can reach; 15 differs from 14 by what is requested.
 const ROWS: [u8; 21] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21];
 
 fn run(seed: u64, faults: Faults) -> Result<BTreeSet<u8>, String> {

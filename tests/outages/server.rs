@@ -1,5 +1,4 @@
-//! A control plane of the simulation: it speaks delta, in one of the habits that real ones have, and may be out of order in several
-//! ways.
+//! A control plane of the simulation: it serves delta, with one of the habits of real ones, and can fail in several ways.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -8,17 +7,17 @@ use weir::proto::Response;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
 use weir::protocol::moment::Moment;
 
-/// How a server takes connections at the moment.
+/// How a server treats connections now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
     Fine,
     /// Connections fail.
     Refuses,
-    /// Connections are made, and nothing comes; calls are not answered either.
+    /// Connections succeed, and nothing is sent; calls are not answered either.
     Hangs,
-    /// The same, and streams that were there are not ended: what was said on them is read and answered when it goes on.
+    /// The same, and existing streams do not end: what was sent on them is read and answered when the server continues.
     HalfOpen,
-    /// Calls are answered, and nothing else is.
+    /// Only calls are answered.
     Mute,
     /// Streams end before the first response.
     Rejects,
@@ -36,18 +35,18 @@ impl Health {
     }
 }
 
-/// What a server makes of what it is told that the relay holds, and how it sends what it has.
+/// How a server treats the versions that the relay states, and how it sends its resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Habit {
-    /// It sends everything again, whatever it is told.
+    /// It sends everything again, whatever is stated.
     pub all_again: bool,
-    /// It says that there is no such thing of what it is told by name and does not have.
+    /// It reports names as absent that are stated by name and that it does not have.
     pub answers_foreign: bool,
-    /// To whoever holds everything under `*` it sends an empty response, and otherwise nothing.
+    /// If everything under `*` is stated, it sends an empty response; otherwise it sends none.
     pub says_nothing_is_new: bool,
-    /// Its versions are of one replica, and each stream may reach another.
+    /// Its versions are those of one replica, and each stream may reach another.
     pub replicas: bool,
-    /// Sets come one resource at a time, so far apart.
+    /// Sets are sent one resource at a time, with this pause.
     pub pieces: Option<Duration>,
 }
 
@@ -55,14 +54,14 @@ pub struct Habit {
 pub struct Server {
     pub health: Health,
     pub habit: Habit,
-    /// By type and name: one letter of content. What is missing does not exist here.
+    /// By type and name: one letter of content. What is not in the map does not exist here.
     pub content: BTreeMap<(&'static str, &'static str), char>,
     /// Sent without a body for now.
     pub broken: BTreeSet<&'static str>,
     pub streams: u64,
 }
 
-/// What one stream has requested, and what is on its way to it.
+/// What one stream has requested, and the responses in flight.
 #[derive(Debug, Default)]
 pub struct Subscriptions {
     of: BTreeMap<String, (bool, BTreeSet<String>)>,
@@ -75,7 +74,7 @@ impl Subscriptions {
         self.of.get(url).is_some_and(|(wildcard, names)| *wildcard || names.contains(name))
     }
 
-    /// The next response that has come by now.
+    /// The next response that has arrived by now.
     pub fn next(&mut self, now: Moment) -> Option<Response> {
         let due = self.out.front().is_some_and(|(at, _)| *at <= now);
         due.then(|| self.out.pop_front()).flatten().map(|(_, response)| response)
@@ -89,7 +88,7 @@ impl Server {
         Subscriptions { replica, ..Subscriptions::default() }
     }
 
-    /// Reads a request, and puts what there is to say to it on its way.
+    /// Reads a request, and queues the responses to it.
     pub fn hear(&self, request: &DeltaDiscoveryRequest, to: &mut Subscriptions, now: Moment) {
         let url = &request.type_url;
         let first = !to.of.contains_key(url);
@@ -124,7 +123,7 @@ impl Server {
         self.send(url, resources, removed, asks_star && self.habit.says_nothing_is_new, to, now);
     }
 
-    /// Something has changed that the stream has requested.
+    /// A resource that the stream subscribes to has changed.
     pub fn push(&self, url: &'static str, name: &'static str, to: &mut Subscriptions, now: Moment) {
         if !to.has(url, name) {
             return;
@@ -167,7 +166,7 @@ impl Server {
             })
         };
         let mut at = now.max(to.out.back().map_or(now, |(at, _)| *at));
-        // What was said before of a name that is gone is overtaken by nothing.
+        // Updates of a removed name that were sent before are never overtaken.
         let gone: Vec<_> = removed.into_iter().collect();
         if let Some(pause) = self.habit.pieces.filter(|_| resources.len() > 1) {
             for resource in resources {

@@ -1,4 +1,4 @@
-//! Three servers, one view, clients that come and go; and what must hold at every moment.
+//! Three servers, one view, clients that come and go, and the rules that must hold at every moment.
 
 mod judge;
 
@@ -26,7 +26,7 @@ pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 pub const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 pub const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const TICK: Duration = Duration::from_millis(250);
-/// Of the long peace in which all is said that is to be said.
+/// The step of the long quiet time at the end, in which everything due is sent.
 const LONG_TICK: Duration = Duration::from_secs(2);
 const SERVERS: usize = 3;
 
@@ -44,43 +44,43 @@ pub struct World {
     next_id: u64,
     limits: Arc<Limits>,
     trace: bool,
-    /// When a server whose word counted last lacked something, or was not known to have it.
+    /// When a server whose updates counted last lacked a resource, or was not known to have it.
     lacked: BTreeMap<(&'static str, &'static str), Moment>,
-    /// What a server has last said to be gone on its stream, or has only come to have, and has not said to be there.
+    /// What a server last reported as absent on its stream, or has only just got, and has not sent since.
     said_gone: BTreeSet<(usize, String, String)>,
-    /// What some server did not have at some time.
+    /// What some server lacked at some time.
     ever_lacked: BTreeSet<(&'static str, &'static str)>,
     hold_down: Duration,
-    /// How long a connection stands on which no call is answered.
+    /// How long a connection without an answer to a call stays open.
     hung_after: Duration,
-    /// Servers that were seen to say more of a set soon after its first response.
+    /// Servers that were seen to send more of a set soon after its first response.
     cutters: BTreeSet<usize>,
-    /// Names that are gone by silence alone.
+    /// Names that are absent only by silence.
     silent: BTreeSet<(&'static str, &'static str)>,
-    /// The first thing that was concluded and must not be.
+    /// The first wrong conclusion.
     wrong: Option<String>,
     last: LadderState,
     returned: Option<Moment>,
-    /// Rows of the state table that were seen.
+    /// The rows of the state table that were reached.
     pub rows: BTreeSet<u8>,
 }
 
-/// What the edge would keep for a stream.
+/// What the edge would store for a stream.
 #[derive(Default)]
 struct Link {
     up: Option<(Epoch, Subscriptions)>,
     answered: bool,
     backoff: Backoff,
     next_attempt: Moment,
-    /// Ends at the next tick, after its first response.
+    /// It ends at the next tick, after its first response.
     doomed: bool,
-    /// A call has gone unanswered since.
+    /// Since when a call is unanswered.
     unanswered: Option<Moment>,
-    /// The relay has asked whether the server is there, and waits.
+    /// The relay has requested a liveness call, and waits for its result.
     called: bool,
-    /// Written, and not read by the server.
+    /// Sent, and not read by the server yet.
     unread: VecDeque<DeltaDiscoveryRequest>,
-    /// When the last response for clusters came on this opening.
+    /// When the last response for clusters arrived on this opening.
     clusters_at: Option<Moment>,
 }
 
@@ -109,7 +109,7 @@ impl World {
         };
         let (table, limits) = (
             Arc::new(TypeTable::new()),
-            // A word is judged as it is said; what waits for other things is looked at in `tests/order.rs`.
+            // Changes are judged when they are made; `tests/order.rs` tests those that wait for others.
             Arc::new(Limits {
                 faults,
                 linger: Duration::from_secs(2),
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// A minute of troubles, then peace.
+    /// A minute of faults, then a quiet time.
     pub fn live(&mut self) -> Result<(), String> {
         self.servers.iter().for_each(|server| self.tell(|| format!("{server:?}")));
         for _ in 0..240 {
@@ -173,13 +173,13 @@ impl World {
             server.health = Health::Fine;
             server.broken.clear();
         }
-        // What a half-open stream had to say is lost with it.
+        // Requests on half-open streams are lost with them.
         let ids: Vec<_> = self.links.keys().copied().collect();
         ids.into_iter().for_each(|id| self.end(id));
         self.want((CDS, "*"), true);
         self.want((EDS, "a"), true);
         for _ in 0..800 {
-            self.tick_by(LONG_TICK)?; // longer than any backoff has grown in a minute, and than asking twice takes
+            self.tick_by(LONG_TICK)?; // longer than any backoff has grown in a minute, and than a second request takes
         }
         let fresh = self.come(Variant::Sotw, BTreeSet::new());
         self.tick()?;
@@ -209,7 +209,7 @@ impl World {
             }
         }
         if below(&mut self.random, 20) == 0 {
-            // A server gives something up, or gets it.
+            // A server loses a resource, or gets it.
             let server = below(&mut self.random, SERVERS as u64) as usize;
             let (url, name) =
                 ([CDS, EDS][below(&mut self.random, 2) as usize], NAMES[below(&mut self.random, 6) as usize]);
@@ -217,7 +217,7 @@ impl World {
             if self.servers[server].content.remove(&(url, name)).is_none() {
                 self.servers[server].content.insert((url, name), own);
                 if self.links.iter().any(|(id, link)| id.server == server && link.up.is_some()) {
-                    // Up to when it says so, its stream goes by there being none.
+                    // Until the server reports that, its stream still counts the resource as absent.
                     self.said_gone.insert((server, url.to_owned(), name.to_owned()));
                 }
             }
@@ -235,7 +235,7 @@ impl World {
         }
     }
 
-    /// A client comes, with what it holds from elsewhere.
+    /// A client connects, with what it holds from elsewhere.
     fn come(&mut self, variant: Variant, with: BTreeSet<&'static str>) -> usize {
         self.next_id += 1;
         let id = SessionId(self.next_id);
@@ -259,7 +259,7 @@ impl World {
             }
         }
         if matches!(self.last, LadderState::Trying(_)) && below(&mut self.random, 3) == 0 {
-            // Those who wait for something give up, and what is left is cached.
+            // Clients that wait give up, and the rest is cached.
             let waiting = self.wanted.iter().copied().filter(|what| self.known(*what).is_unknown());
             for what in waiting.collect::<Vec<_>>() {
                 self.want(what, false);
@@ -285,7 +285,7 @@ impl World {
             for what in self.wanted.clone() {
                 self.want(what, false);
             }
-            self.now = self.now + Duration::from_secs(40); // longer than anything lingers
+            self.now = self.now + Duration::from_secs(40); // longer than any interest lingers
         }
     }
 
@@ -323,7 +323,7 @@ impl World {
         self.judge(&held)
     }
 
-    /// Lets one stream try to connect, send what it has to say, and hear the answers.
+    /// Lets one stream connect, send its requests, and receive responses.
     fn carry(&mut self, id: StreamId) {
         let health = self.servers[id.server].health;
         let Some(link) = self.links.get_mut(&id) else { return };
@@ -341,7 +341,7 @@ impl World {
                 return;
             }
             if !health.answers_calls() {
-                self.end(id); // HTTP/2's first words do not come
+                self.end(id); // the HTTP/2 preface does not arrive
                 return;
             }
             let epoch = stream.opened();
@@ -354,7 +354,7 @@ impl World {
             while let Some(Request::Delta(request)) = stream.next_request(self.now) {
                 let on_or_off = [&request.resource_names_subscribe, &request.resource_names_unsubscribe];
                 if request.type_url == CDS && on_or_off.into_iter().flatten().any(|name| name == "*") {
-                    link.clusters_at = None; // what was said before is forgotten
+                    link.clusters_at = None; // a new stream has sent nothing yet
                 }
                 link.unread.push_back(request);
             }
@@ -384,7 +384,7 @@ impl World {
         }
     }
 
-    /// Carries a call, if one is requested. A connection on which two go unanswered is closed, whoever asks.
+    /// Makes a liveness call, if one is requested. A connection with two unanswered calls is closed.
     fn ask_for_life(&mut self, id: StreamId, health: Health) -> bool {
         let Some(link) = self.links.get_mut(&id) else { return true };
         let (Some((epoch, _)), Some(stream)) = (&link.up, self.sources.stream(id)) else { return true };
@@ -482,7 +482,7 @@ impl World {
         let there: Vec<_> = self.sources.streams().map(|(id, _)| id).collect();
         let is_there = |id: &StreamId| there.contains(id) && !closed.contains(&id.server);
         if !self.links.keys().all(is_there) {
-            self.rows.insert(13); // whatever they still had to say is nobody's
+            self.rows.insert(13); // responses that were still in flight are dropped
         }
         self.links.retain(|id, _| is_there(id));
         for id in there {
@@ -522,7 +522,7 @@ impl World {
         self.last = now;
     }
 
-    /// What happens, one line each, with `WEIR_TRACE=1`.
+    /// Prints events, one line each, with `WEIR_TRACE=1`.
     fn tell(&self, what: impl FnOnce() -> String) {
         if self.trace {
             println!("{:>10.2} {}", (self.now - Moment::START).as_secs_f64(), what());
@@ -538,7 +538,7 @@ impl World {
     }
 }
 
-/// A response that comes so soon after another shows that the first was not all.
+/// A response that follows another within this time shows that the first was not complete.
 const SOON: Duration = Duration::from_secs(1);
 
 fn letter(url: &str) -> &str {

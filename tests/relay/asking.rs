@@ -1,4 +1,4 @@
-//! `weir get` and `weir watch`, the program as it is built, at a scripted control plane and at the relay.
+//! `weir get` and `weir watch`, as built programs, with a scripted control plane and with the relay.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::{BOTH, CDS, EDS, TWO, relay, say};
 
 const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
-/// The program, told which server to ask. It ends with the test.
+/// The program, with the server to use. It is killed with the test.
 pub(crate) struct Weir {
     child: Option<Child>,
 }
@@ -36,7 +36,7 @@ impl Weir {
         Self { child: Some(command.spawn().unwrap()) }
     }
 
-    /// Code, output, and what was told beside it.
+    /// Returns exit code, stdout and stderr.
     pub async fn end(self) -> (i32, String, String) {
         let Output { status, stdout, stderr } = self.output().await;
         let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -65,13 +65,13 @@ impl Weir {
 impl Drop for Weir {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            let _ = child.kill(); // it may have ended by itself
+            let _ = child.kill(); // it may have exited already
             let _ = child.wait();
         }
     }
 }
 
-/// What it says, as it says it.
+/// The lines that it prints.
 struct Lines(mpsc::UnboundedReceiver<String>);
 
 impl Lines {
@@ -107,7 +107,7 @@ impl Lines {
     }
 }
 
-/// A resource that has the descriptor's idea of what this JSON says.
+/// A resource encoded from this JSON by its descriptor.
 fn made(type_url: &str, json: Value) -> Any {
     let (_, name) = type_url.split_once('/').unwrap();
     let value = Transcoder::envoy().from_json(name, &json, Strictness::Strict).unwrap();
@@ -249,7 +249,7 @@ async fn get_asks_the_relay_as_it_asks_a_control_plane() {
         say(&stream, "1", &TWO, &TWO, &[]);
         assert_eq!(get.end().await, (0, "a\nb\n".into(), String::new()), "{protocol}");
 
-        // Endpoints that are not there: by sotw too, since errors are read.
+        // Endpoints that do not exist: known in SotW too, since errors are read.
         let get = Weir::start(relay.address, &format!("get eds none --variant {protocol} -o names --cluster other"));
         let (stream, _) = requested(&mut plane).await;
         stream.respond(&deltas(EDS, "1", vec![], &["none"]));
@@ -372,7 +372,7 @@ async fn watch_comes_back_and_tells_only_what_became_different() {
     let Request::Delta(request) = request else { panic!("another variant") };
     assert_eq!(request.initial_resource_versions.keys().collect::<Vec<_>>(), ["a", "b"]);
     sent.until("connected to").await;
-    // A server that knows nothing of what was sent before says everything again.
+    // A server that does not know the earlier versions sends everything again.
     stream.respond(&deltas(CDS, "1", vec![("a", cluster("a", "1s")), ("c", cluster("c", "1s"))], &["b"]));
     assert_eq!(lines.take(2).await, ["+ c", "- b"]);
 }

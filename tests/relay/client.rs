@@ -1,4 +1,4 @@
-//! A scripted xDS client over real gRPC, and words for what it is sent.
+//! A scripted xDS client over real gRPC, and text forms of what it receives.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub enum Client {
     Delta(mpsc::UnboundedSender<DeltaDiscoveryRequest>, Streaming<DeltaDiscoveryResponse>),
 }
 
-/// What was sent, as sorted names.
+/// What was received, as sorted names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
     pub set: Vec<String>,
@@ -34,7 +34,7 @@ pub struct Told {
 }
 
 const PREFIX: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
-/// Longer than anything takes; a test that hangs fails instead.
+/// Longer than any step takes; a test that hangs fails instead.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn node(cluster: &str) -> Option<bytes::Bytes> {
@@ -75,7 +75,7 @@ impl Client {
         })
     }
 
-    /// Asks for names of a type; none is everything. A SotW client has to say all it wants each time.
+    /// Requests names of a type; none means everything. A SotW client has to list everything that it wants each time.
     pub fn ask(&self, url: &str, names: &[&str], cluster: Option<&str>) {
         self.ask_with(cluster.and_then(node), url, names);
     }
@@ -135,7 +135,7 @@ impl Client {
         self.next().await.unwrap().expect("the relay ended the stream")
     }
 
-    /// Nothing comes for a while.
+    /// Checks that nothing arrives for a while.
     pub async fn hears_nothing(&mut self, duration: Duration) {
         if let Ok(sent) = tokio::time::timeout(duration, self.next_forever()).await {
             panic!("told {sent:?}, where nothing was to be said");

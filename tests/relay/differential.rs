@@ -1,7 +1,7 @@
-//! The same clients at an origin directly and through the relay: their final states are equal, and nothing was taken from any of
-//! them on the way that the origin did not take.
+//! The same clients at an origin directly and through the relay: their final states are equal, and none of them lost anything that the
+//! origin did not remove.
 //!
-//! Half a minute here; `WEIR_SECONDS=3600 cargo test --release --test relay the_same -- --nocapture` for an hour.
+//! Runs half a minute; `WEIR_SECONDS=3600 cargo test --release --test relay the_same -- --nocapture` runs an hour.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use crate::origin::{Server, Truth};
 use crate::plane::{Plane, Stream};
 use crate::{BOTH, protocol_of};
 
-/// Repeatable chance.
+/// Random numbers from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -35,11 +35,11 @@ impl Dice {
     }
 }
 
-/// What every client requests: all clusters and listeners, and these by name.
+/// The subscriptions of every client: all clusters and listeners, and these by name.
 const BY_NAME: [(Kind, u8); 2] = [(Kind::Endpoints, 4), (Kind::Route, 2)];
 const STAR: [Kind; 2] = [Kind::Cluster, Kind::Listener];
 
-/// The control plane: what is true for each of two nodes, and its side of each stream.
+/// The control plane: the resources for each of two nodes, and its side of each stream.
 #[derive(Default)]
 struct Origin {
     truths: [Truth; 2],
@@ -47,11 +47,11 @@ struct Origin {
     opened: u64,
     serial: u64,
     epoch: u64,
-    /// What was ever missing, so that to call it absent was right once.
+    /// Names that were ever missing, so a reported absence was right at some time.
     ever_absent: BTreeSet<(usize, Kind, String)>,
 }
 
-/// One stream. It has the only sender, so that the stream ends with it.
+/// One stream. It has the only sender, so the stream ends when it is dropped.
 struct Open {
     id: u64,
     key: usize,
@@ -63,7 +63,7 @@ impl Origin {
     fn flush(&mut self) {
         for open in &mut self.open {
             for sent in open.server.out.drain(..) {
-                let _ = open.responses.send(crate::plane::encoded(&sent.response)); // the stream may be over
+                let _ = open.responses.send(crate::plane::encoded(&sent.response)); // the stream may have ended
             }
         }
         self.open.retain(|open| !open.responses.is_closed());
@@ -107,7 +107,7 @@ impl Origin {
         self.flush();
     }
 
-    /// A new instance: other versions for the same contents, and every stream over.
+    /// A new instance: other versions for the same contents, and every stream ends.
     fn restart(&mut self) {
         self.epoch += 1;
         self.open.clear();
@@ -119,7 +119,7 @@ fn key_of(request: &Request) -> Option<usize> {
     Some(usize::from(node.cluster == "k1"))
 }
 
-/// Serves every stream that the plane accepts, out of the shared truth.
+/// Serves every stream of the plane from the shared resources.
 async fn serve(mut plane: Plane, origin: Arc<Mutex<Origin>>) {
     while let Some(stream) = plane.streams.recv().await {
         let origin = origin.clone();
@@ -146,7 +146,7 @@ async fn serve(mut plane: Plane, origin: Arc<Mutex<Origin>>) {
 
 type Held = BTreeMap<(Kind, String), Bytes>;
 
-/// A client that keeps what it is given, comes back when it is dropped, and notes what is taken from it.
+/// A client that keeps what it is sent, reconnects when its stream ends, and records what it loses.
 struct Stub {
     key: usize,
     variant: Variant,
@@ -185,7 +185,7 @@ async fn live(
     }
 }
 
-/// What a client states as it comes back.
+/// What a client states when it reconnects.
 #[derive(Default)]
 struct Versions {
     of_type: BTreeMap<Kind, String>,
@@ -287,7 +287,7 @@ async fn start_relay(listen: SocketAddr, plane: SocketAddr, up: Variant) -> (Soc
         if let Ok(app) = App::bind(config.clone()).await {
             return (app.addresses()[0], tokio::spawn(app.run()));
         }
-        tokio::time::sleep(Duration::from_millis(50)).await; // the last one is still letting go of the port
+        tokio::time::sleep(Duration::from_millis(50)).await; // the last one still releases the port
     }
     panic!("cannot bind {listen}");
 }
@@ -345,7 +345,7 @@ async fn round(up: Variant, seed: u64, duration: Duration) {
                 restarts += 1;
             }
             83..86 => {
-                // A client starts over with nothing.
+                // A client restarts without state.
                 let at = dice.below(stubs.len());
                 let address = if directly(at) { plane_address } else { relay_address };
                 stubs[at] = Stub::start(address, stubs[at].variant, stubs[at].key);
@@ -364,12 +364,12 @@ fn directly(at: usize) -> bool {
     at.is_multiple_of(2)
 }
 
-/// Waits until every client holds what is true for it, and then looks at what was taken on the way.
+/// Waits until every client holds the right resources, and then checks what was lost on the way.
 async fn settle(stubs: &[Stub], up: Variant, origin: &Mutex<Origin>) {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
         let wrong = stubs.iter().enumerate().find_map(|(at, stub)| {
-            // What upstream cannot say in the state of the world, no relay behind it can tell.
+            // What upstream cannot report in SotW, the relay cannot report either.
             let unsaid = stub.variant == Variant::Sotw || (up == Variant::Sotw && !directly(at));
             differs(stub, unsaid, &origin.lock().unwrap()).map(|how| (at, how))
         });
@@ -392,7 +392,7 @@ async fn settle(stubs: &[Stub], up: Variant, origin: &Mutex<Origin>) {
     }
 }
 
-/// `unsaid`: somewhere on the way the state of the world is spoken, where a partial type cannot be taken back.
+/// `unsaid`: SotW is used somewhere on the way, so resources of partial types cannot be removed.
 fn differs(stub: &Stub, unsaid: bool, origin: &Origin) -> Option<String> {
     let held = stub.held.lock().unwrap();
     let truth = &origin.truths[stub.key];

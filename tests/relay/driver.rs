@@ -1,5 +1,4 @@
-//! What drives a session, under peers that behave badly or merely unlike a test: readers that stall, and an Envoy's worth of
-//! streams on one connection.
+//! The tasks around a session, with unusual peers: readers that stall, and an Envoy's number of streams on one connection.
 
 use std::time::Duration;
 
@@ -34,7 +33,7 @@ impl Connection {
     pub async fn open(relay: &Relay) -> Self {
         let socket = tokio::net::TcpStream::connect(relay.address).await.unwrap();
         let mut builder = http2::Builder::new(TokioExecutor::new());
-        // As many as it likes before it has seen what it may.
+        // Opens many streams before it has seen the server's settings.
         builder.initial_max_send_streams(2_000).max_concurrent_reset_streams(4_000);
         let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.unwrap();
         Self { sender, driver: tokio::spawn(connection) }
@@ -63,7 +62,7 @@ fn everything() -> Bytes {
     framed(&DeltaDiscoveryRequest { node: node("web"), type_url: CDS.into(), ..Default::default() })
 }
 
-/// What the admin address says of all clients, once it is what is waited for.
+/// Waits until the `/clients` report satisfies a condition.
 pub(super) async fn clients(relay: &Relay, what: &str, holds: impl Fn(&serde_json::Value) -> bool) {
     let start = tokio::time::Instant::now();
     loop {
@@ -88,7 +87,7 @@ async fn a_stalled_readers_unsubscribe_and_half_close_are_seen_behind_ten_megaby
     let content = "x".repeat(120);
     let whole: Vec<_> = names.iter().map(|name| (name.as_str(), content.as_str())).collect();
     say(&stream, "1", &whole, &[], &[]);
-    let _unread = response.await.unwrap(); // megabytes are on their way, and nobody reads them
+    let _unread = response.await.unwrap(); // megabytes are in flight, and are not read
 
     let names_of_eds = |report: &serde_json::Value| {
         let types =
@@ -124,13 +123,13 @@ async fn sotw_57_a_reader_that_stalls_through_a_thousand_updates_delays_nobody_a
     requests.send(everything()).unwrap();
     let mut reader = Client::connect(relay.address, Variant::Delta).await;
     reader.ask(CDS, &["first"], Some("web"));
-    let streams = [plane.stream().await, plane.stream().await]; // one of `*`, one of the name
+    let streams = [plane.stream().await, plane.stream().await]; // one for `*`, one for the name
     clients(&relay, "both ask", |report| report.as_array().unwrap().len() == 2).await;
     let content = "x".repeat(120);
     let names: Vec<_> = (0..30_000).map(|number| format!("cluster-{number:06}")).collect();
     let many: Vec<_> = names.iter().map(|name| (name.as_str(), content.as_str())).collect();
     streams.iter().for_each(|stream| say(stream, "0", &[], &many, &[]));
-    let mut unread = response.await.unwrap().into_body(); // megabytes are on their way, and nobody reads them
+    let mut unread = response.await.unwrap().into_body(); // megabytes are in flight, and are not read
 
     let updates = async {
         for round in 1..=1_000 {
@@ -149,7 +148,7 @@ async fn sotw_57_a_reader_that_stalls_through_a_thousand_updates_delays_nobody_a
             let resources = DeltaDiscoveryResponse::decode(message).unwrap().resources.into_iter();
             let bodies =
                 resources.filter(|resource| resource.name == "first").map(|resource| resource.resource.unwrap());
-            sent.extend(bodies.map(|body| body.value[10..].to_vec())); // behind the name and the tag of the content
+            sent.extend(bodies.map(|body| body.value[10..].to_vec())); // after the name and the tag of the content
         }
     }
     assert!(sent.len() <= 3, "told of {} of a thousand states that it did not read", sent.len());

@@ -1,4 +1,4 @@
-//! A set that comes in slowly is not complete because a clock says so: nothing that exists is removed at a client that has it.
+//! A slow set is not complete because time has passed: no resource that exists is removed at a client that holds it.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use super::holder::{ALL_CLUSTERS, Holder, Record};
 use super::pieces::Pieces;
 use super::*;
 
-/// Between two pieces.
+/// The pause between two resources.
 const PACE: Duration = Duration::from_millis(50);
 
-/// A relay over these servers with limits of its own, and short ones where the default is seconds: quiet after which a set may be
-/// asked about.
+/// A relay for these servers with limits of its own; limits of several seconds are shortened: the quiet time after which a set may be
+/// requested again.
 pub(super) async fn relay_with_limits(upstream: &str, rest: &str, change: impl FnOnce(&mut Limits)) -> Relay {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
@@ -24,13 +24,13 @@ pub(super) async fn relay_with_limits(upstream: &str, rest: &str, change: impl F
     run(App::bind(config).await.unwrap(), std::future::pending())
 }
 
-/// The first choice first, each with further keys.
+/// The servers, first choice first, each with further keys.
 pub(super) fn servers(addresses: &[SocketAddr], each: &str) -> String {
     let servers: Vec<_> = addresses.iter().map(|at| format!("{{uri: 'http://{at}'{each}}}")).collect();
     format!("{{servers: [{}]}}", servers.join(", "))
 }
 
-/// Every waiting time that a slow server could meet is shorter than it takes for its thirty pieces.
+/// Makes every timer that a slow server could meet shorter than it takes for its thirty resources.
 fn hurry(limits: &mut Limits) {
     limits.settle_stated = Duration::from_millis(300);
     limits.second_silence = Duration::from_secs(3);
@@ -53,7 +53,7 @@ fn has_heard(names: &[String]) -> impl Fn(&Record) -> bool {
     move |record| record.heard.is_superset(&names)
 }
 
-/// For longer than a set has to be quiet, and shorter than a second silence lasts.
+/// Longer than a set has to be quiet, and shorter than the second silence.
 async fn a_long_pause() {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
@@ -178,7 +178,7 @@ async fn a_slow_restart(server: &str) {
         client.until("all of it", |record| record.holds.len() == names.len()).await;
         clients.push(client);
     }
-    a_long_pause().await; // it is known to be all
+    a_long_pause().await; // the set is known to be complete
 
     let address = plane.kill().await;
     let plane = Pieces::start_at(address, &names).await;
@@ -197,7 +197,7 @@ async fn a_slow_restart(server: &str) {
     its_word_counts(&plane, &clients, &names[7]).await;
 }
 
-/// Nothing was lost so far, and what this server removes is.
+/// Checks that nothing is lost so far, and that clients lose what this server removes.
 async fn its_word_counts(server: &Pieces, clients: &[Holder], name: &str) {
     clients.iter().for_each(Holder::has_lost_nothing);
     server.removes(name);

@@ -1,4 +1,4 @@
-//! What is held is given at once, and decides in an outage, however young the set is.
+//! What is cached is sent at once, and decides in an outage, however young the set is.
 
 use std::time::Instant;
 
@@ -15,14 +15,14 @@ use super::services::fetch;
 use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// More than the relay needs, and far below any time that it could be waiting for.
+/// More than the relay needs, and far below any timer that it could be waiting for.
 const AT_ONCE: Duration = Duration::from_millis(150);
-/// A machine that has other things to do may be late once.
+/// A busy machine may be late once.
 const TRIES: usize = 3;
 const LONG_WAITS: &str = "rest: {timeout: 1m}\nlimits: {fetch_timeout: 1m}\n";
 const FETCH: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
 
-/// How clients ask that have nothing yet.
+/// How clients without state request.
 #[derive(Debug, Clone, Copy)]
 enum Asks {
     OnAStream(Variant),
@@ -33,7 +33,7 @@ enum Asks {
 const EACH_WAY: [Asks; 4] =
     [Asks::OnAStream(Variant::Delta), Asks::OnAStream(Variant::Sotw), Asks::ByPoll, Asks::ByFetch];
 
-/// Clusters as they would be, since a poll is answered in JSON.
+/// Valid clusters, since a poll is answered in JSON.
 fn say_two(stream: &Stream, version: &str) {
     let bodies = ["a", "b"].map(|name| (name, rest::cluster(name, version)));
     let (type_url, nonce) = (CDS.into(), version.into());
@@ -58,7 +58,7 @@ fn say_two(stream: &Stream, version: &str) {
     });
 }
 
-/// How many clusters the first answer has.
+/// Returns how many clusters the first reply has.
 async fn first_answer(relay: &Relay, asks: Asks) -> usize {
     match asks {
         Asks::OnAStream(variant) => {
@@ -74,7 +74,7 @@ async fn first_answer(relay: &Relay, asks: Asks) -> usize {
     }
 }
 
-/// From the moment at which the control plane has said the set, until a client that has asked before is answered.
+/// Returns the time from the control plane's set to the reply for a client that requested it before.
 async fn after_the_set(up: Variant, asks: Asks) -> Duration {
     let mut plane = Plane::start(&BOTH).await;
     let slow = |limits: &mut Limits| limits.settle_fresh = Duration::from_secs(2);
@@ -120,7 +120,7 @@ async fn patient_relay(plane: &Plane) -> Relay {
     relay_with_limits(&servers(&[plane.address], ""), rest, |limits| limits.settle_stated = HOUR).await
 }
 
-/// A view whose set has just come, for a client that came with nothing.
+/// A view whose set has just arrived, for a client without state.
 async fn young_view() -> (Plane, Stream, Relay) {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let relay = patient_relay(&plane).await;
@@ -131,7 +131,7 @@ async fn young_view() -> (Plane, Stream, Relay) {
     (plane, stream, relay)
 }
 
-/// What another relay calls it, or this one before it was restarted.
+/// The version of the set at another relay, or at this one before a restart.
 async fn version_of_the_set() -> String {
     let (_plane, _stream, relay) = young_view().await;
     Poller::connect(relay.address).await.polled(CLUSTERS, "web", json!({})).await.version()
@@ -157,7 +157,7 @@ async fn rest_7_a_poll_with_a_version_that_this_relay_gave_out_is_answered_howev
     assert_eq!(behind.body, second.body);
     let current = poller.poll(CLUSTERS, "web", json!({"versionInfo": second.version()})).await;
     assert_eq!(current.status, 304);
-    // What stands for a set that nobody here knows may have more in it than there is.
+    // An unknown version may stand for a set with more resources.
     assert_eq!(poller.poll(CLUSTERS, "web", json!({"versionInfo": UNKNOWN})).await.status, 503);
 }
 
@@ -182,7 +182,7 @@ async fn fb_4_an_outage_right_after_the_first_set_is_sat_out_on_what_is_held() {
         })
         .await;
 
-        // And it is the same ladder as ever: something else is wanted, and the next server may have it.
+        // The ladder works as ever: another name is wanted, and the next server may have it.
         let mut new = Client::connect(relay.address, Variant::Delta).await;
         new.ask(EDS, &["n"], Some("web"));
         assert_eq!(content_of(&mut new).await, ["n=2"]);
@@ -206,6 +206,6 @@ async fn xlat_12_what_one_view_has_seen_of_a_server_that_cuts_its_sets_the_next_
     let mut stream = plane.stream().await;
     stream.request().await;
     say(&stream, "1", &[], &TWO[..1], &[]);
-    stream.request().await; // the acknowledgment: it was read
+    stream.request().await; // the ACK: the response was read
     next.hears_nothing(AT_ONCE).await;
 }

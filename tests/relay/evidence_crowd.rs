@@ -1,4 +1,4 @@
-//! Many clients at once, and many views: nobody waits for what others have already found.
+//! Many clients at once, and many views: none waits for what another has already found out.
 
 use std::time::Instant;
 
@@ -11,16 +11,16 @@ use super::holder::{ALL_CLUSTERS, Holder, Wish};
 use super::scripts::{Server, Way};
 use super::*;
 
-/// The kernel repeats an attempt to connect after a second, if it had to drop the first.
+/// If the kernel has to drop a connection attempt, it repeats it after a second.
 const BEFORE_A_RETRY: Duration = Duration::from_millis(900);
-/// From the moment at which the relay has the set until all have it.
+/// From the set's arrival at the relay until all clients have it.
 const SOON: Duration = Duration::from_secs(2);
-/// A machine that has other things to do may be late once.
+/// A busy machine may be late once.
 const TRIES: usize = 3;
-/// Sockets of this process that are not clients' or their other ends.
+/// Sockets of this process that do not belong to a client's connection.
 const OTHER_SOCKETS: usize = 500;
 
-/// A thousand, if this process may open as many files for both ends of them.
+/// A thousand clients, if this process may open the files for both ends.
 fn crowd() -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
@@ -28,11 +28,11 @@ fn crowd() -> usize {
     1_000.min(files.saturating_sub(OTHER_SOCKETS) / 2)
 }
 
-/// How long the longest connect took, and how long it was from the set to the last client's.
+/// Returns the longest connect, and the time from the set to the last client.
 async fn all_at_once() -> (Duration, Duration) {
     let mut plane = Plane::start(&BOTH).await;
     let relay = relay(plane.address, protocol_of(Variant::Delta)).await;
-    // All of them begin to connect before the relay has a turn to accept one.
+    // All of them start to connect before the relay can accept one.
     let connect = || async {
         let start = Instant::now();
         (TcpStream::connect(relay.address).await.expect("a connect is lost"), start.elapsed())
@@ -45,7 +45,7 @@ async fn all_at_once() -> (Duration, Duration) {
     let said = Instant::now();
     flock.has(TWO.len()).await;
     let last = said.elapsed();
-    flock.heard(); // and none has ended
+    flock.heard(); // and no stream has ended
     assert!(plane.streams.try_recv().is_err(), "one stream for all of them");
     (times.into_iter().max().unwrap(), last)
 }
@@ -65,7 +65,7 @@ async fn a_thousand_clients_of_one_view_connect_at_once_and_have_their_first_set
 
 const VIEWS: [&str; 5] = ["v1", "v2", "v3", "v4", "v5"];
 
-/// What the client of a view wants.
+/// A subscription to everything, for a node of this cluster.
 fn everything(cluster: &'static str) -> Wish {
     Wish { cluster, ..ALL_CLUSTERS }
 }
@@ -74,7 +74,7 @@ fn everything(cluster: &'static str) -> Wish {
 async fn fb_20_up_33_views_that_wait_for_a_server_come_back_once_one_of_them_has_found_it() {
     let content = Way::GivesOnly(&[("a", "1")]);
     let server = Server::start(content.clone()).await;
-    // The third wait is of 100 s.
+    // The third wait is 100 s.
     let backoff = ", variant: delta, backoff: {initial: 10ms, factor: 100, max: 1h, jitter: 0}";
     let relay = relay_with_limits(&servers(&[server.address], backoff), "", |_| {}).await;
     let mut clients = Vec::new();
@@ -97,7 +97,7 @@ async fn fb_20_up_33_views_that_wait_for_a_server_come_back_once_one_of_them_has
     clients.iter().for_each(Holder::has_lost_nothing);
 }
 
-/// How often an upstream stream has ended or could not be opened.
+/// Returns how often an upstream stream has ended or could not be opened.
 async fn ended(relay: &Relay) -> usize {
     let metrics = get(relay.admin, "/metrics").await;
     let counts = metrics.lines().filter(|line| line.starts_with("weir_upstream_streams_closed_total{"));

@@ -1,5 +1,5 @@
-//! Silence says nothing without a sign of life on the same connection: not that of a network, of a server that hangs, or of one
-//! whose gateway answers in its place.
+//! Silence counts only with a sign of life on the same connection: not on a broken network, with a server that hangs, or with one whose
+//! gateway answers in its place.
 
 use std::convert::Infallible;
 
@@ -16,9 +16,9 @@ use super::scripts::{Server, Way};
 use super::*;
 
 const TIMER: Duration = Duration::from_millis(300);
-/// What silence would have told by then it would have told long ago.
+/// Long after the time at which silence would have counted.
 const LONG_AFTER: Duration = Duration::from_millis(1500);
-/// How soon a server that hangs is unreachable, by the defaults.
+/// How soon a hanging server is unreachable, by default.
 const HUNG: Duration = Duration::from_secs(30);
 
 const A: Wish = Wish { url: EDS, names: &["a"], cluster: "web" };
@@ -45,7 +45,7 @@ async fn up_36_i3_nothing_is_absent_behind_a_partition_and_what_the_server_remov
     first.has_lost_nothing();
 }
 
-/// With `liveness: {interval, timeout}` of a server this needs no half minute.
+/// With `liveness: {interval, timeout}` of a server this would take less than half a minute.
 #[tokio::test]
 #[ignore = "needs the evidence model, and takes half a minute"]
 async fn fb_32_up_36_a_server_that_hangs_is_left_for_the_next_and_nothing_of_it_is_absent() {
@@ -78,7 +78,7 @@ async fn fb_32_up_36_a_server_that_hangs_is_left_for_the_next_and_nothing_of_it_
     }
 }
 
-/// A gateway before a control plane that hangs: calls of discovery wait, and all others are unknown to it.
+/// A gateway before a control plane that hangs: discovery calls wait, and it knows no other calls.
 async fn a_gateway_that_knows_discovery_alone(listener: TcpListener) {
     let mut connections = tokio::task::JoinSet::new();
     loop {

@@ -1,4 +1,4 @@
-//! Two control planes behind one relay: fallback and return, seen by clients over real connections.
+//! Two control planes behind one relay: fallback and return, with clients over real connections.
 
 use tokio::sync::oneshot;
 
@@ -24,7 +24,7 @@ impl Serving {
     }
 }
 
-/// Answers every question for endpoints with this content.
+/// Answers every request for endpoints with this content.
 fn give(mut plane: Plane, content: &'static str) -> Serving {
     let (stop, mut stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(async move {
@@ -104,7 +104,7 @@ async fn fb_13_cached_names_hear_nothing_of_a_fallback_and_new_ones_are_served_b
         "{sent}"
     );
     assert!(giver("b").await.contains("\"total\": 0"));
-    serving.kill().await; // and its port is closed
+    serving.kill().await; // its port is closed too
     standing(&relay, "\"state\": \"cached\"").await;
     let mut new = Client::connect(relay.address, Variant::Delta).await;
     new.ask(EDS, &["b"], Some("web"));

@@ -1,4 +1,4 @@
-//! Files in the place of a control plane, or beside one, seen by clients over real connections.
+//! File sources, alone and beside a control plane, with clients over real connections.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use weir::proto::loads::LoadStatsRequest;
 const HOUR: Duration = Duration::from_secs(3600);
 const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
 
-/// A folder of files that goes when the test does.
+/// A folder of files, deleted with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -24,7 +24,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Moves a file of resources of a type into its place.
+    /// Moves a file with resources of a type into place.
     fn put(&self, file: &str, url: &str, names: &[&str]) {
         let field = if url == EDS { "clusterName" } else { "name" };
         let resource = |name: &&str| format!("{{\"@type\": \"{url}\", \"{field}\": \"{name}\"}}");
@@ -52,7 +52,7 @@ impl Drop for Folder {
     }
 }
 
-/// A relay in which no waiting makes anything known: no set settles, and no silence is long enough.
+/// A relay in which no timer makes anything known: no set settles, and no silence is long enough.
 async fn relay_of(upstream: &str) -> Relay {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
@@ -80,7 +80,7 @@ async fn report_with(relay: &Relay, path: &str, wanted: &str) -> String {
     }
 }
 
-/// Everything said until the client has, or is told to be without, so many names; sorted.
+/// Reads responses until the client has been sent, or had reported as absent, this many names. Returns them sorted.
 async fn hears(client: &mut Client, url: &str, limit: usize) -> (Vec<String>, Vec<String>) {
     let (mut set, mut removed) = (Vec::new(), Vec::new());
     while set.len() + removed.len() < limit {
@@ -245,7 +245,7 @@ async fn xlat_2_after_a_restart_the_versions_are_the_same() {
     assert_eq!(versions[0], versions[1]);
 }
 
-/// Answers questions for endpoints whose name begins with this, until it is killed.
+/// Answers requests for endpoints whose name begins with this, until it is killed.
 async fn serve(mut plane: Plane, prefix: &'static str, stop: tokio::sync::oneshot::Receiver<()>) {
     let mut streams = tokio::task::JoinSet::new();
     tokio::pin!(stop);
@@ -293,7 +293,7 @@ async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the
     drop(stop);
     serving.await.unwrap();
     report_with(&relay, "/upstreams", "\"state\": \"cached\"").await;
-    // Something new is wanted, so that the files' turn comes.
+    // A new name is wanted, so that the files are tried.
     client.ask(EDS, &["file", "nowhere"], None);
     let mut sent = Vec::new();
     while !sent.contains(&"file".to_owned()) {
@@ -303,14 +303,14 @@ async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the
     }
     let described = format!("\"server\": \"files {}\"", folder.path());
     report_with(&relay, "/upstreams", &described).await;
-    // A name that goes from the files, and names that never were in them: nothing is known of those.
+    // A name that is removed from the files, and names that never were in them: they are unknown.
     folder.put("e.json", EDS, &["other"]);
     report_with(&relay, "/files", "\"resources\": 2").await;
     let mut late = Client::connect(relay.address, Variant::Delta).await;
     late.ask(EDS, &["s2", "file", "other", "nowhere"], Some("web"));
     assert_eq!(hears(&mut late, EDS, 3).await, (vec!["file".into(), "other".into(), "s2".into()], vec![]));
     late.hears_nothing(Duration::from_millis(200)).await;
-    // Of everything there is what the files have; whether it is all of it nobody knows.
+    // A wildcard returns what the files have; whether that is everything is unknown.
     let mut all = Client::connect(relay.address, Variant::Delta).await;
     all.ask(CDS, &["*"], Some("web"));
     assert_eq!(all.sent().await.set, ["a"]);
@@ -327,7 +327,7 @@ async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the
         let sent = client.sent().await;
         assert_eq!(sent.removed, [""; 0]);
         if sent.set.contains(&"s3".to_owned()) {
-            break; // what both have comes again, in the words of the one that serves
+            break; // what both have is sent again, from the active source
         }
     }
 }
@@ -399,7 +399,7 @@ async fn lrs_11_clients_of_files_keep_their_stream_of_loads_and_are_asked_for_no
     let first = LoadStatsRequest { node: node("web"), ..Default::default() };
     loads.report(&first).await;
     assert!(tokio::time::timeout(Duration::from_millis(300), loads.answer()).await.is_err(), "neither asked nor ended");
-    // One that goes is let go.
+    // A client that disconnects is released.
     loads.reports = None;
     assert_eq!(loads.ended().await.code(), Code::Ok);
 }
@@ -418,7 +418,7 @@ async fn a_hundred_thousand_resources_are_loaded_while_others_are_served() {
     let relay = relay_of(&upstream).await;
     let mut all = Client::connect(relay.address, Variant::Delta).await;
     all.ask(CDS, &["*"], Some("web"));
-    // Another view hears of each change of its own files, while those of the first are read and told.
+    // Another view is sent each change of its own files, while those of the first are read and sent.
     let mut other = Client::connect(relay.address, Variant::Delta).await;
     let name = format!("xdstp://x/{ENDPOINTS}/e");
     other.ask(EDS, &[&name], Some("other"));

@@ -1,4 +1,4 @@
-//! Many clients at once, each on a connection of its own, whose DATA frames are counted as they come off the wire.
+//! Many clients at once, each on a connection of its own, which count the DATA frames that they receive.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use weir::protocol::session::Variant;
 
 use crate::client::{PATIENCE, node};
 
-/// Clients that acknowledge whatever they are sent.
+/// Clients that ACK everything.
 pub struct Flock {
     size: usize,
     counts: Arc<Counts>,
@@ -39,7 +39,7 @@ struct Counts {
 }
 
 impl Flock {
-    /// So many delta clients and as many SotW ones, once each has what it requested.
+    /// Connects `each` delta clients and as many SotW clients, and waits until each has what it requested.
     pub async fn gather(relay: SocketAddr, each: usize, url: &'static str, names: &[&str]) -> Self {
         let sockets = (0..2 * each).map(|_| TcpStream::connect(relay));
         let flock = Self::over(futures_util::future::try_join_all(sockets).await.unwrap(), url, names);
@@ -47,7 +47,7 @@ impl Flock {
         flock
     }
 
-    /// Clients over these connections, delta and SotW in turn. None of the names is everything.
+    /// Clients on these connections, delta and SotW in turn. No names mean everything.
     pub fn over(sockets: Vec<TcpStream>, url: &'static str, names: &[&str]) -> Self {
         let counts = Arc::new(Counts::default());
         let (size, mut clients) = (sockets.len(), JoinSet::new());
@@ -59,7 +59,7 @@ impl Flock {
         Self { size, counts, _clients: clients }
     }
 
-    /// Once they have been sent so many resources each.
+    /// Waits until they have received this many resources each.
     pub async fn has(&self, each: usize) {
         let (has, due) = (|| self.counts.resources.load(Ordering::SeqCst), self.size * each);
         let all = async {
@@ -70,13 +70,13 @@ impl Flock {
         assert!(tokio::time::timeout(PATIENCE, all).await.is_ok(), "sent {} of {due} resources", has());
     }
 
-    /// DATA frames and messages that they were sent.
+    /// Returns how many DATA frames and messages they have received.
     pub fn heard(&self) -> (usize, usize) {
         assert_eq!(self.counts.ended.load(Ordering::SeqCst), 0, "streams have ended");
         (self.counts.frames.load(Ordering::SeqCst), self.counts.messages.load(Ordering::SeqCst))
     }
 
-    /// One message has reached each of them since then, and nothing else has: what was sent before it is counted too.
+    /// Waits until each of them has received one message since `before`, and checks that nothing else has arrived.
     pub async fn hears_once_since(&self, before: (usize, usize)) {
         let all = async {
             while self.heard().1 < before.1 + self.size {

@@ -1,5 +1,5 @@
-//! A client like an Envoy that has lost its stream: it comes with something in its hands, says so, takes whatever it is told, and
-//! what it loses by that is on record.
+//! A client like an Envoy that has lost its stream: it connects with resources, states them, applies everything that it is sent, and
+//! records what it loses.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -21,37 +21,37 @@ pub struct Holder {
 #[derive(Debug, Default, Clone)]
 pub struct Record {
     pub holds: BTreeSet<String>,
-    /// What it was told of, and how often it was told anything.
+    /// The names that it was sent, and the number of responses.
     pub heard: BTreeSet<String>,
     pub responses: usize,
-    /// In SotW, of the last response.
+    /// The version of the last SotW response.
     pub version: String,
-    /// What it was made to delete, in the order in which that happened, and what it was told does not exist.
+    /// What it had to delete, in order, and the names that were reported as absent.
     pub lost: Vec<String>,
     pub absent: BTreeSet<String>,
 }
 
-/// What a client wants.
+/// A client's subscription.
 #[derive(Debug, Clone, Copy)]
 pub struct Wish {
     pub url: &'static str,
-    /// None is everything.
+    /// Empty means everything.
     pub names: &'static [&'static str],
     pub cluster: &'static str,
 }
 
 pub const ALL_CLUSTERS: Wish = Wish { url: CDS, names: &[], cluster: "web" };
 
-/// A version that nobody here has given out.
+/// A version that no server in these tests has given.
 pub const UNKNOWN: &str = "of another life";
 
 impl Holder {
-    /// Holds nothing yet.
+    /// A client without resources.
     pub async fn new(relay: SocketAddr, variant: Variant, wish: Wish) -> Self {
         Self::with(relay, variant, wish, &[], "").await
     }
 
-    /// Holds these, in versions that nobody knows. In SotW there is no way to say their names.
+    /// A client with these resources, in unknown versions. In SotW it cannot state their names.
     pub async fn of(relay: SocketAddr, variant: Variant, wish: Wish, holds: &[String]) -> Self {
         Self::with(relay, variant, wish, holds, UNKNOWN).await
     }

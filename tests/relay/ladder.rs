@@ -1,5 +1,4 @@
-//! The state table (FB-11) over real connections: control planes that are unreachable in every way there is, and many
-//! clients who hear nothing of it.
+//! The state table (FB-11) over real connections: control planes that are unreachable in every way, and many clients that do not notice.
 
 use weir::proto::node::Node;
 
@@ -10,7 +9,7 @@ use super::*;
 
 const EACH: usize = 50;
 
-/// A relay over these servers, which gives them little time.
+/// A relay for these servers, with short timeouts.
 async fn relay_to(servers: &[SocketAddr], more: &str) -> Relay {
     let servers: Vec<_> = servers.iter().map(|at| format!("{{uri: 'http://{at}', connect_timeout: 700ms}}")).collect();
     relay_over(&format!("{{servers: [{}]{more}}}", servers.join(", "))).await
@@ -46,7 +45,7 @@ async fn episode(outage: Outage) {
     let mut newer = new_client(&relay, "c").await;
     assert_eq!(content_of(&mut newer).await, ["c=1"]);
 
-    // The first is there again, and says nothing yet.
+    // The first is up again, and sends nothing yet.
     nobody.go().await;
     let one = Server::start_at(first, Way::Mute).await;
     one.sees("FB-12: what was added meanwhile", |seen| seen.requested.len() == 3).await;
@@ -147,7 +146,7 @@ async fn fb_11_rows_5_9_19_fb_27_with_all_unreachable_the_cache_serves_until_any
         let mut late = Client::connect(relay.address, variant).await;
         late.ask(EDS, &["a"], Some("web"));
         assert_eq!(late.sent().await.set, ["a"], "cached names are served to new clients");
-        // Of a gRPC library, which may have another server to turn to.
+        // A gRPC client, which may have another server to try.
         let node = Node { cluster: "web".into(), user_agent_name: "gRPC Go".into(), ..Node::default() };
         let mut turned_away = Client::connect(relay.address, variant).await;
         turned_away.ask_as(&node, EDS, &["c"]);
@@ -218,7 +217,7 @@ async fn fb_33_one_answer_ends_the_fallback_of_each_authority_that_has_the_serve
         assert_eq!(content_of(&mut new).await, [format!("{name}=1")]);
     }
     assert_eq!(get(relay.admin, "/upstreams").await.matches(&active(second)).count(), 2);
-    let _one = Server::start_at(first, Way::GivesOnly(&[("a", "1")])).await; // and nothing of x
+    let _one = Server::start_at(first, Way::GivesOnly(&[("a", "1")])).await; // without x
     two.sees("both have left it", |seen| seen.open == 0).await;
     assert_eq!(get(relay.admin, "/upstreams").await.matches(&active(first)).count(), 2);
     assert_eq!(flock.heard(), before);
@@ -256,7 +255,7 @@ async fn fb_11_row_17_fb_28_the_silence_of_a_server_that_has_answered_is_absence
         run(App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending());
     let mut client = new_client(&relay, "a").await;
     one.sees("asked", |seen| seen.requested.contains("a")).await;
-    client.hears_nothing(Duration::from_secs(1)).await; // it has never answered, and another may know better
+    client.hears_nothing(Duration::from_secs(1)).await; // it has never responded, and another server may know better
     one.turn(Way::GivesOnly(&[("b", "1")]));
     let mut other = new_client(&relay, "b").await;
     assert_eq!(content_of(&mut other).await, ["b=1"]);
@@ -314,7 +313,7 @@ async fn a_smaller_set(gone: bool, up: Variant, down: Variant) {
     assert_eq!(sent.set, ["a", "b"]);
     client.ack(CDS, &["*"], &sent);
     one.kill().await;
-    let _new = new_client(&relay, "n").await; // nobody has it, which is what moves the ladder
+    let _new = new_client(&relay, "n").await; // no server has it, which moves the ladder
     let case = format!("{setting}, {up:?} upstream, {down:?} downstream");
     let mut holds = sent.set;
     while !holds.contains(&"c".to_owned()) || holds.contains(&"a".to_owned()) == gone {
@@ -331,7 +330,7 @@ async fn a_smaller_set(gone: bool, up: Variant, down: Variant) {
     }
     assert!(holds.contains(&"b".to_owned()), "{case}: {holds:?}");
     if !gone {
-        // Longer than a set from a delta server takes to count as whole for who holds something.
+        // Longer than a delta server's set needs to count as complete for clients that hold more.
         client.hears_nothing(Duration::from_secs(if up == Variant::Delta { 6 } else { 1 })).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A scripted server of load reports, and a scripted client: messages are bytes on both.
+//! A scripted server of load reports, and a scripted client: both use messages as bytes.
 
 #[path = "../support/raw.rs"]
 mod raw;
@@ -37,7 +37,7 @@ pub struct LoadPlane {
     server: JoinHandle<()>,
 }
 
-/// A stream that the relay opened. Dropping it ends it without a status of the server's own.
+/// A stream of the relay. Dropping it ends the stream without a status from the server.
 pub struct LoadStream {
     pub reports: mpsc::UnboundedReceiver<Bytes>,
     frames: mpsc::Sender<Frame<Bytes>>,

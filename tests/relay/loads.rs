@@ -24,7 +24,7 @@ async fn lrs_11_messages_pass_through_byte_for_byte_in_both_directions() {
     let mut plane = LoadPlane::start().await;
     let relay = loads_relay(plane.address, "").await;
     let mut client = LoadClient::connect(relay.address).await;
-    // Fields that nobody knows, and an order of fields that no encoder makes.
+    // Unknown fields, and fields in an order that no encoder uses.
     let first = [&b"\x9a\x06\x01x"[..], &opening("web").encode_to_vec(), b"\xf8\xff\x03\x01"].concat();
     client.send(&first).await;
     let mut stream = plane.stream().await;
@@ -52,7 +52,7 @@ async fn the_end_of_one_side_is_the_end_of_the_other_with_its_status() {
         plane.stream().await.end(code).await;
         assert_eq!(client.ended().await.code() as u16, code);
     }
-    // A client that half-closes still hears how it ended.
+    // A client that half-closes still gets the final status.
     let mut client = LoadClient::connect(relay.address).await;
     client.report(&opening("web")).await;
     let mut stream = plane.stream().await;
@@ -63,7 +63,7 @@ async fn the_end_of_one_side_is_the_end_of_the_other_with_its_status() {
     stream.end(0).await;
     assert_eq!(client.answer().await.unwrap().unwrap(), &b"last"[..]);
     assert_eq!(client.ended().await.code(), Code::Ok);
-    // One that goes is gone upstream too.
+    // A client that disconnects is disconnected upstream too.
     let client = LoadClient::connect(relay.address).await;
     client.report(&opening("web")).await;
     let mut stream = plane.stream().await;
@@ -150,7 +150,7 @@ async fn trn_19_streams_of_loads_end_when_the_relay_goes() {
 const AGGREGATE: &str = "load_reports: {mode: aggregate}\n";
 const ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
 
-/// A client as Envoy and gRPC are: it can be told to report all clusters.
+/// A client like Envoy and gRPC, which can be sent an order for all clusters.
 fn able(cluster: &str, id: &str) -> LoadStatsRequest {
     let client_features = vec![ALL_CLUSTERS.into()];
     let node = Node { id: id.into(), cluster: cluster.into(), client_features, ..Node::default() };
@@ -173,7 +173,7 @@ fn report(cluster: &str, succeeded: u64, in_progress: u64) -> LoadStatsRequest {
     LoadStatsRequest { node: None, cluster_stats }
 }
 
-/// What upstream is told until it has counted so many requests: all that were counted, the last level, and the time covered.
+/// Reads reports upstream until they add up to this many requests. Returns the sum, the last level, and the time covered.
 async fn told_until(stream: &mut super::load_plane::LoadStream, wanted: u64) -> (u64, u64, Duration) {
     let (mut counted, mut level, mut covered) = (0, 0, Duration::ZERO);
     let start = tokio::time::Instant::now();
@@ -190,7 +190,7 @@ async fn told_until(stream: &mut super::load_plane::LoadStream, wanted: u64) -> 
     (counted, level, covered)
 }
 
-/// Two clients of one view that were told what is wanted of them.
+/// Two clients of one view that have received an order.
 async fn two_clients(relay: &Relay, plane: &mut LoadPlane) -> ([LoadClient; 2], super::load_plane::LoadStream) {
     let mut clients = [LoadClient::connect(relay.address).await, LoadClient::connect(relay.address).await];
     clients[0].report(&able("web", "one")).await;
@@ -225,7 +225,7 @@ async fn lrs_12_lrs_14_clients_of_a_view_are_summed_on_one_stream_with_the_node_
     assert!(covered > Duration::ZERO && covered <= start.elapsed(), "{covered:?}");
     stream.report().await;
     assert!(plane.streams.try_recv().is_err(), "two views, two streams");
-    // A new order reaches everybody.
+    // A new order is sent to all clients.
     let other = LoadStatsResponse { report_endpoint_granularity: true, ..all_each_second() };
     stream.order(&other).await;
     for mut client in clients {
@@ -242,14 +242,14 @@ async fn lrs_16_who_leaves_takes_what_is_in_progress_and_what_was_counted_stays(
     second.report(&report("c", 5, 3)).await;
     assert_eq!(told_until(&mut stream, 15).await.1, 7);
     first.report(&report("c", 2, 4)).await;
-    first.reports = None; // a reset could overtake the report
+    first.reports = None; // a reset could arrive before the report
     assert_eq!(first.ended().await.code(), Code::Ok);
     let (counted, _, _) = told_until(&mut stream, 2).await;
     assert_eq!(counted, 2);
     let level =
         |report: LoadStatsRequest| report.cluster_stats[0].upstream_locality_stats[0].total_requests_in_progress;
     while level(stream.report().await) != 3 {}
-    // With the last client the stream goes too, once upstream knows that nothing is in progress.
+    // After the last client the stream is closed too, once upstream has the report that nothing is in progress.
     drop(second);
     let mut last = 3;
     while let Some(message) = stream.message().await {
@@ -308,7 +308,7 @@ async fn up_34_a_control_plane_that_orders_loads_and_dies_is_tried_less_and_less
 
 #[tokio::test]
 async fn lrs_10_lrs_17_a_client_without_the_feature_is_answered_with_the_clusters_of_its_view() {
-    // Discovery and loads have one control plane; this one answers nothing but loads, and that one nothing but discovery.
+    // Discovery and loads have one control plane; here one server answers only loads, and another only discovery.
     let mut plane = Plane::start(&BOTH).await;
     let relay = loads_relay(plane.address, AGGREGATE).await;
     let mut cds = Client::connect(relay.address, Variant::Delta).await;
@@ -335,7 +335,7 @@ async fn trn_19_what_was_counted_is_sent_before_the_relay_goes() {
     let (stop, stopped) = oneshot::channel::<()>();
     let mut relay = run(App::bind(config).await.unwrap(), async move { drop(stopped.await) });
     let (mut clients, mut stream) = two_clients(&relay, &mut plane).await;
-    // Seldom enough for the relay's own report to be far off.
+    // Long enough for the relay's own report to be far off.
     let load_reporting_interval = Duration::from_secs(3600).try_into().ok();
     stream.order(&LoadStatsResponse { load_reporting_interval, ..all_each_second() }).await;
     for client in &mut clients {
@@ -397,7 +397,7 @@ async fn fb_19_a_stream_of_loads_that_is_passed_through_is_begun_again_at_the_se
     stream.say(b"order").await;
     assert_eq!(client.answer().await.unwrap().unwrap(), &b"order"[..]);
 
-    // The second is still there, and so is the stream to it; the view goes back all the same.
+    // The second is still up, and so is the stream to it; the view returns all the same.
     let mut first = Server::start_at(address, Way::Gives("1")).await;
     assert_eq!(client.ended().await.code(), Code::Unavailable, "the client is to begin anew");
     assert_eq!(stream.message().await, None);
@@ -431,7 +431,7 @@ async fn fb_19_what_is_put_together_goes_to_the_server_that_serves_now_and_is_co
     assert_eq!(told_until(&mut stream, 5).await.0, 5);
     client.report(&report("c", 7, 3)).await;
 
-    // Back at the first, mid-stream: what the second was told is not told again, and the rest is.
+    // Back at the first, in mid-stream: what was reported to the second is not reported again, and the rest is.
     let mut first = Server::start_at(address, Way::Gives("1")).await;
     let mut back = loads_at(&mut first).await;
     assert!(back.report().await.node.is_some());
@@ -473,7 +473,7 @@ async fn i10_what_is_kept_of_loads_is_bounded_for_all_views_together() {
     let ([first, second], mut stream) = two_clients(&relay, &mut plane).await;
     let load_reporting_interval = Duration::from_secs(3600).try_into().ok();
     stream.order(&LoadStatsResponse { load_reporting_interval, ..all_each_second() }).await;
-    // One view takes all of it.
+    // One view uses all of the memory.
     let many = |from: usize| {
         let clusters = (from..from + 1000).flat_map(|number| report(&format!("cluster-{number}"), 1, 0).cluster_stats);
         LoadStatsRequest { node: None, cluster_stats: clusters.collect() }
@@ -484,7 +484,7 @@ async fn i10_what_is_kept_of_loads_is_bounded_for_all_views_together() {
         client.reports = None;
         client.ended().await;
     }
-    // To the other view there is nothing left, and it goes on once the first has been told.
+    // None is left for the other view, which continues once the first has reported.
     let mut other = LoadClient::connect(relay.address).await;
     other.report(&able("db", "three")).await;
     let mut others = plane.stream().await;

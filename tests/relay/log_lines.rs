@@ -1,4 +1,4 @@
-//! What an outage writes to the log: a line for each change of a server, and not for each view and retry.
+//! The log lines of an outage: one for each change of a server, and not one for each view and retry.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use super::*;
 
 const VIEWS: usize = 30;
 
-/// Keeps the lines from info on, each with its level.
+/// Stores the lines from level info on, each with its level.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
 

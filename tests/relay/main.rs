@@ -3,7 +3,7 @@
 mod asking;
 mod client;
 #[path = "../model/content.rs"]
-#[allow(dead_code)] // its other half is for the model
+#[allow(dead_code)] // the model uses the rest
 mod content;
 mod differential;
 mod driver;
@@ -23,7 +23,7 @@ mod loads;
 mod log_lines;
 mod order_pace;
 #[path = "../model/origin.rs"]
-#[allow(dead_code)] // the model also looks at what a response meant and asks for repetitions
+#[allow(dead_code)] // the model also reads what a response means, and requests repetitions
 mod origin;
 mod partition;
 mod pieces;
@@ -100,7 +100,7 @@ fn run(app: App, stop: impl Future<Output = ()> + Send + 'static) -> Relay {
     Relay { address, admin, task: tokio::spawn(app.run_until(stop)) }
 }
 
-/// Waits for something that cannot be waited for otherwise.
+/// Waits for a condition that sends no signal.
 async fn until(what: &str, holds: impl AsyncFn() -> bool) {
     let looking = async {
         while !holds().await {
@@ -110,7 +110,7 @@ async fn until(what: &str, holds: impl AsyncFn() -> bool) {
     tokio::time::timeout(client::PATIENCE, looking).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// A cluster whose body says which of its contents it is.
+/// A cluster whose body contains `content`.
 fn cluster(name: &str, content: &str) -> Any {
     let mut value = vec![0x0a, u8::try_from(name.len()).unwrap()];
     value.extend(name.bytes());
@@ -119,7 +119,7 @@ fn cluster(name: &str, content: &str) -> Any {
     Any { type_url: CDS.into(), value: value.into() }
 }
 
-/// A SotW stream's next word of a type whose bodies are names alone.
+/// Sends the next SotW response of a type whose bodies are only names.
 fn say_any(stream: &Stream, url: &str, names: &[&str]) {
     let named = |name: &&str| Any { type_url: url.into(), ..cluster(name, "") };
     let resources = names.iter().map(named).collect();
@@ -133,7 +133,7 @@ fn say_any(stream: &Stream, url: &str, names: &[&str]) {
     }));
 }
 
-/// The plane's next word: in SotW the complete set, in delta what is new and what is gone.
+/// Sends the next response: in SotW the complete set, in delta what is new and what is removed.
 fn say(stream: &Stream, version: &str, whole: &[(&str, &str)], news: &[(&str, &str)], gone: &[&str]) {
     let response = match stream.variant {
         Variant::Sotw => Response::Sotw(DiscoveryResponse {
@@ -205,7 +205,7 @@ async fn changes_and_an_outage(up: Variant, down: Variant, faults: Faults) {
     client.ack(CDS, &[], &sent);
     assert_eq!(nonce_of(&stream.request().await), "1", "answered upstream without waiting for clients");
 
-    // A change is one resource for delta and the complete set for SotW; the same again is nothing.
+    // A change is one resource in delta and the complete set in SotW; equal content is not sent.
     say(&stream, "2", &[("a", "1"), ("b", "2")], &[("b", "2")], &[]);
     let sent = client.sent().await;
     let expected: &[&str] = if down == Variant::Delta { &["b"] } else { &["a", "b"] };
@@ -214,14 +214,14 @@ async fn changes_and_an_outage(up: Variant, down: Variant, faults: Faults) {
     say(&stream, "3", &[("a", "1"), ("b", "2")], &[("a", "1"), ("b", "2")], &[]);
     client.hears_nothing(Duration::from_millis(300)).await;
 
-    // Upstream dies. Nobody hears of it, and who comes now is served what is held.
+    // Upstream dies. No client is sent anything, and new clients are served from the cache.
     let address = plane.kill().await;
     client.hears_nothing(Duration::from_millis(300)).await;
     let mut late = Client::connect(relay.address, down).await;
     late.ask(CDS, &[], Some("web"));
     assert_eq!(late.sent().await.set, ["a", "b"]);
 
-    // It is back, and without a.
+    // It is back, without a.
     let mut plane = Plane::start_at(address, &BOTH).await;
     let mut stream = plane.stream().await;
     if let Request::Delta(request) = stream.request().await {
@@ -349,7 +349,7 @@ async fn trn_16_a_response_of_twelve_megabytes_reaches_the_client() {
     say(&stream, "1", &whole, &[], &[]);
     let mut received = 0;
     while received < names.len() {
-        received += client.sent().await.set.len(); // in pieces of some 2 MiB (DELTA-48)
+        received += client.sent().await.set.len(); // in responses of some 2 MiB (DELTA-48)
     }
     assert_eq!(received, names.len());
     let mut whole = Client::connect(relay.address, Variant::Sotw).await;
@@ -380,7 +380,7 @@ async fn get(address: SocketAddr, path: &str) -> String {
     probe(address, path).await.1
 }
 
-/// The status and the body of an answer.
+/// Returns status and body of a response.
 async fn probe(address: SocketAddr, path: &str) -> (u16, String) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -458,7 +458,7 @@ async fn a_thousand_clients_of_one_view_need_one_stream_and_all_coming_back_at_o
     assert!(plane.streams.try_recv().is_err());
 }
 
-/// `*` and a name of one type: what the name has is not what `*` shows, and nobody sees the other's.
+/// `*` and a name of one type: the content for the name differs from that for `*`, and each client sees only its own.
 async fn star_and_name(faults: Faults) {
     let mut plane = Plane::start(&BOTH).await;
     let relay = relay_with(plane.address, "", faults).await;
@@ -480,7 +480,7 @@ async fn xlat_13_a_wildcard_and_a_name_are_requested_and_kept_apart() {
     star_and_name(Faults::NONE).await;
 }
 
-/// A cluster changes and its endpoints do not: they follow it all the same.
+/// A cluster changes and its endpoints do not: they are sent after it all the same.
 async fn endpoints_follow(faults: Faults) {
     let mut plane = Plane::start(&BOTH).await;
     let relay = relay_with(plane.address, "", faults).await;
@@ -510,7 +510,7 @@ async fn endpoints_follow(faults: Faults) {
     client.ask(EDS, &["a"], None);
     let mut endpoints = cluster("a", "endpoints");
     endpoints.type_url = EDS.into();
-    // The relay has asked already, for the client that would; this is the answer.
+    // The relay has requested them already, before the client does; this is the response.
     tokio::time::sleep(Duration::from_millis(100)).await;
     respond(EDS, "a", endpoints.clone(), "2");
     assert_eq!(client.sent().await.set, ["a"]);
@@ -548,10 +548,10 @@ async fn upstream_lost_in_each_phase_is_asked_again_and_a_hung_one_is_nobodys_bu
         if phase > 0 {
             let mut stream = plane.stream().await; // the stream is open
             if phase > 1 {
-                stream.request().await; // and the request has come
+                stream.request().await; // the request has arrived
             }
             if phase > 2 {
-                say(&stream, "1", &[("a", "1")], &[("a", "1")], &[]); // and the first piece is out
+                say(&stream, "1", &[("a", "1")], &[("a", "1")], &[]); // the first part is sent
                 assert_eq!(client.sent().await.set, ["a"]);
             }
         }
@@ -563,7 +563,7 @@ async fn upstream_lost_in_each_phase_is_asked_again_and_a_hung_one_is_nobodys_bu
         let sent = client.sent().await;
         let expected: &[&str] = if phase > 2 { &["b"] } else { &["a", "b"] };
         assert_eq!(sent.set, expected, "phase {phase}, {up:?} upstream");
-        // From here on the server says nothing more. Those who are there hear nothing, and those who come are served.
+        // From here on the server sends nothing. Connected clients are sent nothing, and new ones are served.
         client.hears_nothing(Duration::from_millis(100)).await;
         let mut late = Client::connect(relay.address, Variant::Sotw).await;
         late.ask(CDS, &["*"], Some("web"));
@@ -575,7 +575,7 @@ async fn upstream_lost_in_each_phase_is_asked_again_and_a_hung_one_is_nobodys_bu
 async fn a_type_that_nobody_knows_is_relayed_and_every_address_of_a_name_is_tried() {
     const OWN: &str = "example.org/own.Type";
     let mut plane = Plane::start(&BOTH).await;
-    // The name has an IPv6 address too, on most machines, and nobody listens there.
+    // On most machines the name has an IPv6 address too, on which no server listens.
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://localhost:{}'}}]}}\n",
         plane.address.port()

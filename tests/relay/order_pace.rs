@@ -1,7 +1,8 @@
-//! What the order between types costs a change that has nothing to wait for: the same changes through two relays in turn, one of which
-//! keeps no order (docs/performance.md).
+//! The cost of the order between types for a change that waits for nothing: the same changes through two relays in turn, one of which keeps
+//! no order (docs/performance.md).
 //!
-//! `cargo test --release --test relay -- --ignored --nocapture order_pace` measures; without `--ignored` it only tries that it works.
+//! `cargo test --release --test relay -- --ignored --nocapture order_pace` measures; without `--ignored` the test only checks that it
+//! works.
 
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ struct Pair {
     said: usize,
 }
 
-/// Types, each with the name of the resource that there is of it.
+/// The types, each with the name of its only resource.
 const TYPES: [(&str, &str); 3] = [(CDS, "c"), (EDS, "e"), (LDS, "l")];
 
 impl Pair {
@@ -44,7 +45,7 @@ impl Pair {
         Self { _plane: plane, stream, _relay: relay, client, said: 0 }
     }
 
-    /// From the control plane's word on a change until the client has it. Endpoints may change just before.
+    /// Returns the time from the control plane's response with a change until the client has it. Endpoints may change just before.
     async fn change(&mut self, (url, name): (&str, &str), churn: bool) -> Duration {
         self.said += 1;
         let version = self.said.to_string();

@@ -1,7 +1,7 @@
-//! A network between two peers that can go silent without a word to either: no byte passes, and nothing is closed.
+//! A network between two peers that can fail silently: no byte passes, and nothing is closed.
 //!
-//! While it is cut, bytes are kept and connections are completed by the kernel alone, so that it also stands for a server that
-//! hangs: one that was stopped by a signal looks the same from outside.
+//! While it is cut, bytes are buffered and the kernel alone completes connections, so it also simulates a server that hangs: from outside,
+//! one that was stopped by a signal looks the same.
 
 use std::net::SocketAddr;
 
@@ -12,14 +12,14 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 pub struct Partition {
-    /// Where to connect instead of to the server.
+    /// The address to connect to instead of the server's.
     pub address: SocketAddr,
     cut: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 impl Partition {
-    /// Passes everything on to a server, until it is cut.
+    /// Forwards everything to a server, until it is cut.
     pub async fn before(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -31,7 +31,7 @@ impl Partition {
         self.cut.send_replace(true);
     }
 
-    /// What was said meanwhile arrives now.
+    /// What was sent meanwhile arrives now.
     pub fn heal(&self) {
         self.cut.send_replace(false);
     }
@@ -55,7 +55,7 @@ async fn accept(listener: TcpListener, server: SocketAddr, state: watch::Receive
     }
 }
 
-/// Until either side closes, which closes the other.
+/// Forwards until one side closes, and then closes the other.
 async fn carry(near: TcpStream, server: SocketAddr, state: watch::Receiver<bool>) {
     let mut gate = state.clone();
     if !passes(&mut gate).await {
@@ -79,7 +79,7 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut gate: watch::
     passes(&mut gate).await; // the end of a connection is a packet too
 }
 
-/// Waits as long as the network is cut; false once there is none any more.
+/// Waits while the network is cut; returns false if the network was dropped.
 async fn passes(gate: &mut watch::Receiver<bool>) -> bool {
     gate.wait_for(|cut| !cut).await.is_ok()
 }

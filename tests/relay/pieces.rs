@@ -1,7 +1,7 @@
-//! A control plane that comes by its resources slowly, and tells the truth about them: it says each in a response of its own as
-//! soon as it has it, what differs from what it is told is held, and that something does not exist once it has all there is.
+//! A control plane that loads its resources slowly: it sends each in a response of its own as soon as it has loaded it, unless the relay
+//! states that version, and reports a name as absent only once everything is loaded.
 //!
-//! How far it is the test decides, not a clock. It speaks delta, since sets come in pieces there alone.
+//! The test decides how far it is, not a clock. It serves only delta, where sets may come in several responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -25,18 +25,18 @@ pub struct Pieces {
     task: JoinHandle<()>,
 }
 
-/// What there is, in the order in which the server comes by it, with contents that are versions too.
+/// The resources, in the order in which the server loads them, with contents that are also the versions.
 #[derive(Debug, Clone, Default)]
 struct World {
     has: Vec<(String, String)>,
     reach: Reach,
 }
 
-/// How far the server is.
+/// How far the server has loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Reach {
     pieces: usize,
-    /// It is in the middle of the next one: a part of that message is out.
+    /// A part of the message with the next resource is already sent.
     into_next: bool,
 }
 
@@ -45,12 +45,12 @@ struct Reach {
 pub struct Seen {
     pub opened: usize,
     pub open: usize,
-    /// The reasons of its rejections.
+    /// The reasons of its NACKs.
     pub nacks: Vec<String>,
 }
 
 impl Pieces {
-    /// Has resources of these names, and comes by none of them before it is told to.
+    /// Serves resources of these names, and sends none before the test says how many are loaded.
     pub async fn start(names: &[String]) -> Self {
         Self::start_at("127.0.0.1:0".parse().unwrap(), names).await
     }
@@ -77,12 +77,12 @@ impl Pieces {
         Self { address, world, seen, stop, task }
     }
 
-    /// It has the first so many of its resources, and says them at once.
+    /// The first `pieces` resources are loaded, and sent at once.
     pub fn reaches(&self, pieces: usize) {
         self.world.send_modify(|world| world.reach = Reach { pieces, into_next: false });
     }
 
-    /// It has the first so many, and has begun to say the next one.
+    /// The first `pieces` resources are loaded, and a part of the next one is sent.
     pub fn reaches_into(&self, pieces: usize) {
         self.world.send_modify(|world| world.reach = Reach { pieces, into_next: true });
     }
@@ -91,13 +91,13 @@ impl Pieces {
         self.world.send_modify(|world| world.reach = Reach { pieces: world.has.len(), into_next: false });
     }
 
-    /// It has a resource with other content from now on.
+    /// Changes the content of a resource.
     pub fn changes(&self, name: &str, content: &str) {
         let change = |(_, held): &mut (String, String)| *held = content.to_owned();
         self.world.send_modify(|world| world.has.iter_mut().filter(|(known, _)| known == name).for_each(change));
     }
 
-    /// It has all its resources but this one, which does not exist any more.
+    /// Everything is loaded, and this resource no longer exists.
     pub fn removes(&self, name: &str) {
         self.world.send_modify(|world| {
             world.has.retain(|(known, _)| known != name);
@@ -127,12 +127,12 @@ impl World {
     }
 }
 
-/// One stream: what was requested on it, and what was said.
+/// One stream: what was requested on it, and what was sent.
 struct Conversation {
     stream: Stream,
     subscriptions: BTreeMap<String, Topic>,
     nonce: usize,
-    /// The rest of a message of which a part is out, and which piece that is.
+    /// The rest of a message of which a part was sent, and the number of its resource.
     rest: Option<(usize, Bytes)>,
     seen: Arc<Mutex<Seen>>,
 }
@@ -141,9 +141,9 @@ struct Conversation {
 struct Topic {
     wildcard: bool,
     names: BTreeSet<String>,
-    /// What the other side holds, by what it stated or was told.
+    /// What the relay has, as it stated or was sent.
     held: BTreeMap<String, String>,
-    /// What it was told does not exist.
+    /// Names that were reported as absent.
     absent: BTreeSet<String>,
 }
 
@@ -183,17 +183,17 @@ impl Conversation {
         subscription.wildcard &= !off.iter().any(|name| name == "*");
         for name in on.iter().filter(|name| *name != "*") {
             subscription.names.insert(name.clone());
-            subscription.held.remove(name); // a request is answered, whatever was sent before
+            subscription.held.remove(name); // a request is answered even if the resource was sent before
             subscription.absent.remove(name);
         }
         subscription.names.retain(|name| !off.contains(name));
         subscription.held.extend(request.initial_resource_versions);
     }
 
-    /// All that is due, a message for each resource.
+    /// Sends everything that is due, a message for each resource.
     fn say(&mut self, world: &World) {
         if self.rest.as_ref().is_some_and(|(at, _)| *at >= world.reach.pieces) {
-            return; // nothing can be said in the middle of a message
+            return; // nothing else fits into the middle of a message
         }
         self.rest.take().into_iter().for_each(|(_, rest)| self.send(rest));
         let mut subscriptions = std::mem::take(&mut self.subscriptions);
@@ -246,10 +246,10 @@ impl Conversation {
     }
 
     fn send(&self, bytes: Bytes) {
-        let _ = self.stream.responses.send(bytes); // the relay may be gone
+        let _ = self.stream.responses.send(bytes); // the relay may have ended the stream
     }
 
-    /// The first half: what says how long the message is, and a part of it.
+    /// Sends the first half of a message, with its length.
     fn begin(&mut self, at: usize, message: &Bytes) {
         let half = message.len() / 2;
         assert!(half > PREFIX, "a part of the message itself is out");
@@ -258,7 +258,7 @@ impl Conversation {
     }
 }
 
-/// Bytes in front of each message in gRPC.
+/// Bytes of the gRPC prefix of each message.
 const PREFIX: usize = 5;
 
 impl Topic {
@@ -270,7 +270,7 @@ impl Topic {
         self.wants(name) && self.held.get(name).is_none_or(|held| held != content)
     }
 
-    /// What was requested or is held and does not exist, once.
+    /// Returns, once each, names that were requested or are held and do not exist.
     fn take_gone(&mut self, world: &World) -> Vec<String> {
         let named = self.names.iter().chain(self.held.keys().filter(|name| self.wants(name)));
         let gone: BTreeSet<_> = named.filter(|name| !world.is_known(name)).cloned().collect();

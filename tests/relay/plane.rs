@@ -1,4 +1,4 @@
-//! A scripted control plane: it hands each stream that the relay opens to the test, as requests in and responses out.
+//! A scripted control plane: it passes each stream of the relay to the test, as requests in and responses out.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ pub struct Plane {
     server: JoinHandle<()>,
 }
 
-/// The variants that are served, and with what others are rejected.
+/// The variants that are served, and the status for others.
 #[derive(Clone, Copy)]
 struct Speaks {
     variants: &'static [Variant],
@@ -57,7 +57,7 @@ impl Plane {
         Self::listen(address, None, Speaks { variants: speaks, nack: UNIMPLEMENTED }).await
     }
 
-    /// Ends every stream with this status, before any word.
+    /// Ends every stream with this status, before any response.
     pub async fn refusing_at(address: SocketAddr, status: u16) -> Self {
         Self::listen(address, None, Speaks { variants: &[], nack: status }).await
     }
@@ -96,7 +96,7 @@ impl Stream {
     }
 
     pub fn respond(&self, response: &Response) {
-        let _ = self.responses.send(encoded(response)); // the relay may be gone
+        let _ = self.responses.send(encoded(response)); // the relay may have disconnected
     }
 }
 
@@ -115,14 +115,14 @@ async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, accepted: Arc<Ac
                 None => builder.serve_connection(TokioIo::new(socket), service).await,
                 Some(tls) => match tls.accept(socket).await {
                     Ok(socket) => builder.serve_connection(TokioIo::new(socket), service).await,
-                    Err(_) => Ok(()), // the relay is told why
+                    Err(_) => Ok(()), // the relay gets the reason
                 },
             };
         });
     }
 }
 
-/// Where streams of discovery and of loads are handed to the test.
+/// The channels by which streams of discovery and of loads reach the test.
 type Accepted = (mpsc::UnboundedSender<Stream>, mpsc::UnboundedSender<LoadStream>);
 
 type Body = Either<

@@ -1,4 +1,4 @@
-//! A client that polls, over either HTTP.
+//! A REST client, over HTTP/1.1 or HTTP/2.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Poller {
         Self::connect_from(Ipv4Addr::LOCALHOST, address).await
     }
 
-    /// From one of this machine's own addresses, of which there are many.
+    /// Connects from one of this machine's own addresses, of which there are many.
     pub async fn connect_from(own: Ipv4Addr, address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((own, 0).into()).unwrap();
@@ -50,14 +50,14 @@ impl Poller {
         Self::Http2(sender)
     }
 
-    /// Asks as a node of a cluster, with further fields of the request.
+    /// Polls with a node of a cluster, and further fields of the request.
     pub async fn poll(&mut self, path: &str, cluster: &str, fields: Value) -> Answer {
         let mut request = json!({"node": {"id": "poller", "cluster": cluster}});
         request.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         self.post(path, request.to_string()).await
     }
 
-    /// Asks until there is an answer: a cold cache has to be filled first.
+    /// Polls until there is a response: a cold cache has to be filled first.
     pub async fn polled(&mut self, path: &str, cluster: &str, fields: Value) -> Answer {
         self.polled_until(path, cluster, fields, |answer| answer.status != StatusCode::SERVICE_UNAVAILABLE).await
     }
@@ -75,7 +75,7 @@ impl Poller {
                 if what(&answer) {
                     return answer;
                 }
-                tokio::time::sleep(Duration::from_millis(5)).await; // as hasty as no client is
+                tokio::time::sleep(Duration::from_millis(5)).await; // more often than any client polls
             }
         };
         tokio::time::timeout(PATIENCE, polling).await.expect("the answer that is waited for does not come")
@@ -119,7 +119,7 @@ impl Answer {
         self.json()["versionInfo"].as_str().unwrap().to_owned()
     }
 
-    /// Names and contents of the clusters in it.
+    /// Returns names and contents of the clusters in it.
     pub fn clusters(&self) -> Vec<(String, String)> {
         assert_eq!(self.status, StatusCode::OK, "{self:?}");
         let json = self.json();
@@ -132,7 +132,7 @@ impl Answer {
         all
     }
 
-    /// The code and text of a rejection.
+    /// Returns code and text of a rejection.
     pub fn nack(&self) -> (u16, String) {
         let json = self.json();
         assert_eq!(json["code"], self.status.as_u16());
@@ -140,5 +140,5 @@ impl Answer {
     }
 }
 
-/// Less than an Envoy waits before it gives a poll up.
+/// Less than an Envoy's timeout for a poll.
 pub const ENVOYS_PATIENCE: Duration = Duration::from_secs(1);

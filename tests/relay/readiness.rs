@@ -17,7 +17,7 @@ const SERVING: i32 = 1;
 const NOT_SERVING: i32 = 2;
 const SERVICE_UNKNOWN: i32 = 3;
 
-/// A client of health. Its messages have a string and a number as their first fields, as these two of discovery have.
+/// A client of the health service. Its messages are read as two discovery messages that have the same first fields: a string and a number.
 struct Health(Grpc<Channel>);
 
 struct Watched(Streaming<Status>);
@@ -54,7 +54,7 @@ impl Watched {
     }
 }
 
-/// Waits for this status and a body with this in it.
+/// Waits for this status and a body that contains this.
 async fn probed(relay: &Relay, path: &str, status: u16, part: &str) {
     let as_expected = async || {
         let (now, body) = probe(relay.admin, path).await;

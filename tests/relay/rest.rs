@@ -1,4 +1,4 @@
-//! Clients that poll.
+//! REST clients.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ async fn relay(plane: &Plane, rest: &str) -> Relay {
     )
 }
 
-/// A cluster as it would be, whose `alt_stat_name` says which of its contents it is.
+/// A valid cluster, with `content` in its `alt_stat_name`.
 pub(super) fn cluster(name: &str, content: &str) -> Any {
     any("envoy.config.cluster.v3.Cluster", json!({"name": name, "altStatName": content}))
 }
@@ -57,7 +57,7 @@ fn owned(clusters: &[(&str, &str)]) -> Vec<(String, String)> {
     clusters.iter().map(|(name, content)| (name.to_string(), content.to_string())).collect()
 }
 
-/// A relay with two clusters in it, and a client that has polled for them.
+/// A relay with two clusters in its cache, and a client that has polled for them.
 async fn warm(rest: &str) -> (Plane, Stream, Relay, Poller, Answer) {
     let mut plane = Plane::start(&BOTH).await;
     let relay = relay(&plane, rest).await;
@@ -81,7 +81,7 @@ async fn rest_1_a_set_is_given_as_json_over_either_http_and_requested_in_either_
     let mut http2 = Poller::connect_http2(relay.address).await;
     assert_eq!(http2.poll(CLUSTERS, "web", json!({})).await.body, answer.body);
     poller.poll(CLUSTERS, "web", json!({"resourceNames": ["a"]})).await;
-    let named = plane.stream().await; // apart from everything (XLAT-13)
+    let named = plane.stream().await; // a stream of its own (XLAT-13)
     say_clusters(&named, "1", &[("a", "1")]);
     for (names, version) in [("resourceNames", "versionInfo"), ("resource_names", "version_info")] {
         let one = poller.polled(CLUSTERS, "web", json!({names: ["a"]})).await;
@@ -89,7 +89,7 @@ async fn rest_1_a_set_is_given_as_json_over_either_http_and_requested_in_either_
         let again = poller.poll(CLUSTERS, "web", json!({names: ["a"], version: one.version()})).await;
         assert_eq!(again.status, 304, "{version}");
     }
-    // gRPC is served on the same port as ever.
+    // gRPC is still served on the same port.
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     assert_eq!(client.sent().await.set, ["a", "b"]);
@@ -166,7 +166,7 @@ async fn rest_4_the_node_is_in_each_request_and_nothing_is_carried_from_one_to_t
     poller.poll(CLUSTERS, "web", json!({"resourceNames": ["a"]})).await;
     let named = plane.stream().await;
     say_clusters(&named, "1", &[("a", "1")]);
-    // Without names it is everything again, whatever was requested before on this connection (REST-11).
+    // Without names a poll requests everything again, whatever was requested before on this connection (REST-11).
     let fields = json!({"resourceNames": ["a"], "responseNonce": "7"});
     assert_eq!(poller.polled(CLUSTERS, "web", fields).await.clusters().len(), 1);
     assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.clusters().len(), 2);
@@ -184,7 +184,7 @@ async fn rest_5_and_rest_6_an_unchanged_set_is_a_304_at_once_and_costs_no_transc
         assert!(start.elapsed() < ENVOYS_PATIENCE / 2);
     }
     assert_eq!(report(&relay).await["transcoded"], before);
-    // The same content under another version is no news; another content is.
+    // The same content under another version is no change; other content is.
     say_clusters(&stream, "2", &[("a", "1"), ("b", "1")]);
     say_clusters(&stream, "3", &[("a", "1"), ("b", "1"), ("c", "1")]);
     let changed = poller.polled_until(CLUSTERS, "web", held.clone(), |answer| answer.status == 200).await;
@@ -232,7 +232,7 @@ async fn rest_8_a_name_more_or_less_is_answered_whatever_the_version() {
     say(&stream, "1", EDS, vec![endpoints("a")]);
     let one = poller.polled(ENDPOINTS, "web", ask(&["a"], "")).await.version();
     assert_eq!(poller.poll(ENDPOINTS, "web", ask(&["a"], &one)).await.status, 304);
-    // Nothing is known of the second yet, and what is known is answered.
+    // The second is still unknown, and the reply has what is known.
     let partly = poller.poll(ENDPOINTS, "web", ask(&["a", "b"], &one)).await;
     assert_eq!((partly.status.as_u16(), partly.json()["resources"].as_array().unwrap().len()), (200, 1));
     say(&stream, "2", EDS, vec![endpoints("a"), endpoints("b")]);
@@ -251,7 +251,7 @@ async fn rest_9_what_is_wrong_with_a_poll_is_said_in_status_and_json() {
         let (code, message) = poller.post(CLUSTERS, garbage.to_owned()).await.nack();
         assert_eq!(code, 400, "{garbage}: {message}");
     }
-    // Fields that nobody knows are no reason (TRN-15).
+    // Unknown fields are ignored (TRN-15).
     assert_eq!(poller.poll(CLUSTERS, "web", json!({"fromTheFuture": {"a": 1}})).await.status, 200);
     for path in ["/v3/discovery:cluster", "/", "/v2/discovery:clusters", "/clusters", "/v3/discovery:health_check"] {
         let (code, message) = poller.post(path, "{}").await.nack();
@@ -293,7 +293,7 @@ async fn rest_11_and_trn_8_v2_paths_are_there_when_they_are_switched_on() {
     say(&stream, "1", &request.type_url, Vec::new());
     let answer = poller.polled(path, "web", json!({})).await;
     assert_eq!((answer.clusters(), answer.json()["typeUrl"].clone()), (Vec::new(), request.type_url.clone().into()));
-    // There are no descriptors of v2 types, and they are not given as what they are not (TRN-10).
+    // v2 types have no descriptors, and are not sent as their v3 successors (TRN-10).
     let old = Any { type_url: request.type_url.clone(), value: cluster("a", "1").value };
     say(&stream, "2", &request.type_url, vec![old]);
     let answer = poller.polled_until(path, "web", json!({}), |answer| answer.status != 200).await;
@@ -337,9 +337,9 @@ async fn a_thousand_pollers_of_one_new_version_share_one_answer() {
     let (_plane, stream, relay, mut poller, first) = warm("").await;
     assert_eq!(report(&relay).await["transcoded"], 1);
     let many: Vec<_> = (0..3_000).map(|number| format!("cluster-{number}")).collect();
-    let content = "x".repeat(300); // about a megabyte, which takes its time
+    let content = "x".repeat(300); // about a megabyte, which takes some time
     let mut clusters: Vec<_> = many.iter().map(|name| (name.as_str(), content.as_str())).collect();
-    clusters.extend([("a", "1"), ("b", "1")]); // what goes, goes a moment later, and is another version
+    clusters.extend([("a", "1"), ("b", "1")]); // a removal is sent a moment later, and is another version
     let mut pollers = Vec::new();
     for _ in 0..1_000 {
         pollers.push(Poller::connect(relay.address).await);
@@ -355,7 +355,7 @@ async fn a_thousand_pollers_of_one_new_version_share_one_answer() {
     let bodies = polls.join_all().await;
     assert!(bodies[0].len() > 1_000_000 && bodies.iter().all(|body| *body == bodies[0]));
     assert_eq!(report(&relay).await["transcoded"], 2);
-    // Another type of client sees the same.
+    // A client that polled before them gets the same.
     assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.body, bodies[0]);
 }
 
@@ -465,7 +465,7 @@ async fn rest_is_rejected_where_it_is_switched_off() {
     assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.status, 404);
 }
 
-/// A good request with some of its bytes put out, in or wrong.
+/// A valid request with some bytes removed, inserted or changed.
 fn mutated() -> impl Strategy<Value = Vec<u8>> {
     let good = json!({
         "node": {"id": "n", "cluster": "web", "metadata": {"a": [1, {"b": null}]}, "locality": {"region": "r"}},

@@ -1,4 +1,4 @@
-//! A control plane that is polled: it answers each path as it is told, and keeps what it was asked.
+//! A REST control plane: it answers each path as configured, and records the polls.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,12 +19,12 @@ use crate::until;
 
 #[derive(Debug, Clone)]
 pub enum Behaviour {
-    /// A version and resources. Whoever states that version is told 304, whatever else he asks: many servers are as simple.
+    /// A version and resources. A poll that states this version gets 304, whatever else it requests: many servers are that simple.
     Content(String, Vec<Value>),
     Status(u16),
     Body(Vec<u8>),
     Hang,
-    /// Ends the connection instead of an answer.
+    /// Closes the connection without an answer.
     Cut,
 }
 
@@ -92,7 +92,7 @@ impl Script {
         self.polls().into_iter().filter(|poll| poll.path == path).collect()
     }
 
-    /// Waits for that many more polls of a path.
+    /// Waits for `more` further polls of a path.
     pub async fn polled(&self, path: &str, more: usize) {
         let wanted = self.polls_of(path).len() + more;
         until("it is polled", async || self.polls_of(path).len() >= wanted).await;

@@ -1,4 +1,4 @@
-//! A management server that is polled, in the place of a stream.
+//! A REST control plane as the source.
 
 use std::path::Path;
 use std::time::Duration;
@@ -156,7 +156,7 @@ async fn a_type_that_rest_has_no_word_for_stays_unknown() {
     assert!(plane.script.polls().iter().all(|poll| poll.path == CLUSTERS));
 }
 
-/// A relay that prefers a server that is polled and has a stream to turn to.
+/// A relay with a REST server as first choice and a gRPC server as fallback.
 async fn with_fallback() -> (RestPlane, Plane, Relay) {
     let (first, second) = (RestPlane::start().await, Plane::start(&BOTH).await);
     let servers = format!(
@@ -176,7 +176,7 @@ async fn fb_2_and_fb_33_a_server_without_a_connection_is_left_for_a_stream_and_r
     assert_eq!(client.sent().await.set, ["a"]);
     let script = first.script.clone();
     let address = first.kill().await;
-    // Everything that is wanted is held: nobody turns to the second.
+    // Everything that is wanted is cached: there is no fallback.
     client.hears_nothing(Duration::from_millis(500)).await;
     assert!(second.streams.try_recv().is_err());
     client.ask(EDS, &["b"], None);
@@ -203,7 +203,7 @@ async fn fb_2_three_polls_that_fail_in_a_row_are_unreachable_and_fewer_are_not()
         let mut client = Client::connect(relay.address, Variant::Delta).await;
         client.ask(CDS, &[], Some("web"));
         assert_eq!(client.sent().await.set, ["a"]);
-        // One that fails is nothing, even with something to be had elsewhere.
+        // If polls of one type fail, there is no fallback, even if another server has the resource.
         first.script.behave(ENDPOINTS, behaviour.clone());
         client.ask(EDS, &["a"], None);
         first.script.polled(ENDPOINTS, 2).await;

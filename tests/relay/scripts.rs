@@ -1,4 +1,4 @@
-//! A control plane that behaves as it is told to, and can be told otherwise at any time.
+//! A control plane that follows a script, which the test can change at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -17,18 +17,18 @@ use crate::load_plane::LoadStream;
 use crate::plane::{Plane, Stream};
 use crate::{BOTH, CDS, cluster};
 
-/// What it does with the streams that are open, and with those that come.
+/// How it treats open streams and new ones.
 #[derive(Clone, PartialEq)]
 pub enum Way {
-    /// Gives whatever is requested by name, with this content.
+    /// Sends whatever is requested by name, with this content.
     Gives(&'static str),
-    /// Gives these alone, and these all where everything is requested.
+    /// Sends only these, and all of them for a wildcard.
     GivesOnly(&'static [(&'static str, &'static str)]),
-    /// Takes requests, and says nothing but that it is there.
+    /// Reads requests, and answers only liveness calls.
     Mute,
-    /// Ends a stream at a request for something.
+    /// Ends a stream at its first request.
     EndsUnheard,
-    /// Gives these, and ends the stream behind its first response.
+    /// Sends these, and ends the stream after its first response.
     EndsAfterOne(&'static [(&'static str, &'static str)]),
 }
 
@@ -36,9 +36,9 @@ pub enum Way {
 #[derive(Debug, Clone, Copy)]
 pub enum Outage {
     Refuses,
-    /// The kernel completes connections, and nobody is there.
+    /// The kernel accepts connections, and no process reads them.
     Hangs,
-    /// Says something that is not HTTP/2, and closes.
+    /// Sends something other than HTTP/2, and closes.
     Babbles,
     Rejects(u16),
     EndsUnheard,
@@ -46,7 +46,7 @@ pub enum Outage {
 
 pub struct Server {
     pub address: SocketAddr,
-    /// Streams of load reports, which are served in any way.
+    /// Streams of load reports, which are accepted in every script.
     pub loads: mpsc::UnboundedReceiver<LoadStream>,
     way: watch::Sender<Way>,
     stop: oneshot::Sender<()>,
@@ -54,10 +54,10 @@ pub struct Server {
     seen: Arc<Mutex<Seen>>,
 }
 
-/// What came from the relay.
+/// What the relay sent.
 #[derive(Debug, Default, Clone)]
 pub struct Seen {
-    /// Streams that were opened, and that are.
+    /// Streams that were opened so far, and those open now.
     pub opened: usize,
     pub open: usize,
     /// Names that were requested on the newest stream.
@@ -94,7 +94,7 @@ impl Server {
         Self { address, loads, way, stop, task, seen }
     }
 
-    /// From now on, and on the streams that are open.
+    /// Changes the script, also for open streams.
     pub fn turn(&self, way: Way) {
         self.way.send_replace(way);
     }
@@ -120,7 +120,7 @@ impl Server {
     }
 }
 
-/// Somebody at an address who is of no use, until this is dropped.
+/// A server at an address that cannot be used, until this is dropped.
 pub struct Nobody {
     task: Option<JoinHandle<()>>,
     _listener: Option<TcpListener>,
@@ -140,7 +140,7 @@ impl Nobody {
                     loop {
                         let (mut socket, _) = listener.accept().await.unwrap();
                         let words = b"SSH-2.0-nobody\r\n";
-                        let _ = tokio::io::AsyncWriteExt::write_all(&mut socket, words).await; // the relay may be gone
+                        let _ = tokio::io::AsyncWriteExt::write_all(&mut socket, words).await; // the relay may have disconnected
                     }
                 }));
             }
@@ -200,7 +200,7 @@ async fn serve(mut stream: Stream, mut ways: watch::Receiver<Way>, seen: Arc<Mut
         };
         let known = requested.entry(url.clone()).or_default();
         let Some(fresh) = fresh.filter(|names| stream.variant == Variant::Delta || !names.is_subset(known)) else {
-            continue; // an answer
+            continue; // an ACK or NACK
         };
         seen.lock().unwrap().requested.extend(fresh.iter().cloned());
         known.extend(fresh.iter().cloned());
@@ -221,7 +221,7 @@ async fn serve(mut stream: Stream, mut ways: watch::Receiver<Way>, seen: Arc<Mut
     seen.lock().unwrap().open -= 1;
 }
 
-/// What a request asks for, `*` for everything, unless it only answers.
+/// Returns the names of a request, `*` for everything; none if it is only an ACK or NACK.
 fn names_of(request: &Request) -> Option<BTreeSet<String>> {
     let names = |names: &[String], first: bool| match names {
         [] if first => Some(BTreeSet::from(["*".to_owned()])),
@@ -237,7 +237,7 @@ fn names_of(request: &Request) -> Option<BTreeSet<String>> {
     }
 }
 
-/// What a client says that it holds.
+/// Returns the names that a client states as held.
 fn stated_in(request: &Request) -> Vec<String> {
     match request {
         Request::Sotw(_) => Vec::new(),
@@ -245,7 +245,7 @@ fn stated_in(request: &Request) -> Vec<String> {
     }
 }
 
-/// What is stated of everything and not there is said to be gone, as go-control-plane does.
+/// Names that are stated for a wildcard and do not exist are reported as removed, as go-control-plane does.
 fn answer(stream: &Stream, way: &Way, url: &str, names: &BTreeSet<String>, stated: &BTreeSet<String>, nonce: usize) {
     let content: Vec<(String, &str)> = match way {
         Way::Gives(content) => names.iter().filter(|name| *name != "*").map(|name| (name.clone(), *content)).collect(),

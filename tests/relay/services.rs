@@ -1,4 +1,4 @@
-//! The services beside ADS: streams of one type, single fetches, v2; and how a relay goes away.
+//! The services beside ADS: streams of one type, single fetches and v2; and how a relay drains.
 
 use tokio::sync::oneshot;
 use tonic::client::Grpc;
@@ -11,7 +11,7 @@ use super::client::node;
 use super::*;
 use weir::protocol::session::Variant::{Delta, Sotw};
 
-/// Service, the end of its methods' names, type, and whether there is more than delta.
+/// Service, suffix of its methods' names, type, and whether it has more than delta.
 #[rustfmt::skip]
 const SERVICES: [(&str, &str, &str, bool); 10] = [
     ("envoy.service.listener.v3.ListenerDiscoveryService", "Listeners", "envoy.config.listener.v3.Listener", true),
@@ -26,7 +26,7 @@ const SERVICES: [(&str, &str, &str, bool); 10] = [
     ("envoy.service.extension.v3.ExtensionConfigDiscoveryService", "ExtensionConfigs", "envoy.config.core.v3.TypedExtensionConfig", true),
 ];
 
-/// Gives `a` of any type to whoever requests that type, until the stream ends.
+/// Sends `a` of any type on request, until the stream ends.
 async fn give_a(mut plane: Plane) {
     while let Some(mut stream) = plane.streams.recv().await {
         tokio::spawn(async move {
@@ -166,7 +166,7 @@ async fn trn_13_streams_of_one_node_id_each_have_names_of_their_own() {
             assert_eq!(client.sent().await.set, [*name], "version {version}");
         }
         if version == "2" {
-            clients.remove(1); // the others go on
+            clients.remove(1); // the others continue
             all_ask(2).await;
         }
     }
@@ -218,7 +218,7 @@ async fn wire_2_bodies_pass_byte_for_byte() {
     let mut client = Client::connect(relay.address, Delta).await;
     client.ask(CDS, &["a"], Some("web"));
     let stream = plane.stream().await;
-    // A field that nobody knows, and a number out of any range.
+    // An unknown field, and a number out of range.
     let value = [cluster("a", "1").value.as_ref(), &[0xf8, 0xff, 0x03, 0xff, 0xff, 0x7f]].concat();
     let resource = Some(Any { type_url: CDS.into(), value: value.clone().into() });
     let resource = Resource { name: "a".into(), version: "1".into(), resource, ..Default::default() };

@@ -1,4 +1,4 @@
-//! Authorities whose names all views share (NAME-20): one question upstream for everybody.
+//! Authorities that all views share (NAME-20): one subscription upstream for all of them.
 
 use super::failover::{content_of, relay_over};
 use super::*;
@@ -13,7 +13,7 @@ fn delta(request: Request) -> DeltaDiscoveryRequest {
     }
 }
 
-/// The next request that asks for something.
+/// The next request with names.
 async fn requested(stream: &mut Stream) -> Vec<String> {
     loop {
         let request = delta(stream.request().await);
@@ -23,7 +23,7 @@ async fn requested(stream: &mut Stream) -> Vec<String> {
     }
 }
 
-/// Two resources, however they come.
+/// Two resources, in one response or two.
 async fn both(client: &mut Client) -> Vec<String> {
     let mut sent = content_of(client).await;
     if sent.len() < 2 {
@@ -60,7 +60,7 @@ async fn name_20_and_coll_24_names_of_a_shared_authority_are_requested_once_for_
         assert_eq!((update.set.len(), removal.removed), (1, vec![member.clone()]));
     }
 
-    // Everything else is each view's own still.
+    // Everything else still belongs to each view.
     for (client, cluster) in [(&one, "one"), (&other, "other")] {
         client.ask(CDS, &[&format!("xdstp://y/{KIND}/own")], None);
         let mut own = plane.stream().await;
@@ -68,7 +68,7 @@ async fn name_20_and_coll_24_names_of_a_shared_authority_are_requested_once_for_
     }
     assert!(plane.streams.try_recv().is_err(), "no stream but one for all and one for each");
 
-    // The control plane goes, and nobody hears of it; a newcomer is served.
+    // The control plane dies. No client is sent anything, and a new one is served.
     drop(stream);
     plane.kill().await;
     let mut late = Client::connect(relay.address, Variant::Delta).await;
@@ -109,7 +109,7 @@ async fn name_20_what_nobody_wants_any_more_is_left_upstream_and_absence_is_sent
     }
     drop(clients);
     let left = loop {
-        let Some(request) = stream.requests.recv().await else { break vec![name.clone()] }; // or the whole stream is let go
+        let Some(request) = stream.requests.recv().await else { break vec![name.clone()] }; // or the whole stream is closed
         let left = delta(request).resource_names_unsubscribe;
         if !left.is_empty() {
             break left;
@@ -154,7 +154,7 @@ async fn coll_19_and_coll_20_what_a_client_held_of_a_shared_collection_is_judged
     requested(&mut stream).await;
     say(&stream, "1", &[], &[(&there, "1")], &[]);
     assert_eq!(content_of(&mut client).await, [format!("{there}=1")]);
-    drop(stream); // in the middle of it, for all that anybody knows
+    drop(stream); // for all the relay knows, in the middle of the set
     let mut streams = Vec::new();
     loop {
         let mut stream = plane.stream().await;

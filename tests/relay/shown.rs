@@ -1,4 +1,4 @@
-//! What an operator sees of trouble: at `/upstreams`, and in the metrics.
+//! What `/upstreams` and the metrics show of errors.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::evidence::{relay_with_limits, servers};
 use super::holder::{ALL_CLUSTERS, Holder};
 use super::*;
 
-/// Waits until `/upstreams` shows this of its first view.
+/// Waits until the first view in `/upstreams` satisfies a condition.
 async fn upstreams(relay: &Relay, what: &str, holds: impl Fn(&Value) -> bool) {
     let shown = async || {
         let report: Value = serde_json::from_str(&get(relay.admin, "/upstreams").await).unwrap();
@@ -56,7 +56,7 @@ async fn up_22_up_25_rejected_entries_are_shown_with_name_version_and_reason_and
     };
     metric(&relay, &counted(2)).await;
 
-    // The same again, also on another stream, is no news. Another version is, and a good one ends it.
+    // The same version again, also on another stream, is not counted. Another version is, and a good one ends it.
     say_entries(&stream, "2", said());
     drop((plane.kill().await, stream));
     let mut plane = Plane::start_at(address, &[Variant::Delta]).await;
@@ -193,7 +193,7 @@ async fn an_owner_that_panics_ends_the_clients_of_its_view_alone_and_the_next_ge
     assert!(plane.streams.try_recv().is_err(), "one new stream, for the new view");
 }
 
-/// What a request to the admin address returns: status, headers, and body.
+/// Returns status, headers and body of a response of the admin address.
 async fn admin(relay: &Relay, method: &str, path: &str) -> (http::StatusCode, http::HeaderMap, String) {
     let stream = tokio::net::TcpStream::connect(relay.admin).await.unwrap();
     let (mut send, connection) =

@@ -1,4 +1,4 @@
-//! A server that says nothing: one that is there and has nothing to say, and one that is not there at all (UP-36, XLAT-36).
+//! Silent servers: one that is alive and has nothing to send, and one that is not alive (UP-36, XLAT-36).
 
 use super::*;
 use weir::proto::node::Node;
@@ -10,7 +10,7 @@ async fn relay_of_little_patience(plane: SocketAddr) -> Relay {
 
 #[tokio::test]
 async fn up_36_the_silence_of_a_server_that_hangs_says_nothing_and_that_of_one_that_is_there_does() {
-    let hangs = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap(); // connections are made, and nobody speaks
+    let hangs = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap(); // connections succeed, and nothing is sent
     let relay = relay_of_little_patience(hangs.local_addr().unwrap()).await;
     let mut waits = Client::connect(relay.address, Variant::Delta).await;
     waits.ask(EDS, &["a"], Some("web"));
@@ -24,7 +24,7 @@ async fn up_36_the_silence_of_a_server_that_hangs_says_nothing_and_that_of_one_t
     waits.hears_nothing(Duration::from_secs(1)).await;
 }
 
-/// Not even headers come for discovery, as with servers that send these together with their first message.
+/// Discovery gets not even headers, as with servers that send these together with their first message.
 async fn answer_all_but_ads(listener: tokio::net::TcpListener) {
     let (socket, _) = listener.accept().await.unwrap();
     let service = hyper::service::service_fn(|call: http::Request<hyper::body::Incoming>| async move {

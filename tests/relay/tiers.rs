@@ -1,4 +1,4 @@
-//! A relay over a relay: what the lower one knows of a set, the upper one knows too, and no more than that.
+//! A relay behind a relay: what the lower one knows of a set, the upper one knows too, and no more than that.
 
 use std::time::Instant;
 
@@ -16,19 +16,19 @@ fn thirty() -> Vec<String> {
     (0..30).map(|number| format!("c{number:02}")).collect()
 }
 
-/// In a hurry to take a silence for a word.
+/// It soon takes silence as evidence.
 fn hasty(limits: &mut Limits) {
     limits.settle_stated = Duration::from_millis(100);
     limits.resource_timer = Duration::from_millis(200);
     limits.second_silence = Duration::from_millis(200);
 }
 
-/// It takes no silence for a word.
+/// It never takes silence as evidence.
 fn patient(limits: &mut Limits) {
     (limits.settle_stated, limits.second_silence) = (HOUR, HOUR);
 }
 
-/// A patient relay over the control plane, to which each of its sets is one response or in pieces, and a hasty relay over that.
+/// A patient relay for the control plane, whose sets arrive in one response or in several, and a hasty relay behind that.
 async fn two_tiers(plane: SocketAddr, sets: &str, between: Variant) -> (Relay, Relay) {
     let each = format!(", initial_set: {sets}");
     let lower = relay_with_limits(&servers(&[plane], &each), "", patient).await;
@@ -48,7 +48,7 @@ async fn xlat_12_what_a_slow_control_plane_has_not_said_to_the_lower_relay_is_no
         ];
         for said in [10, 20, 30] {
             plane.reaches(said);
-            tokio::time::sleep(Duration::from_secs(1)).await; // for several of the times that the upper relay waits
+            tokio::time::sleep(Duration::from_secs(1)).await; // several times as long as the upper relay waits
             clients.iter().for_each(Holder::has_lost_nothing);
         }
         if between == Variant::Delta {

@@ -1,4 +1,4 @@
-//! TLS and tokens towards a control plane: who is let in, what is said when somebody is not, and files that are renewed.
+//! TLS and tokens towards a control plane: which clients are accepted, the messages for those that are not, and files that are renewed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::poller::CLUSTERS;
 use crate::rest_plane::RestPlane;
 use crate::{BOTH, CDS};
 
-/// Somebody who signs.
+/// A certificate authority.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -65,7 +65,7 @@ fn certificate(pem: &str) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
 }
 
-/// A control plane with this certificate, which lets in whom these clients' authority has signed, or everybody.
+/// A control plane with this certificate, which accepts clients with a certificate of this authority, or all clients.
 async fn plane(identity: &Identity, clients: Option<&Authority>) -> Plane {
     plane_that_speaks(&[&version::TLS13], identity, clients).await
 }
@@ -101,7 +101,7 @@ fn server_config(
     config
 }
 
-/// A folder with the relay's files, gone at the end.
+/// A folder with the relay's files, deleted at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -129,7 +129,7 @@ impl Drop for Folder {
     }
 }
 
-/// One link, kept open by the edge, and what it says.
+/// One link, kept open by the edge, and its events.
 struct Opened {
     task: JoinHandle<()>,
     reports: mpsc::Receiver<LinkReport>,
@@ -142,7 +142,7 @@ impl Drop for Opened {
 }
 
 impl Opened {
-    /// Through the configuration, as an operator would.
+    /// Opens it through the configuration, as an operator would.
     fn to(server: &str, folder: &Folder) -> Self {
         let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{{server}}}]}}\n");
         Self::by(&folder.0, &text)
@@ -161,7 +161,7 @@ impl Opened {
         Self { task: connector.start(Link { id, variant: None, reports: sender, reader: None }), reports }
     }
 
-    /// Why the next attempt came to nothing.
+    /// Returns why the next attempt failed.
     async fn nack(&mut self) -> String {
         loop {
             let report = tokio::time::timeout(PATIENCE, self.reports.recv()).await.expect("it is not refused").unwrap();
@@ -182,8 +182,8 @@ impl Opened {
         }
     }
 
-    /// Waits until attempts come to nothing for this reason. The one before may have been on its way when files changed, and a
-    /// server that closes at once may be heard of before its reason is.
+    /// Waits until attempts fail for this reason. An earlier attempt may still be running when files change, and a server that closes at
+    /// once may be noticed before its reason is.
     async fn refused_for(&mut self, parts: &[&str]) {
         loop {
             let nack = self.nack().await;
@@ -273,7 +273,7 @@ async fn boot_8_files_that_were_renewed_count_for_the_next_connection_and_live_s
     let mut opened = Opened::to(&format!("uri: 'https://localhost:{}', {BOTH_SIDES}", plane.address.port()), &folder);
     opened.refused_for(&["certificate not signed by any CA in"]).await;
     folder.write("ca.pem", &authority.pem);
-    opened.refused_for(&["it refuses", "weir.pem"]).await; // the new authority counts
+    opened.refused_for(&["it refuses", "weir.pem"]).await; // the new authority is used
     folder.write_identity(&authority.sign("weir"));
     let mut live = stream(&mut plane).await;
     folder.write("ca.pem", "gone");
@@ -297,7 +297,7 @@ async fn files_that_make_no_sense_are_named() {
     opened.refused_for(&["there is no private key in", "weir.key"]).await;
 }
 
-/// A token that nobody has signed, which is nothing that a client would look at.
+/// A token without a valid signature, which clients do not check.
 fn token(valid_for: u64) -> String {
     use base64::Engine;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
@@ -321,7 +321,7 @@ async fn boot_6_and_boot_7_the_token_comes_with_each_stream_and_is_read_again() 
         folder.write("token", &format!("{token}\n"));
         let opened = stream(&mut plane).await;
         assert_eq!(opened.headers["authorization"], format!("Bearer {token}"));
-        folder.write("token", ""); // a live stream does without; and it ends when it is dropped
+        folder.write("token", ""); // a live stream does not need it; dropping it ends the stream
     }
 }
 
@@ -414,5 +414,5 @@ async fn weir_get_shows_certificate_and_token_and_says_what_is_wrong() {
     assert!(other.0 == 2 && other.2.contains("and not for other"), "{}", other.2);
     let get = Weir::start_at(&server, &line);
     assert!(stream(&mut plane).await.headers["authorization"].to_str().unwrap().starts_with("Bearer "));
-    assert_eq!(get.end().await.0, 2); // nobody answers here
+    assert_eq!(get.end().await.0, 2); // no server answers here
 }

@@ -1,4 +1,4 @@
-//! Types as the configuration has them.
+//! Types in the configuration.
 
 use super::*;
 

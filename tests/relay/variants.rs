@@ -1,4 +1,4 @@
-//! Which variant a control plane is spoken to in, where the configuration does not say.
+//! The variant that is used with a control plane if none is configured.
 
 use std::convert::Infallible;
 
@@ -22,7 +22,7 @@ async fn a_server_without_delta_is_spoken_to_in_sotw() {
     assert_eq!(client.sent().await.set, ["a", "b"]);
 }
 
-/// Waits until attempts come to nothing for a reason that says this.
+/// Waits until attempts fail with an error that contains this.
 async fn fails(relay: &Relay, why: &str) {
     until(why, async || get(relay.admin, "/upstreams").await.contains(why)).await;
 }

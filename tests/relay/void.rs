@@ -1,10 +1,10 @@
-//! What a control plane says in the wrong order reaches clients in the right one, over real connections.
+//! Changes that a control plane sends in the wrong order reach clients in the right one, over real connections.
 
 use serde_json::Value;
 
 use super::*;
 
-/// A listener that hands its connections to one cluster.
+/// A listener that forwards its connections to one cluster.
 pub fn listener(name: &str, cluster: &str, content: &str) -> Resource {
     let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
     let proxy = b"type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";

@@ -54,7 +54,7 @@ fn come_with(bench: &mut Bench, id: SessionId, on: &[&str], versions: &[(&str, S
     bench.request(id, Request::Delta(request));
 }
 
-/// A client that has requested the collection and was told of two members.
+/// A client that has subscribed to the collection and was sent two members.
 fn with_members(bench: &mut Bench) -> SessionId {
     let id = client(bench);
     bench.delta(id, LDS, &[GLOB], &[]);

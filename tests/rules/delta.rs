@@ -192,7 +192,7 @@ fn delta_48_a_large_answer_comes_in_pieces_and_none_is_lost_between_them() {
     let mut sizes = Vec::new();
     while let Some(reply) = bench.poll(client) {
         sizes.push(reply.resources.len());
-        // The set changes under it; what comes later in the journal is still told.
+        // The set changes meanwhile; changes later in the journal are still sent.
         bench.set(CDS, &[(&names[29_999], &sizes.len().to_string())]);
         if sizes.len() > 20 {
             break;

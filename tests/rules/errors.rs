@@ -1,4 +1,4 @@
-//! What is wrong with single names, and who is told (TP3, A88).
+//! Errors of single names, and the clients that get them (TP3, A88).
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceLocator};

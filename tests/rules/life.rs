@@ -1,4 +1,4 @@
-//! How long a resource lives (TTL), and what must not be answered from memory.
+//! The TTL of a resource, and what must not be served from the cache.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn refresh(bench: &mut Bench, class: Class, name: &str, seconds: u64) {
     bench.apply(vec![Update::Refresh { kind, class, key, ttl }]);
 }
 
-/// A client that runs TTLs by itself, and one that does not.
+/// A client that applies TTLs itself, and one that does not.
 fn two(bench: &mut Bench, variant: Variant, names: &[&str]) -> [SessionId; 2] {
     [true, false].map(|ttl| {
         let id = bench.add(Client { ttl, wrappers: true, ..Client::plain(variant) });

@@ -1,4 +1,4 @@
-//! Names and types that stand for more than one thing, and how little the relay makes of that (spec sections 9 and 12).
+//! Names and types that stand for several resources, and that the relay passes on as they are.
 
 use weir::protocol::session::Variant;
 
@@ -26,7 +26,7 @@ fn has_the_name_of_its_wrapper(url: &str, variant: Variant) {
         Variant::Sotw => bench.sotw(client, url, &["list"], ""),
         Variant::Delta => bench.delta(client, url, &["list"], &[]),
     }
-    // An entry whose first field is a text, which would be the name of most other types.
+    // An entry whose first field is text, which would be the name in most other types.
     bench.give(url, "list", "1", |wrapper| {
         wrapper.resource.as_mut().unwrap().value = b"\x0a\x05other".as_slice().into();
     });

@@ -1,4 +1,4 @@
-//! Single rules of the protocol on the pure model, each test named by the rule that it shows.
+//! Single rules of the protocol on the pure model; each test is named after its rule.
 
 mod collections;
 mod delta;
@@ -20,7 +20,7 @@ use weir::protocol::session::Variant;
 
 const THREE: [(&str, &str); 3] = [("a", "1"), ("b", "1"), ("c", "1")];
 
-/// A view that knows three clusters and three endpoints, to `*` and by name, and keeps knowing them.
+/// A view with three clusters and three endpoints, for `*` and for names, which stay cached.
 fn warm() -> Bench {
     let mut bench = Bench::new();
     let keeper = bench.client(Variant::Delta);

@@ -184,7 +184,7 @@ fn ord_4_a_route_never_overtakes_the_cluster_that_came_before_it() {
             bench.set(EDS, &[("y", &content)]);
             bench.set(RDS, &[("a", &content)]);
             if round % 7 == 0 {
-                // A slow client, that never answers for clusters, now and then sooner than they are not waited for any more.
+                // A slow client that never ACKs clusters, in some rounds before the wait for the ACK has ended.
                 bench.later(if round % 2 == 0 { 3_000 } else { 100 });
                 while let Some(reply) = bench.poll(client) {
                     let newest = |name: &str| {
@@ -205,7 +205,7 @@ fn ord_4_a_route_never_overtakes_the_cluster_that_came_before_it() {
     }
 }
 
-/// The number that a resource of these tests has for content.
+/// Returns the number in the body of a resource.
 fn content_of(body: &[u8]) -> u32 {
     let digits = body.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     std::str::from_utf8(&body[body.len() - digits..]).unwrap().parse().unwrap()
@@ -244,7 +244,7 @@ fn ord_7_and_ord_5_what_is_merged_is_the_union_first_and_the_removal_last() {
         let mut heard = Vec::new();
         for _ in 0..4 {
             heard.extend(bench.said(client));
-            bench.later(600); // in SotW the answer that does not come is waited for
+            bench.later(600); // in SotW the relay waits for the missing ACK
         }
         assert_eq!(heard, sent, "{variant:?}");
     }
@@ -292,7 +292,7 @@ fn ord_17_a_collection_of_endpoints_follows_what_names_it_and_the_old_one_goes_a
     bench.give(LEDS, &old, "1", |_| {});
     bench.give(EDS, "e", "names the old one", |_| {});
     assert_eq!(bench.said(id), ["C e".to_owned(), format!("L {old}")]);
-    // Whatever comes first, and all of it before the client takes anything.
+    // In any order, and all of it before the client reads.
     bench.remove(LEDS, &old);
     bench.give(LEDS, &new, "1", |_| {});
     bench.give(EDS, "e", "names the new one", |_| {});

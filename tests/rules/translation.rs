@@ -1,4 +1,4 @@
-//! From one side to the other: existence, versions, interest.
+//! Translation between the two sides: existence, versions, interest.
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -187,7 +187,7 @@ fn xlat_16_no_evidence_no_absence() {
     bench.view.on_source([Authority::TopLevel].into(), true); // unreachable
     bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]); // the stream closed
     for code in [14, 13, 2] {
-        bench.trouble(EDS, "new", code); // a passing trouble
+        bench.trouble(EDS, "new", code); // a transient error
         bench.trouble(CDS, "a", code);
     }
     bench.later(100_000);
@@ -287,7 +287,7 @@ fn xlat_19_a_client_that_was_sent_a_forgotten_set_starts_over() {
     assert!(matches!(bench.step(late), Step::End(CloseReason::HistoryExpired)), "nobody could tell it that b is gone");
 }
 
-/// What a relay is told, each with the mark of its set.
+/// Returns what a relay downstream is sent, each with the mark of its set.
 fn marked(bench: &mut Bench, id: SessionId) -> Vec<(String, Option<SetMark>)> {
     std::iter::from_fn(|| bench.poll(id)).map(|reply| (text_of(&reply), reply.set_mark)).collect()
 }

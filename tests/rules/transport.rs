@@ -1,4 +1,4 @@
-//! Streams, methods and what a request is about (spec sections 1 to 3).
+//! Streams, methods, and the types that they serve.
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator, resource::CacheControl};
@@ -139,7 +139,7 @@ fn type_10_a_body_under_another_name_needs_a_wrapper_or_is_withheld() {
         bench.sotw(id, CDS, &["a"], "");
         id
     });
-    bench.give(CDS, "b", "1", |wrapper| wrapper.name = "a".into()); // nobody requested it by the name in its body
+    bench.give(CDS, "b", "1", |wrapper| wrapper.name = "a".into()); // no client requested the name in the body
     bench.give(CDS, "a", "1", |wrapper| wrapper.resource = super::support::wrapper(CDS, "b", "1").resource);
     assert_eq!(bench.said(delta), ["C a"]);
     let reply = bench.poll(able).unwrap();

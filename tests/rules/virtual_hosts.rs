@@ -8,7 +8,7 @@ use weir::xds::TypeTable;
 
 use super::support::{Bench, CDS, RDS, VHDS};
 
-/// A route configuration that takes its virtual hosts from elsewhere.
+/// The server sends a route configuration whose virtual hosts come by VHDS.
 fn give_routes(bench: &mut Bench, name: &str, content: &str) {
     bench.give(RDS, name, content, |wrapper| {
         let any = wrapper.resource.as_mut().unwrap();

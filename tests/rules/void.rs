@@ -1,4 +1,4 @@
-//! What the server sends out of order: what stays, what waits, and when it goes (ORD-1, ORD-4).
+//! Changes that the server sends in the wrong order: what stays, what waits, and when it is sent (ORD-1, ORD-4).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::support::{Bench, CDS, EDS, RDS, lead};
 const HOLD: u64 = 5_000;
 const QUIET: u64 = 50;
 
-/// A view whose route `r` leads to cluster `a`, and a client of all of it.
+/// A view whose route `r` leads to cluster `a`, and a client that subscribes to everything.
 fn led() -> (Bench, SessionId) {
     let mut bench = Bench::with(Limits::default());
     let client = bench.client(Variant::Delta);
@@ -34,7 +34,7 @@ fn gone(bench: &mut Bench, name: &str) {
     bench.apply(vec![Update::Absent { kind, class, key, evidence: Evidence::Reported }]);
 }
 
-/// Where the route leads that is on the table.
+/// Returns the clusters that the published route leads to.
 fn leads(bench: &Bench) -> Vec<String> {
     let kind = bench.kind(RDS);
     match bench.view.snapshot().lookup(&kind, Class::Named, &"r".into()) {
@@ -163,7 +163,7 @@ fn ord_4_a_route_waits_for_a_missing_cluster_until_it_comes_or_upstream_is_quiet
     assert_eq!(bench.said(client), ["R r"]);
     assert_eq!((bench.view.take_dangled().waits, dangling(&bench)), (1, vec!["static".to_owned()]));
 
-    // It is not waited for again, as long as something leads there.
+    // It is not waited for again while a route leads to it.
     lead(&mut bench, "r2", &["static"]);
     lead(&mut bench, "r", &["static", "a"]);
     assert_eq!(bench.said(client), ["R r"]);

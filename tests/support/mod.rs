@@ -1,4 +1,4 @@
-//! One view and a few sessions, driven by hand: for tests that look at a single rule or a single cost.
+//! One view and a few sessions, driven by hand: for tests of a single rule or a single cost.
 #![allow(dead_code)] // each test binary uses its own part of it
 
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// What the server sends is on the tables as it comes; `tests/order.rs` looks at what waits.
+    /// Applies what the server sends at once; `tests/order.rs` tests holds.
     pub fn new() -> Self {
         Self::with(Limits { reference_hold: Duration::ZERO, ..Limits::default() })
     }
@@ -81,7 +81,7 @@ impl Bench {
         self.table.resolve(url)
     }
 
-    /// Upstream gives these to whoever asks, by `*` or by name, and to both alike.
+    /// The server sends these for `*` and for names, the same for both.
     pub fn set(&mut self, url: &str, resources: &[(&str, &str)]) {
         let kind = self.kind(url);
         let mut updates = Vec::new();
@@ -95,7 +95,7 @@ impl Bench {
         self.apply(updates);
     }
 
-    /// Upstream gives one resource to those who asked by `key`, or to `*` if the key is that.
+    /// The server sends one resource for the name `key`, or for `*` if that is the key.
     pub fn give(&mut self, url: &str, key: &str, content: &str, change: impl FnOnce(&mut Wrapper)) {
         let mut wrapper = wrapper(url, key, content);
         change(&mut wrapper);
@@ -106,7 +106,7 @@ impl Bench {
         self.apply(vec![Update::Upsert { kind, class, key, resource }]);
     }
 
-    /// Upstream says that something is wrong with a name.
+    /// The server reports an error for a name.
     pub fn trouble(&mut self, url: &str, name: &str, code: i32) {
         let error = Arc::new(NamedError { code, message: "as upstream says".into() });
         self.apply(vec![Update::Error { kind: self.kind(url), key: name.into(), error }]);
@@ -119,7 +119,7 @@ impl Bench {
         self.apply(updates);
     }
 
-    /// Upstream's whole `*` set.
+    /// The server sends the complete `*` set.
     pub fn whole(&mut self, url: &str, resources: &[(&str, &str)]) {
         let resources = resources.iter().map(|(name, content)| self.resource(url, name, content)).collect();
         self.apply(vec![Update::FullSet { kind: self.kind(url), resources, retain: Retain::nothing() }]);
@@ -130,7 +130,7 @@ impl Bench {
         self.publish();
     }
 
-    /// Publishes, and says how many sessions were woken.
+    /// Publishes, and returns how many sessions were woken.
     pub fn publish(&mut self) -> usize {
         let wakes = self.view.publish();
         for (id, marks) in &wakes.0 {
@@ -155,7 +155,7 @@ impl Bench {
         self.count(id, changes);
     }
 
-    /// The session has the request, and the view has not heard of it yet.
+    /// Gives a request to the session, and returns the changes of interest without applying them to the view.
     pub fn hear(&mut self, id: SessionId, request: Request) -> Vec<InterestChange> {
         let session = self.sessions.get_mut(&id).unwrap();
         session.on_request(request, self.now);
@@ -171,7 +171,7 @@ impl Bench {
         }
     }
 
-    /// A SotW request in full, with the nonce of the last reply if there was one.
+    /// A complete SotW request, with the nonce of the last reply if there was one.
     pub fn sotw(&mut self, id: SessionId, url: &str, names: &[&str], nonce: &str) {
         self.request(
             id,
@@ -184,7 +184,7 @@ impl Bench {
         );
     }
 
-    /// A SotW client's answer to the only reply it had so far; a delta client needs none.
+    /// The ACK of a SotW client for its only reply so far; a delta client needs none.
     pub fn sotw_ack(&mut self, id: SessionId, variant: Variant, url: &str, names: &[&str]) {
         if variant == Variant::Sotw {
             self.sotw(id, url, names, "1");
@@ -213,7 +213,7 @@ impl Bench {
         step
     }
 
-    /// What sessions hold and nobody knows of, since the last call.
+    /// Names that sessions hold and the view does not know, since the last call.
     pub fn sought(&mut self) -> Vec<String> {
         std::mem::take(&mut self.claims).iter().map(claim_text).collect()
     }
@@ -226,15 +226,15 @@ impl Bench {
         }
     }
 
-    /// One answer to what a client asked once, now or as the last chance.
+    /// One reply to a fetch, now or at its time limit.
     pub fn fetch(&mut self, id: SessionId, at_last: bool) -> Fetched {
         let state = self.view.snapshot().clone();
         let session = self.sessions.get_mut(&id).unwrap();
         session.fetch(&state, &mut self.leases, self.now, at_last)
     }
 
-    /// Everything that can be said now, as `type set -removed`, with types by their first letter. `~` marks a heartbeat, `?` an
-    /// alias that leads to nothing, `!` an error with its code, and `(5)` what is left of a life in seconds.
+    /// Every reply that is due, as `type set -removed`, with types by their first letter. `~` marks a heartbeat, `?` an alias without a
+    /// resource, `!` an error with its code, and `(5)` the rest of a TTL in seconds.
     pub fn said(&mut self, id: SessionId) -> Vec<String> {
         std::iter::from_fn(|| self.poll(id)).map(|reply| text_of(&reply)).collect()
     }
@@ -281,7 +281,7 @@ pub fn text_of(reply: &Reply) -> String {
     format!("{letter} {}{removed}", set.join(","))
 }
 
-/// A resource of a type whose name is the first field, with some content beside it.
+/// A resource of a type whose name is the first field, with some content after it.
 pub fn wrapper(url: &str, name: &str, content: &str) -> Wrapper {
     let mut body = vec![0x0a, u8::try_from(name.len()).unwrap()];
     body.extend(name.bytes());
@@ -294,7 +294,7 @@ pub fn wrapper(url: &str, name: &str, content: &str) -> Wrapper {
     Wrapper { name: name.into(), resource, ..Default::default() }
 }
 
-/// Upstream says that a route configuration leads to these clusters.
+/// The server sends a route configuration that leads to these clusters.
 pub fn lead(bench: &mut Bench, name: &str, clusters: &[&str]) {
     let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
     let routes: Vec<u8> =

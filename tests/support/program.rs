@@ -1,4 +1,4 @@
-//! The relay as a process of its own.
+//! The relay in its own process.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -13,7 +13,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it with a configuration, which is written to a file of this name, and waits until it listens.
+    /// Starts it with a configuration, written to a file of this name, and waits until it listens.
     pub fn start(name: &str, config: &str, patience: Duration) -> Self {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::write(&path, config).unwrap();
@@ -28,7 +28,7 @@ impl Program {
                 let started = line.split_once("weir started").and_then(|(_, line)| line.split_once("listen=\""));
                 if let Some((_, rest)) = started {
                     let address = rest.split(['"', ' ']).next().unwrap_or_default();
-                    let _ = sender.send(address.to_owned()); // only the first is waited for
+                    let _ = sender.send(address.to_owned()); // only the first is awaited
                 }
             }
         });
@@ -39,7 +39,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended by itself
+        let _ = self.child.kill(); // it may have exited already
         let _ = self.child.wait();
     }
 }

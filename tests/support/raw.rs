@@ -1,4 +1,4 @@
-//! Messages as bytes, neither encoded nor decoded.
+//! A codec that passes messages as bytes, neither encoded nor decoded.
 
 use bytes::{Buf, BufMut, Bytes};
 use tonic::Status;

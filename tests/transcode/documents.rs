@@ -17,7 +17,7 @@ fn faults(format: Format, text: &str) -> Vec<String> {
     error.faults.iter().map(ToString::to_string).collect()
 }
 
-/// Names as they stand in the bodies: field 1 of all types used here.
+/// Returns the names in the bodies: field 1 of all types used here.
 fn names(resources: &[FileResource]) -> Vec<String> {
     let name = |resource: &FileResource| {
         resource.body.get(2..).map(|rest| String::from_utf8_lossy(&rest[..usize::from(resource.body[1])]).into_owned())

@@ -202,7 +202,7 @@ fn operators_descriptors_are_added_and_bad_ones_rejected() {
     assert_eq!(transcoder.to_json("mine.Mine", &bytes, UnknownAny::Refuse), Ok(json));
     assert!(transcoder.knows(CLUSTER));
 
-    // Twice the same does no harm, and protobuf's own files stay as they are.
+    // The same file twice does no harm, and protobuf's own files are not replaced.
     let broken =
         prost_types::FileDescriptorProto { name: Some("google/protobuf/any.proto".into()), ..Default::default() };
     assert!(Transcoder::with_descriptor_sets(&[set(vec![file.clone()]), set(vec![file.clone(), broken])]).is_ok());

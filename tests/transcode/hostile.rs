@@ -1,4 +1,4 @@
-//! Random and mutated input in every format. `WEIR_FUZZ_ROUNDS=1000000` makes a long run of it.
+//! Random and mutated input in every format. `WEIR_FUZZ_ROUNDS=1000000` runs for longer.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -99,7 +99,7 @@ fn mutated(dice: &mut Dice, inputs: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// What holds of anything that could be read.
+/// Checks what must hold for any input that was accepted.
 fn check(transcoder: &Transcoder, message: &str, bytes: &[u8]) {
     let canonical = transcoder.canonical(message, bytes);
     for unknown in [UnknownAny::Refuse, UnknownAny::Wrap] {

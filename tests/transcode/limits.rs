@@ -8,7 +8,7 @@ use weir::transcode::{MAX_DEPTH, Strictness, Transcoder, UnknownAny, parse_json,
 const ANY: &str = "google.protobuf.Any";
 const DEEP: usize = 10_000;
 
-/// On a stack as small as those of a runtime's workers.
+/// Runs a test on a stack as small as those of a runtime's workers.
 fn on_a_small_stack(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(2 * 1024 * 1024).spawn_scoped(scope, test);
@@ -16,7 +16,7 @@ fn on_a_small_stack(test: impl FnOnce() + Send) {
     });
 }
 
-/// Anys in each other, each level around the last.
+/// Anys within one another.
 fn nested_any(levels: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..levels {
@@ -93,7 +93,7 @@ fn messages_within_messages_are_bounded() {
         let groups = vec![0x23u8; DEEP]; // start of group 4, over and over
         assert!(transcoder.canonical(VALUE, &groups).is_err());
     });
-    std::mem::forget(value); // serde_json would take it apart level by level, on the stack
+    std::mem::forget(value); // serde_json would drop it recursively, on the stack
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn aliases_cannot_make_much_of_little() {
     });
     assert!(yaml::parse("a: &a *a\n").is_err(), "an anchor within itself");
 
-    // What anchors are for is no bomb.
+    // Normal use of anchors is accepted.
     let mut fair = String::from("x: &x {a: 1, b: [1, 2, 3], c: hello}\nlist:\n");
     (0..2_000).for_each(|_| fair += "- *x\n");
     assert_eq!(yaml::parse(&fair).unwrap()["list"].as_array().map(Vec::len), Some(2_000));

@@ -1,5 +1,5 @@
-//! Messages between their bytes and JSON, YAML and text: round trips over every top-level type, faults and their places, limits,
-//! and hostile input.
+//! Conversions of messages between bytes and JSON, YAML and text: round trips of every top-level type, faults and their places, limits, and
+//! hostile input.
 
 mod documents;
 mod faults;
@@ -19,7 +19,7 @@ pub struct Sample {
     pub json: Value,
 }
 
-/// The messages of `corpus/`, each in the JSON that is to come out again.
+/// Returns the messages of `corpus/`, each in the JSON that is expected as output.
 pub fn corpus() -> Vec<Sample> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcode/corpus");
     let mut paths: Vec<_> =

@@ -174,7 +174,7 @@ fn coll_19_and_up_16_while_one_collection_is_said_again_nothing_of_another_goes(
     bench.reopen();
     let mut sent = Vec::new();
     for second in 0..360 {
-        // Always something of the one; of the other only now and then.
+        // Every response has something of the first; only some have something of the second.
         let names: &[&str] = match second {
             100 => &[A, &late],
             200 => &[A, &later],

@@ -1,5 +1,5 @@
-//! What may be concluded from what a server has said, and from what it has not: by its word, by full sets, by silence, and by
-//! silence a second time where somebody holds the thing (spec sections 6.3 and 7.2).
+//! What may be concluded from what a server has sent, and from what it has not: from reports, from complete sets, from silence, and from a
+//! second silence about a resource that clients hold.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const TIMER: Duration = Duration::from_secs(15);
 const QUIET: Duration = Duration::from_secs(5);
 const SECOND: Duration = Duration::from_secs(120);
 
-/// A client holds a name, of which this server has said nothing for the time that it has.
+/// A client holds a name, and the server has not mentioned it before the resource timer ended.
 fn silent_about(variant: Variant, name: &str) -> Bench {
     let mut bench = requested(variant, EDS, &[name], ServerQuirks::default());
     bench.claim(EDS, Class::Named, name);
@@ -24,7 +24,7 @@ fn silent_about(variant: Variant, name: &str) -> Bench {
     bench
 }
 
-/// A client holds a member of a set, which has come to its end without it as far as can be told.
+/// A client holds a member of a set that has probably ended without it.
 fn quiet_about(name: &str) -> Bench {
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
@@ -133,7 +133,7 @@ fn up_36_what_was_asked_again_is_concluded_of_a_server_that_answers_a_call_begun
         bench.reopen();
         bench.mute = true;
         assert_eq!(bench.later(SECOND - Duration::from_secs(1)), [""; 0]);
-        bench.answers_call(); // of its first silence on this opening, if of any
+        bench.answers_call(); // the call for the first silence on this opening, if there is one
         bench.later(Duration::from_secs(1));
         let gone = |updates: &[String]| updates.iter().any(|update| update.ends_with("a gone"));
         assert!(!gone(&bench.later(Duration::from_secs(3600))), "that was begun too early, and no other was answered");

@@ -32,7 +32,7 @@ struct Bench {
     store: BodyStore,
     now: Moment,
     epochs: Vec<Epoch>,
-    /// What is here by the updates so far.
+    /// What is present, by the updates so far.
     view: View,
     /// The server answers no call.
     mute: bool,
@@ -59,7 +59,7 @@ impl Bench {
         self.upstream.want(change, false);
     }
 
-    /// A client came that holds this, and nothing is known of it.
+    /// A client has connected that holds this name, which the view does not know.
     fn claim(&mut self, url: &str, class: Class, name: &str) {
         let claim = Claim { kind: self.table.resolve(url), of: Claimed::Name(class, name.into()) };
         self.view.seek(vec![claim]);
@@ -75,27 +75,27 @@ impl Bench {
         self.apply(updates)
     }
 
-    /// The stream is lost and opened again, with what it is told first.
+    /// The stream breaks and is opened again. Returns its first requests.
     fn reopen(&mut self) -> Vec<String> {
         self.end(0);
         self.open();
         self.requests(0)
     }
 
-    /// Whether the first stream is to be opened again now, to ask once more.
+    /// Whether the first stream is to be reopened now, to request names once more.
     fn asks_again(&mut self) -> bool {
         let now = self.now;
         self.upstream.streams()[0].take_reopen(now)
     }
 
-    /// Takes over what was said, and gives it as text.
+    /// Applies updates, and returns them as text.
     fn apply(&mut self, updates: Vec<Update>) -> Vec<String> {
         let texts = updates.iter().map(fact_text).collect();
         self.view.apply(updates, self.now);
         texts
     }
 
-    /// Requests of one stream, each as `type [names]`, in delta `type +[on] -[off] {versions}`, with ACKs and NACKs told apart.
+    /// Requests of one stream, each as `type [names]`, in delta `type +[on] -[off] {versions}`, with ACKs and NACKs marked.
     fn requests(&mut self, at: usize) -> Vec<String> {
         let stream = &mut self.upstream.streams()[at];
         let mut texts = Vec::new();
@@ -118,13 +118,13 @@ impl Bench {
         self.apply(updates)
     }
 
-    /// The server answers a call that it was asked before, if it was asked one.
+    /// The server answers a liveness call, if one was made.
     fn answers_call(&mut self) {
         let epoch = self.epochs[0];
         self.upstream.streams()[0].on_liveness_answer(epoch);
     }
 
-    /// Lets time pass. A server that is there answers the calls that are begun at the end of it.
+    /// Advances time. A live server answers the calls that are started at the end of it.
     fn later(&mut self, duration: Duration) -> Vec<String> {
         self.now = self.now + duration;
         let mut updates = self.judge();
@@ -184,7 +184,7 @@ fn fact_text(update: &Update) -> String {
     }
 }
 
-/// A resource, and as `name~content` the same name with another body.
+/// A resource; `name~content` is the same name with another body.
 fn any(url: &str, name: &str) -> Any {
     let (name, content) = name.split_once('~').unwrap_or((name, ""));
     let mut value = vec![0x0a, u8::try_from(name.len()).unwrap()];

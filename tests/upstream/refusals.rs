@@ -1,4 +1,4 @@
-//! Entries that cannot be used: what they keep from being told, and what they leave alone.
+//! Unusable entries: what they prevent, and what they do not affect.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use weir::protocol::view::Class;
 use super::support::{CDS, EDS};
 use super::{Bench, delta, error, requested, sotw};
 
-/// How many clusters stand rejected.
+/// Returns how many clusters are rejected.
 fn rejected(bench: &mut Bench) -> usize {
     let kind = bench.table.resolve(CDS);
     bench.upstream.streams()[0].rejected(&kind).count()
 }
 
-/// What was rejected since the last call, each as `name version`.
+/// Returns what was rejected since the last call, each as `name version`.
 fn news(bench: &mut Bench) -> Vec<String> {
     let rejected = bench.upstream.streams()[0].take_rejected();
     let entries = rejected.into_iter().flat_map(|of| of.news.entries);
@@ -119,7 +119,7 @@ fn up_25_and_i10_of_ever_new_names_that_cannot_be_read_only_so_many_are_remember
         let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
         assert_eq!(bench.respond(0, delta(CDS, &both, &[], "1")).len(), 2);
         assert_eq!(news(&mut bench).len(), limit);
-        // The last of them stays as it is.
+        // In the second case the last name is not sent again, so it is still unread.
         let names: Vec<_> = names[..limit].iter().map(String::as_str).collect();
         let updates = bench.respond(0, delta(CDS, &names, &[], "2"));
         assert_eq!(updates.last().unwrap(), unread, "what was not remembered may be missing still");
@@ -153,7 +153,7 @@ fn up_25_each_version_of_a_name_that_is_rejected_is_news_once() {
     }
 }
 
-/// The server reports something of one name beside what it sends.
+/// The server reports an error for a name in this response.
 fn reporting(response: Response, code: i32) -> Response {
     let errors = error(code);
     match response {

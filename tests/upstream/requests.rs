@@ -1,4 +1,4 @@
-//! What a server is asked, and in which words.
+//! Requests to a server.
 
 use std::time::Duration;
 

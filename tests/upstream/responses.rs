@@ -1,4 +1,4 @@
-//! What is made of a server's answers, and of its silence.
+//! What follows from a server's responses, and from its silence.
 
 use std::time::Duration;
 
@@ -292,7 +292,7 @@ fn up_40_a_heartbeat_prolongs_what_is_held_and_what_may_have_died_is_not_stated(
 
 #[test]
 fn up_29_a_heartbeat_in_sotw_deletes_nothing() {
-    // With the version inside the wrapper, or only around it.
+    // With the version in the wrapper, or only in the response.
     for version in ["1", ""] {
         heartbeat_in_sotw(version);
     }
@@ -371,7 +371,7 @@ fn up_47_a_server_may_mean_by_not_allowed_that_it_is_to_be_dropped() {
 #[test]
 fn up_38_a_name_requested_once_more_keeps_no_timer_of_the_first_time() {
     let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
-    bench.want(EDS, "a", true); // before the first answer
+    bench.want(EDS, "a", true); // before the first response
     bench.later(WINDOW);
     bench.requests(0);
     bench.respond(0, delta(EDS, &["a"], &[], "1"));

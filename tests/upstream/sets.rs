@@ -1,4 +1,4 @@
-//! How much is known of a set by what came of it: its end, said or configured, and the habit of a server to send it in pieces.
+//! How much is known of a set: by its end, reported or configured, and by whether the server sends it in several responses.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn auto() -> Bench {
     wildcard(ServerQuirks::default())
 }
 
-/// How much is known after the first response of the next opening.
+/// Returns the completeness after the first response of the next opening.
 fn after_first(bench: &mut Bench) -> String {
     bench.reopen();
     bench.respond(0, delta(CDS, &["a"], &[], "9")).pop().unwrap()

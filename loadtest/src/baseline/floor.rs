@@ -1,7 +1,7 @@
-//! The floor: what the kernel alone costs. Every message is made once, in frames, and written to each client in one call.
+//! The floor: the cost of the kernel alone. Every message is encoded once, in frames, and written to each client in one call.
 //!
-//! It keeps a connection's first stream only, and reads what clients send without looking at it once they have subscribed.
-//! A line `N` on standard input is round N: the first resources change, and all clients are sent them.
+//! It keeps only the first stream of a connection, and ignores what clients send once they have subscribed. A line `N` on standard input is
+//! round N: the first resources change, and are sent to all clients.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
@@ -55,7 +55,7 @@ impl Floor {
         });
         for line in io::stdin().lock().lines() {
             let round: u32 = line?.trim().parse()?;
-            // A complete set has to have all of them, those that did not change included.
+            // A complete set has all resources, changed or not.
             let sent = if self.variant == Variant::Sotw { self.count } else { self.changed };
             let sent = (0..sent).map(|index| (index, if index < self.changed { round } else { 0 }));
             let message = response(&resources, self.variant, sent, &round.to_string(), &round.to_string());
@@ -102,9 +102,9 @@ struct Connections {
 
 struct Connection {
     socket: TcpStream,
-    /// Until the client has subscribed.
+    /// None once the client has subscribed.
     opening: Option<Opening>,
-    /// What is to be written, oldest first, and how much of the first was.
+    /// Frames to be written, oldest first, and how much of the first was written.
     unsent: Vec<Arc<[u8]>>,
     written: usize,
 }
@@ -160,7 +160,7 @@ impl Connections {
 }
 
 impl Connection {
-    /// Whether the connection lives on.
+    /// Returns whether the connection stays open.
     fn read(&mut self, scratch: &mut [u8], first: &Arc<[u8]>) -> bool {
         loop {
             let read = match self.socket.read(scratch) {
@@ -183,7 +183,7 @@ impl Connection {
                 }
             }
             if read < scratch.len() {
-                return true; // drained: more of it is another event
+                return true; // drained: further bytes are another event
             }
         }
     }

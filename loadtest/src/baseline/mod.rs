@@ -1,4 +1,4 @@
-//! Servers to compare a relay with, each a process of its own: subcommands of this program.
+//! Servers for comparison with a relay, each in its own process: subcommands of this program.
 
 mod floor;
 mod frames;
@@ -34,7 +34,7 @@ impl Baseline {
     }
 }
 
-/// Listens on a port of its own choice, with room for all clients that connect at once.
+/// Listens on a free port, with a queue for all clients that connect at once.
 fn listen() -> anyhow::Result<tokio::net::TcpListener> {
     let socket = tokio::net::TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;

@@ -1,4 +1,4 @@
-//! What most programs begin with: tonic, a task for each stream, and a message that is cloned and encoded for each client.
+//! The obvious way to write a server: tonic, a task for each stream, and a message that is cloned and encoded for each client.
 //!
 //! It subscribes to all resources of the control plane, in delta, and sends each client those that it subscribes to.
 

@@ -1,4 +1,4 @@
-//! What it costs to receive complete sets and to hash each body once: the least that a relay has to do with them.
+//! The cost of receiving complete sets and hashing each body once: the least that a relay has to do.
 
 use std::net::SocketAddr;
 

@@ -78,7 +78,7 @@ pub enum Command {
     },
 }
 
-/// Measures, prints, writes, and gives the exit code.
+/// Runs the benchmarks, prints and writes the results, and returns the exit code.
 pub async fn command(options: &Options) -> anyhow::Result<ExitCode> {
     let mut report = run(options, |line| println!("{line}")).await?;
     if options.bench.is_quick() {
@@ -95,7 +95,7 @@ pub async fn command(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 impl Options {
-    /// The benchmarks that the command line asks for.
+    /// Returns the benchmarks that the command line selects.
     pub fn benches(&self) -> Vec<Box<dyn Bench>> {
         let variants = self.variant.map_or_else(|| vec![Variant::Delta, Variant::Sotw], |variant| vec![variant]);
         variants.into_iter().flat_map(|variant| self.bench.with(variant)).collect()

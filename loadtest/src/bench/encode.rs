@@ -1,9 +1,9 @@
-//! Responses and requests of the protocol, as bytes.
+//! Encodes responses and requests.
 
 use super::resources::{Resources, put};
 use crate::wire::Variant;
 
-/// A response with these resources, each with the round in which it changed last.
+/// Returns a response with these resources, each with the round in which it last changed.
 pub fn response(
     resources: &Resources,
     variant: Variant,
@@ -34,12 +34,12 @@ pub fn response(
     out
 }
 
-/// The version of a resource that changed last in this round.
+/// Returns the version of a resource that last changed in this round.
 pub fn version_of(round: u32) -> String {
     format!("v{round:x}")
 }
 
-/// A message with gRPC's prefix.
+/// Returns a message with the gRPC prefix.
 pub fn framed(message: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.len() + 5);
     out.push(0);

@@ -1,4 +1,4 @@
-//! One change to many clients, round after round: what a delivery costs.
+//! One change to many clients, round after round: the cost of a delivery.
 
 use std::time::Instant;
 
@@ -18,15 +18,15 @@ pub struct Fanout {
     pub variant: Variant,
     pub connections: usize,
     pub streams: usize,
-    /// Bytes that change in a round.
+    /// Bytes that change in each round.
     pub size: usize,
-    /// As so many resources.
+    /// The number of resources that they are divided into.
     pub resources: usize,
     pub rounds: u32,
 }
 
 impl Fanout {
-    /// Without a number of rounds there are as many as give 100,000 deliveries or 10 GiB, and at least 5.
+    /// Without a number of rounds there are enough for 100,000 deliveries or 10 GiB, and at least 5.
     pub fn new(
         variant: Variant,
         connections: usize,
@@ -53,7 +53,7 @@ impl Bench for Fanout {
     fn subjects(&self) -> Vec<Subject> {
         match self.streams {
             1 => vec![Subject::Relay, Subject::Floor, Subject::PlainTonic, Subject::Linear],
-            // A floor that writes once for each stream is none where a connection has many.
+            // The floor writes once for each stream, so it is no lower bound for connections with many streams.
             _ => vec![Subject::Relay, Subject::PlainTonic, Subject::Linear],
         }
     }
@@ -72,7 +72,7 @@ impl Bench for Fanout {
         }
     }
 
-    /// Derived in docs/performance.md.
+    /// See docs/performance.md for the derivation.
     fn plausible(&self) -> Option<Plausible> {
         let (against, from, to) = match (self.streams, self.size) {
             (1, ..=4096) => (Subject::Floor, 2.0, 5.7),

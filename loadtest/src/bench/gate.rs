@@ -1,4 +1,4 @@
-//! Gates: what the relay may cost beside a baseline, judged by the median over the repetitions.
+//! Gates: limits for the cost of the relay compared with a baseline, checked with the median of the repetitions.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,21 +9,21 @@ use crate::report::{GateResult, Sample, Verdict};
 /// A limit for one figure of the relay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gate {
-    /// The figure's name, which has its unit: `cpu_us_per_delivery`.
+    /// The figure's name, which includes its unit: `cpu_us_per_delivery`.
     pub figure: String,
-    /// The figure is divided by that of this subject in the same repetition. Without one it stands for itself.
+    /// The figure is divided by that of this subject in the same repetition. Without a subject it is compared directly.
     pub against: Option<Subject>,
-    /// The figure of that subject, if it is another one.
+    /// The figure of that subject, if it has another name.
     pub base: Option<String>,
-    /// This much of the relay's figure is free before it is divided.
+    /// This part of the relay's figure is subtracted first.
     pub free: f64,
     pub limit: f64,
-    /// What to strive for.
+    /// The desired value.
     pub stretch: Option<f64>,
 }
 
-/// Where the ratio of two baselines has to be for a run to be judged: elsewhere, the machine or the baselines are not as they
-/// were when the gates were derived.
+/// The range that the ratio of two baselines must be in. Outside of it, the machine or the baselines differ from those for which the gates
+/// were derived.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plausible {
     pub figure: String,
@@ -73,7 +73,7 @@ impl Gate {
 }
 
 impl Plausible {
-    /// The ratio, if it was measured and is elsewhere.
+    /// Returns the ratio, if it was measured and is out of range.
     pub fn violated(&self, samples: &[Sample]) -> Option<f64> {
         let spread = Spread::of(&ratios((self.of, &self.figure, 0.0), (self.against, &self.figure), samples))?;
         (!(self.from..=self.to).contains(&spread.median)).then_some(spread.median)
@@ -85,7 +85,7 @@ fn values(figure: &str, subject: Subject, samples: &[Sample]) -> Vec<f64> {
     of.filter_map(|sample| sample.figures.get(figure).copied()).collect()
 }
 
-/// A figure of one subject, less what is free, by a figure of another, each with the other's sample of the same repetition.
+/// Divides the figure of one subject, less `free`, by that of another in the same repetition.
 fn ratios(
     (subject, figure, free): (Subject, &str, f64),
     (against, base): (Subject, &str),

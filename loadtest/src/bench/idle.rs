@@ -1,4 +1,4 @@
-//! Clients that have what they want, and wait: what each of them holds in memory.
+//! Clients that are up to date and wait: the memory that each of them costs.
 
 use std::collections::BTreeMap;
 use std::ops::Sub;
@@ -12,14 +12,14 @@ use super::{Bench, Kind, Programs, Resources, Running, Scene};
 use crate::measure::{Process, raise_open_files, tcp_memory};
 use crate::wire::Variant;
 
-/// What is added to a server with a few connections.
+/// What is added to a server that has a few connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
-    /// Connections whose names others have as well.
+    /// Connections that subscribe to the same names as others.
     SharedNames,
     /// Connections with names of their own.
     OwnNames,
-    /// Streams on the connections that there are.
+    /// Streams on the existing connections.
     Streams(usize),
 }
 
@@ -52,7 +52,7 @@ impl Bench for Idle {
         let connection = Gate::ratio("rss_kib_each", Subject::PlainTonic, 0.95).stretch(0.8);
         match self.added {
             Added::SharedNames => vec![connection.free(kib(NAMES * 16))],
-            // Their bodies are the client's own as well.
+            // The bodies of their names are theirs alone as well.
             Added::OwnNames => vec![connection.free(kib(NAMES * (name + 250 + SIZE)))],
             Added::Streams(_) => vec![Gate::ratio("rss_kib_each", Subject::PlainTonic, 0.4).stretch(0.25)],
         }
@@ -77,7 +77,7 @@ impl Idle {
         });
         let options = ClientOptions { names, ..stage.clients(self.connections) };
         let process = stage.server.process;
-        // What a server sets up once is there before it counts.
+        // Memory that a server allocates once must not count.
         let _first = connect(ClientOptions { connections: 1, ..options.clone() }).await?;
         let start = Held::of(process).await?;
         let _clients = connect(options.clone()).await?;
@@ -86,7 +86,7 @@ impl Idle {
         if let Added::Streams(streams) = self.added {
             let before = Held::of(process).await?;
             let _more = connect(ClientOptions { streams, ..options }).await?;
-            // What the same connections cost with one stream each is not a further stream's.
+            // The cost of the same connections with one stream each is subtracted.
             grown = Held::of(process).await? - before - grown;
             each = (self.connections * (streams - 1)) as f64;
         }

@@ -51,7 +51,7 @@ impl Mixed {
         let setting = Setting { variant: self.variant, ..Setting::of(resources) };
         let mut stage = Stage::start(subject, setting, programs).await?;
         let (count, subset) = (self.resources, self.subset);
-        // Each stream steps through the names at a pace of its own, from a start of its own: no two have the same.
+        // Each stream picks its names with a start and step of its own: no two have the same names.
         let names: Names = Arc::new(move |stream| {
             let step = 1 + stream % (count / subset - 1).max(1);
             (0..subset).map(|place| resources.name((stream * 7 + place * step) % count)).collect()
@@ -67,7 +67,7 @@ impl Mixed {
         let (mut done, mut round) = (0, 0);
         while done < changes {
             ticks.tick().await;
-            // As many as are due by now: a late tick makes up for those that were missed.
+            // Makes every change that is due by now: a late tick also makes those that were missed.
             let due = (begin.elapsed().as_secs_f64() * f64::from(self.per_second)) as u32;
             for change in done..due.min(changes) {
                 let index = (change as usize * STRIDE) % count;
@@ -80,7 +80,7 @@ impl Mixed {
         let cpu = process.quiet_cpu().await? - start;
         let received = clients.received();
         let latencies = clients.take_latencies();
-        // Everybody is still there, and is sent everything once more.
+        // Checks that all clients are still connected: everything is sent once more.
         stage.round_of(&clients, round + 1, 0..count, subset).await?;
         let mut figures = BTreeMap::from([
             ("cpu_us_per_change".into(), cpu.as_secs_f64() * 1e6 / f64::from(changes)),
@@ -94,5 +94,5 @@ impl Mixed {
 }
 
 const TICK: Duration = Duration::from_millis(1);
-/// Prime to every number of resources that is used, so that changes go everywhere.
+/// Coprime to every number of resources in use, so that changes reach all of them.
 const STRIDE: usize = 7919;

@@ -1,4 +1,4 @@
-//! Benchmarks: the relay and its baselines in turn, as separate processes, in one run.
+//! Benchmarks: the relay and its baselines in turn, as separate processes.
 
 mod arrival;
 mod clients;
@@ -51,17 +51,17 @@ pub trait Bench {
 
 pub type Running<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Scene>> + 'a>>;
 
-/// What one subject gave in one repetition.
+/// The result of one subject in one repetition.
 pub struct Scene {
-    /// By name, which has the unit.
+    /// By name, which includes the unit.
     pub figures: BTreeMap<String, f64>,
     pub timeline: Vec<Point>,
-    /// Milliseconds after a change, and how many in a hundred clients have it by then.
+    /// Milliseconds after a change, and the percentage of clients that have it by then.
     pub fan_out: Vec<(f64, f64)>,
 }
 
 impl Scene {
-    /// Figures alone.
+    /// Returns a result with figures only.
     pub fn of(figures: BTreeMap<String, f64>) -> Self {
         Self { figures, timeline: Vec::new(), fan_out: Vec::new() }
     }

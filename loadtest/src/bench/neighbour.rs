@@ -1,4 +1,4 @@
-//! What a view notices of another that is busy: how long its first client waits for its first answer.
+//! How a busy view affects another: how long the first client of that view waits for its first response.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{Bench, Kind, Programs, Resources, Running, Scene};
 use crate::measure::{Latencies, raise_open_files};
 use crate::wire::Variant;
 
-/// A view that takes in large updates, all resources changed.
+/// A view that receives large updates in which every resource changes.
 #[derive(Debug, Clone)]
 pub struct LargeUpdates {
     pub resources: usize,
@@ -25,7 +25,7 @@ pub struct LargeUpdates {
     pub updates: u32,
 }
 
-/// A view whose SotW clients are sent a large set again for one change.
+/// A view whose SotW clients are sent a large set for each change.
 #[derive(Debug, Clone)]
 pub struct LargeSets {
     pub connections: usize,
@@ -58,7 +58,7 @@ impl LargeUpdates {
     async fn measure(&self, subject: Subject, programs: &Programs) -> anyhow::Result<Scene> {
         raise_open_files(ALONE * 2)?;
         let last = self.resources;
-        // The one more is the neighbours'.
+        // The additional one is for the neighbours.
         let resources = Resources { kind: Kind::Endpoints, count: last + 1, size: self.size };
         let config = "limits: {message_bytes: 256MiB}";
         let setting = Setting { relay_config: config, ..Setting::of(resources) };
@@ -111,7 +111,7 @@ impl LargeSets {
         let clients =
             Clients::storm(ClientOptions { syncing: SYNCING, ..stage.clients(self.connections) }, self.resources);
         clients.reached().await?;
-        stage.round(&clients, 1, 0..1).await?; // to warm up
+        stage.round(&clients, 1, 0..1).await?; // warm-up
         let process = stage.server.process;
         let start = process.quiet_cpu().await?;
         for round in 2..self.rounds + 2 {
@@ -139,8 +139,8 @@ impl LargeSets {
     }
 }
 
-/// Clients that come one after the other, each the first of a view, for one name. They have a thread of their own, so that they do
-/// not wait for the clients of the busy view.
+/// Clients that connect one after another, each the first of its view, for one name. They have a thread of their own, so that they do not
+/// wait for the clients of the busy view.
 struct Neighbours {
     runtime: Option<Runtime>,
     options: ClientOptions,
@@ -158,7 +158,7 @@ impl Neighbours {
         Ok(Self { runtime: Some(runtime), options: ClientOptions { names, ..options } })
     }
 
-    /// Takes the times from connecting to the first answer, at least one.
+    /// Takes the times from connecting to the first response, at least one.
     fn come(&self, before: usize, until: Until) -> JoinHandle<anyhow::Result<Latencies>> {
         let options = self.options.clone();
         let come = async move {
@@ -203,5 +203,5 @@ fn figures(alone: &Latencies, beside: &Latencies) -> BTreeMap<String, f64> {
 }
 
 const ALONE: usize = 200;
-/// Clients that may be in the middle of their first set at a time.
+/// How many clients may wait for their first set at a time.
 const SYNCING: usize = 32;

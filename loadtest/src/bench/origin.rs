@@ -1,7 +1,7 @@
-//! The control plane of a benchmark: the resources of one type, in the process that measures, on a thread of its own, so that it
-//! is not kept waiting by the clients.
+//! The control plane of a benchmark: the resources of one type, in the measuring process, on a thread of its own so that it does not wait
+//! for the clients.
 //!
-//! A change is a round: some of the resources get the number of the round, and all streams that subscribe to them are sent them.
+//! A change is a round: some of the resources get the number of the round, and are sent to all streams that subscribe to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -31,7 +31,7 @@ use super::{Kind, Resources};
 use crate::link::{ADS_DELTA, ADS_SOTW};
 use crate::wire::Variant;
 
-/// Listens until it is dropped.
+/// Serves until it is dropped.
 pub struct Origin {
     pub address: SocketAddr,
     state: Shared,
@@ -42,14 +42,14 @@ type Shared = Arc<Mutex<State>>;
 
 struct State {
     resources: Resources,
-    /// In which round each resource changed last.
+    /// The round in which each resource last changed.
     rounds: Vec<u32>,
     streams: Vec<Subscriber>,
     responses: u64,
     requests: u64,
 }
 
-/// A stream, and what it subscribes to.
+/// A stream, and its subscription.
 struct Subscriber {
     variant: Variant,
     out: UnboundedSender<Bytes>,
@@ -75,7 +75,7 @@ impl Origin {
         Ok(Self { address, state, runtime: Some(runtime) })
     }
 
-    /// Changes these resources. `start` gets the moment at which their responses, encoded by then, go to the connections.
+    /// Changes these resources. `start` is called with the time at which the encoded responses are handed to the connections.
     pub fn change(&self, changed: impl IntoIterator<Item = usize>, round: u32, start: impl FnOnce(Instant)) {
         let mut state = lock(&self.state);
         let changed: BTreeSet<usize> = changed.into_iter().collect();
@@ -85,7 +85,7 @@ impl Origin {
         state.push(&changed, start);
     }
 
-    /// Requests that were received, ACKs included.
+    /// Returns how many requests were received, ACKs included.
     pub fn requests(&self) -> u64 {
         lock(&self.state).requests
     }
@@ -129,7 +129,7 @@ impl State {
             due.push((out, message));
         }
         start(Instant::now());
-        due.into_iter().for_each(|(out, message)| drop(out.send(message))); // the stream may be gone
+        due.into_iter().for_each(|(out, message)| drop(out.send(message))); // the stream may have ended
     }
 
     fn encode(&mut self, variant: Variant, sent: &[usize]) -> Bytes {
@@ -182,7 +182,7 @@ impl State {
 
     fn send(&mut self, stream: usize, due: &[usize]) {
         let message = self.encode(self.streams[stream].variant, due);
-        let _ = self.streams[stream].out.send(message); // the stream may be gone
+        let _ = self.streams[stream].out.send(message); // the stream may have ended
     }
 }
 
@@ -200,7 +200,7 @@ async fn serve(listener: TcpListener, state: Shared) {
     let mut connections = JoinSet::new();
     loop {
         let Ok((socket, _)) = listener.accept().await else { continue };
-        let _ = socket.set_nodelay(true); // the peer may be gone already
+        let _ = socket.set_nodelay(true); // the peer may have disconnected
         let state = state.clone();
         connections.spawn(async move {
             let service = service_fn(move |call| {
@@ -259,7 +259,7 @@ async fn read(mut body: Incoming, variant: Variant, state: Shared, out: Unbounde
                     DeltaDiscoveryRequest::decode(message).map(|request| state.read_delta(stream, &request))
                 }
             }
-            .unwrap_or_default(); // a server under test that sends nonsense is not synced, and that shows
+            .unwrap_or_default(); // a server that sends invalid messages is not synced, and that shows
         }
     }
     lock(&state).streams.retain(|stream| !stream.out.same_channel(&out));

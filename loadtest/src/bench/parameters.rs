@@ -1,4 +1,4 @@
-//! The parameters of each benchmark on the command line. Without any, they are those that the gates are for.
+//! The parameters of each benchmark on the command line. The defaults are those of the gates.
 
 use clap::Args;
 
@@ -170,7 +170,7 @@ impl ScaleResourcesArgs {
     pub fn benches(&self, variant: Variant) -> Benches {
         let Self { connections, few, many } = *self;
         let scale = |connections: usize| {
-            // In SotW each change brings all that there is: fewer clients and rounds show it as well.
+            // In SotW each change sends the complete set: fewer clients and rounds are enough.
             let (connections, rounds) =
                 if variant == Variant::Sotw { (connections / 10, 5) } else { (connections, 50) };
             ScaleResources { variant, connections: connections.max(1), few, many, rounds }
@@ -215,7 +215,7 @@ pub struct IngestArgs {
 }
 
 impl IngestArgs {
-    /// The set comes over SotW, and the client has delta, whichever variant is asked for.
+    /// The set arrives over SotW and the client uses delta, whichever variant is selected.
     pub fn benches(&self, variant: Variant) -> Benches {
         let Self { resources, resource_size: size, rounds } = *self;
         boxed((variant == Variant::Delta).then_some(Ingest { resources, size, rounds }))

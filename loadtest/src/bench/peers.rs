@@ -1,11 +1,11 @@
-//! The peer, a small program on go-control-plane, built where `go` is there.
+//! The peer: a small program that uses go-control-plane, built if `go` is installed.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use tokio::process::Command;
 
-/// Builds it, or says why it is missing.
+/// Builds it, or returns why it is missing.
 pub async fn build() -> anyhow::Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/go-control-plane");
     let program = std::env::current_exe()?.with_file_name("go-control-plane-peer");

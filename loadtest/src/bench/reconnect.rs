@@ -1,4 +1,4 @@
-//! Clients that come back with what they have: what they are sent again, and what the control plane notices.
+//! Clients that reconnect with what they hold: what they are sent again, and what the control plane notices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct Reconnect {
     pub resources: usize,
     /// Bytes of each resource.
     pub size: usize,
-    /// How many in a hundred change while the clients are away.
+    /// The percentage of resources that change while the clients are disconnected.
     pub changed_percent: usize,
 }
 
@@ -72,7 +72,7 @@ impl Reconnect {
         process.quiet_cpu().await?;
         let requests = stage.origin.requests();
         let start = process.quiet_cpu().await?;
-        // Who is sent nothing never counts as synced.
+        // A client that is sent nothing never counts as synced.
         let clients = Clients::storm(ClientOptions { held, syncing: self.connections, ..options }, changed.max(1));
         if changed > 0 {
             clients.reached().await?;
@@ -81,7 +81,7 @@ impl Reconnect {
         }
         let cpu = process.quiet_cpu().await? - start;
         let requests = stage.origin.requests() - requests;
-        // One more change comes after all that a client is sent for coming back, and is not counted.
+        // One more change follows everything that clients are sent after they reconnect, and is not counted.
         let last = self.resources - 1;
         stage.round(&clients, 2, last..last + 1).await?;
         let all = clients.received();
@@ -98,7 +98,7 @@ impl Reconnect {
     }
 }
 
-/// What a client of these options has once it is synced. The server gives all of them the same versions.
+/// Returns what a client with these options holds once it is synced. The server gives all clients the same versions.
 async fn held(options: &ClientOptions, resources: usize) -> anyhow::Result<Held> {
     let mut link = Link::open(options.address, &LinkOptions::default()).await?;
     let node = scan::node("probe", &options.cluster);
@@ -132,5 +132,5 @@ async fn held(options: &ClientOptions, resources: usize) -> anyhow::Result<Held>
     }
 }
 
-/// Clients that may be in the middle of their first set at a time.
+/// How many clients may wait for their first set at a time.
 const SYNCING: usize = 64;

@@ -1,16 +1,16 @@
-//! The resources of a benchmark: so many of one type, each of one size. Every body ends with the round in which it changed last,
-//! so that a client sees what it was sent without decoding it.
+//! The resources of a benchmark: a number of one type, all of one size. Every body ends with the round in which it last changed, so that
+//! clients can read it without decoding the body.
 
 use bytes::BufMut;
 
 use crate::content::{CDS, EDS};
 
-/// What a benchmark's servers serve.
+/// The resources of a benchmark's servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resources {
     pub kind: Kind,
     pub count: usize,
-    /// Bytes of each body, as far as its name leaves room.
+    /// Bytes of each body, at least what its name needs.
     pub size: usize,
 }
 
@@ -24,7 +24,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its word on the command line.
+    /// Returns its name on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Clusters => "clusters",
@@ -45,13 +45,13 @@ impl Resources {
         format!("resource-{index:06}")
     }
 
-    /// The place of a name, if it is one of these.
+    /// Returns the index of a name, if it is one of these.
     pub fn index(&self, name: &str) -> Option<usize> {
         name.strip_prefix("resource-")?.parse().ok().filter(|index| *index < self.count)
     }
 
-    /// A cluster with a long `alt_stat_name`, or endpoints with a locality whose region is long: canonical protobuf, so that a
-    /// server which decodes and encodes it gives the same bytes.
+    /// Returns a cluster with a long `alt_stat_name`, or endpoints with a locality whose region is long. It is canonical protobuf, so a
+    /// server that decodes and encodes it gets the same bytes.
     pub fn body(&self, index: usize, round: u32) -> Vec<u8> {
         let mut body = Vec::with_capacity(self.size + 32);
         let name = self.name(index);
@@ -76,7 +76,7 @@ impl Resources {
     }
 }
 
-/// The round that a body ends with.
+/// Returns the round at the end of a body.
 pub fn round_of(body: &[u8]) -> Option<u32> {
     let mark = body.get(body.len().checked_sub(MARK)?..)?;
     u32::from_str_radix(std::str::from_utf8(mark).ok()?, 16).ok()
@@ -100,7 +100,7 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
 /// `envoy.config.cluster.v3.Cluster.alt_stat_name`
 const ALT_STAT_NAME: u32 = 28;
 const MARK: usize = 8;
-/// A tag and a length.
+/// Bytes of a tag and a length.
 const BYTES_PER_LEVEL: usize = 4;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The whole table: every benchmark with the parameters that the gates are for, and with small ones.
+//! All rows of the table: every benchmark with the parameters of the gates, and with small ones.
 
 use clap::{Args, FromArgMatches};
 
@@ -9,7 +9,7 @@ use super::parameters::{
 };
 use crate::wire::Variant;
 
-/// Every row of the table.
+/// Returns every row of the table.
 pub fn all(variant: Variant) -> Vec<Box<dyn Bench>> {
     let mut benches = Vec::new();
     for line in [
@@ -35,7 +35,7 @@ pub fn all(variant: Variant) -> Vec<Box<dyn Bench>> {
     benches
 }
 
-/// The same benchmarks, as small as they can be.
+/// Returns the same benchmarks with the smallest parameters.
 pub fn quick(variant: Variant) -> Vec<Box<dyn Bench>> {
     let mut benches = Vec::new();
     for line in [
@@ -59,7 +59,7 @@ pub fn quick(variant: Variant) -> Vec<Box<dyn Bench>> {
     benches
 }
 
-/// What the command line gives for these words.
+/// Parses parameters as on the command line.
 fn parsed<A: Args + FromArgMatches>(line: &str) -> A {
     let command = A::augment_args(clap::Command::new("row").no_binary_name(true));
     let matches = command.try_get_matches_from(line.split_whitespace()).expect("a row of the table");

@@ -1,4 +1,4 @@
-//! Runs benchmarks: each subject in turn with a fresh process, and then all of them again.
+//! Runs benchmarks: each subject in turn with a new process, and the next repetition after that.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::subject::{Programs, Subject};
 use super::{Bench, Scene, peers};
 use crate::report::{Cell, Machine, Report, Sample, Verdict};
 
-/// Measures what the options ask for, and judges it. `progress` gets each result as it comes.
+/// Runs the selected benchmarks, and checks the gates. `progress` is called with each result.
 pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::Result<Report> {
     let benches = options.benches();
     let folder = Folder::new()?;
@@ -40,7 +40,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::R
                         progress(&format!("  {}: {subject}: {}", repetition + 1, first_figures(&sample)));
                         samples.push(sample);
                     }
-                    // The others go on.
+                    // The other subjects continue.
                     Err(error) => {
                         errors.push(format!("{subject}: {error:#}"));
                         progress(&format!("  {}: {subject}: error: {error:#}", repetition + 1));
@@ -89,7 +89,7 @@ fn first_figures(sample: &Sample) -> String {
     figures.map(|(name, value)| format!("{name} {}", crate::report::short(*value))).collect::<Vec<_>>().join(", ")
 }
 
-/// A folder for the configurations of this run, which goes with it.
+/// A folder for the configurations of this run, deleted at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -102,7 +102,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0); // it is in the folder for temporary files
+        let _ = std::fs::remove_dir_all(&self.0); // a temporary folder, if it cannot be deleted
     }
 }
 
@@ -114,7 +114,7 @@ mod tests {
     use super::super::{Programs, Running};
     use super::*;
 
-    /// Of figures that are there already.
+    /// Returns figures that are given.
     struct Measured;
 
     impl Bench for Measured {

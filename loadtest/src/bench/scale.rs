@@ -1,4 +1,4 @@
-//! Whether a change costs more where there is more that it does not concern: other resources, or other clients.
+//! Whether a change costs more if there is more that it does not concern: other resources, or other clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{Bench, Kind, Programs, Resources, Running, Scene};
 use crate::measure::raise_open_files;
 use crate::wire::Variant;
 
-/// One change among few and among many resources, for clients of all of them.
+/// One change among few and among many resources, for clients that subscribe to all of them.
 #[derive(Debug, Clone)]
 pub struct ScaleResources {
     pub variant: Variant,
@@ -21,7 +21,7 @@ pub struct ScaleResources {
     pub rounds: u32,
 }
 
-/// One change of a name beside few and beside many clients that do not subscribe to it.
+/// One change of a name with few and with many clients that do not subscribe to it.
 #[derive(Debug, Clone)]
 pub struct ScaleClients {
     pub variant: Variant,
@@ -45,7 +45,7 @@ impl Bench for ScaleResources {
 
     fn gates(&self) -> Vec<Gate> {
         match self.variant {
-            // In SotW every change brings the complete set.
+            // In SotW every change sends the complete set.
             Variant::Sotw => Vec::new(),
             Variant::Delta => vec![
                 Gate::absolute("cpu_per_delivery_many_by_few", 1.2).stretch(1.0),
@@ -72,14 +72,14 @@ impl Bench for ScaleResources {
 }
 
 impl ScaleResources {
-    /// Microseconds of processor time for a delivery, and KiB for a client.
+    /// Returns microseconds of processor time per delivery, and KiB per client.
     async fn measure(&self, subject: Subject, programs: &Programs, count: usize) -> anyhow::Result<(f64, f64)> {
         raise_open_files(self.connections)?;
         let resources = Resources { kind: Kind::Clusters, count, size: 64 };
         let config = "limits: {message_bytes: 256MiB}";
         let setting = Setting { variant: self.variant, relay_config: config, ..Setting::of(resources) };
         let mut stage = Stage::start(subject, setting, programs).await?;
-        // As many as sync at a time, so that what the process sets up for that is there before it counts.
+        // As many as sync at a time, so that memory which the process allocates for that does not count.
         let first = Clients::storm(stage.clients(SYNCING), count);
         first.reached().await?;
         let process = stage.server.process;
@@ -88,7 +88,7 @@ impl ScaleResources {
         let options = ClientOptions { syncing: SYNCING, ..stage.clients(self.connections) };
         let clients = Clients::storm(options, count);
         clients.reached().await?;
-        stage.round(&clients, 1, 0..1).await?; // to warm up
+        stage.round(&clients, 1, 0..1).await?; // warm-up
         let start = process.quiet_cpu().await?;
         let rss = process.memory()?.rss.saturating_sub(before);
         for round in 2..self.rounds + 2 {
@@ -151,7 +151,7 @@ impl ScaleClients {
         beside.reached().await?;
         let holders = Clients::storm(ClientOptions { names: named(0, 1), ..stage.clients(self.holders) }, 1);
         holders.reached().await?;
-        stage.round(&holders, 1, 0..1).await?; // to warm up
+        stage.round(&holders, 1, 0..1).await?; // warm-up
         holders.take_latencies();
         let process = stage.server.process;
         let start = process.quiet_cpu().await?;
@@ -167,7 +167,7 @@ impl ScaleClients {
     }
 }
 
-/// What each of the others subscribes to.
+/// How many names each of the others subscribes to.
 const NAMES: usize = 20;
-/// Clients that may be in the middle of a large first set at a time, so that the measuring process has the memory for them.
+/// How many clients may wait for a large first set at a time, which is limited by the memory of the measuring process.
 const SYNCING: usize = 16;

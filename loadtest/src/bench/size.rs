@@ -15,7 +15,7 @@ pub fn parse_size(text: &str) -> Result<usize, String> {
     number.checked_mul(unit).filter(|size| *size > 0).ok_or_else(invalid)
 }
 
-/// As it is written on the command line.
+/// Formats a size as on the command line.
 pub fn show_size(size: usize) -> String {
     let units = [(1 << 20, "MiB"), (1 << 10, "KiB"), (1_000_000, "MB"), (1000, "kB")];
     let unit = units.into_iter().find(|(unit, _)| size >= *unit && size.is_multiple_of(*unit));

@@ -1,4 +1,4 @@
-//! One subject with its control plane, and the steps that benchmarks are made of.
+//! One subject with its control plane, and the steps of benchmarks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::report::percentiles;
 
 pub struct Stage {
     pub setting: Setting,
-    // Ends before the origin, which it would miss.
+    // Dropped before the origin, whose end it would notice.
     pub server: Server,
     pub origin: Origin,
 }
@@ -30,7 +30,7 @@ impl Stage {
         Ok(Self { setting, server, origin })
     }
 
-    /// Clients of all resources: one stream on each of these connections.
+    /// Returns options for clients of all resources, with one stream on each connection.
     pub fn clients(&self, connections: usize) -> ClientOptions {
         ClientOptions {
             address: self.server.address,
@@ -47,20 +47,20 @@ impl Stage {
         }
     }
 
-    /// One client that has everything, so that a relay has its view.
+    /// Connects one client that receives everything, so that a relay has its view.
     pub async fn warm(&self) -> anyhow::Result<Clients> {
         let client = Clients::storm(self.clients(1), self.setting.resources.count);
         client.reached().await?;
         Ok(client)
     }
 
-    /// Changes these resources and waits until all clients have them. The result is how long the last one waited.
+    /// Changes these resources and waits until all clients have them. Returns the time of the last client.
     pub async fn round(&mut self, clients: &Clients, round: u32, changed: Range<usize>) -> anyhow::Result<Duration> {
         let count = changed.len();
         self.round_of(clients, round, changed, count).await
     }
 
-    /// The same, where each client subscribes to so many of those that change.
+    /// Like [`Self::round`], if each client subscribes to `each` of the changed resources.
     pub async fn round_of(
         &mut self,
         clients: &Clients,
@@ -78,7 +78,7 @@ impl Stage {
     }
 }
 
-/// Percentiles of the times from change to receipt and to the ACK.
+/// Returns percentiles of the times from a change to its receipt and to its ACK.
 pub fn figures_of((received, acked): &(Latencies, Latencies)) -> BTreeMap<String, f64> {
     percentiles("received", received).chain(percentiles("acked", acked)).collect()
 }
@@ -89,5 +89,5 @@ pub fn mib(bytes: u64) -> f64 {
 
 /// The sharing key of most clients.
 pub const CLUSTER: &str = "bench";
-/// Connections that are made at a time, so that no queue of a listener overflows.
+/// Connections that are opened at a time, so that no listener's queue overflows.
 const CONNECTING: usize = 64;

@@ -1,4 +1,4 @@
-//! Clients that stop reading while large changes go out: what they pin, and what the others notice.
+//! Clients that stop reading while large changes are sent: the memory that they pin, and the effect on the others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Stall {
     /// Bytes of each update.
     pub size: usize,
     pub updates: u32,
-    /// Whether each client subscribes to other names than the others.
+    /// Whether the clients subscribe to different names.
     pub differing: bool,
 }
 
@@ -85,7 +85,7 @@ impl Stall {
         let peak = process.peak_rss()?;
         clients.resume(2 * self.updates, each);
         clients.reached().await?;
-        // The one that they had counts as well.
+        // The version from before counts as well.
         let versions = clients.most_messages(stalled) - messages + 1;
         let figures = BTreeMap::from([
             ("rss_growth_mib".into(), mib(now.saturating_sub(before))),
@@ -98,7 +98,7 @@ impl Stall {
         Ok(Scene::of(figures))
     }
 
-    /// Rounds of updates from this one on. The result is the 99th percentile of those who read.
+    /// Runs rounds of updates from this one on. Returns the 99th percentile of the clients that read.
     async fn rounds(&self, stage: &mut Stage, clients: &Clients, each: usize, from: u32) -> anyhow::Result<f64> {
         clients.take_latencies();
         for round in from + 1..=from + self.updates {
@@ -108,12 +108,12 @@ impl Stall {
     }
 }
 
-/// RSS of the process and memory of all TCP sockets, once the process is quiet.
+/// Returns RSS of the process and memory of all TCP sockets, once the process is quiet.
 async fn settled(process: Process) -> anyhow::Result<(u64, u64)> {
     process.quiet_cpu().await?;
     Ok((process.memory()?.rss, tcp_memory()?))
 }
 
 const RESOURCES: usize = 1000;
-/// Clients that may be in the middle of their first set at a time.
+/// How many clients may wait for their first set at a time.
 const SYNCING: usize = 64;

@@ -1,4 +1,4 @@
-//! What is measured: the relay, or a server to compare it with. Each is a process of its own, which ends with its handle.
+//! What is measured: the relay, or a server for comparison. Each is a process of its own, killed when its handle is dropped.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -57,33 +57,33 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// The programs of the subjects.
+/// The executables of the subjects.
 #[derive(Debug, Clone)]
 pub struct Programs {
     pub weir: PathBuf,
     pub weir_b: Option<PathBuf>,
     /// go-control-plane, if it could be built.
     pub peer: Option<PathBuf>,
-    /// A folder of this run, for configurations.
+    /// A folder for the configurations of this run.
     pub folder: PathBuf,
 }
 
-/// What a subject is to serve.
+/// The setting that a subject serves.
 #[derive(Debug, Clone)]
 pub struct Setting {
     pub variant: Variant,
     pub resources: Resources,
-    /// How many resources change in a round, for the floor.
+    /// How many resources change in each round, for the floor.
     pub changed: usize,
     pub origin: SocketAddr,
-    /// Lines of configuration that the relay needs for this benchmark.
+    /// Additional configuration of the relay for this benchmark.
     pub relay_config: &'static str,
     /// The variant of the relay's upstream stream.
     pub upstream: Variant,
 }
 
 impl Setting {
-    /// The usual: delta on both sides.
+    /// Returns the usual setting: delta on both sides.
     pub fn of(resources: Resources) -> Self {
         let origin = SocketAddr::from(([127, 0, 0, 1], 0));
         Self { variant: Variant::Delta, resources, changed: 1, origin, relay_config: "", upstream: Variant::Delta }
@@ -122,13 +122,13 @@ impl Server {
             false => Box::new(child.stdout.take().context("standard output is a pipe")?),
         };
         let process = Process::new(child.id());
-        // From here on the child ends with its handle.
+        // From here on the child is killed with its handle.
         let mut server = Self { subject, address: setting.origin, process: process?, child };
         server.address = address(output).with_context(|| format!("{subject} does not say where it listens"))?;
         Ok(server)
     }
 
-    /// Tells the floor that a round has come.
+    /// Announces a round to the floor.
     pub fn push(&mut self, round: u32) -> anyhow::Result<()> {
         let Some(input) = &mut self.child.stdin else { bail!("{} has no input", self.subject) };
         input.write_all(format!("{round}\n").as_bytes()).with_context(|| format!("{} has ended", self.subject))
@@ -137,12 +137,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended by itself
+        let _ = self.child.kill(); // it may have exited already
         let _ = self.child.wait();
     }
 }
 
-/// Reads what the program prints, on and on, and finds the address in it.
+/// Finds the address in the program's output, and keeps reading the output.
 fn address(output: Box<dyn Read + Send>) -> anyhow::Result<SocketAddr> {
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {

@@ -3,7 +3,7 @@
 use super::truth::Truth;
 use crate::subscription::Topic;
 
-/// What a client holds otherwise than the origin has it.
+/// Returns how the client's resources differ from the origin's.
 pub fn difference(truth: &Truth, topic: &Topic) -> Option<String> {
     let kind = topic.kind.word();
     if !topic.is_open && topic.is_wildcard {

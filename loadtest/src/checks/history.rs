@@ -1,4 +1,4 @@
-//! The last messages of a client, in few words.
+//! The last messages of a client, in short form.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -51,7 +51,7 @@ pub struct History {
 }
 
 impl History {
-    /// Remembers a message, at this time since the client's start.
+    /// Adds a message, at this time since the client's start.
     pub fn push(&mut self, at: Duration, note: Note) {
         if self.notes.len() == KEPT {
             self.notes.pop_front();

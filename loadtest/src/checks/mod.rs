@@ -1,4 +1,4 @@
-//! What has to hold of everything that a client receives, whoever sends it.
+//! What must hold for everything that a client receives, from any server.
 
 mod convergence;
 mod history;
@@ -80,7 +80,7 @@ impl fmt::Display for Check {
     }
 }
 
-/// A check that failed, with what the client sent and received before.
+/// A check that failed, with the messages before it.
 #[derive(Debug, Clone)]
 pub struct Violation {
     pub client: usize,

@@ -1,4 +1,4 @@
-//! What a client has NACKed, per type of a stream.
+//! The last responses that a client has NACKed, per type of a stream.
 
 use std::collections::BTreeSet;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::subscription::{Held, Name};
 
-/// A route that leads to a cluster which is not there, with that cluster.
+/// Returns a route that leads to a missing cluster, with that cluster.
 pub fn missing_cluster<'a>(
     routes: impl IntoIterator<Item = &'a BTreeMap<Name, Held>>,
     clusters: &BTreeMap<Name, Held>,

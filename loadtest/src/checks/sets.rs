@@ -1,4 +1,4 @@
-//! Single responses, beside what the client subscribes to and holds.
+//! Checks of single responses against the client's subscriptions and resources.
 
 use std::collections::BTreeSet;
 
@@ -6,21 +6,21 @@ use super::truth::Truth;
 use crate::subscription::{Name, Response, Topic};
 use crate::wire::Variant;
 
-/// A name in the response that the client has not subscribed to on this stream.
+/// Returns a name in the response that the client has not subscribed to on this stream.
 pub fn unasked<'a>(topic: &Topic, response: &'a Response) -> Option<&'a Name> {
     let names = response.entries.iter().map(|entry| &entry.name);
     let mut names = names.chain(response.removed.iter());
     names.find(|name| !topic.has_asked_for(name))
 }
 
-/// A name that is twice in the response.
+/// Returns a name that the response contains twice.
 pub fn duplicate(response: &Response) -> Option<&Name> {
     let mut seen = BTreeSet::new();
     let names = response.entries.iter().map(|entry| &entry.name).chain(response.removed.iter());
     names.into_iter().find(|name| !seen.insert(*name))
 }
 
-/// A resource of an earlier update than the client has of it from the same server, with both updates.
+/// Returns a resource from an earlier update than the client has of it from the same server, with both updates.
 pub fn regression<'a>(topic: &Topic, response: &'a Response) -> Option<(&'a Name, u64, u64)> {
     response.entries.iter().find_map(|entry| {
         let held = topic.held.get(&entry.name)?;
@@ -29,7 +29,7 @@ pub fn regression<'a>(topic: &Topic, response: &'a Response) -> Option<(&'a Name
     })
 }
 
-/// A name that is missing from a complete set.
+/// Returns a name that is missing in a complete set.
 pub fn incomplete(truth: &Truth, topic: &Topic, response: &Response) -> Option<Name> {
     if topic.variant != Variant::Sotw || !topic.kind.is_full_state() {
         return None;

@@ -1,4 +1,4 @@
-//! What the origin has, for checks that need it.
+//! The resources of the origin, for checks that need them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl Truth {
         Self { origin }
     }
 
-    /// A name that was there at an update, is there now, was not removed in between, and is not among these.
+    /// Returns a name that existed at an update, still exists, was not removed in between, and is not in `names`.
     pub fn missing(
         &self,
         kind: Kind,
@@ -31,12 +31,12 @@ impl Truth {
         expected.find(|(name, _)| !names.contains(name)).map(|(name, _)| name.clone())
     }
 
-    /// The update of a resource, if it exists.
+    /// Returns the update of a resource, if it exists.
     pub fn update_of(&self, kind: Kind, name: &str) -> Option<u64> {
         self.origin.world().set(kind).get(name).map(|item| item.stamp.update)
     }
 
-    /// All names of a type, each with its update.
+    /// Returns all names of a type, each with its update.
     pub fn set(&self, kind: Kind) -> Vec<(Name, u64)> {
         let world = self.origin.world();
         world.set(kind).iter().map(|(name, item)| (name.clone(), item.stamp.update)).collect()

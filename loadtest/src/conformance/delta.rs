@@ -98,7 +98,7 @@ async fn asked_again(scene: Scene) -> anyhow::Result<()> {
     client.hears_nothing(scene.quiet, "a was told").await
 }
 
-/// The versions that a client of this check has for these clusters or endpoints.
+/// Returns the versions of these clusters or endpoints for a client of this check.
 async fn versions(scene: &Scene, url: &str, names: &[&str]) -> anyhow::Result<BTreeMap<String, String>> {
     let mut before = scene.client().await?;
     ask(&mut before, url, names, &[]);

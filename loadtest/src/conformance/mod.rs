@@ -1,8 +1,8 @@
-//! Checks of single rules of the protocol, from outside: a server is asked as clients ask, and where its upstream is ours too, it
-//! is told what to serve.
+//! Checks of single rules of the protocol, from outside: requests are sent to a server as clients send them, and if its upstream is the
+//! control plane of this program, the check decides what that serves.
 //!
-//! Each check has a node cluster of its own. A relay that counts the cluster among what clients must have in common to share
-//! anything therefore starts each check cold, with upstream streams that belong to this check alone.
+//! Each check has a node cluster of its own. A relay with the cluster in its sharing key therefore starts each check cold, with upstream
+//! streams that belong to this check alone.
 
 mod answers;
 mod delta;
@@ -68,18 +68,18 @@ fn seconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
     text.parse().map(Duration::from_secs)
 }
 
-/// One rule, or a few that show together.
+/// One rule, or several that are checked together.
 pub struct Check {
     /// The rules' IDs.
     pub rules: &'static str,
     pub what: &'static str,
     clients: Clients,
-    /// It says what upstream has, and so needs to be upstream.
+    /// Whether it decides what upstream serves, and so needs to be upstream.
     scripted: bool,
     run: fn(Scene) -> Running,
 }
 
-/// A check found out that it cannot be made here, and why.
+/// The check cannot be made here, for this reason.
 #[derive(Debug)]
 struct NotHere(&'static str);
 
@@ -93,12 +93,12 @@ impl std::error::Error for NotHere {}
 
 type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 
-/// The variants in which a check makes sense.
+/// The variants for which a check is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Clients {
     Only(Variant),
     Either,
-    /// It picks its methods by itself.
+    /// The check chooses its methods itself.
     Own,
 }
 
@@ -107,7 +107,7 @@ const DELTA: Clients = Clients::Only(Variant::Delta);
 const EITHER: Clients = Clients::Either;
 const OWN: Clients = Clients::Own;
 
-/// A check whose control plane is scripted.
+/// A check with a scripted control plane.
 macro_rules! scripted {
     ($rules:literal, $clients:expr, $what:literal, $run:path) => {
         $crate::conformance::Check {
@@ -120,7 +120,7 @@ macro_rules! scripted {
     };
 }
 
-/// A check that any control plane will do for.
+/// A check for any control plane.
 macro_rules! unscripted {
     ($rules:literal, $clients:expr, $what:literal, $run:path) => {
         $crate::conformance::Check { scripted: false, ..$crate::conformance::scripted!($rules, $clients, $what, $run) }
@@ -129,7 +129,7 @@ macro_rules! unscripted {
 
 use {scripted, unscripted};
 
-/// A check, and the variant its clients speak this time.
+/// A check, and the variant that its clients use this time.
 #[derive(Clone, Copy)]
 pub struct Case {
     pub check: &'static Check,
@@ -149,7 +149,7 @@ const GROUPS: [&[Check]; 10] = [
     ordering::CHECKS,
 ];
 
-/// What there is to run under these options, in order.
+/// Returns the checks that these options select, in order.
 pub fn selected(options: &Options) -> impl Iterator<Item = Case> {
     let (only, downstream) = (options.only.clone().unwrap_or_default(), options.downstream);
     let is_rule = GROUPS.into_iter().flatten().any(|check| check.proves(&only));
@@ -167,7 +167,7 @@ pub fn selected(options: &Options) -> impl Iterator<Item = Case> {
     cases.filter(move |case| downstream.is_none() || case.variant.is_none() || case.variant == downstream)
 }
 
-/// Runs the checks in their order, and says how each went as soon as that is known of it and all before it.
+/// Runs the checks in order, and reports each result once it and all results before it are known.
 pub async fn run(options: &Options, plane: Option<&Plane>, mut tell: impl FnMut(&Outcome)) -> anyhow::Result<Report> {
     let run = std::process::id();
     let mut waiting = selected(options).enumerate().map(|(number, case)| {

@@ -20,12 +20,12 @@ fn route_to(cluster: &str) -> Item {
     Item::new(RDS, "route", &format!("to {cluster}"))
 }
 
-/// Two clusters with a route to one of them at a time, each so large that a client that does not read stops the server.
+/// A cluster that is so large that the server stops if its client does not read.
 fn large_cluster(name: &str, text: &str) -> Item {
     Item::eds_cluster(name, &format!("{text} {}", "x".repeat(PADDING)))
 }
 
-/// The route never leads to a cluster that is not there.
+/// Checks that the route leads to a cluster that exists.
 fn leads_somewhere(held: &Held) -> anyhow::Result<()> {
     for cluster in ["x", "y"] {
         let broken = held.has(&route_to(cluster)) && !held.has_name(CDS, cluster);
@@ -53,7 +53,7 @@ async fn starts_at_x(scene: &Scene, window: Option<u32>) -> anyhow::Result<Clien
     Ok(client)
 }
 
-/// Takes whatever comes until the client holds it all, looking at the route after each response.
+/// Reads responses until the client holds the expected state, and checks the route after each.
 async fn follows_to(client: &mut Client, patience: Duration, to: &str) -> anyhow::Result<()> {
     let start = Instant::now();
     while !(client.held.has(&route_to(to)) && client.held.names(CDS) == [to]) {
@@ -67,7 +67,7 @@ async fn follows_to(client: &mut Client, patience: Duration, to: &str) -> anyhow
     Ok(())
 }
 
-/// From one cluster to the other, in the order that breaks nothing.
+/// Moves the route from one cluster to the other in the safe order.
 fn move_over(scene: &Scene, from: &str, to: &str, text: &str) {
     scene.world.set(&[large_cluster(to, text), Item::new(EDS, to, text), route_to(to)]);
     scene.world.remove(CDS, &[from]);
@@ -88,7 +88,7 @@ async fn routes_behind_clusters(scene: Scene) -> anyhow::Result<()> {
             let sent = client.next().await.map_err(|status| anyhow::anyhow!("the stream ended: {status:?}"))??;
             leads_somewhere(&client.held)?;
             client.ack(&sent);
-            tokio::time::sleep(BETWEEN_MOVES).await; // it is a slow one
+            tokio::time::sleep(BETWEEN_MOVES).await; // a slow client
         }
         anyhow::Ok(())
     };
@@ -102,7 +102,7 @@ async fn routes_behind_clusters(scene: Scene) -> anyhow::Result<()> {
 
 async fn merged(scene: Scene) -> anyhow::Result<()> {
     let mut client = starts_at_x(&scene, Some(SMALL_WINDOW)).await?;
-    scene.world.set(&[large_cluster("x", "2")]); // the server is in the middle of this when the client stops reading
+    scene.world.set(&[large_cluster("x", "2")]); // the server is sending this when the client stops reading
     let steps: [&(dyn Fn() + Sync); 4] = [
         &|| scene.world.set(&[large_cluster("y", "1")]),
         &|| scene.world.set(&[Item::new(EDS, "y", "1")]),
@@ -160,10 +160,10 @@ async fn stalled(scene: Scene) -> anyhow::Result<()> {
 }
 
 const PADDING: usize = 40_000;
-/// Less than any response that has a cluster.
+/// Smaller than any response with a cluster.
 const SMALL_WINDOW: u32 = 4_096;
 const MOVES: u32 = 200;
 const BETWEEN_MOVES: Duration = Duration::from_millis(5);
 const UPDATES: usize = 200;
-/// Much more than one update takes, on a busy machine.
+/// Much more than one update takes on a busy machine.
 const IN_TIME: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! How checks went, and how that is told.
+//! The results of checks, and how they are printed.
 
 use std::fmt::{Display, Formatter};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing failed.
+    /// Whether no check failed.
     pub fn passed(&self) -> bool {
         !self.outcomes.iter().any(|outcome| matches!(outcome.verdict, Verdict::Failed(_)))
     }

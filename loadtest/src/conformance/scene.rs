@@ -1,4 +1,4 @@
-//! What a check has to play with.
+//! What a check works with.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::content::Item;
 use crate::wire::{Client, Opening, Plane, Variant, World};
 
 pub struct Scene {
-    /// What upstream has for the clients of this check; without a scripted control plane nothing comes of it.
+    /// What upstream serves to the clients of this check; without a scripted control plane it has no effect.
     pub world: World,
     pub variant: Variant,
-    /// How long nothing is waited for.
+    /// How long to wait before silence counts.
     pub quiet: Duration,
     pub patience: Duration,
     pub resource_timer: Duration,
@@ -33,7 +33,7 @@ impl Scene {
         }
     }
 
-    /// A client on an aggregated stream of the variant of this run.
+    /// Connects a client with an aggregated stream of this run's variant.
     pub async fn client(&self) -> anyhow::Result<Client> {
         self.opening().connect().await
     }
@@ -61,7 +61,7 @@ impl Scene {
         }
     }
 
-    /// An Envoy of this check.
+    /// Returns the node of an Envoy in this check.
     pub fn node(&self) -> Node {
         Node {
             id: "conformance".into(),
@@ -71,12 +71,12 @@ impl Scene {
         }
     }
 
-    /// Longer than a SotW upstream may be silent about a name before that means something.
+    /// Returns a time longer than the resource timer of a SotW upstream.
     pub fn beyond_the_timer(&self) -> Duration {
         self.resource_timer + self.patience
     }
 
-    /// Brings resources into the relay's cache, by name: they are requested by a client that stays.
+    /// Loads resources into the relay's cache, by name: a client requests them and stays connected.
     pub async fn warm(&self, items: &[Item]) -> anyhow::Result<Client> {
         self.world.set(items);
         let mut keeper = self.aggregated(Variant::Delta).connect().await?;

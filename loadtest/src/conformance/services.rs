@@ -1,4 +1,4 @@
-//! One service for each type: streams that speak of nothing else, and single fetches.
+//! One service for each type: streams that serve only one, and single fetches.
 
 use anyhow::{Context, ensure};
 use tonic::Code;

@@ -1,4 +1,4 @@
-//! State of the world towards clients. What is told alike in both variants is checked in both.
+//! State of the world towards clients. What both variants have in common is checked in both.
 
 use anyhow::ensure;
 use prost::Message;
@@ -232,7 +232,7 @@ async fn stale_names(scene: Scene) -> anyhow::Result<()> {
     client.want(EDS, &["a"]);
     let first = client.sent(EDS).await?;
     scene.world.set(&[Item::new(EDS, "a", "2")]);
-    let second = client.sent(EDS).await?; // the first was not answered, and that keeps nothing back for ever
+    let second = client.sent(EDS).await?; // the first was not ACKed, which must not delay changes for ever
     second.sets(&["a"])?;
     let answer = |sent: Received| DiscoveryRequest {
         type_url: EDS.into(),

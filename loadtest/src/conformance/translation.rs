@@ -1,4 +1,4 @@
-//! From one variant to the other, and what passes through unchanged.
+//! Translation from one variant to the other, and what passes through unchanged.
 
 use anyhow::ensure;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
@@ -24,7 +24,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 async fn bytes_pass(scene: Scene) -> anyhow::Result<()> {
-    // A field of the future, a load balancing policy that there is not, and fields in no canonical order.
+    // An unknown field, an unknown load balancing policy, and fields in an order that is not canonical.
     let strange = Item::new(CDS, "strange", "unknown").with(536_870_911, b"\x00\xff").with(6, b"\xff\xff").with(2, b"");
     scene.world.set(std::slice::from_ref(&strange));
     for names in [&[][..], &["strange"]] {

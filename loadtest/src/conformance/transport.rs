@@ -1,4 +1,4 @@
-//! What is served at all, and what a stream survives.
+//! What is served, and what a stream survives.
 
 use anyhow::{Context, ensure};
 use prost::Message;
@@ -126,7 +126,7 @@ async fn one_id(scene: Scene) -> anyhow::Result<()> {
             sent.sets(&[name])?;
             sent.has(&of(name, round))?;
         }
-        clients.remove(0); // its end is nobody else's
+        clients.remove(0); // the end of one client must not affect another
     }
     Ok(())
 }
@@ -178,7 +178,7 @@ async fn nonces(scene: Scene) -> anyhow::Result<()> {
     scene.world.set(&[Item::new(CDS, "a", "1"), Item::new(LDS, "a", "1")]);
     let mut client = scene.client().await?;
     for url in [CDS, LDS] {
-        client.want(url, &[]); // the client itself looks at each nonce
+        client.want(url, &[]); // the client itself checks each nonce
         client.takes(url).await?;
     }
     for text in ["2", "3", "4"] {

@@ -1,4 +1,4 @@
-//! The server under test as a client of its own upstream, and what its clients notice of upstream's troubles.
+//! The server under test as a client of its upstream, and what its clients notice of upstream errors.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -50,7 +50,7 @@ async fn legacy_form(scene: Scene) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each response was answered, by one request, and none of them rejected it.
+/// Whether each response was answered by exactly one request, and none of them rejected it.
 fn acked_once(heard: &[Heard], nonces: &[String]) -> bool {
     nonces.iter().all(|nonce| heard.iter().filter(|heard| heard.nonce() == nonce).count() == 1)
         && !heard.iter().any(|heard| nonces.iter().any(|nonce| nonce == heard.nonce()) && heard.is_refusal())
@@ -60,7 +60,7 @@ async fn prompt_acks(scene: Scene) -> anyhow::Result<()> {
     scene.world.set(&[Item::new(CDS, "a", "1")]);
     let mut client = scene.client().await?;
     client.want(CDS, &[]);
-    client.sent(CDS).await?; // which is never answered
+    client.sent(CDS).await?; // not ACKed
     let mut nonces = Vec::new();
     for text in ["2", "3", "4"] {
         nonces.extend(scene.world.say(CDS, &[Item::new(CDS, "a", text)], text));
@@ -143,7 +143,7 @@ async fn older_than_the_question(scene: Scene) -> anyhow::Result<()> {
 
 const URLS: [&str; 4] = [CDS, EDS, LDS, RDS];
 
-/// One of each, and a client that holds them.
+/// One resource of each type, and a client that holds them.
 async fn everything(scene: &Scene) -> anyhow::Result<Client> {
     scene.world.set(&URLS.map(|url| Item::new(url, "a", "1")));
     asks_for_everything(scene).await
@@ -195,10 +195,10 @@ async fn missed(scene: Scene) -> anyhow::Result<()> {
 
 async fn shared(scene: Scene) -> anyhow::Result<()> {
     let _first = everything(&scene).await?;
-    tokio::time::sleep(scene.quiet).await; // the last ACKs are on their way
+    tokio::time::sleep(scene.quiet).await; // the last ACKs are in flight
     let before = scene.world.heard().len();
     for _ in 0..20 {
-        asks_for_everything(&scene).await?; // and is gone again
+        asks_for_everything(&scene).await?; // and disconnects
     }
     tokio::time::sleep(scene.quiet).await;
     let more: Vec<_> = scene.world.heard().split_off(before).iter().map(Heard::to_string).collect();
@@ -217,5 +217,5 @@ async fn unserved(scene: Scene) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Much more than an answer takes, on a busy machine, and much less than anything that would have to be waited for.
+/// Much more than a reply takes on a busy machine, and much less than any timer.
 const SOON: Duration = Duration::from_secs(3);

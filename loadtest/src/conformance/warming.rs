@@ -13,7 +13,7 @@ pub(super) const CHECKS: &[Check] = &[
     scripted!("SOTW-34", SOTW, "endpoints asked for again without need are not sent", no_need),
 ];
 
-/// A client that holds a cluster and its endpoints, and has answered for both.
+/// A client that holds a cluster and its endpoints, and has ACKed both.
 async fn settled(scene: &Scene) -> anyhow::Result<Client> {
     scene.world.set(&[Item::eds_cluster("c", "1"), Item::new(EDS, "c", "1")]);
     let mut client = scene.client().await?;
@@ -40,7 +40,7 @@ async fn follow(scene: Scene) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What Envoy sends when a cluster warms: its names, latest version and latest nonce once more.
+/// The request of an Envoy when a cluster warms: its names, latest version and latest nonce once more.
 fn ask_again(client: &mut Client, version: &str, nonce: &str) {
     client.send_sotw(DiscoveryRequest {
         type_url: EDS.into(),

@@ -63,7 +63,7 @@ impl Behaviour {
         }
     }
 
-    /// The variant, of which some behaviours leave no choice.
+    /// Returns the variant; some behaviours have only one.
     pub fn variant(self, wanted: Option<Variant>) -> Variant {
         match self {
             Self::EnvoyAdsDelta => Variant::Delta,
@@ -73,7 +73,7 @@ impl Behaviour {
         }
     }
 
-    /// Whether it can be expected to hold everything in the end.
+    /// Whether it should hold everything in the end.
     pub fn converges(self) -> bool {
         !matches!(self, Self::NeverAcker | Self::Nacker | Self::WrongNonce | Self::Zombie)
     }
@@ -82,7 +82,7 @@ impl Behaviour {
     pub fn is_subject_to(self, check: Check) -> bool {
         match check {
             Check::Convergence => self.converges(),
-            // Other types come over other streams, in any order; a gRPC client learns of clusters from routes.
+            // Otherwise types come over streams of their own, in any order; and a gRPC client finds clusters by its routes.
             Check::MakeBeforeBreak => self.follow() == Follow::Ads && !matches!(self, Self::Nacker),
             _ => true,
         }

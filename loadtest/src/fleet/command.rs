@@ -47,7 +47,7 @@ pub struct Options {
     pub tls: TlsOptions,
 }
 
-/// Runs the clients for the time that was given, and says whether every check passed.
+/// Runs the clients for the configured time, and returns whether every check passed.
 pub async fn run(options: &Options, observer: Arc<dyn Observer>) -> anyhow::Result<bool> {
     let (target, tls) = resolve(&options.target, &options.tls).await?;
     let skipped: BTreeSet<Check> =

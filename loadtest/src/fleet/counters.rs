@@ -1,4 +1,4 @@
-//! What a fleet has done so far.
+//! The counters of a fleet.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +12,14 @@ pub struct Counters {
     pub connects: Counter,
     pub failed_connects: Counter,
     pub ended_streams: Counter,
-    /// Connections that ended, or on which a stream did, without the client's doing.
+    /// Connections that ended, or on which a stream ended, without the client's doing.
     pub lost: Counter,
     pub messages: Counter,
     pub bytes: Counter,
     pub changes: Counter,
-    /// Clients that have had everything that they subscribe to.
+    /// Clients that have received everything that they subscribe to.
     pub synced: Gauge,
-    /// Clients that hold what the origin has.
+    /// Clients that hold the same as the origin.
     pub converged: Gauge,
     pub violations: Counter,
     kept: Mutex<Vec<Violation>>,
@@ -56,7 +56,7 @@ impl Gauge {
 }
 
 impl Counters {
-    /// Counts a violation, and keeps it if it is among the first.
+    /// Counts a violation, and stores it if it is among the first.
     pub fn violate(&self, violation: Violation) {
         self.violations.add(1);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -34,12 +34,12 @@ pub struct Fleet {
     counters: Arc<Counters>,
     runners: tokio::task::JoinHandle<()>,
     connections: u64,
-    /// Clients that can be expected to hold everything in the end.
+    /// Clients that should hold everything in the end.
     expected: u64,
 }
 
 impl Fleet {
-    /// Starts all clients of all groups, at the rate that the options give.
+    /// Starts all clients of all groups, at the configured rate.
     pub fn start(options: FleetOptions, truth: Option<Truth>, observer: Arc<dyn Observer>) -> anyhow::Result<Self> {
         let counters = Arc::new(Counters::default());
         let (phase, phases) = watch::channel(Phase::Running);
@@ -58,27 +58,27 @@ impl Fleet {
         &self.counters
     }
 
-    /// Waits until all clients that can be expected to have had everything that they subscribe to, and says whether they have.
+    /// Waits until all clients that should have received everything they subscribe to, and returns whether they have.
     pub async fn synced(&self, limit: Duration) -> bool {
         self.reached(limit, self.expected, |counters| counters.synced.value()).await
     }
 
-    /// Waits until every connection is open, and says whether it is.
+    /// Waits until every connection is open, and returns whether all are.
     pub async fn all_connected(&self, limit: Duration) -> bool {
         self.reached(limit, self.connections, |counters| counters.connected.value()).await
     }
 
-    /// Makes clients behave, and waits until those that can be expected to hold what the origin has. Nothing may change meanwhile.
+    /// Ends all misbehaviour, and waits until the clients that should hold the same as the origin. Nothing may change meanwhile.
     pub async fn settle(&self, limit: Duration) -> bool {
         self.phase.send_replace(Phase::Settling);
         self.reached(limit, self.expected, |counters| counters.converged.value()).await
     }
 
-    /// Stops all clients. After [`Self::settle`], those that do not hold what the origin has are reported.
+    /// Stops all clients. After [`Self::settle`], those that do not hold the same as the origin are reported.
     pub async fn stop(self) -> Arc<Counters> {
         let judged = *self.phase.borrow() == Phase::Settling;
         self.phase.send_replace(Phase::Stopping { judged });
-        let _ = self.runners.await; // a panic of a client has been printed
+        let _ = self.runners.await; // the panic of a client has been printed
         self.counters
     }
 

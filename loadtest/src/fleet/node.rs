@@ -25,7 +25,7 @@ impl Default for NodeTemplate {
 }
 
 impl NodeTemplate {
-    /// The encoded node of a client.
+    /// Returns the encoded node of a client.
     pub fn encode(&self, number: usize) -> Vec<u8> {
         let zone = filled(&self.zone, number);
         let locality = (!zone.is_empty()).then(|| Locality { zone, ..Default::default() });

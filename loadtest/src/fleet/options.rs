@@ -1,4 +1,4 @@
-//! Which clients a fleet has.
+//! The clients of a fleet.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::wire::Variant;
 
 #[derive(Clone)]
 pub struct FleetOptions {
-    /// Servers over which the connections are spread. A connection that is lost is opened at the next one.
+    /// Servers over which the connections are spread. A connection that is lost is opened again to the next one.
     pub targets: Vec<SocketAddr>,
     pub tls: Option<Tls>,
     pub groups: Vec<Group>,
@@ -28,17 +28,17 @@ pub struct Group {
     pub behaviour: Behaviour,
     #[serde(default = "one")]
     pub count: usize,
-    /// Where the behaviour leaves a choice.
+    /// For behaviours that support both.
     pub variant: Option<Variant>,
     /// Clients that share a connection, each with streams of its own.
     #[serde(default = "one")]
     pub clients_per_connection: usize,
     #[serde(default)]
     pub node: NodeTemplate,
-    /// Names from which gRPC clients start.
+    /// Names that gRPC clients start with.
     #[serde(default)]
     pub listeners: Vec<String>,
-    /// Of flappers and of subscription churn.
+    /// The period of flappers and of subscription churn.
     #[serde(default = "second", with = "crate::scenario::duration")]
     pub period: Duration,
     /// HTTP/2 window in bytes; that of slow readers is 65,535 by default.

@@ -1,4 +1,4 @@
-//! One connection with its clients: carries messages, decides when to connect again, and reports.
+//! One connection with its clients: passes messages on, decides when to reconnect, and reports.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -16,13 +16,13 @@ use crate::bodies::unix_nanos;
 use crate::link::{Event, Link, LinkOptions, StreamId};
 use crate::observe::Observer;
 
-/// What all connections are to do.
+/// What all connections do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     Running,
-    /// Nothing changes any more: clients behave, and report when they hold what the origin has.
+    /// Nothing changes any more: clients behave, and report when they hold the same as the origin.
     Settling,
-    /// The end, with whether clients that do not hold what the origin has are reported.
+    /// The end, and whether clients that do not hold the same as the origin are reported.
     Stopping {
         judged: bool,
     },
@@ -38,7 +38,7 @@ pub struct Context {
     pub phase: watch::Receiver<Phase>,
     pub counters: Arc<Counters>,
     pub observer: Arc<dyn Observer>,
-    /// Handshakes at one time.
+    /// Limits concurrent handshakes.
     pub handshakes: Arc<Semaphore>,
 }
 
@@ -47,7 +47,7 @@ pub struct Runner {
     behaviour: Behaviour,
     clients: Vec<Client>,
     progress: Vec<Progress>,
-    /// Place of the server among the targets.
+    /// Index of the server among the targets.
     target: usize,
 }
 
@@ -57,7 +57,7 @@ struct Progress {
     is_converged: bool,
 }
 
-/// Why a connection was left.
+/// Why a connection ended.
 enum End {
     Stop,
     Flap,
@@ -71,7 +71,7 @@ impl Runner {
         Self { context, behaviour, clients, progress, target }
     }
 
-    /// Runs until the phase says to stop.
+    /// Runs until the phase is `Stopping`.
     pub async fn run(mut self) {
         let mut backoff = FIRST_BACKOFF;
         loop {
@@ -116,7 +116,7 @@ impl Runner {
         self.finish();
     }
 
-    /// Reports the clients that do not hold what they should, if that was waited for.
+    /// Reports the clients that do not hold what they should, if that was checked.
     fn finish(&mut self) {
         let judged = *self.context.phase.borrow() == Phase::Stopping { judged: true };
         for (client, progress) in self.clients.iter_mut().zip(&self.progress) {
@@ -166,7 +166,7 @@ async fn connect(context: &Context, target: usize) -> Result<Link, String> {
 }
 
 async fn stopped(mut phase: watch::Receiver<Phase>) {
-    let _ = phase.wait_for(|phase| matches!(phase, Phase::Stopping { .. })).await; // a fleet that is gone has stopped as well
+    let _ = phase.wait_for(|phase| matches!(phase, Phase::Stopping { .. })).await; // a fleet that was dropped has stopped too
 }
 
 /// A runner with its connection.
@@ -174,7 +174,7 @@ struct Attached<'a> {
     runner: &'a mut Runner,
     link: Link,
     began: Instant,
-    /// Whose stream each of the connection's streams is.
+    /// The client and stream to which each stream of the connection belongs.
     owners: Vec<Option<(usize, StreamKey)>>,
     streams: HashMap<(usize, StreamKey), StreamId>,
 }
@@ -205,7 +205,7 @@ impl<'a> Attached<'a> {
                         return end;
                     }
                     if self.runner.behaviour == Behaviour::SlowReader && is_running {
-                        let mut other = phases.clone(); // the change of phase is still to be seen
+                        let mut other = phases.clone(); // the change of phase still has to be seen
                         tokio::select! {
                             () = sleep(SLOW_READ) => {}
                             _ = other.wait_for(|phase| *phase != Phase::Running) => {}
@@ -331,7 +331,7 @@ async fn at_time(time: Instant) {
     }
 }
 
-/// Between half of it and all of it, differing from client to client.
+/// From half of the backoff to all of it, different for each client.
 fn jittered(backoff: Duration, number: usize) -> Duration {
     backoff.mul_f64(0.5 + (number.wrapping_mul(7919) % 1000) as f64 / 2000.0)
 }
@@ -340,7 +340,7 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 const SLOW_READ: Duration = Duration::from_millis(500);
-/// Between two comparisons of a client with the origin.
+/// The pause between two comparisons of a client with the origin.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const MAX_LOOK: Duration = Duration::from_secs(1);
 const FAR: Duration = Duration::from_secs(1 << 30);

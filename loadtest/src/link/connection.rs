@@ -20,9 +20,9 @@ use super::stream::{Status, Stream};
 #[derive(Debug)]
 pub enum Event {
     Message(StreamId, Message),
-    /// The stream is over, and its place free.
+    /// The stream has ended, and its index is free.
     Ended(StreamId, Status),
-    /// The connection is over, with all streams that have not ended before. It is reported each time from now on.
+    /// The connection has ended, with all streams that were still open. It is returned by every further call.
     Closed(String),
 }
 
@@ -35,7 +35,7 @@ pub struct Link {
     unopened: VecDeque<(StreamId, &'static str)>,
     /// Streams that may have something to read.
     ready: VecDeque<StreamId>,
-    /// Streams that HTTP/2 has woken since. It does so only while the connection is polled, so nothing else has to be.
+    /// Streams that HTTP/2 has woken since, which happens only while the connection is polled.
     woken: Woken,
     closed: Option<String>,
 }
@@ -60,7 +60,7 @@ impl Link {
             .initial_window_size(options.window)
             .initial_connection_window_size(options.window)
             .max_frame_size(options.max_frame_size)
-            .initial_max_send_streams(1) // further ones wait for what the server allows, which would refuse them otherwise
+            .initial_max_send_streams(1) // the server would refuse more than it allows, so further ones wait
             .enable_push(false)
             .handshake(socket)
             .await
@@ -79,7 +79,7 @@ impl Link {
         })
     }
 
-    /// Opens a stream as soon as the server allows one more. Requests that are sent before wait for that.
+    /// Opens a stream as soon as the server allows one more. Requests that are sent before are queued.
     pub fn start(&mut self, path: &'static str) -> StreamId {
         let free = self.streams.iter().position(Option::is_none);
         let id = free.unwrap_or_else(|| {
@@ -92,21 +92,21 @@ impl Link {
         id
     }
 
-    /// Sends one encoded request. It waits in memory while the server does not read, so send no faster than it answers.
+    /// Sends one encoded request. It is queued while the server does not read, so send no faster than it answers.
     pub fn send(&mut self, stream: StreamId, request: impl AsRef<[u8]>) {
         if let Some(Some(stream)) = self.streams.get_mut(stream) {
             stream.send(framed(request.as_ref()));
         }
     }
 
-    /// Ends the requests of a stream and keeps reading it.
+    /// Ends the requests of a stream, and continues to read it.
     pub fn half_close(&mut self, stream: StreamId) {
         if let Some(Some(stream)) = self.streams.get_mut(stream) {
             stream.half_close();
         }
     }
 
-    /// Resets a stream. Nothing more is reported of it.
+    /// Resets a stream. It causes no further events.
     pub fn cancel(&mut self, stream: StreamId) {
         self.unopened.retain(|(unopened, _)| *unopened != stream);
         if let Some(stream) = self.streams.get_mut(stream).and_then(Option::take) {
@@ -123,14 +123,14 @@ impl Link {
         }
     }
 
-    /// Waits for the next event, reading and writing meanwhile. It may be dropped and called again: nothing is lost.
+    /// Waits for the next event; reads and writes meanwhile. It may be cancelled: nothing is lost.
     pub async fn next(&mut self) -> Event {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         loop {
-            // What has come in is read first: the answers to all of it then leave in one write.
+            // Reads what has arrived first: all the answers are then sent in one write.
             if let Some(event) = self.next_ready() {
                 return Poll::Ready(event);
             }
@@ -176,7 +176,7 @@ impl Link {
         while let Some((id, path)) = self.unopened.front().copied() {
             match self.sender.poll_ready(cx) {
                 Poll::Pending => return,
-                Poll::Ready(Err(_)) => return, // the connection says why
+                Poll::Ready(Err(_)) => return, // the connection reports the reason
                 Poll::Ready(Ok(())) => {}
             }
             self.unopened.pop_front();

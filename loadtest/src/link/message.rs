@@ -1,10 +1,10 @@
-//! gRPC messages: cut out of DATA frames, and put in front of a request.
+//! gRPC messages: split from DATA frames, and framed for requests.
 
 use std::collections::VecDeque;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// One gRPC message, in the chunks in which it came.
+/// One gRPC message, in the chunks in which it arrived.
 #[derive(Debug, Clone, Default)]
 pub struct Message {
     first: Bytes,
@@ -24,7 +24,7 @@ impl Message {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
-    /// One buffer. It copies if there is more than one chunk.
+    /// Returns one buffer. It copies if there is more than one chunk.
     pub fn into_bytes(self) -> Bytes {
         if self.rest.is_empty() {
             return self.first;
@@ -71,7 +71,7 @@ impl Buf for Reader<'_> {
         self.at
     }
 
-    /// Panics beyond the end, as [`Buf`] says.
+    /// Panics beyond the end, as [`Buf`] demands.
     fn advance(&mut self, count: usize) {
         assert!(count <= self.remaining, "advance beyond the end of a message");
         self.remaining -= count;
@@ -88,10 +88,10 @@ impl Buf for Reader<'_> {
     }
 }
 
-/// Cuts messages out of the DATA of one stream.
+/// Splits the DATA of one stream into messages.
 #[derive(Debug, Default)]
 pub struct Assembler {
-    /// Received and not yet part of a message.
+    /// Received, and not part of a message yet.
     chunks: VecDeque<Bytes>,
     buffered: usize,
 }
@@ -104,7 +104,7 @@ impl Assembler {
         }
     }
 
-    /// The next complete message, or why the rest cannot be read.
+    /// Returns the next complete message, or why the rest is invalid.
     pub fn next(&mut self, max: usize) -> Result<Option<Message>, String> {
         let Some(prefix) = self.prefix() else { return Ok(None) };
         if prefix[0] != 0 {
@@ -146,7 +146,7 @@ impl Assembler {
     }
 }
 
-/// The message with the five bytes in front that gRPC wants.
+/// Returns the message with the gRPC prefix of five bytes.
 pub fn framed(message: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(PREFIX + message.len());
     frame.put_u8(0);

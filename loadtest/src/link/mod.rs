@@ -40,5 +40,5 @@ pub use stream::Status;
 pub const ADS_SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 pub const ADS_DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
-/// Place of a stream in its connection, from zero. It is used again after the stream has ended.
+/// Index of a stream in its connection, from zero. It is reused after the stream has ended.
 pub type StreamId = usize;

@@ -1,4 +1,4 @@
-//! How a connection is made.
+//! The options of a connection.
 
 use std::io;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub struct LinkOptions {
     pub max_message: usize,
     /// The socket's receive buffer, instead of the system's default.
     pub receive_buffer: Option<u32>,
-    /// Local address to connect from, as one address has no more than 28,000 ports for a server.
+    /// Local address to connect from: one address has at most 28,000 ports for each server.
     pub local: Option<IpAddr>,
     pub tls: Option<Tls>,
 }

@@ -1,4 +1,4 @@
-//! What a client has to know of a response to ACK it, read without decoding its resources; and the usual requests.
+//! Reads of a response what a client needs for the ACK, without decoding its resources; and the usual requests.
 
 use bytes::{Buf, Bytes};
 use prost::Message as _;
@@ -6,7 +6,7 @@ use prost::encoding::{WireType, decode_varint, encode_key, encode_varint, encode
 
 use super::message::{Message, Reader};
 
-/// What was read of a DiscoveryResponse or DeltaDiscoveryResponse.
+/// The fields that were read of a DiscoveryResponse or DeltaDiscoveryResponse.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scan {
     pub type_url: Bytes,
@@ -91,7 +91,7 @@ pub fn delta_ack(seen: &Scan) -> Vec<u8> {
     message([(2, &*seen.type_url), (6, &*seen.nonce)].into_iter())
 }
 
-/// The first SotW request of a type. No names are a wildcard where the type has one.
+/// The first SotW request of a type. Without names it is a wildcard, if the type has one.
 pub fn sotw_subscribe(type_url: &str, node: Option<&[u8]>, names: &[&str]) -> Vec<u8> {
     let node = node.map(|node| (2, node));
     let names = names.iter().map(|name| (3, name.as_bytes()));
@@ -105,7 +105,7 @@ pub fn delta_subscribe(type_url: &str, node: Option<&[u8]>, names: &[&str]) -> V
     message(node.into_iter().chain([(2, type_url.as_bytes())]).chain(names))
 }
 
-/// An encoded node with the fields that clients are told apart by.
+/// An encoded node with the fields that identify clients.
 pub fn node(id: &str, cluster: &str) -> Vec<u8> {
     weir::proto::node::Node { id: id.into(), cluster: cluster.into(), ..Default::default() }.encode_to_vec()
 }

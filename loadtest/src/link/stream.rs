@@ -16,7 +16,7 @@ use super::message::{Assembler, Message};
 /// How a stream ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// The gRPC status; without one the stream broke off, and `message` says how.
+    /// The gRPC status; without one the stream broke, and `message` has the reason.
     pub code: Option<u32>,
     pub message: String,
 }
@@ -41,7 +41,7 @@ pub struct Stream {
 }
 
 enum Replies {
-    /// The server allows no further stream yet.
+    /// The server does not allow another stream yet.
     Unopened,
     Headers(ResponseFuture),
     Data(RecvStream),
@@ -62,7 +62,7 @@ impl Stream {
 
     pub fn opened(&mut self, response: ResponseFuture, mut requests: SendStream<Bytes>) {
         for request in self.queued.drain(..) {
-            let _ = requests.send_data(request, false); // an ended stream shows when it is read
+            let _ = requests.send_data(request, false); // the end of the stream is found on reading
         }
         self.replies = Replies::Headers(response);
         self.requests = Some(requests);
@@ -70,7 +70,7 @@ impl Stream {
 
     pub fn send(&mut self, frame: Bytes) {
         match &mut self.requests {
-            Some(requests) => drop(requests.send_data(frame, false)), // an ended stream shows when it is read
+            Some(requests) => drop(requests.send_data(frame, false)), // the end of the stream is found on reading
             None => self.queued.push_back(frame),
         }
     }

@@ -1,4 +1,4 @@
-//! How long things took, as a histogram.
+//! Durations, as a histogram.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! How many connections this process may have.
+//! The limit of open connections of this process.
 
 use anyhow::{Context, ensure};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the limit of open files to the most that is allowed, and checks that so many connections fit.
+/// Raises the limit of open files to its maximum, and checks that it allows this many connections.
 pub fn raise_open_files(connections: usize) -> anyhow::Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the limit of open files")?;
     if soft < hard {
@@ -17,7 +17,7 @@ pub fn raise_open_files(connections: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Files that are open besides the connections: pipes to child processes, listeners, the runtime's own.
+/// Open files besides connections: pipes to child processes, listeners, the runtime's own.
 const OTHERS: u64 = 200;
 
 #[cfg(test)]

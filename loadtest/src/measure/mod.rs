@@ -1,4 +1,4 @@
-//! What a server process costs, and how long clients wait: figures of a process by its pid, and statistics over them.
+//! The cost of a server process, and the waiting times of clients: figures of a process by its pid, and statistics of them.
 
 mod latency;
 mod limits;

@@ -14,7 +14,7 @@ pub struct Process {
     clock: ClockId,
 }
 
-/// Bytes of memory. Of what several processes map, PSS counts a share and RSS all.
+/// Bytes of memory. Of shared pages, PSS counts a share and RSS all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     pub rss: u64,
@@ -31,13 +31,13 @@ impl Process {
         Self::new(std::process::id())
     }
 
-    /// Processor time of all its threads since it started, user and system, those that have ended included.
+    /// Returns the processor time of all its threads since it started, user and system, including threads that have ended.
     pub fn cpu(&self) -> anyhow::Result<Duration> {
         let now = self.clock.now().with_context(|| format!("process {} has ended", self.pid))?;
         Ok(now.into())
     }
 
-    /// Waits until the process does nothing, so that what it did last counts; gives up on one that always does something.
+    /// Waits until the process is idle, so that its last work counts; gives up on one that is never idle.
     pub async fn quiet_cpu(&self) -> anyhow::Result<Duration> {
         let mut before = self.cpu()?;
         for _ in 0..QUIET_CHECKS {
@@ -56,14 +56,14 @@ impl Process {
         Ok(Memory { rss: kilobytes(&text, "Rss:")?, pss: kilobytes(&text, "Pss:")? })
     }
 
-    /// RSS in bytes, read from a counter that is cheap and a little behind.
+    /// Returns RSS in bytes, from a counter that is cheap and lags a little.
     pub fn rss(&self) -> anyhow::Result<u64> {
         let text = self.read("statm")?;
         let pages: Option<u64> = text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());
         pages.map(|pages| pages * PAGE).ok_or_else(|| anyhow!("no resident pages in {text:?}"))
     }
 
-    /// The most RSS that the process had since it started, or since `reset_peak`.
+    /// Returns the largest RSS since the start of the process, or since `reset_peak`.
     pub fn peak_rss(&self) -> anyhow::Result<u64> {
         kilobytes(&self.read("status")?, "VmHWM:")
     }
@@ -73,7 +73,7 @@ impl Process {
         fs::write(&path, "5").with_context(|| format!("cannot write {path}"))
     }
 
-    /// Calls of the write family; `sendmsg` is not among them.
+    /// Returns the number of calls of the write family, without `sendmsg`.
     pub fn write_calls(&self) -> anyhow::Result<u64> {
         number(&self.read("io")?, "syscw:")
     }
@@ -84,7 +84,7 @@ impl Process {
     }
 }
 
-/// Bytes that the kernel has in buffers of TCP sockets, of all processes.
+/// Returns the bytes in kernel buffers of TCP sockets, of all processes.
 pub fn tcp_memory() -> anyhow::Result<u64> {
     let text = fs::read_to_string("/proc/net/sockstat").context("cannot read /proc/net/sockstat")?;
     tcp_pages(&text).map(|pages| pages * PAGE)
@@ -109,7 +109,7 @@ fn number(text: &str, key: &str) -> anyhow::Result<u64> {
 
 const PAGE: u64 = 4096;
 const QUIET: Duration = Duration::from_millis(5);
-/// Below this in a pause of `QUIET` a process does nothing that counts: 1 % of one core.
+/// A process that uses less in a pause of `QUIET` is idle: 1 % of one core.
 const NOTHING: Duration = Duration::from_micros(50);
 const QUIET_CHECKS: usize = 200;
 

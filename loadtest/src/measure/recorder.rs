@@ -1,4 +1,4 @@
-//! What a fleet of clients reports, as counts and histograms, and the rates between two looks.
+//! Records the reports of a fleet of clients as counts and histograms, and computes rates.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,11 +18,11 @@ pub struct Recorder {
     acks: AtomicU64,
     bytes: AtomicU64,
     violations: AtomicU64,
-    /// Since they were taken last.
+    /// Since the last call of `take_times`.
     times: Mutex<Times>,
 }
 
-/// How long things took.
+/// The recorded durations.
 #[derive(Debug, Clone, Default)]
 pub struct Times {
     pub first_sync: Latencies,
@@ -43,7 +43,7 @@ pub struct Counts {
     pub violations: u64,
 }
 
-/// What happened between two looks.
+/// The rates between two calls.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     pub now: Counts,
@@ -89,7 +89,7 @@ impl Recorder {
         }
     }
 
-    /// Takes what was recorded since the last time.
+    /// Returns the times since the last call.
     pub fn take_times(&self) -> Times {
         std::mem::take(&mut *self.times())
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The least, the middle and the most of some values.
+/// The minimum, the median and the maximum of some values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub min: f64,
@@ -18,7 +18,7 @@ impl Spread {
     }
 }
 
-/// Of an even number of values, halfway between the two in the middle.
+/// For an even number of values, the mean of the two in the middle.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! What a stream is due: additions in the order in which types lead to one another, then removals in the opposite order.
+//! The responses that are due on a stream: additions in the order in which types refer to one another, then removals in reverse order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use crate::content::SDS;
 use crate::kind::Kind;
 use crate::wire::Variant;
 
-/// One response, in two parts of which the second may be shared with other streams.
+/// One response in two parts; the second may be shared with other streams.
 #[derive(Debug)]
 pub struct Reply {
     pub head: Bytes,
     pub resources: Bytes,
-    /// Only half of it is sent, and nothing after it.
+    /// Whether only half of it is sent, and nothing after it.
     pub hangs: bool,
 }
 
@@ -25,16 +25,16 @@ pub struct Reply {
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooFarBehind;
 
-/// What a set of one type consists of.
+/// The resources of a response.
 enum Resources {
-    /// Everything after an update, or all for 0.
+    /// Everything after an update, or everything for 0.
     Shared(u64),
-    /// These names, with their bodies if they are not the present ones.
+    /// These names, with their bodies if those differ from the current ones.
     Single(BTreeMap<Name, Option<Bytes>>),
 }
 
 impl Session {
-    /// Everything that is due, from one state of the world.
+    /// Returns everything that is due, from one state of the world.
     pub fn burst(&mut self, world: &mut World) -> Result<Vec<Reply>, TooFarBehind> {
         let replies = match self.variant {
             Variant::Sotw => self.sotw(world)?,
@@ -140,7 +140,7 @@ impl Session {
         Ok(replies)
     }
 
-    /// The complete set, with resources that are removed only after what leads to them has changed.
+    /// Returns the complete set; removed resources stay in it until everything that refers to them has changed.
     fn full_set(&self, world: &World, kind: Kind, removed: BTreeMap<Name, Bytes>) -> Resources {
         let topic = &self.topics[kind as usize];
         if topic.is_wildcard && removed.is_empty() {
@@ -151,7 +151,7 @@ impl Session {
         Resources::Single(present.chain(removed).filter(|(name, _)| topic.sees(name)).collect())
     }
 
-    /// Names of a type that are due one by one: changed ones, forced ones, and the endpoints of changed clusters.
+    /// Returns the names of a type that are due one by one: changed ones, forced ones, and the endpoints of changed clusters.
     fn due(&self, world: &World, kind: Kind) -> Result<BTreeMap<Name, Option<Bytes>>, TooFarBehind> {
         let topic = &self.topics[kind as usize];
         let mut due: BTreeSet<Name> = topic.forced.clone();
@@ -175,7 +175,7 @@ impl Session {
         }
     }
 
-    /// Adds a response, if it has something or says that there is nothing; with what the fault makes of it.
+    /// Adds a response, unless it is empty and `even_if_empty` is not set; faults change it here.
     fn push(
         &mut self,
         world: &mut World,
@@ -221,7 +221,7 @@ impl Session {
         Ok(())
     }
 
-    /// Faults that leave something out.
+    /// Applies faults that leave something out.
     fn misselect(&mut self, world: &World, kind: Kind, resources: &mut Resources) -> Result<(), TooFarBehind> {
         if self.faults.has(Fault::DropFromFullSet) && kind == Kind::Cluster {
             if let Resources::Shared(after) = resources {
@@ -255,7 +255,7 @@ impl Session {
         Ok(())
     }
 
-    /// Faults that add something.
+    /// Applies faults that add something.
     fn with_extra(&self, world: &World, kind: Kind, bytes: Bytes) -> Bytes {
         let mut buffer = BytesMut::new();
         if self.faults.has(Fault::UnaskedName) && kind == Kind::Endpoints {
@@ -263,7 +263,7 @@ impl Session {
             encode(&mut buffer, kind, "unasked", "1", &body, self.variant);
         }
         if self.faults.has(Fault::DuplicateResource) && kind == Kind::Cluster {
-            // The first of the set twice: its own entry may be among the others or not.
+            // The first of the set twice, whether or not it is among the others.
             for (name, item) in world.set(kind).iter().take(1) {
                 item.encode(&mut buffer, kind, name, self.variant);
                 item.encode(&mut buffer, kind, name, self.variant);
@@ -276,7 +276,7 @@ impl Session {
         buffer.freeze()
     }
 
-    /// The set of clusters, or in delta the changed ones, as it was one change before.
+    /// Returns the set of clusters, or in delta the changed ones, as it was one change before.
     fn older(&self, world: &World) -> Bytes {
         let mut buffer = BytesMut::new();
         for (name, item) in world.set(Kind::Cluster) {

@@ -1,4 +1,4 @@
-//! What an origin does wrong on purpose.
+//! The faults of an origin.
 
 use std::fmt;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Faults {
         self.fault == Some(fault)
     }
 
-    /// Whether the fault is this one and no stream has shown it yet.
+    /// Whether this is the fault, and no stream has shown it yet.
     pub fn is_first(&self, fault: Fault) -> bool {
         self.has(fault) && !self.is_spent.swap(true, Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Which resources an origin has, and which updates change them.
+//! The resources of an origin, and the updates that change them.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub enum Pattern {
     Flip,
 }
 
-/// How an origin changes by itself.
+/// How an origin changes continuously.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Churn {
@@ -60,10 +60,10 @@ fn one() -> usize {
 #[derive(Debug)]
 pub struct Layout {
     counts: Counts,
-    /// How often the cluster at each place has been replaced.
+    /// How often the cluster at each index has been replaced.
     generations: Vec<u32>,
     next_place: usize,
-    /// Of each type, where touching goes on.
+    /// Where `touch` continues, by type.
     next_touched: [usize; 4],
 }
 
@@ -123,7 +123,7 @@ impl Layout {
         added
     }
 
-    /// Endpoints change most often in practice, so every other change is theirs.
+    /// In practice endpoints change most often, so every other change is one of theirs.
     fn touch_any(&mut self, count: usize) -> Vec<Change> {
         let turn = self.next_touched.iter().sum::<usize>();
         let rest = count - count.div_ceil(2);

@@ -1,4 +1,4 @@
-//! A control plane that has as many resources as wanted, changes them, and can be made to do single things wrong.
+//! A control plane with any number of resources, which changes them, and which can violate single rules.
 
 mod burst;
 pub mod command;
@@ -47,7 +47,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Held for one burst of one stream or one update at a time.
+    /// Locked for one burst of one stream, or for one update.
     pub fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -129,7 +129,7 @@ impl Origin {
     /// Changes by a pattern until it is dropped.
     pub async fn churn(&self, churn: &Churn) {
         let mut ticks = tokio::time::interval(churn.every);
-        ticks.tick().await; // the first is at once
+        ticks.tick().await; // the first tick is immediate
         loop {
             ticks.tick().await;
             self.step(churn.pattern, churn.count);

@@ -31,7 +31,7 @@ pub struct Call {
     pub replies: Replies,
 }
 
-/// Serves until it is dropped, with its connections. Each stream is given to `run`.
+/// Serves until it is dropped, with its connections. `run` is called for each stream.
 pub async fn serve<R, F>(listener: TcpListener, run: R)
 where
     R: Fn(Call) -> F + Clone + Send + 'static,
@@ -42,10 +42,10 @@ where
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((socket, _)) => {
-                    let _ = socket.set_nodelay(true); // the peer may be gone already
+                    let _ = socket.set_nodelay(true); // the peer may have disconnected
                     connections.spawn(connection(TokioIo::new(socket), run.clone()));
                 }
-                Err(_) => tokio::task::yield_now().await, // out of files, say: the next may succeed
+                Err(_) => tokio::task::yield_now().await, // too many open files, perhaps: the next one may succeed
             },
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
         }
@@ -64,7 +64,7 @@ where
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.max_concurrent_streams(65_536).max_pending_accept_reset_streams(4096);
     builder.max_local_error_reset_streams(65_536).initial_connection_window_size(4 << 20);
-    let _ = builder.serve_connection(socket, service).await; // clients may break off at any time
+    let _ = builder.serve_connection(socket, service).await; // clients may disconnect at any time
 }
 
 type Frames = Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
@@ -104,7 +104,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Waits for requests, and returns those that have come; `None` at the end of the stream. It may be dropped and called again.
+    /// Waits for requests, and returns all that have arrived; `None` at the end of the stream. It may be cancelled and called again.
     pub async fn next(&mut self) -> Option<Result<Vec<Request>, &'static str>> {
         let frame = self.body.frame().await?.ok()?;
         self.buffer.extend_from_slice(&frame.into_data().unwrap_or_default());
@@ -136,18 +136,18 @@ pub struct Replies {
     out: Sender<Frame<Bytes>>,
 }
 
-/// The client has left.
+/// The client has disconnected.
 #[derive(Debug)]
 pub struct Gone;
 
 impl Replies {
-    /// Sends a message in two parts, of which the second may be shared with other streams. Waits while the client does not read.
+    /// Sends a message in two parts; the second may be shared with other streams. Waits while the client does not read.
     pub async fn send(&self, head: &[u8], rest: Bytes) -> Result<(), Gone> {
         self.frame(Frame::data(prefixed(head, rest.len()).freeze())).await?;
         if rest.is_empty() { Ok(()) } else { self.frame(Frame::data(rest)).await }
     }
 
-    /// Sends half of the head, and waits until the client leaves.
+    /// Sends half of the head, and waits until the client disconnects.
     pub async fn hang(&self, head: &[u8], rest: &[u8]) -> Gone {
         let mut half = prefixed(head, rest.len());
         half.truncate(5 + head.len() / 2);
@@ -158,7 +158,7 @@ impl Replies {
     }
 
     pub async fn end(&self, code: u16, message: &'static str) {
-        let _ = self.frame(Frame::trailers(status(code, message))).await; // the client may have left
+        let _ = self.frame(Frame::trailers(status(code, message))).await; // the client may have disconnected
     }
 
     async fn frame(&self, frame: Frame<Bytes>) -> Result<(), Gone> {

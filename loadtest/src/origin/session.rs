@@ -1,4 +1,4 @@
-//! One stream at the origin: what the client subscribes to, and how far it has been served.
+//! One stream at the origin: the subscriptions of the client, and how far it has been served.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub struct Session {
     pub(super) faults: Faults,
     pub(super) topics: [Topic; 4],
     pub(super) replies: u64,
-    /// Whose changes the fault of that name keeps from the client.
+    /// The resource whose changes the fault hides from the client.
     pub(super) forgotten: Option<Name>,
     number: u64,
 }
@@ -28,16 +28,16 @@ pub(super) struct Topic {
     pub names: BTreeSet<Name>,
     /// The update up to which the client has been served; 0 before the first response.
     pub cursor: u64,
-    /// Names that are due without a change: newly subscribed ones.
+    /// Names that are due without a change: new subscriptions.
     pub forced: BTreeSet<Name>,
-    /// Everything is due, whatever has changed.
+    /// Whether everything is due, changed or not.
     pub is_repeated: bool,
-    /// The cursor at which the fault has repeated a response, since once is enough.
+    /// The cursor at which the fault has repeated a response; once is enough.
     pub repeated_at: u64,
     /// Versions that the client stated in its first request (delta).
     pub stated: BTreeMap<Name, String>,
     pub last_nonce: String,
-    /// What the last response had.
+    /// The names in the last response.
     pub last_sent: BTreeSet<Name>,
 }
 
@@ -78,7 +78,7 @@ impl Session {
 impl Topic {
     fn on_sotw(&mut self, kind: Kind, request: &DiscoveryRequest) {
         if !request.response_nonce.is_empty() && request.response_nonce != self.last_nonce {
-            return; // it is about an earlier response, and the ACK of the last one is on its way
+            return; // it refers to an earlier response, and the ACK of the last one is in flight
         }
         let names: BTreeSet<Name> = request.resource_names.iter().map(|name| Name::from(&**name)).collect();
         let had_names = !self.names.is_empty();

@@ -8,7 +8,7 @@ use super::burst::{Reply, TooFarBehind};
 use super::serve::{Call, Gone, INVALID_ARGUMENT, Replies, UNAVAILABLE};
 use super::session::Session;
 
-/// Serves a stream until the client leaves.
+/// Serves a stream until the client disconnects.
 pub async fn run(mut call: Call, shared: Arc<Shared>) {
     let _counted = Counted::new(&shared.open_streams);
     let mut session = Session::new(call.variant, shared.next_stream(), shared.faults.clone());
@@ -44,7 +44,7 @@ async fn send(replies: &Replies, reply: Reply) -> Result<(), Gone> {
     }
 }
 
-/// Counts a stream for as long as it is open.
+/// Counts a stream while it is open.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {

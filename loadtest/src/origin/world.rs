@@ -1,4 +1,4 @@
-//! The resources of an origin, how they change, and the bytes of them that streams share.
+//! The resources of an origin, their changes, and the encoded bytes that streams share.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub type Name = Arc<str>;
 
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// The update since which it has been there.
+    /// The update that added it.
     pub created: u64,
     pub stamp: Stamp,
     pub leads_to: Vec<String>,
@@ -26,9 +26,9 @@ pub struct Item {
 /// One step of an update.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// Adds a resource, or changes it, with what it leads to.
+    /// Adds or changes a resource, with the names that it refers to.
     Put(Kind, Name, Vec<String>),
-    /// Changes nothing but the stamp.
+    /// Changes only the stamp.
     Touch(Kind, Name),
     Remove(Kind, Name),
 }
@@ -38,7 +38,7 @@ pub struct LogEntry {
     pub update: u64,
     pub kind: Kind,
     pub name: Name,
-    /// The last body, if this is a removal.
+    /// The last body, for a removal.
     pub removed: Option<Bytes>,
 }
 
@@ -46,7 +46,7 @@ pub struct LogEntry {
 pub struct World {
     update: u64,
     sets: [BTreeMap<Name, Item>; 4],
-    /// Changes in order, the last ones only.
+    /// The last changes, in order.
     log: VecDeque<LogEntry>,
     /// The log has everything after this update.
     horizon: u64,
@@ -59,7 +59,7 @@ pub struct World {
 }
 
 impl World {
-    /// Without resources; each one will have about this many bytes.
+    /// Creates a world without resources; each one will have about this many bytes.
     pub fn new(size: usize, keeps_previous: bool) -> Self {
         Self { size, keeps_previous, ..Self::default() }
     }
@@ -122,20 +122,20 @@ impl World {
         }
     }
 
-    /// Changes of one type after an update, or `None` if some of them are forgotten.
+    /// Returns the changes of one type after an update, or `None` if some of them are forgotten.
     pub fn changes_after(&self, kind: Kind, update: u64) -> Option<impl Iterator<Item = &LogEntry>> {
         let start = self.log.partition_point(|entry| entry.update <= update);
         let entries = self.log.iter().skip(start).filter(move |entry| entry.kind == kind);
         (update >= self.horizon).then_some(entries)
     }
 
-    /// Names that were changed after an update and are there now.
+    /// Returns the names that were changed after an update and still exist.
     pub fn changed_after(&self, kind: Kind, update: u64) -> Option<BTreeSet<Name>> {
         let names = self.changes_after(kind, update)?.filter(|entry| entry.removed.is_none());
         Some(names.filter(|entry| self.set(kind).contains_key(&entry.name)).map(|entry| entry.name.clone()).collect())
     }
 
-    /// Names that were removed after an update and are not there now, with their last bodies.
+    /// Returns the names that were removed after an update and do not exist, with their last bodies.
     pub fn removed_after(&self, kind: Kind, update: u64) -> Option<BTreeMap<Name, Bytes>> {
         let removed =
             self.changes_after(kind, update)?.filter_map(|entry| Some((&entry.name, entry.removed.as_ref()?)));
@@ -143,7 +143,8 @@ impl World {
         Some(removed.map(|(name, body)| (name.clone(), body.clone())).collect())
     }
 
-    /// Encoded resources of a response with everything (`after` is 0) or with all changes after an update, made once.
+    /// Returns the encoded resources of a response with everything (`after` is 0) or with all changes after an update. They are encoded
+    /// once.
     pub fn shared(&mut self, kind: Kind, variant: Variant, after: u64) -> Option<Bytes> {
         if let Some(encoded) = self.encoded.get(&(kind, variant, after)) {
             return Some(encoded.clone());
@@ -205,8 +206,8 @@ fn field_len(length: usize) -> usize {
 }
 
 const RESOURCES: u8 = 2;
-/// Changes that are remembered, unless the world is larger than that.
+/// How many changes are stored, unless there are more resources than that.
 const LOG: usize = 65_536;
 const REMOVED_BYTES: usize = 256 << 20;
-/// Differing responses that are kept.
+/// How many different responses are stored.
 const MAX_ENCODED: usize = 64;

@@ -1,4 +1,4 @@
-//! The file: a line that says what it is, and then records, each a message of protobuf after its length as a varint.
+//! The file format: a header line, and then records, each a protobuf message after its length as a varint.
 //!
 //! | Field | Type | Holds |
 //! |---|---|---|
@@ -61,7 +61,7 @@ impl Writer {
     }
 }
 
-/// Reads one record after the other, so that a file may be larger than memory.
+/// Reads one record after another, so that a file may be larger than memory.
 pub struct Reader {
     file: BufReader<std::fs::File>,
 }
@@ -76,7 +76,7 @@ impl Reader {
         Ok(Self { file })
     }
 
-    /// The next record, or `None` at the end.
+    /// Returns the next record, or `None` at the end.
     pub fn read(&mut self) -> anyhow::Result<Option<Recorded>> {
         let Some(length) = self.length()? else { return Ok(None) };
         let mut bytes = Vec::new();

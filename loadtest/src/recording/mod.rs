@@ -1,4 +1,4 @@
-//! Responses of a control plane in a file, and a server that sends them again.
+//! Records responses of a control plane in a file, and serves them again.
 
 pub mod command;
 mod file;

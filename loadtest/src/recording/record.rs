@@ -1,4 +1,4 @@
-//! Records what a control plane sends to one client that follows it.
+//! Records what a control plane sends to one client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::link::{Event, Link, LinkOptions, StreamId, Tls};
 use crate::subscription::Names;
 use crate::wire::Variant;
 
-/// Connects a client, and writes all that it sends and receives until the time is over or the stream ends. Returns the number of
+/// Connects a client, and writes everything that it sends and receives until the time is over or the stream ends. Returns the number of
 /// responses.
 pub async fn record(
     target: (SocketAddr, Option<Tls>),
@@ -73,7 +73,7 @@ async fn next(link: &mut Link, wanted: Option<StreamId>) -> anyhow::Result<Bytes
     }
 }
 
-/// What a client needs that runs alone and checks nothing.
+/// Returns the context of a single client without checks.
 pub fn alone() -> Shared {
     Shared { names: Arc::new(Names::default()), truth: None, checks: Arc::default() }
 }

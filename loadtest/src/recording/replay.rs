@@ -1,4 +1,4 @@
-//! Serves a recording: to each stream of its variant, its responses in their order.
+//! Serves a recording: its responses in order, to each stream of its variant.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -24,11 +24,11 @@ pub struct Replay {
     server: JoinHandle<()>,
 }
 
-/// What is sent to each stream.
+/// The responses for each stream.
 struct Recording {
     path: PathBuf,
     variant: Variant,
-    /// Times the recording's pace; 0 is without pauses.
+    /// A multiple of the recorded pace; 0 sends without pauses.
     speed: f64,
 }
 
@@ -73,7 +73,7 @@ async fn stream(mut call: Call, recording: Arc<Recording>) {
         let url = type_of(&recorded.message, recording.variant);
         let due =
             began + if recording.speed > 0.0 { recorded.at().div_f64(recording.speed) } else { Default::default() };
-        // A response waits for its time, and for the client to subscribe to its type.
+        // A response waits for its time, and for a subscription to its type.
         while Instant::now() < due || !subscribed.contains(&url) {
             tokio::select! {
                 () = sleep_until(due.into()), if Instant::now() < due => {}
@@ -87,7 +87,7 @@ async fn stream(mut call: Call, recording: Arc<Recording>) {
             return;
         }
     }
-    while let Some(Ok(_)) = call.requests.next().await {} // the last state stays as long as the client does
+    while let Some(Ok(_)) = call.requests.next().await {} // the last state stays while the client is connected
 }
 
 fn type_of(message: &Bytes, variant: Variant) -> String {

@@ -1,4 +1,4 @@
-//! Two reports beside each other: the second's medians by the first's.
+//! Compares two reports: the medians of the second divided by those of the first.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::{Report, short};
 use crate::bench::Subject;
 
-/// A table of ratios for what both reports have, by benchmark and subject.
+/// Returns a table of ratios for everything that is in both reports, by benchmark and subject.
 pub fn compare(first: &Report, second: &Report) -> String {
     let mut out = String::new();
     for cell in &first.cells {

@@ -1,4 +1,4 @@
-//! A report as one page that needs nothing from anywhere: tables, and plots as inline SVG.
+//! A report as a single page without external parts: tables, and plots as inline SVG.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -62,7 +62,7 @@ fn over_time(sample: &Sample, figure: &str) -> Line {
     Line { name: name(sample), points: points.collect() }
 }
 
-/// Without those that have nothing to show.
+/// Drops lines without points to draw.
 fn drawn(mut lines: Vec<Line>) -> Vec<Line> {
     lines.retain(|line| line.points.len() > 1);
     lines
@@ -72,7 +72,7 @@ fn name(sample: &Sample) -> String {
     format!("{} {}", sample.subject, sample.repetition + 1)
 }
 
-/// What a timeline may have, with its title and unit.
+/// The possible plots of a timeline, with title and unit.
 const TIMELINES: [(&str, &str, &str); 5] = [
     ("p50_ms", "Change to receipt, half of the clients", "ms"),
     ("p99_ms", "Change to receipt, 99 % of the clients", "ms"),

@@ -1,4 +1,4 @@
-//! The report of a run of simulated clients: what they recorded, and what a server process cost meanwhile.
+//! The report of a run of simulated clients: their times, and the cost of a server process meanwhile.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub struct Measures {
     pub html: Option<PathBuf>,
 }
 
-/// Runs clients that report to an observer, and writes what was asked for. The result is that of the run.
+/// Runs clients that report to an observer, and writes the selected reports. Returns the result of the run.
 pub async fn measured<T, R>(measures: &Measures, run: impl FnOnce(Arc<dyn Observer>) -> R) -> anyhow::Result<T>
 where
     R: Future<Output = anyhow::Result<T>>,
@@ -65,7 +65,7 @@ where
     Ok(result)
 }
 
-/// What was found at each look.
+/// The measurements so far.
 struct Log {
     start: Instant,
     process: Option<Process>,
@@ -74,14 +74,14 @@ struct Log {
     counts: crate::measure::Counts,
     times: Times,
     timeline: Vec<Point>,
-    /// The most that was seen.
+    /// The maximum so far.
     rss: u64,
     pss: u64,
     sockets: u64,
     connected: u64,
 }
 
-/// What there was at the start.
+/// The state at the start.
 #[derive(Debug, Default)]
 struct First {
     cpu: Duration,
@@ -116,7 +116,7 @@ impl Log {
             figures.extend([("p50_ms", ms(50.0)), ("p99_ms", ms(99.0)), ("max_ms", ms(100.0))]);
         }
         let now = Instant::now();
-        // A process that has ended, and perhaps was started again under another pid, has no figures from then on.
+        // A process that has ended has no further figures, even if it was started again under another pid.
         if let Some((cpu, memory)) =
             self.process.and_then(|process| Some((process.cpu().ok()?, process.memory().ok()?)))
         {
@@ -177,7 +177,7 @@ impl Log {
     }
 }
 
-/// The usual percentiles of some times.
+/// Returns the usual percentiles.
 pub fn percentiles<'a>(what: &'a str, latencies: &'a Latencies) -> impl Iterator<Item = (String, f64)> + 'a {
     let of = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("max", 100.0)];
     let some = (latencies.count() > 0).then_some(of);
@@ -187,6 +187,6 @@ pub fn percentiles<'a>(what: &'a str, latencies: &'a Latencies) -> impl Iterator
 }
 
 const TICK: Duration = Duration::from_secs(1);
-/// A timeline that is longer loses every other point.
+/// A longer timeline loses every other point.
 const POINTS: usize = 4000;
 const MIB: f64 = (1 << 20) as f64;

@@ -1,4 +1,4 @@
-//! A report as tables for a document: each gate with the figures behind it.
+//! A report as tables for a document: each gate with its figures.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::{Cell, Report, Verdict, short};
 use crate::bench::Subject;
 
 impl Report {
-    /// A section for each benchmark, and a row for each gate and for what is shown without one.
+    /// Writes a section for each benchmark, and a row for each gate and each figure that is shown without one.
     pub fn markdown(&self) -> String {
         let mut out = String::new();
         let mut section = "";

@@ -1,4 +1,4 @@
-//! What a benchmark found: as a table, as JSON, as a page with plots and for a document; and two of them compared.
+//! The results of a benchmark: as a table, as JSON, as a page with plots and for a document; and comparisons of two.
 
 mod compare;
 mod html;
@@ -15,7 +15,7 @@ pub use table::short;
 
 use crate::measure::Latencies;
 
-/// How many in a hundred have a change after how many milliseconds.
+/// Returns the percentage of clients that have a change, by milliseconds.
 pub fn fan_out(received: &Latencies) -> Vec<(f64, f64)> {
     (0..=100).map(|percent| (received.percentile(f64::from(percent)).as_secs_f64() * 1e3, f64::from(percent))).collect()
 }

@@ -23,17 +23,17 @@ pub struct Machine {
     pub kernel: String,
 }
 
-/// One benchmark with one set of parameters: samples that may be compared.
+/// One benchmark with one set of parameters: comparable samples.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Cell {
     pub name: String,
     pub samples: Vec<Sample>,
     pub gates: Vec<GateResult>,
-    /// The band of the baselines, and their ratio where it lies outside.
+    /// The range for the ratio of the baselines, and the ratio if it is out of range.
     pub off: Option<(Plausible, f64)>,
     /// Subjects that could not be measured, and why.
     pub missing: BTreeMap<String, String>,
-    /// What went wrong.
+    /// Errors of single repetitions.
     pub errors: Vec<String>,
 }
 
@@ -42,14 +42,14 @@ pub struct Cell {
 pub struct Sample {
     pub subject: Subject,
     pub repetition: usize,
-    /// By their names, which have their units.
+    /// By name, which includes the unit.
     pub figures: BTreeMap<String, f64>,
     pub timeline: Vec<Point>,
-    /// Milliseconds after a change, and how many in a hundred clients have it by then.
+    /// Milliseconds after a change, and the percentage of clients that have it by then.
     pub fan_out: Vec<(f64, f64)>,
 }
 
-/// What was measured at one time of a sample.
+/// The measurements at one time of a sample.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Point {
     pub seconds: f64,
@@ -71,7 +71,7 @@ pub enum Verdict {
     Missed,
     /// A subject is missing.
     NotMeasured,
-    /// The baselines are not where they were when the gate was derived.
+    /// The baselines differ from those for which the gate was derived.
     NotJudged,
 }
 
@@ -87,7 +87,7 @@ impl Report {
         html.map_or(Ok(()), |path| write(path, self.html()))
     }
 
-    /// 0 if no gate was missed, 1 if one was, 2 if something went wrong, 3 if the baselines were off, so that nothing can be said.
+    /// 0 if no gate was missed, 1 if one was, 2 after an error, 3 if the baselines were out of range, so that there is no result.
     pub fn exit_code(&self) -> u8 {
         if self.cells.iter().any(|cell| !cell.errors.is_empty()) {
             return 2;
@@ -109,7 +109,7 @@ impl Cell {
 }
 
 impl Sample {
-    /// Without figures.
+    /// Returns a sample without figures.
     pub fn empty(subject: Subject, repetition: usize) -> Self {
         Self { subject, repetition, figures: BTreeMap::new(), timeline: Vec::new(), fan_out: Vec::new() }
     }

@@ -17,7 +17,7 @@ pub struct Line {
 }
 
 impl Plot<'_> {
-    /// The SVG, or nothing if there is nothing to show.
+    /// Returns the SVG, empty if there is nothing to draw.
     pub fn svg(&self) -> String {
         let points = || self.lines.iter().flat_map(|line| &line.points).filter(|(x, y)| x.is_finite() && y.is_finite());
         let right = points().map(|point| point.0).fold(0.0, f64::max);
@@ -74,7 +74,7 @@ pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// To the next 1, 2 or 5 with zeros.
+/// Rounds up to 1, 2 or 5 times a power of ten.
 fn round_up(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     [1.0, 2.0, 5.0, 10.0].map(|step| step * power).into_iter().find(|round| *round >= value).unwrap_or(value)
@@ -92,7 +92,7 @@ const EDGE: f64 = 16.0;
 const ABOVE: f64 = 36.0;
 const BELOW: f64 = 40.0;
 const STEPS: u32 = 4;
-/// They differ in brightness as well, for eyes that do not see colours.
+/// They also differ in brightness, for readers who cannot distinguish the colours.
 const COLOURS: [&str; 6] = ["#1b5e9e", "#e08214", "#4d9221", "#b2182b", "#762a83", "#666666"];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A report as a table to read.
+//! A report as a text table.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -63,7 +63,7 @@ impl fmt::Display for GateResult {
     }
 }
 
-/// Three digits that count.
+/// Formats three significant digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),

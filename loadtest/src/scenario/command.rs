@@ -19,7 +19,7 @@ pub struct Options {
     pub short: bool,
 }
 
-/// Runs a scenario, and says whether it passed.
+/// Runs a scenario, and returns whether it passed.
 pub async fn run(options: &Options, observer: Arc<dyn Observer>) -> anyhow::Result<bool> {
     let scenario = Scenario::read(&options.file)?;
     let scenario = if options.short { scenario.shortened(10, Duration::from_secs(1)) } else { scenario };

@@ -1,4 +1,4 @@
-//! The form of a scenario file. Keys that do not exist are rejected.
+//! The format of a scenario file. Unknown keys are rejected.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,27 +17,27 @@ use crate::origin::{Churn, Counts, Fault, Pattern};
 pub struct Scenario {
     /// What the run shows, in one line.
     pub description: String,
-    /// A control plane of its own; without it the checks that need one are off.
+    /// A control plane for this scenario; without it the checks that need one are off.
     pub origin: Option<Origin>,
     /// A relay that is started between the clients and the origin; without it clients connect to `target` or to the origin.
     pub relay: Option<Relay>,
-    /// A server that runs already.
+    /// A server that is already running.
     pub target: Option<String>,
     #[serde(default)]
     pub tls: TlsOptions,
     pub clients: Vec<Group>,
-    /// Connections opened per second; without it as fast as possible.
+    /// Connections opened per second; without it as many as possible.
     pub connect_rate: Option<u32>,
     /// Checks to leave out.
     #[serde(default)]
     pub skip_checks: BTreeSet<Check>,
-    /// What happens once the clients have their first set.
+    /// The steps once the clients have their first set.
     #[serde(default)]
     pub steps: Vec<Step>,
-    /// How long clients may take for their first set, and for the last change in the end.
+    /// The time limit for the first set of the clients, and for the last change at the end.
     #[serde(default = "patience", with = "super::duration")]
     pub timeout: Duration,
-    /// Streams may end at any time, and not only because of a step.
+    /// Whether streams may end at any time, and not only because of a step.
     #[serde(default)]
     pub streams_may_end: bool,
 }
@@ -53,7 +53,7 @@ pub struct Origin {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Relay {
-    /// The relay's program; another one can be given on the command line.
+    /// The path of the relay; the command line may replace it.
     #[serde(default = "weir")]
     pub binary: PathBuf,
     /// Arguments, in which `{config}` is the path of the configuration.
@@ -61,7 +61,7 @@ pub struct Relay {
     pub arguments: Vec<String>,
     /// The relay's configuration, in which `{listen}` is the address for clients and `{upstream}` that of the origin.
     pub config: String,
-    /// Relays behind one address, which restart one after another. The clients are spread over them.
+    /// Relays behind one address, which are restarted one after another. The clients are spread over them.
     #[serde(default = "one")]
     pub replicas: usize,
 }
@@ -69,13 +69,13 @@ pub struct Relay {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Step {
-    /// Lets time pass.
+    /// Waits.
     Wait(#[serde(with = "super::duration")] Duration),
     /// Applies steps of a pattern at once.
     Change { pattern: Pattern, count: usize },
-    /// Stops the origin, lets time pass, and starts it again with what it has.
+    /// Stops the origin, waits, and starts it again with the same resources.
     Outage(#[serde(with = "super::duration")] Duration),
-    /// Restarts each relay, and waits until its clients are back.
+    /// Restarts each relay, and waits until its clients have reconnected.
     RollingRestart(#[serde(with = "super::duration")] Duration),
     /// Repeats steps.
     Repeat { times: usize, steps: Vec<Step> },
@@ -114,8 +114,8 @@ impl Scenario {
         Ok(())
     }
 
-    /// The same with fewer clients and shorter waits, to see that it works: at most this many clients of a group, and no wait longer
-    /// than this.
+    /// Returns the scenario with fewer clients and shorter waits, for a quick check: at most `clients` of each group, and no wait longer
+    /// than `wait`.
     pub fn shortened(mut self, clients: usize, wait: Duration) -> Self {
         for group in &mut self.clients {
             group.count = group.count.min(clients);

@@ -1,4 +1,4 @@
-//! Runs of clients, origin and relay that a file describes.
+//! Scenarios: files that describe runs of clients, origin and relay.
 
 pub mod command;
 pub mod duration;

@@ -39,10 +39,10 @@ impl Relay {
         Ok(started)
     }
 
-    /// Asks the process to end, as a deployment does, and starts it again.
+    /// Sends SIGTERM, as a deployment does, and starts the process again.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         if let Some(pid) = self.child.id() {
-            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGTERM); // it may have ended
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGTERM); // it may have exited
         }
         if timeout(DRAIN, self.child.wait()).await.is_err() {
             self.child.kill().await.context("cannot end the relay")?;
@@ -69,7 +69,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.config); // it is in the folder for temporary files
+        let _ = std::fs::remove_file(&self.config); // a temporary file, if it cannot be deleted
     }
 }
 
@@ -83,7 +83,7 @@ async fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0").await?.local_addr()?)
 }
 
-/// For the relay to end by itself.
+/// The time limit for the relay to exit.
 const DRAIN: Duration = Duration::from_secs(60);
 const START: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(10);

@@ -1,4 +1,4 @@
-//! How a scenario went.
+//! The result of a scenario.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::fleet::Counters;
 pub struct Report {
     pub description: String,
     pub counters: Arc<Counters>,
-    /// How long the clients took for their first set, if all of them got it in time.
+    /// The time until all clients had their first set, if that was in time.
     pub first_sync: Option<Duration>,
-    /// How long they took for the last change, if all of them got it in time.
+    /// The time until all clients had the last change, if that was in time.
     pub convergence: Option<Duration>,
-    /// Connections that ended although nothing was stopped.
+    /// Connections that ended although no step ended them.
     pub unexpected_ends: u64,
     pub checks_off: Vec<Check>,
 }

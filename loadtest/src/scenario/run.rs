@@ -1,4 +1,4 @@
-//! Runs a scenario: starts what it needs, waits for the first sets, takes the steps, and judges.
+//! Runs a scenario: starts its processes, waits for the first sets, runs the steps, and checks the result.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::fleet::{Behaviour, Counters, Fleet, FleetOptions, Group};
 use crate::observe::Observer;
 use crate::origin::{Origin, listener_name};
 
-/// Runs to the end, with another relay program than the file names if one is given.
+/// Runs a scenario, with another path of the relay if one is given.
 pub async fn run(scenario: &Scenario, relay: Option<&Path>, observer: Arc<dyn Observer>) -> anyhow::Result<Report> {
     let origin = match &scenario.origin {
         None => None,
@@ -46,7 +46,7 @@ pub async fn run(scenario: &Scenario, relay: Option<&Path>, observer: Arc<dyn Ob
     let counters = fleet.counters().clone();
     let (first_sync, convergence) = tokio::select! {
         times = stage.play(fleet, began) => times?,
-        () = show_progress(&counters) => (None, None), // it has no end
+        () = show_progress(&counters) => (None, None), // never returns
     };
     let unexpected_ends = if stage.ends_are_expected() { 0 } else { counters.lost.value() };
     let checks_off = checks_off.into_iter().collect();
@@ -61,7 +61,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Takes all steps once the clients have their first sets, and returns how long these and the last change took.
+    /// Runs all steps once the clients have their first sets. Returns the times for the first sets and for the last change.
     async fn play(&mut self, fleet: Fleet, began: Instant) -> anyhow::Result<(Option<Duration>, Option<Duration>)> {
         let limit = self.scenario.timeout;
         let first_sync = fleet.synced(limit).await.then(|| began.elapsed());
@@ -74,7 +74,7 @@ impl Stage<'_> {
         Ok((first_sync, convergence))
     }
 
-    /// Takes all steps, while the origin changes by itself.
+    /// Runs all steps, while the origin changes continuously.
     async fn take_steps(&mut self, fleet: &Fleet) -> anyhow::Result<()> {
         let Self { scenario, origin, relays } = self;
         let churn = scenario.origin.as_ref().and_then(|origin| origin.churn.as_ref());
@@ -90,7 +90,7 @@ impl Stage<'_> {
         }
     }
 
-    /// The groups, with listeners of the origin for gRPC clients that have none.
+    /// Returns the groups, with listeners of the origin for gRPC clients without any.
     fn groups(&self) -> Vec<Group> {
         let mut groups = self.scenario.clients.clone();
         let count = self.scenario.origin.as_ref().map_or(0, |origin| origin.resources.listeners);
@@ -106,7 +106,7 @@ impl Stage<'_> {
         without_origin.chain(self.scenario.skip_checks.iter().copied()).collect()
     }
 
-    /// Whether something was stopped that the clients are connected to.
+    /// Whether a step stops servers that the clients are connected to.
     fn ends_are_expected(&self) -> bool {
         let has = |wanted: fn(&Step) -> bool| has_step(&self.scenario.steps, wanted);
         self.scenario.streams_may_end

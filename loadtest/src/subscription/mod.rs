@@ -1,4 +1,4 @@
-//! What a client knows of one type on one stream: what it subscribes to, what it holds, and the requests that follow. No sockets.
+//! One type of a client's stream: its subscriptions, its resources, and the requests that follow. No sockets.
 
 mod names;
 mod response;

@@ -1,4 +1,4 @@
-//! Resource names and versions, each of them once for all clients.
+//! Resource names and versions, stored once for all clients.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -16,7 +16,7 @@ pub struct Names {
 #[derive(Debug, Default)]
 struct Shard {
     names: HashSet<Name>,
-    /// The size at which names without a user are dropped.
+    /// The size at which unused names are dropped.
     limit: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A response of either variant, as far as clients follow and check it.
+//! A response of either variant, with the fields that clients follow and check.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -21,7 +21,7 @@ pub struct Response {
     pub removed: Vec<Name>,
     /// Size of the message in bytes.
     pub size: usize,
-    /// A resource with another type than the response says, or one that cannot be read.
+    /// A resource that has another type than the response, or cannot be decoded.
     pub unreadable: Option<String>,
 }
 
@@ -86,7 +86,7 @@ impl Response {
         decoded
     }
 
-    /// A wrapper without a resource says that the name is as it was, or does not exist; clients hold nothing for it.
+    /// A wrapper without a resource means that the resource is unchanged or does not exist; clients store nothing for it.
     fn push_wrapped(&mut self, resource: discovery::Resource, names: &Names) {
         if let Some(any) = resource.resource {
             self.push(any, Some(names.intern(&resource.version)), &resource.name, names);

@@ -17,16 +17,16 @@ pub struct Topic {
     pub is_wildcard: bool,
     /// Subscribed names.
     pub names: BTreeSet<Name>,
-    /// The last names that were subscribed on this stream and are not any more. Responses to them may be on their way.
+    /// The last names that were unsubscribed on this stream. Responses with them may be in flight.
     formerly: VecDeque<Name>,
     pub held: BTreeMap<Name, Held>,
-    /// Subscribed names that the server says do not exist.
+    /// Subscribed names that the server reported as absent.
     pub absent: BTreeSet<Name>,
     /// Whether the first request was sent on this stream.
     pub is_open: bool,
     /// Responses on this stream.
     pub responses: u64,
-    /// Counts the servers that it has been subscribed to.
+    /// The number of the server that it is subscribed to now.
     pub server: u32,
     /// Version of the last accepted response (SotW).
     version: String,
@@ -37,7 +37,7 @@ pub struct Topic {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
     pub update: u64,
-    /// Which of the servers sent it.
+    /// The number of the server that sent it.
     pub server: u32,
     pub version: Option<Name>,
     pub leads_to: Box<[Name]>,
@@ -61,7 +61,7 @@ impl Topic {
         }
     }
 
-    /// The stream is a new one. What is held stays.
+    /// Starts a new stream. Resources stay.
     pub fn reopen(&mut self) {
         self.is_open = false;
         self.responses = 0;
@@ -74,7 +74,7 @@ impl Topic {
         self.is_wildcard || self.names.contains(name) || self.formerly.contains(name)
     }
 
-    /// Whether everything that is subscribed has been answered. A server need not answer what it sees stated in the present version.
+    /// Whether everything that is subscribed has been answered. A server need not answer for names stated in their current version.
     pub fn is_complete(&self) -> bool {
         let is_answered = |name: &Name| self.held.contains_key(name) || self.absent.contains(name);
         match self.is_wildcard {
@@ -102,7 +102,7 @@ impl Topic {
         }
     }
 
-    /// Subscribes to these names instead of the present ones; `None` if they are the same. Resources of other names are forgotten.
+    /// Subscribes to these names instead of the current ones; `None` if they are equal. Resources of other names are dropped.
     pub fn set_names(&mut self, wanted: BTreeSet<Name>) -> Option<Vec<u8>> {
         if wanted == self.names {
             return None;
@@ -129,12 +129,12 @@ impl Topic {
         })
     }
 
-    /// The last request again, as an Envoy does for endpoints whose cluster has changed (SotW).
+    /// Returns the last request again, as an Envoy sends it for endpoints whose cluster has changed (SotW).
     pub fn repeat(&self) -> Vec<u8> {
         self.sotw(None)
     }
 
-    /// Takes note of a response's nonce, whatever becomes of the rest.
+    /// Stores the nonce of a response, valid or not.
     pub fn receive(&mut self, response: &Response) {
         self.responses += 1;
         self.nonce.clone_from(&response.nonce);
@@ -167,7 +167,7 @@ impl Topic {
         }
     }
 
-    /// The ACK of the last response, with its nonce or another one.
+    /// Returns the ACK of the last response, with its nonce or another one.
     pub fn ack(&self, nonce: Option<&str>) -> Vec<u8> {
         self.answer(nonce, None)
     }
@@ -216,5 +216,5 @@ fn strings(names: &BTreeSet<Name>) -> Vec<String> {
 }
 
 const INTERNAL: i32 = 13;
-/// Remembered besides twice as many as are subscribed.
+/// Stored in addition to twice the number of subscribed names.
 const FORMER_NAMES: usize = 1024;

@@ -1,4 +1,4 @@
-//! A scripted xDS client: it asks, answers and listens as it is told, and does nothing by itself.
+//! A scripted xDS client: it requests, ACKs and reads only when the check calls it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
@@ -24,17 +24,17 @@ use weir::proto::node::Node;
 use super::Variant;
 use super::received::{Held, Received};
 
-/// How a client comes to a server.
+/// How a client connects to a server.
 #[derive(Clone)]
 pub struct Opening {
     pub target: String,
     pub path: String,
     pub variant: Variant,
-    /// Goes with the first request.
+    /// Sent with the first request.
     pub node: Option<Node>,
-    /// Bytes that the server may send ahead of what was read.
+    /// Bytes that the server may send before they are read.
     pub window: Option<u32>,
-    /// How long is waited for what has to come.
+    /// The time limit for an expected response.
     pub patience: Duration,
 }
 
@@ -43,7 +43,7 @@ pub struct Client {
     requests: mpsc::UnboundedSender<Bytes>,
     responses: mpsc::Receiver<Result<Received, Status>>,
     first: bool,
-    /// By type URL: the requested names, and the last version and nonce.
+    /// By type URL: the subscribed names, and the last version and nonce.
     wants: BTreeMap<String, BTreeSet<String>>,
     last: BTreeMap<String, (String, String)>,
     nonces: BTreeSet<String>,
@@ -117,14 +117,14 @@ async fn listen<R>(
         }
     };
     tokio::select! {
-        status = end => drop(sender.send(Err(status)).await), // nobody may be there to hear it
+        status = end => drop(sender.send(Err(status)).await), // the receiver may be dropped
         () = sender.closed() => {}
     }
 }
 
 impl Client {
-    /// Makes these the names that are wanted of a type, and says so in the words of the variant. None at all in the first request
-    /// is the legacy wildcard.
+    /// Subscribes to these names of a type instead of the current ones, with the request of the variant. No names in the first request are
+    /// the legacy wildcard.
     pub fn want(&mut self, url: &str, names: &[&str]) {
         let names: BTreeSet<String> = names.iter().map(ToString::to_string).collect();
         let before = self.wants.get(url).cloned().unwrap_or_default();
@@ -148,13 +148,13 @@ impl Client {
         }
     }
 
-    /// The same, waiting longer for what has to come.
+    /// The same, with a longer time limit for expected responses.
     pub fn patient(mut self, patience: Duration) -> Self {
         self.opening.patience = patience;
         self
     }
 
-    /// The last version and nonce of a type.
+    /// Returns the last version and nonce of a type.
     pub fn last(&self, url: &str) -> (String, String) {
         self.last.get(url).cloned().unwrap_or_default()
     }
@@ -188,7 +188,7 @@ impl Client {
         let _ = self.requests.send(request.into()); // the server may have ended the stream
     }
 
-    /// The next response, which has to be of this type.
+    /// Returns the next response, which has to be of this type.
     pub async fn sent(&mut self, url: &str) -> anyhow::Result<Received> {
         let patience = self.opening.patience;
         match timeout(patience, self.next()).await {
@@ -202,14 +202,14 @@ impl Client {
         }
     }
 
-    /// The next response, of this type, and it is acknowledged.
+    /// Returns the next response, which has to be of this type, and ACKs it.
     pub async fn takes(&mut self, url: &str) -> anyhow::Result<Received> {
         let sent = self.sent(url).await?;
         self.ack(&sent);
         Ok(sent)
     }
 
-    /// Takes and acknowledges whatever comes, until what is held is as it should be.
+    /// Reads and ACKs responses until the held resources satisfy a condition.
     pub async fn until(&mut self, what: &str, holds: impl Fn(&Held) -> bool) -> anyhow::Result<Vec<Received>> {
         let patience = self.opening.patience;
         let mut all = Vec::new();
@@ -227,7 +227,7 @@ impl Client {
         }
     }
 
-    /// Takes and acknowledges what comes of a type, until these names and no others were removed.
+    /// Reads and ACKs responses of a type until exactly these names were removed.
     pub async fn until_removed(&mut self, url: &str, names: &[&str]) -> anyhow::Result<Vec<Received>> {
         let mut all = Vec::new();
         loop {
@@ -241,7 +241,7 @@ impl Client {
         }
     }
 
-    /// Takes and acknowledges whatever comes, until nothing has come for so long.
+    /// Reads and ACKs responses until none has arrived for this long.
     pub async fn until_quiet(&mut self, quiet: Duration) -> anyhow::Result<Vec<Received>> {
         let mut all = Vec::new();
         let start = Instant::now();
@@ -254,7 +254,7 @@ impl Client {
         Ok(all)
     }
 
-    /// Nothing comes for so long.
+    /// Checks that nothing arrives for this long.
     pub async fn hears_nothing(&mut self, quiet: Duration, why: &str) -> anyhow::Result<()> {
         match timeout(quiet, self.next()).await {
             Err(_) => Ok(()),
@@ -271,7 +271,7 @@ impl Client {
         }
     }
 
-    /// The next response, checked and held, or how the stream ended.
+    /// Returns the next response, checked and applied, or how the stream ended.
     pub async fn next(&mut self) -> Result<anyhow::Result<Received>, Status> {
         let sent = self.responses.recv().await.unwrap_or_else(|| Err(Status::unknown("the connection is gone")))?;
         let checked = sent.check().and_then(|()| {
@@ -287,7 +287,7 @@ impl Client {
         let (type_url, response_nonce) = (sent.url.clone(), sent.nonce.clone());
         match sent.variant {
             Variant::Sotw => {
-                // On a type's own stream it may have been requested without saying which it is.
+                // On a type's own stream it may have been requested without a type URL.
                 let wants = self.wants.get(&sent.url).or_else(|| self.wants.get(""));
                 let resource_names = wants.into_iter().flatten().cloned().collect();
                 let version_info = sent.version.clone();
@@ -316,7 +316,7 @@ fn short(url: &str) -> &str {
     url.rsplit('.').next().unwrap_or_default()
 }
 
-/// Requests that are encoded already, so that a script may send what no message type can say.
+/// Requests that are already encoded, so that a check may send what no message type can express.
 struct Encoded<R>(PhantomData<R>);
 
 impl<R: Message + Default + 'static> Codec for Encoded<R> {

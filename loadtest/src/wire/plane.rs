@@ -1,5 +1,4 @@
-//! The scripted control plane's socket: it takes the streams that the relay opens and gives each to the world of its node's
-//! cluster.
+//! The scripted control plane's server: it accepts the streams of the relay, and passes each to the world of its node's cluster.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -29,7 +28,7 @@ use super::Variant;
 use super::server::Out;
 use super::world::World;
 
-/// Listens until it is dropped.
+/// Serves until it is dropped.
 pub struct Plane {
     pub address: SocketAddr,
     worlds: Worlds,
@@ -46,7 +45,7 @@ impl Plane {
         Ok(Self { address, server: tokio::spawn(serve(listener, worlds.clone())), worlds })
     }
 
-    /// What is served for a node cluster. One that nobody has scripted has nothing, and says so.
+    /// Returns the world of a node cluster. Without a script it has no resources, and reports that.
     pub fn world(&self, cluster: &str) -> World {
         world_of(&self.worlds, cluster)
     }
@@ -66,7 +65,7 @@ async fn serve(listener: TcpListener, worlds: Worlds) {
     let mut connections = JoinSet::new();
     loop {
         let Ok((socket, _)) = listener.accept().await else { continue };
-        let _ = socket.set_nodelay(true); // the peer may be gone already
+        let _ = socket.set_nodelay(true); // the peer may have disconnected
         let worlds = worlds.clone();
         connections.spawn(async move {
             let service = service_fn(move |call| {
@@ -111,7 +110,7 @@ async fn read(mut body: Incoming, variant: Variant, worlds: Worlds, out: Unbound
         buffer.extend_from_slice(&frame.into_data().unwrap_or_default());
         while let Some(message) = next_message(&mut buffer) {
             let Some(request) = decode(message, variant) else {
-                let _ = out.send(Out::End(INVALID_ARGUMENT)); // the relay may be gone
+                let _ = out.send(Out::End(INVALID_ARGUMENT)); // the relay may have disconnected
                 return;
             };
             let (world, stream) = joined.get_or_insert_with(|| {

@@ -1,4 +1,4 @@
-//! What a server said in one response, and what a client holds after any number of them.
+//! A single response, and the state of a client after any number of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,11 +17,11 @@ pub struct Received {
     pub variant: Variant,
     pub url: String,
     pub nonce: String,
-    /// Of the response; in delta of no use.
+    /// The version of the response; not used in delta.
     pub version: String,
     pub entries: Vec<Entry>,
     pub removed: Vec<String>,
-    /// Names that were answered with an error.
+    /// Names for which the response has an error.
     pub errors: Vec<String>,
 }
 
@@ -30,12 +30,12 @@ pub struct Entry {
     pub name: String,
     pub version: String,
     pub any: Option<Any>,
-    /// It came in a wrapper, which in delta is always so.
+    /// Whether it came in a wrapper, as always in delta.
     pub wrapped: bool,
 }
 
 impl Received {
-    /// The names that are set, sorted.
+    /// Returns the names that are added or changed, sorted.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<_> = self.entries.iter().map(|entry| entry.name.as_str()).collect();
         names.sort_unstable();
@@ -47,19 +47,19 @@ impl Received {
         found.ok_or_else(|| anyhow::anyhow!("{name} is missing in {self:?}"))
     }
 
-    /// It sets these names and no others.
+    /// Checks that it adds or changes exactly these names.
     pub fn sets(&self, names: &[&str]) -> anyhow::Result<()> {
         ensure!(self.names() == names, "expected {names:?}, and was sent {self:?}");
         Ok(())
     }
 
-    /// It removes these names and no others.
+    /// Checks that it removes exactly these names.
     pub fn removes(&self, names: &[&str]) -> anyhow::Result<()> {
         ensure!(self.removed == names, "expected {names:?} to be removed, and was sent {self:?}");
         Ok(())
     }
 
-    /// It has the item, byte for byte.
+    /// Checks that it has the item, byte for byte.
     pub fn has(&self, item: &Item) -> anyhow::Result<()> {
         let any = self.entry(&item.name)?.any.clone().unwrap_or_default();
         let start = |body: &Bytes| body.slice(..body.len().min(SHOWN));
@@ -68,7 +68,7 @@ impl Received {
         Ok(())
     }
 
-    /// What has to be so in every response there is: SOTW-30, WIRE-3, DELTA-33, DELTA-34.
+    /// Checks what must hold for every response: SOTW-30, WIRE-3, DELTA-33, DELTA-34.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         ensure!(!self.nonce.is_empty(), "a response without a nonce: {self:?}");
         let mut seen = BTreeSet::new();
@@ -148,10 +148,10 @@ fn wrapped_entry(wrapper: Resource) -> Entry {
     Entry { name, version: wrapper.version, any: wrapper.resource, wrapped: true }
 }
 
-/// Bytes of a body that a failure shows.
+/// Bytes of a body in failure messages.
 const SHOWN: usize = 60;
 
-/// What a client that believes its server holds, by message name and name.
+/// The resources of a client that accepts everything, by message name and name.
 #[derive(Debug, Clone, Default)]
 pub struct Held(BTreeMap<String, BTreeMap<String, Bytes>>);
 
@@ -170,7 +170,7 @@ impl Held {
         self.0.get(message_name(url)).map(|set| set.keys().map(String::as_str).collect()).unwrap_or_default()
     }
 
-    /// Something was said of this type, if only that there is nothing.
+    /// Whether a response of this type was received, even an empty one.
     pub fn is_told_of(&self, url: &str) -> bool {
         self.0.contains_key(message_name(url))
     }

@@ -1,4 +1,4 @@
-//! The control plane's side of one stream: it remembers what it was asked and what it last said, and says what differs.
+//! The control plane's side of one stream: it stores what was requested and last sent, and sends the differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,18 +12,18 @@ use crate::content::{Item, is_full_state, message_name};
 
 pub type Set = BTreeMap<String, Item>;
 
-/// What is true, by message name: what `*` gives and what a name gives, which may differ.
+/// The resources by message name, for `*` and for names, which may differ.
 #[derive(Debug, Default)]
 pub struct Truth {
     pub wildcard: BTreeMap<String, Set>,
     pub named: BTreeMap<String, Set>,
-    /// Part of every version: another number gives the same contents other versions.
+    /// Part of every version: another number gives equal contents other versions.
     pub epoch: u64,
-    /// A delta server sends its first answer to `*` in so many pieces, with a pause after each.
+    /// A delta server sends its first response to `*` in this many parts, with a pause after each.
     pub pieces: usize,
 }
 
-/// What goes out on a stream.
+/// What is sent on a stream.
 #[derive(Debug)]
 pub enum Out {
     Response(Box<Response>),
@@ -47,7 +47,7 @@ struct Topic {
     wildcard: bool,
     named_once: bool,
     names: BTreeSet<String>,
-    /// What the server believes the other side has.
+    /// What the server assumes the other side has.
     sent: Set,
 }
 
@@ -63,7 +63,7 @@ impl Server {
         }
     }
 
-    /// Says what has changed in the truth of one type.
+    /// Sends the changes of one type.
     pub fn push(&mut self, kind: &str, truth: &Truth) {
         let Some(subscription) = self.subscriptions.get(kind) else { return };
         let visible = subscription.visible(kind, truth);
@@ -79,7 +79,7 @@ impl Server {
         }
     }
 
-    /// Says everything once more, under versions that are new if the epoch is.
+    /// Sends everything once more, under versions that are new if the epoch is.
     pub fn repeat(&mut self, kind: &str, truth: &Truth) {
         let Some(subscription) = self.subscriptions.get(kind) else { return };
         let all: Vec<_> = subscription.sent.values().cloned().collect();
@@ -89,7 +89,7 @@ impl Server {
         }
     }
 
-    /// Says just this, however wrong, if the type was requested on this stream. Gives the nonce.
+    /// Sends exactly these items, valid or not, if the type was requested on this stream. Returns the nonce.
     pub fn say(&mut self, kind: &str, items: &[Item], version: &str) -> Option<String> {
         let subscription = self
             .subscriptions
@@ -211,7 +211,7 @@ impl Server {
         self.send(Out::Response(Box::new(Response::Delta(response))));
     }
 
-    /// What is new, or for a full-state type everything.
+    /// Sends what is new, or for a full-state type everything.
     fn say_sotw(&mut self, kind: &str, news: Vec<Item>, everything: Set, truth: &Truth) {
         let nonce = self.next_nonce();
         let Some(subscription) = self.subscriptions.get_mut(kind) else { return };
@@ -228,7 +228,7 @@ impl Server {
         };
         subscription.sent.extend(set.into_iter().map(|item| (item.name.clone(), item)));
         if !is_full_state(kind) && response.resources.is_empty() {
-            return; // a partial type has no way to say that something is gone
+            return; // a partial type cannot report removals
         }
         self.send(Out::Response(Box::new(Response::Sotw(response))));
     }
@@ -239,7 +239,7 @@ impl Server {
     }
 
     fn send(&self, out: Out) {
-        let _ = self.out.send(out); // the other side may be gone
+        let _ = self.out.send(out); // the other side may have disconnected
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the scripted control plane serves to the relay for one node cluster, and what it heard from the relay for it.
+//! What the scripted control plane serves to the relay for one node cluster, and what it received from it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::Variant;
 use super::server::{Out, Server, Truth};
 use crate::content::{Item, message_name};
 
-/// A handle; all that are cloned from one are the same world.
+/// A handle; its clones refer to the same world.
 #[derive(Clone, Default)]
 pub struct World(Arc<Mutex<Books>>);
 
@@ -20,7 +20,7 @@ struct Books {
     truth: Truth,
     mood: Mood,
     streams: Vec<Server>,
-    /// Requests that came while nothing was to be answered.
+    /// Requests that arrived while the world was silent.
     unread: Vec<(usize, Request)>,
     heard: Vec<Heard>,
 }
@@ -29,13 +29,13 @@ struct Books {
 enum Mood {
     #[default]
     Serving,
-    /// Reads, and says nothing.
+    /// Reads requests, and answers none.
     Silent,
-    /// Ends every stream before it has said anything on it.
+    /// Ends every stream before the first response.
     Down,
 }
 
-/// A request of the relay's.
+/// A request of the relay.
 #[derive(Debug, Clone)]
 pub struct Heard {
     pub stream: usize,
@@ -44,12 +44,12 @@ pub struct Heard {
 }
 
 impl World {
-    /// Puts resources in, to be seen by name and under `*`. What is consecutive and of one type goes out together.
+    /// Adds resources for names and for `*`. Consecutive items of one type are sent together.
     pub fn set(&self, items: &[Item]) {
         self.change(items, &[true, false]);
     }
 
-    /// Puts resources in that are seen by name alone.
+    /// Adds resources for names only.
     pub fn set_named(&self, items: &[Item]) {
         self.change(items, &[false]);
     }
@@ -64,20 +64,20 @@ impl World {
         books.push(kind);
     }
 
-    /// Says everything of a type again under new versions.
+    /// Sends everything of a type again under new versions.
     pub fn repeat(&self, url: &str) {
         let books = &mut *self.books();
         books.truth.epoch += 1;
         books.streams.iter_mut().for_each(|stream| stream.repeat(message_name(url), &books.truth));
     }
 
-    /// Says just this, however wrong, on every stream that the type was requested on. Gives the nonces.
+    /// Sends exactly these items, valid or not, on every stream that has requested the type. Returns the nonces.
     pub fn say(&self, url: &str, items: &[Item], version: &str) -> Vec<String> {
         let mut books = self.books();
         books.streams.iter_mut().filter_map(|stream| stream.say(message_name(url), items, version)).collect()
     }
 
-    /// A delta stream's first answer to `*` comes in so many pieces from now on.
+    /// From now on, the first response to `*` on a delta stream is sent in this many parts.
     pub fn in_pieces(&self, pieces: usize) {
         self.books().truth.pieces = pieces;
     }
@@ -86,7 +86,7 @@ impl World {
         self.books().mood = Mood::Silent;
     }
 
-    /// Ends all streams, and those that are opened while it is down.
+    /// Ends all streams, and all further ones while it is down.
     pub fn go_down(&self) {
         let mut books = self.books();
         books.mood = Mood::Down;
@@ -98,7 +98,7 @@ impl World {
         self.books().streams.iter_mut().for_each(|stream| stream.end(UNAVAILABLE));
     }
 
-    /// From now on everything is answered, also what came before.
+    /// From now on every request is answered, including earlier ones.
     pub fn serve(&self) {
         let books = &mut *self.books();
         books.mood = Mood::Serving;
@@ -113,12 +113,12 @@ impl World {
         self.books().heard.clone()
     }
 
-    /// The variant in which the relay opened its first stream.
+    /// Returns the variant of the relay's first stream.
     pub fn variant(&self) -> Option<Variant> {
         self.books().streams.first().map(|stream| stream.variant)
     }
 
-    /// Waits until what was heard is as it should be.
+    /// Waits until the received requests satisfy a condition.
     pub async fn hears(
         &self,
         what: &str,
@@ -208,7 +208,7 @@ impl Heard {
         }
     }
 
-    /// The names that it requests.
+    /// Returns the names that it requests.
     pub fn names(&self) -> &[String] {
         match &self.request {
             Request::Sotw(request) => &request.resource_names,
@@ -216,7 +216,7 @@ impl Heard {
         }
     }
 
-    /// The names that it no longer requests, which only delta says.
+    /// Returns the names that it unsubscribes from, which only delta lists.
     pub fn names_left(&self) -> &[String] {
         match &self.request {
             Request::Sotw(_) => &[],

@@ -1,4 +1,4 @@
-//! Resources as they come in a response, in wrappers or without, with their names.
+//! The resources in a response, with or without wrappers, and their names.
 
 use prost::Message;
 
@@ -29,7 +29,7 @@ impl QueryState {
         wire::last_text(&any.value, field).map(str::to_owned)
     }
 
-    /// Some types carry no name, and are known by what they were requested alone.
+    /// Returns a name for a resource of a type without names: the one that was requested, if only one was.
     pub(super) fn name_of_nameless(&self, only: bool, number: usize) -> String {
         match self.question.names.as_slice() {
             [name] if only => name.clone(),

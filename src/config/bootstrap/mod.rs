@@ -1,8 +1,7 @@
-//! A gRPC xDS bootstrap file, read as it is (gRFC A27, A30, A47, A65, A71, A88, A95, A97).
+//! Reads the bootstrap file of gRPC clients (gRFC A27, A30, A47, A65, A71, A88, A95, A97).
 //!
-//! Takes what it says of servers and authorities. The node, certificate providers and name templates are for those who use
-//! resources; of them it is only checked that a gRPC client could read the file as well. Paths in it are meant as gRPC means
-//! them: as they are, from where the program runs.
+//! Uses its servers and authorities. Node, certificate providers and name templates are for clients: of these Weir only checks that a gRPC
+//! client could read the file. Relative paths start at the working directory of the program, as in gRPC.
 
 mod target;
 
@@ -28,7 +27,7 @@ pub(super) fn read(path: &Path, text: &str, message_bytes: usize) -> Result<List
     if reader.found.faults.is_empty() { Ok(lists) } else { Err(reader.found.faults) }
 }
 
-/// How a channel is to be protected, as far as it can be said without knowing where it leads.
+/// How a channel is to be secured, whatever its target is.
 enum Channel {
     Insecure,
     Tls { ca: Option<PathBuf>, own: Option<OwnCertificate> },
@@ -100,7 +99,7 @@ impl JsonReader {
         Some(AdsServer { tls, tokens, quirks: rules, features, ..plain_server(uri, message_bytes) })
     }
 
-    /// The first of the kinds that are supported (BOOT-4).
+    /// Returns the first channel type that is supported (BOOT-4).
     fn channel(&mut self, server: &Object) -> Option<Channel> {
         let before = self.found.faults.len();
         let mut first = None;
@@ -129,7 +128,7 @@ impl JsonReader {
         Some(Channel::Tls { ca, own })
     }
 
-    /// The same fields for a channel and for a certificate provider.
+    /// Reads the fields that a channel and a certificate provider have in common.
     fn certificate_files(&mut self, config: &Object) -> [Option<PathBuf>; 3] {
         let keys = ["ca_certificate_file", "certificate_file", "private_key_file"];
         let files = keys.map(|key| self.text(config, key).map(PathBuf::from));
@@ -143,7 +142,7 @@ impl JsonReader {
         files
     }
 
-    /// All that are supported apply together, and those that are not are ignored (BOOT-6).
+    /// All supported credentials are used together; others are ignored (BOOT-6).
     fn tokens(&mut self, server: &Object) -> Vec<PathBuf> {
         let mut tokens = Vec::new();
         for credentials in self.objects(server, "call_creds") {
@@ -181,10 +180,10 @@ impl JsonReader {
 }
 
 const SUPPORTED: &str = "insecure or tls";
-/// What the relay has no use for: it speaks v3 anyway, and passes deletions and all resources on (BOOT-19, BOOT-20).
+/// Features without effect: the relay always uses v3, and passes on deletions and all resources (BOOT-19, BOOT-20).
 const WITHOUT_EFFECT: [&str; 3] = ["xds_v3", "ignore_resource_deletion", "trusted_xds_server"];
 
-/// Seconds as proto JSON writes them.
+/// Whether it is a number of seconds as proto JSON writes it.
 fn is_duration(text: &str) -> bool {
     let digits = |text: &str, limit: usize| {
         (1..=limit).contains(&text.len()) && text.bytes().all(|letter| letter.is_ascii_digit())

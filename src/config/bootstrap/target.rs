@@ -1,4 +1,4 @@
-//! Where a gRPC target leads. Names are resolved by DNS, which is also what a target without a scheme means.
+//! The address that a gRPC target stands for. Names are resolved by DNS, also for a target without a scheme.
 
 use http::uri::Authority;
 
@@ -30,7 +30,7 @@ pub(super) fn host_and_port(target: &str) -> Result<Authority, TargetError> {
         host.parse().ok().filter(|authority: &Authority| !authority.host().is_empty() && !host.contains('@'));
     let authority = match authority {
         Some(authority) if with_port(&authority) => Some(authority),
-        // What gRPC takes where no port is given.
+        // The default port of gRPC.
         Some(_) => format!("{host}:443").parse().ok().filter(with_port),
         None => None,
     };

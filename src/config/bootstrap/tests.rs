@@ -9,7 +9,7 @@ fn plan(text: &str) -> Plan {
     Plan::new(lists, FallbackTimers::default(), true)
 }
 
-/// A plan of which only one server is of interest.
+/// Returns the only server of a bootstrap with these fields.
 fn server(fields: &str) -> AdsServer {
     let SourcePlan::Ads(server) = plan(&format!(r#"{{"xds_servers": [{{{fields}}}]}}"#)).servers.remove(0) else {
         panic!()
@@ -250,5 +250,5 @@ fn boot_18_boot_19_boot_20_and_boot_25_what_is_for_clients_alone_changes_nothing
     assert_eq!(rules(&bare), rules(&all), "BOOT-20: no effect of its own");
     assert_eq!((bare.servers.len(), all.servers.len()), (1, 1), "BOOT-25: no side channel is a server");
     assert_eq!(all.servers[0].name(), "http://cp:1");
-    // The node that upstream is shown comes from the key of the clients, whatever stands here.
+    // The node upstream comes from the sharing key, whatever the bootstrap contains.
 }

@@ -12,7 +12,7 @@ use crate::config::yaml::{Node, Value};
 #[derive(Debug, Clone)]
 pub(in crate::config) struct NonEmpty<T>(pub(crate) Vec<Located<T>>);
 
-/// One value, or a list of them that is not empty.
+/// One value, or a list with at least one item.
 #[derive(Debug, Clone)]
 pub(in crate::config) struct OneOrMore<T>(pub(crate) Vec<Located<T>>);
 
@@ -103,7 +103,7 @@ impl<T: Form> Form for Names<T> {
     }
 }
 
-/// Items with another form are reported and left out.
+/// Items of the wrong form are reported and left out.
 fn read_items<T: Form>(items: &[Node], reader: &mut Reader) -> Vec<Located<T>> {
     items.iter().filter_map(|item| Located::read(item, reader)).collect()
 }

@@ -1,8 +1,8 @@
-//! Where a key is known that is not known where it stands.
+//! Finds the sections in which an unknown key would be valid.
 
 use serde_json::Value as Json;
 
-/// Returns the sections that have this key; the top of the file is none that could be named.
+/// Returns the sections that have this key, without the top level, which has no name.
 pub(super) fn of(key: &str, schema: &Json) -> Vec<String> {
     let mut homes = Vec::new();
     collect(key, schema, "", &mut homes);

@@ -1,4 +1,4 @@
-//! Values with their places, and what becomes of a key that is not there.
+//! Values with their places, and defaults of missing keys.
 
 use std::ops::Deref;
 
@@ -8,18 +8,18 @@ use super::reader::{Form, Reader};
 use crate::config::diagnostic::Place;
 use crate::config::yaml::Node;
 
-/// A value and where it stands. As the value of a key it has a default.
+/// A value and its place. As the value of a key it has a default.
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct Located<T> {
     pub(crate) place: Place,
     pub(crate) value: T,
 }
 
-/// The value of a key that has to be there. It is missing only where that was reported.
+/// The value of a required key. It is missing only if that was reported.
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Needed<T>(pub(crate) Option<Located<T>>);
 
-/// What a key may stand for.
+/// The type of a key's value.
 pub(in crate::config) trait Field: Sized {
     const IS_NEEDED: bool;
 

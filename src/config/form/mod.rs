@@ -1,7 +1,7 @@
-//! Forms that values of the configuration have. A form reads a value, reporting every fault, and describes itself as JSON schema:
-//! what is accepted and what `weir schema` prints come from one declaration.
+//! The forms of values in the configuration. A form reads a value, reports every fault, and describes itself as JSON schema: what is
+//! accepted and what `weir schema` prints come from one declaration.
 //!
-//! `section` declares the keys of a mapping. All else is a scalar, or made of forms.
+//! `section` declares the keys of a mapping. Every other form is a scalar, or built from forms.
 
 mod collection;
 mod homes;

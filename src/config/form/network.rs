@@ -1,4 +1,4 @@
-//! Forms of addresses, networks, and places of servers.
+//! Forms of addresses, networks and server URIs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -11,19 +11,19 @@ use super::text::text;
 use crate::config::yaml::Scalar;
 use crate::xds::Network;
 
-/// Where clients connect. A port alone means all addresses of this machine.
+/// An address for clients. A port alone means all addresses of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct ListenAddress(pub(crate) SocketAddr);
 
-/// Where operators connect. A port alone means this machine only.
+/// An address for operators. A port alone means this machine only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct AdminAddress(pub(crate) SocketAddr);
 
-/// Where a server is: a scheme, a host, perhaps a port.
+/// A server URI: scheme, host and optionally port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) struct ServerUri(pub(crate) Uri);
 
-/// What a certificate may be for.
+/// A name that a certificate may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) struct HostName(pub(crate) ServerName<'static>);
 
@@ -51,17 +51,17 @@ scalar_form!(
     text_like("[0-9a-fA-F]*[.:][0-9a-fA-F.:]*(/[0-9]+)?")
 );
 
-/// Where clients are to connect, as text has it.
+/// Parses an address for clients.
 pub fn listen_address(text: &str) -> Result<SocketAddr, ValueError> {
     listen(&Scalar::Text(text.into()))
 }
 
-/// Where operators are to connect, as text has it.
+/// Parses an address for operators.
 pub fn admin_address(text: &str) -> Result<SocketAddr, ValueError> {
     admin(&Scalar::Text(text.into()))
 }
 
-/// Where a server is, as text has it.
+/// Parses the URI of a server.
 pub(crate) fn server_uri(text: &str) -> Result<Uri, ValueError> {
     uri(&Scalar::Text(text.into()))
 }

@@ -7,11 +7,11 @@ use serde_json::json;
 use super::scalar::{ValueError, or_text, scalar_form, text_like};
 use crate::config::yaml::Scalar;
 
-/// How many, or none.
+/// A number, at least 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct Count(pub(crate) usize);
 
-/// How many, and at least one.
+/// A number, at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct Positive(pub(crate) usize);
 
@@ -19,7 +19,7 @@ pub(in crate::config) struct Positive(pub(crate) usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct FieldNumber(pub(crate) u32);
 
-/// Bytes, and at least one: `67108864` or `64MiB`.
+/// A number of bytes, at least 1: `67108864` or `64MiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct Size(pub(crate) usize);
 
@@ -31,15 +31,15 @@ pub(in crate::config) struct Wait(pub(crate) Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct Pause(pub(crate) Duration);
 
-/// How often something is done: every so long, or never, which is written as `0s`.
+/// The time between repetitions, or `0s` for never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct Interval(pub(crate) Option<Duration>);
 
-/// By how much each wait is longer than the one before.
+/// How many times longer each wait is than the one before.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::config) struct Factor(pub(crate) f64);
 
-/// A part of one.
+/// A number from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::config) struct Jitter(pub(crate) f64);
 
@@ -121,7 +121,7 @@ scalar_form!(
 fn whole(scalar: &Scalar) -> Option<usize> {
     match scalar {
         Scalar::Integer(number) => usize::try_from(*number).ok(),
-        // `1e6`, for example; as far as floats are exact.
+        // For example `1e6`; within the exact range of floats.
         Scalar::Float(number) if number.fract() == 0.0 && (0.0..9e15).contains(number) => Some(*number as usize),
         Scalar::Text(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
         _ => None,
@@ -162,7 +162,7 @@ fn duration_schema() -> serde_json::Value {
     or_text(json!({ "enum": [0] }), &format!("{DURATION}|0"))
 }
 
-/// Of pauses; below it they are no pauses any more.
+/// The shortest pause: shorter ones would have no effect.
 const SHORTEST: Duration = Duration::from_millis(10);
 const DURATION: &str = r" *([0-9]+(\.[0-9]+)? *[a-zA-Zµ]+ *)+";
 const MAX_FIELD: u32 = (1 << 29) - 1;

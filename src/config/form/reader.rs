@@ -1,4 +1,4 @@
-//! Reading, with all that was found on the way.
+//! Reads values and collects the faults.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,9 @@ use crate::config::diagnostic::{Diagnostics, Place};
 use crate::config::yaml::{Entry, Node};
 use crate::xds::nearest;
 
-/// What a value may be.
+/// The form of a value.
 pub(in crate::config) trait Form: Sized {
-    /// Reads a value, as far as it can be. Whatever is wrong with it is reported.
+    /// Reads a value as far as possible, and reports its faults.
     fn read(node: &Node, reader: &mut Reader) -> Option<Self>;
 
     /// Returns the JSON schema of all values that can be read.
@@ -22,7 +22,7 @@ pub(in crate::config) struct Reader<'a> {
     pub(crate) found: &'a mut Diagnostics,
     /// The schema of the whole file; finds where an unknown key would be valid.
     whole: fn() -> Json,
-    /// Paths of keys that are probably meant by misspelt ones.
+    /// Paths of keys for which a misspelt key was reported.
     meant: BTreeSet<String>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Reader<'a> {
         Self { found, whole, meant: BTreeSet::new() }
     }
 
-    /// Reports that a value has another form.
+    /// Reports that a value has the wrong form.
     pub(crate) fn expected(&mut self, node: &Node, what: &str) {
         self.found.fault(&node.place, format!("invalid value {}: expected {what}", node.shown()));
     }
@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
         self.found.fault(&entry.place, format!("unknown key {key:?}: expected {expected}"));
     }
 
-    /// Reports that a key is missing, unless a misspelt one was reported in its place.
+    /// Reports a missing key, unless a misspelt one was reported in its place.
     pub(crate) fn missing_key(&mut self, section: &Place, key: &str) {
         if !self.meant.contains(&section.key(key)) {
             self.found.fault(section, format!("missing key {key:?}"));

@@ -1,11 +1,11 @@
-//! Forms of single values, and words to choose from.
+//! Forms of single values, and of enumerations.
 
 use serde_json::{Value as Json, json};
 
 use super::reader::Reader;
 use crate::config::yaml::{Node, Scalar, Value};
 
-/// A value that does not have the form that is expected of it.
+/// A value of the wrong form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {what} {found}: expected {expected}")]
 pub struct ValueError {
@@ -20,7 +20,7 @@ impl ValueError {
     }
 }
 
-/// Makes a type a form, by the function that makes it of a scalar and its JSON schema.
+/// Implements a form for a type, by the function that parses a scalar and its JSON schema.
 macro_rules! scalar_form {
     ($form:ty, $parse:expr, $schema:expr) => {
         impl $crate::config::form::reader::Form for $form {
@@ -97,12 +97,12 @@ fn alternatives(words: &[&str]) -> String {
     }
 }
 
-/// A schema, or text that has its form: what a variable of the environment stands for is text first.
+/// Returns the schema, or text of this pattern: a value with an environment variable is text in the file.
 pub(super) fn or_text(schema: Json, pattern: &str) -> Json {
     json!({ "anyOf": [schema, text_like(pattern)] })
 }
 
-/// Text that matches a pattern, or holds a variable of the environment.
+/// Returns the schema of text that matches a pattern or contains an environment variable.
 pub(super) fn text_like(pattern: &str) -> Json {
     json!({ "type": "string", "pattern": format!("^({pattern})$|{VARIABLE}") })
 }

@@ -7,8 +7,8 @@ use super::reader::Reader;
 use crate::config::diagnostic::Place;
 use crate::config::yaml::{Entry, Node, Value};
 
-/// Declares a mapping as a structure: its keys, each with its form and what it is for, and with the default where that is one value.
-/// The structure reads itself with every fault, and what is said here of a key is what the JSON schema says of it.
+/// Declares a mapping as a structure: its keys, each with a form, a description, and the default if that is one value. The structure reads
+/// itself and reports every fault. The descriptions also appear in the JSON schema.
 macro_rules! section {
     ($(#[doc = $about:literal])+ $name:ident {
         $($(#[doc = $doc:literal])+ $key:ident: $field:ty $(= $default:literal)?;)+
@@ -48,7 +48,7 @@ pub(in crate::config) struct Keys<'n> {
 }
 
 impl<'n> Keys<'n> {
-    /// Reports all keys that are not known. A mapping without keys may be left empty.
+    /// Reports all unknown keys. A mapping without keys may be left empty.
     pub(crate) fn of(node: &'n Node, known: &[&str], reader: &mut Reader) -> Option<Self> {
         let entries: &[Entry] = match &node.value {
             _ if node.is_null() => &[],
@@ -102,7 +102,7 @@ impl SectionSchema {
             "additionalProperties": false,
         });
         if !self.needed.is_empty() {
-            schema["type"] = "object".into(); // nothing is not enough
+            schema["type"] = "object".into(); // null is not valid
             schema["required"] = self.needed.into();
         }
         schema

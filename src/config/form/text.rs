@@ -1,4 +1,4 @@
-//! Forms of text: as it is, names, paths, parts of a node.
+//! Forms of text: plain text, names, paths, node fields.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::xds::KeyField;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) struct Name(pub(crate) String);
 
-/// The path of a file or folder, as it is written.
+/// The path of a file or folder, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) struct FilePath(pub(crate) PathBuf);
 
@@ -42,7 +42,7 @@ scalar_form!(
     )
 );
 
-/// YAML takes some plain words for numbers, and what they were is lost then: `007`, for example.
+/// YAML reads some plain words as numbers, which loses their spelling: `007`, for example.
 pub(super) fn text<'s>(what: &'static str, scalar: &'s Scalar) -> Result<&'s str, ValueError> {
     match scalar {
         Scalar::Text(text) => Ok(text),

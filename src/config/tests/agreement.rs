@@ -1,4 +1,4 @@
-//! What reads the file, what `weir schema` prints, and the defaults that it states are one.
+//! The reader, the schema of `weir schema`, and the defaults that it states agree.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,7 +20,7 @@ const EXAMPLES: [&str; 6] = [
     include_str!("../../../config/demo/relay.yaml"),
 ];
 
-/// A file with every key there is, without regard to which go together.
+/// A file with every key, including keys that exclude one another.
 const ALL: &str = "
 listen: [{address: '127.0.0.1:18000'}, {address: ':18001'}, {address: 18002}]
 admin: {address: :19000}
@@ -113,7 +113,7 @@ fn keys_of_schema(schema: &Value, at: &str, keys: &mut BTreeSet<String>) {
     }
 }
 
-/// Keys of servers of authorities are among those of servers, so that the file need not have them twice.
+/// The keys of an authority's servers count as those of servers, so that the file need not repeat them.
 fn keys_of(schema: &Value, value: &Value, at: &str, keys: &mut BTreeSet<String>) {
     for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
         let inner = format!("{at}/{key}");
@@ -172,7 +172,7 @@ fn collect_pointers(value: &Value, at: String, pointers: &mut Vec<String>) {
     pointers.push(at);
 }
 
-/// The file with other values at a place, without it, and with a key more.
+/// Returns the file with other values at a place, without the place, and with one more key.
 fn changes(whole: &Value, pointer: &str) -> Vec<Value> {
     let others = json!([null, true, 0, 5, -1, 1.5, "", "text", "5", [], [5], ["text"], {}, {"x": 1}]);
     let mut changes: Vec<_> = others.as_array().unwrap().iter().map(|other| with(whole, pointer, other)).collect();
@@ -212,7 +212,7 @@ fn the_defaults_that_the_schema_states_are_those_that_count() {
     assert_eq!(parsed(&spelled), parsed(&bare));
 }
 
-/// All but the table of types, which has its entries in any order.
+/// Everything except the table of types, whose entries have no fixed order.
 fn shown(config: &Config) -> Vec<String> {
     let Config { upstream, views, views_idle, downstream, drain, loads, rest, .. } = config;
     let parts: [&dyn std::fmt::Debug; 13] = [
@@ -233,7 +233,7 @@ fn shown(config: &Config) -> Vec<String> {
     parts.iter().map(|part| format!("{part:?}")).collect()
 }
 
-/// Puts in the defaults of all sections.
+/// Inserts the defaults of all sections.
 fn fill(value: &mut Value, schema: &Value) {
     for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
         if let Some(default) = schema.get("default") {

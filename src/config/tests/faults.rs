@@ -1,4 +1,4 @@
-//! The messages for bad configurations: where, what is wrong, and what is expected.
+//! The messages for invalid configurations: the place, the fault, and what is expected.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn faults(text: &str) -> Vec<String> {
     review.faults.iter().map(ToString::to_string).collect()
 }
 
-/// What comes behind lines that are fine.
+/// Checks the faults of lines that follow valid ones.
 #[track_caller]
 fn says(more: &str, expected: &[&str]) {
     assert_eq!(faults(&format!("{LISTEN}{UPSTREAM}{more}")), expected, "{more}");

@@ -1,4 +1,4 @@
-//! As much of JSON schema as `weir schema` prints, judged by a few rules of its own.
+//! Validates values against the part of JSON schema that `weir schema` uses.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use regex::Regex;
 use serde_json::Value;
 
-/// Whether a value is as a schema says. A word of JSON schema that is not known here is a failure of the test.
+/// Whether a value is valid by a schema. A keyword that is not known here fails the test.
 pub(super) fn accepts(schema: &Value, value: &Value) -> bool {
     let rules = schema.as_object().expect("a schema is an object");
     rules.iter().all(|(word, rule)| match word.as_str() {

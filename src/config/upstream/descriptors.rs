@@ -1,4 +1,4 @@
-//! Types that are not built in, for what is read as JSON, YAML or text.
+//! Descriptors of types that are not built in, for JSON, YAML and text.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Checker<'_> {
         all.map_err(|error| self.fault(&given.place, format!("descriptor sets cannot be combined: {error}"))).ok()
     }
 
-    /// Tries each by itself first, so that the one that cannot be used is named.
+    /// Tries each file alone first, so that an error names the right one.
     fn descriptor_set(&mut self, file: &Located<FilePath>) -> Option<Bytes> {
         let path = self.path(file);
         let set = files::bytes(&path).map(Bytes::from);

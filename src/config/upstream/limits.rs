@@ -2,11 +2,11 @@
 
 use crate::protocol::upstream::BackoffTimes;
 
-/// Of all sources alike.
+/// Limits that all sources have in common.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::config) struct SourceLimits {
     pub(crate) message_bytes: usize,
     pub(crate) file_bytes: u64,
-    /// The default for all servers.
+    /// The default backoff of all servers.
     pub(crate) backoff: BackoffTimes,
 }

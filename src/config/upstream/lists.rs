@@ -1,4 +1,4 @@
-//! Which sources there are, and in which order: as the file lists them, or as a bootstrap file does.
+//! The sources and their order, from the configuration or from a bootstrap file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -46,7 +46,7 @@ impl Checker<'_> {
         names.iter().map(|name| name.0.clone()).collect()
     }
 
-    /// Returns the sources that the file itself lists.
+    /// Returns the sources that the configuration lists.
     fn written(&mut self, raw: &Located<raw::Upstream>, limits: SourceLimits) -> Option<Lists> {
         let top = match (&raw.servers, &raw.files) {
             (Some(_), Some(files)) => {
@@ -86,7 +86,7 @@ impl Checker<'_> {
         self.bootstrap_text(&path, &text, limits)
     }
 
-    /// Returns what gRPC clients on this machine would go by: a file that one variable names, or else what another one holds
+    /// Returns the bootstrap that gRPC clients on this machine would use: the file that one variable names, or else the text in the other
     /// (BOOT-1).
     fn bootstrap_of_environment(
         &mut self,
@@ -114,7 +114,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A bootstrap has servers and authorities of its own, and nothing of waits.
+    /// Reads a bootstrap. It has servers and authorities, and no timers.
     fn bootstrap_text(&mut self, path: &Path, text: &str, limits: SourceLimits) -> Option<Lists> {
         let read = bootstrap::read(path, text, limits.message_bytes);
         let mut lists = read.map_err(|faults| self.found.faults.extend(faults)).ok()?;
@@ -127,7 +127,7 @@ impl Checker<'_> {
         Some(lists)
     }
 
-    /// Reports what a bootstrap would replace, and that is there too.
+    /// Reports keys that a bootstrap replaces and that are set too.
     fn is_alone(&mut self, bootstrap: &Place, raw: &raw::Upstream) -> Option<()> {
         let has_others = raw.servers.is_some() || raw.files.is_some() || !raw.authorities.0.is_empty();
         if has_others {
@@ -137,6 +137,6 @@ impl Checker<'_> {
     }
 }
 
-/// The variables of gRPC clients: the path of a file, and the JSON itself.
+/// The environment variables of gRPC clients: the path of a file, and the JSON itself.
 const BOOTSTRAP_FILE: &str = "GRPC_XDS_BOOTSTRAP";
 const BOOTSTRAP: &str = "GRPC_XDS_BOOTSTRAP_CONFIG";

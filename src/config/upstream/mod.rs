@@ -1,4 +1,4 @@
-//! Control planes: lists of servers, the first choice first, and when the next one takes over.
+//! Control planes: server lists, first choice first, and the rules for fallback.
 
 mod descriptors;
 mod limits;

@@ -1,4 +1,4 @@
-//! One source: a server over gRPC, one that is polled, or files.
+//! One source: a gRPC server, a REST server, or files.
 
 use std::time::Duration;
 
@@ -110,12 +110,12 @@ fn place<T>(given: &Option<Located<T>>) -> Option<&Place> {
     given.as_ref().map(|given| &given.place)
 }
 
-/// Keys about polls.
+/// Keys for REST.
 fn polled_keys(raw: &Server) -> [Option<&Place>; 2] {
     [place(&raw.refresh_delay), place(&raw.request_timeout)]
 }
 
-/// Keys about streams, and connections that are kept.
+/// Keys for streams and connections.
 fn streamed_keys(raw: &Server) -> [Option<&Place>; 7] {
     [
         place(&raw.variant),
@@ -128,7 +128,7 @@ fn streamed_keys(raw: &Server) -> [Option<&Place>; 7] {
     ]
 }
 
-/// Keys about servers of either kind.
+/// Keys for servers of both kinds.
 fn server_keys(raw: &Server) -> [Option<&Place>; 7] {
     [
         place(&raw.tls),
@@ -161,8 +161,8 @@ impl From<raw::Variant> for Variant {
 }
 
 const REFRESH_DELAY: Duration = Duration::from_secs(5);
-/// Ten times what an Envoy waits, which requests for itself alone: sets for many are larger, and a relay has something to serve
+/// Ten times the default of Envoy, which polls for itself alone: sets for many clients are larger, and a relay can serve its cache
 /// meanwhile.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// In all folders of one source.
+/// The limit over all folders of one source.
 const MAX_FILES: usize = 100_000;

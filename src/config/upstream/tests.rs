@@ -15,7 +15,7 @@ fn parse(upstream: &str) -> Result<Plan, String> {
     parse_at(Path::new("etc/relay.yaml"), upstream)
 }
 
-/// What such files do not have exists nowhere.
+/// Whether a name that these files do not have is absent.
 fn is_authoritative(server: &SourcePlan) -> bool {
     matches!(server, SourcePlan::Files(files) if files.authoritative)
 }

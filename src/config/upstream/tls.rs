@@ -1,4 +1,4 @@
-//! TLS towards a server.
+//! TLS to a server.
 
 use crate::config::checker::Checker;
 use crate::config::files::{look_at_certificates, look_at_key};
@@ -37,7 +37,7 @@ impl Checker<'_> {
         None
     }
 
-    /// Reports what has no use, or must not be used, without TLS.
+    /// Reports keys that have no effect, or must not be used, without TLS.
     pub(super) fn without_tls(&mut self, raw: &Server) {
         if let Some(tls) = &raw.tls {
             self.fault(&tls.place, "requires an https:// URI");

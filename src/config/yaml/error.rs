@@ -1,9 +1,9 @@
-//! What the parser reports, in words for the author of the file.
+//! Messages for the parser's errors, for the author of the file.
 
 use serde_saphyr::granit_parser::ErrorKind;
 use serde_saphyr::{Error, ExternalMessageSource};
 
-/// Returns what is wrong and what would be right. Where it is, is reported beside it.
+/// Returns what is wrong and what is expected. The position is reported separately.
 pub(super) fn words(error: &Error) -> String {
     match error {
         Error::ExternalMessage { source, .. } => match source.as_ref() {

@@ -1,4 +1,4 @@
-//! YAML as a tree in which each value has its place, with what is wrong with the syntax in words of this program's own.
+//! YAML as a tree of values with their places, and messages for its syntax errors.
 
 mod error;
 mod node;

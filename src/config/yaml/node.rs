@@ -1,4 +1,4 @@
-//! The tree.
+//! The tree of values.
 
 use std::fmt;
 
@@ -15,14 +15,14 @@ pub(in crate::config) enum Value {
     Scalar(Scalar),
     List(Vec<Node>),
     Map(Vec<Entry>),
-    /// Already reported; nothing more is reported of it.
+    /// Already reported; no further fault of it is reported.
     Faulty,
 }
 
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Entry {
     pub(crate) key: String,
-    /// Of the key.
+    /// The place of the key.
     pub(crate) place: Place,
     pub(crate) node: Node,
 }
@@ -41,7 +41,7 @@ impl Node {
         matches!(self.value, Value::Scalar(Scalar::Null))
     }
 
-    /// What it is, for messages: a value as it is written, or the word for something larger.
+    /// Returns the value as messages show it: as written, or the word for a list or mapping.
     pub(crate) fn shown(&self) -> String {
         match &self.value {
             Value::Scalar(scalar) => scalar.to_string(),

@@ -1,5 +1,5 @@
-//! From a text to a tree. The parser is that of the resource files; what is needed of it here are places of keys and values, and
-//! all keys of a mapping, so that one that is there twice is reported beside everything else.
+//! Parses a text to a tree, with the parser of resource files. The tree has the positions of keys and values, and all keys of a mapping, so
+//! that duplicates are reported like other faults.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::error::words;
 use super::node::{Entry, Node, Scalar, Value};
 use crate::config::diagnostic::{Diagnostics, Place};
 
-/// Reads the only document of a text; one with nothing in it is null.
+/// Reads the only document of a text; an empty one is null.
 pub(in crate::config) fn read(text: &str, found: &mut Diagnostics) -> Option<Node> {
     let drafts = match serde_saphyr::from_multiple_with_options::<Spanned<Draft>>(text, options()) {
         Ok(drafts) => drafts,
@@ -33,9 +33,9 @@ pub(in crate::config) fn read(text: &str, found: &mut Diagnostics) -> Option<Nod
 
 fn options() -> Options {
     let mut options = Options::default();
-    options.strict_booleans = true; // or a word such as `off` would be false
+    options.strict_booleans = true; // otherwise a word such as `off` would be false
     options.with_snippet = false;
-    options.duplicate_keys = DuplicateKeyPolicy::LastWins; // shows both
+    options.duplicate_keys = DuplicateKeyPolicy::LastWins; // yields both
     options.non_finite_float_policy = NonFiniteFloatPolicy::PassThrough;
     options
 }
@@ -53,7 +53,7 @@ fn node(draft: Spanned<Draft>, path: String, found: &mut Diagnostics) -> Node {
     Node { place, value }
 }
 
-/// Of a key that is there twice the first counts.
+/// Of duplicate keys the first counts.
 fn entries_of(drafts: Vec<(Spanned<String>, Spanned<Draft>)>, map: &Place, found: &mut Diagnostics) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::with_capacity(drafts.len());
     for (key, value) in drafts {

@@ -1,5 +1,5 @@
-//! Variables of the environment in values: `${NAME}` stands for one, `$$` for a dollar sign. They are put in after the file was
-//! parsed, so that what they hold is always one value and never syntax.
+//! Environment variables in values: `${NAME}` stands for one, `$$` for a dollar sign. They are substituted after the file was parsed, so
+//! their text is always a single value and never syntax.
 
 use super::node::{Node, Scalar, Value};
 use crate::config::diagnostic::Diagnostics;
@@ -12,7 +12,7 @@ enum VariableError {
     Invalid(String),
 }
 
-/// Puts variables into all values of a tree. Values for which that fails are reported.
+/// Substitutes variables in all values of a tree, and reports values for which that fails.
 pub(in crate::config) fn expand(
     node: &mut Node,
     environment: &dyn Fn(&str) -> Option<String>,
@@ -32,7 +32,7 @@ pub(in crate::config) fn expand(
     }
 }
 
-/// A dollar sign before anything else is one.
+/// A dollar sign before any other character stays.
 fn expanded(text: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<String, VariableError> {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(dollar) = rest.find('$') {

@@ -1,6 +1,6 @@
-//! What a reply is on the wire, in parts that can each be written by itself: an entry, a removed name, the fields of the whole.
+//! The encoded form of a reply, in parts that are written one by one: an entry, a removed name, the fields of the message.
 //!
-//! What differs from client to client, the nonce and the version of a SotW set, is in the head and in no part.
+//! The nonce and the version of a SotW set differ from client to client. They are in the head, and in none of the parts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::protocol::session::{Heartbeat, Reply, Variant};
 use crate::protocol::view::NamedError;
 use crate::xds::{Name, Resource, SetVersion};
 
-/// A reply with what else its bytes depend on.
+/// A reply with everything else that its bytes depend on.
 #[derive(Debug)]
 pub(in super::super) struct Message {
     reply: Reply,
@@ -18,7 +18,7 @@ pub(in super::super) struct Message {
     control_plane: Arc<str>,
 }
 
-/// A place between two bytes of a message.
+/// A position between two bytes of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Place {
     part: usize,
@@ -30,14 +30,14 @@ impl Message {
         Self { reply, variant, control_plane: control_plane.clone() }
     }
 
-    /// The parts in one piece: all but the fields that a client gets for itself.
+    /// Returns all parts in one buffer, without the fields that each client has for itself.
     pub(crate) fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         (0..self.parts()).for_each(|part| self.write_part(part, &mut bytes));
         bytes
     }
 
-    /// Its length, and the places that cut it into pieces of this size.
+    /// Returns the length, and the positions that cut the message into pieces of this size.
     pub(super) fn measure(&self, piece: usize) -> (usize, Vec<Place>) {
         let (mut length, mut cuts) = (0, Vec::new());
         for part in 0..self.parts() {
@@ -52,7 +52,7 @@ impl Message {
         (length, cuts)
     }
 
-    /// So many bytes from a place on, or fewer at the end.
+    /// Writes `most` bytes from a position, or fewer at the end.
     pub(super) fn write(&self, from: Place, most: usize) -> Vec<u8> {
         let mut window = Window { skip: from.offset, room: most, bytes: Vec::with_capacity(most) };
         for part in from.part..self.parts() {
@@ -64,7 +64,7 @@ impl Message {
         window.bytes
     }
 
-    /// Whether the message of another reply is made of the same parts.
+    /// Whether the message of another reply has the same parts.
     pub(super) fn has_same_parts(&self, other: &Reply, variant: Variant) -> bool {
         let own = &self.reply;
         let resources = Arc::ptr_eq(&own.resources, &other.resources)
@@ -138,7 +138,7 @@ impl Message {
 
     fn write_heartbeat(&self, heartbeat: &Heartbeat, out: &mut dyn Sink) {
         match self.variant {
-            // At the version that the client accepted last, which is how it knows a heartbeat (DELTA-47, EV).
+            // With the version that the client ACKed last: this is how it recognises a heartbeat (DELTA-47, EV).
             Variant::Sotw => put_message(out, 2, |any| {
                 put_text(any, 1, WRAPPER_URL);
                 put_message(any, 2, |out| put_heartbeat(out, &self.reply.version.text(), heartbeat));
@@ -185,13 +185,13 @@ impl Message {
     }
 }
 
-/// The fields that each client gets for itself.
+/// Writes the fields that each client has for itself.
 pub(super) fn put_own_fields(out: &mut dyn Sink, nonce: u64, version: Option<SetVersion>) {
     put_text(out, 5, Digits::of(nonce).text());
     version.iter().for_each(|version| put_bytes(out, 1, &version.text()));
 }
 
-/// Whether the parts of a reply can be those of another client's: nothing in them is a client's own, or a time that runs.
+/// Whether other clients may get the same parts: they contain nothing of a single client, and no running TTL.
 pub(super) fn is_for_all(reply: &Reply) -> bool {
     reply.ttls.is_empty() && reply.heartbeats.is_empty() && reply.spellings.is_empty()
 }
@@ -200,14 +200,14 @@ fn beside<T>(list: &[(usize, T)], at: usize) -> Option<&T> {
     list.binary_search_by_key(&at, |(at, _)| *at).ok().map(|found| &list[found].1)
 }
 
-/// The fields of `discovery.v3.Resource` without the resource itself.
+/// Writes the fields of `discovery.v3.Resource` without the resource itself.
 fn put_wrapper_fields(out: &mut dyn Sink, resource: &Resource, name: &str, version: bool, ttl: Option<Duration>) {
     if version {
         put_bytes(out, 1, &resource.full.text());
     }
     match resource.constraints() {
         None => put_text(out, 3, name),
-        // One of the two fields holds the name, never both (WIRE-4).
+        // The name is in one of the two fields, never in both (WIRE-4).
         Some(constraints) => put_message(out, 8, |out| put_resource_name(out, name, Some(constraints))),
     }
     ttl.iter().for_each(|ttl| put_ttl(out, *ttl));
@@ -244,7 +244,7 @@ fn put_error(out: &mut dyn Sink, name: &Name, error: &NamedError) {
     });
 }
 
-/// A number in decimal digits, without an allocation for it.
+/// A number in decimal digits, without an allocation.
 struct Digits {
     digits: [u8; 20],
     from: usize,

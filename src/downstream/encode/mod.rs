@@ -1,5 +1,4 @@
-//! Replies on the wire: a head of the client's own, and then pieces that other clients may be sent too. The whole message never exists
-//! at once.
+//! Encodes replies: a head for each client, and then pieces that clients may share. The whole message never exists at once.
 
 mod message;
 mod shared;
@@ -18,7 +17,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::session::{Reply, Variant};
 use crate::protocol::view::LeaseProgress;
 
-/// A gRPC message on its way to one client.
+/// A gRPC message that is being sent to one client.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     messages: Arc<SharedMessages>,
@@ -28,7 +27,7 @@ pub(super) struct Outgoing {
     progress: Option<LeaseProgress>,
 }
 
-/// What comes before the pieces of a message: the prefix of gRPC, the nonce, and the version of a SotW set.
+/// The bytes before the pieces of a message: the gRPC prefix, the nonce, and the version of a SotW set.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     bytes: [u8; HEAD],
@@ -49,7 +48,7 @@ impl Outgoing {
         Self { messages: messages.clone(), message, head, next: 0, progress }
     }
 
-    /// The next piece, and what comes before it: the head, once.
+    /// Returns the next piece, and the head before the first one.
     pub(crate) fn next_piece(&mut self) -> Option<(Head, Bytes)> {
         if self.next == self.message.pieces() {
             return None;
@@ -58,12 +57,12 @@ impl Outgoing {
         Some((std::mem::take(&mut self.head), self.messages.piece(&self.message, self.next - 1)))
     }
 
-    /// The client takes its pieces: what they are of stays leased.
+    /// Notes that the client accepts pieces: their snapshot stays leased.
     pub(crate) fn note_progress(&self, now: Moment) {
         self.progress.iter().for_each(|progress| progress.note(now));
     }
 
-    /// Whether other clients are sent the same bytes.
+    /// Whether other clients get the same bytes.
     pub(crate) fn is_shared(&self) -> bool {
         self.message.is_shared()
     }
@@ -89,7 +88,7 @@ impl Sink for Head {
     }
 }
 
-/// Five bytes of gRPC, a nonce of 20 digits and a version of 24, each with tag and length.
+/// The gRPC prefix of five bytes, a nonce of 20 digits and a version of 24, the last two with tag and length.
 const HEAD: usize = 5 + 22 + 26;
 
 #[cfg(test)]
@@ -125,7 +124,7 @@ mod tests {
         Reply { removed: vec!["gone".into()], ..Reply::sample(kind, resources) }
     }
 
-    /// The bytes of a reply, which are the same however they are cut.
+    /// Returns the bytes of a reply, which do not depend on how they are cut.
     fn encode(reply: Reply, variant: Variant) -> Vec<u8> {
         let message = Message::of(reply.clone(), variant, &"weir".into());
         for size in [1, 7, 100, 65_536] {
@@ -216,7 +215,7 @@ mod tests {
         assert_eq!((a.ttl, a.resource.is_some()), (Some(wanted), true));
     }
 
-    /// What a reply is changed by, if that shows in its parts.
+    /// A change of a reply that its parts may show.
     type Change = fn(&mut Reply);
 
     #[test]
@@ -229,7 +228,7 @@ mod tests {
         let own: [Change; 3] = [
             |reply| reply.nonce = 8,
             |reply| reply.version = SetVersion::EMPTY,
-            |reply| reply.resources = reply.resources.iter().cloned().collect(), // another list of the same
+            |reply| reply.resources = reply.resources.iter().cloned().collect(), // another list with the same resources
         ];
         for change in own {
             let mut other = base.clone();

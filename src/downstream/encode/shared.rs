@@ -1,7 +1,7 @@
-//! Encoded bytes that several clients are sent: replies made of the same parts have the same bytes for all clients.
+//! Encoded bytes that clients share: replies with the same parts have the same bytes for all clients.
 //!
-//! Nothing here needs to be invalidated. A message is found by what is in it and keeps that alive, and its pieces can be encoded again
-//! from it at any time. So both may be forgotten whenever there are too many.
+//! Nothing needs to be invalidated. A message is looked up by its contents and keeps them alive, and its pieces can be encoded again at any
+//! time. So both may be evicted whenever there are too many.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,24 +13,24 @@ use xxhash_rust::xxh3::Xxh3;
 use super::message::{Message, Place, is_for_all};
 use crate::protocol::session::{Reply, Variant};
 
-/// The messages that are on their way to clients.
+/// The messages that are being sent to clients.
 #[derive(Debug)]
 pub(in super::super) struct SharedMessages {
     control_plane: Arc<str>,
     shards: [Mutex<Shard>; SHARDS],
-    /// Keeps small messages for the next client, which may come when the last one has all of it.
+    /// Keeps small messages for the next client, which may need them when the last one is done.
     latest: Mutex<Latest<Arc<SharedMessage>>>,
     pieces: Mutex<Latest<Arc<Piece>>>,
 }
 
-/// A message for any number of clients. A piece of it is encoded by the first that gets there.
+/// A message for any number of clients. The first client that needs a piece encodes it.
 #[derive(Debug)]
 pub(super) struct SharedMessage {
     pub(crate) message: Message,
     pub(crate) length: usize,
     cuts: Vec<Place>,
     pieces: Box<[Mutex<Weak<Piece>>]>,
-    /// How many clients it was given to.
+    /// How many clients it was made for.
     clients: AtomicUsize,
 }
 
@@ -40,11 +40,11 @@ struct Piece(Vec<u8>);
 #[derive(Debug, Default)]
 struct Shard {
     by_hash: HashMap<u64, Weak<SharedMessage>>,
-    /// Swept when this many entries are reached, so that the work for each entry is constant.
+    /// Swept when this many entries are reached, so the work for each entry is constant.
     sweep_at: usize,
 }
 
-/// As many as take no more than so many bytes, the oldest forgotten first.
+/// The latest items within a number of bytes; the oldest are evicted first.
 #[derive(Debug)]
 struct Latest<T> {
     queue: VecDeque<(usize, T)>,
@@ -62,7 +62,7 @@ impl SharedMessages {
         })
     }
 
-    /// The message of a reply: one that is on its way already, if there is one of the same parts.
+    /// Returns the message of a reply: an existing one with the same parts, if there is one.
     pub(super) fn message(&self, reply: Reply, variant: Variant) -> Arc<SharedMessage> {
         let made = |reply| Arc::new(SharedMessage::new(Message::of(reply, variant, &self.control_plane)));
         if !is_for_all(&reply) {
@@ -73,7 +73,7 @@ impl SharedMessages {
         if let Some(found) = lock(shard).find(hash, &reply, variant) {
             return found;
         }
-        // Measured without the lock: two that do so at once are two messages, which costs bytes and breaks nothing.
+        // Measured without the lock. If two threads do so at once there are two messages, which costs memory and nothing else.
         let message = made(reply);
         lock(shard).insert(hash, &message);
         if message.length <= LATEST_BYTES / 16 {
@@ -83,14 +83,14 @@ impl SharedMessages {
         message
     }
 
-    /// One piece of a message.
+    /// Returns one piece of a message.
     pub(super) fn piece(&self, message: &SharedMessage, at: usize) -> Bytes {
         let Some((cut, slot)) = message.cuts.get(at).zip(message.pieces.get(at)) else { return Bytes::new() };
         let most = PIECE.min(message.length - at * PIECE);
         if !message.is_shared() {
             return message.message.write(*cut, most).into();
         }
-        // Those who wait here want these very bytes.
+        // Clients that wait for this lock need the same bytes.
         let mut slot = lock(slot);
         let found = slot.upgrade();
         let is_new = found.is_none();
@@ -112,7 +112,7 @@ impl SharedMessage {
         Self { message, length, cuts, pieces, clients: AtomicUsize::new(1) }
     }
 
-    /// Whether more than one client was given it.
+    /// Whether it was made for more than one client.
     pub(crate) fn is_shared(&self) -> bool {
         self.clients.load(Ordering::Relaxed) > 1
     }
@@ -147,7 +147,7 @@ impl<T> Latest<T> {
         Self { queue: VecDeque::new(), bytes: 0, most }
     }
 
-    /// Returns the evicted items, so that the caller can drop them where no client waits.
+    /// Returns the evicted items, so that the caller can drop them outside of the lock.
     fn push(&mut self, bytes: usize, item: T) -> Vec<T> {
         self.queue.push_back((bytes, item));
         self.bytes += bytes;
@@ -162,7 +162,7 @@ impl<T> Latest<T> {
     }
 }
 
-/// Lets a piece that is on its way keep itself alive, and nothing else of its message.
+/// Keeps a piece in flight alive, and nothing else of its message.
 struct Owner(Arc<Piece>);
 
 impl AsRef<[u8]> for Owner {
@@ -196,13 +196,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The most that one frame hands over.
+/// The largest payload that is handed to HTTP/2 at once.
 pub(in super::super) const PIECE: usize = 64 << 10;
 const SHARDS: usize = 16;
 const ENDS: usize = 8;
-/// Pieces that are kept for those who come next. More would not make anything faster: clients are sent the same at nearly the same time.
+/// Pieces cached for the next clients. A larger cache gains nothing: clients get the same bytes at nearly the same time.
 const PIECE_BYTES: usize = 8 << 20;
-/// Messages that are kept with the resources in them, which may be superseded.
+/// Messages cached with their resources, which may be outdated.
 const LATEST_BYTES: usize = 4 << 20;
-/// What is counted for an item beside its bytes.
+/// What an item counts beyond its bytes.
 const OVERHEAD: usize = 512;

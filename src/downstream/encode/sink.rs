@@ -1,13 +1,13 @@
-//! Protobuf fields, written or only measured by the same code, so that a length cannot differ from what follows it.
+//! Protobuf fields, written and measured by the same code, so that a length always matches the bytes after it.
 
 use prost::encoding::encoded_len_varint;
 
-/// Takes the bytes of a message in their order.
+/// Accepts the bytes of a message in order.
 pub(super) trait Sink {
     fn put(&mut self, bytes: &[u8]);
 }
 
-/// Measures.
+/// Counts the bytes.
 #[derive(Default)]
 pub(super) struct Length(pub usize);
 
@@ -23,7 +23,7 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Keeps what lies behind the first `skip` bytes, as much as there is room for.
+/// Stores the bytes after the first `skip`, as many as there is room for.
 pub(super) struct Window {
     pub(crate) skip: usize,
     pub(crate) room: usize,
@@ -53,7 +53,7 @@ pub(super) fn put_number(out: &mut dyn Sink, field: u32, number: u64) {
     put_varint(out, number);
 }
 
-/// A message within a message.
+/// Writes a message as a field.
 pub(super) fn put_message(out: &mut dyn Sink, field: u32, write: impl Fn(&mut dyn Sink)) {
     let mut length = Length::default();
     write(&mut length);
@@ -61,13 +61,13 @@ pub(super) fn put_message(out: &mut dyn Sink, field: u32, write: impl Fn(&mut dy
     write(out);
 }
 
-/// What comes before so many bytes of a field.
+/// Writes the tag and length of a field with this many bytes.
 pub(super) fn put_length(out: &mut dyn Sink, field: u32, length: usize) {
     put_varint(out, u64::from(field) << 3 | LENGTH_DELIMITED);
     put_varint(out, length as u64);
 }
 
-/// The length of a field of so many bytes.
+/// Returns the size of a field with this many bytes, its tag included.
 pub(super) fn field_len(field: u32, length: usize) -> usize {
     encoded_len_varint(u64::from(field) << 3) + encoded_len_varint(length as u64) + length
 }

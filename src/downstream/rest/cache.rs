@@ -1,4 +1,4 @@
-//! Responses in JSON, made once for all clients that poll for the same: a cache bounded by bytes, where each entry is made once.
+//! JSON responses shared by all clients that poll for the same resources: a cache bounded in bytes that makes each entry once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,23 +16,23 @@ use crate::downstream::frames::Budget;
 use crate::protocol::session::{Reply, Variant};
 use crate::transcode::{Descriptors, TranscodeError, UnknownAny};
 
-/// What distinguishes responses. The version covers the resources and the names that were requested.
+/// What distinguishes responses. The version covers the resources and the requested names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct CacheKey {
-    /// Versions are made from content, and yet nothing is shared across views: what a server sent for one view must not be
-    /// served to another.
+    /// Versions are made from content, and still no entry is shared across views: what a server sent for one view must not be served to
+    /// another.
     pub(crate) view: Arc<str>,
     /// The type as the client spells it.
     pub(crate) spelling: Arc<str>,
     pub(crate) version: String,
-    /// The client can read resources in wrappers.
+    /// Whether the client reads resources in wrappers.
     pub(crate) wrappers: bool,
 }
 
-/// The result of making a response is kept also when it failed: what has no JSON form is not tried for each poll.
+/// Failures are cached too: a resource without a JSON form is not tried again for each poll.
 type CachedResponse = Result<Bytes, Arc<Rejection>>;
 
-/// There is no room for the response now. This result is not kept.
+/// There is no room for the response now. This result is not cached.
 type NoRoom = Arc<Rejection>;
 
 pub(super) struct ResponseCache {
@@ -43,9 +43,9 @@ pub(super) struct ResponseCache {
 struct Renderer {
     transcoder: Descriptors,
     control_plane: Arc<str>,
-    /// For every response until its last byte is released.
+    /// Counts every response until its last byte is freed.
     room: Arc<Budget>,
-    /// Large ones are made on other threads than those that serve, and no more at a time than there are processors.
+    /// Large responses are made on other threads than those that serve, at most as many at a time as there are processors.
     places: Semaphore,
     transcoded: AtomicU64,
 }
@@ -63,19 +63,19 @@ impl ResponseCache {
         Self { made, maker: Arc::new(maker) }
     }
 
-    /// Returns the response: from the cache, from a poll that is making it, or newly made.
+    /// Returns the response: from the cache, from a concurrent poll that makes it, or newly made.
     pub(crate) async fn body(&self, wanted: CacheKey, reply: Reply) -> Result<CachedResponse, Rejection> {
         let own = !reply.ttls.is_empty()
             || !reply.spellings.is_empty()
             || !reply.errors.is_empty()
             || !reply.heartbeats.is_empty();
         if own {
-            return self.maker.make(reply, &wanted.version).await.map_err(|none| (*none).clone()); // useful to this client alone, or at this moment
+            return self.maker.make(reply, &wanted.version).await.map_err(|none| (*none).clone()); // useful only to this client, or only now
         }
         if let Some(made) = self.made.get(&wanted).await {
             return Ok(made);
         }
-        // A task of its own: otherwise a client that disconnects while its response is made would leave the work to start again.
+        // Runs in a task of its own, so that a client that disconnects does not cancel the work for others.
         let (made, maker) = (self.made.clone(), self.maker.clone());
         let version = wanted.version.clone();
         let making =
@@ -88,12 +88,12 @@ impl ResponseCache {
         }
     }
 
-    /// Responses that were made, not counting those from the cache.
+    /// Returns how many responses were made, without those from the cache.
     pub(crate) fn transcoded(&self) -> u64 {
         self.maker.transcoded.load(Ordering::Relaxed)
     }
 
-    /// Responses that are cached, and their bytes.
+    /// Returns how many responses are cached, and their bytes.
     pub(crate) fn kept(&self) -> (u64, u64) {
         (self.made.entry_count(), self.made.weighted_size())
     }
@@ -129,7 +129,7 @@ impl Renderer {
         let mut json = (self.transcoder)().to_json(RESPONSE, &message, UnknownAny::Refuse)?;
         if let Some(fields) = json.as_object_mut() {
             fields.insert("versionInfo".into(), Value::from(version));
-            fields.remove("nonce"); // it has no meaning without a stream
+            fields.remove("nonce"); // has no meaning without a stream
         }
         Ok(serde_json::to_vec(&json)?)
     }
@@ -144,7 +144,7 @@ enum RenderError {
     Json(#[from] serde_json::Error),
 }
 
-/// A response that counts towards the bound for as long as it exists: cached, or on its way to a slow client.
+/// A response that counts towards the budget while it exists: cached, or being sent to a slow client.
 struct BudgetedBytes {
     body: Vec<u8>,
     room: Arc<Budget>,
@@ -173,7 +173,7 @@ impl Drop for BudgetedBytes {
 }
 
 const RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
-/// More than this takes a thread that serves others too long.
+/// Larger responses would block a thread of the runtime for too long.
 const LARGE: usize = 64 << 10;
-/// About what an entry takes in addition to its texts.
+/// About the size of an entry without its texts.
 const PER_ENTRY: usize = 128;

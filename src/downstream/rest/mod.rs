@@ -1,7 +1,7 @@
-//! Discovery by polling, in JSON over HTTP: a fetch with another encoding.
+//! Discovery by polling, in JSON over HTTP: a fetch in another encoding.
 //!
-//! A poll is a session of one request. The interest lingers (`limits.linger`), so that the next poll finds the resources: a poll on a
-//! cold cache makes the next one succeed.
+//! A poll is a session with one request. Its interest lingers (`limits.linger`), so the next poll finds the resources in the cache: a poll
+//! with a cold cache lets the next one succeed.
 
 mod cache;
 mod rejection;
@@ -36,13 +36,13 @@ use crate::xds::RestPath;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RestOptions {
-    /// How long a poll waits for what is not known yet.
+    /// How long a poll waits for unknown resources.
     pub(crate) timeout: Duration,
-    /// How long a poll that finds nothing new waits for a change (REST-6).
+    /// How long a poll without a change waits for one (REST-6).
     pub(crate) long_poll: Duration,
     /// Bytes of responses that are cached.
     pub(crate) cache_bytes: u64,
-    /// Bytes of all responses, cached or on their way.
+    /// Bytes of all responses, cached or being sent.
     pub(crate) response_bytes: usize,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Rest {
     options: RestOptions,
     transcoder: Descriptors,
     shared: ResponseCache,
-    /// For the parsing of large requests.
+    /// Limits how many large requests are parsed at a time.
     places: Semaphore,
     counts: Counts,
 }
@@ -63,20 +63,20 @@ struct Counts {
     rejected: AtomicU64,
 }
 
-/// Polls so far, by result.
+/// The polls so far, by result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct RestReport {
     pub(crate) polls: u64,
     pub(crate) ok: u64,
     pub(crate) not_modified: u64,
     pub(crate) rejected: u64,
-    /// Responses that were made; the others came from the cache.
+    /// Responses that were made; all others came from the cache.
     pub(crate) transcoded: u64,
     pub(crate) kept: u64,
     pub(crate) kept_bytes: u64,
 }
 
-/// What a poll needs to know of the relay and of the client.
+/// The relay and the client of a poll.
 pub(super) struct Poll {
     pub(crate) views: Arc<Views>,
     pub(crate) budget: Arc<Budget>,
@@ -161,7 +161,7 @@ impl Rest {
         if body.len() <= LARGE {
             return request::parse(&body, &(self.transcoder)());
         }
-        // A parsed request takes many times the memory of its text: no more at a time than there are processors.
+        // A parsed request takes many times the memory of its text, so only as many are parsed at a time as there are processors.
         let Ok(_place) = self.places.acquire().await else {
             return Err(Rejection::unavailable("the relay is shutting down"));
         };
@@ -170,7 +170,7 @@ impl Rest {
         parsing.await.unwrap_or_else(|_| Err(Rejection::unavailable("the relay is shutting down")))
     }
 
-    /// Fetches once, and then at each change while the long poll lasts.
+    /// Fetches once, and again at each change until the long poll ends.
     async fn find(&self, request: DiscoveryRequest, path: RestPath, mut poll: Poll) -> Result<Answer, Rejection> {
         let (requested, held) = (asked_for(&request.resource_names), request.version_info.clone());
         let until = Instant::now() + self.options.long_poll;
@@ -203,7 +203,7 @@ impl Rest {
                 () = tokio::time::sleep_until(until) => return Ok(Answer::Unchanged),
                 () = poll.drain.begins() => return Ok(Answer::Unchanged),
             }
-            tokio::time::sleep(PAUSE).await; // what wakes it may not concern this client, again and again
+            tokio::time::sleep(PAUSE).await; // wakes may concern other clients, many times in a row
         }
     }
 
@@ -221,8 +221,8 @@ impl Rest {
     }
 }
 
-/// What the requested names add to a version: an additional name changes it even if nothing is known of that name, and so does
-/// a name less (REST-8).
+/// Returns what the requested names add to a version: it changes with every name that is added or removed, even if the name is unknown
+/// (REST-8).
 fn asked_for(names: &[String]) -> String {
     if names.is_empty() {
         return String::new();
@@ -237,7 +237,7 @@ fn asked_for(names: &[String]) -> String {
     format!(".{:016x}", hasher.digest())
 }
 
-/// The ACK of a client that took the last reply, so that only later changes wake its session.
+/// Returns the ACK for a client that has the last reply, so that only later changes wake its session.
 fn taken(request: &DiscoveryRequest, reply: &Reply) -> proto::Request {
     proto::Request::Sotw(DiscoveryRequest {
         node: None,
@@ -254,13 +254,13 @@ fn json(status: StatusCode, body: Bytes) -> Response<Bytes> {
     response
 }
 
-/// How long the body of a request may take.
+/// The time limit for the body of a request.
 const BODY: Duration = Duration::from_secs(30);
-/// A longer request is parsed on another thread than those that serve. An Envoy's has a node of some 60 kB.
+/// Longer requests are parsed on another thread than those that serve. An Envoy's node takes some 60 kB.
 const LARGE: usize = 256 << 10;
-/// A node, and names. No client polls with more.
+/// A node and names; no client sends more.
 const LONGEST_POLL: usize = 4 << 20;
-/// Between two fetches of a long poll.
+/// The pause between two fetches of a long poll.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Why a poll gets no resources, as an HTTP status (REST-9).
+//! The HTTP status of a poll that gets no resources (REST-9).
 
 use http::StatusCode;
 

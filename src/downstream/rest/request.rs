@@ -1,4 +1,4 @@
-//! From an HTTP request to what it requests, or why it is rejected.
+//! Parses HTTP requests, and rejects invalid ones.
 
 use bytes::{Bytes, BytesMut};
 use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
@@ -14,7 +14,7 @@ use crate::proto::discovery::DiscoveryRequest;
 use crate::transcode::{Strictness, Transcoder};
 use crate::xds::RestPath;
 
-/// What the head of a request shows. The body of a request that is rejected by its head is not read.
+/// Checks the head of a request. If it is rejected, the body is not read.
 pub(super) fn check_head(head: &Parts, v2: bool, limit: usize) -> Result<RestPath, Rejection> {
     let path = head.uri.path();
     let known = RestPath::of(path).filter(|known| v2 || !known.v2);
@@ -44,7 +44,7 @@ pub(super) fn check_head(head: &Parts, v2: bool, limit: usize) -> Result<RestPat
     Ok(known)
 }
 
-/// Headers that a response with a status must have.
+/// Adds the headers that a response with this status must have.
 pub(super) fn say_beside(status: StatusCode, headers: &mut HeaderMap) {
     if status == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, http::HeaderValue::from_static("POST"));
@@ -67,7 +67,7 @@ fn too_large(limit: usize) -> Rejection {
     )
 }
 
-/// Reads the complete body, within the limit for one message and the one for all that are half received.
+/// Reads the complete body, within the limit for one message and the budget for all incomplete ones.
 pub(super) async fn read_body(mut body: Incoming, limit: usize, budget: &Budget) -> Result<Bytes, Rejection> {
     let mut read = HalfReceived { bytes: BytesMut::new(), budget };
     while let Some(frame) = body.frame().await {
@@ -84,7 +84,7 @@ pub(super) async fn read_body(mut body: Incoming, limit: usize, budget: &Budget)
     Ok(read.take())
 }
 
-/// Returns its bytes to the budget, also when the client disconnects in the middle.
+/// Returns its bytes to the budget, also if the client disconnects early.
 struct HalfReceived<'a> {
     bytes: BytesMut,
     budget: &'a Budget,
@@ -103,8 +103,7 @@ impl Drop for HalfReceived<'_> {
     }
 }
 
-/// Unknown fields are ignored (TRN-15), and so are nonces and errors: a poll has no stream that these could be about
-/// (REST-4, REST-7).
+/// Ignores unknown fields (TRN-15), and also nonces and errors: a poll has no stream that they could refer to (REST-4, REST-7).
 pub(super) fn parse(body: &[u8], transcoder: &Transcoder) -> Result<DiscoveryRequest, Rejection> {
     let unreadable =
         |reason: String| Rejection::bad_request(format!("invalid body: expected a DiscoveryRequest in JSON: {reason}"));

@@ -1,18 +1,18 @@
-//! Which of an authority's servers serves: fallback and return by gRFC A71 and A95.
+//! Which of an authority's servers is active: fallback and return by gRFC A71 and A95.
 //!
-//! Knows servers by their place in the list alone, 0 being the first choice, and holds no resource. Always: the servers above
-//! the lowest one that is open are open too and keep trying; only an answer moves the ladder up, and only a server out of
-//! reach moves it down; nothing is deleted by a move.
+//! Knows servers by their place in the list alone, 0 being the first choice, and holds no resource. Invariants: the servers above the
+//! lowest open one are open too and keep trying; only a response moves the ladder up, and only an unreachable server moves it down; a move
+//! deletes nothing.
 
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use super::moment::{Moment, earliest};
 
-/// When a server unreachable is left for the next (FB-6).
+/// When to leave an unreachable server for the next one (FB-6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rule {
-    /// Only while something is wanted that is not cached (A71).
+    /// Only while a wanted name is not cached (A71).
     #[default]
     Uncached,
     /// Whatever is cached (A95, `fallback_on_reachability_only`).
@@ -22,23 +22,23 @@ pub enum Rule {
 /// Which server of a list is active, or why none is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LadderState {
-    /// Nothing is wanted, and nothing open.
+    /// No interest, and no server open.
     Idle,
-    /// This one is the lowest that is open, and has not answered since it was opened.
+    /// This server is the lowest open one, and has not responded since it was opened.
     Trying(usize),
-    /// This one has answered, and none below is open.
+    /// This server has responded, and none below it is open.
     Active(usize),
-    /// This one is unreachable, and the cache serves: there is no reason to go further down, or not yet.
+    /// This server is unreachable and the cache is served: the rule does not allow the next server, or a timer still runs.
     Cached(usize),
-    /// None is reachable.
+    /// All servers are unreachable.
     Down,
 }
 
 impl LadderState {
-    /// The words of all states.
+    /// The names of all states.
     pub(crate) const NAMES: [&str; 5] = ["idle", "trying", "active", "cached", "down"];
 
-    /// Returns its word in reports, metrics and logs.
+    /// Returns the name used in reports, metrics and logs.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -50,31 +50,31 @@ impl LadderState {
     }
 }
 
-/// What has to be done for a move.
+/// What the caller has to do for a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LadderAction {
-    /// Open this server, and ask it for everything that is wanted (FB-7).
+    /// Open this server, and request everything that is wanted (FB-7).
     Open(usize),
     /// Close every server below this one.
     CloseBelow(usize),
     CloseAll,
 }
 
-/// Waiting times against flapping (FB-17). None by default: the gRFCs have none.
+/// Timers against flapping (FB-17). Zero by default: the gRFCs have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FallbackTimers {
-    /// A server has to be unreachable for so long before the next is tried.
+    /// How long a server has to be unreachable before the next one is tried.
     pub delay: Duration,
-    /// After a return to a higher server it is not left again for so long.
+    /// How long a server is kept after a return to it.
     pub hold_down: Duration,
 }
 
-/// What the ladder has to know of the world at the moment of an event.
+/// What a ladder asks about its surroundings while it handles an event.
 pub(crate) trait LadderContext {
-    /// Something is wanted of which neither a value nor its absence is known (FB-4, FB-5).
+    /// Whether a wanted name is neither present nor known to be absent (FB-4, FB-5).
     fn anything_uncached(&self) -> bool;
 
-    /// The server is known to be unreachable, from whoever tried it last (FB-20).
+    /// Whether the server is unreachable, by the latest attempt of any view (FB-20).
     fn is_unreachable(&self, server: usize) -> bool;
 }
 
@@ -84,11 +84,11 @@ pub(crate) struct Ladder {
     rule: Rule,
     timers: FallbackTimers,
     state: LadderState,
-    /// Since when the standing is what it is, and since when the lowest open server is unreachable.
+    /// Since when the state is what it is, and since when the lowest open server is unreachable.
     since: Moment,
     unreachable_since: Option<Moment>,
     returned: Option<Moment>,
-    /// The rule allows the next server, and a waiting time alone does not yet.
+    /// The rule allows the next server, but a timer still runs.
     waiting: bool,
     switches: Switches,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Ladder {
 /// How often a ladder has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Switches {
-    /// To the next server, for lack of the one before.
+    /// To the next server, because the one before is unreachable.
     pub(crate) down: u64,
     /// Back to a server further up.
     pub(crate) up: u64,
@@ -138,7 +138,7 @@ impl Ladder {
         self.since
     }
 
-    /// Servers that are open: all down to the lowest.
+    /// The open servers: from the first to the lowest.
     pub(crate) fn open(&self) -> std::ops::Range<usize> {
         match self.state {
             LadderState::Idle => 0..0,
@@ -147,7 +147,7 @@ impl Ladder {
         }
     }
 
-    /// The active server, once it has said one.
+    /// The active server, once it has responded.
     pub(crate) fn active(&self) -> Option<usize> {
         match self.state {
             LadderState::Active(at) => Some(at),
@@ -155,8 +155,8 @@ impl Ladder {
         }
     }
 
-    /// The server whose silence counts too. That of one that has not answered yet does not, where there are others that
-    /// may know better (FB-28). Where there is none, nobody else will ever say that a name does not exist.
+    /// The server whose silence counts as well. A server that has not responded yet does not count while others may know better (FB-28). If
+    /// it is the only one, no other can ever report that a name does not exist.
     pub(crate) fn authoritative(&self) -> Option<usize> {
         match self.state {
             LadderState::Trying(0) if self.servers == 1 => Some(0),
@@ -164,7 +164,7 @@ impl Ladder {
         }
     }
 
-    /// Something new is wanted.
+    /// New interest has been added.
     pub(crate) fn on_interest(&mut self, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
         match self.state {
             LadderState::Idle => {
@@ -178,7 +178,7 @@ impl Ladder {
         }
     }
 
-    /// Nothing is wanted any more, for long enough.
+    /// Interest has ended, and its linger time is over.
     pub(crate) fn on_idle(&mut self, now: Moment) -> Vec<LadderAction> {
         if self.state == LadderState::Idle {
             return Vec::new();
@@ -187,17 +187,17 @@ impl Ladder {
         vec![LadderAction::CloseAll]
     }
 
-    /// A well-formed response has come from an open server. Whether its word counts from now on.
+    /// An open server has sent a well-formed response. Returns whether its updates count from now on.
     pub(crate) fn on_response(&mut self, server: usize, usable: bool, now: Moment) -> (bool, Vec<LadderAction>) {
         if !self.open().contains(&server) {
-            return (false, Vec::new()); // a late word of one that was closed
+            return (false, Vec::new()); // a late response of a closed server
         }
         match self.state {
             LadderState::Active(active) if server == active => {
                 self.unreachable_since = None;
                 (true, Vec::new())
             }
-            // Back to a higher one for something of use alone: a stream that is merely there is not enough (FB-9).
+            // Return to a higher server only on usable content: an open stream is not enough (FB-9).
             LadderState::Active(active) if server < active && !usable => (false, Vec::new()),
             _ => {
                 let below = server + 1 < self.open().end;
@@ -232,7 +232,7 @@ impl Ladder {
         self.walk_down(around, now)
     }
 
-    /// When the waiting times that keep the ladder where it is are over.
+    /// When the timers that keep the ladder in place are over.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.waiting.then(|| self.may_leave_at()).flatten()
     }
@@ -244,7 +244,7 @@ impl Ladder {
         }
     }
 
-    /// Goes down for as long as the lowest open server is known to be unreachable and the rule allows it.
+    /// Moves down while the lowest open server is unreachable and the rule allows it.
     fn walk_down(&mut self, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
         let mut moves = Vec::new();
         loop {

@@ -32,7 +32,7 @@ fn ladder(servers: usize, rule: Rule) -> Ladder {
     Ladder::new(servers, rule, FallbackTimers::default())
 }
 
-/// A ladder of three on which this server serves.
+/// A ladder of three whose active server is this one.
 fn active(at: usize, rule: Rule) -> Ladder {
     let mut ladder = ladder(3, rule);
     ladder.on_interest(&uncached(), NOW);
@@ -44,7 +44,7 @@ fn active(at: usize, rule: Rule) -> Ladder {
     ladder
 }
 
-/// All of three unreachable with everything cached, held at the first.
+/// A ladder of three unreachable servers with everything cached, in state `cached` at the first.
 fn held() -> Ladder {
     let mut ladder = active(0, Rule::Uncached);
     ladder.on_unreachable(0, &cached(), NOW);

@@ -1,8 +1,8 @@
-//! The load reports of all clients of a key, aggregated into the ones that the relay makes itself.
+//! The load reports of all clients of one sharing key, summed into the relay's own reports.
 //!
-//! Owns what was reported since the relay's own last report, the latest gauges of each client, and what the control plane last
-//! ordered. Leaves streams to `relay`. Always: what a client reported is counted in one report upstream, or counted as lost; what
-//! is kept is bounded in bytes, and while the control plane is away in time.
+//! Owns what was reported since the relay's own last report, the latest gauges of each client, and the last order of the control plane.
+//! Leaves streams to `relay`. Invariants: each client report is counted in one report upstream, or counted as lost; memory is bounded in
+//! bytes, and in time while the control plane is unreachable.
 
 mod order;
 mod room;
@@ -23,9 +23,9 @@ pub(crate) use order::Order;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoadLimits {
-    /// How long reports are aggregated for a control plane that is away; then they are dropped (LRS-18).
+    /// How long reports are summed for an unreachable control plane; then they are dropped (LRS-18).
     pub(crate) outage: Duration,
-    /// About how many bytes are kept for one key, and for all keys together.
+    /// About how many bytes one sharing key may use, and all keys together.
     pub(crate) bytes: usize,
     pub(crate) bytes_total: usize,
 }
@@ -42,17 +42,17 @@ pub(crate) struct Aggregate {
     clients: BTreeMap<Reporter, Vec<Gauge>>,
     next: Reporter,
     requested: Option<Asked>,
-    /// The relay's own last report, or when it was first asked for one.
+    /// When the relay last reported, or when it first received an order.
     since: Option<Moment>,
     due: Option<Moment>,
-    /// When what is kept for a control plane that is away is dropped.
+    /// When the sums for an unreachable control plane are dropped.
     patience_ends: Option<Moment>,
     /// Reports that are in `sums`.
     kept: u64,
     lost: u64,
 }
 
-/// What concerns the relay's own reports of what was ordered last.
+/// The part of the last order that concerns the relay's own reports.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     interval: Duration,
@@ -82,17 +82,17 @@ impl Aggregate {
         client
     }
 
-    /// Its gauges go with it, and what it counted stays (LRS-16).
+    /// Removes a client. Its gauges are subtracted, and its counts stay (LRS-16).
     pub(crate) fn leave(&mut self, client: Reporter) {
         self.sums.lower(&self.clients.remove(&client).unwrap_or_default());
     }
 
-    /// A client's report. What it leaves out of it is at rest: clients report all they have. No more than `free` bytes may be
-    /// kept besides what is.
+    /// Counts a client's report. Whatever the report leaves out counts as idle: clients report everything that they have. The sums may grow
+    /// by at most `free` bytes.
     pub(crate) fn on_report(&mut self, client: Reporter, report: &LoadStatsRequest, free: usize) {
         let Some(gauges) = self.clients.get_mut(&client) else { return };
         let Some(requested) = self.requested else {
-            self.lost += 1; // nobody has requested it
+            self.lost += 1; // no order yet
             return;
         };
         self.sums.lower(&std::mem::take(gauges));
@@ -103,7 +103,7 @@ impl Aggregate {
         self.lost += u64::from(added.in_part);
     }
 
-    /// The control plane says what it wants. The same again changes nothing on a stream that was told it (LRS-3).
+    /// Applies an order of the control plane. An equal order does not change when the next report is due (LRS-3).
     pub(crate) fn on_order(&mut self, order: &Order, now: Moment) {
         let interval = order.interval();
         let same = self.requested.is_some_and(|requested| requested.interval == interval);
@@ -113,7 +113,7 @@ impl Aggregate {
         self.requested = Some(Asked { interval, endpoints: order.endpoints() });
     }
 
-    /// The stream to the control plane is gone, or there is still none.
+    /// The stream to the control plane has ended, or could not be opened.
     pub(crate) fn on_ended(&mut self, now: Moment) {
         self.due = None;
         if self.since.is_some() {
@@ -121,7 +121,7 @@ impl Aggregate {
         }
     }
 
-    /// Drops what a control plane that stays away will not want any more. What comes then is kept for as long again.
+    /// Drops the sums when the outage has lasted too long, and starts the next period of the same length.
     pub(crate) fn on_time(&mut self, now: Moment) {
         if self.patience_ends.is_some_and(|ends| ends <= now) {
             self.sums.take(Duration::ZERO);
@@ -135,7 +135,7 @@ impl Aggregate {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// The relay's own report: of the time since its last one, however late it is (LRS-15).
+    /// Returns the relay's own report for the time since its last one, however late it is (LRS-15).
     pub(crate) fn report(&mut self, now: Moment) -> LoadStatsRequest {
         let covered = now - self.since.replace(now).unwrap_or(now);
         self.due = self.requested.map(|requested| now + requested.interval);
@@ -143,7 +143,7 @@ impl Aggregate {
         LoadStatsRequest { node: None, cluster_stats: self.sums.take(covered) }
     }
 
-    /// What there is to report is due at once, if anybody is there to hear it.
+    /// Makes the next report due now, if one is scheduled.
     pub(crate) fn hasten(&mut self, now: Moment) {
         self.due = self.due.map(|due| due.min(now));
     }
@@ -152,17 +152,17 @@ impl Aggregate {
         earliest(self.due, self.patience_ends)
     }
 
-    /// About how many bytes are kept.
+    /// Returns about how many bytes are used.
     pub(crate) fn bytes(&self) -> usize {
         self.sums.bytes()
     }
 
-    /// No client is left, and nothing that one reported.
+    /// Whether no client is left and nothing is left to report.
     pub(crate) fn is_over(&self) -> bool {
         self.clients.is_empty() && self.sums.is_empty()
     }
 
-    /// Reports that were lost, wholly or in part, since this was last asked.
+    /// Returns the number of reports that were lost, wholly or in part, since the last call.
     pub(crate) fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }

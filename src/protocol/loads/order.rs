@@ -1,4 +1,4 @@
-//! What a control plane wants reported.
+//! The reports that a control plane orders.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use prost::{DecodeError, Message};
 
 use crate::proto::loads::LoadStatsResponse;
 
-/// An order as it came, and what it says.
+/// An order, encoded and decoded.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Order {
     encoded: Bytes,
@@ -19,22 +19,22 @@ impl Order {
         Ok(Self { response: LoadStatsResponse::decode(encoded.clone())?, encoded })
     }
 
-    /// For clients that can do whatever an order may ask.
+    /// The order for clients that support all of it.
     pub(crate) fn encoded(&self) -> &Bytes {
         &self.encoded
     }
 
-    /// Every cluster is wanted, whatever the list says. Only clients with a feature for it may be told so (LRS-2).
+    /// Whether every cluster is ordered, whatever the list contains. Only clients with the feature for it may be sent this (LRS-2).
     pub(crate) fn is_for_all_clusters(&self) -> bool {
         self.response.send_all_clusters
     }
 
-    /// The same for a client that must be told each cluster by name (LRS-17).
+    /// The same order with the clusters listed, for clients without that feature (LRS-17).
     pub(crate) fn listing(&self, clusters: Vec<String>) -> Bytes {
         LoadStatsResponse { clusters, send_all_clusters: false, ..self.response.clone() }.encode_to_vec().into()
     }
 
-    /// Loads are wanted of each endpoint too (LRS-19).
+    /// Whether loads of each endpoint are ordered too (LRS-19).
     pub(crate) fn endpoints(&self) -> bool {
         self.response.report_endpoint_granularity
     }
@@ -45,5 +45,5 @@ impl Order {
     }
 }
 
-/// As gRPC has it (LRS-5).
+/// The minimum of gRPC (LRS-5).
 const SHORTEST: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// What may still be kept.
+/// The bytes that are left.
 pub(super) struct Room<'a> {
     bytes: &'a mut usize,
     limit: usize,
@@ -11,12 +11,12 @@ pub(super) struct Room<'a> {
 }
 
 impl<'r> Room<'r> {
-    /// `bytes` counts what is taken.
+    /// `bytes` counts what is used.
     pub(crate) fn of(bytes: &'r mut usize, limit: usize) -> Self {
         Self { bytes, limit, rejected: false }
     }
 
-    /// Something has not fitted.
+    /// Whether something did not fit.
     pub(crate) fn rejected(&self) -> bool {
         self.rejected
     }
@@ -30,7 +30,7 @@ impl<'r> Room<'r> {
         fits
     }
 
-    /// The entry of a key, made if it is not there and fits.
+    /// Returns the entry of a key, and creates it if it is missing and fits.
     pub(crate) fn entry<'a, K: Ord + Clone + Cost, V: Default>(
         &mut self,
         map: &'a mut BTreeMap<K, V>,

@@ -16,7 +16,7 @@ pub(super) struct RowKey {
     zone: String,
     sub_zone: String,
     priority: u32,
-    /// None for the locality as a whole, which stands before its endpoints.
+    /// None for the row of the whole locality, which is sorted before its endpoints.
     pub(crate) address: Option<Bytes>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Row {
     counts: Counts,
     metrics: BTreeMap<String, Metric>,
     metadata: Option<Bytes>,
-    /// Wider than what clients send, so that what was added can always be taken away again.
+    /// Wider than the numbers of clients, so that every addition can be subtracted again.
     requests: u128,
     connections: u128,
 }
@@ -65,13 +65,13 @@ pub(super) struct Sample<'a> {
 }
 
 impl RowKey {
-    /// Both stand for the same locality, or for endpoints in it.
+    /// Whether both are of the same locality, as a whole or as an endpoint in it.
     pub(crate) fn is_of_locality(&self, other: &Self) -> bool {
         let Self { region, zone, sub_zone, priority, address: _ } = self;
         (region, zone, sub_zone, priority) == (&other.region, &other.zone, &other.sub_zone, &other.priority)
     }
 
-    /// The locality with nothing in it.
+    /// Returns the locality with empty counts.
     pub(crate) fn locality(&self) -> UpstreamLocalityStats {
         let Self { region, zone, sub_zone, priority, address: _ } = self.clone();
         UpstreamLocalityStats { locality: Some(Locality { region, zone, sub_zone }), priority, ..Default::default() }
@@ -106,12 +106,12 @@ impl Row {
         self.connections -= u128::from(levels.connections);
     }
 
-    /// Something is in progress.
+    /// Whether something is in progress.
     pub(crate) fn is_busy(&self) -> bool {
         self.requests > 0 || self.connections > 0
     }
 
-    /// Keeps what is in progress alone, and returns how many bytes went.
+    /// Keeps only what is in progress, and returns how many bytes were freed.
     pub(crate) fn start_over(&mut self) -> usize {
         let freed = self.metrics.keys().map(Cost::cost).sum::<usize>() + self.metadata.as_ref().map_or(0, Bytes::len);
         *self = Self { requests: self.requests, connections: self.connections, ..Self::default() };
@@ -190,7 +190,7 @@ impl Metric {
     }
 }
 
-/// A locality's row, and those of its endpoints where they are wanted.
+/// Returns the row of a locality, and those of its endpoints if they are ordered.
 pub(super) fn samples(stats: &UpstreamLocalityStats, endpoints: bool) -> impl Iterator<Item = Sample<'_>> {
     let Locality { region, zone, sub_zone } = stats.locality.clone().unwrap_or_default();
     let key = RowKey { region, zone, sub_zone, priority: stats.priority, address: None };

@@ -12,7 +12,7 @@ use crate::proto::loads::{ClusterStats, UpstreamLocalityStats};
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     clusters: BTreeMap<Arc<ClusterKey>, Cluster>,
-    /// About how many bytes all of it takes, the gauges that clients hold included.
+    /// About how many bytes everything uses, including the gauges of clients.
     bytes: usize,
 }
 
@@ -24,10 +24,10 @@ pub(super) struct Gauge {
     levels: Levels,
 }
 
-/// What came of a report.
+/// The result of adding a report.
 pub(super) struct Added {
     pub(crate) gauges: Vec<Gauge>,
-    /// There was no room for all of it.
+    /// Some of it did not fit.
     pub(crate) in_part: bool,
 }
 
@@ -53,7 +53,7 @@ impl Sums {
         self.bytes
     }
 
-    /// Counts a client's report, and returns what it has in progress. What does not fit into so many bytes is left out.
+    /// Counts a client's report, and returns what it has in progress. Rows that do not fit into `limit` bytes are left out.
     pub(crate) fn add(&mut self, report: &[ClusterStats], endpoints: bool, limit: usize) -> Added {
         let Self { clusters, bytes } = self;
         let mut room = Room::of(bytes, limit);
@@ -76,7 +76,7 @@ impl Sums {
         Added { gauges, in_part: room.rejected() }
     }
 
-    /// Takes a client's gauges away, since they have changed or it has gone.
+    /// Subtracts a client's gauges, because they have changed or the client has left.
     pub(crate) fn lower(&mut self, gauges: &[Gauge]) {
         for Gauge { cluster, row, levels } in gauges {
             self.bytes = self.bytes.saturating_sub(GAUGE);
@@ -86,8 +86,8 @@ impl Sums {
         }
     }
 
-    /// All of it as a report of so much time. Counting starts over. A row with something in progress stays, so that its end is
-    /// reported too.
+    /// Returns the sums as the report of this much time, and starts counting again. A row with something in progress stays, so that its end
+    /// is reported too.
     pub(crate) fn take(&mut self, covered: Duration) -> Vec<ClusterStats> {
         let interval = prost_types::Duration::try_from(covered).ok();
         let report = self.clusters.iter().map(|(key, cluster)| cluster.stats(key, interval)).collect();
@@ -114,7 +114,7 @@ impl Cluster {
         Some(key)
     }
 
-    /// Keeps what is in progress alone, and returns how many bytes went.
+    /// Keeps only what is in progress, and returns how many bytes were freed.
     fn start_over(&mut self) -> usize {
         let mut freed: usize = self.categories.keys().map(Cost::cost).sum();
         (self.dropped, self.categories) = (0, BTreeMap::new());

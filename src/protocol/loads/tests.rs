@@ -27,7 +27,7 @@ fn order(response: &LoadStatsResponse) -> Order {
     Order::read(response.encode_to_vec().into()).unwrap()
 }
 
-/// One that has been ordered to report at the start.
+/// An aggregate that has received an order at the start.
 fn ordered(limits: LoadLimits) -> Aggregate {
     let mut aggregate = Aggregate::new(limits);
     aggregate.on_order(&order(&response()), Moment::START);
@@ -181,7 +181,7 @@ fn lrs_15_a_report_covers_the_time_since_the_relays_own_last() {
     assert!(!aggregate.is_due(at(9)) && aggregate.is_due(at(10)));
     let covered = |sent: &LoadStatsRequest| sent.cluster_stats[0].load_report_interval.unwrap().seconds;
     let mut reported = report("c", requests(1, 0));
-    reported.cluster_stats[0].load_report_interval = Some(Default::default()); // what the client says of its own time
+    reported.cluster_stats[0].load_report_interval = Some(Default::default()); // the client's own interval
     aggregate.on_report(client, &reported, usize::MAX);
     assert_eq!(covered(&aggregate.report(at(13))), 13, "late, and said so");
     assert_eq!(aggregate.next_deadline(), Some(at(23)));
@@ -262,7 +262,7 @@ fn lrs_18_what_is_kept_is_bounded_in_bytes_and_given_back() {
         let rows = sent.cluster_stats.iter().map(|cluster| cluster.upstream_locality_stats.len()).sum::<usize>() as u64;
         assert!(aggregate.take_lost() >= 100 - rows);
     }
-    // What there is room for is summed for ever.
+    // Whatever fits is still summed.
     for _ in 0..100 {
         aggregate.on_report(client, &report("c0", requests(1, 0)), usize::MAX);
     }
@@ -342,7 +342,7 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The naive books: every row that was ever reported, and each live client's last report.
+    /// The reference: every reported row, and the last report of each live client.
     #[test]
     fn lrs_14_whatever_happens_each_report_is_counted_once_and_gauges_are_those_of_the_living(
         events in prop::collection::vec(event(), 0..60)

@@ -1,8 +1,8 @@
-//! A delta server without a wire: answers one client of the protocol out of a set of resources held in this process.
+//! A delta server without a connection: serves one client from a set of resources in this process.
 //!
-//! Owns what that client requested and was told. Leaves where the set comes from, and carrying, to the edge. Always: additions go
-//! out in the order of types and before all removals, which go the other way round (ORD-4); each answer is bounded; nothing is
-//! said to be absent, and no `*` set to be whole, before everything that the set should hold has been read once.
+//! Owns what the client requested and was sent. Leaves reading the resources, and transport, to the edge. Invariants: additions go out in
+//! the order of types and before all removals, which go in the reverse order (ORD-4); each response is bounded; no name is reported as
+//! absent, and no `*` set as complete, before everything that the set should hold has been read once.
 
 mod sent;
 mod snapshot;
@@ -20,22 +20,22 @@ use super::moment::Moment;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceError, ResourceName, Status};
 use crate::xds::{Type, TypeTable};
 
-/// One stream of one client, as the server of it.
+/// The server's side of one stream of one client.
 #[derive(Debug)]
 pub(crate) struct Server {
     table: Arc<TypeTable>,
     snapshot: Arc<SourceSnapshot>,
-    /// What is not in the set is nowhere. Otherwise there are other sources, and nobody here knows (FS-6).
+    /// Whether a name that is not in the set is absent. If false, other sources may have it (FS-6).
     alone: bool,
     subscriptions: BTreeMap<Type, TypeSubscription>,
     responses: u64,
 }
 
-/// What comes of requesting the next response.
+/// The result of asking for the next response.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step {
     Response(Box<DeltaDiscoveryResponse>),
-    /// A good deal was looked at and nothing found yet: whoever else needs the thread may have it before the next call.
+    /// Many names were checked and none had to be sent yet. The caller may yield the thread before the next call.
     Busy,
     Idle,
 }
@@ -54,7 +54,7 @@ impl Server {
         subscription.on_request(request);
     }
 
-    /// Another set takes the place of the one that was there. Only what differs is told.
+    /// Replaces the snapshot. Only the differences are sent.
     pub(crate) fn on_snapshot(&mut self, snapshot: Arc<SourceSnapshot>) {
         self.snapshot = snapshot;
         for (kind, subscription) in &mut self.subscriptions {
@@ -66,12 +66,12 @@ impl Server {
         self.subscriptions.values_mut().for_each(|subscription| subscription.on_time(now));
     }
 
-    /// When something with a life of its own has to be told again.
+    /// When a resource with a TTL has to be sent again.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.subscriptions.values().filter_map(TypeSubscription::next_deadline).min()
     }
 
-    /// The next response, if there is anything to say.
+    /// Returns the next response, if one is due.
     pub(crate) fn step(&mut self, now: Moment) -> Step {
         let knows_all = self.alone && self.snapshot.is_complete();
         let mut found = None;
@@ -106,8 +106,8 @@ impl Server {
     }
 }
 
-/// As long as a `*` set is not complete, something of it is reported to be amiss, which ends when that is removed: with that
-/// the protocol has a word for the end of a set after all.
+/// A `*` set that is not complete carries an error under a reserved name, and the removal of that name ends the set. Delta itself has no
+/// message for the end of a set.
 fn more_to_come() -> ResourceError {
     let resource_name = Some(ResourceName { name: INCOMPLETE_MARKER.into(), ..ResourceName::default() });
     let message = "not all of the set is known".into();

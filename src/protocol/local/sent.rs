@@ -1,6 +1,6 @@
-//! What a client was sent of names, and when something of it has to be sent again.
+//! What a client was sent, by name, and what has to be sent again.
 //!
-//! Always: for each name at most one moment, which goes when the name does.
+//! Invariant: each name has at most one deadline, which goes when the name does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::xds::Name;
 pub(super) enum SentState {
     Version {
         version: Arc<str>,
-        /// When it has to be told again to live on.
+        /// When it has to be sent again to renew its TTL.
         again: Option<Moment>,
     },
     Absent,
@@ -74,7 +74,7 @@ impl SentVersions {
         self.beats.first().map(|(at, _)| *at)
     }
 
-    /// A name that has to be told again by now, whatever its version is.
+    /// Returns a name that has to be sent again by now, and clears its version.
     pub(crate) fn beat(&mut self, now: Moment) -> Option<Name> {
         self.next_beat().filter(|at| *at <= now)?;
         let (_, name) = self.beats.pop_first()?;

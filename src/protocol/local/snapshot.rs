@@ -1,4 +1,4 @@
-//! The resources of a source at one moment: never changed, and shared by all streams that serve them.
+//! The resources of a source at one moment: immutable, and shared by all streams that serve them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ pub(crate) type Items = BTreeMap<Name, Item>;
 #[derive(Debug, Default)]
 pub(crate) struct Set {
     items: Items,
-    /// What can be requested by another name than its own.
+    /// The same resources by their aliases.
     aliases: Items,
-    /// The snapshot that this was new in, and the set before it.
+    /// The number of the snapshot that this set was new in, and the number of the set before it.
     number: u64,
     follows: Option<u64>,
-    /// What differs from that set.
+    /// Names that differ from that set.
     changed: Vec<Name>,
 }
 
@@ -34,13 +34,13 @@ pub(crate) struct Set {
 pub(crate) struct SourceSnapshot {
     number: u64,
     sets: BTreeMap<Type, Arc<Set>>,
-    /// Everything that the source should hold has been read once. Until then what is missing is not absent (I3).
+    /// Everything that the source should hold has been read once. Until then a missing name is not absent (I3).
     complete: bool,
 }
 
 impl Item {
-    /// The version is made from the content, whatever the wrapper says: it is then the same after a restart and on every
-    /// replica, and another if and only if something is (I5).
+    /// The version is computed from the content and replaces the version of the wrapper. It is the same after a restart and on every
+    /// replica, and changes if and only if the content does (I5).
     pub(crate) fn new(kind: &Type, name: &Name, mut wrapper: Resource) -> Self {
         let resource = wrapper.resource.take();
         let body = resource.as_ref().map_or(&[][..], |any| &any.value);
@@ -67,19 +67,20 @@ impl Set {
         &self.items
     }
 
-    /// By its own name, or another.
+    /// Looks up a resource by its name or an alias.
     pub(crate) fn get(&self, name: &Name) -> Option<&Item> {
         self.items.get(name).or_else(|| self.aliases.get(name))
     }
 
-    /// What differs from another set, if that is the one before this.
+    /// Returns the names that differ from another set, if that is the one before this.
     pub(super) fn changed_since(&self, other: &Self) -> Option<&[Name]> {
         (self.follows == Some(other.number)).then_some(&self.changed)
     }
 }
 
 impl SourceSnapshot {
-    /// What the source holds now. What is complete once stays so: what comes to be unreadable later was there or is new.
+    /// Returns the snapshot that follows this one. A complete snapshot is followed by complete ones: what becomes unreadable later was
+    /// present before, or is new.
     pub(crate) fn next(&self, items: BTreeMap<Type, Items>, complete: bool) -> Self {
         let number = self.number + 1;
         let mut sets = BTreeMap::new();
@@ -114,7 +115,7 @@ impl SourceSnapshot {
     }
 }
 
-/// Names whose resource came, went, or has another version.
+/// Names whose resource is new, removed, or has another version.
 fn differences(before: &Items, after: &Items) -> Vec<Name> {
     let new = after.iter().filter(|(name, item)| before.get(*name).is_none_or(|old| old.version != item.version));
     let gone = before.keys().filter(|name| !after.contains_key(*name));

@@ -13,7 +13,7 @@ const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 const VHDS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 const BEGIN: Moment = Moment::START;
 
-/// A source and what a client of it has come to hold.
+/// A source, and the resources that its client holds.
 struct Bench {
     table: Arc<TypeTable>,
     snapshot: Arc<SourceSnapshot>,
@@ -30,7 +30,7 @@ impl Bench {
         Self { table, snapshot, server, alone, held: BTreeMap::new(), absent: BTreeSet::new() }
     }
 
-    /// The files now hold these, each as `type name content`.
+    /// Replaces the files; each entry is `type name content`.
     fn hold(&mut self, resources: &[(&str, &str, &str)], complete: bool) {
         let mut items: BTreeMap<Type, Items> = BTreeMap::new();
         for (url, name, content) in resources {
@@ -61,12 +61,12 @@ impl Bench {
         }
     }
 
-    /// The client is on a new stream, of which nobody knows anything.
+    /// The client opens a new stream.
     fn reconnect(&mut self) {
         self.server = Server::new(self.table.clone(), self.snapshot.clone(), self.alone);
     }
 
-    /// The first request of a type there, with what it holds.
+    /// The first request for a type on the stream, with the versions that the client holds.
     fn state(&mut self, url: &str, on: &[&str]) {
         let kind = self.table.resolve(url);
         let held = self.held.iter().filter(|((of, _), _)| *of == kind);
@@ -88,12 +88,12 @@ impl Bench {
         }
     }
 
-    /// Everything that there is to say.
+    /// Every response that is due.
     fn said(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.say()).collect()
     }
 
-    /// One response as `type +names -names`, with `...` where more of a `*` set is to come. The client takes it over.
+    /// Formats a response as `type +names -names`, with `...` while more of a `*` set is to come, and applies it to the client.
     fn say(&mut self) -> Option<String> {
         let response = self.next(BEGIN)?;
         let kind = self.table.resolve(&response.type_url);
@@ -332,7 +332,7 @@ fn xlat_2_a_version_is_another_if_and_only_if_something_is() {
     assert!(differs.iter().all(|change| version(b"1", change) != plain) && version(b"2", &|_| {}) != plain);
 }
 
-/// Clusters are requested by `*` and routes by name, over one stream.
+/// Subscribes to clusters by `*` and to routes by name, on one stream.
 #[derive(Debug, Clone)]
 enum Act {
     Hold(Vec<(bool, usize, usize)>),

@@ -1,4 +1,4 @@
-//! One type on one stream: what is subscribed, what was sent, and how far a search for differences has come.
+//! One type on one stream: what is subscribed, what was sent, and how far the search for differences has come.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -16,24 +16,24 @@ use crate::xds::{Name, WILDCARD};
 pub(super) struct TypeSubscription {
     wildcard: bool,
     names: BTreeSet<Name>,
-    /// Those of them that stand for a whole collection.
+    /// Those of `names` that are collections.
     globs: BTreeSet<Name>,
     sent: SentVersions,
     set: Arc<Set>,
-    /// What is not in the set may be told to be absent, if not now then later.
+    /// Whether a name that is not in the set may be reported as absent, now or later.
     alone: bool,
-    /// Names that may have to be told.
+    /// Names to compare with what was sent.
     due: BTreeSet<Name>,
-    /// All names may have to be: those up to the last that was looked at have been.
+    /// A pass over all names: the last name that was compared, or none yet.
     sweep: Option<Option<Name>>,
-    /// Looked at and found missing. They are told last, if that is so still.
+    /// Names that were compared and are not in the set. They are reported last, if they are still missing by then.
     missing: BTreeSet<Name>,
-    /// The end of the `*` set has been told.
+    /// The end of the `*` set has been reported.
     whole: bool,
     first: bool,
 }
 
-/// What one bounded look came to.
+/// The result of one bounded pass.
 pub(super) enum Pass {
     Some(Vec<Resource>),
     Busy,
@@ -83,7 +83,7 @@ impl TypeSubscription {
                 self.missing.remove(&name);
             }
         }
-        // The form in which every server understands that everything is wanted (DELTA-18).
+        // A first request without names subscribes to everything, also on old servers (DELTA-18).
         let legacy = first && request.resource_names_subscribe.is_empty();
         for name in &request.resource_names_subscribe {
             match name == WILDCARD {
@@ -103,10 +103,10 @@ impl TypeSubscription {
         self.wildcard || self.names.contains(name) || self.collection(name).is_some()
     }
 
-    /// The collection that a name is in and that is wanted.
+    /// The subscribed collection that contains the name.
     fn collection(&self, name: &Name) -> Option<&Name> {
         if self.globs.is_empty() {
-            return None; // and there is nothing to look for
+            return None;
         }
         self.globs.get(&name.collection()?)
     }
@@ -126,7 +126,7 @@ impl TypeSubscription {
         self.look_for_wanted();
     }
 
-    /// Lest what is not requested any more is kept until its turn comes, which it may never do.
+    /// Drops queued names that are no longer wanted: their turn may never come.
     fn look_for_wanted(&mut self) {
         let (mut due, mut missing) = (std::mem::take(&mut self.due), std::mem::take(&mut self.missing));
         due.retain(|name| self.wants(name));
@@ -134,7 +134,7 @@ impl TypeSubscription {
         (self.due, self.missing) = (due, missing);
     }
 
-    /// What is requested again is told again, but for what the client states to have (DELTA-13).
+    /// A repeated subscription is sent again, except for what the first request states as held (DELTA-13).
     fn want_all(&mut self, first: bool) {
         if !first {
             self.sent.clear();
@@ -146,7 +146,7 @@ impl TypeSubscription {
         let mut due: Vec<_> = vec![name.clone()];
         if name.is_glob() {
             due.extend(self.members(&name).cloned());
-            // What was stated to be in it and is not has to be found as well.
+            // Also finds what the client states as held and the collection lacks.
             self.sweep = first.then_some(None).or(self.sweep.take());
             self.globs.insert(name.clone());
         }
@@ -181,12 +181,12 @@ impl TypeSubscription {
         self.sent.next_beat()
     }
 
-    /// Whether an answer is no part of a `*` set that has an end to come.
+    /// Whether responses need no marker that a `*` set is incomplete.
     pub(crate) fn is_complete(&self) -> bool {
         self.whole || !self.wildcard
     }
 
-    /// What is there and was not told.
+    /// Collects resources that are in the set and were not sent in this version.
     pub(crate) fn additions(&mut self, now: Moment) -> Pass {
         let (mut resources, mut bytes, mut sent) = (Vec::new(), 0, BTreeSet::new());
         for name in self.candidates() {
@@ -204,7 +204,7 @@ impl TypeSubscription {
             if wanted && self.sent.version(&name) != Some(&item.version) {
                 let ttl = item.wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
                 let again = ttl.map(|ttl| now + (ttl / 2).max(BEAT));
-                collection.iter().for_each(|glob| self.sent.remove(glob)); // it is not empty any more
+                collection.iter().for_each(|glob| self.sent.remove(glob)); // no longer empty
                 self.sent.insert(name, SentState::Version { version: item.version.clone(), again });
                 if sent.insert(item.wrapper.name.clone()) {
                     bytes += item.wrapper.resource.as_ref().map_or(0, |body| body.value.len());
@@ -219,7 +219,7 @@ impl TypeSubscription {
         }
     }
 
-    /// What the client holds or waits for, and is not there. Of `*` also that everything has been told, once.
+    /// Collects names that the client holds or waits for and that the set lacks; for `*` also, once, the end of the set.
     pub(crate) fn removals(&mut self) -> Option<Vec<String>> {
         let mut removed = Vec::new();
         while removed.len() < NAMES_AT_ONCE {
@@ -242,7 +242,7 @@ impl TypeSubscription {
 
     fn miss(&mut self, name: Name) {
         if !self.alone {
-            return self.sent.remove(&name); // nobody will ever be told of its absence
+            return self.sent.remove(&name); // its absence is never reported
         }
         let news = match self.sent.get(&name) {
             Some(SentState::Version { .. }) => true,
@@ -254,7 +254,7 @@ impl TypeSubscription {
         }
     }
 
-    /// The next names to look at, in their order.
+    /// The next names to compare, in order.
     fn candidates(&mut self) -> BTreeSet<Name> {
         if !self.due.is_empty() {
             let rest = self.due.iter().nth(NAMES_AT_ONCE).cloned();
@@ -268,7 +268,7 @@ impl TypeSubscription {
             names.extend(self.set.items().range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
             names.extend(self.sent.names().range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
         }
-        // Each of the three gave its first ones, so that the first of all are among them.
+        // Each of the three gave its first names, so the first of all are among them.
         if let Some(rest) = names.iter().nth(NAMES_AT_ONCE).cloned() {
             names.split_off(&rest);
         }
@@ -277,10 +277,10 @@ impl TypeSubscription {
     }
 }
 
-/// How many names are looked at, and about how many bytes told, in one go: whoever reads the answers has other things to do.
+/// Names compared, and about how many bytes sent, in one pass. The thread has other streams to serve.
 const NAMES_AT_ONCE: usize = 1_000;
 const BYTES_AT_ONCE: usize = 1 << 20;
-/// Nothing is told again more often than this, however short its life is.
+/// The shortest time between two renewals of a resource, however short its TTL is.
 const BEAT: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

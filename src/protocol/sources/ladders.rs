@@ -12,7 +12,7 @@ use crate::protocol::view::{Class, InterestChange, Origin, Selector, Update, Vie
 use crate::xds::Authority;
 
 impl Sources {
-    /// Authorities of which something is wanted and no server is reachable.
+    /// Returns authorities with interest whose servers are all unreachable.
     pub fn down(&self) -> BTreeSet<Authority> {
         let is_down = |(authority, ladder): &(&Authority, &Ladder)| {
             let heard = self.is_authoritative(authority).map(|(_, server)| server);
@@ -22,7 +22,7 @@ impl Sources {
         self.ladders.iter().filter(is_down).map(|(authority, _)| authority.clone()).collect()
     }
 
-    /// Whether the server that serves `*` and old-style names gives the same name twice (UP-17).
+    /// Whether the server that serves `*` and old-style names sends the same name twice (UP-17).
     pub(crate) fn repeats(&mut self) -> bool {
         let active = self.ladders.get(&Authority::TopLevel).and_then(Ladder::active);
         let server = active.map(|rung| self.plan.top.servers[rung]);
@@ -56,8 +56,7 @@ impl Sources {
         })
     }
 
-    /// One answer counts for every authority that has this server above its own (FB-33). Those that it is active for and was not
-    /// before.
+    /// Passes a response to every ladder that has the server open (FB-33), and returns the authorities for which it became active by that.
     pub(super) fn on_server_responded(
         &mut self,
         server: usize,
@@ -80,7 +79,7 @@ impl Sources {
         newly
     }
 
-    /// Another server gives the resources of an authority now: those above it say theirs again when they are back.
+    /// Another server now serves the authority. Those above it have to send all of their resources again when they are back.
     pub(super) fn clear_versions_above(&mut self, rung: usize, authority: &Authority) {
         let Some(above) = self.plan.authority(authority).and_then(|plan| plan.servers.get(..rung)) else { return };
         let theirs = |wanted: &Selector| authority_of(wanted) == *authority;
@@ -90,7 +89,7 @@ impl Sources {
         }
     }
 
-    /// As whom a server speaks of an authority, if its word counts for that.
+    /// Returns the origin under which a server's updates of an authority count, if they do.
     pub(super) fn speaks(&self, server: usize, authority: &Authority) -> Option<Origin> {
         let plan = self.plan.authority(authority)?;
         let heard = self.is_authoritative(authority);
@@ -105,8 +104,8 @@ impl Sources {
         })
     }
 
-    /// The active server for an authority, and its rung. One that has answered for another authority on the same streams
-    /// is no stranger to this one (FB-33).
+    /// Returns the rung of the active server for an authority, and the server. A first server that has responded for another authority
+    /// counts before it responds for this one (FB-33).
     pub(super) fn is_authoritative(&self, authority: &Authority) -> Option<(usize, usize)> {
         let (ladder, plan) = (self.ladders.get(authority)?, self.plan.authority(authority)?);
         let known = |server: &&usize| self.servers[**server].reachability == Some(Reachability::Responded);
@@ -118,7 +117,7 @@ impl Sources {
         Some((rung, *plan.servers.get(rung)?))
     }
 
-    /// Those of a server's updates that count: of authorities for which it is the active one.
+    /// Keeps those of a server's updates that count: of authorities for which it is the active one.
     pub(super) fn authoritative_updates(&mut self, server: usize, updates: Vec<Update>) -> Vec<UpdateBatch> {
         let mut batches: BTreeMap<Authority, UpdateBatch> = BTreeMap::new();
         for update in updates {
@@ -136,7 +135,7 @@ impl Sources {
         batches.into_values().collect()
     }
 
-    /// The ladders that have a server open, and the rung that it is for each.
+    /// Returns the ladders that have a server open, with its rung on each.
     pub(super) fn users(&self, server: usize) -> Vec<(Authority, usize)> {
         let rung = |(authority, ladder): (&Authority, &Ladder)| {
             let servers = &self.plan.authority(authority)?.servers;
@@ -158,7 +157,7 @@ impl Sources {
         })
     }
 
-    /// Lets something happen to a ladder, and opens and closes what that requires.
+    /// Passes an event to a ladder, and opens and closes servers as it demands.
     pub(super) fn step(
         &mut self,
         authority: &Authority,
@@ -167,7 +166,7 @@ impl Sources {
     ) {
         let plan = self.plan.clone();
         let Some(servers) = plan.authority(authority).map(|plan| plan.servers.as_slice()) else { return };
-        // Each view tries the last of them itself: shared reachability alone rules out no last server.
+        // Each view tries the last server itself: shared reachability alone does not rule it out.
         let tried_or_not_last =
             |rung: usize, server: &Server| rung + 1 < servers.len() || server.reachability.is_some();
         let unreachable = servers.iter().map(|server| &self.servers[*server]).enumerate();
@@ -186,7 +185,7 @@ impl Sources {
         }
     }
 
-    /// Asks a server for everything of an authority (FB-7). What is cached starts no timer (FB-15).
+    /// Requests everything of an authority from a server (FB-7). Names that are cached start no timer (FB-15).
     pub(super) fn open(&mut self, authority: &Authority, server: usize, view: &View) {
         let (plan, node) = (&self.plan.servers[server], self.node.clone());
         let (table, limits) = (self.table.clone(), self.limits.clone());
@@ -198,7 +197,8 @@ impl Sources {
         }
     }
 
-    /// Asks a server for nothing of an authority any more, and releases it if no other uses it. Its versions go with it.
+    /// Ends a server's subscriptions of an authority, and releases the server if no other authority uses it. Its versions are forgotten
+    /// with it.
     pub(super) fn close(&mut self, authority: &Authority, server: usize, view: &View) {
         let in_use = self.users(server).iter().any(|(user, _)| user != authority);
         let Some(upstream) = &mut self.servers[server].upstream else { return };

@@ -1,8 +1,8 @@
-//! Where a view's resources come from: a ladder of servers for each authority, and each server once for all that use it (BOOT-9).
+//! Where a view's resources come from: a ladder of servers for each authority. Authorities share the stream to a server (BOOT-9).
 //!
-//! Owns what each server is asked and how far each ladder has come down. Leaves connecting to the edge, and resources to
-//! [`view`](super::view). Always: what a server says of an authority counts only while that server is its active one (I6); a
-//! server that is opened is asked for all of it; a move deletes nothing.
+//! Owns what each server is asked for, and the state of each ladder. Leaves connecting to the edge, and resources to [`view`](super::view).
+//! Invariants: a server's updates for an authority count only while it is the active one (I6); a server that is opened is asked for
+//! everything of the authority; a move deletes nothing.
 
 mod ladders;
 mod plan;
@@ -23,7 +23,7 @@ use super::upstream::{Delivery, Stream, Upstream, ViewContext};
 use super::view::{Class, Evidence, InterestChange, Origin, Selector, Update, View};
 use crate::xds::{Authority, Type, TypeTable};
 
-/// A stream by the server it goes to and its number there.
+/// A stream, by its server and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
     /// The server's place in [`Plan::servers`].
@@ -32,7 +32,7 @@ pub struct StreamId {
     pub at: usize,
 }
 
-/// Facts of one response, and whose they are.
+/// The updates of one response, and where they come from.
 #[derive(Debug)]
 pub struct UpdateBatch {
     /// The server that the updates are attributed to.
@@ -41,20 +41,20 @@ pub struct UpdateBatch {
     pub updates: Vec<Update>,
 }
 
-/// The servers of one view: a ladder for each authority, and the streams that these have open.
+/// The servers of one view: a ladder for each authority, and the streams that are open.
 #[derive(Debug)]
 pub struct Sources {
     plan: Arc<Plan>,
     node: Bytes,
     servers: Vec<Server>,
     ladders: BTreeMap<Authority, Ladder>,
-    /// Something is wanted no more, so that a ladder may have nothing left to do.
+    /// Interest has ended since the last check, so a ladder may be unused.
     dropped: bool,
-    /// Authorities of which something is missing, while their ladders stand still for lack of such a thing.
+    /// Authorities with missing names whose ladders are `cached`, without a timer that runs.
     missed: BTreeSet<Authority>,
-    /// Servers that were released since that was last asked, opened again since or not.
+    /// Servers that were released since the last call of `take_closed`, opened again since or not.
     closed: BTreeSet<usize>,
-    /// Streams that were given up to be opened again.
+    /// Streams that were given up in order to be opened again.
     reopened: BTreeSet<StreamId>,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
@@ -62,23 +62,23 @@ pub struct Sources {
 
 #[derive(Debug, Default)]
 struct Server {
-    /// None while no ladder has it open.
+    /// None while no ladder uses the server.
     upstream: Option<Upstream>,
     reachability: Option<Reachability>,
-    /// Others that have it open find it unreachable (FB-20).
+    /// Other views have found it unreachable (FB-20).
     unreachable_to_others: bool,
-    /// Authorities for which the server reported that no server behind it is reachable. Only a source within the process does.
+    /// Authorities for which the server reported that no server behind it is reachable. Only sources within the process do.
     without: BTreeSet<Authority>,
 }
 
-/// What was found of a server since it was opened.
+/// The result of the last attempt to reach a server since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reachability {
     Responded,
-    /// The last attempt came to nothing before there was a stream.
+    /// The last attempt failed before a stream was open.
     Unreachable,
-    /// The last stream ended before anything was heard on it. That is unreachable too (FB-2), for this view: the server may not
-    /// like its node.
+    /// The last stream ended before its first response. That is unreachable too (FB-2), but only for this view: the server may reject its
+    /// node.
     Refused,
 }
 
@@ -88,7 +88,7 @@ impl Server {
     }
 }
 
-/// One ladder, for reports.
+/// One ladder, for status reports.
 #[derive(Debug)]
 pub struct LadderSummary<'a> {
     /// The authority, or the top level.
@@ -97,27 +97,27 @@ pub struct LadderSummary<'a> {
     pub state: LadderState,
     pub(crate) since: Moment,
     pub(crate) switches: Switches,
-    /// The active server by its place in the plan, and all that there are, the first choice first.
+    /// The active server by its place in the plan, and all servers of the list, first choice first.
     pub(crate) server: Option<usize>,
     pub(crate) servers: &'a [usize],
 }
 
 impl Sources {
-    /// Starts with every ladder idle and no stream open. `node` is the encoded node that servers are shown.
+    /// Starts with every ladder idle and no stream open. `node` is the encoded node for the servers.
     pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         let servers = plan.servers.iter().map(|_| Server::default()).collect();
         let (ladders, dropped, missed, closed, reopened) = Default::default();
         Self { plan, node, servers, ladders, dropped, missed, closed, reopened, table, limits }
     }
 
-    /// What other views have found of the servers, for those that this one has not tried yet (FB-20).
+    /// Applies what other views have found of the servers. It matters for those that this view has not tried yet (FB-20).
     pub fn on_shared_reachability(&mut self, unreachable: impl Fn(usize) -> bool) {
         for (at, server) in self.servers.iter_mut().enumerate() {
             server.unreachable_to_others = unreachable(at);
         }
     }
 
-    /// What other views have seen of how each server sends its sets: the types that come in pieces.
+    /// Applies what other views have learned: the types whose sets each server sends in several responses.
     pub(crate) fn on_delivery_habits(&mut self, cut: impl Fn(usize) -> Arc<BTreeSet<Type>>) {
         for (at, server) in self.servers.iter_mut().enumerate() {
             let Some(upstream) = &mut server.upstream else { continue };
@@ -126,7 +126,7 @@ impl Sources {
         }
     }
 
-    /// What this view has seen of that since it was last asked, by the server's place in the plan.
+    /// Returns what this view has learned of that since the last call, by the server's place in the plan.
     pub(crate) fn take_deliveries(&mut self) -> Vec<(usize, Type, Delivery)> {
         let upstreams = self.servers.iter_mut().enumerate();
         let streams = upstreams.filter_map(|(at, server)| Some((at, server.upstream.as_mut()?.streams())));
@@ -136,7 +136,7 @@ impl Sources {
         streams.flat_map(of).collect()
     }
 
-    /// What this view has found of each server, by its place in the plan.
+    /// Returns what this view has found of each server, by its place in the plan.
     pub(crate) fn reachability(&self) -> impl Iterator<Item = Option<Reachability>> {
         self.servers.iter().map(|server| server.reachability)
     }
@@ -161,12 +161,12 @@ impl Sources {
         }
     }
 
-    /// Sessions have subscribed to these, which may have had interest already: now the interest may trigger fallback.
+    /// Sessions have subscribed to these, perhaps while interest existed already: now they may trigger fallback.
     pub fn on_names_requested(&mut self, changes: &[InterestChange], view: &View) {
         changes.iter().filter(|change| change.on).for_each(|change| self.note_missed(change, view));
     }
 
-    /// Only what is missing by itself makes a ladder look at all that is wanted, so that nobody can have it look for nothing.
+    /// Only a name that is missing makes a ladder check all interest, so that a client cannot cause that work with cached names.
     fn note_missed(&mut self, change: &InterestChange, view: &View) {
         let authority = authority_of(&change.selector);
         let held =
@@ -176,14 +176,13 @@ impl Sources {
         }
     }
 
-    /// When all changes were taken over: goes on where something is missed now, and closes the servers of authorities of
-    /// which nothing is wanted any more.
+    /// After all changes were applied: steps the ladders with missing names, and closes the servers of authorities without interest.
     pub fn close_unused(&mut self, view: &View, now: Moment) {
         for authority in std::mem::take(&mut self.missed) {
             self.step(&authority, view, |ladder, around| ladder.on_interest(around, now));
         }
         if !std::mem::take(&mut self.dropped) {
-            return; // this is asked after every change, and looks at everything that is wanted
+            return; // runs after every change, and the rest goes through all interest
         }
         let wanted = |authority: &Authority| view.wanted().any(|(_, wanted, _)| authority_of(&wanted) == *authority);
         let awake = self.ladders.iter().filter(|(_, ladder)| ladder.state() != LadderState::Idle);
@@ -201,7 +200,7 @@ impl Sources {
         })
     }
 
-    /// Servers whose streams are not what they were: one that was closed and opened again between two looks has new ones.
+    /// Returns servers whose streams were replaced since the last call. One that was closed and opened again has new streams.
     pub fn take_closed(&mut self) -> BTreeSet<usize> {
         std::mem::take(&mut self.closed)
     }
@@ -241,7 +240,7 @@ impl Sources {
         batches
     }
 
-    /// Lets the streams of one server judge what its silence means.
+    /// Lets the streams of one server decide what its silence means.
     fn run_stream_timers(&mut self, server: usize, view: &View, now: Moment) -> Vec<Update> {
         let Some(mut upstream) = self.servers[server].upstream.take() else { return Vec::new() };
         let updates = {
@@ -253,12 +252,12 @@ impl Sources {
         updates
     }
 
-    /// Streams that are to be opened again, since they were given up to ask once more.
+    /// Returns streams to open again, in order to request names once more.
     pub fn take_reopened(&mut self) -> BTreeSet<StreamId> {
         std::mem::take(&mut self.reopened)
     }
 
-    /// The next time at which something happens by itself, leaving out streams that cannot take requests now.
+    /// The next deadline, leaving out streams that cannot send requests now.
     pub(crate) fn next_deadline(&mut self, blocked: impl Fn(StreamId) -> bool) -> Option<Moment> {
         let ladders = self.ladders.values().filter_map(Ladder::next_deadline).min();
         let streams = self.streams().filter(|(id, _)| !blocked(*id)).filter_map(|(_, stream)| stream.next_deadline());

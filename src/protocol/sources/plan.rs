@@ -1,4 +1,4 @@
-//! Which servers there are, and which authority is served by which of them in what order.
+//! The servers, and the ordered server list of each authority.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ pub struct Plan {
     pub authorities: BTreeMap<String, AuthorityPlan>,
     /// When to fall back and when to return.
     pub timers: FallbackTimers,
-    /// What a server further down lacks stays, if one above it gave it.
+    /// A resource from a higher server stays if a server further down lacks it.
     pub holds_missing: bool,
 }
 
-/// How one server is spoken to.
+/// How to talk to one server.
 #[derive(Debug, Clone)]
 pub struct ServerPlan {
-    /// What is tried first.
+    /// The variant that is tried first.
     pub variant: Variant,
     /// How this server differs from others.
     pub quirks: Arc<ServerQuirks>,
 }
 
-/// The servers of one authority, and when to change between them.
+/// The servers of one authority, and the rule for falling back.
 #[derive(Debug, Clone)]
 pub struct AuthorityPlan {
     /// Places in the list of servers, first choice first.

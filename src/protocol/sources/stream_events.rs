@@ -11,7 +11,7 @@ use crate::protocol::view::{Class, Completeness, Evidence, Selector, Update, Vie
 use crate::xds::{Authority, BodyStore, Name, Type};
 
 impl Sources {
-    /// Reads a response in one go, and applies it like [`Self::on_received`].
+    /// Reads a response in one go, and applies it as [`Self::on_received`] does.
     pub fn on_response(
         &mut self,
         id: StreamId,
@@ -25,7 +25,7 @@ impl Sources {
         response.map_or_else(|_| Vec::new(), |response| self.on_received(id, epoch, response, view, now))
     }
 
-    /// Turns a response that is read into updates of those authorities for which the server is active.
+    /// Turns a response that has been read into updates of the authorities for which the server is active.
     pub fn on_received(
         &mut self,
         id: StreamId,
@@ -36,7 +36,7 @@ impl Sources {
     ) -> Vec<UpdateBatch> {
         let Some(stream) = self.stream(id) else { return Vec::new() };
         if !stream.is_current(epoch) {
-            return Vec::new(); // of an earlier opening
+            return Vec::new(); // from an earlier opening of the stream
         }
         let nothing_left = response.is_empty_set();
         let mut updates = stream.on_received(epoch, response, now);
@@ -70,21 +70,21 @@ impl Sources {
         let kind = self.table.resolve(url);
         let current = self.stream(id).is_some_and(|stream| stream.is_current(epoch));
         let of = Selector::Name(glob);
-        // What it knew to be all may have grown since.
+        // What counted as complete may have grown since.
         let less =
             (completeness < Completeness::Complete).then(|| Update::Interrupted { kind: kind.clone(), of: of.clone() });
         let updates = less.into_iter().chain([Update::Progress { kind, of, completeness }]);
         self.authoritative_updates(id.server, updates.filter(|_| current).collect())
     }
 
-    /// A source that stands for several servers says of which authorities none is reachable.
+    /// A source that stands for several servers reports the authorities for which none is reachable.
     pub(crate) fn on_outage(&mut self, id: StreamId, epoch: Epoch, authorities: BTreeSet<Authority>) {
         if self.stream(id).is_some_and(|stream| stream.is_current(epoch)) {
             self.servers[id.server].without = authorities;
         }
     }
 
-    /// A stream is up. The server has not responded yet, so that this is not shared with other views.
+    /// A stream is open. The server has not responded yet, so this is not shared with other views.
     pub(crate) fn opened(&mut self, id: StreamId) -> Option<Epoch> {
         let server = &mut self.servers[id.server];
         server.reachability = server
@@ -110,8 +110,8 @@ impl Sources {
         server.without.clear();
         let had_answered = server.reachability == Some(Reachability::Responded);
         let mut others = server.upstream.iter_mut().flat_map(|upstream| upstream.streams().iter());
-        // Another stream that has had a response vouches for the server. So does any, this one too, on which the server had nothing
-        // to say but what it has said before, and kept quiet (FB-3).
+        // Another stream with a response shows that the server is alive. So does any stream, this one included, that stayed silent but
+        // healthy, if the server has responded before (FB-3).
         let vouches = |of: &Stream| of.has_answered() || had_answered && of.is_wanted() && of.is_healthy(now);
         let vouched = others.any(vouches) || had_answered && was_well;
         if !answered && !vouched {
@@ -141,8 +141,8 @@ impl Sources {
     }
 }
 
-/// What a server that is left may have been in the middle of, and has said to be gone: its rest will not come, and who serves now has
-/// all of its own to say first (XLAT-12).
+/// The sets and names that the previous server may have been sending or had removed. The rest of them will not come, and the new active
+/// server has yet to send its own (XLAT-12).
 fn interrupted_sets(view: &View, of: &BTreeSet<Authority>) -> Vec<Update> {
     let is_told = |kind: &Type, wanted: &Selector| match wanted {
         Selector::Wildcard => true,
@@ -152,7 +152,7 @@ fn interrupted_sets(view: &View, of: &BTreeSet<Authority>) -> Vec<Update> {
     sent.map(|(kind, of, _)| Update::Interrupted { kind: kind.clone(), of }).collect()
 }
 
-/// The fault of a move that deletes.
+/// What [`Fault::SwitchDeletes`] deletes.
 fn is_from_others(server: usize, view: &View) -> Vec<Update> {
     let wanted = view.wanted().map(|(kind, wanted, _)| match wanted {
         Selector::Wildcard => (kind.clone(), Class::Wildcard),

@@ -1,4 +1,4 @@
-//! Load reports (LRS): which control plane those of a client go to, and whether they go there one by one.
+//! Load reports (LRS): the control plane that a client's reports go to, and whether they are passed on or summed.
 
 mod pool;
 
@@ -22,14 +22,14 @@ use crate::protocol::loads::LoadLimits;
 use crate::protocol::upstream::BackoffTimes;
 use crate::xds::SharingKey;
 
-/// What becomes of the reports of clients (LRS-11).
+/// What happens to the reports of clients (LRS-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LoadsMode {
     /// Clients get the status of a method that does not exist.
     Off,
-    /// An upstream stream for each of a client's, with the same messages.
+    /// Opens an upstream stream for each client stream, and passes the messages on.
     PassThrough,
-    /// One upstream stream for each key, with the sums of its clients.
+    /// Opens one upstream stream for each key, and reports the sums of its clients.
     Aggregate(LoadLimits),
 }
 
@@ -48,24 +48,24 @@ pub(crate) enum LoadEnd {
     Refused(AdmissionError),
     #[error("invalid request: expected a LoadStatsRequest")]
     Unreadable,
-    /// The control plane cannot be reached, or is no longer.
+    /// The control plane is unreachable, or the stream to it broke.
     #[error("{0}")]
     Unreachable(String),
-    /// Another control plane is active for the client now, or the client has become another.
+    /// Another control plane is active for the client, or the client's node has another key.
     #[error("{0}")]
     Moved(&'static str),
-    /// By the control plane's own word.
+    /// The status that the control plane sent.
     #[error("gRPC status {code}: {message}")]
     Said { code: i32, message: String },
 }
 
-/// Opens streams of loads to control planes. The edge implements it.
+/// Opens load report streams to control planes. The edge implements it.
 pub(crate) trait LoadConnector: Send + Sync {
     /// Carries messages between a link and a server, by its place in the plan, until either side has ended. Dropping the future
     /// resets the stream.
     fn carry(&self, server: usize, link: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>>;
 
-    /// Returns how waits between attempts grow for a server, by its place in the plan.
+    /// Returns the backoff of a server, by its place in the plan.
     fn backoff(&self, server: usize) -> BackoffTimes;
 }
 
@@ -79,14 +79,14 @@ pub(crate) struct Loads {
 /// The pools of keys with clients.
 struct Pools {
     clock: Clock,
-    /// Guards the map alone.
+    /// Guards only the map.
     of_keys: Mutex<HashMap<SharingKey, Arc<Pool>>>,
-    /// One has ended.
+    /// A pool has ended.
     ended: Notify,
     kept: Arc<Kept>,
 }
 
-/// About how many bytes all pools keep together.
+/// About how many bytes all pools use together.
 #[derive(Debug, Default)]
 struct Kept(AtomicUsize);
 
@@ -116,7 +116,7 @@ impl Loads {
         self.mode != LoadsMode::Off
     }
 
-    /// Serves a client's stream from its first message to its end. Dropping the future is how a client leaves in the middle.
+    /// Serves a client's stream from its first message to its end. If the client leaves before, the future is dropped.
     pub(crate) async fn serve(&self, peer: IpAddr, link: LoadLink) -> LoadEnd {
         let Ok(first) = LoadStatsRequest::decode(link.first.clone()) else { return LoadEnd::Unreadable };
         let key = match self.views.identify(first.node.as_ref()) {
@@ -133,8 +133,8 @@ impl Loads {
         }
     }
 
-    /// Once another server is active for the key, the client is to begin again there (FB-19): what the old one has ordered is not
-    /// the new one's word.
+    /// Ends the client's stream when another server becomes active for the key, so that the client starts again there (FB-19): an order of
+    /// the old server does not hold for the new one.
     async fn pass_through(&self, key: &SharingKey, link: LoadLink) -> LoadEnd {
         let server = self.views.active_server(key);
         tokio::select! {
@@ -143,12 +143,12 @@ impl Loads {
         }
     }
 
-    /// About how many bytes of reports are kept for control planes, of all views together.
+    /// Returns about how many bytes of reports are stored for control planes, in all views together.
     pub(crate) fn kept(&self) -> usize {
         self.pools.kept.0.load(Ordering::Relaxed)
     }
 
-    /// When no clients are left: what they last reported goes upstream before the relay does.
+    /// Sends what clients last reported, after all of them have left and before the relay stops.
     pub(crate) async fn finish(&self) {
         self.pools.lock().values().for_each(|pool| pool.hasten());
         while !self.pools.lock().is_empty() {

@@ -1,4 +1,4 @@
-//! The clients of one key whose loads are aggregated, and the task that reports them upstream.
+//! The clients of one sharing key whose load reports are summed, and the task that reports them upstream.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,38 +21,38 @@ pub(super) struct Pool {
     pub(crate) key: SharingKey,
     views: Arc<Views>,
     clock: Clock,
-    /// What all pools keep, and how much that may be.
+    /// The bytes that all pools use, and their limit.
     kept: Arc<Kept>,
     most_kept: usize,
-    /// Held for one report that is added or made; nothing waits inside.
+    /// Locked while one report is added or made; nothing awaits meanwhile.
     state: Mutex<PoolState>,
-    /// What upstream has ordered. The newest is all that anybody needs (LRS-3).
+    /// The last order of the server. The newest is enough (LRS-3).
     order: watch::Sender<Option<Arc<Order>>>,
-    /// A client has left, or the relay is going.
+    /// A client has left, or the relay is stopping.
     look: Notify,
 }
 
 struct PoolState {
     aggregate: Aggregate,
-    /// A client that connects now joins another pool.
+    /// A client that connects now joins a new pool.
     closed: bool,
-    /// Bytes that are in `kept` for this pool.
+    /// This pool's bytes in `kept`.
     counted: usize,
 }
 
-/// How an opening of the stream came to its end.
+/// How a stream to the server ended.
 enum StreamEnd {
-    /// No client needs the pool any more.
+    /// The last client has left and everything is reported.
     Closed,
     Lost {
-        /// The server has ordered something on it.
+        /// Whether the server has sent an order on it.
         answered: bool,
     },
     /// Another server is active for the key.
     Moved,
 }
 
-/// A client's place in a pool, from which it goes when this is dropped.
+/// A client's membership in a pool. Dropping it leaves the pool.
 pub(super) struct Member {
     pool: Arc<Pool>,
     id: Reporter,
@@ -66,19 +66,19 @@ impl Pool {
         Self { key, views, clock, kept, most_kept, state, order, look }
     }
 
-    /// Takes a client on, unless the pool is closed.
+    /// Adds a client, unless the pool is closed.
     pub(crate) fn join(self: &Arc<Self>) -> Option<Member> {
         let mut state = self.lock();
         (!state.closed).then(|| Member { pool: self.clone(), id: state.aggregate.join() })
     }
 
-    /// Buffered reports are sent at once, where there is a server to send them to.
+    /// Sends buffered reports at once, if a server is connected.
     pub(crate) fn hasten(&self) {
         self.lock().aggregate.hasten(self.clock.now());
         self.look.notify_one();
     }
 
-    /// Keeps a stream open upstream until the last client has gone and its counters were reported.
+    /// Keeps a stream open upstream until the last client has left and its counters were reported.
     pub(crate) async fn run(&self, connector: &dyn LoadConnector) {
         let mut server = self.views.active_server(&self.key);
         let mut backoff = Backoff::new(connector.backoff(server));
@@ -86,7 +86,7 @@ impl Pool {
             let active = self.views.active_server(&self.key);
             if active != server {
                 server = active;
-                backoff = Backoff::new(connector.backoff(server)); // what was tried in vain is another server's
+                backoff = Backoff::new(connector.backoff(server)); // failed attempts were to another server
             }
             let start = tokio::time::Instant::now();
             match self.stream_once(connector, server).await {
@@ -110,7 +110,7 @@ impl Pool {
         }
     }
 
-    /// One opening of the stream, to the server that is active for the key.
+    /// Opens the stream once, to the active server of the key.
     async fn stream_once(&self, connector: &dyn LoadConnector, server: usize) -> StreamEnd {
         let mut answered = false;
         let (reports, taken) = mpsc::channel(1);
@@ -123,7 +123,7 @@ impl Pool {
                 end = &mut carried => {
                     while let Ok(order) = orders.try_recv() {
                         answered = true;
-                        self.hear(order); // it came right before the end
+                        self.hear(order); // sent right before the end
                     }
                     tracing::warn!(view = %self.key, reason = %end, "upstream load report stream ended; buffering reports");
                     self.lock().aggregate.on_ended(self.clock.now());
@@ -140,24 +140,24 @@ impl Pool {
                 () = self.look.notified() => false,
             };
             if moved {
-                drop(reports); // what was made for this server is still for it
+                drop(reports); // the reports so far still go to this server
                 let _ = tokio::time::timeout(PARTING, carried).await;
                 tracing::info!(view = %self.key, "load reports switch to another server");
                 self.lock().aggregate.on_ended(self.clock.now());
                 return if self.settle(None) { StreamEnd::Closed } else { StreamEnd::Moved };
             }
             if self.settle(Some(&reports)) {
-                drop(reports); // upstream gets the last report, and ends the stream by itself
+                drop(reports); // the server gets the last report, and ends the stream itself
                 let _ = tokio::time::timeout(PARTING, carried).await;
                 return StreamEnd::Closed;
             }
         }
     }
 
-    /// Its node is the key's, and the relay can do whatever an order may ask (LRS-12).
+    /// The first message: the node of the key, with the feature for all kinds of orders (LRS-12).
     fn opening(&self) -> Bytes {
         let feature = Node { client_features: vec![ALL_CLUSTERS.into()], ..Node::default() };
-        // Encoded messages merge by standing behind one another.
+        // Concatenated encodings merge into one message.
         let node = [self.key.upstream_node().as_ref(), &feature.encode_to_vec()].concat();
         LoadStatsRequest { node: Some(node.into()), ..Default::default() }.encode_to_vec().into()
     }
@@ -172,7 +172,7 @@ impl Pool {
         }
     }
 
-    /// Until something is due.
+    /// Waits for the next deadline.
     async fn time(&self) {
         let deadline = self.lock().aggregate.next_deadline();
         match deadline {
@@ -181,7 +181,7 @@ impl Pool {
         }
     }
 
-    /// Lets time work and reports if that is due and there is room for it. True if nobody needs the pool any more.
+    /// Runs due timers, and sends a report if one is due and there is room. Returns true if the pool is no longer needed.
     fn settle(&self, reports: Option<&mpsc::Sender<Bytes>>) -> bool {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -201,7 +201,7 @@ impl Pool {
         state.closed
     }
 
-    /// Notes how much is kept, after whatever may have changed that.
+    /// Updates the byte count after a change.
     fn count(&self, state: &mut PoolState) {
         let now = state.aggregate.bytes();
         self.kept.replace(std::mem::replace(&mut state.counted, now), now);
@@ -213,7 +213,7 @@ impl Pool {
 }
 
 impl Member {
-    /// Carries a client's reports into the pool, and to the client what is wanted of it.
+    /// Passes a client's reports to the pool, and orders to the client.
     pub(crate) async fn converse(self, first: LoadStatsRequest, peer: IpAddr, mut link: LoadLink) -> LoadEnd {
         let done = || LoadEnd::Said { code: code::OK, message: String::new() };
         let node = Node::decode(first.node.clone().unwrap_or_default()).unwrap_or_default();
@@ -249,7 +249,7 @@ impl Member {
                     room.send(due.clone());
                     reported = Some(due);
                 }
-                // A sender that is gone is the pool, which a member keeps.
+                // A member keeps its pool, and so the sender.
                 _ = orders.changed() => {}
                 () = look_again => {} // the clusters of the view may have changed
             }
@@ -263,7 +263,7 @@ impl Member {
         self.pool.count(&mut state);
     }
 
-    /// The client's node changed to another key, which belongs to another pool (KEY-14).
+    /// Whether the client's node changed to another key, which belongs to another pool (KEY-14).
     fn is_anothers(&self, first: &LoadStatsRequest, report: &LoadStatsRequest) -> bool {
         let node = report.node.as_ref().filter(|node| first.node.as_ref() != Some(*node));
         node.is_some() && self.pool.views.identify(node).ok().is_none_or(|identity| *identity.key() != self.pool.key)
@@ -287,13 +287,13 @@ impl Drop for Pool {
     }
 }
 
-/// Between 0 and 1.
+/// Returns a number between 0 and 1.
 fn random() -> f64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(()) as f64 / u64::MAX as f64
 }
 
-/// The feature of clients that may be asked to report every cluster (LRS-1).
+/// The feature of clients that may be sent an order for every cluster (LRS-1).
 const ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
-/// How long a control plane has to take the last report and to end the stream.
+/// How long a control plane may take to read the last report and end the stream.
 const PARTING: Duration = Duration::from_secs(1);

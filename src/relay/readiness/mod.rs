@@ -1,17 +1,17 @@
 //! Whether new clients should be sent to this relay: what probes and `grpc.health.v1` report.
 //!
-//! Readiness is about the start and the end of the process. A relay that has just started has an empty cache, so that new clients
-//! are better served by one that has been running. It is ready
+//! Readiness is about the start and the end of the process. A relay that has just started has an empty cache, so new clients are better
+//! served by one that has been running. It is ready
 //!
-//! - while no ladder is awake: a relay gets clients only if it is ready, and asks a control plane only for its clients;
-//! - while no ladder has waited for its first response for longer than two seconds: with a control plane that is there, the
-//!   first client of a relay does not make it flap;
-//! - for good, until it drains, once the ladders that were awake at the first response of all have had one too, went back to sleep, or
-//!   a minute has passed. Ladders that wake later do not count, lest one tenant or authority that no server answers for
-//!   takes a relay from all others.
+//! - while every ladder is idle: a relay gets clients only if it is ready, and asks a control plane only for its clients;
+//! - while no ladder has waited for its first response for longer than two seconds: if the control plane is up, the first client of a relay
+//!   does not change its readiness;
+//! - and for good, until it drains, once every ladder that was awake at the first response of all has had one too, is idle again, or a
+//!   minute has passed. Ladders that wake later do not count: one tenant or authority without a live server must not take the relay from
+//!   all others.
 //!
-//! A ladder that has had its first response has had it for as long as its view lives: an outage takes no relay out of a balancer.
-//! Strict readiness also looks at outages. Nothing here decides what is served: a relay that is not ready serves what it has.
+//! A ladder keeps its first response for as long as its view lives, so an outage removes no relay from a load balancer. Strict readiness
+//! also looks at outages. Readiness does not decide what is served: a relay that is not ready serves what it has.
 
 mod state;
 
@@ -27,10 +27,10 @@ use self::state::{Phase, State};
 pub(super) use self::state::{Report, Reports};
 use crate::xds::Authority;
 
-/// One for the process, shared by its views and by what reports it.
+/// One for the process, shared by its views and the probes.
 #[derive(Debug, Default)]
 pub(crate) struct Readiness {
-    /// Guards itself alone; nothing is awaited while it is held.
+    /// Guards itself alone; nothing awaits while it is locked.
     state: Mutex<State>,
     changes: watch::Sender<()>,
     next_view: AtomicU64,
@@ -45,7 +45,7 @@ pub(crate) enum NotReady {
     NoServerReachable(LadderPlace),
 }
 
-/// Which ladder, and how it stands.
+/// A ladder and its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LadderPlace {
     /// A sharing key.
@@ -55,7 +55,7 @@ pub(crate) struct LadderPlace {
     pub(crate) error: Option<String>,
 }
 
-/// One view's part, which goes when the view goes.
+/// One view's part in readiness, removed with the view.
 #[derive(Debug)]
 pub(super) struct ViewReadiness {
     readiness: Arc<Readiness>,
@@ -66,15 +66,15 @@ pub(super) struct ViewReadiness {
 }
 
 impl Readiness {
-    /// Without state that outlived an earlier process. A view that starts with such state has its ladders in `answered` from the
-    /// beginning: it can serve before a control plane has.
+    /// Starts the part of a new view. A view that started with state from an earlier process would have its ladders in `answered` from the
+    /// beginning, because it can serve before a control plane does.
     pub(super) fn view(self: &Arc<Self>, key: &str) -> ViewReadiness {
         let number = self.next_view.fetch_add(1, Ordering::Relaxed);
         let (answered, reported) = Default::default();
         ViewReadiness { readiness: self.clone(), number, key: key.into(), answered, reported }
     }
 
-    /// From now on the relay is not ready.
+    /// Makes the relay not ready for the rest of its life.
     pub(crate) fn drain(&self) {
         self.state().draining = true;
         self.changes.send_replace(());
@@ -84,13 +84,13 @@ impl Readiness {
         self.state().is_ready(Instant::now())
     }
 
-    /// Returns why the relay is not ready: at most `limit` reasons, and how many there are. Strict readiness also minds ladders that
-    /// are down.
+    /// Returns why the relay is not ready: at most `limit` reasons, and how many there are. Strict readiness also counts ladders that are
+    /// down.
     pub(crate) fn reasons(&self, strict: bool, limit: usize) -> (Vec<NotReady>, usize) {
         self.state().reasons(strict, limit, Instant::now())
     }
 
-    /// Returns when the relay's readiness is another than this.
+    /// Returns when readiness differs from `ready`.
     pub(crate) async fn changed_from(&self, ready: bool) {
         let mut changes = self.changes.subscribe();
         loop {
@@ -108,7 +108,7 @@ impl Readiness {
                 }
             };
             tokio::select! {
-                _ = changes.changed() => {} // the sender is here as long as this borrows it
+                _ = changes.changed() => {} // `self` keeps the sender alive
                 () = deadline => {}
             }
         }

@@ -1,4 +1,4 @@
-//! What readiness goes by, and how it follows from that. `now` is an argument.
+//! The state behind readiness, and the rules that follow from it. `now` is an argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::xds::Authority;
 
 /// How long a ladder may wait for its first response before the relay is not ready.
 const FIRST_RESPONSE: Duration = Duration::from_secs(2);
-/// How long after the first response of all the others may keep the relay from being ready.
+/// How long after the first response of any server the other ladders may keep the relay from being ready.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub(super) struct State {
     pub(crate) phase: Phase,
     /// By the numbers of the views.
     pub(crate) views: BTreeMap<u64, View>,
-    /// What keeps the relay from being ready, or will if it waits for too long: ladders by since when they wait. Nothing once the
+    /// The ladders that keep the relay from being ready, now or once they have waited too long, by the start of their wait. Empty once the
     /// relay has started.
     pub(crate) awaited: BTreeSet<(Instant, u64, Authority)>,
 }
@@ -30,7 +30,7 @@ pub(super) enum Phase {
     /// No server has sent a response.
     #[default]
     Silent,
-    /// The first response came then.
+    /// When the first response of any server came.
     Answered(Instant),
     Started,
 }
@@ -39,7 +39,7 @@ pub(super) enum Phase {
 pub(super) struct View {
     key: Arc<str>,
     reports: Reports,
-    /// Its part of what is awaited.
+    /// Its ladders in `State::awaited`.
     awaited: BTreeMap<Authority, Instant>,
 }
 
@@ -55,7 +55,7 @@ pub(in crate::relay) struct Report {
 }
 
 impl State {
-    /// Takes what a view reports in place of what it reported before.
+    /// Replaces the report of a view.
     pub(crate) fn replace(&mut self, number: u64, key: &Arc<str>, reports: Reports, now: Instant) {
         let mut before = self.views.remove(&number).map(|view| view.awaited).unwrap_or_default();
         let mut awaited = BTreeMap::new();
@@ -118,7 +118,7 @@ impl State {
         }
     }
 
-    /// When readiness may change by itself.
+    /// When readiness may change without an event.
     pub(crate) fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let limit = match self.phase {
             Phase::Answered(at) => Some(at + START_LIMIT),

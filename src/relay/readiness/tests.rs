@@ -28,7 +28,7 @@ impl Bench {
         self.start + Duration::from_secs_f64(seconds)
     }
 
-    /// A view reports its ladders that wait for a response or are down.
+    /// Reports a view's ladders: whether each has had a response and whether it is down.
     fn reports(&self, view: u64, ladders: &[(&str, (bool, bool))], at: f64) {
         let reports = ladders.iter().map(|(name, (answered, down))| (authority(name), report(*answered, *down)));
         self.readiness.state().replace(view, &format!("v{view}").into(), reports.collect(), self.at(at));

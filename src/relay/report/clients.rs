@@ -10,7 +10,7 @@ pub(crate) struct ClientReport {
     pub(crate) node: String,
     pub(crate) view: String,
     pub(crate) variant: &'static str,
-    /// Requests for types that are not served here, left unanswered.
+    /// Requests for types that are not served here. They get no reply.
     pub(crate) unsupported_requests: usize,
     pub(crate) types: Vec<ClientTypeReport>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct ClientTypeReport {
     pub(crate) wildcard: bool,
     pub(crate) names: usize,
     pub(crate) pending: usize,
-    /// The text of the latest rejection, and whether nothing was accepted since.
+    /// The text of the latest NACK, and whether nothing was ACKed since.
     pub(crate) last_nack: Option<String>,
     pub(crate) nacked: bool,
 }

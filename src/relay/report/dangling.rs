@@ -1,4 +1,4 @@
-//! Clusters that routing leads to and that do not exist, with what leads there, for operators.
+//! Clusters that routing leads to and that do not exist, with the resources that lead there, for operators.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ pub(crate) struct Dangling {
     /// The hash of the sharing key.
     pub(crate) view: String,
     pub(crate) cluster: String,
-    /// For how long.
+    /// For how long it has been dangling.
     pub(crate) seconds: u64,
-    /// Who leads there, as `type name`: the first of them, and how many there are.
+    /// The resources that lead there, as `type name`: the first few, and how many there are.
     pub(crate) from: Vec<String>,
     pub(crate) from_count: usize,
 }
 
-/// What a view task knows of that at once. What leads there is searched for outside that task, which does not wait for it.
+/// The dangling clusters of a view as its task knows them. The search for the resources that lead there runs outside of the task.
 pub(crate) struct DanglingClusters {
     pub(crate) view: String,
     pub(crate) clusters: Vec<(Name, u64)>,
@@ -56,5 +56,5 @@ impl DanglingClusters {
     }
 }
 
-/// Resources that lead to each.
+/// How many of the resources that lead to a cluster are named.
 const NAMED: usize = 10;

@@ -1,4 +1,4 @@
-//! What `/resources` shows: what views know under the names of resources.
+//! What `/resources` shows: the state of resource names in each view.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::view::{AbsenceEvidence, Class, Entry, Presence, Snapshot};
 use crate::xds::{Name, Type};
 
-/// What a view knows of one name, from the wildcard or from the name by itself.
+/// The state of one name in one view, in the wildcard set or subscribed by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ResourceReport {
     /// The hash of the sharing key.
@@ -19,9 +19,9 @@ pub(crate) struct ResourceReport {
     pub(crate) name: String,
     /// `wildcard` or `named`.
     pub(crate) subscription: &'static str,
-    /// `present`, `absent` (known not to exist), `expired` (its TTL is over), or `error` (nothing but an error is known).
+    /// `present`, `absent` (known not to exist), `expired` (its TTL is over), or `error` (only an error is known).
     pub(crate) state: &'static str,
-    /// The version that delta clients see.
+    /// The version that delta clients get.
     pub(crate) version: Option<String>,
     /// The server that it came from.
     pub(crate) server: Option<String>,
@@ -31,7 +31,7 @@ pub(crate) struct ResourceReport {
     pub(crate) error: Option<String>,
 }
 
-/// Which resources are shown.
+/// A filter for the resources to show.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ResourceQuery {
     pub(crate) kind: Option<Type>,
@@ -40,7 +40,7 @@ pub(crate) struct ResourceQuery {
     pub(crate) contains: Option<String>,
     pub(crate) view: Option<String>,
     pub(crate) limit: usize,
-    /// The last of the page before.
+    /// The last resource of the page before.
     pub(crate) after: Option<String>,
 }
 
@@ -48,13 +48,13 @@ pub(crate) struct ResourceQuery {
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ResourcePage {
     pub(crate) resources: Vec<ResourceReport>,
-    /// How many there are on all pages.
+    /// How many resources there are on all pages.
     pub(crate) total: usize,
-    /// What `after` has to be for the next page.
+    /// The value of `after` for the next page.
     pub(crate) next: Option<String>,
 }
 
-/// What one view knows at one moment. Reports search it without delaying the view.
+/// The state of one view at one moment. Reports search it without delaying the view.
 pub(crate) struct ViewSnapshot {
     pub(crate) view: String,
     pub(crate) snapshot: Arc<Snapshot>,
@@ -68,7 +68,7 @@ impl ResourceQuery {
             && self.contains.as_ref().is_none_or(|part| name.as_str().contains(part.as_str()))
     }
 
-    /// Looks through what the views know.
+    /// Searches the views.
     pub(crate) fn page(&self, views: &[ViewSnapshot]) -> ResourcePage {
         let (mut page, mut total) = (BTreeMap::new(), 0);
         for view in views.iter().filter(|view| self.view.as_ref().is_none_or(|wanted| *wanted == view.view)) {

@@ -1,4 +1,4 @@
-//! What there is to measure of a view.
+//! The metrics of a view.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ pub(crate) struct ViewMetrics {
     /// The hash of its sharing key; none for views without series of their own.
     pub(crate) label: Option<Arc<str>>,
     pub(crate) sessions: usize,
-    /// Those that are kept waiting without a bound, and those over `limits.absent_names_per_stream`.
+    /// Sessions that are blocked without a time limit, and those over `limits.absent_names_per_stream`.
     pub(crate) blocked: usize,
     pub(crate) over_absent_limit: usize,
-    /// Resources that are held of upstream, as `*` gave them and as names did.
+    /// Cached resources, counted once for the wildcard set and once for names.
     pub(crate) cached: usize,
     pub(crate) ladders: Vec<LadderMetrics>,
     pub(crate) servers: Vec<ServerMetrics>,
-    /// Clusters that routing leads to and that are not there.
+    /// Clusters that routing leads to and that do not exist.
     pub(crate) dangling: usize,
     pub(crate) order: OrderMetrics,
 }
 
-/// What could not be kept in order.
+/// Cases in which the order of changes could not be kept.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OrderMetrics {
-    /// Clusters that went while routing led to them.
+    /// Clusters that were removed while routing led to them.
     pub(crate) removals: u64,
-    /// Clusters that a change of routing leads to and that did not come.
+    /// Clusters that a routing change leads to and that did not arrive in time.
     pub(crate) waits: u64,
-    /// Bodies that were too large to see where they lead.
+    /// Bodies that were too large to search for references.
     pub(crate) too_large: u64,
 }
 
@@ -40,16 +40,16 @@ pub(crate) struct LadderMetrics {
     pub(crate) state_seconds: u64,
     /// The first choice first.
     pub(crate) servers: Vec<String>,
-    /// The one that is active, by its place in these.
+    /// The active server, by its place in `servers`.
     pub(crate) active: Option<usize>,
     pub(crate) switches: Switches,
 }
 
-/// One server in a view, over all streams to it that there were.
+/// One server in a view, summed over all streams to it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ServerMetrics {
     pub(crate) server: String,
-    /// Streams that are wanted, and those that are up.
+    /// Streams that are wanted, and those that are connected.
     pub(crate) streams: usize,
     pub(crate) connected: usize,
     pub(crate) totals: Totals,
@@ -60,12 +60,12 @@ pub(crate) struct Totals {
     pub(crate) opened: u64,
     pub(crate) ended: u64,
     pub(crate) responses: u64,
-    /// Responses of which the relay rejected something.
+    /// Responses of which the relay rejected a part or all.
     pub(crate) nacks: u64,
 }
 
 impl ViewMetrics {
-    /// Adds what another view has to this.
+    /// Adds the metrics of another view.
     pub(crate) fn absorb(&mut self, other: Self) {
         let Self { label: _, sessions, blocked, over_absent_limit, cached, ladders, servers, dangling, order } = other;
         self.sessions += sessions;
@@ -76,7 +76,7 @@ impl ViewMetrics {
         self.order.removals += order.removals;
         self.order.waits += order.waits;
         self.order.too_large += order.too_large;
-        // Several of one authority stay beside each other: each has a state and an active server.
+        // Ladders of one authority are not merged: each has a state and an active server.
         self.ladders.extend(ladders);
         for server in servers {
             match self.servers.iter_mut().find(|known| known.server == server.server) {
@@ -86,7 +86,7 @@ impl ViewMetrics {
         }
     }
 
-    /// Leaves what only grows, one ladder for each authority.
+    /// Keeps only counters, with one ladder for each authority.
     pub(crate) fn into_counters(self) -> Self {
         let mut ladders: Vec<LadderMetrics> = Vec::new();
         for LadderMetrics { authority, switches, .. } in self.ladders {

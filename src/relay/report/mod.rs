@@ -1,4 +1,4 @@
-//! What views and sessions report of themselves, as plain data.
+//! The reports of views and sessions, as plain data.
 
 mod clients;
 mod dangling;

@@ -1,4 +1,4 @@
-//! What `/upstreams` shows: each view, its ladders, its streams, and what it cannot use.
+//! What `/upstreams` shows: each view, its ladders, its streams, and the resources that it rejected.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub(crate) struct ViewReport {
     pub(crate) view: String,
-    /// The fields of its clients' nodes that made the key.
+    /// The node fields that form the sharing key.
     pub(crate) key_fields: BTreeMap<String, String>,
     pub(crate) clients: usize,
     /// How many cached resources came from each server.
@@ -16,18 +16,18 @@ pub(crate) struct ViewReport {
     pub(crate) streams: Vec<StreamReport>,
 }
 
-/// Which server serves an authority, and since when.
+/// The active server of an authority, and since when.
 #[derive(Debug, Serialize)]
 pub(crate) struct AuthorityReport {
     /// Empty for `*` and old-style names.
     pub(crate) authority: String,
-    /// idle, trying, active, held (unreachable, and the cache serves) or down.
+    /// idle, trying, active, cached (unreachable, and the cache is served) or down.
     pub(crate) state: &'static str,
     pub(crate) server: Option<String>,
     pub(crate) state_seconds: u64,
-    /// Why a server further up does not serve: what last went wrong with the one before.
+    /// Why a server further up is not active: the last error of the server before the active one.
     pub(crate) reason: Option<String>,
-    /// What clients wait for that is not cached, in part, and how much of that there is. It lets the ladder move on.
+    /// The first few names that clients wait for and that are not cached, and how many there are. They let the ladder move on.
     pub(crate) missing: Vec<MissingReport>,
     pub(crate) missing_count: usize,
     /// Moves to the next server, and back to one further up.
@@ -42,7 +42,7 @@ pub(crate) struct StreamReport {
     pub(crate) variant: &'static str,
     pub(crate) responses: u64,
     pub(crate) last_error: Option<String>,
-    /// Whether the server answered the last call that asked whether it is there: answered or pending, null without one.
+    /// Whether the server answered the last liveness call: answered or pending; null if none was made.
     pub(crate) liveness_call: Option<&'static str>,
     pub(crate) types: Vec<TypeReport>,
 }
@@ -56,16 +56,16 @@ pub(crate) struct TypeReport {
     pub(crate) cached: usize,
     /// How much of the wildcard set is known: unknown, arriving, first_response, settled or complete.
     pub(crate) completeness: Option<&'static str>,
-    /// Names that are requested of the server a second time, since clients hold them and it did not mention them.
+    /// Names that were requested from the server a second time, because clients hold them and it did not mention them.
     pub(crate) requested_again: usize,
-    /// Resources whose body goes by another name than they came under.
+    /// Resources whose body has another name than the wrapper or the subscription.
     pub(crate) name_mismatches: u64,
-    /// What the server sent and cannot be used, up to a number, and how much of that there is.
+    /// The first few resources of the server that were rejected, and how many there are.
     pub(crate) rejected: Vec<RejectedReport>,
     pub(crate) rejected_count: usize,
 }
 
-/// Something that clients want and the cache cannot serve.
+/// A name that clients want and that is not cached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct MissingReport {
     #[serde(rename = "type")]
@@ -74,10 +74,10 @@ pub(crate) struct MissingReport {
     pub(crate) name: String,
 }
 
-/// A resource that a server sent and the relay cannot use. What was held before under its name stays.
+/// A resource that a server sent and the relay rejected. The cached resource of that name stays.
 #[derive(Debug, Serialize)]
 pub(crate) struct RejectedReport {
-    /// None where the name could not be read.
+    /// None if the name could not be read.
     pub(crate) name: Option<String>,
     pub(crate) version: Option<String>,
     pub(crate) reason: String,

@@ -32,14 +32,14 @@ pub(crate) struct SessionHandle {
     pub(crate) node_id: String,
     pub(crate) key: String,
     pub(crate) peer: String,
-    /// Guards the session. Locked for a moment at a time, by one of the three.
+    /// Guards the session. Each of the three locks it for a short time.
     session: Mutex<Session>,
-    /// What the view task has for the session. It is never kept waiting by a session that makes a reply.
+    /// Notices of the view task. That task never waits for a session that makes a reply.
     inbox: Mutex<Vec<Notice>>,
     /// Wakes the body that waits for a reply.
     waker: AtomicWaker,
     published: Arc<Published>,
-    /// It is counted among the blocked sessions.
+    /// Whether it is counted among the blocked sessions.
     waits: AtomicBool,
     commands: mpsc::Sender<Command>,
     clock: Clock,
@@ -47,27 +47,27 @@ pub(crate) struct SessionHandle {
     log: Arc<ClientLog>,
 }
 
-/// What the view task has to say to a session.
+/// A notice of the view task to a session.
 #[derive(Debug)]
 enum Notice {
     NamesChanged(Vec<NameChanged>),
     InterestApplied,
 }
 
-/// Ends the session when it is dropped: for futures that may be dropped at any await.
+/// Ends the session when dropped: for futures that may be dropped at any await.
 pub(crate) struct SessionGuard(pub(crate) Arc<SessionHandle>);
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
         let handle = self.0.clone();
-        // Without a runtime the process is stopping, and no view is left.
+        // Without a runtime the process is stopping, and there is no view left.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move { handle.leave().await });
         }
     }
 }
 
-/// Who a session's client is and where it belongs.
+/// The client of a session, and its place in the relay.
 pub(super) struct SessionParts {
     pub(crate) id: SessionId,
     pub(crate) variant: Variant,
@@ -124,8 +124,8 @@ impl SessionHandle {
         }
     }
 
-    /// Reserves room first, and takes the changes then: a stream that ends while this waits has not taken any, so none is lost. One
-    /// that was taken and never sent would stay subscribed upstream for ever.
+    /// Reserves room before it takes the changes: a stream that ends while this waits has not taken any, so none is lost. A change
+    /// that was taken and not sent would leave its name subscribed upstream for ever.
     async fn forward_news(&self) {
         let Ok(room) = self.commands.reserve().await else { return }; // the view task has ended: the next poll ends the stream
         let mut session = self.lock();
@@ -139,7 +139,7 @@ impl SessionHandle {
         }
     }
 
-    /// Whether the view has to be told of it, and whether it gives no reason to look for a reply.
+    /// Returns whether the view needs an update, and whether no reply can follow from the request.
     fn apply_request(&self, request: Request) -> (bool, bool) {
         let kind = request.type_url().to_owned();
         let mut session = self.lock();
@@ -157,18 +157,18 @@ impl SessionHandle {
 
     /// Returns the next step. The caller's waker is woken when polling again may be worthwhile.
     pub(crate) fn poll(&self, waker: &std::task::Waker) -> Step {
-        // No reply is as long as that.
+        // no reply is that long
         self.poll_below(usize::MAX, waker).unwrap_or(Step::Idle(None))
     }
 
-    /// The same, unless the reply would have about so many bytes or more. Then it is not made, and that is returned.
+    /// Like [`Self::poll`], but a reply of about `limit` bytes or more is not made, and its size is returned.
     pub(crate) fn poll_below(&self, limit: usize, waker: &std::task::Waker) -> Result<Step, usize> {
         self.waker.register(waker);
         if self.commands.is_closed() {
             return Ok(Step::End(CloseReason::ViewFailed));
         }
-        // The snapshot before the inbox: what changed up to it is in the inbox by then. The other way round a change in between would
-        // be taken for none.
+        // Reads the snapshot before the inbox: every change in the snapshot is in the inbox by then. In the other order, a change in
+        // between would be missed.
         let newest = self.published.newest();
         let mut session = self.lock();
         let bytes = if limit < usize::MAX { session.pending_bytes(&newest) } else { 0 };
@@ -181,7 +181,7 @@ impl SessionHandle {
         Ok(step)
     }
 
-    /// Sends claims to the view task. Without room now, it is tried again at once, since that task is busy.
+    /// Sends claims to the view task. If there is no room, wakes the body to try again soon.
     fn forward_claims(&self, session: &mut Session) {
         let claims = session.take_claims();
         if claims.is_empty() {
@@ -193,13 +193,13 @@ impl SessionHandle {
         }
     }
 
-    /// Whether a client that states this version of everything is current.
+    /// Whether a client is current if it states this version for everything.
     pub(crate) fn is_current(&self, version: &str) -> bool {
         let newest = self.published.newest();
         self.lock().is_current(&newest, version, self.clock.now())
     }
 
-    /// Returns how complete each collection is of which the client has been sent everything so far.
+    /// Returns how complete each collection is whose members the client was all sent.
     pub(super) fn sent_completeness(&self) -> BTreeMap<(Type, Name), Completeness> {
         let newest = self.published.newest();
         self.lock().sent_completeness(&newest)
@@ -210,7 +210,7 @@ impl SessionHandle {
         self.published.newest().down.clone()
     }
 
-    /// Returns one reply to what was requested, as soon as all of it is known, and in any case within the time that a fetch may take.
+    /// Returns one reply to the request once everything in it is known, and at the latest when `patience` is over.
     pub(crate) async fn fetch(&self, patience: Duration) -> Fetched {
         let last = Instant::now() + patience;
         let mut sleep = std::pin::pin!(tokio::time::sleep_until(last));
@@ -239,12 +239,12 @@ impl SessionHandle {
         .await
     }
 
-    /// Returns how long a fetch may take, unless its transport sets another time.
+    /// Returns the time limit of a fetch, unless its transport sets another.
     pub(crate) fn fetch_timeout(&self) -> Duration {
         self.lock().limits().fetch_timeout
     }
 
-    /// Waits until there is something to send beyond what the client has taken.
+    /// Waits until there is something to send beyond what the client has received.
     pub(crate) async fn changed(&self) {
         let mut sleep = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
         std::future::poll_fn(|cx| {
@@ -266,7 +266,7 @@ impl SessionHandle {
         self.clock
     }
 
-    /// The stream has ended. Its subscriptions end with it.
+    /// Ends the session when its stream has ended. Its subscriptions end with it.
     pub(crate) async fn leave(&self) {
         let interest = {
             let mut session = self.lock();
@@ -296,8 +296,8 @@ impl SessionHandle {
         self.waker.wake();
     }
 
-    /// Leaves a notice, and has it read if the session is not making a reply. So the inbox holds no more than what happens during
-    /// one reply, however long the client stalls.
+    /// Adds a notice, and reads the inbox unless the session is making a reply. So the inbox holds only what happens during one reply,
+    /// however long the client stalls.
     fn notify(&self, notice: Notice) {
         self.inbox().push(notice);
         match self.session.try_lock() {
@@ -324,7 +324,7 @@ impl SessionHandle {
         self.waker.wake();
     }
 
-    /// The session, with its inbox read.
+    /// Locks the session and reads its inbox.
     fn lock(&self) -> MutexGuard<'_, Session> {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         self.read_inbox(&mut session);

@@ -1,4 +1,4 @@
-//! What the admin address shows of a session.
+//! The report of a session for the admin address.
 
 use super::SessionHandle;
 use crate::protocol::session::Summary;

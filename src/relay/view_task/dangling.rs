@@ -1,4 +1,4 @@
-//! Which clusters a view lacks that routing leads to.
+//! The clusters that routing leads to and the view lacks.
 
 use super::ViewTask;
 use crate::relay::report::DanglingClusters;
@@ -16,5 +16,5 @@ impl ViewTask {
     }
 }
 
-/// Clusters of a view that are reported.
+/// The largest number of dangling clusters in a report.
 const MAX_SHOWN: usize = 1_000;

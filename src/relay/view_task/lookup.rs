@@ -1,4 +1,4 @@
-//! What the view knows of resources, for reports.
+//! The snapshot of a view for `/resources`.
 
 use super::ViewTask;
 use crate::relay::report::ViewSnapshot;

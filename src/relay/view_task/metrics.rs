@@ -1,4 +1,4 @@
-//! What there is to measure of a view. It goes when the view goes.
+//! The metrics of a view. They are dropped with the view.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ impl ViewTask {
     }
 }
 
-/// The types that are requested upstream, and whether for everything of them.
+/// Returns the types that are requested upstream, and whether by wildcard.
 fn asked_types(sources: &mut Sources) -> BTreeSet<(Type, bool)> {
     let subscriptions = sources.streams().flat_map(|(_, stream)| {
         stream.types().map(|subscription| (subscription.kind.clone(), subscription.wildcard)).collect::<Vec<_>>()

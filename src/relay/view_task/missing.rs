@@ -1,4 +1,4 @@
-//! What is wanted and not cached, by authority: why a ladder moved, or would move.
+//! Names that are wanted and not cached, by authority: why a ladder moved, or would move.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use crate::protocol::view::{Selector, View};
 use crate::relay::report::MissingReport;
 use crate::xds::{Authority, Type, WILDCARD};
 
-/// Of one authority: the first few in order, and how many there are.
+/// The missing names of one authority: the first few in order, and how many there are.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
     first: BTreeSet<(Type, Selector)>,
@@ -14,7 +14,7 @@ pub(super) struct Missing {
 }
 
 impl Missing {
-    /// Looks at all that is wanted, once.
+    /// Goes through all interest once.
     pub(crate) fn by_authority(view: &View) -> BTreeMap<Authority, Self> {
         let mut missing: BTreeMap<Authority, Self> = BTreeMap::new();
         for (kind, wanted) in view.missing() {
@@ -47,5 +47,5 @@ impl Missing {
     }
 }
 
-/// Of one authority in `/upstreams`.
+/// How many missing names of an authority `/upstreams` shows.
 const MAX_SHOWN: usize = 10;

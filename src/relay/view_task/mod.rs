@@ -1,4 +1,4 @@
-//! The task that owns one view: it waits for what happens, and then decides without waiting.
+//! The task that owns one view: it waits for an event, and then decides without waiting.
 
 mod dangling;
 mod lookup;
@@ -38,32 +38,32 @@ use crate::xds::{Authority, BodyStore, Name, TypeTable};
 pub(super) struct ViewTask {
     pub(crate) view_id: String,
     pub(crate) metric_label: MetricLabel,
-    /// The fields of its clients' nodes that made the key.
+    /// The node fields that form the sharing key.
     pub(crate) made_from: BTreeMap<String, String>,
     pub(crate) view: View,
     pub(crate) sources: Sources,
-    /// By their place in the plan.
+    /// By the servers' places in the plan.
     pub(crate) connectors: Arc<[SharedConnector]>,
     pub(crate) reachability: ViewReachability,
     pub(crate) incidents: Arc<Incidents>,
     pub(crate) server_log: Arc<ServerLog>,
     pub(crate) readiness: ViewReadiness,
-    /// The state of the ladders when it was last reported.
+    /// The state of each ladder when it was last reported.
     pub(crate) ladder_states: BTreeMap<Authority, LadderState>,
-    /// What could not be kept in order.
+    /// Cases in which the order of changes could not be kept.
     pub(crate) order_metrics: OrderMetrics,
     pub(crate) published: Arc<Published>,
     pub(crate) store: Arc<BodyStore>,
     pub(crate) table: Arc<TypeTable>,
     pub(crate) clock: Clock,
     pub(crate) commands: mpsc::Receiver<Command>,
-    /// Since when there is no session and no interest, for the removal of idle views.
+    /// Since when there is no session and no interest; idle views are removed.
     pub(crate) idle_since: Arc<Mutex<Option<Instant>>>,
     /// The server for `*` and old-style names, for load reports.
     pub(crate) active: Arc<AtomicUsize>,
-    /// Says that it has become another.
+    /// Notifies that the active server has changed.
     pub(crate) active_server_changes: Arc<watch::Sender<()>>,
-    /// Dropped after the commands: a session that is dropped sees that no command is taken any more.
+    /// Dropped after the command channel: a session that is dropped sees that the channel is closed.
     pub(crate) sessions: HashMap<SessionId, Box<dyn Subscriber>>,
     pub(crate) links: Links,
     /// Sessions whose interest was counted since the last publication.
@@ -77,7 +77,7 @@ enum Event {
     Time,
 }
 
-/// How many things are decided together before their outcome is published.
+/// How many events are applied together before the result is published.
 const MAX_BATCH: usize = 256;
 
 impl ViewTask {
@@ -92,7 +92,7 @@ impl ViewTask {
                 Event::Link(report) => self.on_link(report),
                 Event::Time => {}
             }
-            // What has queued up meanwhile is applied together and published once.
+            // Applies what has queued up meanwhile, and publishes once.
             for _ in 0..MAX_BATCH {
                 if let Ok(report) = self.links.reports.try_recv() {
                     self.on_link(report);
@@ -106,7 +106,7 @@ impl ViewTask {
         }
     }
 
-    /// Waits. Touches no state, so it may be given up anywhere.
+    /// Waits. It changes no state, so it may be cancelled anywhere.
     async fn next(&mut self) -> Event {
         let deadline = self.next_deadline();
         let sleep = async {
@@ -125,7 +125,7 @@ impl ViewTask {
     }
 
     fn next_deadline(&mut self) -> Option<tokio::time::Instant> {
-        // A stream whose last request has found no room has nothing to do in time.
+        // A stream whose last request waits for room has no deadlines.
         let sources = self.sources.next_deadline(|id| self.links.is_blocked(id));
         let moment = earliest(sources, self.view.next_deadline());
         moment.map(|moment| self.clock.instant(moment))
@@ -151,7 +151,7 @@ impl ViewTask {
             Command::Report(to) => {
                 let report = self.report();
                 let handles = self.sessions.values().map(|handle| handle.report()).collect();
-                let _ = to.send((report, handles)); // the caller may have gone
+                let _ = to.send((report, handles)); // the caller may have dropped the receiver
             }
             Command::Snapshot(to) => {
                 let _ = to.send(self.view_snapshot());
@@ -260,7 +260,7 @@ impl ViewTask {
         }
     }
 
-    /// Lets time work, carries interest upstream, sends requests, publishes, and wakes whom it concerns.
+    /// Runs due timers, sends interest and requests upstream, publishes, and wakes the sessions concerned.
     fn flush(&mut self) {
         let now = self.clock.now();
         let batches = self.sources.on_time(&self.view, now);
@@ -286,7 +286,7 @@ impl ViewTask {
         self.links.follow(&mut self.sources, &self.connectors);
         self.links.send(&mut self.sources, now);
         let wakes = self.view.publish();
-        // Marks first: a session that saw the state without them would take a changed name for an unchanged one.
+        // Changed names go first: a session that saw the snapshot without them would miss the change.
         let concerned = || wakes.0.iter().filter_map(|(session, marks)| Some((self.sessions.get(session)?, marks)));
         concerned().for_each(|(handle, marks)| handle.on_names_changed(marks));
         self.published.replace(self.view.snapshot());
@@ -302,7 +302,7 @@ impl ViewTask {
         }
     }
 
-    /// Says what led nowhere, whatever the relay could do.
+    /// Logs routing that led to missing clusters despite all holds.
     fn report_dangling(&mut self) {
         let dangled = self.view.take_dangled();
         if dangled.removals > 0 {
@@ -322,7 +322,7 @@ impl ViewTask {
         self.order_metrics.too_large += dangled.too_large;
     }
 
-    /// Says which server serves, where that has changed.
+    /// Publishes the active server if it has changed.
     fn publish_active_server(&mut self) {
         for ladder in self.sources.ladders() {
             if let (Authority::TopLevel, Some(server)) = (ladder.authority, ladder.server)
@@ -345,7 +345,7 @@ impl ViewTask {
     }
 }
 
-/// So many of a log line's names as there is room for.
+/// Joins the names for a log line.
 fn names(names: &[Name]) -> String {
     names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
 }

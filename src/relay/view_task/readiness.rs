@@ -1,4 +1,4 @@
-//! Reports to the readiness of the relay how the ladders of a view stand.
+//! Reports the ladders of a view to the readiness of the relay.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::relay::readiness::{Report, Reports};
 use crate::xds::Authority;
 
 impl ViewTask {
-    /// Reports how the ladders stand, where that has changed.
+    /// Reports the state of the ladders if it has changed.
     pub(super) fn report_readiness(&mut self, down: &BTreeSet<Authority>) {
         let (mut responded, mut reports) = (false, Reports::new());
         for ladder in self.sources.ladders() {

@@ -1,11 +1,11 @@
-//! Resources of servers that the relay cannot use: each is logged and counted once, and shown for as long as it stands.
+//! Resources of servers that the relay rejected: each is logged and counted once, and shown until it is replaced.
 
 use super::ViewTask;
 use crate::protocol::sources::StreamId;
 use crate::protocol::upstream::{Stream, TypeSummary};
 use crate::relay::report::RejectedReport;
 
-/// Returns those that stand of one type, at most so many, and how many there are.
+/// Returns the rejected resources of a type, up to a limit, and how many there are.
 pub(super) fn rejected_of_type(stream: &Stream, of: &TypeSummary) -> (Vec<RejectedReport>, usize) {
     let unnamed = of.unnamed.map(|reason| RejectedReport { name: None, version: None, reason: reason.to_string() });
     let count = of.rejected + usize::from(unnamed.is_some());
@@ -18,7 +18,7 @@ pub(super) fn rejected_of_type(stream: &Stream, of: &TypeSummary) -> (Vec<Reject
 }
 
 impl ViewTask {
-    /// Logs and counts what was rejected of the last response.
+    /// Logs and counts the rejected resources of the last response.
     pub(super) fn note_rejected(&mut self, id: StreamId) {
         let Some(stream) = self.sources.stream(id) else { return };
         let rejected = stream.take_rejected();
@@ -43,7 +43,7 @@ impl ViewTask {
     }
 }
 
-/// Of one type in `/upstreams`.
+/// How many resources of a type `/upstreams` shows.
 const MAX_SHOWN: usize = 20;
-/// Of one type in one response.
+/// How many resources of a response are logged.
 const MAX_LOGGED: usize = 20;

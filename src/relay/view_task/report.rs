@@ -1,4 +1,4 @@
-//! What the admin address shows of a view.
+//! The report of a view for the admin address.
 
 use super::ViewTask;
 use super::missing::Missing;

@@ -9,8 +9,8 @@ use crate::protocol::faults::Fault;
 use crate::protocol::view::{InterestChange, Selector};
 
 impl ViewTask {
-    /// Runs until nobody can say anything to it any more. What it shares with others is left as it was before the panic: each of their
-    /// locks is held for one change that is made at once.
+    /// Runs until the last command sender is dropped, or the task panics. Shared state stays consistent after a panic: each of its locks is
+    /// held for a single change.
     pub(crate) async fn run_supervised(self) {
         let (view, incidents) = (self.view_id.clone(), self.incidents.clone());
         let mut run = Box::pin(self.run());
@@ -29,7 +29,7 @@ impl ViewTask {
         }
     }
 
-    /// For tests of what follows.
+    /// Panics if [`Fault::OwnerPanics`] is planted and its name is requested.
     pub(super) fn panic_if_planted(&self, changes: &[InterestChange]) {
         let asks = || changes.iter().any(|change| change.selector == Selector::Name(PLANTED.into()));
         assert!(!self.faults.has(Fault::OwnerPanics) || !asks(), "planted by a test");
@@ -41,5 +41,5 @@ fn text_of(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }
 
-/// A request for this name makes the view task panic, with the fault planted.
+/// The name that makes the view task panic with the fault planted.
 const PLANTED: &str = "panic";

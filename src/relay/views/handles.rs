@@ -1,4 +1,4 @@
-//! The views that there are, by sharing key, and when they are released.
+//! The views by sharing key, and when they are removed.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -22,7 +22,7 @@ pub(super) struct ViewHandle {
     pub(crate) stay: Stay,
 }
 
-/// What a session needs to join a view, which stays until the session has left it or never joined.
+/// What a session needs to join a view. The view stays until the session has left it, or did not join.
 pub(super) struct Entrance {
     pub(crate) published: Arc<Published>,
     pub(crate) commands: mpsc::Sender<Command>,
@@ -35,20 +35,20 @@ impl ViewHandle {
         Entrance { published, commands, stay: self.stay.clone() }
     }
 
-    /// Whether its task is running: one that panicked is not.
+    /// Whether the view task is running. It is not after a panic.
     pub(crate) fn is_running(&self) -> bool {
         !self.commands.is_closed()
     }
 
-    /// Returns whether the view had no session and no interest for this long, and no session is about to join it. Sessions look a
-    /// view up under the same lock, so that none can join a view that is not in the map.
+    /// Whether the view had no session and no interest for this long, and no session is about to join it. Sessions look a view up under the
+    /// same lock, so none can join a view that is no longer in the map.
     fn is_idle(&self, after: Duration) -> bool {
         let since = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
         self.stay.is_last() && since.is_some_and(|since| since.elapsed() >= after)
     }
 }
 
-/// A view task ends when no sender of commands is left.
+/// Removes idle views. A view task ends when the last sender of its commands is dropped.
 pub(super) fn retire(views: &mut HashMap<SharingKey, ViewHandle>, after: Duration) {
     views.retain(|key, view| {
         let retired = view.is_idle(after);

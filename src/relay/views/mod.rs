@@ -1,4 +1,4 @@
-//! Which view a client belongs to: one for each sharing key, made when the first client of the key comes.
+//! Which view a client belongs to: one for each sharing key, created for the first client with that key.
 
 mod handles;
 mod options;
@@ -50,7 +50,7 @@ pub(crate) struct Views {
     plan: Arc<Plan>,
     authorities: Authorities,
     connectors: Arc<[SharedConnector]>,
-    /// Asked for what all views share.
+    /// Serves the shared authorities.
     hub: Option<Arc<Views>>,
     is_hub: bool,
     reachability: Arc<SharedReachability>,
@@ -58,7 +58,7 @@ pub(crate) struct Views {
     incidents: Arc<Incidents>,
     server_log: Arc<ServerLog>,
     client_log: Arc<ClientLog>,
-    /// Changes whenever another server has come to serve some view.
+    /// Changes whenever the active server of a view changes.
     active_server_changes: Arc<watch::Sender<()>>,
     store: Arc<BodyStore>,
     readers: ResponseReaders,
@@ -67,12 +67,12 @@ pub(crate) struct Views {
     max_views: usize,
     metric_labels: Arc<MetricLabels>,
     next_session: AtomicU64,
-    /// Guards the map alone.
+    /// Guards only the map.
     views: Mutex<HashMap<SharingKey, ViewHandle>>,
 }
 
 impl Views {
-    /// With a connector for each server of the plan.
+    /// Takes a connector for each server of the plan.
     pub(crate) fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
         let ViewsOptions { rule, accept_missing_node, max_views, max_in_metrics, table, access, limits, plan } =
             options;
@@ -106,29 +106,29 @@ impl Views {
         }
     }
 
-    /// These are what other views share: in logs, reports and metrics they are called so, and not by a key.
+    /// Turns these views into the hub: logs, reports and metrics call it `shared` instead of showing a key.
     pub(crate) fn into_hub(self) -> Self {
         Self { is_hub: true, ..self }
     }
 
-    /// What these views share: bodies that both hold are kept once, and it is shown with them.
+    /// Adds the hub. Bodies that both have are stored once, and reports include the hub.
     pub(crate) fn with_hub(self, hub: Arc<Self>) -> Self {
         let (store, readers) = (hub.store.clone(), hub.readers.clone());
         let (readiness, incidents) = (hub.readiness.clone(), hub.incidents.clone());
         Self { store, readers, readiness, incidents, hub: Some(hub), ..self }
     }
 
-    /// By server: the calls that asked whether it is there, and that it did not answer.
+    /// Returns the number of unanswered liveness calls, by server.
     pub(crate) fn unanswered_calls(&self) -> impl Iterator<Item = (String, u64)> {
         self.connectors.iter().filter_map(|connector| Some((connector.describe(), connector.unanswered_calls()?)))
     }
 
-    /// Returns the servers of the plan as metrics and logs name them.
+    /// Returns the names of the plan's servers in metrics and logs.
     pub(crate) fn servers(&self) -> impl Iterator<Item = String> {
         self.connectors.iter().map(|connector| connector.describe())
     }
 
-    /// Takes a client on by its first request.
+    /// Accepts a client by its first request.
     pub(crate) async fn open_session(
         &self,
         first: &Request,
@@ -184,18 +184,18 @@ impl Views {
         let session = session.with_identity(identity).with_authorities(self.authorities.clone());
         let handle = SessionHandle::new(place, session);
         commands.send(Command::Join(Box::new(Member::new(handle.clone(), stay)))).await.ok()?;
-        // A view task that ends from here on drops the command, which ends the session.
+        // A view task that ends after this drops the command, which ends the session.
         (!commands.is_closed()).then_some(handle)
     }
 
-    /// Who a client is by the node that it sent, if it sent one.
+    /// Returns the identity of a client by its node, if it sent one.
     pub(super) fn identify(&self, node: Option<&Bytes>) -> Result<Identity, AdmissionError> {
         let nobody = Bytes::new();
         let node = node.or(self.accept_missing_node.then_some(&nobody)).ok_or(AdmissionError::NoNode)?;
         Identity::of(self.rule.clone(), node).map_err(|_| AdmissionError::BadNode)
     }
 
-    /// Names of the clusters that the clients of a key were given and that this peer may have.
+    /// Returns the names of the clusters in the view of a key that this peer may read.
     pub(super) fn clusters(&self, key: &SharingKey, peer: IpAddr) -> Vec<String> {
         let views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(published) = views.get(key).map(|view| view.published.clone()) else { return Vec::new() };
@@ -208,17 +208,17 @@ impl Views {
         names.into_iter().map(Name::to_string).collect()
     }
 
-    /// Keys that may be served at one time.
+    /// Returns how many views may exist at one time.
     pub(super) fn max_views(&self) -> usize {
         self.max_views
     }
 
-    /// Whether new clients should come here, also for the hub.
+    /// Returns the readiness of the process, the hub included.
     pub(crate) fn readiness(&self) -> &Arc<Readiness> {
         &self.readiness
     }
 
-    /// What went wrong in views, also in the hub's.
+    /// Returns the incidents of all views, the hub included.
     pub(crate) fn incidents(&self) -> &Incidents {
         &self.incidents
     }
@@ -227,13 +227,13 @@ impl Views {
         &self.counters
     }
 
-    /// Looks up the view of a key, or starts it. It is kept for as long as the result exists.
+    /// Looks up the view of a key, or starts it. The view is kept for as long as the result exists.
     fn enter(&self, key: &SharingKey) -> Result<Entrance, AdmissionError> {
         let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(view) = views.get(key).filter(|view| view.is_running()) {
             return Ok(view.enter());
         }
-        views.remove(key); // it has panicked
+        views.remove(key); // its task has panicked
         if views.len() >= self.max_views {
             retire(&mut views, Duration::ZERO);
         }
@@ -247,24 +247,24 @@ impl Views {
         Ok(entrance)
     }
 
-    /// The server that serves a key's `*` and old-style names, or the first choice where none does (FB-19).
+    /// Returns the active server of a key for `*` and old-style names, or the first choice if none is active (FB-19).
     pub(super) fn active_server(&self, key: &SharingKey) -> usize {
         let views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
         let first = self.plan.top.servers.first().copied().unwrap_or_default();
         views.get(key).map_or(first, |view| view.active.load(Ordering::Relaxed))
     }
 
-    /// Until a key is served by another server than this.
+    /// Returns once the active server of a key is another than this.
     pub(super) async fn active_server_changed(&self, key: &SharingKey, server: usize) {
         let mut moves = self.active_server_changes.subscribe();
         while self.active_server(key) == server {
             if moves.changed().await.is_err() {
-                return std::future::pending().await; // cannot be: the sender is here
+                return std::future::pending().await; // does not happen: `self` keeps the sender alive
             }
         }
     }
 
-    /// Removes views that were idle for `views.idle_timeout`, with their upstream streams, again and again.
+    /// Removes views that were idle for `views.idle_timeout`, with their upstream streams. Never returns.
     pub(crate) async fn retire_idle(&self, after: Duration) {
         let mut ticks = tokio::time::interval(after.clamp(Duration::from_millis(100), LOOKS_EVERY));
         loop {
@@ -313,7 +313,7 @@ impl Views {
     }
 }
 
-/// How often a stream is taken to a new view when the one of its key has just panicked.
+/// How often a stream joins a new view if the task of the one before has panicked.
 const JOINS: usize = 3;
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 const LOOKS_EVERY: Duration = Duration::from_secs(30);

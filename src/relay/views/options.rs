@@ -13,9 +13,9 @@ pub struct ViewsOptions {
     pub rule: KeyRule,
     /// A client without a node counts as one whose node is empty; otherwise it is rejected (TRN-12).
     pub(crate) accept_missing_node: bool,
-    /// Views at one time.
+    /// The largest number of views at one time.
     pub(crate) max_views: usize,
-    /// Views that have series of their own in the metrics.
+    /// The largest number of views with series of their own in the metrics.
     pub(crate) max_in_metrics: usize,
     pub(crate) table: TypeTable,
     pub(crate) access: Access,
@@ -23,11 +23,11 @@ pub struct ViewsOptions {
     pub(crate) plan: Plan,
 }
 
-/// Who comes, and for what.
+/// A client that opens a stream, and the kind of stream.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientInfo {
     pub(crate) variant: Variant,
-    /// The type of a stream that has only one.
+    /// The type of a stream that serves only one.
     pub(crate) only: Option<&'static str>,
     pub(crate) peer: SocketAddr,
 }

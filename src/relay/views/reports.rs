@@ -1,4 +1,4 @@
-//! The reports of all views, those of the hub last.
+//! The reports of all views, the hub's last.
 
 use std::sync::PoisonError;
 
@@ -12,7 +12,7 @@ use crate::relay::report::{
 use crate::xds::{Type, UnknownType};
 
 impl Views {
-    /// What every view and every session holds.
+    /// Returns the reports of every view and every session.
     pub(crate) async fn report(&self) -> Vec<(ViewReport, Vec<ClientReport>)> {
         let mut reports = Vec::new();
         for owner in self.owners() {
@@ -33,16 +33,16 @@ impl Views {
                 views.extend(from.await);
             }
         }
-        // There may be very many: nothing else waits for a look at all of them.
+        // There may be very many resources: the search must not block the runtime.
         tokio::task::spawn_blocking(move || query.page(&views)).await.unwrap_or_default()
     }
 
-    /// Returns the type that a word, a name or a URL means.
+    /// Returns the type that a short name, a full name or a URL means.
     pub(crate) fn type_of(&self, text: &str) -> Result<Type, UnknownType> {
         self.table.by_word(text)
     }
 
-    /// Clusters that routing leads to and that do not exist, by view.
+    /// Returns, by view, the clusters that routing leads to and that do not exist.
     pub(crate) async fn dangling(&self) -> Vec<Dangling> {
         let mut dangling = Vec::new();
         for owner in self.owners() {
@@ -54,7 +54,7 @@ impl Views {
         dangling
     }
 
-    /// Returns how many views there are, and what there is to measure of them.
+    /// Returns how many views there are, and their metrics.
     pub(crate) async fn metrics(&self) -> (usize, Vec<ViewMetrics>) {
         let mut measures = Vec::new();
         for owner in self.owners() {

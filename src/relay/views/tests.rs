@@ -19,7 +19,7 @@ fn views() -> Views {
         limits: Limits::default(),
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),
     };
-    Views::new(options, Vec::new()) // nothing is requested, so no server is connected to
+    Views::new(options, Vec::new()) // no interest, so no server is connected to
 }
 
 fn first_request() -> Request {
@@ -32,7 +32,7 @@ fn visit() -> ClientInfo {
 }
 
 impl Views {
-    /// How many sessions each view has.
+    /// The number of sessions of each view.
     async fn sessions(&self) -> Vec<usize> {
         self.report().await.iter().map(|(unit, _)| unit.clients).collect()
     }

@@ -1,15 +1,15 @@
-//! What is wrong with a resource file, and where.
+//! The faults of a resource file, with their places.
 
 use std::fmt;
 
 use crate::transcode::error::Place;
 
-/// All that is wrong with a file.
+/// All faults of a file.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub struct DocumentError {
     /// The first faults, in the order of the file.
     pub faults: Vec<DocumentFault>,
-    /// Further ones, which are not listed.
+    /// The number of further faults.
     pub more: usize,
 }
 

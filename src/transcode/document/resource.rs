@@ -38,9 +38,9 @@ impl Format {
 pub struct FileResource {
     /// The type of the resource.
     pub type_url: String,
-    /// The wrapper's. A bare resource has its name in its body, and nowhere else.
+    /// The name in the wrapper. A bare resource has only the name in its body.
     pub name: Option<String>,
-    /// The wrapper's, or else that of the response around it.
+    /// The version of the wrapper, or else of the response around it.
     pub version: Option<String>,
     /// The wrapper's TTL.
     pub ttl: Option<Duration>,
@@ -50,16 +50,16 @@ pub struct FileResource {
     pub(crate) metadata: Option<Bytes>,
     /// Encoded `DynamicParameterConstraints`.
     pub(crate) constraints: Option<Bytes>,
-    /// The wrapper asks relays not to cache it.
+    /// Whether the wrapper asks relays not to cache it.
     pub do_not_cache: bool,
     /// The encoded resource.
     pub body: Bytes,
-    /// Where it begins in a YAML or JSON file.
+    /// The line where it begins in a YAML or JSON file.
     pub line: Option<u64>,
 }
 
 impl FileResource {
-    /// As a delta server would send it.
+    /// Returns the resource as a delta server would send it.
     pub fn into_wrapper(self) -> discovery::Resource {
         let resource_name = self.constraints.map(|constraints| discovery::ResourceName {
             name: self.name.clone().unwrap_or_default(),

@@ -1,8 +1,8 @@
-//! The parts of a node that may make a key, and the words that a configuration has for them.
+//! The parts of a node that may form a key, with their names in the configuration.
 
 use std::fmt;
 
-/// Part of a node that an operator declares to matter.
+/// A part of a node that may be in the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyField {
     /// `node.id`.
@@ -19,7 +19,7 @@ pub enum KeyField {
     SubZone,
     /// All of `node.metadata`.
     Metadata,
-    /// One value inside the metadata, by the keys that lead to it.
+    /// One value in the metadata, by its path of keys.
     MetadataPath(Vec<String>),
     /// The name and version fields of the user agent.
     UserAgent,
@@ -35,7 +35,7 @@ pub enum KeyField {
     Unknown,
 }
 
-/// The parts of a node by the words that a configuration has for them.
+/// The parts of a node by their names in the configuration.
 const FIELD_NAMES: [(&str, KeyField); 13] = [
     ("id", KeyField::Id),
     ("cluster", KeyField::Cluster),

@@ -1,7 +1,7 @@
-//! Sharing keys: the part of a client's identity that may change what the control plane answers.
+//! Sharing keys: the part of a client's identity that may change the responses of the control plane.
 //!
-//! A key *is* the canonical encoding of the node that upstream will be shown, less what never counts: nothing that differs
-//! between two clients of one key can reach the control plane, and `key(upstream_node(k)) == k`, so tiers agree.
+//! A key *is* the canonical encoding of the node that is sent upstream, without what never counts: no difference between two clients of one
+//! key can reach the control plane, and `key(upstream_node(k)) == k`, so tiers of relays agree.
 
 mod fields;
 mod words;
@@ -33,23 +33,23 @@ const TRANSPORT_FEATURES: [&str; 8] = [
     ERRORS_FEATURE,
 ];
 
-/// The feature by which one relay knows another: user-agent rules then do not apply, since the agent is a copied one.
+/// The client feature that identifies a relay. User-agent rules do not apply to it, since its agent is copied from a client.
 pub(crate) const RELAY_MARKER: &str = "weir.relay";
 
-/// The feature of a client that is no relay and reads `resource_errors`.
+/// The client feature of a program other than a relay that reads `resource_errors`.
 pub(crate) const ERRORS_FEATURE: &str = "weir.errors";
 
-/// Which parts of a node make the key.
+/// The parts of a node that form the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRule {
     fields: Vec<KeyField>,
 }
 
-/// Equal for two clients exactly if they may share everything (KEY-2).
+/// Equal for two clients if and only if they may share a view (KEY-2).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SharingKey {
     canonical: Arc<[u8]>,
-    /// The clients' own id is part of the key, so the relay must not put one of its making in its place.
+    /// Whether the client's id is part of the key, so that the relay must not replace it.
     by_id: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct SharingKey {
 pub struct NodeError;
 
 impl Default for KeyRule {
-    /// The whole node without its id and without addresses (KEY-3).
+    /// The whole node without its id and its addresses (KEY-3).
     fn default() -> Self {
         use KeyField::*;
         Self::of(vec![Cluster, Locality, Metadata, UserAgent, Extensions, ClientFeatures, DynamicParameters, Unknown])
@@ -66,12 +66,12 @@ impl Default for KeyRule {
 }
 
 impl KeyRule {
-    /// Makes the rule by which clients share whose nodes are equal in these fields.
+    /// Returns the rule by which clients share if their nodes are equal in these fields.
     pub fn of(fields: Vec<KeyField>) -> Self {
         Self { fields }
     }
 
-    /// The key of a client that sent these bytes as its node.
+    /// Returns the key of a client that sent these bytes as its node.
     pub fn key(&self, encoded_node: &[u8]) -> Result<SharingKey, NodeError> {
         let node = Node::decode(encoded_node).map_err(|_| NodeError)?;
         let mut kept = Node::default();
@@ -99,7 +99,7 @@ impl KeyRule {
             }
         }
         if kept.locality.as_ref().is_some_and(|locality| *locality == Locality::default()) {
-            kept.locality = None; // an empty one and none are the same place
+            kept.locality = None; // empty and missing are the same place
         }
         let mut canonical = kept.encode_to_vec();
         canonical.extend(unknown);
@@ -112,7 +112,7 @@ impl KeyRule {
         &self.fields
     }
 
-    /// What each field of the key is for a node, in words for operators (KEY-20).
+    /// Returns the value of each field of the key in a node, as text for operators (KEY-20).
     pub(crate) fn parts(&self, encoded_node: &[u8]) -> Vec<(KeyField, String)> {
         let node = Node::decode(encoded_node).unwrap_or_default();
         self.fields.iter().map(|field| (field.clone(), words(field, &node, encoded_node))).collect()
@@ -120,16 +120,16 @@ impl KeyRule {
 }
 
 impl SharingKey {
-    /// What made it, as [`KeyRule::parts`] of every node that has it.
+    /// Returns the fields that form the key: the [`KeyRule::parts`] of every node with this key.
     pub(crate) fn parts(&self, rule: &KeyRule) -> Vec<(KeyField, String)> {
         rule.parts(&self.canonical)
     }
 
-    /// The node that stands for every client of this key, made from the key alone (KEY-5, KEY-9).
+    /// Returns the node that is sent upstream for all clients of this key. It depends only on the key (KEY-5, KEY-9).
     pub fn upstream_node(&self) -> Bytes {
         let id = if self.by_id { String::new() } else { format!("weir-{self}") };
         let added = Node { id, client_features: relay_features(), ..Node::default() };
-        // Encoded messages merge by standing behind one another, which keeps fields that this build cannot name.
+        // Concatenated encodings merge into one message, which keeps fields that are unknown to this build.
         let mut encoded = self.canonical.to_vec();
         encoded.extend(added.encode_to_vec());
         encoded.into()
@@ -137,7 +137,7 @@ impl SharingKey {
 }
 
 impl fmt::Display for SharingKey {
-    /// A short hash: keys go into logs and file names, node metadata does not (KEY-19).
+    /// A short hash: keys appear in logs and file names, node metadata does not (KEY-19).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", xxh3_128(&self.canonical) as u64)
     }
@@ -149,7 +149,7 @@ impl fmt::Debug for SharingKey {
     }
 }
 
-/// What the relay can translate for any client (UP-41).
+/// The features that the relay translates for any client (UP-41).
 fn relay_features() -> Vec<String> {
     ["xds.config.resource-in-sotw", "xds.config.supports-resource-ttl", RELAY_MARKER].map(String::from).into()
 }
@@ -176,7 +176,7 @@ fn part_of(node: &Node) -> Locality {
     node.locality.clone().unwrap_or_default()
 }
 
-/// Patch releases and build metadata do not change what a control plane configures; major and minor may.
+/// Keeps major and minor version: patch releases and build metadata do not change what a control plane configures.
 fn major_and_minor(version: &UserAgentVersionType) -> UserAgentVersionType {
     match version {
         UserAgentVersionType::UserAgentVersion(text) => {
@@ -190,7 +190,7 @@ fn major_and_minor(version: &UserAgentVersionType) -> UserAgentVersionType {
     }
 }
 
-/// Copies the value at `path`, and the objects around it, out of one metadata into another.
+/// Copies the value at `path`, with the objects around it, from one metadata to another.
 fn copy_path(path: &[String], from: &Option<Struct>, to: &mut Option<Struct>) {
     let Some((last, parents)) = path.split_last() else { return };
     let mut source = from.as_ref();
@@ -223,7 +223,7 @@ fn empty_object() -> Value {
 
 const LAST_KNOWN_FIELD: u32 = 12;
 
-/// Fields past the last that this build knows, in an order of their own.
+/// Returns the fields that this build does not know, in a fixed order.
 fn unknown_fields(encoded_node: &[u8]) -> Vec<u8> {
     let mut unknown: Vec<_> = wire::fields(encoded_node)
         .flatten()

@@ -53,7 +53,7 @@ fn a_client_without_an_id_is_not_given_one_where_ids_make_the_key() {
 
 #[test]
 fn key_4_metadata_is_compared_canonically() {
-    // Two encodings of {a: 1, b: null} whose map entries stand in different order.
+    // Two encodings of {a: 1, b: null} with the map entries in different order.
     let a = b"\x0a\x0e\x0a\x01a\x12\x09\x11\0\0\0\0\0\0\xf0\x3f";
     let b = b"\x0a\x07\x0a\x01b\x12\x02\x08\0";
     let node = |parts: [&[u8]; 2]| {

@@ -1,4 +1,4 @@
-//! What the parts of a node are, in words for operators (KEY-20).
+//! The parts of a node as text for operators (KEY-20).
 
 use prost::Message;
 use prost_types::{Struct, Value, value::Kind};
@@ -9,7 +9,7 @@ use super::{content_features, major_and_minor, part_of, sorted_extensions, unkno
 use crate::proto::node::node::UserAgentVersionType;
 use crate::proto::node::{ContextParams, Node};
 
-/// One line for one part; empty if the node has nothing there.
+/// Returns a line for one part, empty if the node does not have it.
 pub(super) fn words(field: &KeyField, node: &Node, encoded: &[u8]) -> String {
     let place = || part_of(node);
     let listed = |parts: Vec<String>| parts.join(" ");

@@ -1,22 +1,22 @@
 //! The clusters that a resource sends traffic to, found in its encoded body.
 //!
-//! What cannot be seen so: clusters named by a header, by a specifier plugin or by the name in a TLS handshake, filters that come by
-//! ECDS, custom matchers, and configurations in a struct.
+//! Not found: clusters named by a header, by a specifier plugin or by the name in a TLS handshake, filters that come by ECDS, custom
+//! matchers, and configurations in a struct.
 
 use crate::xds::name::Name;
 use crate::xds::types::Type;
 use crate::xds::wire::{self, Value};
 
-/// What one body leads to.
+/// The clusters that one body leads to.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LeadsTo {
     /// Sorted, each once.
     pub clusters: Box<[Name]>,
-    /// There is more to it than is looked at, and nothing is known.
+    /// The body was too large to scan, so nothing is known.
     pub too_much: bool,
 }
 
-/// What a piece of a body is.
+/// The kind of a message within a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     RouteConfiguration,
@@ -25,7 +25,7 @@ enum Part {
     RouteList,
     RouteAction,
     WeightedClusters,
-    /// A message whose first field is the name of a cluster: a mirror policy, a weight, a route of UDP.
+    /// A message whose first field is a cluster name: a mirror policy, a weight, a UDP route.
     ToCluster,
     ScopedRoute,
     Listener,
@@ -52,7 +52,7 @@ enum Part {
     Any,
 }
 
-/// What one of its fields is.
+/// The meaning of one field of it.
 enum Field {
     Of(Part),
     Cluster,
@@ -71,7 +71,7 @@ impl Part {
         })
     }
 
-    /// What is known of what comes in an `Any`.
+    /// Returns the kind of the content of an `Any`, if it is known.
     fn of_any(kind: &str) -> Option<Self> {
         Some(match kind {
             "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager" => {
@@ -130,7 +130,7 @@ impl Part {
     }
 }
 
-/// Whether bodies of a type may lead somewhere.
+/// Whether bodies of a type may lead to clusters.
 pub(crate) fn may_lead(kind: &Type) -> bool {
     Part::of_type(kind.name()).is_some()
 }
@@ -152,7 +152,7 @@ pub(crate) fn leads_to(kind: &Type, body: &[u8]) -> Option<Box<LeadsTo>> {
             if looked_at > MOST_FIELDS {
                 return Some(Box::new(LeadsTo { too_much: true, ..LeadsTo::default() }));
             }
-            // What is no message leads nowhere, from where it is none.
+            // Bytes that are not a message have no references from there on.
             let Some(field) = field else { break };
             let Value::Bytes(value) = field.value else { continue };
             match part.field(field.number) {

@@ -1,4 +1,4 @@
-//! The names that one resource holds of another, found by a bounded scan of its encoded body.
+//! The names of other resources in a resource, found by a bounded scan of its encoded body.
 
 mod clusters;
 
@@ -8,7 +8,7 @@ use super::name::Name;
 use super::types::References;
 use super::wire;
 
-/// The resource that `body` makes a client request next, if its type is one that names such a thing.
+/// Returns the resource that `body` makes a client request next, if its type has such references.
 pub(crate) fn referred(references: References, own_name: &str, body: &[u8]) -> Option<Name> {
     match references {
         References::None => None,
@@ -18,8 +18,8 @@ pub(crate) fn referred(references: References, own_name: &str, body: &[u8]) -> O
     }
 }
 
-/// The EDS name of a cluster whose endpoints come over the same stream (NAME-28, NAME-29). A cluster that names another
-/// source for its endpoints is not ours to warm.
+/// Returns the EDS name of a cluster whose endpoints come over the same stream (NAME-28, NAME-29). If a cluster has another source for its
+/// endpoints, Weir does not warm it.
 fn endpoints_of_cluster(own_name: &str, body: &[u8]) -> Option<Name> {
     let eds = wire::last_bytes(body, CLUSTER_EDS_CONFIG)?;
     let source = wire::last_bytes(eds, EDS_CONFIG_SOURCE)?;

@@ -1,4 +1,4 @@
-//! What must hold at every moment, and once all is quiet.
+//! What must hold at every moment, and at the end.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use weir::protocol::view::{AbsenceEvidence, Class, Lookup, Presence};
 use super::{CDS, EDS, Link, NAMES, SERVERS, World};
 
 impl World {
-    /// What the active server does not have, or some server while none's word does, may be gone by that.
+    /// Notes what the active server lacks, which clients may then lose, and what any server lacks.
     pub(super) fn note_lacks(&mut self) {
         for what in NAMES.iter().flat_map(|name| [(CDS, *name), (EDS, *name)]) {
-            // News of what it has come to have may not have come yet.
+            // The update about a resource that it got may not have arrived yet.
             let said = |server| self.said_gone.contains(&(server, what.0.to_owned(), what.1.to_owned()));
             let lacks = |server: usize| !self.servers[server].content.contains_key(&what) || said(server);
             let lacked = match self.last {
@@ -31,7 +31,7 @@ impl World {
         }
     }
 
-    /// Nothing is taken from a client that the active server has had ever since the client holds it.
+    /// Checks that no client loses what the active server has had since the client holds it.
     pub(super) fn judge_losses(&mut self) -> Result<(), String> {
         for holder in &mut self.holders {
             for (what, since) in holder.listen(&mut self.view, self.now) {
@@ -43,7 +43,7 @@ impl World {
         Ok(())
     }
 
-    /// Absent also for those who hold it, and not by a server's silence alone.
+    /// Whether it is absent also for clients that hold it, and not only by a server's silence.
     fn is_said_absent(&self, (url, name): (&str, &str)) -> bool {
         let entry = self.view.entry(&self.table.resolve(url), Class::Named, &name.into());
         entry.is_some_and(|entry| {
@@ -51,7 +51,7 @@ impl World {
         })
     }
 
-    /// Nobody's silence counts who was not there to speak.
+    /// Checks that silence counts only if the server was alive to respond.
     pub(super) fn judge_silence(&mut self) {
         let kind = self.table.resolve(EDS);
         let silent = NAMES.map(|name| (EDS, name)).into_iter().filter(|(_, name)| {
@@ -70,7 +70,7 @@ impl World {
         self.silent = silent;
     }
 
-    /// Who came with nothing has its first set with the first response of a server that does not cut.
+    /// Checks that clients without state get their first set with the first response of a server that sends complete sets.
     fn judge_waiting(&self) -> Result<(), String> {
         let LadderState::Active(server) = self.last else { return Ok(()) };
         let has_said =
@@ -106,8 +106,8 @@ impl World {
         Ok(())
     }
 
-    /// That there is nothing, some servers leave unsaid. A set that nobody has said a word of is not taken to be empty: a control
-    /// plane that is not ready yet looks like that.
+    /// Some servers do not report an empty set. A set without any response does not count as empty: a control plane that is not ready yet
+    /// looks the same.
     pub(super) fn says_a_set(&self) -> bool {
         let first = &self.servers[0];
         first.habit.says_nothing_is_new || first.content.keys().any(|(url, _)| *url == CDS)

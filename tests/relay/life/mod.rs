@@ -1,5 +1,5 @@
-//! Whether a control plane is there, as the edge finds out over real connections: servers that hang, what stands before them, and
-//! what the streams of several views tell one another.
+//! How the edge finds out whether a control plane is alive, over real connections: servers that hang, proxies before them, and what the
+//! streams of several views share.
 
 mod server;
 
@@ -36,7 +36,7 @@ struct View {
     task: JoinHandle<()>,
     reports: mpsc::Receiver<LinkReport>,
     life: Arc<Notify>,
-    /// Kept, or the edge would see that nobody asks any more.
+    /// Kept, or the edge would see that the requests have ended.
     requests: Option<mpsc::Sender<Request>>,
 }
 
@@ -54,7 +54,7 @@ impl View {
         Self { task, reports, life: Arc::default(), requests: None }
     }
 
-    /// A view whose stream is up, and the server's side of it.
+    /// A view whose stream is open, and the server's end of it.
     async fn up(connector: &AdsConnector, server: &mut Server) -> (Self, server::Stream) {
         let mut view = Self::of(connector);
         view.opened().await;
@@ -210,7 +210,7 @@ async fn up_36_a_call_on_another_connection_says_nothing_of_this_one() {
     let (mut view, stream) = View::up(&connector(server.address, NEVER), &mut server).await;
     server.leave();
     stream.send(response("a"));
-    view.answered().await; // behind the server's word that it takes no more calls on this connection
+    view.answered().await; // after the server's message that it accepts no more calls on this connection
     view.life.notify_one();
     let (reason, answered) = view.ended().await;
     assert!(reason.contains("the connection is lost, or takes no more calls") && answered, "{reason}");
@@ -262,7 +262,7 @@ async fn up_36_what_came_before_the_answer_to_a_call_is_reported_before_it_howev
     (0..12).for_each(|_| stream.send(response("a")));
     view.life.notify_one();
     until("the call", async || server.calls() == 1).await;
-    tokio::time::sleep(TIMEOUT / 2).await; // the answer comes while nobody takes what was said before it
+    tokio::time::sleep(TIMEOUT / 2).await; // the answer arrives while what was sent before it is not read
     for _ in 0..12 {
         view.answered().await;
     }
@@ -282,7 +282,7 @@ async fn a_message_that_comes_in_pieces_is_reported_once_before_it_is_complete()
     assert!(matches!(view.event().await, LinkEvent::Receiving));
     stream.send(bytes.slice(9..12));
     view.says_nothing(TIMEOUT).await;
-    stream.send([&bytes[12..], &bytes[..7]].concat()); // its end, and the beginning of another one
+    stream.send([&bytes[12..], &bytes[..7]].concat()); // the end of a message, and the beginning of the next
     view.answered().await;
     assert!(matches!(view.event().await, LinkEvent::Receiving));
     stream.send(bytes.slice(7..));
@@ -332,7 +332,7 @@ async fn fb_20_when_one_view_gets_through_the_others_come_at_once() {
     let mut views = [View::of(&connector), View::of(&connector), View::of(&connector)];
     for view in &mut views {
         for _ in 0..3 {
-            assert!(!view.ended().await.1); // after which each waits for a minute and more
+            assert!(!view.ended().await.1); // after that each of them waits for at least a minute
         }
     }
     let _server = Server::start_at(address, Answers::Status(12)).await;

@@ -1,4 +1,4 @@
-//! A server that can hang at any moment, and answers calls that ask whether it is there in the way it is told to.
+//! A server that can hang at any moment, and answers liveness calls as the test decides.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -29,7 +29,7 @@ use crate::client::PATIENCE;
 #[derive(Clone, Copy)]
 pub enum Answers {
     Status(u16),
-    /// Of something that does not speak gRPC.
+    /// As an HTTP server without gRPC.
     Http(u16),
     /// Each call waits until it is released.
     Held,
@@ -46,14 +46,14 @@ struct Script {
     answers: Mutex<Answers>,
     released: Semaphore,
     calls: AtomicUsize,
-    /// The connections that calls came on.
+    /// The connections on which calls arrived.
     requested: Mutex<BTreeSet<usize>>,
     hangs: watch::Sender<bool>,
     leaves: Notify,
     accepted: mpsc::UnboundedSender<Stream>,
 }
 
-/// A stream of discovery. It ends when this is dropped.
+/// A discovery stream. It ends when this is dropped.
 pub struct Stream {
     pub connection: usize,
     responses: mpsc::UnboundedSender<Bytes>,
@@ -62,7 +62,7 @@ pub struct Stream {
 
 impl Stream {
     pub fn send(&self, bytes: impl Into<Bytes>) {
-        let _ = self.responses.send(bytes.into()); // the relay may be gone
+        let _ = self.responses.send(bytes.into()); // the relay may have disconnected
     }
 }
 
@@ -96,7 +96,7 @@ impl Server {
         *self.script.answers.lock().unwrap() = answers;
     }
 
-    /// Lets one call that is held have its answer.
+    /// Lets one waiting call have its answer.
     pub fn release(&self) {
         self.script.released.add_permits(1);
     }
@@ -109,12 +109,12 @@ impl Server {
         self.script.requested.lock().unwrap().clone()
     }
 
-    /// As a process that is stopped: the kernel goes on to take connections and bytes.
+    /// Like a stopped process: the kernel still accepts connections and bytes.
     pub fn hang(&self) {
         self.script.hangs.send_replace(true);
     }
 
-    /// Takes no more calls on the connections that are open, and goes on with those that it has.
+    /// Accepts no more calls on the open connections, and continues with those that it has.
     pub fn leave(&self) {
         self.script.leaves.notify_waiters();
     }
@@ -136,7 +136,7 @@ async fn accept(listener: TcpListener, script: Arc<Script>) {
         };
         connections.spawn(serve(socket, number, script.clone()));
     }
-    std::future::pending::<()>().await; // the listener stays
+    std::future::pending::<()>().await; // keeps the listener open
 }
 
 async fn serve(socket: TcpStream, number: usize, script: Arc<Script>) {
@@ -176,7 +176,7 @@ async fn reply(call: Call<Incoming>, connection: usize, script: Arc<Script>) -> 
     Ok(reply.body(Empty::new().boxed()).unwrap())
 }
 
-/// Reads and writes nothing any more once its server hangs.
+/// Reads and writes nothing while its server hangs.
 struct Stoppable {
     socket: TcpStream,
     hangs: watch::Receiver<bool>,

@@ -1,4 +1,4 @@
-//! The discovery messages as generated code has them by default: owned bytes.
+//! The discovery messages as prost generates them by default: with owned bytes.
 
 use prost::Message;
 

@@ -1,4 +1,4 @@
-//! One connection with its streams, in a task.
+//! One connection with its streams, in one task.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::link::scan::{self, Scan};
 use crate::link::{Event, Link, LinkOptions, Message, StreamId};
 use crate::wire::Variant;
 
-/// One stream: its names, and how much of which goal it has received.
+/// One stream: its names, and its progress towards a goal.
 #[derive(Default)]
 struct Stream {
     names: Vec<String>,
@@ -146,5 +146,5 @@ fn ack(variant: Variant, scanned: &Scan, names: &[String]) -> Vec<u8> {
     }
 }
 
-/// For clients that will stall: what their own kernel buffers for them does not hide what the server's does.
+/// For clients that will stall: the buffers of the client's own kernel must not hide those of the server's.
 const SMALL_BUFFER: u32 = 64 << 10;

@@ -1,4 +1,4 @@
-//! The clients of a benchmark: they subscribe, read what comes, and ACK it. A goal says what each of them has to receive next.
+//! The clients of a benchmark: they subscribe, read, and ACK. A goal is what each of them has to receive next.
 
 mod connection;
 mod options;
@@ -15,19 +15,19 @@ use tokio::time::timeout;
 use crate::measure::Latencies;
 pub use options::{ClientOptions, Held, Names, wildcard};
 
-/// Clients that are connected, until this is dropped.
+/// Connected clients, until this is dropped.
 pub struct Clients {
     shared: Arc<Shared>,
     orders: watch::Sender<Order>,
     _tasks: JoinSet<()>,
 }
 
-/// What all clients do from now on.
+/// What all clients do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Wait,
     Subscribe,
-    /// The connections of lower number stop reading.
+    /// The connections with lower numbers stop reading.
     Stall(usize),
     Resume,
 }
@@ -40,13 +40,13 @@ struct Shared {
     resources: AtomicU64,
     /// Messages by connection.
     messages: Vec<AtomicU64>,
-    /// When each round began, from the first on, if times are taken of single changes.
+    /// The start of each round, if single changes are timed.
     rounds: Mutex<Vec<Instant>>,
 }
 
 struct Progress {
     goal: Goal,
-    /// Streams that have not reached it.
+    /// Streams that have not reached it yet.
     remaining: usize,
     last: Instant,
     received: Latencies,
@@ -55,7 +55,7 @@ struct Progress {
     connected: usize,
 }
 
-/// Each stream is to receive so many resources that changed in this round or later.
+/// Each stream has to receive this many resources that changed in this round or later.
 #[derive(Debug, Clone, Copy)]
 struct Goal {
     number: u64,
@@ -64,7 +64,7 @@ struct Goal {
     start: Instant,
 }
 
-/// What was received since the last look.
+/// What was received since the last call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Received {
     pub bytes: u64,
@@ -73,19 +73,19 @@ pub struct Received {
 }
 
 impl Clients {
-    /// Connects all and waits for the last. They do not subscribe yet.
+    /// Connects all clients and waits for the last. They do not subscribe yet.
     pub async fn connect(options: ClientOptions) -> anyhow::Result<Self> {
         let clients = Self::start(options, Order::Wait, usize::MAX);
         clients.connected().await?;
         Ok(clients)
     }
 
-    /// Waits until all have a connection.
+    /// Waits until all clients are connected.
     pub async fn connected(&self) -> anyhow::Result<()> {
         self.wait("connected", |progress, options| progress.connected == options.connections).await
     }
 
-    /// Each client connects and subscribes at once. The goal is the first set, of so many resources.
+    /// Each client connects and subscribes at once. The goal is the first set, with this many resources.
     pub fn storm(options: ClientOptions, resources: usize) -> Self {
         Self::start(options, Order::Subscribe, resources)
     }
@@ -130,7 +130,7 @@ impl Clients {
         Self { shared, orders, _tasks: tasks }
     }
 
-    /// All subscribe at once. The goal is the first set, of so many resources.
+    /// Subscribes all clients at once. The goal is the first set, with this many resources.
     pub fn subscribe(&self, resources: usize) -> Instant {
         let start = Instant::now();
         self.expect(0, resources, start);
@@ -138,12 +138,12 @@ impl Clients {
         start
     }
 
-    /// The connections of lower number stop reading. They no longer count for goals.
+    /// Makes the connections with lower numbers stop reading. They no longer count for goals.
     pub fn stall(&self, connections: usize) {
         self.orders.send_replace(Order::Stall(connections));
     }
 
-    /// They read again. The goal is what changed last for them alone.
+    /// Makes them read again. The goal is the last change, for them alone.
     pub fn resume(&self, round: u32, resources: usize) {
         let mut progress = self.shared.lock();
         let Order::Stall(connections) = *self.orders.borrow() else { return };
@@ -153,7 +153,7 @@ impl Clients {
         self.orders.send_replace(Order::Resume);
     }
 
-    /// Sets the next goal: each stream is to receive so many resources that changed in this round. Their time runs from `start`.
+    /// Sets the next goal: each stream has to receive this many resources that changed in this round. Times start at `start`.
     pub fn expect(&self, round: u32, resources: usize, start: Instant) {
         let mut progress = self.shared.lock();
         let stalled = match *self.orders.borrow() {
@@ -164,14 +164,14 @@ impl Clients {
         progress.remaining = (self.shared.options.connections - stalled) * self.shared.options.streams;
     }
 
-    /// Takes the time of each change that is received, instead of the time in which a goal is reached. Rounds count from 1.
+    /// Times each change that is received, instead of the time to a goal. Rounds count from 1.
     pub fn changed(&self, round: u32, start: Instant) {
         let mut rounds = self.shared.rounds();
         debug_assert_eq!(rounds.len() + 1, round as usize);
         rounds.push(start);
     }
 
-    /// Waits until all have reached the goal, and gives the time that the last one needed.
+    /// Waits until all clients have reached the goal, and returns the time of the last one.
     pub async fn reached(&self) -> anyhow::Result<Duration> {
         self.wait("at the goal", |progress, _| progress.remaining == 0).await?;
         let progress = self.shared.lock();
@@ -187,13 +187,13 @@ impl Clients {
         }
     }
 
-    /// The most messages that one of these connections has received.
+    /// Returns the largest number of messages on one of these connections.
     pub fn most_messages(&self, connections: usize) -> u64 {
         let messages = self.shared.messages.iter().take(connections);
         messages.map(|messages| messages.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
 
-    /// Takes the times from change to receipt, and to the ACK's being handed to the connection.
+    /// Takes the times from a change to its receipt, and to the moment at which its ACK was handed to the connection.
     pub fn take_latencies(&self) -> (Latencies, Latencies) {
         let mut progress = self.shared.lock();
         (std::mem::take(&mut progress.received), std::mem::take(&mut progress.acked))
@@ -233,5 +233,5 @@ impl Shared {
     }
 }
 
-/// Without a byte for this long a benchmark is over.
+/// After this long without a byte a benchmark fails.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Who connects to what, and what a client says first.
+//! The options of clients, and their first requests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use super::super::Kind;
 use crate::link::{ADS_DELTA, ADS_SOTW, scan};
 use crate::wire::Variant;
 
-/// Who connects to what, and for which names.
+/// Where clients connect, and what they subscribe to.
 #[derive(Clone)]
 pub struct ClientOptions {
     pub address: SocketAddr,
@@ -20,28 +20,28 @@ pub struct ClientOptions {
     pub connections: usize,
     /// Streams of each connection.
     pub streams: usize,
-    /// The names that a stream subscribes to, by its number; none is `*`.
+    /// The names that a stream subscribes to, by its number; empty means `*`.
     pub names: Names,
     /// The node's cluster, which is the sharing key.
     pub cluster: String,
-    /// How many may connect at a time.
+    /// How many clients may connect at a time.
     pub connecting: usize,
-    /// How many may connect and wait for their first set at a time. Only for [`Clients::storm`].
+    /// How many clients may connect and wait for their first set at a time. Only for [`Clients::storm`].
     pub syncing: usize,
-    /// Connections of lower number have small receive buffers.
+    /// Connections with lower numbers have small receive buffers.
     pub small: usize,
-    /// What the clients have from an earlier stream.
+    /// What the clients hold from an earlier stream.
     pub held: Arc<Held>,
 }
 
 pub type Names = Arc<dyn Fn(usize) -> Vec<String> + Send + Sync>;
 
-/// What a client states of an earlier stream.
+/// What a client states from an earlier stream.
 #[derive(Debug, Default)]
 pub struct Held {
-    /// Of each resource by its name, in delta.
+    /// The version of each resource by name, in delta.
     pub versions: BTreeMap<String, String>,
-    /// Of the set, in SotW.
+    /// The version of the set, in SotW.
     pub version: String,
 }
 
@@ -51,7 +51,7 @@ pub fn wildcard() -> Names {
 }
 
 impl ClientOptions {
-    /// The method of a stream, and its first request.
+    /// Returns the method of a stream, and its first request.
     pub fn first_request(&self, stream: usize, names: &[String]) -> (&'static str, Vec<u8>) {
         let node = scan::node(&format!("client-{stream}"), &self.cluster);
         let (type_url, held) = (self.kind.type_url().to_owned(), &self.held);

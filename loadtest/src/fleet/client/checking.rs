@@ -1,4 +1,4 @@
-//! What a client finds wrong.
+//! The checks of a client.
 
 use super::{Client, StreamKey};
 use crate::checks::{self, Check, Violation};
@@ -69,5 +69,5 @@ impl Client {
     }
 }
 
-/// Kept between two times that the violations are taken.
+/// How many violations are stored until they are taken.
 const MAX_VIOLATIONS: usize = 16;

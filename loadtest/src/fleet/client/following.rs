@@ -1,4 +1,4 @@
-//! What a client subscribes to because of what it received.
+//! Subscriptions that follow from received resources.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::subscription::{Name, Topic};
 use crate::wire::Variant;
 
 impl Client {
-    /// Subscribes to what the resources of a type lead to.
+    /// Subscribes to what the resources of a type refer to.
     pub(super) fn follow(&mut self, kind: Kind, changes_clusters: bool, at: Duration, actions: &mut Vec<Action>) {
         let next = match kind {
             Kind::Cluster => Some(Kind::Endpoints),
@@ -61,7 +61,7 @@ impl Client {
             topic.names = wanted;
             stream.open(place, &self.node)
         } else if answers_nothing {
-            return; // each further SotW request would be an ACK
+            return; // any further SotW request would be an ACK
         } else if let Some(request) = topic.set_names(wanted) {
             request
         } else if repeats && topic.variant == Variant::Sotw && topic.responses > 0 {
@@ -73,7 +73,7 @@ impl Client {
         actions.push(Action::Send(0, request));
     }
 
-    /// A stream for each name.
+    /// Opens a stream for each name.
     fn subscribe_apart(&mut self, kind: Kind, mut wanted: BTreeSet<Name>, at: Duration, actions: &mut Vec<Action>) {
         for key in 0..self.streams.len() {
             let Some(stream) = &self.streams[key] else { continue };
@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// An Envoy asks for listeners when all clusters have their endpoints.
+    /// An Envoy requests listeners when all clusters have their endpoints.
     pub(super) fn start_listeners(&mut self, at: Duration, actions: &mut Vec<Action>) {
         if self.behaviour.follow() != Follow::Ads {
             return;

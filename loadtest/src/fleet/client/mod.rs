@@ -1,4 +1,4 @@
-//! One client: messages in, requests out. It has no socket and no clock.
+//! One client: messages go in, requests come out. It has no socket and no clock.
 
 mod checking;
 mod following;
@@ -16,7 +16,7 @@ use crate::kind::{Kind, ads_path};
 use crate::subscription::{Name, Names, Response, Topic};
 use crate::wire::Variant;
 
-/// What the client wants done, in order.
+/// What the caller has to do, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     Open(StreamKey, &'static str),
@@ -24,14 +24,14 @@ pub enum Action {
     Cancel(StreamKey),
 }
 
-/// Place of a stream among those of the client.
+/// Index of a stream among those of the client.
 pub type StreamKey = usize;
 
-/// What became of a message.
+/// The result of a message.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub actions: Vec<Action>,
-    /// The newest change in it, if the client had none as new.
+    /// The newest change in it, if it is newer than those of the client.
     pub change: Option<Stamp>,
     pub is_acked: bool,
 }
@@ -49,15 +49,15 @@ pub struct Client {
     pub behaviour: Behaviour,
     variant: Variant,
     node: Vec<u8>,
-    /// What a gRPC client starts from.
+    /// The names that a gRPC client starts with.
     listeners: BTreeSet<Name>,
     shared: Shared,
     streams: Vec<Option<Stream>>,
-    /// The newest update that was seen of each type.
+    /// The newest update that was seen, by type.
     newest: [u64; 4],
     history: History,
     violations: Vec<Violation>,
-    /// Whether it has a subset of its endpoints (subscription churn).
+    /// Whether it has dropped half of its endpoints (subscription churn).
     is_reduced: bool,
 }
 
@@ -92,7 +92,7 @@ impl Client {
         }
     }
 
-    /// The connection is open, for the first time or again. What was held is stated to the server.
+    /// The connection is open, for the first time or again. Held versions are stated to the server.
     pub fn connect(&mut self, at: Duration) -> Vec<Action> {
         self.history.push(at, Note::Connected);
         let mut actions = Vec::new();
@@ -111,7 +111,7 @@ impl Client {
         actions
     }
 
-    /// The next connection is to another server, which may know less so far.
+    /// The next connection is to another server, which may have older resources.
     pub fn change_server(&mut self) {
         let topics = self.streams.iter_mut().flatten().flat_map(|stream| &mut stream.topics);
         topics.for_each(|topic| topic.server += 1);
@@ -156,7 +156,7 @@ impl Client {
         outcome
     }
 
-    /// Whether it has an answer to everything that it subscribes to.
+    /// Whether everything that it subscribes to was answered.
     pub fn is_synced(&self) -> bool {
         let streams = || self.streams.iter().flatten();
         let topics = |kind| streams().flat_map(|stream| &stream.topics).filter(move |topic| topic.kind == kind);
@@ -165,7 +165,7 @@ impl Client {
             && Kind::ALL.into_iter().flat_map(topics).all(|topic| topic.is_complete())
     }
 
-    /// What it holds otherwise than the origin has it, if there is an origin to compare with.
+    /// Returns how its resources differ from the origin's, if there is an origin to compare with.
     pub fn difference(&self) -> Option<String> {
         let truth = self.shared.truth.as_ref()?;
         let topics = self.streams.iter().flatten().flat_map(|stream| &stream.topics);
