@@ -11,7 +11,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use tokio::signal::unix::{SignalKind, signal};
 use weir::app::App;
-use weir::cli::{get::Get, show, tell, watch::Watch};
+use weir::cli::{get::Get, note, show, watch::Watch};
 use weir::config::{Config, Diagnostic, admin_address, listen_address};
 use weir::demo::{Demo, Places};
 use weir::telemetry::{LogControl, LogFilter, LogFormat};
@@ -139,7 +139,7 @@ impl Task {
 /// Prints what is wrong with the command line.
 fn refuse(reason: &str) -> ExitCode {
     let error = Arguments::command().error(ErrorKind::ArgumentConflict, reason);
-    tell(error.render().to_string().trim_end());
+    note(error.render().to_string().trim_end());
     ExitCode::from(USAGE)
 }
 
@@ -147,7 +147,7 @@ fn with_config(path: &Path, task: impl FnOnce(Config) -> anyhow::Result<()>) -> 
     match Config::from_file(path) {
         Ok(config) => ended(task(config)),
         Err(error) => {
-            tell(&error.to_string());
+            note(&error.to_string());
             ExitCode::from(USAGE)
         }
     }
@@ -157,7 +157,7 @@ async fn relay(path: &Path, places: Places, log: LogControl) -> ExitCode {
     match Config::from_file(path) {
         Ok(config) => ended(serve(with_places(config, places), path, log).await),
         Err(error) => {
-            tell(&error.to_string());
+            note(&error.to_string());
             ExitCode::from(USAGE)
         }
     }
@@ -187,7 +187,7 @@ fn ended(done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tell(&format!("weir: {error:#}"));
+            note(&format!("weir: {error:#}"));
             ExitCode::FAILURE
         }
     }

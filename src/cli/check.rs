@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{show, tell};
+use super::{note, show};
 use crate::config::{Config, Review};
 use crate::protocol::ladder::Rule;
 use crate::protocol::session::Variant;
@@ -18,7 +18,7 @@ pub async fn run(path: &Path) -> u8 {
     let Review { config, faults, warnings } = match Config::review(path) {
         Ok(review) => review,
         Err(error) => {
-            tell(&error.to_string());
+            note(&error.to_string());
             return FAULTY;
         }
     };
@@ -26,12 +26,12 @@ pub async fn run(path: &Path) -> u8 {
     if let Some(config) = &config {
         faults.extend(faults_in_resources(config).await);
         if let Err(error) = show(&report(config)) {
-            tell(&format!("cannot write: {error}"));
+            note(&format!("cannot write: {error}"));
             return FAULTY;
         }
     }
-    warnings.iter().for_each(|warning| tell(&format!("warning: {warning}")));
-    faults.iter().for_each(|fault| tell(&format!("error: {fault}")));
+    warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
+    faults.iter().for_each(|fault| note(&format!("error: {fault}")));
     if faults.is_empty() { 0 } else { FAULTY }
 }
 

@@ -38,40 +38,40 @@ impl Get {
         let Checked { server, question, transcoder } = match self.asking.check() {
             Ok(checked) => checked,
             Err(errors) => {
-                errors.iter().for_each(|error| error.to_string().lines().for_each(tell));
+                errors.iter().for_each(|error| error.to_string().lines().for_each(note));
                 return ExitCode::from(FAILED);
             }
         };
-        let shower = Printer { transcoder, output: self.asking.output, secrets: self.asking.show_secrets };
+        let printer = Printer { transcoder, output: self.asking.output, secrets: self.asking.show_secrets };
         let mut client = Client::start(server, QueryState::new(question));
         let failure = self.listen(&mut client).await.err();
-        let picture = &client.picture;
-        let absent = |standing: &NameStatus| matches!(standing, NameStatus::Absent);
-        let trouble = picture.standings().values().any(|standing| *standing == NameStatus::Trouble);
+        let query = &client.query;
+        let absent = |status: &NameStatus| matches!(status, NameStatus::Absent);
+        let trouble = query.statuses().values().any(|status| *status == NameStatus::Trouble);
         let output = self.asking.output;
-        let secret = picture.held().iter().find(|(_, held)| output == Output::Wire && shower.has_secrets(held));
-        if let Some((name, _)) = secret.filter(|_| !shower.secrets) {
-            tell(&format!("{} contains secrets; --show-secrets writes it in this format", plain(name)));
+        let secret = query.held().iter().find(|(_, held)| output == Output::Wire && printer.has_secrets(held));
+        if let Some((name, _)) = secret.filter(|_| !printer.secrets) {
+            note(&format!("{} contains secrets; --show-secrets writes it in this format", plain(name)));
             return ExitCode::from(FAILED);
         }
         // Prints what was received, even after an error.
-        let shown = match failure.is_some() && picture.held().is_empty() {
+        let shown = match failure.is_some() && query.held().is_empty() {
             true => Ok(()),
-            false => show(picture, &shower, &mut io::stdout().lock()),
+            false => show(query, &printer, &mut io::stdout().lock()),
         };
         if let Some(failure) = &failure {
-            tell(&failure.to_string());
-        } else if picture.held().is_empty() && picture.is_open_ended() {
-            tell(&format!("the server has no {} for this node", picture.question().kind.name()));
+            note(&failure.to_string());
+        } else if query.held().is_empty() && query.is_open_ended() {
+            note(&format!("the server has no {} for this node", query.question().kind.name()));
         }
         match shown {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS, // the reader has closed the pipe
             Err(error) => {
-                tell(&format!("cannot write: {error}"));
+                note(&format!("cannot write: {error}"));
                 ExitCode::from(FAILED)
             }
             Ok(()) if failure.is_some() || trouble => ExitCode::from(FAILED),
-            Ok(()) if picture.standings().values().any(absent) => ExitCode::from(MISSING),
+            Ok(()) if query.statuses().values().any(absent) => ExitCode::from(MISSING),
             Ok(()) => ExitCode::SUCCESS,
         }
     }
@@ -81,27 +81,27 @@ impl Get {
         let deadline = Instant::now() + self.timeout;
         let mut heard = Instant::now();
         loop {
-            let known = client.picture.is_known();
-            if known && !client.picture.is_open_ended() {
+            let known = client.query.is_known();
+            if known && !client.query.is_open_ended() {
                 return Ok(());
             }
             let until = if known { deadline.min(heard + self.quiet_period) } else { deadline };
             match timeout_at(until, client.next()).await {
                 Err(_) if known => return Ok(()),
-                Err(_) => return Err(self.late(&client.picture)),
+                Err(_) => return Err(self.late(&client.query)),
                 Ok(Event::Open(_)) => {}
                 Ok(Event::News(changes)) => {
                     heard = Instant::now();
-                    changes.iter().for_each(tell_change);
+                    changes.iter().for_each(note_change);
                 }
-                Ok(Event::Lost { turns: true, .. }) => tell("the server does not support delta; using sotw"),
+                Ok(Event::Lost { turns: true, .. }) => note("the server does not support delta; using sotw"),
                 Ok(Event::Lost { reason, .. }) => return Err(GetError::Lost(reason)),
             }
         }
     }
 
-    fn late(&self, picture: &QueryState) -> GetError {
-        let unknown = picture.standings().iter().filter(|(_, standing)| **standing == NameStatus::Unknown);
+    fn late(&self, query: &QueryState) -> GetError {
+        let unknown = query.statuses().iter().filter(|(_, status)| **status == NameStatus::Unknown);
         match unknown.map(|(name, _)| plain(name.as_str())).collect::<Vec<_>>() {
             none if none.is_empty() => GetError::NoResponse { timeout: self.timeout },
             // In SotW only complete sets can show that a name is absent.
@@ -121,48 +121,48 @@ enum GetError {
     Lost(String),
 }
 
-fn tell(what: &str) {
-    super::tell(&format!("weir get: {what}"));
+fn note(what: &str) {
+    super::note(&format!("weir get: {what}"));
 }
 
-fn tell_change(change: &Change) {
+fn note_change(change: &Change) {
     match change {
-        Change::Absent { name } => tell(&format!("{} does not exist", plain(name))),
-        Change::Removed { name, .. } => tell(&format!("{} was removed", plain(name))),
-        Change::Trouble { name, reason } => tell(&format!("{}: {}", plain(name), plain(reason))),
-        Change::Unasked { type_url } => tell(&format!("the server sent {} without a request", plain(type_url))),
+        Change::Absent { name } => note(&format!("{} does not exist", plain(name))),
+        Change::Removed { name, .. } => note(&format!("{} was removed", plain(name))),
+        Change::Trouble { name, reason } => note(&format!("{}: {}", plain(name), plain(reason))),
+        Change::Unasked { type_url } => note(&format!("the server sent {} without a request", plain(type_url))),
         Change::Set { .. } => {}
     }
 }
 
-fn show(picture: &QueryState, shower: &Printer, out: &mut impl Write) -> io::Result<()> {
-    match shower.output {
+fn show(query: &QueryState, printer: &Printer, out: &mut impl Write) -> io::Result<()> {
+    match printer.output {
         Output::Yaml | Output::Text => {
-            for (number, (name, held)) in picture.held().iter().enumerate() {
-                if number > 0 && shower.output == Output::Yaml {
+            for (number, (name, held)) in query.held().iter().enumerate() {
+                if number > 0 && printer.output == Output::Yaml {
                     writeln!(out, "---")?;
                 }
-                write!(out, "{}", shower.text(name, held))?;
+                write!(out, "{}", printer.text(name, held))?;
             }
         }
         Output::Json => {
-            let all: Vec<_> = picture.held().iter().map(|(name, held)| shower.document(name, held)).collect();
+            let all: Vec<_> = query.held().iter().map(|(name, held)| printer.document(name, held)).collect();
             serde_json::to_writer_pretty(&mut *out, &all)?;
             writeln!(out)?;
         }
         Output::Names => {
-            for name in picture.held().keys() {
+            for name in query.held().keys() {
                 writeln!(out, "{}", plain(name))?;
             }
         }
-        Output::Wire => out.write_all(&wire(picture))?,
+        Output::Wire => out.write_all(&wire(query))?,
     }
     out.flush()
 }
 
 /// Encodes the resources in wrappers, so that nothing is lost.
-fn wire(picture: &QueryState) -> Vec<u8> {
-    let resources = picture.held().iter().map(|(name, held)| {
+fn wire(query: &QueryState) -> Vec<u8> {
+    let resources = query.held().iter().map(|(name, held)| {
         let wrapper = Resource {
             name: name.clone(),
             version: held.version.clone(),
@@ -174,7 +174,7 @@ fn wire(picture: &QueryState) -> Vec<u8> {
         };
         Any { type_url: format!("type.googleapis.com/{WRAPPER_TYPE}"), value: wrapper.encode_to_vec().into() }
     });
-    let type_url = picture.question().type_url.clone();
+    let type_url = query.question().type_url.clone();
     DiscoveryResponse { type_url, resources: resources.collect(), ..Default::default() }.encode_to_vec()
 }
 

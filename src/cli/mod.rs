@@ -14,7 +14,7 @@ mod xds_client;
 use std::io::{self, Write};
 
 /// Prints an error or progress to stderr. A closed stderr is ignored.
-pub fn tell(what: &str) {
+pub fn note(what: &str) {
     let _ = writeln!(io::stderr(), "{what}");
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::query_args::Output;
-use super::query_state::Held;
+use super::query_state::ReceivedResource;
 use crate::proto::Any;
 use crate::transcode::{REDACTED, Transcoder, UNDECODED, UnknownAny};
 
@@ -36,7 +36,7 @@ pub(super) struct Document<'a> {
 }
 
 impl Printer {
-    pub(crate) fn document<'a>(&self, name: &'a str, held: &'a Held) -> Document<'a> {
+    pub(crate) fn document<'a>(&self, name: &'a str, held: &'a ReceivedResource) -> Document<'a> {
         let metadata = held.metadata.as_ref().map(|bytes| {
             let type_url = "type.googleapis.com/envoy.config.core.v3.Metadata".into();
             let mut shown = self.json(&Any { type_url, value: bytes.clone() });
@@ -54,7 +54,7 @@ impl Printer {
     }
 
     /// Formats one resource, with a line break at its end.
-    pub(crate) fn text(&self, name: &str, held: &Held) -> String {
+    pub(crate) fn text(&self, name: &str, held: &ReceivedResource) -> String {
         if self.output == Output::Text {
             return self.proto_text(name, held);
         }
@@ -63,7 +63,7 @@ impl Printer {
     }
 
     /// Whether the resource has fields that are redacted.
-    pub(crate) fn has_secrets(&self, held: &Held) -> bool {
+    pub(crate) fn has_secrets(&self, held: &ReceivedResource) -> bool {
         let bytes = held.resource.encode_to_vec();
         let redacted = self.transcoder.redacted_json(ANY, &bytes, UnknownAny::Wrap);
         match (self.transcoder.to_json(ANY, &bytes, UnknownAny::Wrap), redacted) {
@@ -72,7 +72,7 @@ impl Printer {
         }
     }
 
-    fn proto_text(&self, name: &str, held: &Held) -> String {
+    fn proto_text(&self, name: &str, held: &ReceivedResource) -> String {
         let mut out = format!("# {}", plain(name));
         if !held.version.is_empty() {
             let _ = write!(out, ", version {}", plain(&held.version)); // writing to a String does not fail

@@ -28,7 +28,7 @@ pub(super) struct Question {
 
 /// One resource as it was sent.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Held {
+pub(super) struct ReceivedResource {
     /// Its own version, or that of the response if it has none.
     pub(crate) version: String,
     pub(crate) aliases: Vec<String>,
@@ -42,11 +42,11 @@ pub(super) struct Held {
 pub(super) enum Change {
     Set {
         name: String,
-        before: Option<Held>,
+        before: Option<ReceivedResource>,
     },
     Removed {
         name: String,
-        before: Held,
+        before: ReceivedResource,
     },
     /// The server does not have a requested name.
     Absent {
@@ -76,29 +76,29 @@ pub(super) struct QueryState {
     question: Question,
     /// The variant of the last stream. Versions of one variant mean nothing in the other.
     variant: Option<Variant>,
-    held: BTreeMap<String, Held>,
+    held: BTreeMap<String, ReceivedResource>,
     /// The state of each requested name, without wildcards and globs, for which there is no such state.
-    standings: BTreeMap<Name, NameStatus>,
+    statuses: BTreeMap<Name, NameStatus>,
     answered: bool,
 }
 
 impl QueryState {
     pub(crate) fn new(question: Question) -> Self {
         let single = question.names.iter().filter(|name| !is_open_ended(name));
-        let standings = single.map(|name| (Name::canonical(name), NameStatus::Unknown)).collect();
-        Self { question, variant: None, held: BTreeMap::new(), standings, answered: false }
+        let statuses = single.map(|name| (Name::canonical(name), NameStatus::Unknown)).collect();
+        Self { question, variant: None, held: BTreeMap::new(), statuses, answered: false }
     }
 
     pub(crate) fn question(&self) -> &Question {
         &self.question
     }
 
-    pub(crate) fn held(&self) -> &BTreeMap<String, Held> {
+    pub(crate) fn held(&self) -> &BTreeMap<String, ReceivedResource> {
         &self.held
     }
 
-    pub(crate) fn standings(&self) -> &BTreeMap<Name, NameStatus> {
-        &self.standings
+    pub(crate) fn statuses(&self) -> &BTreeMap<Name, NameStatus> {
+        &self.statuses
     }
 
     /// Whether more resources may always follow, so that only a quiet period ends the query.
@@ -108,7 +108,7 @@ impl QueryState {
 
     /// Whether every requested name is known to be present or absent; without names, whether anything has arrived.
     pub(crate) fn is_known(&self) -> bool {
-        let unknown = self.standings.values().any(|standing| *standing == NameStatus::Unknown);
+        let unknown = self.statuses.values().any(|status| *status == NameStatus::Unknown);
         !unknown && (self.answered || !self.is_open_ended())
     }
 
@@ -137,7 +137,7 @@ impl QueryState {
     }
 
     /// Applies a response, and returns the changes and the next request.
-    pub(crate) fn hear(&mut self, response: Response) -> (Vec<Change>, Option<Request>) {
+    pub(crate) fn apply(&mut self, response: Response) -> (Vec<Change>, Option<Request>) {
         let type_url = match &response {
             Response::Sotw(response) => &response.type_url,
             Response::Delta(response) => &response.type_url,
@@ -148,12 +148,12 @@ impl QueryState {
         }
         self.answered = true;
         match response {
-            Response::Sotw(response) => self.hear_sotw(response),
-            Response::Delta(response) => self.hear_delta(response),
+            Response::Sotw(response) => self.apply_sotw(response),
+            Response::Delta(response) => self.apply_delta(response),
         }
     }
 
-    fn hear_sotw(&mut self, response: DiscoveryResponse) -> (Vec<Change>, Option<Request>) {
+    fn apply_sotw(&mut self, response: DiscoveryResponse) -> (Vec<Change>, Option<Request>) {
         let mut changes = Vec::new();
         let mut named = BTreeSet::new();
         let only = response.resources.len() == 1;
@@ -167,7 +167,7 @@ impl QueryState {
             let gone: Vec<_> = self.held.keys().filter(|name| !named.contains(*name)).cloned().collect();
             gone.iter().for_each(|name| self.gone(name, &mut changes));
             let there: BTreeSet<_> = named.iter().map(|name| Name::canonical(name)).collect();
-            let absent: Vec<_> = self.standings.keys().filter(|name| !there.contains(*name)).cloned().collect();
+            let absent: Vec<_> = self.statuses.keys().filter(|name| !there.contains(*name)).cloned().collect();
             absent.iter().for_each(|name| self.gone(name.as_str(), &mut changes));
         }
         self.take_errors(response.resource_errors, &mut changes);
@@ -181,7 +181,7 @@ impl QueryState {
         (changes, Some(Request::Sotw(answer)))
     }
 
-    fn hear_delta(&mut self, response: DeltaDiscoveryResponse) -> (Vec<Change>, Option<Request>) {
+    fn apply_delta(&mut self, response: DeltaDiscoveryResponse) -> (Vec<Change>, Option<Request>) {
         let mut changes = Vec::new();
         for resource in response.resources {
             self.take(resource, &mut changes);
@@ -215,7 +215,7 @@ impl QueryState {
         }
     }
 
-    fn set(&mut self, name: String, held: Held, variant: Variant, changes: &mut Vec<Change>) {
+    fn set(&mut self, name: String, held: ReceivedResource, variant: Variant, changes: &mut Vec<Change>) {
         for known in held.aliases.iter().chain([&name]) {
             self.mark(known, NameStatus::There);
         }
@@ -224,7 +224,7 @@ impl QueryState {
         // In SotW the version is that of a set, not of one resource.
         let same = before.as_ref().is_some_and(|before| match variant {
             Variant::Delta => before == now,
-            Variant::Sotw => *before == Held { version: before.version.clone(), ..now.clone() },
+            Variant::Sotw => *before == ReceivedResource { version: before.version.clone(), ..now.clone() },
         });
         if !same {
             changes.push(Change::Set { name, before });
@@ -260,8 +260,8 @@ impl QueryState {
     }
 
     /// Sets the state of a requested name, and returns the one before.
-    fn mark(&mut self, name: &str, standing: NameStatus) -> Option<NameStatus> {
-        self.standings.get_mut(&Name::canonical(name)).map(|held| std::mem::replace(held, standing))
+    fn mark(&mut self, name: &str, status: NameStatus) -> Option<NameStatus> {
+        self.statuses.get_mut(&Name::canonical(name)).map(|held| std::mem::replace(held, status))
     }
 
     /// Returns the names for requests. Older servers know `*` only in its legacy form, if the type has one (UP-7).
@@ -279,10 +279,10 @@ fn wrapper_name(resource: &Resource) -> Option<String> {
     Some(resource.name.clone()).filter(|name| !name.is_empty()).or_else(other).filter(|name| !name.is_empty())
 }
 
-fn held_of(resource: Resource) -> Option<Held> {
+fn held_of(resource: Resource) -> Option<ReceivedResource> {
     let ttl = resource.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
     let Resource { version, aliases, metadata, .. } = resource;
-    Some(Held { version, aliases, ttl, metadata, resource: resource.resource? })
+    Some(ReceivedResource { version, aliases, ttl, metadata, resource: resource.resource? })
 }
 
 /// Whether it is `*` or a glob, which stand for all names that match.

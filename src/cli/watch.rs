@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::diff::{self, Line};
 use super::printer::{Printer, plain};
 use super::query_args::{ArgumentError, Checked, Output, QueryArgs};
-use super::query_state::{Change, Held, QueryState};
+use super::query_state::{Change, QueryState, ReceivedResource};
 use super::xds_client::{Client, Event};
 
 /// Follows the resources of an xDS server and prints each change as a diff
@@ -40,31 +40,31 @@ impl Watch {
         let Checked { server, question, transcoder } = match checked {
             Ok(checked) => checked,
             Err(errors) => {
-                errors.iter().for_each(|error| error.to_string().lines().for_each(tell));
+                errors.iter().for_each(|error| error.to_string().lines().for_each(note));
                 return ExitCode::from(FAILED);
             }
         };
         let out = io::stdout();
         let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        let shower = Printer { transcoder, output: self.asking.output, secrets: self.asking.show_secrets };
-        let mut teller = ChangePrinter { shower, colour, out };
+        let printer = Printer { transcoder, output: self.asking.output, secrets: self.asking.show_secrets };
+        let mut changes_out = ChangePrinter { printer, colour, out };
         let whom = server.name();
         let mut client = Client::start(server, QueryState::new(question));
-        match self.follow(&mut client, &whom, &mut teller).await {
+        match self.follow(&mut client, &whom, &mut changes_out).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(Failure::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Err(Failure::Write(error)) => {
-                tell(&format!("cannot write: {error}"));
+                note(&format!("cannot write: {error}"));
                 ExitCode::from(FAILED)
             }
             Err(Failure::Server(reason)) => {
-                tell(&reason);
+                note(&reason);
                 ExitCode::from(FAILED)
             }
         }
     }
 
-    async fn follow(&self, client: &mut Client, whom: &str, teller: &mut ChangePrinter) -> Result<(), Failure> {
+    async fn follow(&self, client: &mut Client, whom: &str, changes_out: &mut ChangePrinter) -> Result<(), Failure> {
         let mut left = self.count;
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
         let (mut first, mut connected, mut last_error) = (true, false, None);
@@ -84,24 +84,24 @@ impl Watch {
             match event {
                 Event::Open(variant) => {
                     connected = true;
-                    tell(&format!("connected to {whom}, variant {}", variant.name()));
+                    note(&format!("connected to {whom}, variant {}", variant.name()));
                 }
-                Event::Lost { turns: true, .. } => tell("the server does not support delta; using sotw"),
+                Event::Lost { turns: true, .. } => note("the server does not support delta; using sotw"),
                 Event::Lost { hopeless: true, reason, .. } => return Err(Failure::Server(plain(&reason))),
                 Event::Lost { reason, .. } => {
-                    tell(&format!("connection lost; retrying: {}", plain(&reason)));
+                    note(&format!("connection lost; retrying: {}", plain(&reason)));
                     last_error = Some(plain(&reason));
                 }
                 Event::News(changes) => {
-                    if changes.is_empty() && std::mem::take(&mut first) && client.picture.held().is_empty() {
-                        tell(&format!("the server has no {} yet", client.picture.question().kind.name()));
+                    if changes.is_empty() && std::mem::take(&mut first) && client.query.held().is_empty() {
+                        note(&format!("the server has no {} yet", client.query.question().kind.name()));
                     }
                     first = false;
                     for change in &changes {
                         if left == Some(0) {
                             break;
                         }
-                        teller.tell(change, &client.picture)?;
+                        changes_out.note(change, &client.query)?;
                         left = left.map(|left| left - 1);
                     }
                 }
@@ -122,31 +122,31 @@ impl From<io::Error> for Failure {
     }
 }
 
-fn tell(what: &str) {
-    super::tell(&format!("weir watch: {what}"));
+fn note(what: &str) {
+    super::note(&format!("weir watch: {what}"));
 }
 
 struct ChangePrinter<O = io::Stdout> {
-    shower: Printer,
+    printer: Printer,
     colour: bool,
     out: O,
 }
 
 impl<O: Write> ChangePrinter<O> {
-    fn tell(&mut self, change: &Change, picture: &QueryState) -> io::Result<()> {
-        match self.shower.output {
-            Output::Json => self.json(change, picture)?,
+    fn note(&mut self, change: &Change, query: &QueryState) -> io::Result<()> {
+        match self.printer.output {
+            Output::Json => self.json(change, query)?,
             Output::Names => self.name(change)?,
-            _ => self.difference(change, picture)?,
+            _ => self.difference(change, query)?,
         }
         self.out.flush()
     }
 
-    fn difference(&mut self, change: &Change, picture: &QueryState) -> io::Result<()> {
+    fn difference(&mut self, change: &Change, query: &QueryState) -> io::Result<()> {
         match change {
             Change::Set { name, before } => {
-                let Some(now) = picture.held().get(name) else { return Ok(()) };
-                let new = self.shower.text(name, now);
+                let Some(now) = query.held().get(name) else { return Ok(()) };
+                let new = self.printer.text(name, now);
                 match before {
                     None => {
                         self.line(ADDED, &format!("+++ {}", title(name, now)))?;
@@ -155,7 +155,7 @@ impl<O: Write> ChangePrinter<O> {
                     Some(before) => {
                         self.line(REMOVED, &format!("--- {}", title(name, before)))?;
                         self.line(ADDED, &format!("+++ {}", title(name, now)))?;
-                        let old = self.shower.text(name, before);
+                        let old = self.printer.text(name, before);
                         let lines = diff::lines(&old, &new);
                         if lines.is_empty() {
                             self.line(PLACE, "@@ only omitted fields changed @@")?;
@@ -187,12 +187,12 @@ impl<O: Write> ChangePrinter<O> {
         }
     }
 
-    fn json(&mut self, change: &Change, picture: &QueryState) -> io::Result<()> {
+    fn json(&mut self, change: &Change, query: &QueryState) -> io::Result<()> {
         let line = match change {
             Change::Set { name, before } => {
-                let Some(now) = picture.held().get(name) else { return Ok(()) };
+                let Some(now) = query.held().get(name) else { return Ok(()) };
                 let what = if before.is_some() { "changed" } else { "added" };
-                json!({ "change": what, "name": name, "now": self.shower.document(name, now) })
+                json!({ "change": what, "name": name, "now": self.printer.document(name, now) })
             }
             Change::Removed { name, .. } => json!({ "change": "removed", "name": name }),
             Change::Absent { name } => json!({ "change": "absent", "name": name }),
@@ -213,7 +213,7 @@ impl<O: Write> ChangePrinter<O> {
     }
 }
 
-fn title(name: &str, held: &Held) -> String {
+fn title(name: &str, held: &ReceivedResource) -> String {
     match held.version.is_empty() {
         true => plain(name),
         false => format!("{}, version {}", plain(name), plain(&held.version)),

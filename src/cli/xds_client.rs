@@ -11,7 +11,7 @@ use crate::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
 use crate::upstream::{AdsConnector, AdsServer};
 
 pub(super) struct Client {
-    pub(crate) picture: QueryState,
+    pub(crate) query: QueryState,
     reports: mpsc::Receiver<LinkReport>,
     requests: Option<mpsc::Sender<Request>>,
     /// Not sent yet; no response is read before it is.
@@ -36,13 +36,13 @@ pub(super) enum Event {
 }
 
 impl Client {
-    pub(crate) fn start(server: AdsServer, picture: QueryState) -> Self {
+    pub(crate) fn start(server: AdsServer, query: QueryState) -> Self {
         let (sender, reports) = mpsc::channel(1);
         let turns = server.variant.is_none();
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
         let link = Link { id, variant: server.variant, reports: sender, reader: None };
         let task = AdsConnector::new(server).start(link);
-        Self { picture, reports, requests: None, unsent: None, turns, heard: false, task }
+        Self { query, reports, requests: None, unsent: None, turns, heard: false, task }
     }
 
     /// Returns the next event. Cancelling it loses nothing.
@@ -54,7 +54,7 @@ impl Client {
             };
             match report.event {
                 LinkEvent::Opened { variant, requests, .. } => {
-                    self.unsent = Some(self.picture.open(variant));
+                    self.unsent = Some(self.query.open(variant));
                     self.requests = Some(requests);
                     return Event::Open(variant);
                 }
@@ -67,7 +67,7 @@ impl Client {
                 | LinkEvent::Outage { .. } => {}
                 LinkEvent::Response(response) => {
                     self.heard = true;
-                    let (changes, answer) = self.picture.hear(*response);
+                    let (changes, answer) = self.query.apply(*response);
                     self.unsent = answer;
                     return Event::News(changes);
                 }

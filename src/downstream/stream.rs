@@ -27,8 +27,8 @@ pub(super) struct Call {
 /// Reads requests for as long as the stream lives, whether or not its replies get anywhere. Futures that are awaited once are boxed:
 /// the task would keep room for the largest of them, and most streams are idle.
 pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl Future<Output = ()> + Send {
+    let mut drain = call.drain.clone();
     async move {
-        let mut drain = call.drain.clone();
         let end = tokio::select! {
             end = converse(&mut frames, &slot, &mut call) => end,
             () = slot.over.notified() => None,

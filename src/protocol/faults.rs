@@ -32,7 +32,7 @@ pub enum Fault {
     /// UP-25: an entry that cannot be read counts as absent.
     BadEntryIsAbsent,
     /// Clients without state wait for more than the first response.
-    HeldIsKeptBack,
+    CachedIsKeptBack,
     /// I3, XLAT-19: a name that was dropped upstream is still served from the cache.
     ServeForgottenNames,
     /// I3, UP-24: a name that was only just requested is deleted because a response to an older request lacks it.
@@ -80,7 +80,7 @@ pub enum Fault {
     /// A rejection makes the relay forget what the client requested.
     NackForgets,
     /// I6: updates of every server count, active or not.
-    TakeWordsOfAll,
+    AcceptEvidenceOfAll,
     /// FB-9: a fallback server stays active although one above it responds again.
     NeverReturn,
     /// FB-28: an unanswered name is reported as absent while no server is reachable.
@@ -90,7 +90,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Faults that a single server can show; [`Self::TakeWordsOfAll`] and those after it need several servers.
+    /// Faults that a single server can show; [`Self::AcceptEvidenceOfAll`] and those after it need several servers.
     pub const ALL: [Self; 28] = [
         Self::LeaseEveryState,
         Self::IgnoreHorizon,

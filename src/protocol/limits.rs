@@ -49,7 +49,7 @@ pub struct Limits {
     /// Time without a response after which a name requested upstream counts as absent.
     pub resource_timer: Duration,
     /// Responses that may be pending per type of an upstream stream; beyond it the oldest are given up.
-    pub owed_answers: usize,
+    pub pending_answers: usize,
     /// Names per type of a stream that are remembered because their entries were unusable. Beyond it Weir only remembers that there were
     /// more.
     pub rejected_names: usize,
@@ -93,7 +93,7 @@ impl Default for Limits {
             reply_bytes: 2 << 20,
             interest_window: Duration::from_millis(20),
             resource_timer: Duration::from_secs(15),
-            owed_answers: 1024,
+            pending_answers: 1024,
             rejected_names: 1024,
             types: 64,
             names: 100_000,

@@ -27,19 +27,19 @@ use super::tls::FilesError;
 #[derive(Debug)]
 pub(super) struct Dial {
     server: Arc<AdsServer>,
-    heard: Arc<FirstWords>,
+    heard: Arc<FirstBytes>,
     is_used: bool,
 }
 
 impl Dial {
-    pub(crate) fn new(server: Arc<AdsServer>, heard: Arc<FirstWords>) -> Self {
+    pub(crate) fn new(server: Arc<AdsServer>, heard: Arc<FirstBytes>) -> Self {
         Self { server, heard, is_used: false }
     }
 }
 
 /// Notifies when the first bytes of a connection were read.
 #[derive(Debug, Default)]
-pub(super) struct FirstWords {
+pub(super) struct FirstBytes {
     read: Notify,
     failure: Mutex<Option<NothingRead>>,
 }
@@ -55,7 +55,7 @@ pub(super) enum NothingRead {
     Failed(String),
 }
 
-impl FirstWords {
+impl FirstBytes {
     /// Waits until bytes were read. Fails when the connection has failed.
     pub(crate) async fn wait(&self) -> Result<(), NothingRead> {
         self.read.notified().await;
@@ -246,7 +246,7 @@ impl AsyncWrite for Encrypted {
 /// evidence (FB-32).
 struct Listening {
     socket: Box<dyn Socket>,
-    heard: Option<Arc<FirstWords>>,
+    heard: Option<Arc<FirstBytes>>,
 }
 
 impl AsyncRead for Listening {

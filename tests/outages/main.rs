@@ -47,7 +47,7 @@ fn no_outage_takes_anything_from_anybody_and_the_first_server_serves_in_the_end(
 fn outages_that_are_handled_badly_on_purpose_are_noticed() {
     for fault in [
         Fault::DropOnDisconnect,
-        Fault::TakeWordsOfAll,
+        Fault::AcceptEvidenceOfAll,
         Fault::NeverReturn,
         Fault::AbsentWhileDown,
         Fault::BadEntryIsAbsent,
@@ -56,7 +56,7 @@ fn outages_that_are_handled_badly_on_purpose_are_noticed() {
         Fault::ClockIsLife,
         Fault::SwitchDeletes,
         Fault::FirstQuietIsTheEnd,
-        Fault::HeldIsKeptBack,
+        Fault::CachedIsKeptBack,
     ] {
         let why = (1..2000).find_map(|seed| run(seed, Faults::planted(fault)).err());
         println!("{fault:?}: {}", why.unwrap_or_else(|| panic!("{fault:?} was not noticed")));

@@ -120,7 +120,7 @@ fn xlat_12_a_set_that_comes_in_pieces_is_sent_when_it_has_been_quiet() {
 
 #[test]
 fn xlat_12_a_client_without_state_is_given_the_first_response_at_once_and_a_fault_that_keeps_it_back_is_noticed() {
-    for faults in [Faults::NONE, Faults::planted(Fault::HeldIsKeptBack)] {
+    for faults in [Faults::NONE, Faults::planted(Fault::CachedIsKeptBack)] {
         let mut bench = Bench::with(Limits { faults, ..Limits::default() });
         let client = bench.client(Variant::Sotw);
         bench.sotw(client, CDS, &[], "");
@@ -130,7 +130,7 @@ fn xlat_12_a_client_without_state_is_given_the_first_response_at_once_and_a_faul
             of: Selector::Wildcard,
             completeness: Completeness::FirstResponse,
         }]);
-        assert_eq!(bench.said(client).is_empty(), faults.has(Fault::HeldIsKeptBack));
+        assert_eq!(bench.said(client).is_empty(), faults.has(Fault::CachedIsKeptBack));
     }
 }
 

@@ -79,15 +79,15 @@ impl Idle {
         let process = stage.server.process;
         // Memory that a server allocates once must not count.
         let _first = connect(ClientOptions { connections: 1, ..options.clone() }).await?;
-        let start = Held::of(process).await?;
+        let start = Memory::of(process).await?;
         let _clients = connect(options.clone()).await?;
-        let mut grown = Held::of(process).await? - start;
+        let mut grown = Memory::of(process).await? - start;
         let mut each = self.connections as f64;
         if let Added::Streams(streams) = self.added {
-            let before = Held::of(process).await?;
+            let before = Memory::of(process).await?;
             let _more = connect(ClientOptions { streams, ..options }).await?;
             // The cost of the same connections with one stream each is subtracted.
-            grown = Held::of(process).await? - before - grown;
+            grown = Memory::of(process).await? - before - grown;
             each = (self.connections * (streams - 1)) as f64;
         }
         let figures = BTreeMap::from([
@@ -107,13 +107,13 @@ async fn connect(options: ClientOptions) -> anyhow::Result<Clients> {
 
 /// Memory in KiB.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct Memory {
     rss: f64,
     pss: f64,
     kernel: f64,
 }
 
-impl Held {
+impl Memory {
     async fn of(process: Process) -> anyhow::Result<Self> {
         process.quiet_cpu().await?;
         let (memory, kernel) = (process.memory()?, tcp_memory()?);
@@ -122,7 +122,7 @@ impl Held {
     }
 }
 
-impl Sub for Held {
+impl Sub for Memory {
     type Output = Self;
 
     fn sub(self, other: Self) -> Self {

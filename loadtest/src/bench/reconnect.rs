@@ -7,7 +7,7 @@ use bytes::Bytes;
 use prost::Message;
 use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse};
 
-use super::clients::{ClientOptions, Clients, Held};
+use super::clients::{CachedVersions, ClientOptions, Clients};
 use super::gate::Gate;
 use super::stage::Stage;
 use super::subject::{Setting, Subject};
@@ -99,7 +99,7 @@ impl Reconnect {
 }
 
 /// Returns what a client with these options holds once it is synced. The server gives all clients the same versions.
-async fn held(options: &ClientOptions, resources: usize) -> anyhow::Result<Held> {
+async fn held(options: &ClientOptions, resources: usize) -> anyhow::Result<CachedVersions> {
     let mut link = Link::open(options.address, &LinkOptions::default()).await?;
     let node = scan::node("probe", &options.cluster);
     let (url, is_sotw) = (options.kind.type_url(), options.variant == Variant::Sotw);
@@ -108,7 +108,7 @@ async fn held(options: &ClientOptions, resources: usize) -> anyhow::Result<Held>
         Variant::Sotw => link.send(stream, scan::sotw_subscribe(url, Some(&node), &[])),
         Variant::Delta => link.send(stream, scan::delta_subscribe(url, Some(&node), &["*"])),
     }
-    let mut held = Held::default();
+    let mut held = CachedVersions::default();
     loop {
         let Event::Message(_, message) = link.next().await else {
             anyhow::bail!("the stream of the first client ended")

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::subscription::{Held, Name};
+use crate::subscription::{Name, ReceivedVersion};
 
 /// Returns a route that leads to a missing cluster, with that cluster.
 pub fn missing_cluster<'a>(
-    routes: impl IntoIterator<Item = &'a BTreeMap<Name, Held>>,
-    clusters: &BTreeMap<Name, Held>,
+    routes: impl IntoIterator<Item = &'a BTreeMap<Name, ReceivedVersion>>,
+    clusters: &BTreeMap<Name, ReceivedVersion>,
 ) -> Option<(&'a Name, &'a Name)> {
     let routes = routes.into_iter().flatten();
     let mut led = routes.flat_map(|(route, held)| held.leads_to.iter().map(move |cluster| (route, cluster)));

@@ -35,7 +35,7 @@ async fn cold(scene: Scene) -> anyhow::Result<()> {
             ..Default::default()
         }),
     }
-    client.hears_nothing(scene.quiet, "upstream has said nothing").await?;
+    client.receives_nothing(scene.quiet, "upstream has said nothing").await?;
     scene.world.serve();
     if scene.variant == Variant::Sotw {
         return client.takes(CDS).await?.sets(&["a"]);
@@ -54,9 +54,9 @@ async fn rejected(scene: Scene) -> anyhow::Result<()> {
         client.want(url, names);
         let sent = client.sent(url).await?;
         client.nack(&sent);
-        client.hears_nothing(scene.quiet, "it refused just this").await?;
+        client.receives_nothing(scene.quiet, "it refused just this").await?;
         scene.world.repeat(url);
-        client.hears_nothing(scene.quiet, "it refused just this, and only upstream's version has changed").await?;
+        client.receives_nothing(scene.quiet, "it refused just this, and only upstream's version has changed").await?;
         scene.world.set(&[Item::new(url, name, "2")]);
         client.takes(url).await?.has(&Item::new(url, name, "2"))?;
     }
@@ -102,7 +102,7 @@ async fn what_a_refusal_is(scene: Scene) -> anyhow::Result<()> {
             ..Default::default()
         }),
     }
-    client.hears_nothing(scene.quiet, "it refused just this").await?;
+    client.receives_nothing(scene.quiet, "it refused just this").await?;
     scene.world.set(&[Item::new(CDS, "a", "2")]);
     let sent = client.takes(CDS).await?;
     sent.has(&Item::new(CDS, "a", "2"))?;
@@ -113,7 +113,7 @@ async fn what_a_refusal_is(scene: Scene) -> anyhow::Result<()> {
             response_nonce: sent.nonce,
             ..Default::default()
         });
-        client.hears_nothing(scene.quiet, "it has answered").await?;
+        client.receives_nothing(scene.quiet, "it has answered").await?;
     }
     Ok(())
 }
@@ -124,7 +124,7 @@ async fn refused_and_asked(scene: Scene) -> anyhow::Result<()> {
     client.want(EDS, &["a"]);
     let sent = client.sent(EDS).await?;
     client.nack(&sent);
-    client.hears_nothing(scene.quiet, "it refused just this").await?;
+    client.receives_nothing(scene.quiet, "it refused just this").await?;
     client.send_delta(DeltaDiscoveryRequest {
         type_url: EDS.into(),
         resource_names_subscribe: vec!["a".into()],

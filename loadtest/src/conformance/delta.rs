@@ -49,13 +49,13 @@ async fn wildcards(scene: Scene) -> anyhow::Result<()> {
     scene.world.set(&clusters(&["b"], "2"));
     client.takes(CDS).await?.sets(&["b"])?;
     ask(&mut client, CDS, &[], &["*"]);
-    client.hears_nothing(scene.quiet, "leaving the wildcard removes nothing").await?;
+    client.receives_nothing(scene.quiet, "leaving the wildcard removes nothing").await?;
     scene.world.set(&clusters(&["a", "b"], "3"));
     client.takes(CDS).await?.sets(&["a"])?;
     ask(&mut client, CDS, &[], &["a"]);
-    client.hears_nothing(scene.quiet, "it only left a name").await?;
+    client.receives_nothing(scene.quiet, "it only left a name").await?;
     scene.world.set(&clusters(&["a", "b"], "4"));
-    client.hears_nothing(scene.quiet, "it asks for nothing").await
+    client.receives_nothing(scene.quiet, "it asks for nothing").await
 }
 
 async fn foreign_nonce(scene: Scene) -> anyhow::Result<()> {
@@ -95,7 +95,7 @@ async fn asked_again(scene: Scene) -> anyhow::Result<()> {
         ask(&mut client, EDS, &["a"], &[]);
         client.takes(EDS).await?.sets(&["a"])?;
     }
-    client.hears_nothing(scene.quiet, "a was told").await
+    client.receives_nothing(scene.quiet, "a was told").await
 }
 
 /// Returns the versions of these clusters or endpoints for a client of this check.
@@ -147,7 +147,7 @@ async fn stated_late(scene: Scene) -> anyhow::Result<()> {
         initial_resource_versions: BTreeMap::from([("old".into(), "1".into())]),
         ..Default::default()
     });
-    client.hears_nothing(scene.quiet, "only a first request says what a client came with").await
+    client.receives_nothing(scene.quiet, "only a first request says what a client came with").await
 }
 
 async fn stated_unasked(scene: Scene) -> anyhow::Result<()> {
@@ -162,7 +162,7 @@ async fn stated_unasked(scene: Scene) -> anyhow::Result<()> {
     let sent = client.takes(EDS).await?;
     sent.sets(&["a"])?;
     sent.removes(&[])?;
-    client.hears_nothing(scene.quiet, "it did not ask for the other").await
+    client.receives_nothing(scene.quiet, "it did not ask for the other").await
 }
 
 async fn stated(scene: Scene) -> anyhow::Result<()> {
@@ -184,9 +184,9 @@ async fn left(scene: Scene) -> anyhow::Result<()> {
     ask(&mut client, EDS, &["a", "b"], &[]);
     client.until("a and b", |held| held.names(EDS) == ["a", "b"]).await?;
     ask(&mut client, EDS, &[], &["a", "never asked for"]);
-    client.hears_nothing(scene.quiet, "it only left names").await?;
+    client.receives_nothing(scene.quiet, "it only left names").await?;
     scene.world.remove(EDS, &["a"]);
-    client.hears_nothing(scene.quiet, "it left that name").await?;
+    client.receives_nothing(scene.quiet, "it left that name").await?;
     scene.world.set(&[Item::new(EDS, "b", "2")]);
     client.takes(EDS).await?.sets(&["b"])
 }

@@ -36,7 +36,7 @@ async fn absent(scene: Scene) -> anyhow::Result<()> {
     let sent = client.takes(EDS).await?;
     sent.sets(&[])?;
     sent.removes(&["x"])?;
-    client.hears_nothing(scene.quiet, "that x does not exist was told").await?;
+    client.receives_nothing(scene.quiet, "that x does not exist was told").await?;
     let item = Item::new(EDS, "x", "1");
     scene.world.set(std::slice::from_ref(&item));
     client.takes(EDS).await?.has(&item)
@@ -57,7 +57,7 @@ async fn not_known(scene: Scene) -> anyhow::Result<()> {
     let mut client = scene.client().await?;
     client.want(EDS, &["x"]);
     let quiet = scene.quiet.min(scene.resource_timer / 2);
-    client.hears_nothing(quiet, "upstream has said nothing").await?;
+    client.receives_nothing(quiet, "upstream has said nothing").await?;
     scene.world.serve();
     client.takes(EDS).await?.sets(&["x"])
 }
@@ -69,7 +69,7 @@ async fn not_reachable(scene: Scene) -> anyhow::Result<()> {
     let mut client = scene.client().await?.patient(scene.beyond_the_timer());
     client.want(EDS, &["x"]);
     client.want(LDS, &["l"]);
-    client.hears_nothing(scene.resource_timer + scene.quiet, "no upstream is in reach").await?;
+    client.receives_nothing(scene.resource_timer + scene.quiet, "no upstream is in reach").await?;
     scene.world.serve();
     client.until("both", |held| held.has_name(EDS, "x") && held.has_name(LDS, "l")).await?;
     Ok(())

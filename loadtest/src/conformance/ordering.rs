@@ -6,7 +6,7 @@ use anyhow::{bail, ensure};
 
 use super::{Check, EITHER, Scene, scripted};
 use crate::content::{CDS, EDS, Item, RDS};
-use crate::wire::{Client, Held};
+use crate::wire::{Client, ClientCache};
 
 pub(super) const CHECKS: &[Check] = &[
     scripted!("ORD-4", EITHER, "a route never comes before the cluster that it leads to", routes_behind_clusters),
@@ -26,7 +26,7 @@ fn large_cluster(name: &str, text: &str) -> Item {
 }
 
 /// Checks that the route leads to a cluster that exists.
-fn leads_somewhere(held: &Held) -> anyhow::Result<()> {
+fn leads_somewhere(held: &ClientCache) -> anyhow::Result<()> {
     for cluster in ["x", "y"] {
         let broken = held.has(&route_to(cluster)) && !held.has_name(CDS, cluster);
         ensure!(!broken, "the route leads to {cluster}, which is not there; held: {held}");
@@ -47,7 +47,7 @@ async fn asks_for_all(scene: &Scene, window: Option<u32>) -> anyhow::Result<Clie
 async fn starts_at_x(scene: &Scene, window: Option<u32>) -> anyhow::Result<Client> {
     scene.world.set(&[large_cluster("x", "1"), Item::new(EDS, "x", "1"), route_to("x")]);
     let mut client = asks_for_all(scene, window).await?;
-    let settled = |held: &Held| held.names(CDS) == ["x"] && held.has_name(EDS, "x") && held.has(&route_to("x"));
+    let settled = |held: &ClientCache| held.names(CDS) == ["x"] && held.has_name(EDS, "x") && held.has(&route_to("x"));
     client.until("a route to x", settled).await?;
     client.until_quiet(scene.quiet).await?;
     Ok(client)

@@ -6,7 +6,7 @@ use weir::proto::discovery::DiscoveryRequest;
 
 use super::{Check, EITHER, SOTW, Scene, scripted};
 use crate::content::{CDS, EDS, Item, LDS};
-use crate::wire::{Heard, Received, Variant};
+use crate::wire::{Received, SeenRequest, Variant};
 
 pub(super) const CHECKS: &[Check] = &[
     scripted!("SOTW-38 SOTW-41 SOTW-43", SOTW, "the document's sequence of wildcards", wildcards),
@@ -40,9 +40,9 @@ async fn wildcards(scene: Scene) -> anyhow::Result<()> {
     client.want(CDS, &["a"]);
     client.takes(CDS).await?.sets(&["a"])?;
     client.want(CDS, &[]);
-    client.hears_nothing(scene.quiet, "it left all names").await?;
+    client.receives_nothing(scene.quiet, "it left all names").await?;
     scene.world.set(&[Item::new(CDS, "a", "2"), Item::new(CDS, "b", "2")]);
-    client.hears_nothing(scene.quiet, "it asks for nothing").await
+    client.receives_nothing(scene.quiet, "it asks for nothing").await
 }
 
 async fn foreign_nonce(scene: Scene) -> anyhow::Result<()> {
@@ -99,7 +99,7 @@ async fn repeated_node(scene: Scene) -> anyhow::Result<()> {
             ..Default::default()
         });
     }
-    client.hears_nothing(scene.quiet, "it has answered").await?;
+    client.receives_nothing(scene.quiet, "it has answered").await?;
     scene.world.set(&[Item::new(EDS, "a", "2")]);
     client.takes(EDS).await?.has(&Item::new(EDS, "a", "2"))
 }
@@ -143,7 +143,7 @@ async fn removed_one_by_one(scene: Scene, names: &[&str]) -> anyhow::Result<()> 
             }
         }
     }
-    client.hears_nothing(scene.quiet, "all was told").await
+    client.receives_nothing(scene.quiet, "all was told").await
 }
 
 async fn empty_set(scene: Scene) -> anyhow::Result<()> {
@@ -152,7 +152,7 @@ async fn empty_set(scene: Scene) -> anyhow::Result<()> {
     let sent = client.takes(LDS).await?;
     sent.sets(&[])?;
     sent.removes(&[])?;
-    client.hears_nothing(scene.quiet, "the empty set was told").await
+    client.receives_nothing(scene.quiet, "the empty set was told").await
 }
 
 async fn added_name(scene: Scene) -> anyhow::Result<()> {
@@ -163,7 +163,7 @@ async fn added_name(scene: Scene) -> anyhow::Result<()> {
     client.want(EDS, &["a", "b"]);
     let sent = client.takes(EDS).await?;
     sent.entry("b")?;
-    client.hears_nothing(scene.quiet, "both are told").await
+    client.receives_nothing(scene.quiet, "both are told").await
 }
 
 async fn added_again(scene: Scene) -> anyhow::Result<()> {
@@ -184,9 +184,9 @@ async fn fewer_names(scene: Scene) -> anyhow::Result<()> {
     client.want(EDS, &["a", "b"]);
     client.until("a and b", |held| held.names(EDS) == ["a", "b"]).await?;
     client.want(EDS, &["a"]);
-    client.hears_nothing(scene.quiet, "it only left a name").await?;
+    client.receives_nothing(scene.quiet, "it only left a name").await?;
     scene.world.set(&[Item::new(EDS, "b", "2")]);
-    client.hears_nothing(scene.quiet, "it left that name").await?;
+    client.receives_nothing(scene.quiet, "it left that name").await?;
     scene.world.set(&[Item::new(EDS, "a", "2")]);
     client.takes(EDS).await?.sets(&["a"])
 }
@@ -197,7 +197,7 @@ async fn no_legacy_wildcard(scene: Scene) -> anyhow::Result<()> {
     client.want(EDS, &[]);
     client.want(CDS, &[]);
     client.takes(CDS).await?;
-    client.hears_nothing(scene.quiet, "it named no endpoints").await?;
+    client.receives_nothing(scene.quiet, "it named no endpoints").await?;
     let requested = scene.world.heard().into_iter().find(|heard| heard.is_of(EDS));
     ensure!(requested.is_none(), "upstream was asked for endpoints that nobody named: {}", requested.unwrap());
     Ok(())
@@ -209,7 +209,7 @@ async fn grpc_wildcard(scene: Scene) -> anyhow::Result<()> {
     opening.node.as_mut().unwrap().user_agent_name = "gRPC Go".into();
     let mut client = opening.connect().await?;
     client.want(LDS, &[]);
-    client.hears_nothing(scene.quiet, "gRPC names what it wants").await?;
+    client.receives_nothing(scene.quiet, "gRPC names what it wants").await?;
     client.want(LDS, &["a"]);
     client.takes(LDS).await?.sets(&["a"])
 }
@@ -220,10 +220,10 @@ async fn all_left(scene: Scene) -> anyhow::Result<()> {
     client.want(LDS, &["a"]);
     client.takes(LDS).await?.sets(&["a"])?;
     client.want(LDS, &[]);
-    client.hears_nothing(scene.quiet, "it left all names").await?;
+    client.receives_nothing(scene.quiet, "it left all names").await?;
     scene.world.set(&[Item::new(LDS, "a", "2"), Item::new(LDS, "b", "2")]);
     scene.world.remove(LDS, &["a"]);
-    client.hears_nothing(scene.quiet, "it asks for nothing").await
+    client.receives_nothing(scene.quiet, "it asks for nothing").await
 }
 
 async fn stale_names(scene: Scene) -> anyhow::Result<()> {
@@ -246,7 +246,7 @@ async fn stale_names(scene: Scene) -> anyhow::Result<()> {
     third.sets(&["b"])?;
     client.send_sotw(answer(second));
     client.send_sotw(answer(third));
-    client.hears_nothing(scene.quiet, "b was told").await
+    client.receives_nothing(scene.quiet, "b was told").await
 }
 
 async fn early_names(scene: Scene) -> anyhow::Result<()> {
@@ -260,10 +260,10 @@ async fn early_names(scene: Scene) -> anyhow::Result<()> {
     let all = client.until("a and b", |held| held.names(EDS) == ["a", "b"]).await?;
     let sent: usize = all.iter().map(|sent| sent.entries.len()).sum();
     ensure!(sent == 2, "each is told once, and it was sent {all:?}");
-    client.hears_nothing(scene.quiet, "each was told").await
+    client.receives_nothing(scene.quiet, "each was told").await
 }
 
-fn asks_for(heard: &[Heard], name: &str) -> bool {
+fn asks_for(heard: &[SeenRequest], name: &str) -> bool {
     heard.iter().any(|heard| heard.names().iter().any(|requested| requested == name))
 }
 

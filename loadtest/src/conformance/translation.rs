@@ -140,7 +140,7 @@ async fn versions(scene: Scene) -> anyhow::Result<()> {
     client.takes(EDS).await?;
     for (url, name) in [(CDS, "a"), (EDS, "e")] {
         scene.world.repeat(url);
-        client.hears_nothing(scene.quiet, "only upstream's version has changed").await?;
+        client.receives_nothing(scene.quiet, "only upstream's version has changed").await?;
         for text in ["2", "3"] {
             scene.world.say(url, &[Item::new(url, name, text)], "always the same version");
             client.takes(url).await?.has(&Item::new(url, name, text))?;
@@ -191,10 +191,10 @@ async fn separate(scene: Scene) -> anyhow::Result<()> {
     sent.removes(&[])?;
     scene.world.set_named(&[Item::new(CDS, "hidden", "2")]);
     one.takes(CDS).await?.sets(&["hidden"])?;
-    all.hears_nothing(scene.quiet, "its wildcard does not show the other").await?;
+    all.receives_nothing(scene.quiet, "its wildcard does not show the other").await?;
     scene.world.set(&[Item::new(CDS, "seen", "2")]);
     all.takes(CDS).await?.sets(&["seen"])?;
-    one.hears_nothing(scene.quiet, "it asked for another").await
+    one.receives_nothing(scene.quiet, "it asked for another").await
 }
 
 async fn filtered(scene: Scene) -> anyhow::Result<()> {

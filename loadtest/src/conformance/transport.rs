@@ -75,7 +75,7 @@ async fn delta_only_types(scene: Scene) -> anyhow::Result<()> {
     let mut client = scene.client().await?;
     client.want(VHDS, &["route/host"]);
     client.want(LEDS, &["endpoint"]);
-    client.hears_nothing(scene.quiet, "they exist in delta only").await?;
+    client.receives_nothing(scene.quiet, "they exist in delta only").await?;
     client.want(CDS, &[]);
     client.sent(CDS).await?;
     Ok(())

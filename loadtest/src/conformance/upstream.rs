@@ -9,7 +9,7 @@ use weir::proto::Request;
 
 use super::{Check, DELTA, EITHER, NotHere, Scene, scripted};
 use crate::content::{CDS, EDS, Item, LDS, RDS};
-use crate::wire::{Client, Heard, Variant};
+use crate::wire::{Client, SeenRequest, Variant};
 
 pub(super) const CHECKS: &[Check] = &[
     scripted!("UP-1 UP-2", EITHER, "each upstream stream begins with a node of the clients' cluster", node_upstream),
@@ -51,7 +51,7 @@ async fn legacy_form(scene: Scene) -> anyhow::Result<()> {
 }
 
 /// Whether each response was answered by exactly one request, and none of them rejected it.
-fn acked_once(heard: &[Heard], nonces: &[String]) -> bool {
+fn acked_once(heard: &[SeenRequest], nonces: &[String]) -> bool {
     nonces.iter().all(|nonce| heard.iter().filter(|heard| heard.nonce() == nonce).count() == 1)
         && !heard.iter().any(|heard| nonces.iter().any(|nonce| nonce == heard.nonce()) && heard.is_refusal())
 }
@@ -89,8 +89,8 @@ async fn one_refuses(scene: Scene) -> anyhow::Result<()> {
         refuses.nack(&sent);
         accepts.takes(CDS).await?.has(&Item::new(CDS, "a", text))?;
     }
-    accepts.hears_nothing(scene.quiet, "another client's refusal is not its business").await?;
-    let nack = scene.world.heard().into_iter().find(Heard::is_refusal);
+    accepts.receives_nothing(scene.quiet, "another client's refusal is not its business").await?;
+    let nack = scene.world.heard().into_iter().find(SeenRequest::is_refusal);
     ensure!(nack.is_none(), "upstream was told of a refusal: {}", nack.unwrap());
     Ok(())
 }
@@ -102,7 +102,7 @@ async fn duplicate(scene: Scene) -> anyhow::Result<()> {
     client.want(CDS, &[]);
     client.until("a and b", |held| held.names(CDS) == ["a", "b"]).await?;
     let nonces = scene.world.say(CDS, &[of("a", "2"), of("b", "2"), of("b", "3")], "bad");
-    let rejected = |heard: &[Heard]| {
+    let rejected = |heard: &[SeenRequest]| {
         nonces.iter().all(|nonce| heard.iter().any(|heard| heard.nonce() == nonce && heard.is_refusal()))
     };
     let heard = scene.world.hears("a NACK", SOON, rejected).await?;
@@ -117,7 +117,7 @@ async fn duplicate(scene: Scene) -> anyhow::Result<()> {
     }
     client.until("the new a", |held| held.has(&of("a", "2"))).await?;
     ensure!(client.held.has(&of("b", "1")), "b is not what it was: {}", client.held);
-    client.hears_nothing(scene.quiet, "the good part was told").await
+    client.receives_nothing(scene.quiet, "the good part was told").await
 }
 
 async fn older_than_the_question(scene: Scene) -> anyhow::Result<()> {
@@ -132,11 +132,11 @@ async fn older_than_the_question(scene: Scene) -> anyhow::Result<()> {
     scene.world.hush();
     scene.world.set(&[of("b")]);
     client.want(LDS, &["a", "b"]);
-    let requested = |heard: &[Heard]| heard.iter().any(|heard| heard.names().iter().any(|name| name == "b"));
+    let requested = |heard: &[SeenRequest]| heard.iter().any(|heard| heard.names().iter().any(|name| name == "b"));
     scene.world.hears("b", scene.patience, requested).await?;
     scene.world.say(LDS, &[of("a")], "as it was asked before");
     let quiet = scene.quiet.min(scene.resource_timer / 2);
-    client.hears_nothing(quiet, "nothing was said of b").await?;
+    client.receives_nothing(quiet, "nothing was said of b").await?;
     scene.world.serve();
     client.takes(LDS).await?.sets(&["b"])
 }
@@ -162,7 +162,7 @@ async fn outage(scene: Scene) -> anyhow::Result<()> {
     let mut client = everything(&scene).await?;
     client.until_quiet(scene.quiet).await?;
     scene.world.go_down();
-    client.hears_nothing(scene.quiet, "only upstream is gone").await?;
+    client.receives_nothing(scene.quiet, "only upstream is gone").await?;
     let mut late = asks_for_everything(&scene).await?;
     late.want(EDS, &["a", "unheard of"]);
     let all = late.until_quiet(scene.resource_timer + scene.quiet).await?;
@@ -170,9 +170,9 @@ async fn outage(scene: Scene) -> anyhow::Result<()> {
     ensure!(removed == 0 && late.held.names(EDS) == ["a"], "upstream is gone, and it was sent {all:?}");
     let before = scene.world.heard().len();
     scene.world.serve();
-    let requested = |heard: &[Heard]| URLS.iter().all(|url| heard[before..].iter().any(|heard| heard.is_of(url)));
+    let requested = |heard: &[SeenRequest]| URLS.iter().all(|url| heard[before..].iter().any(|heard| heard.is_of(url)));
     scene.world.hears("everything asked for again", scene.beyond_the_timer(), requested).await?;
-    client.hears_nothing(scene.quiet, "upstream is back with what it had").await
+    client.receives_nothing(scene.quiet, "upstream is back with what it had").await
 }
 
 async fn missed(scene: Scene) -> anyhow::Result<()> {
@@ -183,7 +183,7 @@ async fn missed(scene: Scene) -> anyhow::Result<()> {
     client.want(EDS, &["a", "b"]);
     client.until("all", |held| [CDS, EDS].iter().all(|url| held.names(url) == ["a", "b"])).await?;
     scene.world.go_down();
-    client.hears_nothing(scene.quiet, "only upstream is gone").await?;
+    client.receives_nothing(scene.quiet, "only upstream is gone").await?;
     scene.world.remove(CDS, &["b"]);
     scene.world.set(&[Item::new(CDS, "a", "2"), Item::new(CDS, "c", "2"), Item::new(EDS, "a", "2")]);
     scene.world.serve();
@@ -201,7 +201,7 @@ async fn shared(scene: Scene) -> anyhow::Result<()> {
         asks_for_everything(&scene).await?; // and disconnects
     }
     tokio::time::sleep(scene.quiet).await;
-    let more: Vec<_> = scene.world.heard().split_off(before).iter().map(Heard::to_string).collect();
+    let more: Vec<_> = scene.world.heard().split_off(before).iter().map(SeenRequest::to_string).collect();
     ensure!(more.is_empty(), "all is there already, and upstream heard {more:?}");
     Ok(())
 }

@@ -34,7 +34,7 @@ async fn follow(scene: Scene) -> anyhow::Result<()> {
         client.takes(CDS).await?.sets(&["c"])?;
         let sent = client.takes(EDS).await?;
         sent.has(&Item::new(EDS, "c", "1"))?;
-        client.hears_nothing(scene.quiet, "the endpoints have followed").await?;
+        client.receives_nothing(scene.quiet, "the endpoints have followed").await?;
     }
     ensure!(requested(&scene) == before, "upstream was asked for endpoints: {:?}", scene.world.heard());
     Ok(())
@@ -60,7 +60,7 @@ async fn follow_when_asked(scene: Scene) -> anyhow::Result<()> {
         ask_again(&mut client, &version, &nonce);
         let sent = client.takes(EDS).await?;
         sent.sets(&["c"])?;
-        client.hears_nothing(scene.quiet, "the endpoints have followed").await?;
+        client.receives_nothing(scene.quiet, "the endpoints have followed").await?;
         (version, nonce) = client.last(EDS);
     }
     Ok(())
@@ -72,5 +72,5 @@ async fn no_need(scene: Scene) -> anyhow::Result<()> {
     for _ in 0..3 {
         ask_again(&mut client, &version, &nonce);
     }
-    client.hears_nothing(scene.quiet, "no cluster has changed").await
+    client.receives_nothing(scene.quiet, "no cluster has changed").await
 }

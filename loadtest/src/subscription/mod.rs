@@ -6,4 +6,4 @@ mod topic;
 
 pub use names::{Name, Names};
 pub use response::{Entry, Response};
-pub use topic::{Held, Topic};
+pub use topic::{ReceivedVersion, Topic};

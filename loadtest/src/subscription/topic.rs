@@ -19,7 +19,7 @@ pub struct Topic {
     pub names: BTreeSet<Name>,
     /// The last names that were unsubscribed on this stream. Responses with them may be in flight.
     formerly: VecDeque<Name>,
-    pub held: BTreeMap<Name, Held>,
+    pub held: BTreeMap<Name, ReceivedVersion>,
     /// Subscribed names that the server reported as absent.
     pub absent: BTreeSet<Name>,
     /// Whether the first request was sent on this stream.
@@ -35,7 +35,7 @@ pub struct Topic {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct ReceivedVersion {
     pub update: u64,
     /// The number of the server that sent it.
     pub server: u32,
@@ -149,8 +149,12 @@ impl Topic {
         for entry in &response.entries {
             if self.is_wildcard || self.names.contains(&entry.name) {
                 let leads_to = entry.leads_to.clone().into_boxed_slice();
-                let held =
-                    Held { update: entry.update(), server: self.server, version: entry.version.clone(), leads_to };
+                let held = ReceivedVersion {
+                    update: entry.update(),
+                    server: self.server,
+                    version: entry.version.clone(),
+                    leads_to,
+                };
                 self.held.insert(entry.name.clone(), held);
                 self.absent.remove(&entry.name);
             }

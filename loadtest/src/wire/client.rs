@@ -22,7 +22,7 @@ use weir::proto::discovery::{
 use weir::proto::node::Node;
 
 use super::Variant;
-use super::received::{Held, Received};
+use super::received::{ClientCache, Received};
 
 /// How a client connects to a server.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ pub struct Client {
     wants: BTreeMap<String, BTreeSet<String>>,
     last: BTreeMap<String, (String, String)>,
     nonces: BTreeSet<String>,
-    pub held: Held,
+    pub held: ClientCache,
 }
 
 impl Opening {
@@ -68,7 +68,7 @@ impl Opening {
             wants: BTreeMap::new(),
             last: BTreeMap::new(),
             nonces: BTreeSet::new(),
-            held: Held::default(),
+            held: ClientCache::default(),
         })
     }
 
@@ -210,7 +210,7 @@ impl Client {
     }
 
     /// Reads and ACKs responses until the held resources satisfy a condition.
-    pub async fn until(&mut self, what: &str, holds: impl Fn(&Held) -> bool) -> anyhow::Result<Vec<Received>> {
+    pub async fn until(&mut self, what: &str, holds: impl Fn(&ClientCache) -> bool) -> anyhow::Result<Vec<Received>> {
         let patience = self.opening.patience;
         let mut all = Vec::new();
         let waited = timeout(patience, async {
@@ -255,7 +255,7 @@ impl Client {
     }
 
     /// Checks that nothing arrives for this long.
-    pub async fn hears_nothing(&mut self, quiet: Duration, why: &str) -> anyhow::Result<()> {
+    pub async fn receives_nothing(&mut self, quiet: Duration, why: &str) -> anyhow::Result<()> {
         match timeout(quiet, self.next()).await {
             Err(_) => Ok(()),
             Ok(Ok(sent)) => bail!("{why}, and yet it was sent {:?}", sent?),

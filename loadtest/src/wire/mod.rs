@@ -8,8 +8,8 @@ mod world;
 
 pub use client::{Client, Opening, fetch};
 pub use plane::Plane;
-pub use received::{Held, Received};
-pub use world::{Heard, World};
+pub use received::{ClientCache, Received};
+pub use world::{SeenRequest, World};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]

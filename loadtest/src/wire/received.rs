@@ -153,9 +153,9 @@ const SHOWN: usize = 60;
 
 /// The resources of a client that accepts everything, by message name and name.
 #[derive(Debug, Clone, Default)]
-pub struct Held(BTreeMap<String, BTreeMap<String, Bytes>>);
+pub struct ClientCache(BTreeMap<String, BTreeMap<String, Bytes>>);
 
-impl Held {
+impl ClientCache {
     pub fn take(&mut self, sent: &Received) {
         let set = self.0.entry(message_name(&sent.url).into()).or_default();
         if sent.variant == Variant::Sotw && is_full_state(&sent.url) {
@@ -184,7 +184,7 @@ impl Held {
     }
 }
 
-impl std::fmt::Display for Held {
+impl std::fmt::Display for ClientCache {
     fn fmt(&self, out: &mut std::fmt::Formatter) -> std::fmt::Result {
         for (kind, set) in &self.0 {
             write!(out, "{} {:?}; ", kind.rsplit('.').next().unwrap_or_default(), set.keys().collect::<Vec<_>>())?;

@@ -22,7 +22,7 @@ struct Books {
     streams: Vec<Server>,
     /// Requests that arrived while the world was silent.
     unread: Vec<(usize, Request)>,
-    heard: Vec<Heard>,
+    heard: Vec<SeenRequest>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,7 +37,7 @@ enum Mood {
 
 /// A request of the relay.
 #[derive(Debug, Clone)]
-pub struct Heard {
+pub struct SeenRequest {
     pub stream: usize,
     pub at: Instant,
     pub request: Request,
@@ -109,7 +109,7 @@ impl World {
         kinds.iter().for_each(|kind| books.push(kind));
     }
 
-    pub fn heard(&self) -> Vec<Heard> {
+    pub fn heard(&self) -> Vec<SeenRequest> {
         self.books().heard.clone()
     }
 
@@ -123,8 +123,8 @@ impl World {
         &self,
         what: &str,
         patience: Duration,
-        holds: impl Fn(&[Heard]) -> bool,
-    ) -> anyhow::Result<Vec<Heard>> {
+        holds: impl Fn(&[SeenRequest]) -> bool,
+    ) -> anyhow::Result<Vec<SeenRequest>> {
         let start = Instant::now();
         loop {
             let heard = self.heard();
@@ -148,7 +148,7 @@ impl World {
 
     pub(super) fn take(&self, stream: usize, request: Request) {
         let books = &mut *self.books();
-        books.heard.push(Heard { stream, at: Instant::now(), request: request.clone() });
+        books.heard.push(SeenRequest { stream, at: Instant::now(), request: request.clone() });
         match books.mood {
             Mood::Serving => books.streams[stream].read(request, &books.truth),
             Mood::Silent => books.unread.push((stream, request)),
@@ -182,7 +182,7 @@ impl Books {
     }
 }
 
-impl Heard {
+impl SeenRequest {
     pub fn is_of(&self, url: &str) -> bool {
         message_name(self.request.type_url()) == message_name(url)
     }
@@ -225,7 +225,7 @@ impl Heard {
     }
 }
 
-impl std::fmt::Display for Heard {
+impl std::fmt::Display for SeenRequest {
     fn fmt(&self, out: &mut std::fmt::Formatter) -> std::fmt::Result {
         let short = message_name(self.request.type_url()).rsplit('.').next().unwrap_or_default();
         write!(out, "{short} +{:?} -{:?} nonce {:?}", self.names(), self.names_left(), self.nonce())?;

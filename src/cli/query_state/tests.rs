@@ -8,7 +8,7 @@ const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 const VHDS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 
-fn picture(type_url: &str, names: &[&str]) -> QueryState {
+fn query(type_url: &str, names: &[&str]) -> QueryState {
     let names = names.iter().map(ToString::to_string).collect();
     let kind = TypeTable::new().resolve(type_url);
     QueryState::new(Question { kind, type_url: type_url.into(), names, node: Bytes::new() })
@@ -58,8 +58,8 @@ fn words(changes: &[Change]) -> Vec<String> {
     changes.iter().map(word).collect()
 }
 
-fn hear(picture: &mut QueryState, response: Response) -> Vec<String> {
-    words(&picture.hear(response).0)
+fn apply(query: &mut QueryState, response: Response) -> Vec<String> {
+    words(&query.apply(response).0)
 }
 
 #[test]
@@ -69,98 +69,98 @@ fn everything_is_requested_in_the_legacy_form_where_there_is_one() {
         Request::Delta(request) => request.resource_names_subscribe,
     };
     for variant in [Variant::Sotw, Variant::Delta] {
-        assert_eq!(names(picture(CDS, &[]).open(variant)), Vec::<String>::new());
-        assert_eq!(names(picture(EDS, &[]).open(variant)), ["*"]);
-        assert_eq!(names(picture(EDS, &["a"]).open(variant)), ["a"]);
+        assert_eq!(names(query(CDS, &[]).open(variant)), Vec::<String>::new());
+        assert_eq!(names(query(EDS, &[]).open(variant)), ["*"]);
+        assert_eq!(names(query(EDS, &["a"]).open(variant)), ["a"]);
     }
 }
 
 #[test]
 fn names_are_known_by_delta_when_each_is_there_or_removed() {
-    let mut picture = picture(EDS, &["a", "b"]);
-    picture.open(Variant::Delta);
-    assert_eq!(hear(&mut picture, delta(EDS, &[("a", "1")], &[])), ["+a"]);
-    assert!(!picture.is_known());
-    assert_eq!(hear(&mut picture, delta(EDS, &[], &["b"])), ["!b"]);
-    assert!(picture.is_known() && !picture.is_open_ended());
-    assert_eq!(picture.standings().values().collect::<Vec<_>>(), [&NameStatus::There, &NameStatus::Absent]);
-    assert_eq!(hear(&mut picture, delta(EDS, &[], &["b"])), [""; 0], "it was said before");
-    assert_eq!(hear(&mut picture, delta(EDS, &[("a", "1"), ("b", "1")], &[])), ["+b"]);
-    assert_eq!(hear(&mut picture, delta(EDS, &[("a", "2")], &["b"])), ["~a", "-b"]);
+    let mut query = query(EDS, &["a", "b"]);
+    query.open(Variant::Delta);
+    assert_eq!(apply(&mut query, delta(EDS, &[("a", "1")], &[])), ["+a"]);
+    assert!(!query.is_known());
+    assert_eq!(apply(&mut query, delta(EDS, &[], &["b"])), ["!b"]);
+    assert!(query.is_known() && !query.is_open_ended());
+    assert_eq!(query.statuses().values().collect::<Vec<_>>(), [&NameStatus::There, &NameStatus::Absent]);
+    assert_eq!(apply(&mut query, delta(EDS, &[], &["b"])), [""; 0], "it was said before");
+    assert_eq!(apply(&mut query, delta(EDS, &[("a", "1"), ("b", "1")], &[])), ["+b"]);
+    assert_eq!(apply(&mut query, delta(EDS, &[("a", "2")], &["b"])), ["~a", "-b"]);
 }
 
 #[test]
 fn absence_shows_in_sotw_where_a_set_is_whole_and_nowhere_else() {
-    let mut clusters = picture(CDS, &["a", "b"]);
+    let mut clusters = query(CDS, &["a", "b"]);
     clusters.open(Variant::Sotw);
-    assert_eq!(hear(&mut clusters, sotw(CDS, "1", &["a"])), ["+a", "!b"]);
+    assert_eq!(apply(&mut clusters, sotw(CDS, "1", &["a"])), ["+a", "!b"]);
     assert!(clusters.is_known());
-    assert_eq!(hear(&mut clusters, sotw(CDS, "2", &["b"])), ["+b", "-a"]);
-    assert_eq!(clusters.standings().values().collect::<Vec<_>>(), [&NameStatus::Absent, &NameStatus::There]);
-    let mut endpoints = picture(EDS, &["a", "b"]);
+    assert_eq!(apply(&mut clusters, sotw(CDS, "2", &["b"])), ["+b", "-a"]);
+    assert_eq!(clusters.statuses().values().collect::<Vec<_>>(), [&NameStatus::Absent, &NameStatus::There]);
+    let mut endpoints = query(EDS, &["a", "b"]);
     endpoints.open(Variant::Sotw);
-    assert_eq!(hear(&mut endpoints, sotw(EDS, "1", &["a"])), ["+a"]);
+    assert_eq!(apply(&mut endpoints, sotw(EDS, "1", &["a"])), ["+a"]);
     assert!(!endpoints.is_known());
-    assert_eq!(hear(&mut endpoints, sotw(EDS, "2", &["b"])), ["+b"], "what is not repeated stays");
+    assert_eq!(apply(&mut endpoints, sotw(EDS, "2", &["b"])), ["+b"], "what is not repeated stays");
     assert!(endpoints.is_known() && endpoints.held().len() == 2);
 }
 
 #[test]
 fn another_version_of_a_whole_set_is_no_change_of_what_is_in_it() {
-    let mut picture = picture(CDS, &[]);
-    picture.open(Variant::Sotw);
-    assert!(!picture.is_known());
-    assert_eq!(hear(&mut picture, sotw(CDS, "1", &["a"])), ["+a"]);
-    assert!(picture.is_known() && picture.is_open_ended());
-    assert_eq!(hear(&mut picture, sotw(CDS, "2", &["a", "b"])), ["+b"]);
-    assert_eq!(picture.held()["a"].version, "2");
+    let mut query = query(CDS, &[]);
+    query.open(Variant::Sotw);
+    assert!(!query.is_known());
+    assert_eq!(apply(&mut query, sotw(CDS, "1", &["a"])), ["+a"]);
+    assert!(query.is_known() && query.is_open_ended());
+    assert_eq!(apply(&mut query, sotw(CDS, "2", &["a", "b"])), ["+b"]);
+    assert_eq!(query.held()["a"].version, "2");
 }
 
 #[test]
 fn every_response_is_accepted_and_sotw_repeats_what_is_wanted() {
-    let mut first = picture(EDS, &["a"]);
+    let mut first = query(EDS, &["a"]);
     first.open(Variant::Sotw);
-    let Some(Request::Sotw(answer)) = first.hear(sotw(EDS, "7", &["a"])).1 else { panic!("no answer") };
+    let Some(Request::Sotw(answer)) = first.apply(sotw(EDS, "7", &["a"])).1 else { panic!("no answer") };
     assert_eq!((answer.version_info.as_str(), answer.response_nonce.as_str()), ("7", "n7"));
     assert_eq!((answer.resource_names.as_slice(), answer.error_detail), (["a".to_owned()].as_slice(), None));
-    let mut second = picture(EDS, &["a"]);
+    let mut second = query(EDS, &["a"]);
     second.open(Variant::Delta);
-    let Some(Request::Delta(answer)) = second.hear(delta(EDS, &[], &[])).1 else { panic!("no answer") };
+    let Some(Request::Delta(answer)) = second.apply(delta(EDS, &[], &[])).1 else { panic!("no answer") };
     assert!(answer.response_nonce == "n" && answer.resource_names_subscribe.is_empty() && answer.node.is_none());
 }
 
 #[test]
 fn a_second_stream_states_what_is_held_if_it_speaks_the_same_variant() {
-    let mut picture = picture(CDS, &[]);
-    picture.open(Variant::Delta);
-    picture.hear(delta(CDS, &[("a", "1")], &[]));
+    let mut query = query(CDS, &[]);
+    query.open(Variant::Delta);
+    query.apply(delta(CDS, &[("a", "1")], &[]));
     let versions = |request: Request| match request {
         Request::Delta(request) => request.initial_resource_versions,
         Request::Sotw(_) => panic!("another variant"),
     };
-    assert_eq!(versions(picture.open(Variant::Delta)), BTreeMap::from([("a".to_owned(), "1".to_owned())]));
-    picture.open(Variant::Sotw);
-    assert_eq!(versions(picture.open(Variant::Delta)), BTreeMap::new());
+    assert_eq!(versions(query.open(Variant::Delta)), BTreeMap::from([("a".to_owned(), "1".to_owned())]));
+    query.open(Variant::Sotw);
+    assert_eq!(versions(query.open(Variant::Delta)), BTreeMap::new());
 }
 
 #[test]
 fn reported_errors_make_a_name_known() {
-    let mut picture = picture(EDS, &["a", "b"]);
-    picture.open(Variant::Sotw);
+    let mut query = query(EDS, &["a", "b"]);
+    query.open(Variant::Sotw);
     let error = |name: &str, code, message: &str| ResourceError {
         resource_name: Some(ResourceName { name: name.into(), ..Default::default() }),
         error_detail: Some(Status { code, message: message.into(), ..Default::default() }),
     };
     let resource_errors = vec![error("a", 5, "gone"), error("b", 7, "not for you")];
     let response = DiscoveryResponse { type_url: EDS.into(), resource_errors, ..Default::default() };
-    assert_eq!(hear(&mut picture, Response::Sotw(response)), ["!a", "b: not for you (PermissionDenied)"]);
-    assert!(picture.is_known());
+    assert_eq!(apply(&mut query, Response::Sotw(response)), ["!a", "b: not for you (PermissionDenied)"]);
+    assert!(query.is_known());
 }
 
 #[test]
 fn an_alias_makes_known_what_was_requested_by_it_and_without_a_body_it_leads_nowhere() {
-    let mut picture = picture(VHDS, &["r/a.example", "r/b.example"]);
-    picture.open(Variant::Delta);
+    let mut query = query(VHDS, &["r/a.example", "r/b.example"]);
+    query.open(Variant::Delta);
     let host = Resource {
         name: "r/host".into(),
         aliases: vec!["r/a.example".into()],
@@ -170,30 +170,30 @@ fn an_alias_makes_known_what_was_requested_by_it_and_without_a_body_it_leads_now
     let nowhere = Resource { name: "r/b.example".into(), ..Default::default() };
     let response =
         DeltaDiscoveryResponse { type_url: VHDS.into(), resources: vec![host, nowhere], ..Default::default() };
-    assert_eq!(hear(&mut picture, Response::Delta(response)), ["+r/host", "!r/b.example"]);
-    assert!(picture.is_known());
-    assert_eq!(hear(&mut picture, delta(VHDS, &[], &["r/a.example"])), ["-r/host"]);
+    assert_eq!(apply(&mut query, Response::Delta(response)), ["+r/host", "!r/b.example"]);
+    assert!(query.is_known());
+    assert_eq!(apply(&mut query, delta(VHDS, &[], &["r/a.example"])), ["-r/host"]);
 }
 
 #[test]
 fn wrappers_are_opened_and_other_types_are_passed_over() {
-    let mut picture = picture(EDS, &["x"]);
-    picture.open(Variant::Sotw);
+    let mut query = query(EDS, &["x"]);
+    query.open(Variant::Sotw);
     let ttl = Some(prost_types::Duration { seconds: 3, nanos: 0 });
     let wrapper = Resource { name: "x".into(), resource: Some(body(EDS, "y")), ttl, ..Default::default() };
     let type_url = format!("type.googleapis.com/{WRAPPER_TYPE}");
     let resources = vec![Any { type_url, value: wrapper.encode_to_vec().into() }];
     let response = DiscoveryResponse { version_info: "4".into(), resources, ..Default::default() };
-    assert_eq!(hear(&mut picture, Response::Sotw(response)), ["+x"]);
-    assert_eq!((&*picture.held()["x"].version, picture.held()["x"].ttl), ("4", Some(Duration::from_secs(3))));
-    let (changes, answer) = picture.hear(sotw(CDS, "1", &["c"]));
+    assert_eq!(apply(&mut query, Response::Sotw(response)), ["+x"]);
+    assert_eq!((&*query.held()["x"].version, query.held()["x"].ttl), ("4", Some(Duration::from_secs(3))));
+    let (changes, answer) = query.apply(sotw(CDS, "1", &["c"]));
     assert_eq!((words(&changes), answer), (vec![CDS.to_owned()], None));
 }
 
 #[test]
 fn new_style_names_are_one_in_all_their_spellings() {
-    let mut picture = picture(EDS, &["xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/x?b=1&a=2"]);
-    picture.open(Variant::Delta);
-    hear(&mut picture, delta(EDS, &[("xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/x?a=2&b=1", "1")], &[]));
-    assert!(picture.is_known());
+    let mut query = query(EDS, &["xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/x?b=1&a=2"]);
+    query.open(Variant::Delta);
+    apply(&mut query, delta(EDS, &[("xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/x?a=2&b=1", "1")], &[]));
+    assert!(query.is_known());
 }

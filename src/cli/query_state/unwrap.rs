@@ -2,13 +2,13 @@
 
 use prost::Message;
 
-use super::{Held, QueryState, held_of, type_name, wrapper_name};
+use super::{QueryState, ReceivedResource, held_of, type_name, wrapper_name};
 use crate::proto::Any;
 use crate::proto::discovery::Resource;
 use crate::xds::{WRAPPER_TYPE, wire};
 
 impl QueryState {
-    pub(super) fn unwrapped(&self, any: Any, version: &str) -> (Option<String>, Held) {
+    pub(super) fn unwrapped(&self, any: Any, version: &str) -> (Option<String>, ReceivedResource) {
         if type_name(&any.type_url) == WRAPPER_TYPE
             && let Ok(wrapper) = Resource::decode(any.value.clone())
         {
@@ -21,7 +21,10 @@ impl QueryState {
             }
         }
         let name = self.name_in(&any);
-        (name, Held { version: version.into(), aliases: Vec::new(), ttl: None, metadata: None, resource: any })
+        (
+            name,
+            ReceivedResource { version: version.into(), aliases: Vec::new(), ttl: None, metadata: None, resource: any },
+        )
     }
 
     pub(super) fn name_in(&self, any: &Any) -> Option<String> {

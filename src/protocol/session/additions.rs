@@ -339,7 +339,7 @@ impl Subscription {
             view.client.variant == Variant::Delta && wildcard.initial_versions.is_none() && wildcard.under.is_none();
         let (added, first) = (wildcard.added, wildcard.first);
         let allowed = if first { SendScope::InitialReplies } else { SendScope::Anything };
-        if !alike || may < allowed || !view.sends_alike(kind) || table.additions(added).next().is_none() {
+        if !alike || may < allowed || !view.sends_the_same_to_all(kind) || table.additions(added).next().is_none() {
             return false;
         }
         let key = BatchKey { kind: kind.clone(), complete: false, wrappers: false, added, first };

@@ -13,10 +13,10 @@ impl Session {
             return 0; // the end of a stream waits for no turn
         }
         let variant = self.client.variant;
-        let of = |(kind, of): (&Type, &Box<Subscription>)| {
+        let of = |(kind, of): (&Type, &Subscription)| {
             of.wildcard_bytes(kind, variant, snapshot) + of.named_bytes(kind, snapshot)
         };
-        self.subscriptions.iter().map(of).sum()
+        self.subscriptions().map(of).sum()
     }
 }
 

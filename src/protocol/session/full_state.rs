@@ -235,7 +235,7 @@ impl Subscription {
 
     /// Returns the shared set of a client that subscribes to `*` alone, may have all of it, and holds nothing else.
     fn common_set(&self, kind: &Type, view: &ReplyContext, union: bool) -> Option<Arc<Batch>> {
-        let wildcard = self.wildcard.as_ref().filter(|_| self.names.is_empty() && view.sends_alike(kind))?;
+        let wildcard = self.wildcard.as_ref().filter(|_| self.names.is_empty() && view.sends_the_same_to_all(kind))?;
         let table = view.state.resources(kind, Class::Wildcard)?;
         let gone = |progress: &Progress| table.removals(progress.removals()).next().is_some();
         if union && wildcard.progress.as_ref().is_some_and(gone) {

@@ -411,14 +411,18 @@ impl Session {
         }
     }
 
+    fn subscriptions(&self) -> impl Iterator<Item = (&Type, &Subscription)> {
+        self.subscriptions.iter().map(|(kind, subscription)| (kind, &**subscription))
+    }
+
     /// Returns how complete each collection is of which the client has been sent everything in this snapshot.
     pub(crate) fn sent_completeness(&self, state: &Snapshot) -> BTreeMap<(Type, Name), Completeness> {
-        let of = |(kind, of): (&Type, &Box<Subscription>)| {
+        let of = |(kind, of): (&Type, &Subscription)| {
             of.sent_collections(kind, state)
                 .map(|(glob, completeness)| ((kind.clone(), glob.clone()), completeness))
                 .collect::<Vec<_>>()
         };
-        self.subscriptions.iter().flat_map(of).collect()
+        self.subscriptions().flat_map(of).collect()
     }
 
     /// Whether a client that subscribes to everything of a type has all of it, by the version that it states. This costs nothing,
@@ -489,7 +493,7 @@ impl Session {
     fn has_no_upstream(&self, state: &Snapshot) -> bool {
         let turns_elsewhere = (self.client.grpc || self.client.relay) && self.limits.grpc_fail_fast;
         let may_end = turns_elsewhere && !state.down.is_empty() && self.last_nonce == 0;
-        let without_hope = |(kind, of): (&Type, &Box<Subscription>)| {
+        let without_hope = |(kind, of): (&Type, &Subscription)| {
             let by_name = of.names.keys().all(|name| {
                 state.lookup(kind, Class::Named, name).is_unknown() && state.down.contains(&Authority::of(name))
             });
@@ -499,7 +503,7 @@ impl Session {
             by_name && (of.wildcard.is_none() || cold() && state.down.contains(&Authority::TopLevel))
         };
         let wants = self.subscriptions.values().any(|of| of.wants_anything());
-        may_end && wants && self.subscriptions.iter().all(without_hope)
+        may_end && wants && self.subscriptions().all(without_hope)
     }
 
     fn start_on(

@@ -329,7 +329,7 @@ impl Subscription {
         let Some(table) = view.state.resources(kind, Class::Wildcard) else { return false };
         let partial_as_complete = view.limits.faults.has(Fault::TakePartForWhole);
         if partial_as_complete || !self.stated || self.has_past_version(table, view) {
-            let enough = if view.limits.faults.has(Fault::HeldIsKeptBack) {
+            let enough = if view.limits.faults.has(Fault::CachedIsKeptBack) {
                 Completeness::Settled
             } else {
                 Completeness::FirstResponse
@@ -466,7 +466,7 @@ impl Subscription {
 impl ReplyContext<'_> {
     /// Whether this client is sent the same as all others that subscribe to `*` in its variant: it may have everything, and no
     /// TTL is part of it.
-    pub(crate) fn sends_alike(&self, kind: &Type) -> bool {
+    pub(crate) fn sends_the_same_to_all(&self, kind: &Type) -> bool {
         let immortal = || self.state.resources(kind, Class::Wildcard).is_none_or(|table| !table.is_mortal());
         !self.client.clearance.restricts(kind) && (!self.client.ttl || immortal())
     }

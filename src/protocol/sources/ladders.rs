@@ -93,8 +93,11 @@ impl Sources {
     pub(super) fn speaks(&self, server: usize, authority: &Authority) -> Option<Origin> {
         let plan = self.plan.authority(authority)?;
         let heard = self.is_authoritative(authority);
-        let all =
-            self.limits.faults.has(Fault::TakeWordsOfAll).then(|| plan.servers.iter().position(|of| *of == server));
+        let all = self
+            .limits
+            .faults
+            .has(Fault::AcceptEvidenceOfAll)
+            .then(|| plan.servers.iter().position(|of| *of == server));
         let counts = heard.filter(|(_, at)| *at == server).map(|(rung, _)| rung);
         let rank = counts.or(all.flatten())?;
         Some(Origin {

@@ -48,7 +48,7 @@ impl Sources {
             updates.splice(..0, interrupted_sets(view, &newly));
             let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
             for stream in streams {
-                stream.look_anew();
+                stream.recheck();
                 updates.extend(stream.findings());
             }
             if self.limits.faults.has(Fault::SwitchDeletes) {

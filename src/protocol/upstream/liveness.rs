@@ -80,17 +80,17 @@ mod tests {
     #[test]
     fn up_36_only_an_answer_to_a_call_that_was_begun_after_the_silence_proves_it() {
         let at = |seconds| Moment::START + Duration::from_secs(seconds);
-        let mut life = Liveness::default();
-        assert_eq!(life.judge(at(1), at(0)), SilenceVerdict::UntilThen(at(1)));
-        assert!(!life.take_question(), "nothing is asked before its time");
-        assert_eq!(life.judge(at(1), at(1)), SilenceVerdict::Unproven);
-        assert!(life.take_question() && !life.take_question(), "once");
-        assert_eq!(life.judge(at(3), at(5)), SilenceVerdict::Unproven);
-        life.answered();
-        assert_eq!(life.judge(at(1), at(5)), SilenceVerdict::Proven);
-        assert_eq!(life.judge(at(3), at(5)), SilenceVerdict::Unproven, "that call was begun before");
-        assert!(life.take_question());
-        life.answered();
-        assert_eq!(life.judge(at(3), at(5)), SilenceVerdict::Proven);
+        let mut liveness = Liveness::default();
+        assert_eq!(liveness.judge(at(1), at(0)), SilenceVerdict::UntilThen(at(1)));
+        assert!(!liveness.take_question(), "nothing is asked before its time");
+        assert_eq!(liveness.judge(at(1), at(1)), SilenceVerdict::Unproven);
+        assert!(liveness.take_question() && !liveness.take_question(), "once");
+        assert_eq!(liveness.judge(at(3), at(5)), SilenceVerdict::Unproven);
+        liveness.answered();
+        assert_eq!(liveness.judge(at(1), at(5)), SilenceVerdict::Proven);
+        assert_eq!(liveness.judge(at(3), at(5)), SilenceVerdict::Unproven, "that call was begun before");
+        assert!(liveness.take_question());
+        liveness.answered();
+        assert_eq!(liveness.judge(at(3), at(5)), SilenceVerdict::Proven);
     }
 }

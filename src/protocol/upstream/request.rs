@@ -71,12 +71,12 @@ impl TypeSubscription {
     /// that was never sent a name, an empty list still means everything (UP-8).
     fn wildcard_list(&mut self, kind: &Type, first: bool) -> Vec<String> {
         let legacy_form = kind.info().empty_first.is_wildcard() && !self.wire.named;
-        if self.wire.star_dropped && !self.wire.named {
+        if self.wire.wildcard_dropped && !self.wire.named {
             self.wire.named = true;
             return vec![WILDCARD.into()];
         }
-        if std::mem::take(&mut self.wire.star_dropped) {
-            self.wire.star_told = false;
+        if std::mem::take(&mut self.wire.wildcard_dropped) {
+            self.wire.wildcard_sent = false;
             if !self.wildcard {
                 self.wire.changed = false;
             }
@@ -86,7 +86,7 @@ impl TypeSubscription {
         if !self.wildcard {
             return Vec::new();
         }
-        self.wire.star_told = true;
+        self.wire.wildcard_sent = true;
         if legacy_form && (first || !self.wire.named) {
             return Vec::new();
         }
@@ -134,18 +134,18 @@ impl TypeSubscription {
         }
         let ripe = first || self.wire.changed;
         let twice = self.wire.subscribe.iter().any(|name| self.wire.unsubscribe.contains(name))
-            || (self.wire.star_dropped && self.wildcard);
+            || (self.wire.wildcard_dropped && self.wildcard);
         if ripe {
             request.resource_names_unsubscribe = self.wire.unsubscribe.iter().map(text).collect();
             self.wire.unsubscribe.clear();
-            if std::mem::take(&mut self.wire.star_dropped) {
-                self.wire.star_told = false;
+            if std::mem::take(&mut self.wire.wildcard_dropped) {
+                self.wire.wildcard_sent = false;
                 request.resource_names_unsubscribe.push(WILDCARD.into());
             }
             if !twice {
                 request.resource_names_subscribe = self.wire.subscribe.iter().map(text).collect();
                 self.requested.hand_out(std::mem::take(&mut self.wire.subscribe), first);
-                if self.wildcard && !std::mem::replace(&mut self.wire.star_told, true) {
+                if self.wildcard && !std::mem::replace(&mut self.wire.wildcard_sent, true) {
                     let legacy_form = kind.info().empty_first.is_wildcard() && first;
                     request.resource_names_subscribe.extend((!legacy_form).then(|| WILDCARD.to_owned()));
                 }

@@ -58,7 +58,7 @@ impl SecondRequest {
     }
 
     /// There may be more open questions than were collected.
-    pub(crate) fn look_anew(&mut self) {
+    pub(crate) fn recheck(&mut self) {
         self.looked = None;
     }
 
@@ -114,7 +114,7 @@ impl SecondRequest {
     }
 
     /// Whether one more request of a set would only make a slow server start over.
-    pub(crate) fn has_asked_enough(&self) -> bool {
+    pub(crate) fn has_requested_enough(&self) -> bool {
         self.times >= ENOUGH
     }
 

@@ -26,7 +26,7 @@ pub(super) struct SetProgress {
     settled: bool,
     calmed: bool,
     /// The type was requested earlier on this opening, so that a response may belong to that request.
-    asked_before: bool,
+    requested_before: bool,
     /// The server sent a resource under the version that the request had stated: it ignores stated versions.
     pub(crate) repeats: bool,
     /// Stated names that such a server has not sent again yet.
@@ -44,15 +44,15 @@ pub(super) struct SetProgress {
 }
 
 impl SetProgress {
-    /// Starts over. With `asked_before`, the type was requested earlier on this opening, so that the next response may not belong
+    /// Starts over. With `requested_before`, the type was requested earlier on this opening, so that the next response may not belong
     /// to the new request.
-    pub(crate) fn again(asked_before: bool) -> Self {
-        Self { asked_before, ..Self::default() }
+    pub(crate) fn again(requested_before: bool) -> Self {
+        Self { requested_before, ..Self::default() }
     }
 
     /// Whether the next response answers the first request of the type.
     pub(crate) fn is_to_begin(&self) -> bool {
-        self.news.is_none() && !self.asked_before
+        self.news.is_none() && !self.requested_before
     }
 
     pub(crate) fn has_response(&self) -> bool {
@@ -116,7 +116,7 @@ impl SetProgress {
     /// Applies a relay's completeness mark of `*`. Returns whether a complete set is partial again. A mark that may belong to an
     /// earlier `*` is ignored.
     pub(crate) fn take_mark(&mut self, mark: Option<SetMark>) -> bool {
-        if self.asked_before || mark.is_none() {
+        if self.requested_before || mark.is_none() {
             return false;
         }
         self.mark = mark;

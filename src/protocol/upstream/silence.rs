@@ -43,11 +43,11 @@ impl TypeSubscription {
 
     /// Handles requested names about which the server was silent for the resource timer (XLAT-15).
     pub(super) fn expire(&mut self, turn: &mut TimerContext, updates: &mut Vec<Update>) {
-        let life = if turn.quirks.per_type_liveness { &mut self.poll_liveness } else { &mut *turn.liveness };
+        let liveness = if turn.quirks.per_type_liveness { &mut self.poll_liveness } else { &mut *turn.liveness };
         let (now, receiving) = (turn.now, turn.receiving);
-        let mut judge = |end| if receiving { SilenceVerdict::Unproven } else { life.judge(end, now) };
+        let mut judge = |end| if receiving { SilenceVerdict::Unproven } else { liveness.judge(end, now) };
         while let Some(name) = self.requested.next_silent(now, &mut judge) {
-            self.second_request.look_anew(); // a client may hold it
+            self.second_request.recheck(); // a client may hold it
             let kind = turn.kind.clone();
             updates.push(match turn.quirks.on_resource_timeout {
                 quirks::OnResourceTimeout::TransientError | quirks::OnResourceTimeout::Unknown => {
@@ -172,7 +172,7 @@ impl TypeSubscription {
         names.extend(self.unconfirmed_removed(view, turn.kind).filter(|name| requested(name)).cloned());
         // A server that honors stated versions sends nothing once all it has is stated: until then the set is requested again.
         let requested = self.second_request.set
-            && (self.progress.repeats || !self.progress.has_response() || self.second_request.has_asked_enough());
+            && (self.progress.repeats || !self.progress.has_response() || self.second_request.has_requested_enough());
         let speaks = || turn.at.origin_for(&Selector::Wildcard).is_some();
         let requested = requested || self.progress.is_marked_partial();
         let set = self.wildcard && !self.progress.complete && !requested && view.seeks_set(turn.kind) && speaks();

@@ -156,7 +156,7 @@ impl TypeSubscription {
             }
             (Selector::Wildcard, false) => {
                 self.wildcard = false;
-                self.wire.star_dropped = self.wire.star_told;
+                self.wire.wildcard_dropped = self.wire.wildcard_sent;
                 self.forget_versions();
             }
             (Selector::Name(name), true) => {

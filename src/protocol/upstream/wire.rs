@@ -15,13 +15,13 @@ pub(super) struct Wire {
     pub(crate) opened: bool,
     /// A name was sent on this stream, `*` included, so that an empty list means no names (SOTW-38).
     pub(crate) named: bool,
-    pub(crate) star_told: bool,
+    pub(crate) wildcard_sent: bool,
     /// The first request of this opening stated the versions of cached resources.
     pub(crate) stated: bool,
     /// Changes that are still to be sent. A name in both was unsubscribed and is wanted again: each gets a request of its own.
     pub(crate) subscribe: BTreeSet<Name>,
     pub(crate) unsubscribe: BTreeSet<Name>,
-    pub(crate) star_dropped: bool,
+    pub(crate) wildcard_dropped: bool,
     /// A change is still to be sent.
     pub(crate) changed: bool,
     /// No change is sent before this: changes until then are merged (UP-5).
@@ -40,7 +40,7 @@ pub(super) struct PendingAck {
 impl Wire {
     /// Queues the ACK or NACK of a response. For a server that reads none of them, the queue is bounded: the oldest is dropped.
     pub(crate) fn queue_ack(&mut self, nonce: String, version: String, error: Option<String>, limits: &Limits) {
-        if self.pending_acks.len() >= limits.owed_answers {
+        if self.pending_acks.len() >= limits.pending_answers {
             self.pending_acks.pop_front();
         }
         self.pending_acks.push_back(PendingAck { nonce, version, error });

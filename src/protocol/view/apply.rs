@@ -85,7 +85,7 @@ impl View {
             self.revive_collection(kind, &key);
         }
         let (revision, source) = (self.revision.next(), self.origin);
-        let old = self.on_shelf(kind, class, &key);
+        let old = self.in_table(kind, class, &key);
         let taken = self.resources(kind, class).set(class, key.clone(), resource, source, revision, now);
         if taken == Applied::Changed {
             self.note_change(kind, class, &key, old.as_ref(), now);
@@ -183,7 +183,7 @@ impl View {
         let (revision, source) = (self.revision.next(), self.origin);
         let limits = self.limits.clone();
         let sought = word == Evidence::Reported && self.sought.found(kind, class, key);
-        let old = self.on_shelf(kind, class, key);
+        let old = self.in_table(kind, class, key);
         self.order.drop_waiting(&(kind.clone(), class, key.clone()));
         let member_only = class == Class::Named && !self.interest.has_name(kind, key);
         let table = self.resources(kind, class);

@@ -24,22 +24,22 @@ impl PresenceHistory {
 
     /// The name is present again since `since`, after a removal at `removed`. Removals up to `horizon` are forgotten.
     pub(super) fn again(&self, removed: Revision, since: Revision, horizon: Revision) -> Self {
-        let earlier = self.earlier.iter().flat_map(|lives| lives.iter().copied());
+        let earlier = self.earlier.iter().flat_map(|presences| presences.iter().copied());
         let last = Interval { since: self.since, removed };
-        let mut lives: Vec<_> = earlier.chain([last]).filter(|life| life.removed > horizon).collect();
-        if lives.len() > REMEMBERED {
+        let mut presences: Vec<_> = earlier.chain([last]).filter(|presence| presence.removed > horizon).collect();
+        if presences.len() > REMEMBERED {
             // The two oldest are merged to one that covers both: a client may then be sent an unnecessary removal.
-            lives[1].since = lives[0].since;
-            lives.remove(0);
+            presences[1].since = presences[0].since;
+            presences.remove(0);
         }
-        Self { since, earlier: (!lives.is_empty()).then(|| lives.into()) }
+        Self { since, earlier: (!presences.is_empty()).then(|| presences.into()) }
     }
 
     /// Whether the name was present at some time between two revisions, if it was last removed at `removed`.
     pub(crate) fn overlaps(&self, from: Revision, to: Revision, removed: Revision) -> bool {
-        let earlier = self.earlier.iter().flat_map(|lives| lives.iter().copied());
+        let earlier = self.earlier.iter().flat_map(|presences| presences.iter().copied());
         let last = Interval { since: self.since, removed };
-        earlier.chain([last]).any(|life| life.since <= to && life.removed > from)
+        earlier.chain([last]).any(|presence| presence.since <= to && presence.removed > from)
     }
 }
 
@@ -55,19 +55,19 @@ mod tests {
 
     #[test]
     fn only_the_times_when_it_was_there_count() {
-        let lives = PresenceHistory::beginning(revision(5)).again(revision(8), revision(20), Revision::ZERO);
-        let there = |mark| lives.overlaps(revision(mark), revision(mark), revision(30));
+        let presences = PresenceHistory::beginning(revision(5)).again(revision(8), revision(20), Revision::ZERO);
+        let there = |mark| presences.overlaps(revision(mark), revision(mark), revision(30));
         let marks: Vec<_> = (0..35).filter(|mark| there(*mark)).collect();
         assert_eq!(marks, [5, 6, 7, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29]);
     }
 
     #[test]
     fn a_name_that_comes_and_goes_for_ever_is_remembered_in_bounded_space() {
-        let mut lives = PresenceHistory::beginning(revision(1));
+        let mut presences = PresenceHistory::beginning(revision(1));
         for number in 1..100 {
-            lives = lives.again(revision(number * 2), revision(number * 2 + 1), Revision::ZERO);
+            presences = presences.again(revision(number * 2), revision(number * 2 + 1), Revision::ZERO);
         }
-        assert_eq!(lives.earlier.as_ref().map(|earlier| earlier.len()), Some(REMEMBERED));
-        assert!(lives.overlaps(revision(1), revision(1), revision(300)));
+        assert_eq!(presences.earlier.as_ref().map(|earlier| earlier.len()), Some(REMEMBERED));
+        assert!(presences.overlaps(revision(1), revision(1), revision(300)));
     }
 }

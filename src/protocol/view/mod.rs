@@ -300,7 +300,7 @@ impl View {
                 let alone = Some(name).filter(|_| !is_member);
                 let forgotten: Vec<_> = members.chain(alone).cloned().collect();
                 for name in &forgotten {
-                    let old = self.on_shelf(kind, Class::Named, name);
+                    let old = self.in_table(kind, Class::Named, name);
                     self.resources(kind, Class::Named).forget(name);
                     self.forget_order(kind, Class::Named, name, old.as_ref(), now);
                 }

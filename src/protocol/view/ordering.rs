@@ -19,7 +19,7 @@ impl View {
     }
 
     /// Returns the present resource of a name, for types that lead to clusters or are clusters.
-    pub(super) fn on_shelf(&self, kind: &Type, class: Class, name: &Name) -> Option<Arc<Resource>> {
+    pub(super) fn in_table(&self, kind: &Type, class: Class, name: &Name) -> Option<Arc<Resource>> {
         if !matches!(kind.info().role, Role::Routing | Role::Clusters) || !self.keeps_order() {
             return None;
         }
@@ -43,7 +43,7 @@ impl View {
         let missing = self.missing_for(&key, resource);
         if missing.is_empty() || self.limits.faults.has(Fault::RoutingGoesAhead) {
             self.order.drop_waiting(&key);
-            self.order.note_let_go(now);
+            self.order.note_released(now);
             return false;
         }
         self.order.keep_back(key, resource.clone(), self.origin, missing, now);
@@ -105,8 +105,10 @@ impl View {
             return false; // nothing to remove, or this server cannot remove it
         }
         let in_use = |cluster: &Name| {
-            let doomed = |class| self.order.is_doomed(&(self.clusters.clone(), class, cluster.clone()));
-            self.order.leads_to(cluster) && self.has_cluster(cluster) || doomed(Class::Wildcard) || doomed(Class::Named)
+            let removable = |class| self.order.is_doomed(&(self.clusters.clone(), class, cluster.clone()));
+            self.order.leads_to(cluster) && self.has_cluster(cluster)
+                || removable(Class::Wildcard)
+                || removable(Class::Named)
         };
         if endpoints && !self.order.clusters_of(name).any(in_use) || self.limits.faults.has(Fault::RemoveUnderReference)
         {
@@ -151,12 +153,12 @@ impl View {
         let is_here = |name: &Name| has_cluster(|class| tables.get(&(clusters.clone(), class)), name);
         let ready = self.order.replaced(&change, is_here, now, self.limits.reference_hold);
         for key in ready {
-            self.let_go(key, now);
+            self.release(key, now);
         }
-        self.order.note_let_go(now);
+        self.order.note_released(now);
     }
 
-    fn let_go(&mut self, key: Key, now: Moment) {
+    fn release(&mut self, key: Key, now: Moment) {
         let Some(waiting) = self.order.drop_waiting(&key) else { return };
         let (kind, class, name) = key;
         let before = std::mem::replace(&mut self.origin, waiting.source);
@@ -188,11 +190,11 @@ impl View {
             self.set_resource(&kind, class, name, waiting.resource.clone(), now);
             self.order.waited_for(&waiting);
         }
-        self.order.note_let_go(now);
+        self.order.note_released(now);
         let (tables, clusters) = (&self.tables, &self.clusters);
         let is_here = |name: &Name| has_cluster(|class| tables.get(&(clusters.clone(), class)), name);
-        for ((kind, class, name), doomed) in self.order.take_dead(now, self.limits.reference_hold, is_here) {
-            self.origin = doomed.source;
+        for ((kind, class, name), removable) in self.order.take_dead(now, self.limits.reference_hold, is_here) {
+            self.origin = removable.source;
             self.remove_resource(&kind, class, &name, Evidence::Reported, now);
         }
         self.origin = before;

@@ -123,7 +123,7 @@ impl Pool {
                 end = &mut carried => {
                     while let Ok(order) = orders.try_recv() {
                         answered = true;
-                        self.hear(order); // sent right before the end
+                        self.receive(order); // sent right before the end
                     }
                     tracing::warn!(view = %self.key, reason = %end, "upstream load report stream ended; buffering reports");
                     self.lock().aggregate.on_ended(self.clock.now());
@@ -132,7 +132,7 @@ impl Pool {
                 () = &mut moved => true,
                 Some(order) = orders.recv() => {
                     answered = true;
-                    self.hear(order);
+                    self.receive(order);
                     false
                 }
                 _ = reports.reserve(), if full && !closed => false,
@@ -162,7 +162,7 @@ impl Pool {
         LoadStatsRequest { node: Some(node.into()), ..Default::default() }.encode_to_vec().into()
     }
 
-    fn hear(&self, order: Bytes) {
+    fn receive(&self, order: Bytes) {
         match Order::read(order) {
             Ok(order) => {
                 self.lock().aggregate.on_order(&order, self.clock.now());

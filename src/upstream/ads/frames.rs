@@ -18,7 +18,7 @@ use tonic::transport::{Channel, Error};
 /// The state of one stream's incoming response.
 #[derive(Debug)]
 pub(super) struct Incoming {
-    heard: Mutex<Instant>,
+    last_received: Mutex<Instant>,
     answered: AtomicBool,
     /// A message has begun, is not complete, and has not been reported yet.
     begun: AtomicBool,
@@ -27,17 +27,17 @@ pub(super) struct Incoming {
 
 impl Incoming {
     pub(crate) fn new() -> Self {
-        let heard = Mutex::new(Instant::now());
-        Self { heard, answered: AtomicBool::new(false), begun: AtomicBool::new(false), changed: Notify::new() }
+        let last_received = Mutex::new(Instant::now());
+        Self { last_received, answered: AtomicBool::new(false), begun: AtomicBool::new(false), changed: Notify::new() }
     }
 
     /// Returns when bytes last arrived from the server, including parts of a message.
-    pub(crate) fn heard(&self) -> Instant {
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn last_received(&self) -> Instant {
+        *self.last_received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn hear(&self) {
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    pub(crate) fn note_received(&self) {
+        *self.last_received.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
     pub(crate) fn has_answered(&self) -> bool {
@@ -60,7 +60,7 @@ impl Incoming {
     }
 
     fn take(&self, progress: Progress) {
-        self.hear();
+        self.note_received();
         match progress {
             Progress::Begun => {
                 self.begun.store(true, Ordering::Relaxed);

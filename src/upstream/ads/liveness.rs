@@ -83,7 +83,7 @@ impl Life<'_> {
             match answer {
                 Answer::Own => {
                     missed = Missed::default();
-                    self.incoming.hear();
+                    self.incoming.note_received();
                     // This call does not answer a request that came during it. The next call answers both.
                     if pending && self.requested.notified().now_or_never().is_none() {
                         pending = false;
@@ -105,7 +105,7 @@ impl Life<'_> {
                 Answer::Missing(reason) => {
                     self.shared.count_unanswered();
                     self.shared.unconfirmed(Some(&mut doubts));
-                    if self.incoming.heard() > began {
+                    if self.incoming.last_received() > began {
                         missed = Missed::default(); // the server was busy sending
                         continue;
                     }
@@ -135,7 +135,7 @@ impl Life<'_> {
             *duty = Some(self.shared.duty().await);
         }
         loop {
-            let due = self.incoming.heard().max(last) + interval;
+            let due = self.incoming.last_received().max(last) + interval;
             if due <= Instant::now() {
                 return;
             }

@@ -18,7 +18,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use self::shared::{Shared, Stage, Waited};
-use super::dial::{Dial, FirstWords, NothingRead};
+use super::dial::{Dial, FirstBytes, NothingRead};
 use super::{AdsServer, token};
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{Backoff, BackoffTimes};
@@ -55,13 +55,14 @@ impl AdsConnector {
         // Never over plain text, whatever the configuration contains.
         let tokens = if self.server.tls.is_some() { self.server.tokens.as_slice() } else { &[] };
         let metadata = token::metadata(tokens).await.map_err(|error| Status::new(error.code(), chain(&error)))?;
-        let heard = Arc::new(FirstWords::default());
-        let dial = Dial::new(self.server.clone(), heard.clone());
+        let last_received = Arc::new(FirstBytes::default());
+        let dial = Dial::new(self.server.clone(), last_received.clone());
         let channel = self.endpoint.connect_with_connector(dial).await;
         let channel = channel.map_err(|error| Status::unavailable(chain(&error)))?;
         let limit = self.server.first_words_timeout();
-        let heard = tokio::time::timeout(limit, heard.wait()).await.unwrap_or(Err(NothingRead::Timeout { limit }));
-        heard.map_err(|reason| Status::unavailable(format!("{}: {reason}", self.server.name())))?;
+        let last_received =
+            tokio::time::timeout(limit, last_received.wait()).await.unwrap_or(Err(NothingRead::Timeout { limit }));
+        last_received.map_err(|reason| Status::unavailable(format!("{}: {reason}", self.server.name())))?;
         self.shared.reached();
         Ok((channel, metadata))
     }
@@ -140,7 +141,7 @@ struct Retry<'a> {
     stage: Stage,
     /// How long a wait cannot be cut short by what other streams find. It grows each time an early attempt fails.
     least: Duration,
-    in_vain: Backoff,
+    unproductive: Backoff,
     waited: Waited,
 }
 
@@ -148,7 +149,7 @@ impl<'a> Retry<'a> {
     fn new(connector: &'a AdsConnector) -> Self {
         let backoff = Backoff::new(connector.backoff());
         let (stage, least, waited) = (Stage::Unreached, Duration::ZERO, Waited::Out);
-        Self { shared: &connector.shared, backoff, stage, least, in_vain: backoff, waited }
+        Self { shared: &connector.shared, backoff, stage, least, unproductive: backoff, waited }
     }
 
     fn ended(&mut self, stage: Stage, lived: Duration) {
@@ -156,9 +157,9 @@ impl<'a> Retry<'a> {
         self.backoff.ended(stage == Stage::Answered, lived);
         if stage == Stage::Answered {
             self.least = Duration::ZERO;
-            self.in_vain.reset();
+            self.unproductive.reset();
         } else if self.waited == Waited::Woken {
-            self.least = self.in_vain.next(random());
+            self.least = self.unproductive.next(random());
         }
     }
 

@@ -66,7 +66,7 @@ impl FilesConnector {
         loop {
             // Requests that have come meanwhile are handled first: they may make the pending response unnecessary.
             while let Ok(request) = requests.try_recv() {
-                self.hear(&mut server, request);
+                self.receive(&mut server, request);
             }
             if loaded.has_changed().ok()? {
                 match loaded.borrow_and_update().state.clone() {
@@ -88,7 +88,7 @@ impl FilesConnector {
                         }
                     };
                     tokio::select! {
-                        request = requests.recv() => self.hear(&mut server, request?),
+                        request = requests.recv() => self.receive(&mut server, request?),
                         changed = loaded.changed() => {
                             changed.ok()?;
                             loaded.mark_changed();
@@ -100,7 +100,7 @@ impl FilesConnector {
         }
     }
 
-    fn hear(&self, server: &mut Server, request: Request) {
+    fn receive(&self, server: &mut Server, request: Request) {
         match request {
             Request::Delta(request) => {
                 if let Some(rejected) = &request.error_detail {

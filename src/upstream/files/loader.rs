@@ -100,7 +100,7 @@ impl Loader {
                 tracing::info!(source = %self.options, files, resources, elapsed = %humantime::format_duration(start.elapsed()), "resource files loaded");
             }
         }
-        self.tell(faults);
+        self.log_faults(faults);
         let watched = self.watcher.fault().is_none();
         Look { loaded: Loaded { state, report: self.report.clone() }, unsettled, watched }
     }
@@ -229,9 +229,9 @@ impl Loader {
     }
 
     /// Logs each error once, and once more when it is resolved.
-    fn tell(&mut self, faults: BTreeSet<FileError>) {
+    fn log_faults(&mut self, faults: BTreeSet<FileError>) {
         let new: Vec<_> = faults.difference(&self.reported).collect();
-        for fault in new.iter().take(TOLD_AT_ONCE) {
+        for fault in new.iter().take(LOGGED_AT_ONCE) {
             match self.files.range(fault.file.clone()..).take_while(|(path, _)| path.starts_with(&fault.file)).next() {
                 Some((_, file)) if file.good.is_some() => {
                     tracing::warn!(source = %self.options, error = %fault, "cannot load resource file; serving its last good version");
@@ -241,11 +241,14 @@ impl Loader {
                 }
             }
         }
-        if let Some(more) = new.len().checked_sub(TOLD_AT_ONCE).filter(|more| *more > 0) {
+        if let Some(more) = new.len().checked_sub(LOGGED_AT_ONCE).filter(|more| *more > 0) {
             tracing::warn!(source = %self.options, count = more, "cannot load more resource files; /files lists them");
         }
-        for fault in
-            self.reported.iter().filter(|fault| !faults.iter().any(|other| other.file == fault.file)).take(TOLD_AT_ONCE)
+        for fault in self
+            .reported
+            .iter()
+            .filter(|fault| !faults.iter().any(|other| other.file == fault.file))
+            .take(LOGGED_AT_ONCE)
         {
             tracing::info!(source = %self.options, file = %fault.file.display(), "resource file loads again");
         }
@@ -256,4 +259,4 @@ impl Loader {
 /// How long a path has to be missing before it counts as deleted.
 pub(super) const GAP: Duration = Duration::from_millis(200);
 /// Log lines for one look.
-const TOLD_AT_ONCE: usize = 20;
+const LOGGED_AT_ONCE: usize = 20;

@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use self::read::Read;
-use self::subscriptions::{Poll, PollSchedule, Taken, Topics};
+use self::subscriptions::{Accepted, Poll, PollSchedule, Polls};
 use self::wire::{Answer, Failure, Wire};
 use super::AdsServer;
 use super::ads::{chain, random};
@@ -129,7 +129,7 @@ impl RestConnector {
         let (sender, mut requests) = mpsc::channel(16);
         let life = Arc::default(); // polls show liveness themselves
         report(LinkEvent::Opened { variant: Variant::Sotw, requests: sender, life }).await?;
-        let mut subscriptions = Topics::new(PollSchedule { refresh: self.server.refresh_delay, failures: FAILURES });
+        let mut subscriptions = Polls::new(PollSchedule { refresh: self.server.refresh_delay, failures: FAILURES });
         let (mut wires, mut polls) = (HashMap::new(), JoinSet::new());
         let mut answered = false;
         loop {
@@ -175,16 +175,16 @@ impl RestConnector {
     }
 
     /// Handles a request. Returns its type if the poll has to wait for the answer to an earlier one.
-    fn take(&self, subscriptions: &mut Topics, request: Request) -> Option<String> {
+    fn take(&self, subscriptions: &mut Polls, request: Request) -> Option<String> {
         let Request::Sotw(request) = request else { return None };
         let url = request.type_url.clone();
         let known = (self.transcoder)().knows(self.table.resolve(&url).name());
-        let taken = if known { subscriptions.take(request, &self.table, Instant::now()) } else { Taken::NoPath };
-        if taken == Taken::NoPath {
+        let taken = if known { subscriptions.take(request, &self.table, Instant::now()) } else { Accepted::NoPath };
+        if taken == Accepted::NoPath {
             let why = if known { "REST has no path for this type" } else { "there is no descriptor of this type" };
             tracing::warn!(server = self.server.name(), kind = url, why, "type has no REST path; it stays unknown");
         }
-        (taken == Taken::Later).then_some(url)
+        (taken == Accepted::Later).then_some(url)
     }
 
     fn event(&self, news: Option<Read>, number: u64, type_url: String) -> LinkEvent {

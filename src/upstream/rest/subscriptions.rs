@@ -31,8 +31,8 @@ pub(super) struct PollSchedule {
 }
 
 #[derive(Debug)]
-pub(super) struct Topics {
-    by_url: BTreeMap<String, Topic>,
+pub(super) struct Polls {
+    by_url: BTreeMap<String, PolledType>,
     node: Option<Bytes>,
     pace: PollSchedule,
     failed_in_a_row: u32,
@@ -40,7 +40,7 @@ pub(super) struct Topics {
 }
 
 #[derive(Debug)]
-struct Topic {
+struct PolledType {
     path: String,
     names: Vec<String>,
     /// The version that the view has ACKed.
@@ -61,7 +61,7 @@ struct Topic {
 
 /// When a changed request is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum Accepted {
     Now,
     /// After the poll under way: until then the server's silence is no evidence about the request.
     Later,
@@ -69,18 +69,18 @@ pub(super) enum Taken {
     NoPath,
 }
 
-impl Topics {
+impl Polls {
     pub(crate) fn new(pace: PollSchedule) -> Self {
         Self { by_url: BTreeMap::new(), node: None, pace, failed_in_a_row: 0, answers: 0 }
     }
 
     /// Applies a request of the view: a changed subscription, an ACK or a NACK.
-    pub(crate) fn take(&mut self, request: DiscoveryRequest, table: &TypeTable, now: Instant) -> Taken {
+    pub(crate) fn take(&mut self, request: DiscoveryRequest, table: &TypeTable, now: Instant) -> Accepted {
         self.node = request.node.or(self.node.take());
         let url = request.type_url;
         let kind = table.resolve(&url);
-        let Some(path) = RestPath::for_type(kind.name()) else { return Taken::NoPath };
-        let subscription = self.by_url.entry(url).or_insert_with(|| Topic::new(path));
+        let Some(path) = RestPath::for_type(kind.name()) else { return Accepted::NoPath };
+        let subscription = self.by_url.entry(url).or_insert_with(|| PolledType::new(path));
         subscription.version = request.version_info;
         // Part of a rejected answer may have been applied: stating the version before would not bring the rest back.
         subscription.versioned &= request.error_detail.is_none();
@@ -96,11 +96,11 @@ impl Topics {
                 Some(due) => *due = now,
                 None => {
                     subscription.changed = true;
-                    return Taken::Later;
+                    return Accepted::Later;
                 }
             }
         }
-        Taken::Now
+        Accepted::Now
     }
 
     /// Returns the polls that are due. Each is under way from here on, until its result is reported.
@@ -157,7 +157,7 @@ impl Topics {
     }
 }
 
-impl Topic {
+impl PolledType {
     fn new(path: String) -> Self {
         Self {
             path,

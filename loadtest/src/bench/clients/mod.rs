@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::measure::Latencies;
-pub use options::{ClientOptions, Held, Names, wildcard};
+pub use options::{CachedVersions, ClientOptions, Names, wildcard};
 
 /// Connected clients, until this is dropped.
 pub struct Clients {

@@ -31,14 +31,14 @@ pub struct ClientOptions {
     /// Connections with lower numbers have small receive buffers.
     pub small: usize,
     /// What the clients hold from an earlier stream.
-    pub held: Arc<Held>,
+    pub held: Arc<CachedVersions>,
 }
 
 pub type Names = Arc<dyn Fn(usize) -> Vec<String> + Send + Sync>;
 
 /// What a client states from an earlier stream.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct CachedVersions {
     /// The version of each resource by name, in delta.
     pub versions: BTreeMap<String, String>,
     /// The version of the set, in SotW.

@@ -92,7 +92,7 @@ impl Client {
         }
     }
 
-    /// The connection is open, for the first time or again. Held versions are stated to the server.
+    /// The connection is open, for the first time or again. ReceivedVersion versions are stated to the server.
     pub fn connect(&mut self, at: Duration) -> Vec<Action> {
         self.history.push(at, Note::Connected);
         let mut actions = Vec::new();

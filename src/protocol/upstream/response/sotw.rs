@@ -128,7 +128,7 @@ impl TypeSubscription {
     pub(super) fn without_recent(&mut self, mut absent: Vec<Name>, now: Moment) -> Vec<Name> {
         let recent: Vec<_> = absent.extract_if(.., |name| self.recently_left.is_recent(name, now)).collect();
         if !recent.is_empty() {
-            self.second_request.look_anew();
+            self.second_request.recheck();
         }
         self.unconfirmed.extend(recent.into_iter().filter(|name| self.versions.contains_key(name)));
         absent

@@ -71,8 +71,8 @@ impl Stream {
             if self.variant == Variant::Sotw {
                 updates.extend(subscription.reject_globs(kind));
             }
-            let (rules, limits, life, receiving) = (&self.quirks, &self.limits, &mut self.liveness, self.receiving);
-            let mut turn = TimerContext { kind, at, quirks: rules, limits, liveness: life, receiving, others, now };
+            let (rules, limits, liveness, receiving) = (&self.quirks, &self.limits, &mut self.liveness, self.receiving);
+            let mut turn = TimerContext { kind, at, quirks: rules, limits, liveness, receiving, others, now };
             updates.extend(subscription.on_time(&mut turn));
             subscription.plan_second_request(&mut turn);
         }

@@ -19,8 +19,8 @@ impl Stream {
     }
 
     /// The server's responses count for more than before: what other servers sent may have to be requested.
-    pub(crate) fn look_anew(&mut self) {
-        self.types.values_mut().for_each(|subscription| subscription.second_request.look_anew());
+    pub(crate) fn recheck(&mut self) {
+        self.types.values_mut().for_each(|subscription| subscription.second_request.recheck());
     }
 
     /// The server was unreachable. If nothing has changed it would send nothing, and could not show that it is back: makes it

@@ -23,7 +23,7 @@ pub(super) type Key = (Type, Class, Name);
 pub(super) struct Order {
     references: References,
     /// Resources that upstream has removed and that stay for now.
-    doomed: BTreeMap<Key, Doomed>,
+    removable: BTreeMap<Key, Doomed>,
     /// Changes that are not applied to the tables yet.
     waiting: BTreeMap<Key, Waiting>,
     /// The missing clusters, each with the changes that wait for it.
@@ -32,7 +32,7 @@ pub(super) struct Order {
     /// When a cluster or a routing resource last changed.
     changed: Moment,
     /// When the last waiting change of routing was released.
-    let_go: Moment,
+    release: Moment,
     /// Authorities whose server is unreachable, or has not sent its routing since it came back; and since when others are steady.
     unsteady: BTreeSet<Authority>,
     steady: BTreeMap<Authority, Moment>,
@@ -77,11 +77,11 @@ pub struct OrderLosses {
 
 impl Order {
     pub(crate) fn is_doomed(&self, key: &Key) -> bool {
-        !self.doomed.is_empty() && self.doomed.contains_key(key)
+        !self.removable.is_empty() && self.removable.contains_key(key)
     }
 
     pub(crate) fn has_doomed(&self) -> bool {
-        !self.doomed.is_empty()
+        !self.removable.is_empty()
     }
 
     pub(crate) fn is_any(&self) -> bool {
@@ -174,20 +174,23 @@ impl Order {
         if key.0.is(Role::Clusters) {
             self.changed = now;
         }
-        self.doomed.entry(key).and_modify(|doomed| doomed.source = source).or_insert(Doomed { since: now, source });
+        self.removable
+            .entry(key)
+            .and_modify(|removable| removable.source = source)
+            .or_insert(Doomed { since: now, source });
         self.look_by(now);
     }
 
     /// The resource is present again, or removed for good.
     pub(crate) fn spare(&mut self, key: &Key) {
-        if !self.doomed.is_empty() {
-            self.doomed.remove(key);
+        if !self.removable.is_empty() {
+            self.removable.remove(key);
         }
     }
 
     /// Cancels the removals from a `*` set that still wait.
     pub(crate) fn spare_all(&mut self, of: &Type) {
-        self.doomed.retain(|(kind, class, _), _| kind != of || *class != Class::Wildcard);
+        self.removable.retain(|(kind, class, _), _| kind != of || *class != Class::Wildcard);
     }
 
     fn look_by(&mut self, at: Moment) {
@@ -226,7 +229,7 @@ impl Order {
         let authority = Authority::of(name);
         let runs = !self.unsteady.contains(&authority) && self.waiting.is_empty();
         let steady = self.steady.get(&authority).copied().unwrap_or(Moment::START);
-        runs.then(|| since.max(steady).max(self.let_go) + bound)
+        runs.then(|| since.max(steady).max(self.release) + bound)
     }
 
     pub(crate) fn is_due(&self, now: Moment) -> bool {
@@ -248,14 +251,14 @@ impl Order {
         let mut dead: BTreeMap<Key, Doomed> = BTreeMap::new();
         let is_over = |name: &Name, since| self.bound_of(name, since, bound).is_some_and(|at| at <= now);
         let (clusters, endpoints): (Vec<_>, Vec<_>) =
-            self.doomed.iter().partition(|((kind, _, _), _)| kind.is(Role::Clusters));
+            self.removable.iter().partition(|((kind, _, _), _)| kind.is(Role::Clusters));
         let mut fallen = Vec::new();
         let mut stay = BTreeSet::new();
-        for (key, doomed) in clusters {
-            let free = !rejected && self.is_quiet(doomed.since, now) && !self.references.is_any(&key.2);
-            if free || is_over(&key.2, doomed.since) {
+        for (key, removable) in clusters {
+            let free = !rejected && self.is_quiet(removable.since, now) && !self.references.is_any(&key.2);
+            if free || is_over(&key.2, removable.since) {
                 fallen.extend(self.references.is_live(&key.2).then(|| key.2.clone()));
-                dead.insert(key.clone(), *doomed);
+                dead.insert(key.clone(), *removable);
             } else {
                 stay.insert(&key.2);
             }
@@ -267,12 +270,12 @@ impl Order {
         };
         let dead_endpoints: Vec<_> = endpoints
             .into_iter()
-            .filter(|(key, doomed)| is_over(&key.2, doomed.since) || !self.clusters_of(&key.2).any(stays))
-            .map(|(key, doomed)| (key.clone(), *doomed))
+            .filter(|(key, removable)| is_over(&key.2, removable.since) || !self.clusters_of(&key.2).any(stays))
+            .map(|(key, removable)| (key.clone(), *removable))
             .collect();
         dead.extend(dead_endpoints);
         for key in dead.keys() {
-            self.doomed.remove(key);
+            self.removable.remove(key);
         }
         self.dangled.removals += fallen.len() as u64;
         self.dangled.removed.extend(fallen);
@@ -282,8 +285,10 @@ impl Order {
     }
 
     fn next_look(&self, now: Moment, bound: Duration) -> Option<Moment> {
-        let quiet = self.doomed.values().map(|doomed| self.quiet_at(doomed.since)).filter(|at| *at > now).min();
-        let bounds = self.doomed.iter().filter_map(|(key, doomed)| self.bound_of(&key.2, doomed.since, bound)).min();
+        let quiet =
+            self.removable.values().map(|removable| self.quiet_at(removable.since)).filter(|at| *at > now).min();
+        let bounds =
+            self.removable.iter().filter_map(|(key, removable)| self.bound_of(&key.2, removable.since, bound)).min();
         let waiting = self.next_overdue();
         let lingering = self.references.next_end().filter(|_| self.has_doomed());
         // Lingering references end one by one; their removals can be joined.

@@ -49,9 +49,9 @@ impl Order {
         Some(waiting)
     }
 
-    pub(crate) fn note_let_go(&mut self, now: Moment) {
+    pub(crate) fn note_released(&mut self, now: Moment) {
         if self.waiting.is_empty() && self.waiting_since.take().is_some() {
-            self.let_go = now;
+            self.release = now;
             self.look_by(now);
         }
     }

@@ -14,7 +14,7 @@ use crate::xds::{Name, Resource};
 impl ResourceTable {
     /// Removes a resource. Returns whether it was present.
     pub(crate) fn remove(&mut self, name: &Name, revision: Revision, now: Moment) -> bool {
-        let Some(Entry { history: lives, presence: Presence::Present(last), .. }) = self.entries.get(name).cloned()
+        let Some(Entry { history: presences, presence: Presence::Present(last), .. }) = self.entries.get(name).cloned()
         else {
             return false;
         };
@@ -22,7 +22,7 @@ impl ResourceTable {
         let bytes = last.body.bytes().len();
         self.bodies.enqueue_mut(TombstoneBody { name: name.clone(), revision, at: now, bytes });
         self.body_bytes += bytes;
-        self.add_tombstone(name, revision, lives, Some(last), now);
+        self.add_tombstone(name, revision, presences, Some(last), now);
         true
     }
 
@@ -115,12 +115,12 @@ impl ResourceTable {
         &mut self,
         name: &Name,
         revision: Revision,
-        lives: PresenceHistory,
+        presences: PresenceHistory,
         last: Option<Arc<Resource>>,
         now: Moment,
     ) {
         self.removals.insert_mut(revision, name.clone());
-        let entry = Entry { reported: revision, ..Entry::new(Presence::Absent(last), lives, revision, now) };
+        let entry = Entry { reported: revision, ..Entry::new(Presence::Absent(last), presences, revision, now) };
         self.entries.insert_mut(name.clone(), entry);
     }
 }

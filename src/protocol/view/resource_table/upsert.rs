@@ -25,7 +25,7 @@ impl ResourceTable {
     ) -> Applied {
         let before = self.entries.get(&name);
         let mut body_changed = revision;
-        let mut lives = PresenceHistory::beginning(revision);
+        let mut presences = PresenceHistory::beginning(revision);
         match before {
             Some(entry @ Entry { presence: Presence::Present(held), .. }) => {
                 // A do-not-cache resource is sent again to the clients that wait for it (XLAT-29), and a resource whose error
@@ -48,10 +48,10 @@ impl ResourceTable {
                 if held.content() == resource.content() {
                     body_changed = entry.body_changed;
                 }
-                lives = entry.history.clone();
+                presences = entry.history.clone();
             }
             Some(Entry { presence: Presence::Absent(_), history: past, changed, .. }) => {
-                lives = past.again(*changed, revision, self.horizon);
+                presences = past.again(*changed, revision, self.horizon);
             }
             Some(Entry { presence: Presence::Unknown, .. }) | None => {}
         }
@@ -76,7 +76,7 @@ impl ResourceTable {
                 expires,
                 refreshed: revision,
                 origin: source,
-                ..Entry::new(presence, lives, revision, now)
+                ..Entry::new(presence, presences, revision, now)
             },
         );
         Applied::Changed

@@ -6,18 +6,18 @@ const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssig
 const REFRESH: Duration = Duration::from_secs(5);
 
 struct Rig {
-    subscriptions: Topics,
+    subscriptions: Polls,
     table: TypeTable,
     now: Instant,
 }
 
 impl Rig {
     fn new() -> Self {
-        let subscriptions = Topics::new(PollSchedule { refresh: REFRESH, failures: 3 });
+        let subscriptions = Polls::new(PollSchedule { refresh: REFRESH, failures: 3 });
         Self { subscriptions, table: TypeTable::new(), now: Instant::now() }
     }
 
-    fn want(&mut self, url: &str, names: &[&str], version: &str) -> Taken {
+    fn want(&mut self, url: &str, names: &[&str], version: &str) -> Accepted {
         let request = DiscoveryRequest {
             node: (version.is_empty()).then(|| Bytes::from_static(b"node")),
             type_url: url.into(),
@@ -161,7 +161,7 @@ fn rest_11_no_names_are_everything_first_and_nothing_after_names() {
 fn a_type_without_a_path_is_not_requested() {
     let mut rig = Rig::new();
     for url in ["type.googleapis.com/envoy.config.route.v3.VirtualHost", "x/own.Type"] {
-        assert_eq!(rig.want(url, &["a"], ""), Taken::NoPath, "{url}");
+        assert_eq!(rig.want(url, &["a"], ""), Accepted::NoPath, "{url}");
     }
     assert_eq!(rig.requested(), []);
 }
