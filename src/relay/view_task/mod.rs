@@ -10,8 +10,8 @@ mod report;
 mod supervision;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -27,6 +27,7 @@ use super::reachability::ViewReachability;
 use super::readiness::ViewReadiness;
 use super::report::OrderMetrics;
 use super::server_log::{LadderChange, ServerLog};
+use super::view_usage::ViewUsage;
 use crate::protocol::faults::Faults;
 use crate::protocol::ladder::LadderState;
 use crate::protocol::moment::{Moment, earliest};
@@ -58,7 +59,7 @@ pub(super) struct ViewTask {
     pub(crate) clock: Clock,
     pub(crate) commands: mpsc::Receiver<Command>,
     /// Since when there is no session and no interest; idle views are removed.
-    pub(crate) idle_since: Arc<Mutex<Option<Instant>>>,
+    pub(crate) usage: Arc<ViewUsage>,
     /// The server for `*` and old-style names, for load reports.
     pub(crate) active: Arc<AtomicUsize>,
     /// Notifies that the active server has changed.
@@ -291,10 +292,7 @@ impl ViewTask {
         concerned().for_each(|(handle, marks)| handle.on_names_changed(marks));
         self.published.replace(self.view.snapshot());
         concerned().for_each(|(handle, _)| handle.wake());
-        let idle = self.sessions.is_empty() && !self.view.is_wanted();
-        let mut since = self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
-        *since = if idle { since.or_else(|| Some(Instant::now())) } else { None };
-        drop(since);
+        self.usage.note(!self.sessions.is_empty(), self.view.is_wanted(), Instant::now());
         for session in std::mem::take(&mut self.interest_applied) {
             if let Some(handle) = self.sessions.get(&session) {
                 handle.on_interest_applied();

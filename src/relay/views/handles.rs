@@ -1,8 +1,8 @@
 //! The views by sharing key, and when they are removed.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -11,12 +11,13 @@ use tokio::time::Instant;
 use crate::relay::command::Command;
 use crate::relay::published::Published;
 use crate::relay::stay::Stay;
+use crate::relay::view_usage::ViewUsage;
 use crate::xds::SharingKey;
 
 pub(super) struct ViewHandle {
     pub(crate) published: Arc<Published>,
     pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) idle_since: Arc<Mutex<Option<Instant>>>,
+    pub(crate) usage: Arc<ViewUsage>,
     /// The server for `*` and old-style names, by its place in the plan.
     pub(crate) active: Arc<AtomicUsize>,
     pub(crate) stay: Stay,
@@ -40,21 +41,30 @@ impl ViewHandle {
         !self.commands.is_closed()
     }
 
-    /// Whether the view had no session and no interest for this long, and no session is about to join it. Sessions look a view up under the
+    /// Whether the view had no session and no interest for long enough, and no session is about to join it. Sessions look a view up under the
     /// same lock, so none can join a view that is no longer in the map.
-    fn is_idle(&self, after: Duration) -> bool {
-        let since = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
-        self.stay.is_last() && since.is_some_and(|since| since.elapsed() >= after)
+    fn is_over(&self, after: Duration, now: Instant) -> bool {
+        self.stay.is_last() && self.usage.is_over(after, now)
     }
 }
 
 /// Removes idle views. A view task ends when the last sender of its commands is dropped.
 pub(super) fn retire(views: &mut HashMap<SharingKey, ViewHandle>, after: Duration) {
+    let now = Instant::now();
     views.retain(|key, view| {
-        let retired = view.is_idle(after);
+        let retired = view.is_over(after, now);
         if retired {
             tracing::info!(view = %key, "view removed; it was idle");
         }
         view.is_running() && !retired
     });
+}
+
+/// Removes one view without sessions, the one that was in use for the shortest time. Its interest may linger.
+pub(super) fn make_room(views: &mut HashMap<SharingKey, ViewHandle>) {
+    let now = Instant::now();
+    let unused = views.iter().filter(|(_, view)| view.stay.is_last());
+    let Some(key) = unused.min_by_key(|(_, view)| view.usage.used(now)).map(|(key, _)| key.clone()) else { return };
+    tracing::info!(view = %key, "view removed to make room; it has no clients");
+    views.remove(&key);
 }

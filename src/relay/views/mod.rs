@@ -14,7 +14,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use self::handles::{Entrance, ViewHandle, retire};
+use self::handles::{Entrance, ViewHandle, make_room, retire};
 pub(crate) use self::options::{ClientInfo, ViewsOptions};
 use super::admission::AdmissionError;
 use super::client_log::ClientLog;
@@ -34,6 +34,7 @@ use super::server_log::ServerLog;
 use super::session_handle::{SessionHandle, SessionParts};
 use super::stay::Stay;
 use super::view_task::ViewTask;
+use super::view_usage::ViewUsage;
 use crate::proto::Request;
 use crate::protocol::limits::Limits;
 use crate::protocol::session::{Authorities, Client, Identity, Session};
@@ -235,7 +236,7 @@ impl Views {
         }
         views.remove(key); // its task has panicked
         if views.len() >= self.max_views {
-            retire(&mut views, Duration::ZERO);
+            make_room(&mut views);
         }
         if views.len() >= self.max_views {
             return Err(AdmissionError::TooManyViews(self.max_views));
@@ -264,7 +265,7 @@ impl Views {
         }
     }
 
-    /// Removes views that were idle for `views.idle_timeout`, with their upstream streams. Never returns.
+    /// Removes views that were idle for `views.idle_timeout`, or for as long as they were in use, with their upstream streams. Never returns.
     pub(crate) async fn retire_idle(&self, after: Duration) {
         let mut ticks = tokio::time::interval(after.clamp(Duration::from_millis(100), LOOKS_EVERY));
         loop {
@@ -280,7 +281,7 @@ impl Views {
         let published = Arc::new(Published::new(limits.clone()));
         let (sender, commands) = mpsc::channel(1024);
         let active = Arc::new(AtomicUsize::new(self.plan.top.servers.first().copied().unwrap_or_default()));
-        let idle_since: Arc<Mutex<Option<Instant>>> = Arc::default();
+        let usage = Arc::new(ViewUsage::new(Instant::now()));
         let name = if self.is_hub { "shared".into() } else { key.to_string() };
         let owner = ViewTask {
             readiness: self.readiness.view(&name),
@@ -300,7 +301,7 @@ impl Views {
             table,
             clock: self.clock,
             commands,
-            idle_since: idle_since.clone(),
+            usage: usage.clone(),
             active: active.clone(),
             active_server_changes: self.active_server_changes.clone(),
             sessions: HashMap::new(),
@@ -309,14 +310,14 @@ impl Views {
             faults: self.limits.faults,
         };
         tokio::spawn(owner.run_supervised());
-        ViewHandle { published, commands: sender, idle_since, active, stay: Stay::default() }
+        ViewHandle { published, commands: sender, usage, active, stay: Stay::default() }
     }
 }
 
 /// How often a stream joins a new view if the task of the one before has panicked.
 const JOINS: usize = 3;
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
-const LOOKS_EVERY: Duration = Duration::from_secs(30);
+const LOOKS_EVERY: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests;

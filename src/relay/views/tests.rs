@@ -41,7 +41,7 @@ impl Views {
     async fn has_become_idle(&self) {
         let is_idle = || {
             let units = self.views.lock().unwrap();
-            units.values().all(|unit| unit.idle_since.lock().unwrap().is_some())
+            units.values().all(|unit| unit.usage.is_idle())
         };
         while !is_idle() {
             self.report().await;
