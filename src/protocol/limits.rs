@@ -40,6 +40,8 @@ pub struct Limits {
     pub tombstone_age: Duration,
     /// How long interest lasts after the last session that had it.
     pub linger: Duration,
+    /// Subscriptions of a view without a session that are kept. Beyond it the oldest end.
+    pub lingering: usize,
     /// Sent replies remembered per session and type.
     pub answers: usize,
     /// Size at which a delta reply is split.
@@ -89,6 +91,7 @@ impl Default for Limits {
             tombstone_bytes: 16 << 20,
             tombstone_age: Duration::from_secs(60),
             linger: Duration::from_secs(30),
+            lingering: 100_000,
             answers: 8,
             reply_bytes: 2 << 20,
             interest_window: Duration::from_millis(20),

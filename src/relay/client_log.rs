@@ -3,9 +3,17 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ClientLog {
     second: Mutex<Second>,
+    /// For events that clients may repeat as fast as they can.
+    pub(super) repeated: LogPace,
+}
+
+impl Default for ClientLog {
+    fn default() -> Self {
+        Self { second: Mutex::default(), repeated: LogPace::of_process() }
+    }
 }
 
 /// The events of one second.
@@ -15,6 +23,22 @@ struct Second {
     lines: u32,
     opened: u64,
     ended: u64,
+}
+
+/// Which of many alike events are logged: the first few of each window of time.
+#[derive(Debug)]
+pub(super) struct LogPace {
+    lines: u32,
+    window: Duration,
+    state: Mutex<PaceState>,
+}
+
+#[derive(Debug, Default)]
+struct PaceState {
+    began: Option<Instant>,
+    lines: u32,
+    /// Events without a line since the last one that had one.
+    unlogged: u64,
 }
 
 /// The log lines of one client stream.
@@ -68,12 +92,48 @@ impl ClientLog {
     }
 }
 
+impl LogPace {
+    /// Five lines a minute, for one client. One that NACKs what a server sends again does so less often.
+    pub(super) fn of_client() -> Self {
+        Self { lines: 5, window: Duration::from_secs(60), state: Mutex::default() }
+    }
+
+    /// Twenty lines a second, for all clients.
+    fn of_process() -> Self {
+        Self { lines: 20, window: SECOND, state: Mutex::default() }
+    }
+
+    /// Counts an event. `Some`: it is worth a line, which says how many before it had none.
+    pub(super) fn line(&self, now: Instant) -> Option<u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.began.is_none_or(|began| now.saturating_duration_since(began) >= self.window) {
+            (state.began, state.lines) = (Some(now), 0);
+        }
+        if state.lines == self.lines {
+            state.unlogged += 1;
+            return None;
+        }
+        state.lines += 1;
+        Some(std::mem::take(&mut state.unlogged))
+    }
+}
+
 const SECOND: Duration = Duration::from_secs(1);
 const MOST_LINES: u32 = 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn five_alike_events_of_a_client_have_lines_in_a_minute_and_the_next_line_counts_the_rest() {
+        let (pace, start) = (LogPace::of_client(), Instant::now());
+        let minute = Duration::from_secs(60);
+        let lines = (0..1000).filter(|_| pace.line(start).is_some()).count();
+        assert_eq!(lines, 5);
+        assert_eq!(pace.line(start + minute), Some(995));
+        assert_eq!(pace.line(start + minute), Some(0));
+    }
 
     #[tokio::test]
     async fn ten_streams_a_second_have_lines_and_the_rest_are_counted_once() {

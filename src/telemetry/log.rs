@@ -4,6 +4,9 @@ use std::io::{IsTerminal, stderr};
 use std::str::FromStr;
 
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::debug_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
@@ -63,7 +66,7 @@ impl LogControl {
         let lines = fmt::layer().with_writer(stderr).log_internal_errors(false);
         let registry = tracing_subscriber::registry().with(filter);
         match format {
-            LogFormat::Text => registry.with(lines.with_ansi(stderr().is_terminal())).init(),
+            LogFormat::Text => registry.with(lines.fmt_fields(text_fields()).with_ansi(stderr().is_terminal())).init(),
             LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
         }
         Self(Some(handle))
@@ -84,9 +87,60 @@ impl LogControl {
     }
 }
 
+/// The fields of a line as text. Texts of peers are among them: with their line breaks escaped they cannot forge other lines.
+fn text_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
+    debug_fn(|out, field, value| match field.name() {
+        "message" => write!(out, "{}", printable(format!("{value:?}"))),
+        name => write!(out, "{name}={}", printable(format!("{value:?}"))),
+    })
+    .delimited(" ")
+}
+
+/// Escapes control characters.
+fn printable(text: String) -> String {
+    match text.chars().any(char::is_control) {
+        true => text
+            .chars()
+            .map(|letter| if letter.is_control() { letter.escape_default().to_string() } else { letter.into() })
+            .collect(),
+        false => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+
+    #[test]
+    fn a_text_of_a_peer_cannot_begin_a_line_of_its_own() {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let out = lines.clone();
+        let writer = move || Lines(out.clone());
+        let layer = fmt::layer().with_writer(writer).fmt_fields(text_fields()).with_ansi(false).without_time();
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            let node = "a\nWARN forged \u{1b}[31m";
+            tracing::warn!(%node, text = node, number = 5, "client \u{7}");
+        });
+        let text = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
+        let expected = "client \\u{7} node=a\\nWARN forged \\u{1b}[31m text=\"a\\nWARN forged \\u{1b}[31m\" number=5\n";
+        assert!(text.ends_with(expected), "{text:?}");
+    }
+
+    #[derive(Clone)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
 
     #[test]
     fn levels_are_known_also_by_module_and_others_are_rejected() {

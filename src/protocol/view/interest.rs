@@ -91,6 +91,8 @@ impl Interest {
         let left = watchers.sessions.remove(&session);
         let counted = left && watchers.absent;
         if left && watchers.sessions.is_empty() {
+            // What is known to be absent is not worth keeping. Names that are not known yet are: at a cold start all are.
+            let until = if watchers.absent { now } else { until };
             watchers.until = Some(until);
             self.lingering.insert((until, kind.clone(), wanted.clone()));
         }
@@ -184,6 +186,13 @@ impl Interest {
         let Some(watchers) = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name)) else { return };
         if std::mem::replace(&mut watchers.absent, absent) != absent {
             watchers.sessions.iter().for_each(|session| count(&mut self.absent, *session, absent));
+            let lingers = watchers.until.filter(|_| absent && !watchers.expected);
+            if let Some(until) = lingers {
+                watchers.until = Some(Moment::default());
+                let wanted = Selector::Name(name.clone());
+                self.lingering.remove(&(until, kind.clone(), wanted.clone()));
+                self.lingering.insert((Moment::default(), kind.clone(), wanted));
+            }
         }
     }
 
@@ -196,10 +205,12 @@ impl Interest {
         self.lingering.first().map(|(until, ..)| *until)
     }
 
-    /// Removes and returns the interest that has lingered long enough.
+    /// Removes and returns the interest that has lingered long enough, and the oldest if too much lingers.
     pub(crate) fn expire(&mut self, now: Moment) -> Vec<(Type, Selector)> {
         let mut expired = Vec::new();
-        while self.lingering.first().is_some_and(|(until, ..)| *until <= now) {
+        while self.lingering.len() > self.limits.lingering
+            || self.lingering.first().is_some_and(|(until, ..)| *until <= now)
+        {
             let Some((_, kind, wanted)) = self.lingering.pop_first() else { break };
             if let Some(of) = self.types.get_mut(&kind) {
                 match &wanted {
