@@ -22,6 +22,7 @@ impl Checker<'_> {
             names: or(&limits.names_per_type, Positive(defaults.names)).0,
             absent_names_per_stream: or(&limits.absent_names_per_stream, Count(defaults.absent_names_per_stream)).0,
             linger: or(&limits.linger, Wait(defaults.linger)).0,
+            lingering: or(&limits.lingering, Count(defaults.lingering)).0,
             reply_bytes: or(&limits.reply_bytes, Size(defaults.reply_bytes)).0,
             resource_timer: or(&limits.resource_timer, Wait(defaults.resource_timer)).0,
             reference_hold: or(&limits.reference_hold, Wait(defaults.reference_hold)).0,

@@ -93,6 +93,12 @@ fn clients(raw: &raw::Root, message_bytes: usize) -> downstream::Options {
     downstream::Options {
         message_bytes,
         incomplete_request_bytes: or(&raw.limits.incomplete_request_bytes, Size(INCOMPLETE_REQUEST_BYTES)).0,
+        request_bytes_per_second: or(&raw.limits.request_bytes_per_second, Size(REQUEST_BYTES_PER_SECOND)).0,
+        request_limits: downstream::RequestLimits {
+            entries: or(&raw.limits.request_entries, Positive(REQUEST_ENTRIES)).0,
+            name_bytes: or(&raw.limits.name_bytes, Size(NAME_BYTES)).0,
+            node_bytes: or(&raw.limits.node_bytes, Size(NODE_BYTES)).0,
+        },
         control_plane: identifier.map_or_else(|| CONTROL_PLANE.into(), |given: &Located<String>| given.value.clone()),
         v2: raw.clients.v2.value,
     }
@@ -100,6 +106,13 @@ fn clients(raw: &raw::Root, message_bytes: usize) -> downstream::Options {
 
 const FILE_BYTES: usize = 64 << 20;
 const INCOMPLETE_REQUEST_BYTES: usize = 512 << 20;
+/// Slower than any link that an Envoy is run on.
+const REQUEST_BYTES_PER_SECOND: usize = 1 << 10;
+/// A full stream of names, each with its version, and as many to leave.
+const REQUEST_ENTRIES: usize = 400_000;
+const NAME_BYTES: usize = 16 << 10;
+/// Sixteen times a large node.
+const NODE_BYTES: usize = 1 << 20;
 const MAX_VIEWS: usize = 10_000;
 const MAX_IN_METRICS: usize = 100;
 const VIEWS_IDLE: Duration = Duration::from_secs(600);

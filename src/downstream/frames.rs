@@ -1,59 +1,63 @@
 //! Reads gRPC messages from a request body, with limits for one message and for all incomplete ones.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 
+use super::incomplete::{Inbound, Incomplete, Pause};
 use super::slot::Status;
-
-/// Bounds the bytes of incomplete messages, over all clients of the process.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    left: AtomicUsize,
-}
-
-impl Budget {
-    pub(crate) fn of(bytes: usize) -> Arc<Self> {
-        Arc::new(Self { left: AtomicUsize::new(bytes) })
-    }
-
-    pub(super) fn take(&self, bytes: usize) -> bool {
-        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok()
-    }
-
-    pub(super) fn give_back(&self, bytes: usize) {
-        self.left.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
+use crate::relay::Limit;
 
 pub(super) struct Frames {
     body: Incoming,
     buffer: BytesMut,
     limit: usize,
-    budget: Arc<Budget>,
+    inbound: Arc<Inbound>,
+    /// What the buffer counts for, if a request is incomplete. Most arrive in one piece and are not counted.
+    incomplete: Option<Box<Incomplete>>,
 }
 
 impl Frames {
-    pub(crate) fn new(body: Incoming, limit: usize, budget: Arc<Budget>) -> Self {
-        Self { body, buffer: BytesMut::new(), limit, budget }
+    pub(crate) fn new(body: Incoming, limit: usize, inbound: Arc<Inbound>) -> Self {
+        Self { body, buffer: BytesMut::new(), limit, inbound, incomplete: None }
     }
 
     /// Returns the next message; `None` once the client has half-closed or disconnected.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        let next = self.read_next().await;
+        if next.is_err() {
+            (self.buffer, self.incomplete) = (BytesMut::new(), None);
+        }
+        next
+    }
+
+    async fn read_next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             if let Some(message) = self.take_message()? {
                 return Ok(Some(message));
             }
-            let Some(Ok(frame)) = self.body.frame().await else { return Ok(None) };
+            let frame = match self.buffer.is_empty() {
+                true => self.body.frame().await,
+                false => Box::pin(self.rest()).await?,
+            };
+            let Some(Ok(frame)) = frame else { return Ok(None) };
             let Ok(data) = frame.into_data() else { continue };
-            if !self.budget.take(data.len()) {
-                return Err(Status::exhausted("too many incomplete requests; retry"));
-            }
             self.buffer.extend_from_slice(&data);
         }
+    }
+
+    /// Waits for more of an incomplete message.
+    async fn rest(&mut self) -> Result<Option<Result<Frame<Bytes>, hyper::Error>>, Status> {
+        let incomplete = self.incomplete.get_or_insert_with(|| Box::new(self.inbound.begin()));
+        incomplete.grow_to(self.buffer.len())?;
+        incomplete.more(self.body.frame()).await
+    }
+
+    /// Notes that nothing is read from this stream until the result is dropped.
+    pub(crate) fn pause(&self) -> Pause<'_> {
+        self.inbound.pause()
     }
 
     /// Reads to the end and drops everything: after a reset, the data still in flight would count against the connection.
@@ -68,10 +72,9 @@ impl Frames {
             return Err(Status::unimplemented("compressed requests are not supported"));
         }
         if length > self.limit {
-            return Err(Status::exhausted(format!(
-                "request too large: {length} bytes, limit {} (limits.message_bytes)",
-                self.limit
-            )));
+            self.inbound.requests().counters().reached(Limit::MessageBytes);
+            let key = Limit::MessageBytes.key();
+            return Err(Status::exhausted(format!("request too large: {length} bytes, limit {} ({key})", self.limit)));
         }
         if rest.len() < length {
             return Ok(None);
@@ -81,14 +84,8 @@ impl Frames {
         if self.buffer.is_empty() {
             self.buffer = BytesMut::new(); // an idle stream has no buffer
         }
-        self.budget.give_back(PREFIX + length);
+        self.incomplete = None;
         Ok(Some(message))
-    }
-}
-
-impl Drop for Frames {
-    fn drop(&mut self) {
-        self.budget.give_back(self.buffer.len());
     }
 }
 
@@ -103,16 +100,3 @@ pub(super) fn framed(message: &[u8]) -> Bytes {
 
 /// One byte for compression, four for the length.
 const PREFIX: usize = 5;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_half_received_is_bounded_over_all_clients_and_given_back() {
-        let budget = Budget::of(100);
-        assert!(budget.take(60) && !budget.take(60));
-        budget.give_back(60);
-        assert!(budget.take(100));
-    }
-}

@@ -8,8 +8,10 @@ mod drain;
 mod encode;
 mod frames;
 mod health;
+mod incomplete;
 mod listen;
 mod loads;
+mod request_limits;
 mod rest;
 mod server;
 mod slot;
@@ -20,5 +22,6 @@ mod write_timeout;
 
 pub(crate) use drain::{Drain, DrainTimes, DrainTrigger};
 pub(crate) use listen::listen;
+pub(crate) use request_limits::RequestLimits;
 pub(crate) use rest::{Rest, RestOptions};
 pub(crate) use server::{Downstream, Options};

@@ -20,9 +20,11 @@ use super::buffered_body::{BufferedBody, ReadStalled};
 use super::connection::{self, ConnectionTimeouts};
 use super::drain::Drain;
 use super::encode::SharedMessages;
-use super::frames::{Budget, Frames, framed};
+use super::frames::{Frames, framed};
 use super::health::{Health, Inquiry};
+use super::incomplete::{Inbound, IncompleteRequests};
 use super::loads::{self, LoadsCall};
+use super::request_limits::RequestLimits;
 use super::rest::{Poll as RestPoll, Rest};
 use super::slot::{Slot, Status};
 use super::stream::{Call, LINGER, read};
@@ -36,6 +38,9 @@ pub(crate) struct Options {
     pub(crate) message_bytes: usize,
     /// The limit for incomplete requests of all clients.
     pub(crate) incomplete_request_bytes: usize,
+    /// How fast the rest of a request has to arrive.
+    pub(crate) request_bytes_per_second: usize,
+    pub(crate) request_limits: RequestLimits,
     /// The `control_plane` identifier in replies.
     pub(crate) control_plane: String,
     /// Whether the legacy transport is served (TRN-8).
@@ -46,7 +51,8 @@ pub(crate) struct Options {
 pub(crate) struct Downstream {
     views: Arc<Views>,
     loads: Arc<Loads>,
-    budget: Arc<Budget>,
+    incomplete: Arc<IncompleteRequests>,
+    request_limits: RequestLimits,
     message_bytes: usize,
     messages: Arc<SharedMessages>,
     turns: Arc<Turns>,
@@ -57,11 +63,20 @@ pub(crate) struct Downstream {
 
 impl Downstream {
     pub(crate) fn new(views: Arc<Views>, loads: Arc<Loads>, options: Options, drain: Drain) -> Self {
-        let Options { message_bytes, incomplete_request_bytes, control_plane, v2 } = options;
+        let Options {
+            message_bytes,
+            incomplete_request_bytes,
+            request_bytes_per_second,
+            request_limits,
+            control_plane,
+            v2,
+        } = options;
+        let limits = views.counters().limits.clone();
         Self {
             views,
             loads,
-            budget: Budget::of(incomplete_request_bytes),
+            incomplete: IncompleteRequests::new(incomplete_request_bytes, request_bytes_per_second, limits),
+            request_limits,
             message_bytes,
             messages: SharedMessages::new(&control_plane),
             turns: Turns::new(),
@@ -101,15 +116,21 @@ impl Downstream {
 
     async fn connection(self, stream: TcpStream, peer: SocketAddr) {
         let drain = self.drain.clone();
-        let call = move |request| self.clone().respond(request, peer);
+        let inbound = self.incomplete.connection();
+        let call = move |request| self.clone().respond(request, peer, inbound.clone());
         connection::serve(stream, peer, drain, ConnectionTimeouts::default(), call).await;
     }
 
     /// A gRPC call is answered at once, and its stream goes on in tasks of its own: they keep no room for the request.
-    fn respond(self, request: Request<Incoming>, peer: SocketAddr) -> impl Future<Output = Response<AnyBody>> + Send {
+    fn respond(
+        self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+        inbound: Arc<Inbound>,
+    ) -> impl Future<Output = Response<AnyBody>> + Send {
         let response = match is_grpc(&request) {
-            true => Ok(self.call(request, peer)),
-            false => Err(Box::pin(self.poll(request, peer))),
+            true => Ok(self.call(request, peer, inbound)),
+            false => Err(Box::pin(self.poll(request, peer, inbound))),
         };
         async move {
             match response {
@@ -119,20 +140,20 @@ impl Downstream {
         }
     }
 
-    async fn poll(self, request: Request<Incoming>, peer: SocketAddr) -> Response<AnyBody> {
+    async fn poll(self, request: Request<Incoming>, peer: SocketAddr, inbound: Arc<Inbound>) -> Response<AnyBody> {
         let Some(rest) = self.rest else {
             let mut response = Response::new(AnyBody::Empty);
             *response.status_mut() = StatusCode::NOT_FOUND;
             return response;
         };
-        let Self { views, budget, drain, message_bytes, v2, .. } = self;
-        let poll = RestPoll { views, budget, drain, peer, message_bytes, v2 };
+        let Self { views, drain, message_bytes, v2, .. } = self;
+        let poll = RestPoll { views, inbound, drain, peer, message_bytes, v2 };
         rest.answer(request, poll).await.map(|body| AnyBody::Whole(BufferedBody::new(body, UNTAKEN)))
     }
 
-    fn call(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<AnyBody> {
+    fn call(&self, request: Request<Incoming>, peer: SocketAddr, inbound: Arc<Inbound>) -> Response<AnyBody> {
         let path = request.uri().path().to_owned();
-        let frames = Frames::new(request.into_body(), self.message_bytes, self.budget.clone());
+        let frames = Frames::new(request.into_body(), self.message_bytes, inbound);
         if let Some(inquiry) = Inquiry::of_path(&path) {
             return self.health(inquiry, frames);
         }
@@ -145,8 +166,8 @@ impl Downstream {
             return refuse(&Status::unimplemented(path));
         };
         let slot = Arc::new(Slot::default());
-        let (views, drain) = (self.views.clone(), self.drain.clone());
-        tokio::spawn(read(frames, slot.clone(), Call { method, views, drain, peer }));
+        let (views, drain, limits) = (self.views.clone(), self.drain.clone(), self.request_limits);
+        tokio::spawn(read(frames, slot.clone(), Call { method, views, drain, limits, peer }));
         let single = method.shape == Shape::Fetch;
         let body =
             AnyBody::Session(Box::new(SessionBody::new(slot, self.messages.clone(), self.turns.clone(), single)));

@@ -1,14 +1,17 @@
 //! One gRPC discovery call: the task that reads its requests.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::poll_immediate;
 use prost::Message;
 
 use super::drain::Drain;
 use super::frames::Frames;
+use super::request_limits::{self, RequestLimits};
 use super::slot::{Slot, Status};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -21,6 +24,7 @@ pub(super) struct Call {
     pub(crate) method: Method,
     pub(crate) views: Arc<Views>,
     pub(crate) drain: Drain,
+    pub(crate) limits: RequestLimits,
     pub(crate) peer: SocketAddr,
 }
 
@@ -57,6 +61,10 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
                 return Some(status);
             }
         };
+        let counters = &call.views.counters().limits;
+        if let Err(status) = request_limits::check(&message, variant_of(shape), call.limits, counters) {
+            return Some(status);
+        }
         let Ok(request) = decode(message, shape) else {
             return Some(Status::invalid("invalid request: expected a discovery request"));
         };
@@ -68,7 +76,11 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
             },
         };
         let Some(handle) = slot.handle() else { continue };
-        handle.handle_request(request).await;
+        let mut forwarded = pin!(handle.handle_request(request));
+        if poll_immediate(forwarded.as_mut()).await.is_none() {
+            let _paused = frames.pause();
+            forwarded.await;
+        }
         if shape == Shape::Fetch {
             return Some(match Box::pin(handle.fetch(handle.fetch_timeout())).await {
                 Fetched::Reply(reply) => {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::admission::AdmissionError;
+use super::limit::{Limit, LimitCounters};
 use crate::protocol::session::Variant;
 use crate::xds::{Type, TypeTable};
 
@@ -17,14 +18,15 @@ pub(crate) struct ProcessCounters {
     nacks: Mutex<BTreeMap<String, u64>>,
     names_refused: AtomicU64,
     lost_load_reports: AtomicU64,
+    pub(crate) limits: Arc<LimitCounters>,
 }
 
 impl ProcessCounters {
     pub(crate) fn new(table: Arc<TypeTable>) -> Self {
         let (streams, rejected) = Default::default();
         let nacks = table.names().chain([OTHER]).map(|name| (name.to_owned(), 0)).collect();
-        let (names_refused, lost_load_reports) = Default::default();
-        Self { table, streams, rejected, nacks: Mutex::new(nacks), names_refused, lost_load_reports }
+        let (names_refused, lost_load_reports, limits) = Default::default();
+        Self { table, streams, rejected, nacks: Mutex::new(nacks), names_refused, lost_load_reports, limits }
     }
 
     pub(super) fn stream_accepted(&self, variant: Variant) {
@@ -33,6 +35,9 @@ impl ProcessCounters {
 
     pub(super) fn rejected(&self, why: &AdmissionError) {
         self.rejected[why.place()].fetch_add(1, Ordering::Relaxed);
+        if matches!(why, AdmissionError::TooManyViews(_)) {
+            self.limits.reached(Limit::Views);
+        }
     }
 
     pub(crate) fn nack(&self, kind: Option<&Type>) {

@@ -101,6 +101,10 @@ fn register_clients(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
     for (reason, count) in counters.rejections() {
         rejected.at(&[("reason", reason)]).inc_by(count);
     }
+    let limits = Labelled::<Counter>::register(registry, "limit_reached", "Times that a limit was reached, by its key");
+    for (limit, count) in counters.limits.counts() {
+        limits.at(&[("limit", limit)]).inc_by(count);
+    }
     let nacks = Labelled::<Counter>::register(registry, "client_nacks", "Responses that clients NACKed");
     for (kind, count) in counters.nacks() {
         nacks.at(&[("type", &kind)]).inc_by(count);

@@ -9,6 +9,14 @@ section! {
         message_bytes: Option<Located<Size>> = "64MiB";
         /// Memory for requests that have not fully arrived, over all clients.
         incomplete_request_bytes: Option<Located<Size>> = "512MiB";
+        /// How fast the rest of a request has to arrive, on average over half a minute.
+        request_bytes_per_second: Option<Located<Size>> = "1KiB";
+        /// Names, and versions by name, of one request.
+        request_entries: Option<Located<Positive>> = 400000;
+        /// The longest name, with its version or its parameters.
+        name_bytes: Option<Located<Size>> = "16KiB";
+        /// The largest node of a client.
+        node_bytes: Option<Located<Size>> = "1MiB";
         /// Types of one stream; above it, the stream ends with RESOURCE_EXHAUSTED.
         types_per_stream: Option<Located<Positive>> = 64;
         /// Names of one type on one stream; above it, the stream ends with RESOURCE_EXHAUSTED.
@@ -17,6 +25,8 @@ section! {
         absent_names_per_stream: Option<Located<Count>> = 100;
         /// How long interest and its cache outlive the last client that had it.
         linger: Option<Located<Wait>> = "30s";
+        /// Subscriptions of one view that are kept for the linger time. Beyond it the oldest end.
+        lingering: Option<Located<Count>> = 100000;
         /// Size above which a delta reply is split.
         reply_bytes: Option<Located<Size>> = "2MiB";
         /// Silence of a live server after which a name is absent, for clients without it.

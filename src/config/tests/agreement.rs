@@ -62,6 +62,11 @@ access: [{types: [own.Type], names: [a, b*], allow_from: [10.0.0.0/8, '::1']}]
 limits:
   message_bytes: 64MiB
   incomplete_request_bytes: 1 GiB
+  request_bytes_per_second: 2KiB
+  request_entries: 1000
+  name_bytes: 1KiB
+  node_bytes: 100KiB
+  lingering: 0
   types_per_stream: 64
   names_per_type: 100
   absent_names_per_stream: 0

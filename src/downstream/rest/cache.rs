@@ -10,9 +10,9 @@ use moka::future::Cache;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
+use super::budget::Budget;
 use super::rejection::Rejection;
 use crate::downstream::encode::Message;
-use crate::downstream::frames::Budget;
 use crate::protocol::session::{Reply, Variant};
 use crate::transcode::{Descriptors, TranscodeError, UnknownAny};
 

@@ -3,6 +3,7 @@
 //! A poll is a session with one request. Its interest lingers (`limits.linger`), so the next poll finds the resources in the cache: a poll
 //! with a cold cache lets the next one succeed.
 
+mod budget;
 mod cache;
 mod rejection;
 mod request;
@@ -23,10 +24,11 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
 
+use self::budget::Budget;
 use self::cache::{CacheKey, ResponseCache};
 use self::rejection::Rejection;
 use super::drain::Drain;
-use super::frames::Budget;
+use super::incomplete::Inbound;
 use crate::proto;
 use crate::proto::discovery::DiscoveryRequest;
 use crate::protocol::session::{Fetched, Reply, Variant};
@@ -79,7 +81,7 @@ pub(crate) struct RestReport {
 /// The relay and the client of a poll.
 pub(super) struct Poll {
     pub(crate) views: Arc<Views>,
-    pub(crate) budget: Arc<Budget>,
+    pub(crate) inbound: Arc<Inbound>,
     pub(crate) drain: Drain,
     pub(crate) peer: SocketAddr,
     pub(crate) message_bytes: usize,
@@ -151,7 +153,7 @@ impl Rest {
         let (head, body) = request.into_parts();
         let limit = poll.message_bytes.min(LONGEST_POLL);
         let path = request::check_head(&head, poll.v2, limit)?;
-        let body = tokio::time::timeout(BODY, request::read_body(body, limit, &poll.budget)).await;
+        let body = tokio::time::timeout(BODY, request::read_body(body, limit, &poll.inbound)).await;
         let late = || Rejection::new(StatusCode::REQUEST_TIMEOUT, "request incomplete");
         let request = self.parse(body.map_err(|_| late())??).await?;
         self.find(request, path, poll).await

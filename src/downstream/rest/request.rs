@@ -1,5 +1,7 @@
 //! Parses HTTP requests, and rejects invalid ones.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
@@ -9,7 +11,8 @@ use hyper::body::Incoming;
 use prost::Message;
 
 use super::rejection::Rejection;
-use crate::downstream::frames::Budget;
+use crate::downstream::incomplete::Inbound;
+use crate::downstream::slot::Status;
 use crate::proto::discovery::DiscoveryRequest;
 use crate::transcode::{Strictness, Transcoder};
 use crate::xds::RestPath;
@@ -67,40 +70,21 @@ fn too_large(limit: usize) -> Rejection {
     )
 }
 
-/// Reads the complete body, within the limit for one message and the budget for all incomplete ones.
-pub(super) async fn read_body(mut body: Incoming, limit: usize, budget: &Budget) -> Result<Bytes, Rejection> {
-    let mut read = HalfReceived { bytes: BytesMut::new(), budget };
-    while let Some(frame) = body.frame().await {
+/// Reads the complete body, within the limit for one message and the limit for all incomplete ones.
+pub(super) async fn read_body(mut body: Incoming, limit: usize, inbound: &Arc<Inbound>) -> Result<Bytes, Rejection> {
+    let mut bytes = BytesMut::new();
+    let mut incomplete = inbound.begin();
+    let too_many = |status: Status| Rejection::unavailable(status.message);
+    while let Some(frame) = incomplete.more(body.frame()).await.map_err(too_many)? {
         let frame = frame.map_err(|error| Rejection::bad_request(format!("request incomplete: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
-        if read.bytes.len() + data.len() > limit {
+        if bytes.len() + data.len() > limit {
             return Err(too_large(limit));
         }
-        if !budget.take(data.len()) {
-            return Err(Rejection::unavailable("too many incomplete requests; retry"));
-        }
-        read.bytes.extend_from_slice(&data);
+        bytes.extend_from_slice(&data);
+        incomplete.grow_to(bytes.len()).map_err(too_many)?;
     }
-    Ok(read.take())
-}
-
-/// Returns its bytes to the budget, also if the client disconnects early.
-struct HalfReceived<'a> {
-    bytes: BytesMut,
-    budget: &'a Budget,
-}
-
-impl HalfReceived<'_> {
-    fn take(mut self) -> Bytes {
-        self.budget.give_back(self.bytes.len());
-        std::mem::take(&mut self.bytes).freeze()
-    }
-}
-
-impl Drop for HalfReceived<'_> {
-    fn drop(&mut self) {
-        self.budget.give_back(self.bytes.len());
-    }
+    Ok(bytes.freeze())
 }
 
 /// Ignores unknown fields (TRN-15), and also nonces and errors: a poll has no stream that they could refer to (REST-4, REST-7).

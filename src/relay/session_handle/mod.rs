@@ -15,13 +15,14 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
-use super::client_log::{ClientLog, StreamLine};
+use super::client_log::{ClientLog, LogPace, StreamLine};
 use super::clock::Clock;
 use super::command::Command;
 use super::counters::ProcessCounters;
+use super::limit::Limit;
 use super::published::Published;
 use crate::proto::Request;
-use crate::protocol::session::{Ack, CloseReason, Fetched, Session, Step, Variant};
+use crate::protocol::session::{Ack, BadRequest, CloseReason, Fetched, Session, Step, Variant};
 use crate::protocol::view::{Completeness, NameChanged, SessionId};
 use crate::xds::{Authority, Name, Type};
 
@@ -45,6 +46,7 @@ pub(crate) struct SessionHandle {
     clock: Clock,
     counters: Arc<ProcessCounters>,
     log: Arc<ClientLog>,
+    nack_log: LogPace,
 }
 
 /// A notice of the view task to a session.
@@ -100,6 +102,7 @@ impl SessionHandle {
             clock,
             counters: tally,
             log,
+            nack_log: LogPace::of_client(),
         });
         handle.log.stream_opened(handle.line());
         handle
@@ -141,7 +144,7 @@ impl SessionHandle {
 
     /// Returns whether the view needs an update, and whether no reply can follow from the request.
     fn apply_request(&self, request: Request) -> (bool, bool) {
-        let kind = request.type_url().to_owned();
+        let kind = if request.is_nack() { request.type_url().to_owned() } else { String::new() };
         let mut session = self.lock();
         let answer = session.on_request(request, self.clock.now());
         let follows = (session.has_news_for_view(), session.is_at_rest());
@@ -151,8 +154,28 @@ impl SessionHandle {
         self.counters.nack(rejected.map(|(of, _)| of));
         let reason = rejected.map(|(_, verdict)| verdict.message.clone());
         drop(session);
-        tracing::warn!(session = self.id.0, node = %self.node_id, view = %self.key, type_url = kind, nonce, stale, error = reason, "client NACKed a response");
+        self.log_nack(&kind, nonce, stale, reason);
         follows
+    }
+
+    /// Logs a NACK, unless this client or all together have sent many. No lock is held.
+    fn log_nack(&self, type_url: &str, nonce: u64, stale: bool, error: Option<String>) {
+        let now = std::time::Instant::now();
+        let Some(unlogged) = self.nack_log.line(now) else { return };
+        let Some(of_others) = self.log.repeated.line(now) else { return };
+        let (session, node, view) = (self.id.0, &*self.node_id, &*self.key);
+        tracing::warn!(
+            session,
+            node,
+            view,
+            type_url,
+            nonce,
+            stale,
+            error,
+            unlogged,
+            of_others,
+            "client NACKed a response"
+        );
     }
 
     /// Returns the next step. The caller's waker is woken when polling again may be worthwhile.
@@ -176,9 +199,20 @@ impl SessionHandle {
             return Err(bytes);
         }
         let step = session.poll(&newest, &mut &*self.published, self.clock.now());
+        if let Step::End(CloseReason::BadRequest(fault)) = &step {
+            self.count_limit(fault);
+        }
         self.count_waiting(session.is_blocked());
         self.forward_claims(&mut session);
         Ok(step)
+    }
+
+    fn count_limit(&self, fault: &BadRequest) {
+        match fault {
+            BadRequest::TooManyTypes(_) => self.counters.limits.reached(Limit::TypesPerStream),
+            BadRequest::TooManyNames(_) => self.counters.limits.reached(Limit::NamesPerType),
+            _ => {}
+        }
     }
 
     /// Sends claims to the view task. If there is no room, wakes the body to try again soon.

@@ -1,0 +1,339 @@
+//! Requests of which a part has arrived: their bytes, which of them ends when there are too many, and how slowly the rest may come.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::slot::Status;
+use crate::relay::{Limit, LimitCounters};
+
+/// Bounds the bytes of incomplete requests, over all clients of the process.
+#[derive(Debug)]
+pub(super) struct IncompleteRequests {
+    limit: usize,
+    bytes_per_second: usize,
+    window: Duration,
+    counters: Arc<LimitCounters>,
+    connections: AtomicU64,
+    ledger: Mutex<Ledger>,
+}
+
+/// One connection of a client.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    requests: Arc<IncompleteRequests>,
+    number: u64,
+    /// Streams whose next request is not read now.
+    paused: AtomicUsize,
+    last_paused: Mutex<Option<Instant>>,
+}
+
+/// A request of which a part has arrived. What it counts for is given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Incomplete {
+    inbound: Arc<Inbound>,
+    key: Key,
+    bytes: usize,
+    ended: Arc<Notify>,
+    window: Window,
+}
+
+/// A stream of which nothing is read until this is dropped.
+pub(super) struct Pause<'a>(&'a Inbound);
+
+/// A time in which a request has to make progress.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    since: Instant,
+    bytes: usize,
+}
+
+/// The connection, and the place in the order of all incomplete requests.
+type Key = (u64, u64);
+
+#[derive(Debug, Default)]
+struct Ledger {
+    bytes: usize,
+    begun: u64,
+    requests: BTreeMap<Key, Entry>,
+    /// From the oldest on.
+    by_age: BTreeMap<u64, u64>,
+    by_connection: BTreeMap<u64, usize>,
+    /// The same, from the least to the most.
+    by_bytes: BTreeSet<(usize, u64)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    bytes: usize,
+    ended: Arc<Notify>,
+}
+
+/// So much may be incomplete on one connection, whatever others have: an Envoy with 1,500 streams begins with 92 MB of nodes.
+const SHARE: usize = 128 << 20;
+/// Within such a time a request has to come as far as the least rate says.
+const WINDOW: Duration = Duration::from_secs(30);
+
+impl IncompleteRequests {
+    pub(super) fn new(limit: usize, bytes_per_second: usize, counters: Arc<LimitCounters>) -> Arc<Self> {
+        let (connections, ledger) = Default::default();
+        Arc::new(Self { limit, bytes_per_second, window: WINDOW, counters, connections, ledger })
+    }
+
+    pub(super) fn connection(self: &Arc<Self>) -> Arc<Inbound> {
+        Arc::new(Inbound {
+            requests: self.clone(),
+            number: self.connections.fetch_add(1, Ordering::Relaxed),
+            paused: AtomicUsize::new(0),
+            last_paused: Mutex::default(),
+        })
+    }
+
+    pub(super) fn counters(&self) -> &LimitCounters {
+        &self.counters
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn too_many(&self) -> Status {
+        self.counters.reached(Limit::IncompleteRequestBytes);
+        Status::exhausted(format!(
+            "too many incomplete requests: the limit for all clients is {} bytes ({}); retry",
+            self.limit,
+            Limit::IncompleteRequestBytes.key()
+        ))
+    }
+
+    fn too_slow(&self) -> Status {
+        self.counters.reached(Limit::RequestRate);
+        Status::exhausted(format!(
+            "request arrives too slowly: below {} bytes per second ({})",
+            self.bytes_per_second,
+            Limit::RequestRate.key()
+        ))
+    }
+}
+
+impl Inbound {
+    /// Begins to count a request.
+    pub(super) fn begin(self: &Arc<Self>) -> Incomplete {
+        let ended = Arc::new(Notify::new());
+        let key = self.requests.ledger().begin(self.number, ended.clone());
+        Incomplete { inbound: self.clone(), key, bytes: 0, ended, window: Window { since: Instant::now(), bytes: 0 } }
+    }
+
+    /// Notes that a stream is not read for a while. What others send may have to wait for that, since they share a window.
+    pub(super) fn pause(&self) -> Pause<'_> {
+        self.paused.fetch_add(1, Ordering::Relaxed);
+        Pause(self)
+    }
+
+    pub(super) fn requests(&self) -> &IncompleteRequests {
+        &self.requests
+    }
+
+    fn has_paused_since(&self, moment: Instant) -> bool {
+        let last = *self.last_paused.lock().unwrap_or_else(PoisonError::into_inner);
+        self.paused.load(Ordering::Relaxed) > 0 || last.is_some_and(|last| last >= moment)
+    }
+}
+
+impl Drop for Pause<'_> {
+    fn drop(&mut self) {
+        *self.0.last_paused.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        self.0.paused.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Incomplete {
+    /// Counts what has arrived by now. If that is too much for all clients together, requests end: the oldest of the connection that has
+    /// most, if that has more than its share, or else the oldest of all. It may be this one.
+    pub(super) fn grow_to(&mut self, bytes: usize) -> Result<(), Status> {
+        let requests = &self.inbound.requests;
+        let mut ledger = requests.ledger();
+        let still_counted = ledger.set(self.key, bytes);
+        self.bytes = bytes;
+        while ledger.bytes > requests.limit && ledger.end_one(SHARE) {}
+        let counted = still_counted && ledger.requests.contains_key(&self.key);
+        drop(ledger);
+        if counted { Ok(()) } else { Err(requests.too_many()) }
+    }
+
+    /// Waits for more of the request, unless it has to end or arrives too slowly.
+    pub(super) async fn more<T>(&mut self, next: impl Future<Output = T>) -> Result<T, Status> {
+        let mut next = pin!(next);
+        loop {
+            let end = self.window.since + self.inbound.requests.window;
+            if Instant::now() >= end {
+                self.close_window()?;
+                continue;
+            }
+            let ended = self.ended.clone();
+            tokio::select! {
+                biased;
+                more = &mut next => return Ok(more),
+                () = ended.notified() => return Err(self.inbound.requests.too_many()),
+                () = tokio::time::sleep_until(end) => {}
+            }
+        }
+    }
+
+    /// The clock stops while the relay does not read the connection: then the client may be unable to send.
+    fn close_window(&mut self) -> Result<(), Status> {
+        let requests = &self.inbound.requests;
+        let least = requests.bytes_per_second as u128 * requests.window.as_millis() / 1000;
+        let came = self.bytes.saturating_sub(self.window.bytes);
+        if (came as u128) < least && !self.inbound.has_paused_since(self.window.since) {
+            return Err(requests.too_slow());
+        }
+        self.window = Window { since: Instant::now(), bytes: self.bytes };
+        Ok(())
+    }
+}
+
+impl Drop for Incomplete {
+    fn drop(&mut self) {
+        self.inbound.requests.ledger().remove(self.key);
+    }
+}
+
+impl Ledger {
+    fn begin(&mut self, connection: u64, ended: Arc<Notify>) -> Key {
+        let key = (connection, self.begun);
+        self.begun += 1;
+        self.requests.insert(key, Entry { bytes: 0, ended });
+        self.by_age.insert(key.1, connection);
+        key
+    }
+
+    /// Returns false if the request has been ended.
+    fn set(&mut self, key: Key, bytes: usize) -> bool {
+        let Some(entry) = self.requests.get_mut(&key) else { return false };
+        let before = std::mem::replace(&mut entry.bytes, bytes);
+        self.count(key.0, before, bytes);
+        true
+    }
+
+    fn remove(&mut self, key: Key) -> Option<Entry> {
+        let entry = self.requests.remove(&key)?;
+        self.by_age.remove(&key.1);
+        self.count(key.0, entry.bytes, 0);
+        Some(entry)
+    }
+
+    fn count(&mut self, connection: u64, before: usize, after: usize) {
+        self.bytes = self.bytes - before + after;
+        let of_connection = self.by_connection.entry(connection).or_default();
+        self.by_bytes.remove(&(*of_connection, connection));
+        *of_connection = *of_connection - before + after;
+        match *of_connection {
+            0 => drop(self.by_connection.remove(&connection)),
+            bytes => drop(self.by_bytes.insert((bytes, connection))),
+        }
+    }
+
+    /// Ends a request. Returns false if there is none.
+    fn end_one(&mut self, share: usize) -> bool {
+        let greediest = self.by_bytes.last().filter(|(bytes, _)| *bytes > share).map(|(_, connection)| *connection);
+        let oldest_of =
+            |connection| self.requests.range((connection, 0)..=(connection, u64::MAX)).next().map(|(key, _)| *key);
+        let oldest = || self.by_age.first_key_value().map(|(age, connection)| (*connection, *age));
+        let Some(key) = greediest.and_then(oldest_of).or_else(oldest) else { return false };
+        let Some(entry) = self.remove(key) else { return false };
+        entry.ended.notify_one();
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(300);
+
+    fn requests(limit: usize) -> Arc<IncompleteRequests> {
+        let (connections, ledger, counters) = Default::default();
+        Arc::new(IncompleteRequests { limit, bytes_per_second: 100, window: SHORT, counters, connections, ledger })
+    }
+
+    fn count(requests: &IncompleteRequests, limit: Limit) -> u64 {
+        requests.counters.counts().find(|(key, _)| *key == limit.key()).map_or(0, |(_, count)| count)
+    }
+
+    /// Whether a request that waits for more has been ended.
+    async fn has_ended(request: &mut Incomplete) -> bool {
+        request.more(std::future::ready(())).await.is_ok() && {
+            let waiting = request.more(std::future::pending::<()>());
+            tokio::time::timeout(Duration::from_millis(1), waiting).await.is_ok()
+        }
+    }
+
+    #[tokio::test]
+    async fn i8_when_bytes_run_short_the_oldest_request_gives_way_and_new_ones_are_read() {
+        let all = requests(100);
+        let greedy: Vec<_> = (0..10).map(|_| all.connection()).collect();
+        let mut held: Vec<_> = greedy.iter().map(Inbound::begin).collect();
+        held.iter_mut().for_each(|request| request.grow_to(10).unwrap());
+        let mut honest = all.connection().begin();
+        honest.grow_to(15).unwrap();
+        assert!(has_ended(&mut held[0]).await && has_ended(&mut held[1]).await && !has_ended(&mut held[2]).await);
+        assert!(!has_ended(&mut honest).await);
+        assert!(held[0].grow_to(11).is_err(), "it is not counted again");
+        drop((held, honest));
+        assert_eq!(all.ledger().bytes, 0);
+        assert!(
+            all.ledger().by_connection.is_empty() && all.ledger().by_bytes.is_empty() && all.ledger().by_age.is_empty()
+        );
+    }
+
+    #[tokio::test]
+    async fn i8_a_connection_above_its_share_gives_way_before_older_requests_of_others() {
+        let all = requests(SHARE + 100);
+        let (honest, greedy) = (all.connection(), all.connection());
+        let mut old = honest.begin();
+        old.grow_to(100).unwrap();
+        let mut first = greedy.begin();
+        first.grow_to(SHARE).unwrap();
+        let mut second = greedy.begin();
+        second.grow_to(1).unwrap();
+        assert!(!has_ended(&mut old).await && has_ended(&mut first).await && !has_ended(&mut second).await);
+        let mut alone = greedy.begin();
+        assert!(alone.grow_to(SHARE + 101).is_err(), "the one that asks is no exception");
+        assert!(!has_ended(&mut old).await);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_comes_too_slowly_ends_and_the_clock_stops_while_nothing_is_read() {
+        let all = requests(1 << 20);
+        let inbound = all.connection();
+        let mut request = inbound.begin();
+        request.grow_to(5).unwrap();
+        let pause = inbound.pause();
+        let waiting = request.more(std::future::pending::<()>());
+        assert!(tokio::time::timeout(SHORT * 3, waiting).await.is_err(), "the relay does not read");
+        drop(pause);
+        let started = Instant::now();
+        let status = request.more(std::future::pending::<()>()).await.unwrap_err();
+        assert!(started.elapsed() >= SHORT);
+        assert!(status.message.contains("limits.request_bytes_per_second"), "{}", status.message);
+        assert_eq!(count(&all, Limit::RequestRate), 1);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_comes_as_fast_as_it_has_to_is_read_however_long_it_takes() {
+        let inbound = requests(1 << 20).connection();
+        let mut steady = inbound.begin();
+        for part in 1..=50 {
+            steady.grow_to(part * 10).unwrap();
+            steady.more(tokio::time::sleep(SHORT / 15)).await.expect("ten times as fast as it has to be");
+        }
+    }
+}

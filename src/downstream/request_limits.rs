@@ -1,0 +1,118 @@
+//! Limits of one request that are looked at before it is decoded: decoded, an empty name takes twelve times its bytes.
+
+use super::slot::Status;
+use crate::protocol::session::Variant;
+use crate::relay::{Limit, LimitCounters};
+use crate::xds::wire::{Field, Value, fields};
+
+/// What one request may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RequestLimits {
+    /// Names, and versions by name, altogether.
+    pub(crate) entries: usize,
+    /// The bytes of a name, with its version or its parameters.
+    pub(crate) name_bytes: usize,
+    pub(crate) node_bytes: usize,
+}
+
+/// Checks an encoded request. One that cannot be read is not judged here.
+pub(super) fn check(
+    message: &[u8],
+    variant: Variant,
+    limits: RequestLimits,
+    counters: &LimitCounters,
+) -> Result<(), Status> {
+    let exceeded = |limit: Limit, what: &str, most: usize| {
+        counters.reached(limit);
+        Err(Status::exhausted(format!("request too large: {what}, the limit is {most} ({})", limit.key())))
+    };
+    let mut entries = 0_usize;
+    for Field { number, value, .. } in fields(message).map_while(|field| field) {
+        let Value::Bytes(bytes) = value else { continue };
+        if is_node(variant, number) && bytes.len() > limits.node_bytes {
+            return exceeded(Limit::NodeBytes, &format!("a node of {} bytes", bytes.len()), limits.node_bytes);
+        }
+        if is_entry(variant, number) {
+            entries += 1;
+            if bytes.len() > limits.name_bytes {
+                return exceeded(Limit::NameBytes, &format!("a name of {} bytes", bytes.len()), limits.name_bytes);
+            }
+        }
+    }
+    if entries > limits.entries {
+        return exceeded(Limit::RequestEntries, &format!("{entries} names and versions"), limits.entries);
+    }
+    Ok(())
+}
+
+fn is_node(variant: Variant, number: u32) -> bool {
+    match variant {
+        Variant::Sotw => number == 2,
+        Variant::Delta => number == 1,
+    }
+}
+
+/// Names, locators, and initial versions by name.
+fn is_entry(variant: Variant, number: u32) -> bool {
+    match variant {
+        Variant::Sotw => matches!(number, 3 | 7),
+        Variant::Delta => matches!(number, 3 | 4 | 5 | 8 | 9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+
+    const LIMITS: RequestLimits = RequestLimits { entries: 3, name_bytes: 10, node_bytes: 20 };
+
+    fn names<const N: usize>(names: [&str; N]) -> Vec<String> {
+        names.map(String::from).to_vec()
+    }
+
+    fn judged(message: &impl Message, variant: Variant) -> Option<String> {
+        let counters = LimitCounters::default();
+        let status = check(&message.encode_to_vec(), variant, LIMITS, &counters).err();
+        let counted: u64 = counters.counts().map(|(_, count)| count).sum();
+        assert_eq!(counted, u64::from(status.is_some()));
+        status.map(|status| status.message)
+    }
+
+    #[test]
+    fn i10_a_request_with_too_many_entries_is_rejected_before_it_is_decoded() {
+        let sotw = DiscoveryRequest { resource_names: names(["a", "b", "c"]), ..Default::default() };
+        assert_eq!(judged(&sotw, Variant::Sotw), None);
+        let sotw = DiscoveryRequest { resource_names: names(["", "", "", ""]), ..Default::default() };
+        let text = judged(&sotw, Variant::Sotw).unwrap();
+        assert_eq!(text, "request too large: 4 names and versions, the limit is 3 (limits.request_entries)");
+        let delta = DeltaDiscoveryRequest {
+            resource_names_subscribe: names(["a", "b"]),
+            resource_names_unsubscribe: names(["c"]),
+            initial_resource_versions: [("d".to_owned(), "1".to_owned())].into(),
+            ..Default::default()
+        };
+        assert!(judged(&delta, Variant::Delta).unwrap().contains("4 names"));
+    }
+
+    #[test]
+    fn i10_long_names_and_large_nodes_are_rejected() {
+        let delta = |name: &str, node: usize| DeltaDiscoveryRequest {
+            node: Some(vec![b'n'; node].into()),
+            resource_names_subscribe: names([name]),
+            ..Default::default()
+        };
+        assert_eq!(judged(&delta("0123456789", 20), Variant::Delta), None);
+        assert!(judged(&delta("0123456789x", 20), Variant::Delta).unwrap().contains("limits.name_bytes"));
+        assert!(judged(&delta("a", 21), Variant::Delta).unwrap().contains("limits.node_bytes"));
+        let sotw = DiscoveryRequest { node: Some(vec![0; 21].into()), ..Default::default() };
+        assert!(judged(&sotw, Variant::Sotw).unwrap().contains("a node of 21 bytes"));
+    }
+
+    #[test]
+    fn bytes_that_are_no_message_are_left_to_the_decoder() {
+        assert!(check(&[0xff; 40], Variant::Delta, LIMITS, &LimitCounters::default()).is_ok());
+    }
+}

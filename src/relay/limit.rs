@@ -1,0 +1,96 @@
+//! The limits that a client can reach, by the names of their keys, and how often each was reached.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A limit on what clients may do. `docs/limits.md` has a row for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// The bytes of one request.
+    MessageBytes,
+    /// The names, and the versions by name, of one request.
+    RequestEntries,
+    /// The bytes of one name.
+    NameBytes,
+    /// The bytes of a client's node.
+    NodeBytes,
+    /// The bytes of incomplete requests, over all clients.
+    IncompleteRequestBytes,
+    /// The least rate at which the rest of a request has to arrive.
+    RequestRate,
+    /// The types of one stream.
+    TypesPerStream,
+    /// The names of one type on one stream.
+    NamesPerType,
+    /// The views of the process.
+    Views,
+}
+
+/// How often each limit was reached.
+#[derive(Debug, Default)]
+pub(crate) struct LimitCounters([AtomicU64; Limit::ALL.len()]);
+
+impl Limit {
+    pub(crate) const ALL: [Self; 9] = [
+        Self::MessageBytes,
+        Self::RequestEntries,
+        Self::NameBytes,
+        Self::NodeBytes,
+        Self::IncompleteRequestBytes,
+        Self::RequestRate,
+        Self::TypesPerStream,
+        Self::NamesPerType,
+        Self::Views,
+    ];
+
+    /// The configuration key.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::MessageBytes => "limits.message_bytes",
+            Self::RequestEntries => "limits.request_entries",
+            Self::NameBytes => "limits.name_bytes",
+            Self::NodeBytes => "limits.node_bytes",
+            Self::IncompleteRequestBytes => "limits.incomplete_request_bytes",
+            Self::RequestRate => "limits.request_bytes_per_second",
+            Self::TypesPerStream => "limits.types_per_stream",
+            Self::NamesPerType => "limits.names_per_type",
+            Self::Views => "views.max",
+        }
+    }
+}
+
+impl LimitCounters {
+    pub(crate) fn reached(&self, limit: Limit) {
+        self.0[limit as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how often each limit was reached, by its key.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Limit::ALL.into_iter().map(|limit| (limit.key(), self.0[limit as usize].load(Ordering::Relaxed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn docs_limits_md_has_a_row_for_each_limit_and_no_others() {
+        let page = include_str!("../../docs/limits.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+        let (mut keys, mut known): (Vec<_>, Vec<_>) =
+            (rows.map(|(key, _)| key).collect(), Limit::ALL.map(Limit::key).to_vec());
+        keys.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(keys, known);
+    }
+
+    #[test]
+    fn each_limit_is_counted_in_its_own_place() {
+        for (place, limit) in Limit::ALL.into_iter().enumerate() {
+            assert_eq!(limit as usize, place, "{limit:?}");
+        }
+        let counters = LimitCounters::default();
+        counters.reached(Limit::Views);
+        assert!(counters.counts().all(|(key, count)| count == u64::from(key == "views.max")));
+    }
+}
