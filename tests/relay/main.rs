@@ -36,6 +36,7 @@ mod rest_source;
 mod scripts;
 mod services;
 mod shared;
+mod shares;
 mod shown;
 mod silence;
 mod tiers;

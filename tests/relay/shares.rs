@@ -1,0 +1,170 @@
+//! What greedy clients may cost others (I8, I10).
+
+use bytes::Bytes;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use weir::proto::node::Node;
+
+use super::*;
+
+/// A gRPC call whose bytes the test writes.
+struct RawCall {
+    bytes: mpsc::UnboundedSender<Bytes>,
+    response: tokio::task::JoinHandle<(String, String)>,
+}
+
+impl RawCall {
+    async fn begin(address: SocketAddr, method: &str) -> Self {
+        let socket = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (mut calls, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+            .handshake(TokioIo::new(socket))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        let (bytes, out) = mpsc::unbounded_channel();
+        let body = StreamBody::new(
+            UnboundedReceiverStream::new(out).map(|bytes| Ok::<_, std::convert::Infallible>(Frame::data(bytes))),
+        );
+        let path = format!("http://{address}/envoy.service.discovery.v3.AggregatedDiscoveryService/{method}");
+        let request = http::Request::post(path).header("content-type", "application/grpc").body(body).unwrap();
+        let response = tokio::spawn(async move {
+            let mut response = calls.send_request(request).await.unwrap();
+            let mut head = response.headers().clone();
+            while let Some(Ok(frame)) = http_body_util::BodyExt::frame(response.body_mut()).await {
+                if let Ok(trailers) = frame.into_trailers() {
+                    head = trailers;
+                }
+            }
+            let text = |name| {
+                head.get(name).map_or_else(String::new, |value: &http::HeaderValue| value.to_str().unwrap().to_owned())
+            };
+            (text("grpc-status"), text("grpc-message"))
+        });
+        Self { bytes, response }
+    }
+
+    /// Sends the beginning of a message of this length.
+    fn begin_message(&self, length: u32, bytes: usize) {
+        let mut begin = vec![0];
+        begin.extend(length.to_be_bytes());
+        begin.resize(bytes, 0x0a);
+        self.bytes.send(begin.into()).unwrap();
+    }
+
+    /// Waits for the end of the call, and returns its status and text.
+    async fn end(self) -> (String, String) {
+        tokio::time::timeout(client::PATIENCE, self.response).await.expect("the call goes on").unwrap()
+    }
+}
+
+async fn run_with(plane: &Plane, rest: &str) -> Relay {
+    let views = if rest.contains("views:") { "" } else { "views: {key: [cluster]}\n" };
+    let config = config(plane.address, "", &format!("{views}{rest}\n"));
+    run(App::bind(config).await.unwrap(), std::future::pending())
+}
+
+async fn reached(relay: &Relay, key: &str) -> u64 {
+    let line = format!("weir_limit_reached_total{{limit=\"{key}\"}} ");
+    let metrics = get(relay.admin, "/metrics").await;
+    let count = metrics.lines().find_map(|other| other.strip_prefix(&line)).expect("no such series");
+    count.parse().unwrap()
+}
+
+#[tokio::test]
+async fn i8_unfinished_messages_of_some_clients_do_not_end_the_requests_of_others() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = run_with(&plane, "limits: {incomplete_request_bytes: 64KiB}").await;
+    let mut established = Client::connect(relay.address, Variant::Delta).await;
+    established.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &[], &[("a", "1")], &[]);
+    let sent = established.sent().await;
+    established.ack(CDS, &[], &sent);
+
+    let mut greedy = Vec::new();
+    for _ in 0..10 {
+        let call = RawCall::begin(relay.address, "DeltaAggregatedResources").await;
+        call.begin_message(1 << 20, 10_000);
+        greedy.push(call);
+    }
+    until("a greedy call has ended", async || reached(&relay, "limits.incomplete_request_bytes").await >= 4).await;
+    let (status, text) = greedy.remove(0).end().await;
+    assert_eq!((&*status, text.contains("limits.incomplete_request_bytes")), ("8", true), "{text}");
+
+    // A request that arrives in many pieces, while as much as is allowed is incomplete.
+    let mut new = Client::connect(relay.address, Variant::Sotw).await;
+    let large = Node { id: "x".repeat(40_000), cluster: "web".into(), ..Node::default() };
+    new.ask_as(&large, CDS, &[]);
+    assert_eq!(new.sent().await.set, ["a"], "the new client is served");
+    say(&stream, "2", &[], &[("a", "2")], &[]);
+    assert_eq!(established.sent().await.set, ["a"], "the neighbour has the change");
+}
+
+#[tokio::test]
+async fn i10_a_request_above_a_limit_ends_its_own_stream_and_says_which_limit() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay =
+        run_with(&plane, "limits: {request_entries: 10, name_bytes: 100, node_bytes: 200, message_bytes: 10KiB}").await;
+    let mut neighbour = Client::connect(relay.address, Variant::Sotw).await;
+    neighbour.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &[], &[("a", "1")], &[]);
+    neighbour.sent().await;
+    let many: Vec<_> = (0..11).map(|number| number.to_string()).collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    let (long, cluster, huge) = ("x".repeat(101), "c".repeat(200), "h".repeat(11_000));
+    let cases: [(&str, &[&str], &str); 4] = [
+        ("limits.request_entries", &many, "web"),
+        ("limits.name_bytes", &[&long], "web"),
+        ("limits.node_bytes", &[], &cluster),
+        ("limits.message_bytes", &[&huge], "web"),
+    ];
+    for variant in BOTH {
+        for (key, names, cluster) in cases {
+            let before = reached(&relay, key).await;
+            let mut client = Client::connect(relay.address, variant).await;
+            client.ask(EDS, names, Some(cluster));
+            let status = client.next_forever().await.unwrap_err();
+            assert_eq!(status.code(), Code::ResourceExhausted);
+            assert!(status.message().contains(key), "{status:?}");
+            assert_eq!(reached(&relay, key).await, before + 1);
+        }
+    }
+    say(&stream, "2", &[], &[("a", "2")], &[]);
+    assert_eq!(neighbour.sent().await.set, ["a"]);
+}
+
+#[tokio::test]
+async fn key_19_made_up_views_go_soon_and_make_room_for_honest_ones() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = run_with(&plane, "limits: {linger: 0s}\nviews: {key: [cluster], max: 3}").await;
+    let mut honest = Client::connect(relay.address, Variant::Delta).await;
+    honest.ask(CDS, &[], Some("honest"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &[], &[("a", "1")], &[]);
+    honest.sent().await;
+    for number in 0..10 {
+        let made_up = Client::connect(relay.address, Variant::Delta).await;
+        made_up.ask(CDS, &[], Some(&format!("made-up-{number}")));
+        plane.stream().await;
+    }
+    let mut others = Vec::new();
+    for cluster in ["other-1", "other-2"] {
+        let other = Client::connect(relay.address, Variant::Delta).await;
+        other.ask(CDS, &[], Some(cluster));
+        plane.stream().await;
+        others.push(other);
+    }
+    let mut refused = Client::connect(relay.address, Variant::Delta).await;
+    refused.ask(CDS, &[], Some("one-too-many"));
+    let status = refused.next_forever().await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().contains("views.max"), "{status:?}");
+    assert_eq!(reached(&relay, "views.max").await, 1);
+    say(&stream, "2", &[], &[("a", "2")], &[]);
+    assert_eq!(honest.sent().await.set, ["a"], "the view with clients was never in danger");
+}
