@@ -95,6 +95,7 @@ const HEAD: usize = 5 + 22 + 26;
 mod tests {
     use std::time::Duration;
 
+    use proptest::prelude::*;
     use prost::Message as _;
 
     use super::*;
@@ -253,5 +254,70 @@ mod tests {
             assert!(!is_same(&first, &take(other, Variant::Delta)));
         }
         assert!(!is_same(&first, &take(base, Variant::Sotw)));
+    }
+
+    /// Which parts a reply has: everything that two clients' replies may differ in.
+    #[derive(Debug, Clone)]
+    struct Parts {
+        delta: bool,
+        resources: Vec<usize>,
+        removed: Vec<usize>,
+        extras: u8,
+        wrappers: bool,
+        nonce: u64,
+    }
+
+    fn parts() -> impl Strategy<Value = Parts> {
+        let some = || proptest::collection::vec(0..3_usize, 0..3);
+        (any::<bool>(), some(), some(), 0..64_u8, any::<bool>(), 0..3_u64).prop_map(
+            |(delta, resources, removed, extras, wrappers, nonce)| {
+                // Few differ in more than one respect: near misses are what a wrong comparison confuses.
+                let extras = if extras < 32 { 0 } else { 1 << (extras % 5) };
+                Parts { delta, resources, removed, extras, wrappers, nonce }
+            },
+        )
+    }
+
+    fn made(parts: &Parts, all: &[Arc<Resource>]) -> Reply {
+        const NAMES: [&str; 3] = ["a", "b", "gone"];
+        let has = |bit: u8| parts.extras & 1 << bit != 0;
+        let first = parts.resources.first().map(|_| 0);
+        let mut reply = reply(Vec::new());
+        reply.resources = parts.resources.iter().map(|at| all[*at].clone()).collect();
+        reply.removed = parts.removed.iter().map(|at| NAMES[*at].into()).collect();
+        (reply.wrappers, reply.nonce) = (parts.wrappers, parts.nonce);
+        reply.ttls.extend(first.filter(|_| has(0)).map(|at| (at, Duration::from_secs(9))));
+        reply.spellings.extend(first.filter(|_| has(1)).map(|at| (at, "own".into())));
+        reply.errors.extend(has(2).then(|| ("a".into(), Arc::new(NamedError { code: 14, message: "later".into() }))));
+        reply.unresolved.extend(has(3).then(|| "r/alias".into()));
+        reply.constrained.extend(has(4).then(|| ("b".into(), Bytes::from_static(b"\x0a\x00"))));
+        reply
+    }
+
+    fn sent(outgoing: &mut Outgoing) -> Vec<u8> {
+        let mut all = Vec::new();
+        while let Some((head, piece)) = outgoing.next_piece() {
+            all.extend_from_slice(head.bytes());
+            all.extend_from_slice(&piece);
+        }
+        all
+    }
+
+    proptest! {
+        /// I2: whatever other clients are sent at the time, a client is sent what it would be sent alone.
+        #[test]
+        fn i2_no_client_is_sent_the_bytes_of_a_reply_that_differs(all in proptest::collection::vec(parts(), 1..40)) {
+            let mut aliased = wrapper("b", 3);
+            aliased.aliases = vec!["other".into()];
+            let resources = reply(vec![wrapper("a", 3), wrapper("a", 4), aliased]).resources;
+            let messages = SharedMessages::new("weir");
+            let variant = |parts: &Parts| if parts.delta { Variant::Delta } else { Variant::Sotw };
+            let mut together: Vec<_> =
+                all.iter().map(|parts| Outgoing::new(made(parts, &resources), variant(parts), &messages)).collect();
+            for (parts, outgoing) in all.iter().zip(&mut together) {
+                let mut alone = Outgoing::new(made(parts, &resources), variant(parts), &SharedMessages::new("weir"));
+                prop_assert_eq!(sent(outgoing), sent(&mut alone), "{:?}", parts);
+            }
+        }
     }
 }
