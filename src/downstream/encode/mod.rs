@@ -262,35 +262,55 @@ mod tests {
         delta: bool,
         resources: Vec<usize>,
         removed: Vec<usize>,
-        extras: u8,
+        /// What goes beside the resources, if anything.
+        extra: u8,
+        /// The resource in the middle of a long list.
+        middle: Option<usize>,
         wrappers: bool,
         nonce: u64,
     }
 
     fn parts() -> impl Strategy<Value = Parts> {
         let some = || proptest::collection::vec(0..3_usize, 0..3);
-        (any::<bool>(), some(), some(), 0..64_u8, any::<bool>(), 0..3_u64).prop_map(
-            |(delta, resources, removed, extras, wrappers, nonce)| {
-                // Few differ in more than one respect: near misses are what a wrong comparison confuses.
-                let extras = if extras < 32 { 0 } else { 1 << (extras % 5) };
-                Parts { delta, resources, removed, extras, wrappers, nonce }
+        // Few differ in more than one respect: near misses are what a wrong comparison confuses.
+        let middle = proptest::option::weighted(0.3, 0..3_usize);
+        (any::<bool>(), some(), some(), 0..16_u8, middle, any::<bool>(), 0..3_u64).prop_map(
+            |(delta, resources, removed, extra, middle, wrappers, nonce)| Parts {
+                delta,
+                resources: if middle.is_some() { vec![0] } else { resources },
+                removed: if extra > 0 { Vec::new() } else { removed },
+                extra,
+                middle,
+                wrappers,
+                nonce,
             },
         )
     }
 
     fn made(parts: &Parts, all: &[Arc<Resource>]) -> Reply {
         const NAMES: [&str; 3] = ["a", "b", "gone"];
-        let has = |bit: u8| parts.extras & 1 << bit != 0;
         let first = parts.resources.first().map(|_| 0);
         let mut reply = reply(Vec::new());
-        reply.resources = parts.resources.iter().map(|at| all[*at].clone()).collect();
+        let mut resources = parts.resources.clone();
+        if let Some(middle) = parts.middle {
+            resources = [[0; 12].as_slice(), &[middle], &[0; 12]].concat();
+        }
+        reply.resources = resources.into_iter().map(|at| all[at].clone()).collect();
         reply.removed = parts.removed.iter().map(|at| NAMES[*at].into()).collect();
         (reply.wrappers, reply.nonce) = (parts.wrappers, parts.nonce);
-        reply.ttls.extend(first.filter(|_| has(0)).map(|at| (at, Duration::from_secs(9))));
-        reply.spellings.extend(first.filter(|_| has(1)).map(|at| (at, "own".into())));
-        reply.errors.extend(has(2).then(|| ("a".into(), Arc::new(NamedError { code: 14, message: "later".into() }))));
-        reply.unresolved.extend(has(3).then(|| "r/alias".into()));
-        reply.constrained.extend(has(4).then(|| ("b".into(), Bytes::from_static(b"\x0a\x00"))));
+        let error = |message: &str| ("a".into(), Arc::new(NamedError { code: 14, message: message.into() }));
+        match parts.extra {
+            1 => reply.ttls.extend(first.map(|at| (at, Duration::from_secs(9)))),
+            2 => reply.spellings.extend(first.map(|at| (at, "own".into()))),
+            3 => reply.errors.push(error("later")),
+            4 => reply.errors.push(error("never")),
+            5 => reply.unresolved.push("r/alias".into()),
+            6 => reply.unresolved.push("r/other".into()),
+            7 => reply.constrained.push(("b".into(), Bytes::from_static(b"\x0a\x00"))),
+            8 => reply.constrained.push(("b".into(), Bytes::from_static(b"\x12\x00"))),
+            9 => reply.set_mark = Some(SetMark::Complete),
+            _ => {}
+        }
         reply
     }
 
