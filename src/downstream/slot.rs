@@ -116,7 +116,9 @@ impl From<CloseReason> for Status {
             | CloseReason::KeyChanged
             | CloseReason::NoUpstream
             | CloseReason::ViewFailed => Self::unavailable(text),
-            CloseReason::BadRequest(BadRequest::TooManyTypes(_) | BadRequest::TooManyNames(_)) => Self::exhausted(text),
+            CloseReason::BadRequest(
+                BadRequest::TooManyTypes(_) | BadRequest::TooManyNames(_) | BadRequest::TooManyNamesOnStream(_),
+            ) => Self::exhausted(text),
             CloseReason::BadRequest(_) => Self::invalid(text),
         }
     }

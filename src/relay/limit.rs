@@ -21,6 +21,8 @@ pub(crate) enum Limit {
     TypesPerStream,
     /// The names of one type on one stream.
     NamesPerType,
+    /// The names of all types on one stream, with those that the client states it has.
+    NamesPerStream,
     /// The views of the process.
     Views,
 }
@@ -30,7 +32,7 @@ pub(crate) enum Limit {
 pub(crate) struct LimitCounters([AtomicU64; Limit::ALL.len()]);
 
 impl Limit {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::MessageBytes,
         Self::RequestEntries,
         Self::NameBytes,
@@ -39,6 +41,7 @@ impl Limit {
         Self::RequestRate,
         Self::TypesPerStream,
         Self::NamesPerType,
+        Self::NamesPerStream,
         Self::Views,
     ];
 
@@ -53,6 +56,7 @@ impl Limit {
             Self::RequestRate => "limits.request_bytes_per_second",
             Self::TypesPerStream => "limits.types_per_stream",
             Self::NamesPerType => "limits.names_per_type",
+            Self::NamesPerStream => "limits.names_per_stream",
             Self::Views => "views.max",
         }
     }

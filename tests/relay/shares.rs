@@ -107,8 +107,11 @@ async fn i8_unfinished_messages_of_some_clients_do_not_end_the_requests_of_other
 #[tokio::test]
 async fn i10_a_request_above_a_limit_ends_its_own_stream_and_says_which_limit() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let relay =
-        run_with(&plane, "limits: {request_entries: 10, name_bytes: 100, node_bytes: 200, message_bytes: 10KiB}").await;
+    let relay = run_with(
+        &plane,
+        "limits: {names_per_stream: 9, request_entries: 10, name_bytes: 100, node_bytes: 200, message_bytes: 10KiB}",
+    )
+    .await;
     let mut neighbour = Client::connect(relay.address, Variant::Sotw).await;
     neighbour.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
@@ -117,7 +120,8 @@ async fn i10_a_request_above_a_limit_ends_its_own_stream_and_says_which_limit() 
     let many: Vec<_> = (0..11).map(|number| number.to_string()).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     let (long, cluster, huge) = ("x".repeat(101), "c".repeat(200), "h".repeat(11_000));
-    let cases: [(&str, &[&str], &str); 4] = [
+    let cases: [(&str, &[&str], &str); 5] = [
+        ("limits.names_per_stream", &many[..10], "web"),
         ("limits.request_entries", &many, "web"),
         ("limits.name_bytes", &[&long], "web"),
         ("limits.node_bytes", &[], &cluster),

@@ -21,6 +21,8 @@ section! {
         types_per_stream: Option<Located<Positive>> = 64;
         /// Names of one type on one stream; above it, the stream ends with RESOURCE_EXHAUSTED.
         names_per_type: Option<Located<Positive>> = 100000;
+        /// Names of all types on one stream, with those in `initial_resource_versions`.
+        names_per_stream: Option<Located<Positive>> = 500000;
         /// Above this, names that only this stream wants no longer trigger fallback.
         absent_names_per_stream: Option<Located<Count>> = 100;
         /// How long interest and its cache outlive the last client that had it.

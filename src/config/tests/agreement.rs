@@ -69,6 +69,7 @@ limits:
   lingering: 0
   types_per_stream: 64
   names_per_type: 100
+  names_per_stream: 1000
   absent_names_per_stream: 0
   linger: 30s
   reply_bytes: 2097152

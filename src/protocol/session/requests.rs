@@ -39,6 +39,11 @@ pub enum BadRequest {
     /// The stream subscribes to more names of a type than this limit.
     #[error("too many names of one type on one stream: limit {0} (limits.names_per_type)")]
     TooManyNames(usize),
+    /// Names of all types on the stream, and what it states that it has.
+    #[error(
+        "too many names on one stream, with those in initial_resource_versions: limit {0} (limits.names_per_stream)"
+    )]
+    TooManyNamesOnStream(usize),
 }
 
 impl Session {
@@ -63,6 +68,12 @@ impl Session {
         let limit = self.limits.names;
         if self.subscriptions.values().any(|subscription| subscription.longest_list() > limit) {
             return Err(BadRequest::TooManyNames(limit));
+        }
+        let total = |subscription: &Subscription| subscription.longest_list() + subscription.initial_version_count();
+        if self.subscriptions().map(|(_, subscription)| total(subscription)).sum::<usize>()
+            > self.limits.names_per_stream
+        {
+            return Err(BadRequest::TooManyNamesOnStream(self.limits.names_per_stream));
         }
         Ok(answer)
     }

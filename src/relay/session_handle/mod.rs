@@ -211,6 +211,7 @@ impl SessionHandle {
         match fault {
             BadRequest::TooManyTypes(_) => self.counters.limits.reached(Limit::TypesPerStream),
             BadRequest::TooManyNames(_) => self.counters.limits.reached(Limit::NamesPerType),
+            BadRequest::TooManyNamesOnStream(_) => self.counters.limits.reached(Limit::NamesPerStream),
             _ => {}
         }
     }
