@@ -23,6 +23,8 @@ pub(crate) enum Limit {
     NamesPerType,
     /// The views of the process.
     Views,
+    /// The bytes of one request to a server.
+    MaxRequestBytes,
 }
 
 /// How often each limit was reached.
@@ -30,7 +32,7 @@ pub(crate) enum Limit {
 pub(crate) struct LimitCounters([AtomicU64; Limit::ALL.len()]);
 
 impl Limit {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::MessageBytes,
         Self::RequestEntries,
         Self::NameBytes,
@@ -40,6 +42,7 @@ impl Limit {
         Self::TypesPerStream,
         Self::NamesPerType,
         Self::Views,
+        Self::MaxRequestBytes,
     ];
 
     /// The configuration key.
@@ -54,6 +57,7 @@ impl Limit {
             Self::TypesPerStream => "limits.types_per_stream",
             Self::NamesPerType => "limits.names_per_type",
             Self::Views => "views.max",
+            Self::MaxRequestBytes => "upstream.servers.max_request_bytes",
         }
     }
 }
