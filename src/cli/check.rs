@@ -10,7 +10,7 @@ use super::{note, show};
 use crate::config::{Config, Review};
 use crate::protocol::ladder::Rule;
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::OnResourceTimeout;
+use crate::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 use crate::upstream::{AdsServer, FilesOptions, FilesServer, FilesSource, Parser, Plan, RestServer, SourcePlan};
 
 /// Checks a file, the files that it names, and the resources in them. Returns the exit code: 0, or 1 if there are faults.
@@ -150,7 +150,10 @@ fn features(server: &AdsServer) -> Option<String> {
     ];
     let names =
         known.into_iter().filter_map(|(there, name)| there.then_some(name)).chain(server.features.iter().copied());
-    let names: Vec<_> = names.collect();
+    let mut names: Vec<_> = names.map(str::to_owned).collect();
+    if quirks.max_request_bytes != ServerQuirks::default().max_request_bytes {
+        names.push(format!("max_request_bytes {}", quirks.max_request_bytes));
+    }
     (!names.is_empty()).then(|| format!("features: {}", names.join(", ")))
 }
 

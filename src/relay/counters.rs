@@ -29,6 +29,11 @@ impl ProcessCounters {
         Self { table, streams, rejected, nacks: Mutex::new(nacks), names_refused, lost_load_reports, limits }
     }
 
+    /// Counts the limits that are reached together with those of others.
+    pub(super) fn with_limits(self, limits: Arc<LimitCounters>) -> Self {
+        Self { limits, ..self }
+    }
+
     pub(super) fn stream_accepted(&self, variant: Variant) {
         self.streams[usize::from(variant == Variant::Delta)].fetch_add(1, Ordering::Relaxed);
     }

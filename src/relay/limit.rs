@@ -25,6 +25,8 @@ pub(crate) enum Limit {
     NamesPerStream,
     /// The views of the process.
     Views,
+    /// The bytes of one request to a server.
+    MaxRequestBytes,
 }
 
 /// How often each limit was reached.
@@ -43,6 +45,7 @@ impl Limit {
         Self::NamesPerType,
         Self::NamesPerStream,
         Self::Views,
+        Self::MaxRequestBytes,
     ];
 
     /// The configuration key.
@@ -58,6 +61,7 @@ impl Limit {
             Self::NamesPerType => "limits.names_per_type",
             Self::NamesPerStream => "limits.names_per_stream",
             Self::Views => "views.max",
+            Self::MaxRequestBytes => "upstream.servers.max_request_bytes",
         }
     }
 }

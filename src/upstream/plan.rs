@@ -76,6 +76,7 @@ impl Plan {
             quirks: ServerQuirks {
                 on_resource_timeout: OnResourceTimeout::Unknown,
                 signals_completion: true,
+                max_request_bytes: usize::MAX,
                 ..ServerQuirks::default()
             }
             .into(),
@@ -160,6 +161,7 @@ impl FilesServer {
             initial_set,
             on_resource_timeout: OnResourceTimeout::Unknown,
             ignore_deletions,
+            max_request_bytes: usize::MAX,
             ..ServerQuirks::default()
         }
     }

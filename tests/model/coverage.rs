@@ -48,10 +48,12 @@ pub enum Event {
     Claimed,
     OpenedAgain,
     AskedTwice,
+    RequestSplit,
+    VersionsLeftOut,
 }
 
 impl Event {
-    const LAST: Self = Self::AskedTwice;
+    const LAST: Self = Self::VersionsLeftOut;
 }
 
 #[derive(Debug, Default)]

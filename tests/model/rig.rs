@@ -7,7 +7,7 @@ use weir::proto::Request;
 use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
-use weir::protocol::upstream::{Epoch, Upstream};
+use weir::protocol::upstream::{Epoch, ServerQuirks, Upstream};
 use weir::protocol::view::{Class, Leases, Snapshot, View};
 
 use crate::content::{Kind, table};
@@ -18,6 +18,7 @@ use crate::view::{Entry, ModelView};
 pub struct UnitRig {
     pub view: View,
     pub upstream: Upstream,
+    pub max_request_bytes: usize,
     pub links: Vec<Link>,
     pub leases: Leases,
     pub log: Vec<Entry>,
@@ -51,11 +52,18 @@ pub struct Link {
 }
 
 impl UnitRig {
-    pub fn new(variant: Variant, node: bytes::Bytes, limits: &Arc<Limits>) -> Self {
+    /// With `small_requests` the server takes requests with the node, the type, and little more.
+    pub fn new(variant: Variant, small_requests: bool, node: bytes::Bytes, limits: &Arc<Limits>) -> Self {
+        let mut quirks = ServerQuirks { node_in_every_request: small_requests, ..ServerQuirks::default() };
+        if small_requests {
+            quirks.max_request_bytes = (node.len() + 80) * 8 / 7;
+        }
+        let max_request_bytes = quirks.max_request_bytes;
         Self {
             view: View::new(table(), limits.clone()),
-            upstream: Upstream::new(variant, node, Arc::default(), table(), limits.clone()),
+            upstream: Upstream::new(variant, node, Arc::new(quirks), table(), limits.clone()),
             links: Vec::new(),
+            max_request_bytes,
             leases: Leases::new(limits.clone()),
             log: Vec::new(),
             published: BTreeMap::from([(0, 0)]),

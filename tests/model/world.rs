@@ -48,6 +48,16 @@ pub struct World {
 
 impl World {
     pub fn new(upstream: Variant, faults: Faults, change: impl FnOnce(&mut Limits)) -> Self {
+        Self::with_requests(upstream, false, faults, change)
+    }
+
+    /// With `small_requests` the server takes requests with the node, the type, and little more.
+    pub fn with_requests(
+        upstream: Variant,
+        small_requests: bool,
+        faults: Faults,
+        change: impl FnOnce(&mut Limits),
+    ) -> Self {
         // Nothing in these histories is slower than this.
         let second_silence = Duration::from_secs(7200);
         // `tests/order.rs` tests what waits for other changes.
@@ -61,7 +71,8 @@ impl World {
         };
         let rule = Arc::new(rule);
         let keys: Vec<_> = (0..KEYS).map(|node| rule.key(&encoded_node(node, 0)).unwrap()).collect();
-        let units = keys.iter().map(|key| UnitRig::new(upstream, key.upstream_node(), &limits)).collect();
+        let units =
+            keys.iter().map(|key| UnitRig::new(upstream, small_requests, key.upstream_node(), &limits)).collect();
         Self {
             now: Moment::START + Duration::from_secs(1),
             truths: vec![Truth::default(); KEYS.into()],
@@ -401,6 +412,10 @@ impl World {
         for (at, stream) in rig.upstream.streams().iter_mut().enumerate() {
             while let Some(request) = stream.next_request(now) {
                 let Some(link) = rig.links.get_mut(at) else { break };
+                let rest = link.requests.back().is_some_and(|last| is_rest_of(&request, last));
+                self.coverage.note_if(rest, Event::RequestSplit);
+                self.coverage.note_if(states_little(&request, rig.max_request_bytes), Event::VersionsLeftOut);
+                assert!(length(&request) <= rig.max_request_bytes, "{} bytes", length(&request));
                 note_asked(link, &request, now);
                 link.requests.push_back(request);
             }
@@ -669,6 +684,29 @@ impl World {
     pub fn unstall(&mut self) {
         self.clients.iter_mut().for_each(|client| client.stalled = false);
     }
+}
+
+fn length(request: &Request) -> usize {
+    match request {
+        Request::Sotw(request) => request.encoded_len(),
+        Request::Delta(request) => request.encoded_len(),
+    }
+}
+
+/// Whether both subscribe to names of one type, and the first one has all that fits.
+fn is_rest_of(rest: &Request, first: &Request) -> bool {
+    match (rest, first) {
+        (Request::Delta(rest), Request::Delta(first)) => {
+            let subscribes = |request: &DeltaDiscoveryRequest| !request.resource_names_subscribe.is_empty();
+            rest.type_url == first.type_url && subscribes(rest) && subscribes(first) && rest.response_nonce.is_empty()
+        }
+        _ => false,
+    }
+}
+
+/// Whether a request has no room for another version.
+fn states_little(request: &Request, limit: usize) -> bool {
+    matches!(request, Request::Delta(delta) if !delta.initial_resource_versions.is_empty() && length(request) + 16 > limit)
 }
 
 pub enum Pulled {

@@ -82,6 +82,12 @@ impl Holder {
         assert!(!late, "not within {patience:?}: {what}: {:?}", self.record());
     }
 
+    /// What it has lost so far is as it should be.
+    pub fn forget_losses(&self) {
+        let mut record = self.record.lock().unwrap();
+        (record.lost, record.absent) = Default::default();
+    }
+
     pub fn has_lost_nothing(&self) {
         let Record { lost, absent, responses, .. } = self.record();
         assert!(lost.is_empty(), "{} were deleted, in {responses} responses: {lost:?}", lost.len());

@@ -3,6 +3,7 @@
 mod collections;
 mod evidence;
 mod refusals;
+mod request_size;
 mod requests;
 mod responses;
 mod sets;

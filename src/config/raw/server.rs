@@ -1,7 +1,7 @@
 //! One control plane.
 
 use crate::config::form::{
-    Factor, FilePath, HostName, Interval, Jitter, Located, OneOrMore, Pause, ServerUri, Wait, section, words,
+    Factor, FilePath, HostName, Interval, Jitter, Located, OneOrMore, Pause, ServerUri, Size, Wait, section, words,
 };
 
 section! {
@@ -35,6 +35,8 @@ section! {
         node_in_every_request: Option<Located<bool>> = false;
         /// If false, no versions are stated when a delta stream opens, for servers that ignore them.
         supports_initial_resource_versions: Option<Located<bool>> = true;
+        /// The longest request that the server takes; longer ones are split, or name less.
+        max_request_bytes: Option<Located<Size>> = "3MiB";
         /// How the server sends a wildcard set to a new delta client: in one response, in several, or Weir finds out.
         initial_set: Option<Located<InitialSet>> = "auto";
         /// If false, empty SotW lists are avoided, for servers that take an empty list of names for a wildcard.

@@ -40,6 +40,7 @@ upstream:
     backoff: {initial: 1s, factor: 1.6, max: 2m 30s, jitter: 0.2, reset_after: 30s}
     node_in_every_request: true
     supports_initial_resource_versions: false
+    max_request_bytes: 16MiB
     initial_set: pieces
     supports_empty_subscription: false
     ignore_deletions: true

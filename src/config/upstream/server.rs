@@ -6,7 +6,7 @@ use super::limits::SourceLimits;
 use crate::config::checker::{Checker, or};
 use crate::config::diagnostic::Place;
 use crate::config::files;
-use crate::config::form::{FilePath, Located, OneOrMore, Pause, ServerUri, Wait};
+use crate::config::form::{FilePath, Located, OneOrMore, Pause, ServerUri, Size, Wait};
 use crate::config::plain_server::{CONNECT_TIMEOUT, plain_server};
 use crate::config::raw::{self, Server};
 use crate::protocol::session::Variant;
@@ -73,6 +73,9 @@ impl Checker<'_> {
             self.without_tls(raw);
         }
         let tls = if is_encrypted { Some(self.tls(raw.tls.as_ref(), uri)?) } else { None };
+        if let Some(size) = raw.max_request_bytes.as_ref().filter(|size| size.0 < SHORTEST_REQUEST) {
+            self.fault(&size.place, format!("invalid size {}: expected 128KiB or more", size.0));
+        }
         let backoff = raw.backoff.as_ref().map_or(limits.backoff, |raw| self.backoff(raw, limits.backoff));
         Some(AdsServer {
             tls,
@@ -93,9 +96,11 @@ fn quirks(raw: &Server) -> ServerQuirks {
         true => OnResourceTimeout::TransientError,
         false => OnResourceTimeout::Absent,
     };
+    let defaults = ServerQuirks::default();
     ServerQuirks {
         node_in_every_request: or(&raw.node_in_every_request, false),
         supports_initial_resource_versions: or(&raw.supports_initial_resource_versions, true),
+        max_request_bytes: or(&raw.max_request_bytes, Size(defaults.max_request_bytes)).0,
         supports_empty_subscription: or(&raw.supports_empty_subscription, true),
         ignore_deletions: or(&raw.ignore_deletions, false),
         on_resource_timeout,
@@ -116,7 +121,7 @@ fn polled_keys(raw: &Server) -> [Option<&Place>; 2] {
 }
 
 /// Keys for streams and connections.
-fn streamed_keys(raw: &Server) -> [Option<&Place>; 7] {
+fn streamed_keys(raw: &Server) -> [Option<&Place>; 8] {
     [
         place(&raw.variant),
         place(&raw.liveness),
@@ -124,6 +129,7 @@ fn streamed_keys(raw: &Server) -> [Option<&Place>; 7] {
         place(&raw.node_in_every_request),
         place(&raw.supports_initial_resource_versions),
         place(&raw.initial_set),
+        place(&raw.max_request_bytes),
         place(&raw.supports_empty_subscription),
     ]
 }
@@ -164,5 +170,7 @@ const REFRESH_DELAY: Duration = Duration::from_secs(5);
 /// Ten times the default of Envoy, which polls for itself alone: sets for many clients are larger, and a relay can serve its cache
 /// meanwhile.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Room for a large node, and names beside it.
+const SHORTEST_REQUEST: usize = 128 << 10;
 /// The limit over all folders of one source.
 const MAX_FILES: usize = 100_000;

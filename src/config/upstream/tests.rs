@@ -141,6 +141,14 @@ fn sources_that_do_not_go_together_or_lack_something_are_reported() {
     for (none, part) in [
         ("fallback: {}", "etc/relay.yaml:3:3: upstream: missing source: expected servers, files or bootstrap"),
         ("files: f\n  servers: [{uri: 'http://one'}]", "upstream.files: cannot be combined with servers"),
+        (
+            "servers: [{uri: 'http://one:1', max_request_bytes: 100KiB}]",
+            "upstream.servers[0].max_request_bytes: invalid size 102400: expected 128KiB or more",
+        ),
+        (
+            "servers: [{rest: 'http://one:1', max_request_bytes: 4MiB}]",
+            "upstream.servers[0].max_request_bytes: only servers with uri have this key",
+        ),
         ("files: []", "upstream.files: empty list: expected at least one item"),
         ("files: ''", "upstream.files: invalid path \"\": expected text that is not empty"),
         (

@@ -6,7 +6,9 @@
 
 mod backoff;
 mod delivery;
+mod fit_names;
 mod globs;
+mod left_out;
 mod liveness;
 mod parsed_response;
 mod parser;
@@ -15,12 +17,14 @@ mod recent_sets;
 mod recently_left;
 mod rejected;
 mod request;
+mod request_room;
 mod requested_names;
 mod resource_set;
 mod response;
 mod second_request;
 mod set_progress;
 mod silence;
+mod stated_versions;
 mod stream;
 mod type_subscription;
 mod wire;

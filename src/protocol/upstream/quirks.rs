@@ -22,6 +22,8 @@ pub struct ServerQuirks {
     pub signals_completion: bool,
     /// Each type is polled separately, so that a response for one is no evidence about another (REST).
     pub per_type_liveness: bool,
+    /// The longest request that it is sent.
+    pub max_request_bytes: usize,
 }
 
 /// How a delta server sends a `*` set to a client without state.
@@ -60,9 +62,13 @@ impl Default for ServerQuirks {
             initial_set: InitialSet::Auto,
             signals_completion: false,
             per_type_liveness: false,
+            max_request_bytes: MAX_REQUEST_BYTES,
         }
     }
 }
+
+/// Below the 4 MiB that gRPC servers take by default.
+const MAX_REQUEST_BYTES: usize = 3 << 20;
 
 /// Stands for the part of a `*` set that a source within the process has not sent yet. No resource has this name.
 pub const INCOMPLETE_MARKER: &str = "weir.incomplete";

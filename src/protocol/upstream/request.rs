@@ -1,8 +1,11 @@
 //! Requests of one type in either variant, and what remains for the next one.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+use prost::Message;
 
 use super::quirks::ServerQuirks;
+use super::request_room::{RequestRoom, name_bytes};
 use super::type_subscription::TypeSubscription;
 use crate::proto::Request;
 use crate::proto::code::INVALID_ARGUMENT;
@@ -13,55 +16,75 @@ use crate::protocol::session::Variant;
 use crate::protocol::view::Class;
 use crate::xds::{Name, Type, WILDCARD};
 
+/// What a subscription needs to make a request.
+pub(super) struct RequestContext<'a> {
+    pub(crate) kind: &'a Type,
+    pub(crate) variant: Variant,
+    /// The bytes of the node, and whether the next request of the stream has it.
+    pub(crate) node_bytes: usize,
+    pub(crate) has_node: bool,
+    pub(crate) quirks: &'a ServerQuirks,
+    pub(crate) limits: &'a Limits,
+    pub(crate) now: Moment,
+}
+
+impl RequestContext<'_> {
+    pub(super) fn type_url(&self) -> String {
+        format!("type.googleapis.com/{}", self.kind.name())
+    }
+}
+
 impl TypeSubscription {
-    pub(crate) fn next_request(
-        &mut self,
-        kind: &Type,
-        variant: Variant,
-        now: Moment,
-        rules: &ServerQuirks,
-        limits: &Limits,
-    ) -> Option<Request> {
-        let ripe = self.wire.changed && now >= self.wire.next_at;
-        let askable = variant == Variant::Delta || self.wildcard || self.names.len() > self.globs.len();
-        let first = !self.wire.opened && self.is_wanted() && askable;
-        if !first && !ripe && self.wire.pending_acks.is_empty() {
+    pub(crate) fn next_request(&mut self, of: &RequestContext) -> Option<Request> {
+        let ripe = self.wire.changed && of.now >= self.wire.next_at;
+        let unopened = !self.wire.opened && self.is_wanted();
+        if !unopened && !ripe && self.wire.pending_acks.is_empty() {
             return None;
         }
-        if !(self.wire.opened || askable && self.is_wanted()) {
-            self.wire.changed = false; // wanted and dropped again before anything was sent
+        if self.wire.changed || unopened {
+            self.fit_names(of);
+        }
+        let names = match of.variant {
+            Variant::Delta => self.names.len(),
+            Variant::Sotw => self.names.len().saturating_sub(self.globs.len()),
+        };
+        let first = !self.wire.opened && (self.wildcard || names > 0);
+        if !self.wire.opened && !first {
+            self.wire.changed = false; // wanted and dropped again before anything was sent, or not requestable
             return None;
         }
         let sent = self.wire.changed;
-        let request = match variant {
-            Variant::Sotw => Request::Sotw(self.sotw_request(kind, first, rules)),
-            Variant::Delta => Request::Delta(self.delta_request(kind, first, rules)),
+        let request = match of.variant {
+            Variant::Sotw => Request::Sotw(self.sotw_request(of, first)),
+            Variant::Delta => Request::Delta(self.delta_request(of, first)),
         };
-        if sent && !self.wire.changed {
-            self.wire.next_at = now + limits.interest_window;
+        if self.wire.changed {
+            self.wire.next_at = self.wire.next_at.min(of.now); // the rest follows at once
+        } else if sent {
+            self.wire.next_at = of.now + of.limits.interest_window;
         }
         Some(request)
     }
 
-    fn sotw_request(&mut self, kind: &Type, first: bool, rules: &ServerQuirks) -> DiscoveryRequest {
+    fn sotw_request(&mut self, of: &RequestContext, first: bool) -> DiscoveryRequest {
         let pending = self.wire.pending_acks.pop_front();
         if let Some(pending) = &pending {
             self.wire.nonce.clone_from(&pending.nonce);
         }
         // If a response need not be complete, a server could take the version to mean that Weir has everything (UP-13).
-        let unsafe_to_state = first && !(self.class == Class::Wildcard && kind.info().full_state);
+        let unsafe_to_state = first && !(self.class == Class::Wildcard && of.kind.info().full_state);
         let version = pending.as_ref().map_or(&self.accepted, |pending| &pending.version);
         let mut request = DiscoveryRequest {
             version_info: if unsafe_to_state { String::new() } else { version.clone() },
-            type_url: url_of(kind),
+            type_url: of.type_url(),
             response_nonce: self.wire.nonce.clone(),
             error_detail: pending.and_then(|pending| pending.error).map(nack_status),
             ..DiscoveryRequest::default()
         };
         if self.class == Class::Wildcard {
-            request.resource_names = self.wildcard_list(kind, first);
+            request.resource_names = self.wildcard_list(of.kind, first);
         } else {
-            request.resource_names = self.name_list(first, rules);
+            request.resource_names = self.name_list(first, of.quirks);
         }
         self.wire.opened = true;
         request
@@ -116,56 +139,55 @@ impl TypeSubscription {
         list
     }
 
-    fn delta_request(&mut self, kind: &Type, first: bool, rules: &ServerQuirks) -> DeltaDiscoveryRequest {
+    fn delta_request(&mut self, of: &RequestContext, first: bool) -> DeltaDiscoveryRequest {
         let pending = self.wire.pending_acks.pop_front();
+        let is_ack = pending.is_some();
         let (nonce, error) = pending.map(|pending| (pending.nonce, pending.error)).unwrap_or_default();
         let mut request = DeltaDiscoveryRequest {
-            type_url: url_of(kind),
+            type_url: of.type_url(),
             response_nonce: nonce,
             error_detail: error.map(nack_status),
             ..DeltaDiscoveryRequest::default()
         };
-        let text = |name: &Name| name.as_str().to_owned();
+        let node_bytes = if of.has_node { of.node_bytes } else { 0 };
+        let mut room = RequestRoom::new(of.quirks.max_request_bytes, request.encoded_len() + node_bytes);
+        if first || !is_ack {
+            room = room.with_a_name();
+        }
+        let wildcards = usize::from(self.wildcard) + usize::from(self.wire.wildcard_dropped);
+        room.take(wildcards * name_bytes(WILDCARD));
+        let mut subscribed = BTreeSet::new();
         if first {
-            request.initial_resource_versions = self.stated(rules);
-            self.wire.stated = !request.initial_resource_versions.is_empty();
             self.wire.subscribe = self.names.clone();
             self.wire.unsubscribe.clear();
+            (subscribed, request.initial_resource_versions) = self.state_versions(of.quirks, &mut room);
+            self.wire.stated = !request.initial_resource_versions.is_empty();
+            self.wire.subscribe.retain(|name| !subscribed.contains(name));
         }
-        let ripe = first || self.wire.changed;
-        let twice = self.wire.subscribe.iter().any(|name| self.wire.unsubscribe.contains(name))
-            || (self.wire.wildcard_dropped && self.wildcard);
-        if ripe {
-            request.resource_names_unsubscribe = self.wire.unsubscribe.iter().map(text).collect();
-            self.wire.unsubscribe.clear();
+        let text = |name: Name| name.as_str().to_owned();
+        if first || self.wire.changed {
+            let twice = self.wire.subscribe.iter().any(|name| self.wire.unsubscribe.contains(name))
+                || (self.wire.wildcard_dropped && self.wildcard);
             if std::mem::take(&mut self.wire.wildcard_dropped) {
                 self.wire.wildcard_sent = false;
                 request.resource_names_unsubscribe.push(WILDCARD.into());
             }
-            if !twice {
-                request.resource_names_subscribe = self.wire.subscribe.iter().map(text).collect();
-                self.requested.hand_out(std::mem::take(&mut self.wire.subscribe), first);
+            request
+                .resource_names_unsubscribe
+                .extend(room.take_names(&mut self.wire.unsubscribe).into_iter().map(text));
+            if !twice && self.wire.unsubscribe.is_empty() {
                 if self.wildcard && !std::mem::replace(&mut self.wire.wildcard_sent, true) {
-                    let legacy_form = kind.info().empty_first.is_wildcard() && first;
+                    let legacy_form = of.kind.info().empty_first.is_wildcard() && first;
                     request.resource_names_subscribe.extend((!legacy_form).then(|| WILDCARD.to_owned()));
                 }
-                self.wire.changed = false;
+                subscribed.append(&mut room.take_names(&mut self.wire.subscribe));
+                request.resource_names_subscribe.extend(subscribed.iter().cloned().map(text));
+                self.requested.hand_out(subscribed, first);
+                self.wire.changed = !self.wire.subscribe.is_empty();
             }
         }
         self.wire.opened = true;
         request
-    }
-
-    /// Returns what is cached, under the versions that the server gave, and what clients hold, under a version that no server
-    /// gives.
-    fn stated(&self, rules: &ServerQuirks) -> BTreeMap<String, String> {
-        if !rules.supports_initial_resource_versions {
-            return BTreeMap::new();
-        }
-        let unknown = self.second_request.names.iter().map(|name| (name.to_string(), UNKNOWN.to_owned()));
-        let held = self.versions.iter().filter(|(name, _)| !self.with_ttl.contains(*name));
-        let version = |name| if self.unconfirmed.contains(name) { UNKNOWN } else { &self.versions[name] };
-        unknown.chain(held.map(|(name, _)| (name.to_string(), version(name).to_owned()))).collect()
     }
 }
 
@@ -173,11 +195,5 @@ fn nack_status(message: String) -> Status {
     Status { code: INVALID_ARGUMENT, message, details: Vec::new() }
 }
 
-fn url_of(kind: &Type) -> String {
-    format!("type.googleapis.com/{}", kind.name())
-}
-
 /// A name that no resource has, for servers that read an empty list as everything (UP-9).
 const NOTHING: &str = "weir.nothing";
-/// A version that no server gives. An empty one makes some servers send nothing.
-const UNKNOWN: &str = "weir-unknown";

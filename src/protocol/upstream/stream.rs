@@ -14,6 +14,8 @@ use super::delivery::Delivery;
 use super::liveness::Liveness;
 use super::parser::{ReceivedResponse, ResponseMessage};
 use super::quirks::ServerQuirks;
+use super::request::RequestContext;
+use super::request_room::field_bytes;
 use super::response::ResponseContext;
 use super::second_request::ReopenPace;
 use super::type_subscription::TypeSubscription;
@@ -251,14 +253,18 @@ impl Stream {
         if !self.open {
             return None;
         }
-        let (variant, rules, limits) = (self.variant, &self.quirks, &self.limits);
+        let (variant, rules, limits) = (self.variant, &*self.quirks, &*self.limits);
+        let node_bytes = field_bytes(self.node.len());
+        let has_node = self.asked_at.is_none() || rules.node_in_every_request;
         // Delta-only types are not requested in SotW: no server would respond, and the silence would count as absence.
         let speakable = |kind: &Type| variant == Variant::Delta || !kind.info().delta_only;
         let subscriptions = self.types.iter_mut().filter(|(kind, _)| speakable(kind));
-        let mut request = subscriptions
-            .into_iter()
-            .find_map(|(kind, subscription)| subscription.next_request(kind, variant, now, rules, limits))?;
-        if self.asked_at.replace(self.asked_at.unwrap_or(now)).is_none() || rules.node_in_every_request {
+        let mut request = subscriptions.into_iter().find_map(|(kind, subscription)| {
+            let quirks = rules;
+            subscription.next_request(&RequestContext { kind, variant, node_bytes, has_node, quirks, limits, now })
+        })?;
+        self.asked_at.get_or_insert(now);
+        if has_node {
             match &mut request {
                 Request::Sotw(request) => request.node = Some(self.node.clone()),
                 Request::Delta(request) => request.node = Some(self.node.clone()),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::ViewContext;
 use super::delivery::{Delivery, DeliveryHabit};
 use super::globs::Globs;
+use super::left_out::LeftOut;
 use super::liveness::Liveness;
 use super::quirks::{self, ServerQuirks};
 use super::recently_left::RecentlyLeft;
@@ -30,6 +31,8 @@ pub(super) struct TypeSubscription {
     pub(crate) names: BTreeSet<Name>,
     /// Those of `names` that are globs of collections.
     pub(crate) globs: Globs,
+    /// Wanted names that are not requested, since a request has no room for them.
+    pub(crate) left_out: LeftOut,
     /// Names with the versions that this server gave (UP-12). A new stream states them.
     pub(crate) versions: BTreeMap<Name, String>,
     /// Those of `versions` that the server has not confirmed on this opening. Their versions were not stated to it.
@@ -96,6 +99,7 @@ impl TypeSubscription {
             wildcard: false,
             names: BTreeSet::new(),
             globs: Globs::default(),
+            left_out: LeftOut::default(),
             versions: BTreeMap::new(),
             unconfirmed: BTreeSet::new(),
             with_ttl: BTreeSet::new(),
@@ -119,7 +123,7 @@ impl TypeSubscription {
     }
 
     pub(crate) fn is_wanted(&self) -> bool {
-        self.wildcard || !self.names.is_empty()
+        self.wildcard || !self.names.is_empty() || !self.left_out.is_empty()
     }
 
     /// Whether a response is due: the first set of `*`, or a requested name.
@@ -147,6 +151,11 @@ impl TypeSubscription {
         if self.wildcard && on && wanted == Selector::Wildcard {
             return; // the server sends changes of a set by itself
         }
+        if let Selector::Name(name) = &wanted
+            && if on { self.left_out.has(name) } else { self.left_out.remove(name) }
+        {
+            return; // the server does not know it
+        }
         self.wire.changed = true;
         match (wanted, on) {
             (Selector::Wildcard, true) => {
@@ -165,6 +174,9 @@ impl TypeSubscription {
                 let held = given || held && !self.wire.opened;
                 self.wire.subscribe.insert(name.clone());
                 self.globs.insert(&name);
+                if !self.names.contains(&name) {
+                    self.left_out.new.insert(name.clone());
+                }
                 if self.holds_by_name(&name) {
                     self.forget(&name); // wanted again: it stays cached, and is not stated, so that the server sends it
                 } else if self.names.insert(name.clone()) && held {
@@ -175,6 +187,7 @@ impl TypeSubscription {
             }
             (Selector::Name(name), false) => {
                 self.names.remove(&name);
+                self.left_out.new.remove(&name);
                 self.requested.forget(&name);
                 self.second_request.answered(&name);
                 if self.globs.remove(&name) {

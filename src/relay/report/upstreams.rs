@@ -53,6 +53,8 @@ pub(crate) struct TypeReport {
     pub(crate) kind: String,
     pub(crate) wildcard: bool,
     pub(crate) names: usize,
+    /// Wanted names that are not requested, since a request has no room for them.
+    pub(crate) names_left_out: usize,
     pub(crate) cached: usize,
     /// How much of the wildcard set is known: unknown, arriving, first_response, settled or complete.
     pub(crate) completeness: Option<&'static str>,

@@ -1,6 +1,7 @@
 //! The task that owns one view: it waits for an event, and then decides without waiting.
 
 mod dangling;
+mod left_out;
 mod lookup;
 mod metrics;
 mod missing;
@@ -16,9 +17,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use super::client_log::LogPace;
 use super::clock::Clock;
 use super::command::{Command, Subscriber};
 use super::incidents::Incidents;
+use super::limit::LimitCounters;
 use super::link::{LinkEvent, LinkReport, SharedConnector};
 use super::links::Links;
 use super::metric_labels::MetricLabel;
@@ -47,6 +50,9 @@ pub(super) struct ViewTask {
     pub(crate) connectors: Arc<[SharedConnector]>,
     pub(crate) reachability: ViewReachability,
     pub(crate) incidents: Arc<Incidents>,
+    pub(crate) limits: Arc<LimitCounters>,
+    /// For the log lines about names that were left out of requests.
+    pub(crate) left_out_lines: LogPace,
     pub(crate) server_log: Arc<ServerLog>,
     pub(crate) readiness: ViewReadiness,
     /// The state of each ladder when it was last reported.
@@ -286,6 +292,7 @@ impl ViewTask {
         self.view.on_source(down, self.sources.repeats());
         self.links.follow(&mut self.sources, &self.connectors);
         self.links.send(&mut self.sources, now);
+        self.note_left_out();
         let wakes = self.view.publish();
         // Changed names go first: a session that saw the snapshot without them would miss the change.
         let concerned = || wakes.0.iter().filter_map(|(session, marks)| Some((self.sessions.get(session)?, marks)));

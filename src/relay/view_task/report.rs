@@ -26,6 +26,7 @@ fn type_report(of: &TypeSummary, stream: &Stream, view: &View) -> TypeReport {
         kind: of.kind.name().to_owned(),
         wildcard: of.wildcard,
         names: of.names,
+        names_left_out: of.left_out,
         cached: view.held(of.kind, of.wildcard),
         completeness: of.wildcard.then(completeness),
         requested_again: of.asked_again,

@@ -18,6 +18,7 @@ use self::handles::{Entrance, ViewHandle, make_room, retire};
 pub(crate) use self::options::{ClientInfo, ViewsOptions};
 use super::admission::AdmissionError;
 use super::client_log::ClientLog;
+use super::client_log::LogPace;
 use super::clock::Clock;
 use super::command::Command;
 use super::counters::ProcessCounters;
@@ -116,7 +117,8 @@ impl Views {
     pub(crate) fn with_hub(self, hub: Arc<Self>) -> Self {
         let (store, readers) = (hub.store.clone(), hub.readers.clone());
         let (readiness, incidents) = (hub.readiness.clone(), hub.incidents.clone());
-        Self { store, readers, readiness, incidents, hub: Some(hub), ..self }
+        let counters = ProcessCounters::new(self.table.clone()).with_limits(hub.counters.limits.clone());
+        Self { store, readers, readiness, incidents, counters: Arc::new(counters), hub: Some(hub), ..self }
     }
 
     /// Returns the number of unanswered liveness calls, by server.
@@ -297,6 +299,8 @@ impl Views {
             published: published.clone(),
             store: self.store.clone(),
             incidents: self.incidents.clone(),
+            limits: self.counters.limits.clone(),
+            left_out_lines: LogPace::of_client(),
             server_log: self.server_log.clone(),
             table,
             clock: self.clock,

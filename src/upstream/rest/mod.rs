@@ -47,7 +47,8 @@ impl RestServer {
 
     /// Each type has a liveness of its own, and the server remembers nothing between two polls.
     pub(super) fn rules(&self) -> ServerQuirks {
-        ServerQuirks { per_type_liveness: true, node_in_every_request: true, ..self.at.quirks.clone() }
+        let at = self.at.quirks.clone();
+        ServerQuirks { per_type_liveness: true, node_in_every_request: true, max_request_bytes: usize::MAX, ..at }
     }
 }
 

@@ -12,6 +12,8 @@ pub struct TypeSummary<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) wildcard: bool,
     pub(crate) names: usize,
+    /// Wanted names that are not requested, since a request has no room for them.
+    pub(crate) left_out: usize,
     /// Resources whose name in the body differs from the one in the wrapper (TYPE-10).
     pub(crate) misnamed: u64,
     /// Names that are requested a second time. A set counts as one.
@@ -35,6 +37,7 @@ impl Stream {
             kind,
             wildcard: subscription.wildcard,
             names: subscription.names.len(),
+            left_out: subscription.left_out.len(),
             misnamed: subscription.misnamed,
             asked_again: subscription.second_request.names.len() + usize::from(subscription.second_request.set),
             rejected: subscription.rejected.names().count(),
@@ -52,6 +55,12 @@ impl Stream {
         let news = self.types.iter_mut().map(|(kind, subscription)| (kind, subscription.rejected.take_news()));
         let any = news.filter(|(_, news)| !news.is_empty());
         any.map(|(kind, news)| TypeRejections { kind: kind.clone(), news }).collect()
+    }
+
+    /// Returns how many names were left out of requests since the last call, by type.
+    pub fn take_left_out(&mut self) -> Vec<(Type, usize)> {
+        let counts = self.types.iter_mut().map(|(kind, subscription)| (kind, subscription.left_out.take_count()));
+        counts.filter(|(_, count)| *count > 0).map(|(kind, count)| (kind.clone(), count)).collect()
     }
 
     /// Whether the server has answered the last liveness call on this opening; `None` if there was none.

@@ -15,9 +15,11 @@ impl Stream {
         if !self.open {
             return None;
         }
-        let unasked =
-            |subscription: &TypeSubscription| self.variant == Variant::Sotw && subscription.globs.any_unasked();
-        let at_once = |subscription: &TypeSubscription| unasked(subscription).then_some(Moment::START);
+        let unreported = |subscription: &TypeSubscription| {
+            let globs = self.variant == Variant::Sotw && subscription.globs.any_unasked();
+            globs || subscription.left_out.is_to_report()
+        };
+        let at_once = |subscription: &TypeSubscription| unreported(subscription).then_some(Moment::START);
         let others = self.others();
         let deadline = |subscription: &TypeSubscription| {
             at_once(subscription).or(subscription.next_deadline(others, &self.limits))
@@ -74,6 +76,7 @@ impl Stream {
             let (rules, limits, liveness, receiving) = (&self.quirks, &self.limits, &mut self.liveness, self.receiving);
             let mut turn = TimerContext { kind, at, quirks: rules, limits, liveness, receiving, others, now };
             updates.extend(subscription.on_time(&mut turn));
+            updates.extend(subscription.report_left_out(kind));
             subscription.plan_second_request(&mut turn);
         }
         updates

@@ -48,6 +48,7 @@ impl TypeSubscription {
         };
         let error = |key: &Name, error| Update::Error { kind: kind.clone(), key: key.clone(), error };
         let troubles = self.errors.iter().map(|(key, of)| error(key, of.clone()));
+        let left_out = self.left_out.errors().map(|(key, of)| error(key, of.clone()));
         let rejected = self.globs.rejected().map(|glob| error(glob, Arc::new(unspeakable())));
         let unread = (!self.rejected.unreadable().is_empty()).then(|| Update::Unreadable {
             kind: kind.clone(),
@@ -55,7 +56,7 @@ impl TypeSubscription {
             names: self.rejected.unreadable().clone(),
         });
         let unread = unread.filter(|_| self.class == Class::Wildcard);
-        self.requested.iter().filter_map(gone).chain(troubles).chain(rejected).chain(unread).collect()
+        self.requested.iter().filter_map(gone).chain(troubles).chain(rejected).chain(left_out).chain(unread).collect()
     }
 
     pub(crate) fn drop_everything(&mut self, kind: &Type) -> Vec<Update> {

@@ -1,0 +1,133 @@
+//! Requests that a stock gRPC server would refuse for their length: large views, and clients that make up names.
+
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::holder::{ALL_CLUSTERS, Holder};
+use crate::plane::Plane;
+use crate::strict_plane::{StrictPlane, World};
+use crate::*;
+
+const CLUSTERS: usize = 60_000;
+const MADE_UP: usize = 90_000;
+/// What gRPC servers take by default.
+const GRPC_LIMIT: usize = 4 << 20;
+
+/// Waits that suit a test.
+const SETTINGS: &str = ", variant: delta, backoff: {initial: 20ms, max: 100ms}";
+
+fn long_name(number: usize) -> String {
+    format!("{:-<110}", format!("cluster-{number:06}-"))
+}
+
+fn made_up() -> Vec<String> {
+    (0..MADE_UP).map(|number| format!("{:-<62}", format!("made-up-{number:06}-"))).collect()
+}
+
+fn clusters() -> World {
+    World::from([(CDS, (0..CLUSTERS).map(|number| (long_name(number), "the first version".to_owned())).collect())])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn up_14_a_view_of_60000_long_names_outlives_five_restarts_of_its_control_plane() {
+    const PATIENCE: Duration = Duration::from_secs(120);
+    let mut plane = StrictPlane::start_at("127.0.0.1:0".parse().unwrap(), clusters()).await;
+    let (address, relay) = (plane.address, relay(plane.address, SETTINGS).await);
+    let delta = Holder::new(relay.address, Variant::Delta, ALL_CLUSTERS).await;
+    let sotw = Holder::new(relay.address, Variant::Sotw, ALL_CLUSTERS).await;
+    for client in [&delta, &sotw] {
+        client.within(PATIENCE, "all clusters", |record| record.holds.len() == CLUSTERS).await;
+    }
+    for restart in 1..=5 {
+        plane = StrictPlane::start_at(address, plane.kill().await).await;
+        let is_in_step = || {
+            let seen = plane.seen();
+            seen.streams > 0 && seen.responses > 0 && seen.acks == seen.responses
+        };
+        tokio::time::timeout(PATIENCE, until_true(is_in_step)).await.expect("the relay is not in step");
+        let seen = plane.seen();
+        assert!(seen.refused.is_empty(), "{seen:?}");
+        assert!(seen.stated > 10_000 && seen.stated + seen.sent == CLUSTERS, "restart {restart}: {seen:?}");
+        assert!(seen.longest > GRPC_LIMIT / 2 && seen.longest < GRPC_LIMIT, "{seen:?}");
+        let added = format!("added-{restart}");
+        plane.change(|world| drop(world.get_mut(CDS).unwrap().insert(added.clone(), "new".into())));
+        for client in [&delta, &sotw] {
+            client.within(PATIENCE, "a change", |record| record.holds.contains(&added)).await;
+            client.has_lost_nothing();
+        }
+        plane.change(|world| drop(world.get_mut(CDS).unwrap().remove(&added)));
+        for client in [&delta, &sotw] {
+            client.within(PATIENCE, "a removal", |record| !record.holds.contains(&added)).await;
+            client.forget_losses();
+        }
+    }
+    // The last name is not among the stated ones, so the server cannot say that it is gone before it is asked.
+    let mut world = plane.kill().await;
+    let gone = long_name(CLUSTERS - 1);
+    world.get_mut(CDS).unwrap().remove(&gone);
+    let plane = StrictPlane::start_at(address, world).await;
+    for client in [&delta, &sotw] {
+        client.within(PATIENCE, "the end of what was removed meanwhile", |record| !record.lost.is_empty()).await;
+        let record = client.record();
+        assert_eq!((record.lost, record.holds.len()), (vec![gone.clone()], CLUSTERS - 1));
+    }
+    let seen = plane.seen();
+    assert!(seen.refused.is_empty() && seen.streams == 2, "it was asked by another stream: {seen:?}");
+}
+
+async fn until_true(holds: impl Fn() -> bool) {
+    while !holds() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i8_90000_made_up_names_of_a_client_cost_its_neighbours_nothing() {
+    let endpoints = World::from([(EDS, [("honest".to_owned(), "1".to_owned())].into())]);
+    let plane = StrictPlane::start_at("127.0.0.1:0".parse().unwrap(), endpoints).await;
+    let relay = relay(plane.address, SETTINGS).await;
+    let mut honest = Client::connect(relay.address, Variant::Delta).await;
+    honest.ask(EDS, &["honest"], Some("web"));
+    let sent = honest.sent().await;
+    assert_eq!(sent.set, ["honest"]);
+    honest.ack(EDS, &[], &sent);
+    let greedy = Client::connect(relay.address, Variant::Delta).await;
+    let names = made_up();
+    greedy.ask(EDS, &names.iter().map(String::as_str).collect::<Vec<_>>(), Some("web"));
+    until("the server knows all names", async || plane.seen().names == MADE_UP + 1).await;
+    for version in ["2", "3", "4"] {
+        plane.change(|world| drop(world.get_mut(EDS).unwrap().insert("honest".into(), version.into())));
+        let sent = tokio::time::timeout(Duration::from_secs(1), honest.sent()).await.expect("not within a second");
+        assert_eq!(sent.set, ["honest"]);
+        honest.ack(EDS, &[], &sent);
+    }
+    let seen = plane.seen();
+    assert!(seen.refused.is_empty() && seen.streams == 1, "{seen:?}");
+    assert!(seen.longest < GRPC_LIMIT, "{seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i8_in_sotw_names_that_have_no_room_are_left_out_and_their_neighbours_are_served() {
+    let mut plane = Plane::start(&[Variant::Sotw]).await;
+    let relay = relay(plane.address, ", variant: sotw").await;
+    let mut honest = Client::connect(relay.address, Variant::Delta).await;
+    honest.ask(EDS, &["honest"], Some("web"));
+    let mut stream = plane.stream().await;
+    let names_of = |request: Request| match request {
+        Request::Sotw(request) => request.resource_names,
+        Request::Delta(_) => panic!("a delta request"),
+    };
+    assert_eq!(names_of(stream.request().await), ["honest"]);
+    let greedy = Client::connect(relay.address, Variant::Delta).await;
+    let names = made_up();
+    greedy.ask(EDS, &names.iter().map(String::as_str).collect::<Vec<_>>(), Some("web"));
+    let listed = names_of(stream.request().await);
+    let bytes: usize = listed.iter().map(|name| name.len() + 2).sum();
+    assert!(listed.contains(&"honest".to_owned()) && listed.len() < MADE_UP, "{}", listed.len());
+    assert!(bytes > (3 << 20) - (10 << 10) && bytes < 3 << 20, "{bytes}");
+    say_any(&stream, EDS, &["honest"]);
+    let sent = tokio::time::timeout(Duration::from_secs(1), honest.sent()).await.expect("not within a second");
+    assert_eq!(sent.set, ["honest"]);
+    let left_out = format!("\"names_left_out\": {}", MADE_UP + 1 - listed.len());
+    until("what is left out is shown", async || get(relay.admin, "/upstreams").await.contains(&left_out)).await;
+}
