@@ -11,7 +11,7 @@ use super::{connections, floods, garbage, names, readers, requests, streams};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Behaviour {
-    /// 10 connections send 512 MiB of messages that they do not finish
+    /// 10 connections send 520 MiB of messages that they do not finish
     HalfMessages,
     /// One client requests endpoints of 90,000 made-up names, in delta and in SotW
     MadeUpNames,

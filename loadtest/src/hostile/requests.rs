@@ -10,18 +10,30 @@ use crate::content::EDS;
 use crate::link::{ADS_DELTA, ADS_SOTW, scan};
 
 pub async fn half_messages(offender: Arc<Offender>) {
-    let sent = if offender.is_small { 256 << 10 } else { 512 * MIB / 10 };
-    let half = half_message(sent);
+    let share = if offender.is_small { 256 << 10 } else { 52 * MIB };
+    let half = half_message(share);
     at_once(&offender, 10, move |offender, _| {
         let half = half.clone();
-        async move {
-            let mut link = offender.link().await;
-            let stream = offender.start(&mut link, ADS_DELTA);
-            offender.send_bytes(&mut link, stream, half);
-            offender.read_to_first_end(&mut link).await;
-        }
+        async move { hold(&offender, &half).await }
     })
     .await;
+}
+
+/// Sends half messages, each as large as what is left of the share, and after one that is refused half of it: so what the server allows is
+/// used up to the last bytes. Then holds them until one is ended.
+async fn hold(offender: &Offender, half: &Bytes) {
+    let mut link = offender.link().await;
+    let (mut left, mut size) = (half.len(), half.len());
+    while size > SMALLEST && left > 0 {
+        size = size.min(left);
+        let stream = offender.start(&mut link, ADS_DELTA);
+        offender.send_bytes(&mut link, stream, half.slice(..size));
+        match offender.make_room(&mut link, stream).await {
+            true => left -= size,
+            false => size /= 2,
+        }
+    }
+    offender.read_to_first_end(&mut link).await;
 }
 
 pub async fn empty_names(offender: Arc<Offender>) {
@@ -96,6 +108,8 @@ fn prefixed(message: &[u8]) -> Bytes {
 }
 
 const MIB: usize = 1 << 20;
+/// Smaller than any honest request.
+const SMALLEST: usize = 16;
 /// Bytes of one stated version with a name of eight letters.
 const ENTRY: usize = 15;
 

@@ -71,6 +71,7 @@ async fn play(options: &Options, behaviour: Behaviour) -> anyhow::Result<Outcome
     if stage.process.is_some_and(|process| process.rss().is_err()) {
         outcome.failures.push("the server's process has ended".into());
     }
+    stage.stop().await;
     Ok(outcome)
 }
 

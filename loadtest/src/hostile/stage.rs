@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tokio::runtime::{Builder, Runtime};
@@ -82,6 +81,11 @@ impl Stage {
         Ok(Self { phases, offender, process, admin, log, _relay: relay, _threads: threads })
     }
 
+    /// Closes the control plane's address, so that the next behaviour can have it.
+    pub async fn stop(self) {
+        self.offender.origin.stop_listening().await;
+    }
+
     /// Returns the bytes that the relay has logged.
     pub fn log_bytes(&self) -> Option<u64> {
         Some(std::fs::metadata(&self.log.as_ref()?.0).ok()?.len())
@@ -120,7 +124,7 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
-            runtime.shutdown_timeout(STOP);
+            runtime.shutdown_background();
         }
     }
 }
@@ -133,4 +137,3 @@ impl Drop for Log {
 
 /// The node cluster of all clients, so that the honest ones share a view with the hostile ones.
 pub const CLUSTER: &str = "hostile";
-const STOP: Duration = Duration::from_secs(1);

@@ -33,7 +33,7 @@ pub async fn made_up_nodes(offender: Arc<Offender>) {
         for number in 0..count {
             let node = scan::node(&format!("made-up-{number}"), &format!("made-up-{number}"));
             let stream = offender.start(&mut link, ADS_DELTA);
-            offender.send(&mut link, stream, &scan::delta_subscribe(EDS, Some(&node), &[&offender.names[0]]));
+            offender.send(&mut link, stream, &scan::delta_subscribe(EDS, Some(&node), &[&offender.names[2]]));
         }
         offender.read_to_end(&mut link).await;
     })
@@ -45,7 +45,7 @@ pub async fn nacks(offender: Arc<Offender>) {
         let node = scan::node("node\n2026-01-01T00:00:00Z ERROR weir: this line is forged", super::stage::CLUSTER);
         let mut link = offender.link().await;
         let stream = offender.start(&mut link, ADS_DELTA);
-        offender.send(&mut link, stream, &scan::delta_subscribe(EDS, Some(&node), &[&offender.names[0]]));
+        offender.send(&mut link, stream, &scan::delta_subscribe(EDS, Some(&node), &[&offender.names[2]]));
         loop {
             let event = link.next().await;
             let Event::Message(_, response) = &event else {
@@ -56,7 +56,7 @@ pub async fn nacks(offender: Arc<Offender>) {
             };
             let Some(seen) = scan::delta(response) else { continue };
             let nack = nack(&String::from_utf8_lossy(&seen.nonce));
-            // The last nonce is as good as a new one.
+            // The last nonce is as good as a new one, and the resource does not change.
             loop {
                 offender.send(&mut link, stream, &nack);
                 if !offender.make_room(&mut link, stream).await {
