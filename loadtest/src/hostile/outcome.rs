@@ -34,6 +34,8 @@ pub struct Outcome {
     pub memory: Option<Memory>,
     /// Bytes of log of a relay that the tool has started.
     pub log_bytes: Option<u64>,
+    /// Lines in it that a client has forged.
+    pub forged_lines: Option<u64>,
     /// Limits that were reached, as the server counts them.
     pub limits: BTreeMap<String, u64>,
     /// Why the behaviour failed; empty if it passed.
@@ -80,6 +82,12 @@ impl Outcome {
         if let Some(memory) = self.memory.filter(|memory| memory.peak > bounds.memory) {
             self.failures.push(format!("memory of {} MiB, over {} MiB", mib(memory.peak), mib(bounds.memory)));
         }
+        if let Some(log) = self.log_bytes.filter(|bytes| *bytes > LOG) {
+            self.failures.push(format!("{} MiB of log, over {} MiB", mib(log), mib(LOG)));
+        }
+        if let Some(lines) = self.forged_lines.filter(|lines| *lines > 0) {
+            self.failures.push(format!("{lines} forged lines in the log"));
+        }
         if self.recovered_after.is_none() {
             let mut why: Vec<_> = self.after.problems.keys().cloned().collect();
             why.extend(
@@ -105,6 +113,9 @@ pub fn mib(bytes: u64) -> u64 {
     bytes >> 20
 }
 
+/// Bytes that a relay may log because of one behaviour.
+const LOG: u64 = 16 << 20;
+
 #[cfg(test)]
 mod tests {
     use super::super::times::Percentiles;
@@ -122,7 +133,8 @@ mod tests {
             after: well,
             recovered_after: Some(1.0),
             memory: Some(Memory { before: 1 << 20, peak: 9 << 20, after: 1 << 20 }),
-            log_bytes: None,
+            log_bytes: Some(1 << 20),
+            forged_lines: Some(0),
             limits: BTreeMap::new(),
             failures: Vec::new(),
         }
@@ -150,6 +162,8 @@ mod tests {
         assert_eq!(failures(|outcome| outcome.during.served = None), ["no new client was served"]);
         let peak = |outcome: &mut Outcome| outcome.memory.as_mut().unwrap().peak = 11 << 20;
         assert_eq!(failures(peak), ["memory of 11 MiB, over 10 MiB"]);
+        assert_eq!(failures(|outcome| outcome.log_bytes = Some(17 << 20)), ["17 MiB of log, over 16 MiB"]);
+        assert_eq!(failures(|outcome| outcome.forged_lines = Some(2)), ["2 forged lines in the log"]);
         assert!(failures(|outcome| outcome.recovered_after = None)[0].starts_with("not as before after 60 s"));
     }
 }

@@ -64,6 +64,7 @@ async fn play(options: &Options, behaviour: Behaviour) -> anyhow::Result<Outcome
         recovered_after: recovered_after.map(|time| time.as_secs_f64()),
         memory,
         log_bytes: stage.log_bytes().map(|bytes| bytes - log_before.unwrap_or_default()),
+        forged_lines: stage.forged_lines(),
         limits,
         failures: Vec::new(),
     };

@@ -1,5 +1,7 @@
 //! The control plane, the relay and the honest clients of one behaviour.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use super::command::Options;
 use super::health;
 use super::honest::Honest;
 use super::offender::{Did, Offender};
+use super::streams::FORGED;
 use super::times::Phases;
 use crate::kind::Kind;
 use crate::link::scan;
@@ -89,6 +92,12 @@ impl Stage {
     /// Returns the bytes that the relay has logged.
     pub fn log_bytes(&self) -> Option<u64> {
         Some(std::fs::metadata(&self.log.as_ref()?.0).ok()?.len())
+    }
+
+    /// Returns how many lines of the log a client has forged.
+    pub fn forged_lines(&self) -> Option<u64> {
+        let lines = BufReader::new(File::open(&self.log.as_ref()?.0).ok()?).split(b'\n').map_while(Result::ok);
+        Some(lines.filter(|line| line.starts_with(FORGED.as_bytes())).count() as u64)
     }
 }
 

@@ -42,7 +42,7 @@ pub async fn made_up_nodes(offender: Arc<Offender>) {
 
 pub async fn nacks(offender: Arc<Offender>) {
     at_once(&offender, 1, |offender, _| async move {
-        let node = scan::node("node\n2026-01-01T00:00:00Z ERROR weir: this line is forged", super::stage::CLUSTER);
+        let node = scan::node(&format!("node\n{FORGED}"), super::stage::CLUSTER);
         let mut link = offender.link().await;
         let stream = offender.start(&mut link, ADS_DELTA);
         offender.send(&mut link, stream, &scan::delta_subscribe(EDS, Some(&node), &[&offender.names[2]]));
@@ -69,7 +69,7 @@ pub async fn nacks(offender: Arc<Offender>) {
 }
 
 fn nack(nonce: &str) -> Vec<u8> {
-    let message = format!("rejected\n2026-01-01T00:00:00Z ERROR weir: this line is forged {}", "x".repeat(1000));
+    let message = format!("rejected\n{FORGED} {}", "x".repeat(1000));
     DeltaDiscoveryRequest {
         type_url: EDS.into(),
         response_nonce: nonce.into(),
@@ -78,3 +78,6 @@ fn nack(nonce: &str) -> Vec<u8> {
     }
     .encode_to_vec()
 }
+
+/// What a log must not have at the beginning of a line.
+pub const FORGED: &str = "2026-01-01T00:00:00Z ERROR weir: this line is forged";
