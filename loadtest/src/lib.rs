@@ -11,6 +11,7 @@ pub mod checks;
 pub mod conformance;
 pub mod content;
 pub mod fleet;
+pub mod hostile;
 pub mod kind;
 pub mod link;
 pub mod measure;

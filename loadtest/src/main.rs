@@ -10,7 +10,7 @@ use weir_loadtest::bench;
 use weir_loadtest::conformance::{self, Report};
 use weir_loadtest::report::{self, Measures, measured};
 use weir_loadtest::wire::Plane;
-use weir_loadtest::{fleet, origin, recording, scenario};
+use weir_loadtest::{fleet, hostile, origin, recording, scenario};
 
 /// Plays the clients of an xDS relay, and the control plane behind it.
 #[derive(Debug, Parser)]
@@ -44,6 +44,8 @@ enum Command {
         #[command(flatten)]
         measures: Measures,
     },
+    /// Plays hostile clients of a server, and shows what honest ones notice.
+    Hostile(hostile::Options),
     /// Measures the relay and what it is compared with, in turn.
     Bench(bench::Options),
     /// Shows the results of two benchmarks beside each other: the second's by the first's.
@@ -76,6 +78,7 @@ async fn main() -> ExitCode {
             measured(&measures, run).await.map_or_else(failed, passed)
         }
         Command::Origin(options) => origin::command::run(&options).await.map_or_else(failed, |()| ExitCode::SUCCESS),
+        Command::Hostile(options) => hostile::command(&options).await.map_or_else(failed, passed),
         Command::Bench(options) => bench::command(&options).await.unwrap_or_else(failed),
         Command::Compare { first, second } => compare(&first, &second).map_or_else(failed, |()| ExitCode::SUCCESS),
         Command::Baseline(baseline) => baseline.run().await.map_or_else(failed, |()| ExitCode::SUCCESS),

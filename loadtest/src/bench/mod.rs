@@ -18,7 +18,7 @@ mod resources;
 mod rows;
 mod run;
 mod scale;
-mod size;
+pub mod size;
 mod stage;
 mod stall;
 mod storm;

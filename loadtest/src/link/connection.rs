@@ -99,6 +99,19 @@ impl Link {
         }
     }
 
+    /// Sends bytes as they are, without the prefix of a message.
+    pub fn send_bytes(&mut self, stream: StreamId, bytes: Bytes) {
+        if let Some(Some(stream)) = self.streams.get_mut(stream) {
+            stream.send(bytes);
+        }
+    }
+
+    /// Whether everything that was sent has left, as far as the windows of HTTP/2 are concerned, and there is room for more. A stream that
+    /// is not open yet has no room.
+    pub fn has_room(&mut self, stream: StreamId) -> bool {
+        self.streams.get_mut(stream).and_then(Option::as_mut).is_some_and(Stream::has_room)
+    }
+
     /// Ends the requests of a stream, and continues to read it.
     pub fn half_close(&mut self, stream: StreamId) {
         if let Some(Some(stream)) = self.streams.get_mut(stream) {

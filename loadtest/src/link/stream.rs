@@ -75,6 +75,13 @@ impl Stream {
         }
     }
 
+    pub fn has_room(&mut self) -> bool {
+        self.requests.as_mut().is_some_and(|requests| {
+            requests.reserve_capacity(1);
+            requests.capacity() > 0
+        })
+    }
+
     pub fn half_close(&mut self) {
         if let Some(requests) = &mut self.requests {
             let _ = requests.send_data(Bytes::new(), true); // it may have ended already

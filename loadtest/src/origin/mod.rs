@@ -5,6 +5,7 @@ pub mod command;
 mod control;
 mod faults;
 mod layout;
+mod loads;
 mod serve;
 mod session;
 mod stream;
@@ -22,6 +23,7 @@ use tokio::task::JoinHandle;
 pub use control::control;
 pub use faults::{Fault, Faults};
 pub use layout::{Churn, Counts, Layout, Pattern, listener_name};
+pub use loads::LOADS;
 pub use serve::{Call, serve};
 pub use world::{Change, Item, Name, World};
 

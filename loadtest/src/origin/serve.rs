@@ -19,6 +19,7 @@ use tokio_stream::{Stream, StreamExt};
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 
+use super::loads::{self, LOADS};
 use crate::kind::{Kind, method};
 use crate::wire::Variant;
 
@@ -75,6 +76,12 @@ where
     R: Fn(Call) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
+    if request.uri().path() == LOADS {
+        let (out, frames) = mpsc::channel(QUEUED_FRAMES);
+        tokio::spawn(loads::run(request.into_body(), out));
+        let frames: Frames = Box::pin(ReceiverStream::new(frames).map(Ok));
+        return response(Either::Left(StreamBody::new(frames)), HeaderMap::new());
+    }
     let Some((variant, only)) = method(request.uri().path()) else {
         return response(Either::Right(Empty::new()), status(UNIMPLEMENTED, "unknown method"));
     };
@@ -175,7 +182,8 @@ fn prefixed(head: &[u8], rest: usize) -> BytesMut {
 }
 
 const QUEUED_FRAMES: usize = 2;
-const MAX_REQUEST: usize = 64 << 20;
+/// As gRPC servers have it by default.
+const MAX_REQUEST: usize = 4 << 20;
 pub const INVALID_ARGUMENT: u16 = 3;
 const UNIMPLEMENTED: u16 = 12;
 pub const UNAVAILABLE: u16 = 14;

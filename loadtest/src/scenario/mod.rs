@@ -2,8 +2,8 @@
 
 pub mod command;
 pub mod duration;
-mod file;
-mod relay;
+pub mod file;
+pub mod relay;
 mod report;
 mod run;
 

@@ -39,6 +39,11 @@ impl Relay {
         Ok(started)
     }
 
+    /// Returns the process, unless it has ended.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Sends SIGTERM, as a deployment does, and starts the process again.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         if let Some(pid) = self.child.id() {
@@ -79,7 +84,8 @@ fn spawn(binary: &Path, arguments: &[String]) -> anyhow::Result<Child> {
     command.spawn().with_context(|| format!("cannot start {}", binary.display()))
 }
 
-async fn free_address() -> anyhow::Result<SocketAddr> {
+/// Returns a local address with a port that was free just now.
+pub async fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0").await?.local_addr()?)
 }
 

@@ -1,0 +1,50 @@
+//! Connections that occupy a place and do not use it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::frames::{CONTINUATION, HEADERS, PREFACE, Raw, frame, request_headers};
+use super::offender::{Offender, at_once};
+
+/// TCP connections on which no byte is sent.
+pub async fn idle(offender: Arc<Offender>) {
+    at_once(&offender, offender.count(1100), |offender, _| async move {
+        if let Some(mut raw) = Raw::connect(&offender).await {
+            raw.closed().await;
+        }
+    })
+    .await;
+}
+
+/// Connections that stop in the middle of the preface.
+pub async fn half_open(offender: Arc<Offender>) {
+    at_once(&offender, offender.count(500), |offender, _| async move {
+        let Some(mut raw) = Raw::connect(&offender).await else { return };
+        if raw.write(&PREFACE[..PREFACE.len() / 2], 0).await {
+            raw.closed().await;
+        }
+    })
+    .await;
+}
+
+/// Connections that send headers in frames of one byte, one each half second.
+pub async fn slow_headers(offender: Arc<Offender>) {
+    at_once(&offender, offender.count(200), |offender, _| async move {
+        let Some(mut raw) = Raw::http2(&offender).await else { return };
+        raw.drain_input();
+        offender.did.opened_stream();
+        let mut is_open = raw.write(&frame(HEADERS, 0, 1, &[]), 1).await;
+        for byte in request_headers().into_iter().cycle() {
+            if !is_open {
+                return;
+            }
+            sleep(EACH).await;
+            is_open = raw.write(&frame(CONTINUATION, 0, 1, &[byte]), 1).await;
+        }
+    })
+    .await;
+}
+
+const EACH: Duration = Duration::from_millis(500);

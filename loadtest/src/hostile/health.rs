@@ -1,0 +1,65 @@
+//! Whether the admin address answers, and which limits it says were reached.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use super::times::{Phases, Time};
+
+/// Asks for `/healthz` again and again, until it is dropped.
+pub async fn probe(admin: SocketAddr, phases: Phases) {
+    loop {
+        let phase = phases.current();
+        let start = Instant::now();
+        match timeout(LIMIT, get(admin, "/healthz")).await {
+            Ok(Ok(_)) => phase.record(Time::Health, start.elapsed()),
+            Ok(Err(error)) => phase.problem(format!("/healthz: {error:#}")),
+            Err(_) => phase.problem(format!("/healthz: nothing in {LIMIT:?}")),
+        }
+        sleep(BETWEEN).await;
+    }
+}
+
+/// Returns how often each limit was reached; empty if the server counts none.
+pub async fn limits(admin: SocketAddr) -> anyhow::Result<BTreeMap<String, u64>> {
+    let text = timeout(LIMIT, get(admin, "/metrics")).await.context("no metrics in time")??;
+    Ok(limits_in(&text))
+}
+
+fn limits_in(metrics: &str) -> BTreeMap<String, u64> {
+    let of = |line: &str| {
+        let (limit, value) = line.strip_prefix("weir_limit_reached_total{limit=\"")?.split_once("\"} ")?;
+        Some((limit.to_owned(), value.trim().parse::<f64>().ok()? as u64))
+    };
+    metrics.lines().filter_map(of).filter(|(_, value)| *value > 0).collect()
+}
+
+async fn get(admin: SocketAddr, path: &str) -> anyhow::Result<String> {
+    let mut socket = TcpStream::connect(admin).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: weir\r\nconnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await?;
+    let mut response = Vec::new();
+    socket.read_to_end(&mut response).await?;
+    let response = String::from_utf8_lossy(&response).into_owned();
+    let status = response.split_whitespace().nth(1).unwrap_or("nothing");
+    anyhow::ensure!(status == "200", "status {status}");
+    Ok(response)
+}
+
+const LIMIT: Duration = Duration::from_secs(5);
+const BETWEEN: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn limits_that_were_reached_are_found_in_the_metrics() {
+        let text = "# TYPE weir_limit_reached_total counter\nweir_limit_reached_total{limit=\"views.max\"} 7\n\
+                    weir_limit_reached_total{limit=\"limits.types_per_stream\"} 0\nweir_views 3\n";
+        assert_eq!(super::limits_in(text).into_iter().collect::<Vec<_>>(), [("views.max".to_owned(), 7)]);
+    }
+}

@@ -1,0 +1,163 @@
+//! Honest clients: one that stays, and new ones, one after another.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use prost::Message;
+use tokio::time::{sleep, timeout};
+use weir::proto::discovery::DeltaDiscoveryResponse;
+
+use super::times::{Phase, Phases, Time};
+use crate::bodies;
+use crate::content::EDS;
+use crate::kind::Kind;
+use crate::link::{ADS_DELTA, Event, Link, LinkOptions, StreamId, scan};
+use crate::origin::{Change, Name, Origin};
+
+/// What all honest clients have.
+#[derive(Clone)]
+pub struct Honest {
+    pub target: SocketAddr,
+    pub origin: Arc<Origin>,
+    pub node: Vec<u8>,
+    /// The endpoints that are changed, those that are requested again and again, and those that new clients request.
+    pub names: [Name; 3],
+    pub phases: Phases,
+}
+
+/// A stream with some endpoints.
+struct Stream {
+    link: Link,
+    id: StreamId,
+}
+
+/// The endpoints of a response: a name, and the update of the origin that it is from.
+type Received = Vec<(String, u64)>;
+
+impl Honest {
+    /// Stays connected, receives changes, and answers them, until it is dropped.
+    pub async fn stay(self) {
+        let mut stream = None;
+        loop {
+            let phase = self.phases.current();
+            match self.round(&mut stream, &phase).await {
+                Ok(()) => {}
+                Err(error) => {
+                    phase.problem(format!("established client: {error:#}"));
+                    stream = None;
+                    sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// Connects again and again, until it is dropped.
+    pub async fn come(self) {
+        loop {
+            let phase = self.phases.current();
+            let start = Instant::now();
+            match timeout(SERVED, self.connect(&self.names[2])).await {
+                Ok(Ok(_)) => phase.record(Time::Served, start.elapsed()),
+                Ok(Err(error)) => phase.problem(format!("new client: {error:#}")),
+                Err(_) => phase.problem(format!("new client: nothing in {SERVED:?}")),
+            }
+            sleep(BETWEEN_NEW).await;
+        }
+    }
+
+    /// One change, its ACK, and one request after that.
+    async fn round(&self, stream: &mut Option<Stream>, phase: &Phase) -> anyhow::Result<()> {
+        let stream = match stream {
+            Some(stream) => stream,
+            None => {
+                let connecting = timeout(CONNECT, self.connect(&self.names[0])).await;
+                stream.insert(connecting.context("cannot connect again in 30 s")??)
+            }
+        };
+        let start = Instant::now();
+        let change = Change::Touch(Kind::Endpoints, self.names[0].clone());
+        let stamp = self.origin.update(|_| vec![change]);
+        let has_change = |received: &Received| {
+            received.iter().any(|(name, update)| **name == *self.names[0] && *update >= stamp.update)
+        };
+        let time = stream.until(has_change, start, phase, "change").await?;
+        phase.record(Time::Received, time);
+        // The ACK is sent. A second subscription to a name has to be answered, and shows that the ACK before it was read.
+        let start = Instant::now();
+        stream.link.send(stream.id, scan::delta_subscribe(EDS, None, &[&self.names[1]]));
+        let has_name = |received: &Received| received.iter().any(|(name, _)| **name == *self.names[1]);
+        let time = stream.until(has_name, start, phase, "response to a request").await?;
+        phase.record(Time::Answered, time);
+        let _ = timeout(BETWEEN, stream.next()).await; // nothing is expected
+        Ok(())
+    }
+
+    /// Connects and waits for the first response with this name.
+    async fn connect(&self, name: &Name) -> anyhow::Result<Stream> {
+        let link = Link::open(self.target, &LinkOptions::default()).await?;
+        let mut stream = Stream { link, id: 0 };
+        stream.id = stream.link.start(ADS_DELTA);
+        stream.link.send(stream.id, scan::delta_subscribe(EDS, Some(&self.node), &[name]));
+        while !stream.next().await?.iter().any(|(received, _)| **received == **name) {}
+        Ok(stream)
+    }
+}
+
+impl Stream {
+    /// Reads until a response has what is waited for. Being late is a problem, and the end of waiting an error.
+    async fn until(
+        &mut self,
+        has: impl Fn(&Received) -> bool,
+        start: Instant,
+        phase: &Phase,
+        what: &str,
+    ) -> anyhow::Result<Duration> {
+        let mut is_late = false;
+        loop {
+            let limit = if is_late { GIVE_UP } else { LATE };
+            match timeout(limit.saturating_sub(start.elapsed()), self.next()).await {
+                Ok(received) => {
+                    if has(&received?) {
+                        return Ok(start.elapsed());
+                    }
+                }
+                Err(_) if is_late => bail!("no {what} in {GIVE_UP:?}"),
+                Err(_) => {
+                    is_late = true;
+                    phase.problem(format!("established client: no {what} in {LATE:?}"));
+                }
+            }
+        }
+    }
+
+    /// Waits for a response, and ACKs it.
+    async fn next(&mut self) -> anyhow::Result<Received> {
+        match self.link.next().await {
+            Event::Closed(why) => bail!("the connection ended: {why}"),
+            Event::Ended(_, status) => bail!("the stream ended: {status}"),
+            Event::Message(stream, message) => {
+                let seen = scan::delta(&message).context("a response cannot be read")?;
+                self.link.send(stream, scan::delta_ack(&seen));
+                let response = DeltaDiscoveryResponse::decode(message.into_bytes())?;
+                ensure!(response.type_url == EDS, "a response of {}", response.type_url);
+                let resources = response.resources.into_iter().filter_map(|resource| {
+                    let body = bodies::read(Kind::Endpoints, resource.resource?.value)?;
+                    Some((resource.name, body.stamp?.update))
+                });
+                Ok(resources.collect())
+            }
+        }
+    }
+}
+
+/// After this a change, or the response to a request, is late.
+const LATE: Duration = Duration::from_secs(1);
+const GIVE_UP: Duration = Duration::from_secs(10);
+/// The time limit for a new client's first resource.
+const SERVED: Duration = Duration::from_secs(5);
+const CONNECT: Duration = Duration::from_secs(30);
+const BETWEEN: Duration = Duration::from_millis(20);
+const BETWEEN_NEW: Duration = Duration::from_millis(100);
+const AGAIN: Duration = Duration::from_millis(100);

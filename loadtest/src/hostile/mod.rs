@@ -1,0 +1,28 @@
+//! Hostile clients, one behaviour after another, and what honest clients of the same server notice of them.
+//!
+//! An honest client is there before a behaviour begins, gets changes all the time, and answers them; others connect one after another.
+//! [`run`] compares their times and the memory of the server's process before, during and after the behaviour, and judges them.
+
+mod behaviour;
+mod command;
+mod connections;
+mod floods;
+mod frames;
+mod garbage;
+mod health;
+mod honest;
+mod names;
+mod offender;
+mod outcome;
+mod readers;
+mod requests;
+mod run;
+mod stage;
+mod streams;
+mod table;
+mod times;
+
+pub use behaviour::Behaviour;
+pub use command::{Options, command};
+pub use outcome::{Outcome, Report};
+pub use run::run;

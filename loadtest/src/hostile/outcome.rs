@@ -1,0 +1,169 @@
+//! What a behaviour did to others, and the verdict.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use super::behaviour::Behaviour;
+use super::offender::Done;
+use super::times::Figures;
+use crate::report::Machine;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Report {
+    pub command: String,
+    pub machine: Machine,
+    pub outcomes: Vec<Outcome>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Outcome {
+    pub behaviour: Behaviour,
+    /// Seconds for which the behaviour lasted.
+    pub seconds: f64,
+    pub done: Done,
+    pub before: Figures,
+    pub during: Figures,
+    /// The last second before everything was as before, or before the tool gave up.
+    pub after: Figures,
+    /// Seconds from the end of the behaviour until everything was as before.
+    pub recovered_after: Option<f64>,
+    /// Of the server's process, if it is known.
+    pub memory: Option<Memory>,
+    /// Bytes of log of a relay that the tool has started.
+    pub log_bytes: Option<u64>,
+    /// Lines in it that a client has forged.
+    pub forged_lines: Option<u64>,
+    /// Limits that were reached, as the server counts them.
+    pub limits: BTreeMap<String, u64>,
+    /// Why the behaviour failed; empty if it passed.
+    pub failures: Vec<String>,
+}
+
+/// Bytes of RSS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    pub before: u64,
+    /// The maximum from the beginning of the behaviour to the end of the recovery.
+    pub peak: u64,
+    pub after: u64,
+}
+
+/// What counts as harm.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Bytes that RSS may never exceed.
+    pub memory: u64,
+    /// Seconds for the recovery.
+    pub recovery: u64,
+}
+
+impl Outcome {
+    pub fn passed(&self) -> bool {
+        self.failures.is_empty()
+    }
+
+    /// Finds the reasons for which it failed.
+    pub fn judge(&mut self, bounds: Bounds) {
+        let problems = self.during.problems.iter().filter(|(what, _)| !what.starts_with("/healthz"));
+        self.failures = problems.map(|(what, count)| format!("{count} x {what}")).collect();
+        let figures = &self.during;
+        for (what, times) in [
+            ("the established client received no change", &figures.received),
+            ("no request of the established client was answered", &figures.answered),
+            ("no new client was served", &figures.served),
+        ] {
+            if times.is_none() {
+                self.failures.push(what.into());
+            }
+        }
+        if let Some(memory) = self.memory.filter(|memory| memory.peak > bounds.memory) {
+            self.failures.push(format!("memory of {} MiB, over {} MiB", mib(memory.peak), mib(bounds.memory)));
+        }
+        if let Some(log) = self.log_bytes.filter(|bytes| *bytes > LOG) {
+            self.failures.push(format!("{} MiB of log, over {} MiB", mib(log), mib(LOG)));
+        }
+        if let Some(lines) = self.forged_lines.filter(|lines| *lines > 0) {
+            self.failures.push(format!("{lines} forged lines in the log"));
+        }
+        if self.recovered_after.is_none() {
+            let mut why: Vec<_> = self.after.problems.keys().cloned().collect();
+            why.extend(
+                self.memory.map(|memory| format!("memory {} MiB after {} MiB", mib(memory.after), mib(memory.before))),
+            );
+            self.failures.push(format!("not as before after {} s: {}", bounds.recovery, why.join("; ")));
+        }
+    }
+}
+
+impl Report {
+    pub fn passed(&self) -> bool {
+        self.outcomes.iter().all(Outcome::passed)
+    }
+
+    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let text = serde_json::to_string_pretty(self)?;
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+pub fn mib(bytes: u64) -> u64 {
+    bytes >> 20
+}
+
+/// Bytes that a relay may log because of one behaviour.
+const LOG: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::super::times::Percentiles;
+    use super::*;
+
+    fn outcome() -> Outcome {
+        let times = Some(Percentiles { count: 1, p50: 1.0, p99: 1.0, max: 1.0 });
+        let well = Figures { received: times, answered: times, served: times, health: None, problems: BTreeMap::new() };
+        Outcome {
+            behaviour: Behaviour::Nacks,
+            seconds: 1.0,
+            done: Done::default(),
+            before: well.clone(),
+            during: well.clone(),
+            after: well,
+            recovered_after: Some(1.0),
+            memory: Some(Memory { before: 1 << 20, peak: 9 << 20, after: 1 << 20 }),
+            log_bytes: Some(1 << 20),
+            forged_lines: Some(0),
+            limits: BTreeMap::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    fn failures(change: impl FnOnce(&mut Outcome)) -> Vec<String> {
+        let mut outcome = outcome();
+        change(&mut outcome);
+        outcome.judge(Bounds { memory: 10 << 20, recovery: 60 });
+        outcome.failures
+    }
+
+    #[test]
+    fn each_harm_is_a_failure() {
+        assert!(failures(|_| ()).is_empty());
+        assert_eq!(failures(|outcome| outcome.memory = None).len(), 0, "unknown memory is not judged");
+        let late = |outcome: &mut Outcome| {
+            outcome.during.problems.insert("late".into(), 3);
+        };
+        assert_eq!(failures(late), ["3 x late"]);
+        let before = |outcome: &mut Outcome| {
+            outcome.before.problems.insert("late".into(), 3);
+        };
+        assert_eq!(failures(before).len(), 0, "that was not the behaviour");
+        assert_eq!(failures(|outcome| outcome.during.served = None), ["no new client was served"]);
+        let peak = |outcome: &mut Outcome| outcome.memory.as_mut().unwrap().peak = 11 << 20;
+        assert_eq!(failures(peak), ["memory of 11 MiB, over 10 MiB"]);
+        assert_eq!(failures(|outcome| outcome.log_bytes = Some(17 << 20)), ["17 MiB of log, over 16 MiB"]);
+        assert_eq!(failures(|outcome| outcome.forged_lines = Some(2)), ["2 forged lines in the log"]);
+        assert!(failures(|outcome| outcome.recovered_after = None)[0].starts_with("not as before after 60 s"));
+    }
+}

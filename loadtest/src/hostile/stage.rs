@@ -1,0 +1,148 @@
+//! The control plane, the relay and the honest clients of one behaviour.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use tokio::runtime::{Builder, Runtime};
+
+use super::behaviour::Behaviour;
+use super::command::Options;
+use super::health;
+use super::honest::Honest;
+use super::offender::{Did, Offender};
+use super::streams::FORGED;
+use super::times::Phases;
+use crate::kind::Kind;
+use crate::link::scan;
+use crate::measure::Process;
+use crate::origin::{Counts, Origin};
+use crate::scenario::file;
+use crate::scenario::relay::{Relay, free_address};
+
+pub struct Stage {
+    pub phases: Phases,
+    pub offender: Arc<Offender>,
+    pub process: Option<Process>,
+    pub admin: Option<SocketAddr>,
+    log: Option<Log>,
+    /// A relay that was started for this behaviour.
+    _relay: Option<Relay>,
+    /// The control plane and the honest clients have threads of their own, and do not wait for the hostile ones.
+    _threads: [Threads; 2],
+}
+
+struct Threads(Option<Runtime>);
+
+/// The log of the relay, deleted in the end.
+struct Log(PathBuf);
+
+impl Stage {
+    pub async fn start(options: &Options, behaviour: Behaviour) -> anyhow::Result<Self> {
+        let threads = [Threads::start()?, Threads::start()?];
+        let small = Counts { clusters: 50, routes: 1, listeners: 1, size: 1 << 10 };
+        let full = Counts { clusters: 1000, size: 10 << 10, ..small };
+        let listen = options.origin.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let counts = if options.small { small } else { full };
+        let origin = threads[0].spawn(Origin::start(listen, counts, None)).await??;
+        let origin = Arc::new(origin);
+        let names: Arc<[_]> = origin.shared().world().set(Kind::Endpoints).keys().cloned().collect();
+        let (mut target, mut admin, mut pid) = (options.target, options.admin, options.pid);
+        let (mut relay, mut log) = (None, None);
+        if let Some(weir) = &options.weir {
+            let address = free_address().await?;
+            let file = std::env::temp_dir().join(format!("weir-hostile-{}-{}.log", std::process::id(), address.port()));
+            let started = log.insert(Log(file));
+            let started = Relay::start(&program(weir, behaviour, started, address), None, origin.address).await?;
+            (target, admin, pid) = (Some(started.address), Some(address), started.pid());
+            relay = Some(started);
+        }
+        let target = target.context("one of --weir and --target is required")?;
+        let node = scan::node("honest", CLUSTER);
+        let phases = Phases::default();
+        let [first, second, third, ..] = &*names else { bail!("the control plane has too few resources") };
+        let honest = Honest {
+            target,
+            origin: origin.clone(),
+            node: node.clone(),
+            names: [first.clone(), second.clone(), third.clone()],
+            phases: phases.clone(),
+        };
+        threads[1].spawn(honest.clone().stay());
+        threads[1].spawn(honest.come());
+        if let Some(admin) = admin {
+            threads[1].spawn(health::probe(admin, phases.clone()));
+        }
+        let node = scan::node("hostile", CLUSTER);
+        let did = Did::default();
+        let offender = Offender { target, origin, names, node, is_small: options.small, did };
+        let process = pid.map(Process::new).transpose()?;
+        let offender = Arc::new(offender);
+        Ok(Self { phases, offender, process, admin, log, _relay: relay, _threads: threads })
+    }
+
+    /// Closes the control plane's address, so that the next behaviour can have it.
+    pub async fn stop(self) {
+        self.offender.origin.stop_listening().await;
+    }
+
+    /// Returns the bytes that the relay has logged.
+    pub fn log_bytes(&self) -> Option<u64> {
+        Some(std::fs::metadata(&self.log.as_ref()?.0).ok()?.len())
+    }
+
+    /// Returns how many lines of the log a client has forged.
+    pub fn forged_lines(&self) -> Option<u64> {
+        let lines = BufReader::new(File::open(&self.log.as_ref()?.0).ok()?).split(b'\n').map_while(Result::ok);
+        Some(lines.filter(|line| line.starts_with(FORGED.as_bytes())).count() as u64)
+    }
+}
+
+/// The relay with its defaults, its log in a file, and its open files limited if the behaviour is about them.
+fn program(weir: &std::path::Path, behaviour: Behaviour, log: &Log, admin: SocketAddr) -> file::Relay {
+    let limit = behaviour.open_files().map(|files| format!("ulimit -n {files}; ")).unwrap_or_default();
+    let script = format!("{limit}exec \"$0\" --config \"$1\" --log info 2>\"$2\"");
+    let config = format!(
+        "listen: [{{address: \"{{listen}}\"}}]\nadmin: {{address: \"{admin}\"}}\n\
+         upstream: {{servers: [{{uri: \"http://{{upstream}}\"}}]}}\nviews: {{key: [cluster]}}\n"
+    );
+    let paths = [weir.display().to_string(), "{config}".into(), log.0.display().to_string()];
+    let arguments = ["-c".to_owned(), script].into_iter().chain(paths).collect();
+    file::Relay { binary: "/bin/sh".into(), arguments, config, replicas: 1 }
+}
+
+impl Threads {
+    fn start() -> anyhow::Result<Self> {
+        Ok(Self(Some(Builder::new_multi_thread().worker_threads(1).enable_all().build()?)))
+    }
+
+    fn spawn<F>(&self, task: F) -> tokio::task::JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        match &self.0 {
+            Some(runtime) => runtime.spawn(task),
+            None => tokio::spawn(task),
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0); // a temporary file, if it cannot be deleted
+    }
+}
+
+/// The node cluster of all clients, so that the honest ones share a view with the hostile ones.
+pub const CLUSTER: &str = "hostile";

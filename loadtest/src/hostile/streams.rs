@@ -1,0 +1,83 @@
+//! Many streams of one client, and many requests on one stream.
+
+use std::sync::Arc;
+
+use prost::Message;
+use weir::proto::discovery::{DeltaDiscoveryRequest, Status};
+
+use super::offender::{Offender, at_once};
+use crate::content::EDS;
+use crate::link::{ADS_DELTA, Event, scan};
+use crate::origin::LOADS;
+
+pub async fn loads(offender: Arc<Offender>) {
+    let count = offender.count(3000);
+    at_once(&offender, 1, move |offender, _| async move {
+        let mut request = vec![1 << 3 | 2]; // the node, in both messages under the same number
+        prost::encoding::encode_varint(offender.node.len() as u64, &mut request);
+        request.extend_from_slice(&offender.node);
+        let mut link = offender.link().await;
+        for _ in 0..count {
+            let stream = offender.start(&mut link, LOADS);
+            offender.send(&mut link, stream, &request);
+        }
+        offender.read_to_end(&mut link).await;
+    })
+    .await;
+}
+
+pub async fn made_up_nodes(offender: Arc<Offender>) {
+    let count = offender.count(3000);
+    at_once(&offender, 1, move |offender, _| async move {
+        let mut link = offender.link().await;
+        for number in 0..count {
+            let node = scan::node(&format!("made-up-{number}"), &format!("made-up-{number}"));
+            let stream = offender.start(&mut link, ADS_DELTA);
+            offender.send(&mut link, stream, &scan::delta_subscribe(EDS, Some(&node), &[&offender.names[2]]));
+        }
+        offender.read_to_end(&mut link).await;
+    })
+    .await;
+}
+
+pub async fn nacks(offender: Arc<Offender>) {
+    at_once(&offender, 1, |offender, _| async move {
+        let node = scan::node(&format!("node\n{FORGED}"), super::stage::CLUSTER);
+        let mut link = offender.link().await;
+        let stream = offender.start(&mut link, ADS_DELTA);
+        offender.send(&mut link, stream, &scan::delta_subscribe(EDS, Some(&node), &[&offender.names[2]]));
+        loop {
+            let event = link.next().await;
+            let Event::Message(_, response) = &event else {
+                if offender.has_closed(&event) || matches!(event, Event::Ended(..)) {
+                    return;
+                }
+                continue;
+            };
+            let Some(seen) = scan::delta(response) else { continue };
+            let nack = nack(&String::from_utf8_lossy(&seen.nonce));
+            // The last nonce is as good as a new one, and the resource does not change.
+            loop {
+                offender.send(&mut link, stream, &nack);
+                if !offender.make_room(&mut link, stream).await {
+                    return;
+                }
+            }
+        }
+    })
+    .await;
+}
+
+fn nack(nonce: &str) -> Vec<u8> {
+    let message = format!("rejected\n{FORGED} {}", "x".repeat(1000));
+    DeltaDiscoveryRequest {
+        type_url: EDS.into(),
+        response_nonce: nonce.into(),
+        error_detail: Some(Status { code: 13, message, ..Default::default() }),
+        ..Default::default()
+    }
+    .encode_to_vec()
+}
+
+/// What a log must not have at the beginning of a line.
+pub const FORGED: &str = "2026-01-01T00:00:00Z ERROR weir: this line is forged";
