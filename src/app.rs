@@ -10,7 +10,8 @@ use tokio::task::JoinSet;
 
 use crate::admin::{self, Shown};
 use crate::config::Config;
-use crate::downstream::{self, Downstream, Drain, DrainTrigger, Rest};
+use crate::downstream::{self, Connections, Downstream, Drain, DrainTrigger, Rest};
+use crate::open_files::{self, Shares};
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, ViewsOptions};
 use crate::telemetry::{self, LogControl};
 use crate::transcode::{Descriptors, Transcoder};
@@ -23,6 +24,7 @@ pub struct App {
     listeners: Vec<TcpListener>,
     admin: Option<TcpListener>,
     downstream: Downstream,
+    connections: Arc<Connections>,
     views: Arc<Views>,
     loads: Arc<Loads>,
     files: Arc<[FilesSource]>,
@@ -56,13 +58,22 @@ impl App {
         let (switch, drain) = Drain::new(config.drain);
         let name = config.downstream.control_plane.clone();
         let rest = config.rest.map(|options| Arc::new(Rest::new(options, descriptors, &name)));
-        let downstream = Downstream::new(views.clone(), loads.clone(), config.downstream, drain.clone());
+        let limits = config.downstream.connections.clone();
+        let shares = Shares::of(open_files::limit());
+        if let Some(configured) = limits.connections.filter(|configured| *configured > shares.clients) {
+            let lowered = shares.clients;
+            tracing::warn!(configured, lowered, "limits.connections lowered to what the limit of open files allows");
+        }
+        let connections = Connections::new(limits, shares, listeners.len(), views.counters().limits.clone());
+        let clients = connections.clone();
+        let downstream = Downstream::new(views.clone(), loads.clone(), clients, config.downstream, drain.clone());
         let downstream = downstream.with_rest(rest.clone());
         let views_idle = config.views_idle;
         Ok(Self {
             listeners,
             admin,
             downstream,
+            connections,
             views,
             loads,
             files: openers.files.into(),
@@ -92,6 +103,11 @@ impl App {
     /// Returns the address for operators, with the port that was chosen for `:0`.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref()?.local_addr().ok()
+    }
+
+    /// Returns how many connections of clients are served at a time.
+    pub fn max_connections(&self) -> usize {
+        self.connections.max()
     }
 
     /// Serves until the future is dropped, or until `stop` is ready and the relay has drained: it is not ready at once, closes its
@@ -138,6 +154,11 @@ impl App {
     pub async fn run(self) {
         self.run_until(std::future::pending()).await;
     }
+}
+
+/// Returns settings of the system that a relay should not run with.
+pub fn system_warnings() -> Vec<String> {
+    downstream::short_queue().into_iter().collect()
 }
 
 /// Creates the views, with the hub behind them if there is one.
