@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::admin::{self, Shown};
 use crate::config::Config;
 use crate::downstream::{self, Connections, Downstream, Drain, DrainTrigger, Rest};
-use crate::open_files::{self, Shares};
+use crate::open_files::{self, Shares, Spare};
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, ViewsOptions};
 use crate::telemetry::{self, LogControl};
 use crate::transcode::{Descriptors, Transcoder};
@@ -23,6 +23,7 @@ use crate::upstream::{
 pub struct App {
     listeners: Vec<TcpListener>,
     admin: Option<TcpListener>,
+    spare: Arc<Spare>,
     downstream: Downstream,
     connections: Arc<Connections>,
     views: Arc<Views>,
@@ -60,11 +61,13 @@ impl App {
         let rest = config.rest.map(|options| Arc::new(Rest::new(options, descriptors, &name)));
         let limits = config.downstream.connections.clone();
         let shares = Shares::of(open_files::limit());
+        let spare = Spare::new(if admin.is_some() { SPARE_FILES } else { 0 });
         if let Some(configured) = limits.connections.filter(|configured| *configured > shares.clients) {
             let lowered = shares.clients;
             tracing::warn!(configured, lowered, "limits.connections lowered to what the limit of open files allows");
         }
-        let connections = Connections::new(limits, shares, listeners.len(), views.counters().limits.clone());
+        let connections =
+            Connections::new(limits, shares, spare.clone(), listeners.len(), views.counters().limits.clone());
         let clients = connections.clone();
         let downstream = Downstream::new(views.clone(), loads.clone(), clients, config.downstream, drain.clone());
         let downstream = downstream.with_rest(rest.clone());
@@ -72,6 +75,7 @@ impl App {
         Ok(Self {
             listeners,
             admin,
+            spare,
             downstream,
             connections,
             views,
@@ -128,7 +132,7 @@ impl App {
         if let Some(listener) = self.admin {
             let metrics = telemetry::exposition(self.views.clone(), self.loads.clone(), self.files.clone());
             let shown = Shown { views: self.views, files: self.files, rest: self.rest, metrics, log: self.log };
-            beside.spawn(admin::serve(listener, shown));
+            beside.spawn(admin::serve(listener, self.spare, shown));
         }
         stop.await;
         readiness.drain();
@@ -206,6 +210,8 @@ impl Openers {
     }
 }
 
+/// Open files in reserve for the admin address.
+const SPARE_FILES: usize = 4;
 /// How long to wait for the last bytes of streams that have ended.
 const LAST_BYTES: Duration = Duration::from_secs(2);
 

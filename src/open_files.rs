@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
@@ -61,28 +62,34 @@ impl Shares {
 /// Files that are open only to be closed when one is needed and the limit is reached.
 #[derive(Debug)]
 pub(crate) struct Spare {
-    files: Vec<File>,
+    files: Mutex<Vec<File>>,
     count: usize,
 }
 
 impl Spare {
-    pub(crate) fn new(count: usize) -> Self {
-        let mut spare = Self { files: Vec::with_capacity(count), count };
+    pub(crate) fn new(count: usize) -> Arc<Self> {
+        let spare = Self { files: Mutex::default(), count };
         spare.refill();
-        spare
+        Arc::new(spare)
     }
 
     /// Closes one file. Returns false if none is left.
-    pub(crate) fn release(&mut self) -> bool {
-        self.files.pop().is_some()
+    pub(crate) fn release(&self) -> bool {
+        self.files().pop().is_some()
     }
 
-    /// Opens as many again as were closed, if the limit allows it.
-    pub(crate) fn refill(&mut self) {
-        while self.files.len() < self.count {
-            let Ok(file) = File::open("/dev/null") else { return };
-            self.files.push(file);
+    /// Opens as many again as were closed, if the limit allows it. Returns whether there are all.
+    pub(crate) fn refill(&self) -> bool {
+        let mut files = self.files();
+        while files.len() < self.count {
+            let Ok(file) = File::open("/dev/null") else { return false };
+            files.push(file);
         }
+        true
+    }
+
+    fn files(&self) -> MutexGuard<'_, Vec<File>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -110,9 +117,8 @@ mod tests {
 
     #[test]
     fn spare_files_are_closed_one_by_one_and_opened_again() {
-        let mut spare = Spare::new(2);
+        let spare = Spare::new(2);
         assert!(spare.release() && spare.release() && !spare.release());
-        spare.refill();
-        assert!(spare.release());
+        assert!(spare.refill() && spare.release());
     }
 }

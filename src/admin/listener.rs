@@ -13,23 +13,27 @@ use crate::relay::LogPace;
 pub(super) struct Listener {
     listener: TcpListener,
     places: Arc<Semaphore>,
-    spare: Spare,
+    spare: Arc<Spare>,
     failed: LogPace,
 }
 
 impl Listener {
-    /// `connections` is how many may be open at a time; `spare_files`, how many of them find an open file in any case.
-    pub(crate) fn new(listener: TcpListener, connections: usize, spare_files: usize) -> Self {
+    /// `connections` is how many may be open at a time; `spare` has files for some of them in any case.
+    pub(crate) fn new(listener: TcpListener, connections: usize, spare: Arc<Spare>) -> Self {
         let places = Arc::new(Semaphore::new(connections));
-        Self { listener, places, spare: Spare::new(spare_files), failed: LogPace::once_a_minute() }
+        Self { listener, places, spare, failed: LogPace::once_a_minute() }
     }
 
     /// Returns the next connection, with its place. Dropping the future loses none.
     pub(crate) async fn accept(&mut self) -> (TcpStream, OwnedSemaphorePermit) {
-        self.spare.refill(); // an earlier connection may have ended
         let Ok(place) = self.places.clone().acquire_owned().await else { return std::future::pending().await };
         loop {
-            match self.listener.accept().await {
+            let complete = self.spare.refill(); // an earlier connection may have ended
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                () = sleep(PAUSE), if !complete => continue,
+            };
+            match accepted {
                 Ok((stream, _)) => return (stream, place),
                 Err(error) if open_files::is_exhausted(&error) && self.spare.release() => {}
                 Err(error) => {
@@ -55,7 +59,7 @@ mod tests {
     async fn connections_beyond_the_limit_wait_for_one_that_ends() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut listener = Listener::new(listener, 2, 0);
+        let mut listener = Listener::new(listener, 2, Spare::new(0));
         let mut clients = Vec::new();
         for _ in 0..3 {
             clients.push(TcpStream::connect(address).await.unwrap());

@@ -20,6 +20,7 @@ use tokio::net::TcpListener;
 
 use self::listener::Listener;
 use crate::downstream::{Rest, WriteTimeout};
+use crate::open_files::Spare;
 use crate::relay::{Readiness, ResourceQuery, Views};
 use crate::telemetry::{Exposition, LogControl, LogFilter};
 use crate::upstream::FilesSource;
@@ -37,8 +38,8 @@ pub(crate) struct Shown {
 }
 
 /// Serves for ever. Dropping the future closes all connections.
-pub(crate) async fn serve(listener: TcpListener, shown: Shown) {
-    let mut listener = Listener::new(listener, CONNECTIONS, SPARE_FILES);
+pub(crate) async fn serve(listener: TcpListener, spare: Arc<Spare>, shown: Shown) {
+    let mut listener = Listener::new(listener, CONNECTIONS, spare);
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (stream, place) = tokio::select! {
@@ -152,7 +153,6 @@ fn ready(query: &Query, readiness: &Readiness) -> Response<Full<Bytes>> {
 const MAX_REASONS: usize = 100;
 /// Operators and probes that are connected at a time. Others wait.
 const CONNECTIONS: usize = 32;
-const SPARE_FILES: usize = 4;
 /// How long a peer may read nothing of a response.
 const STALL: Duration = Duration::from_secs(30);
 

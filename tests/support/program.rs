@@ -40,10 +40,10 @@ impl Program {
         let (sender, started) = mpsc::channel();
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
+                log.lock().unwrap().push(line.clone());
                 if line.contains("weir started") {
-                    let _ = sender.send(line.clone()); // only the first is awaited
+                    let _ = sender.send(line); // only the first is awaited
                 }
-                log.lock().unwrap().push(line);
             }
         });
         let started = started.recv_timeout(patience).expect("the program does not report where it listens");

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 pub(super) use self::place::{End, OpenStream, Place};
 use super::pace::Pace;
 use super::refusal::Refusal;
-use crate::open_files::{self, Shares};
+use crate::open_files::{self, Shares, Spare};
 use crate::relay::{Limit, LimitCounters, LogPace};
 
 /// The limits of connections, by their keys in the configuration.
@@ -54,6 +54,8 @@ pub(crate) struct Connections {
     streams: AtomicUsize,
     state: Mutex<State>,
     counters: Arc<LimitCounters>,
+    /// What the admin address has in reserve. Clients do not get it.
+    reserve: Arc<Spare>,
     times: Times,
     full: LogPace,
     failed: LogPace,
@@ -92,15 +94,17 @@ impl Connections {
     pub(crate) fn new(
         limits: ConnectionLimits,
         shares: Shares,
+        reserve: Arc<Spare>,
         listeners: usize,
         counters: Arc<LimitCounters>,
     ) -> Arc<Self> {
-        Self::with_times(limits, shares, listeners, counters, TIMES)
+        Self::with_times(limits, shares, reserve, listeners, counters, TIMES)
     }
 
     fn with_times(
         limits: ConnectionLimits,
         shares: Shares,
+        reserve: Arc<Spare>,
         listeners: usize,
         counters: Arc<LimitCounters>,
         times: Times,
@@ -115,6 +119,7 @@ impl Connections {
             streams: AtomicUsize::new(0),
             state: Mutex::default(),
             counters,
+            reserve,
             times,
             full: LogPace::once_a_minute(),
             failed: LogPace::once_a_minute(),
@@ -157,6 +162,9 @@ impl Connections {
             tracing::error!(%error, unlogged, "cannot accept connections; clients wait");
         }
         sleep(PAUSE).await;
+        while !self.reserve.refill() {
+            sleep(PAUSE).await;
+        }
     }
 
     /// Returns the place of a new connection, which may be one where its first request is refused. `None` if the connection must be closed:

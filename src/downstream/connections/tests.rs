@@ -20,7 +20,14 @@ const SHORT: Duration = Duration::from_millis(20);
 fn connections(limits: ConnectionLimits, clients: usize) -> Arc<Connections> {
     let counters = Arc::<LimitCounters>::default();
     let times = Times { idle: Duration::ZERO, end: LONG, room: LONG, refusal: LONG };
-    Connections::with_times(limits, Shares { clients, refusals: REFUSALS, others: 0 }, 1, counters, times)
+    Connections::with_times(
+        limits,
+        Shares { clients, refusals: REFUSALS, others: 0 },
+        Spare::new(0),
+        1,
+        counters,
+        times,
+    )
 }
 
 /// A connection that is served, without limits that matter.
