@@ -10,7 +10,8 @@ use tokio::task::JoinSet;
 
 use crate::admin::{self, Shown};
 use crate::config::Config;
-use crate::downstream::{self, Downstream, Drain, DrainTrigger, Rest};
+use crate::downstream::{self, Connections, Downstream, Drain, DrainTrigger, Rest};
+use crate::open_files::{self, Shares, Spare};
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, ViewsOptions};
 use crate::telemetry::{self, LogControl};
 use crate::transcode::{Descriptors, Transcoder};
@@ -22,7 +23,9 @@ use crate::upstream::{
 pub struct App {
     listeners: Vec<TcpListener>,
     admin: Option<TcpListener>,
+    spare: Arc<Spare>,
     downstream: Downstream,
+    connections: Arc<Connections>,
     views: Arc<Views>,
     loads: Arc<Loads>,
     files: Arc<[FilesSource]>,
@@ -56,13 +59,25 @@ impl App {
         let (switch, drain) = Drain::new(config.drain);
         let name = config.downstream.control_plane.clone();
         let rest = config.rest.map(|options| Arc::new(Rest::new(options, descriptors, &name)));
-        let downstream = Downstream::new(views.clone(), loads.clone(), config.downstream, drain.clone());
+        let limits = config.downstream.connections.clone();
+        let shares = Shares::of(open_files::limit());
+        let spare = Spare::new(if admin.is_some() { SPARE_FILES } else { 0 });
+        if let Some(configured) = limits.connections.filter(|configured| *configured > shares.clients) {
+            let lowered = shares.clients;
+            tracing::warn!(configured, lowered, "limits.connections lowered to what the limit of open files allows");
+        }
+        let connections =
+            Connections::new(limits, shares, spare.clone(), listeners.len(), views.counters().limits.clone());
+        let clients = connections.clone();
+        let downstream = Downstream::new(views.clone(), loads.clone(), clients, config.downstream, drain.clone());
         let downstream = downstream.with_rest(rest.clone());
         let views_idle = config.views_idle;
         Ok(Self {
             listeners,
             admin,
+            spare,
             downstream,
+            connections,
             views,
             loads,
             files: openers.files.into(),
@@ -94,6 +109,11 @@ impl App {
         self.admin.as_ref()?.local_addr().ok()
     }
 
+    /// Returns how many connections of clients are served at a time.
+    pub fn max_connections(&self) -> usize {
+        self.connections.max()
+    }
+
     /// Serves until the future is dropped, or until `stop` is ready and the relay has drained: it is not ready at once, closes its
     /// listeners after the configured delay, and then ends client streams.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
@@ -112,7 +132,7 @@ impl App {
         if let Some(listener) = self.admin {
             let metrics = telemetry::exposition(self.views.clone(), self.loads.clone(), self.files.clone());
             let shown = Shown { views: self.views, files: self.files, rest: self.rest, metrics, log: self.log };
-            beside.spawn(admin::serve(listener, shown));
+            beside.spawn(admin::serve(listener, self.spare, shown));
         }
         stop.await;
         readiness.drain();
@@ -138,6 +158,11 @@ impl App {
     pub async fn run(self) {
         self.run_until(std::future::pending()).await;
     }
+}
+
+/// Returns settings of the system that a relay should not run with.
+pub fn system_warnings() -> Vec<String> {
+    downstream::short_queue().into_iter().collect()
 }
 
 /// Creates the views, with the hub behind them if there is one.
@@ -185,6 +210,8 @@ impl Openers {
     }
 }
 
+/// Open files in reserve for the admin address.
+const SPARE_FILES: usize = 4;
 /// How long to wait for the last bytes of streams that have ended.
 const LAST_BYTES: Duration = Duration::from_secs(2);
 

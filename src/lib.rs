@@ -7,6 +7,7 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod demo;
+pub mod open_files;
 pub mod telemetry;
 
 pub(crate) mod admin;

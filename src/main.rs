@@ -14,6 +14,7 @@ use weir::app::App;
 use weir::cli::{get::Get, note, show, watch::Watch};
 use weir::config::{Config, Diagnostic, admin_address, listen_address};
 use weir::demo::{Demo, Places};
+use weir::open_files::{self, Raised};
 use weir::telemetry::{LogControl, LogFilter, LogFormat};
 
 /// Relays xDS from a control plane to a fleet.
@@ -174,12 +175,22 @@ fn with_places(mut config: Config, places: Places) -> Config {
 
 async fn serve(config: Config, path: &Path, log: LogControl) -> anyhow::Result<()> {
     log_warnings(&config);
+    raise_open_files();
     run(App::bind(config).await?.with_log_control(log), "", Some(path)).await
 }
 
 fn log_warnings(config: &Config) {
     for Diagnostic { path, line, at, reason, .. } in &config.warnings {
         tracing::warn!(file = %path.display(), line, key = at, reason, "configuration warning");
+    }
+}
+
+/// Each connection takes an open file, and the usual soft limit is 1024.
+fn raise_open_files() {
+    match open_files::raise() {
+        Ok(Raised { before, now }) if before < now => tracing::info!(before, now, "limit of open files raised"),
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "cannot raise the limit of open files"),
     }
 }
 
@@ -195,6 +206,7 @@ fn ended(done: anyhow::Result<()>) -> ExitCode {
 
 async fn demo(places: Places, log: LogControl) -> anyhow::Result<()> {
     let demo = Demo::new(places)?;
+    raise_open_files();
     let bound = App::bind(demo.config.clone()).await;
     let app =
         bound.map_err(|error| anyhow!("{error:#}; --listen and --admin give the example resources other addresses"))?;
@@ -233,7 +245,11 @@ fn log_start(app: &App, config: Option<&Path>) {
     let servers = app.servers().join(" ");
     let workers = tokio::runtime::Handle::current().metrics().num_workers();
     let version = env!("CARGO_PKG_VERSION");
-    tracing::info!(version, config, listen, admin, servers, workers, "weir started");
+    let (open_files, max_connections) = (open_files::limit(), app.max_connections());
+    tracing::info!(version, config, listen, admin, servers, workers, open_files, max_connections, "weir started");
+    for reason in weir::app::system_warnings() {
+        tracing::warn!(reason, "system setting");
+    }
 }
 
 /// Runs the relay. `config` is the path of its configuration file, if it has one.

@@ -16,7 +16,7 @@ const LAYERS: [&[&str]; 8] = [
     &["downstream", "upstream"],
     &["relay"],
     &["protocol"],
-    &["transcode", "proto", "xds"],
+    &["transcode", "proto", "xds", "open_files"],
 ];
 
 /// The modules of the crate by path, such as `relay::views`, with their source.

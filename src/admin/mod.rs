@@ -1,8 +1,11 @@
 //! The admin address: plain HTTP, for operators and probes.
 
+mod listener;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
@@ -15,7 +18,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use percent_encoding::percent_decode_str;
 use tokio::net::TcpListener;
 
-use crate::downstream::Rest;
+use self::listener::Listener;
+use crate::downstream::{Rest, WriteTimeout};
+use crate::open_files::Spare;
 use crate::relay::{Readiness, ResourceQuery, Views};
 use crate::telemetry::{Exposition, LogControl, LogFilter};
 use crate::upstream::FilesSource;
@@ -33,28 +38,23 @@ pub(crate) struct Shown {
 }
 
 /// Serves for ever. Dropping the future closes all connections.
-pub(crate) async fn serve(listener: TcpListener, shown: Shown) {
+pub(crate) async fn serve(listener: TcpListener, spare: Arc<Spare>, shown: Shown) {
+    let mut listener = Listener::new(listener, CONNECTIONS, spare);
     let mut connections = tokio::task::JoinSet::new();
     loop {
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::error!(%error, "cannot accept admin connection");
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                    continue;
-                }
-            },
+        let (stream, place) = tokio::select! {
+            accepted = listener.accept() => accepted,
             Some(_) = connections.join_next() => continue,
         };
         let shown = shown.clone();
         connections.spawn(async move {
+            let _place = place;
             let service = service_fn(move |request| {
                 let shown = shown.clone();
                 async move { Ok::<_, Infallible>(answer(request, &shown).await) }
             });
-            let _ =
-                http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
+            let io = TokioIo::new(WriteTimeout::new(stream, STALL));
+            let _ = http1::Builder::new().timer(TokioTimer::new()).serve_connection(io, service).await;
         });
     }
 }
@@ -151,6 +151,10 @@ fn ready(query: &Query, readiness: &Readiness) -> Response<Full<Bytes>> {
 }
 
 const MAX_REASONS: usize = 100;
+/// Operators and probes that are connected at a time. Others wait.
+const CONNECTIONS: usize = 32;
+/// How long a peer may read nothing of a response.
+const STALL: Duration = Duration::from_secs(30);
 
 /// Returns the resources of the views, page by page.
 async fn resources(query: &Query, views: &Views) -> Response<Full<Bytes>> {

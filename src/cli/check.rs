@@ -31,6 +31,7 @@ pub async fn run(path: &Path) -> u8 {
         }
     }
     warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
+    crate::app::system_warnings().iter().for_each(|warning| note(&format!("warning: {warning}")));
     faults.iter().for_each(|fault| note(&format!("error: {fault}")));
     if faults.is_empty() { 0 } else { FAULTY }
 }

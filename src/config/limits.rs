@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::checker::{Checker, or};
 use super::form::{Count, Positive, Size, Wait};
 use super::raw;
-use crate::downstream::DrainTimes;
+use crate::downstream::{ConnectionLimits, DrainTimes};
 use crate::protocol::limits::Limits;
 use crate::protocol::loads::LoadLimits;
 use crate::relay::LoadsMode;
@@ -31,6 +31,26 @@ impl Checker<'_> {
             fetch_timeout: or(&limits.fetch_timeout, Wait(defaults.fetch_timeout)).0,
             grpc_fail_fast: or(&raw.clients.grpc_fail_fast, true),
             ..defaults
+        }
+    }
+
+    pub(crate) fn connections(&mut self, raw: &raw::Root) -> ConnectionLimits {
+        let raw = &raw.limits;
+        let header_bytes = or(&raw.header_bytes, Size(HEADER_BYTES)).0;
+        if let Some(given) = raw.header_bytes.as_ref().filter(|_| header_bytes < FEWEST_HEADER_BYTES) {
+            self.fault(&given.place, "invalid size: expected 1KiB or more");
+        }
+        let streams_per_connection = or(&raw.streams_per_connection, Positive(STREAMS_PER_CONNECTION)).0;
+        ConnectionLimits {
+            connections: raw.connections.as_ref().map(|given| given.value.0),
+            per_address: or(&raw.connections_per_address, Count(0)).0,
+            new_per_second: or(&raw.new_connections_per_second, Count(0)).0,
+            first_request: or(&raw.first_request_timeout, Wait(FIRST_REQUEST)).0,
+            // A client cannot have more than 2^31.
+            streams_per_connection: u32::try_from(streams_per_connection).unwrap_or(u32::MAX),
+            streams: or(&raw.streams, Positive(STREAMS)).0,
+            requests_per_second: or(&raw.requests_per_second, Count(0)).0,
+            header_bytes,
         }
     }
 
@@ -60,6 +80,13 @@ pub(super) fn drain(raw: &raw::Drain) -> DrainTimes {
     }
 }
 
+const FIRST_REQUEST: Duration = Duration::from_secs(60);
+/// An Envoy without ADS opens a stream for each cluster and route, all of them before it has received HTTP/2 settings.
+const STREAMS_PER_CONNECTION: usize = 4096;
+const STREAMS: usize = 1_000_000;
+const HEADER_BYTES: usize = 16 << 10;
+/// A request without tokens has some 300 bytes.
+const FEWEST_HEADER_BYTES: usize = 1 << 10;
 const MAX_OUTAGE: Duration = Duration::from_secs(300);
 const BYTES_PER_VIEW: usize = 64 << 20;
 const BYTES_TOTAL: usize = 256 << 20;

@@ -9,7 +9,7 @@ use super::limits::drain;
 use super::plain_server::MESSAGE_BYTES;
 use super::raw;
 use super::upstream::SourceLimits;
-use crate::downstream;
+use crate::downstream::{self, ConnectionLimits};
 use crate::protocol::limits::Limits;
 use crate::protocol::upstream::BackoffTimes;
 use crate::relay::ViewsOptions;
@@ -31,6 +31,7 @@ impl Checker<'_> {
         let table = self.types(raw);
         let access = self.access(&raw.access, &table);
         let views_limits = self.limits(raw);
+        let connections = self.connections(raw);
         let loads = self.loads(&raw.load_reports);
         let rest = self.rest(&raw.rest);
         let upstream = plan?;
@@ -52,7 +53,7 @@ impl Checker<'_> {
             transcoder,
             views,
             views_idle: or(&raw.views.idle_timeout, Wait(VIEWS_IDLE)).0,
-            downstream: clients(raw, limits.message_bytes),
+            downstream: clients(raw, limits.message_bytes, connections),
             drain: drain(&raw.drain),
             loads,
             rest,
@@ -88,7 +89,7 @@ fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
     })
 }
 
-fn clients(raw: &raw::Root, message_bytes: usize) -> downstream::Options {
+fn clients(raw: &raw::Root, message_bytes: usize, connections: ConnectionLimits) -> downstream::Options {
     let identifier = raw.clients.control_plane_identifier.as_ref();
     downstream::Options {
         message_bytes,
@@ -101,6 +102,7 @@ fn clients(raw: &raw::Root, message_bytes: usize) -> downstream::Options {
         },
         control_plane: identifier.map_or_else(|| CONTROL_PLANE.into(), |given: &Located<String>| given.value.clone()),
         v2: raw.clients.v2.value,
+        connections,
     }
 }
 

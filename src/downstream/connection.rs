@@ -5,6 +5,7 @@ use std::error::Error;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -16,6 +17,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 
 use super::coalesce::Coalesced;
+use super::connections::{ConnectionLimits, End, Place};
+use super::counted::Counted;
 use super::drain::Drain;
 use super::sniff::{Spoken, first_word, unread};
 use super::write_timeout::WriteTimeout;
@@ -45,48 +48,66 @@ pub(super) async fn serve<F, B>(
     peer: SocketAddr,
     mut drain: Drain,
     patience: ConnectionTimeouts,
+    place: Arc<Place>,
     call: impl Fn(Request<Incoming>) -> F,
 ) where
     F: Future<Output = Response<B>> + Send + 'static,
-    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     prepare(&stream);
-    let Ok(Ok((spoken, first))) = tokio::time::timeout(patience.first_word, first_word(&mut stream)).await else {
+    let first = tokio::select! {
+        first = tokio::time::timeout(patience.first_word, first_word(&mut stream)) => first,
+        end = place.closes() => return log_closed(peer, end),
+    };
+    let Ok(Ok((spoken, first))) = first else {
         tracing::debug!(%peer, "connection sent nothing; closing it");
         return;
     };
     let io = unread(first, stream);
     let service = service_fn(|request| {
+        let open = place.open_stream();
         let response = call(request);
-        async move { Ok::<_, Infallible>(response.await) }
+        async move { Ok::<_, Infallible>(response.await.map(|body| Counted::new(body, open))) }
     });
+    let limits = place.connections().limits();
     // Graceful: no new streams or requests are accepted, and open ones end normally.
     let ended = match spoken {
         Spoken::Http2 => {
             let io = Coalesced::new(io);
-            let mut connection = pin!(http2().serve_connection(TokioIo::new(io.share()), service));
+            let mut connection = pin!(http2(limits).serve_connection(TokioIo::new(io.share()), service));
             tokio::select! {
-                ended = io.drive(connection.as_mut()) => ended,
-                () = drain.begins() => {
+                ended = io.drive(connection.as_mut()) => Some(ended),
+                end = place.ends(&mut drain) => {
+                    log_closed(peer, end);
                     connection.as_mut().graceful_shutdown();
-                    io.drive(connection).await
+                    place.finish(end, io.drive(connection)).await
                 }
             }
         }
         Spoken::Http1 => {
-            let mut connection =
-                pin!(http1(patience).serve_connection(TokioIo::new(WriteTimeout::new(io, patience.stall)), service));
+            let io = TokioIo::new(WriteTimeout::new(io, patience.stall));
+            let mut connection = pin!(http1(limits, patience).serve_connection(io, service));
             tokio::select! {
-                ended = &mut connection => ended,
-                () = drain.begins() => {
+                ended = &mut connection => Some(ended),
+                end = place.ends(&mut drain) => {
+                    log_closed(peer, end);
                     connection.as_mut().graceful_shutdown();
-                    connection.await
+                    place.finish(end, connection).await
                 }
             }
         }
     };
-    if let Err(error) = ended {
+    if let Some(Err(error)) = ended {
         tracing::debug!(%peer, %error, "connection ended");
+    }
+}
+
+fn log_closed(peer: SocketAddr, end: End) {
+    match end {
+        End::Drain => {}
+        End::Idle => tracing::debug!(%peer, "connection without streams closed; another one needs its place"),
+        End::Late => tracing::debug!(%peer, "connection without a request closed (limits.first_request_timeout)"),
+        End::Refused => tracing::debug!(%peer, "connection refused"),
     }
 }
 
@@ -97,14 +118,16 @@ fn prepare(stream: &TcpStream) {
     let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT);
 }
 
-fn http2() -> http2::Builder<TokioExecutor> {
+fn http2(limits: &ConnectionLimits) -> http2::Builder<TokioExecutor> {
+    let streams = limits.streams_per_connection;
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(KEEPALIVE))
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .max_concurrent_streams(STREAMS)
-        .max_pending_accept_reset_streams(STREAMS as usize)
+        .max_concurrent_streams(streams)
+        .max_pending_accept_reset_streams(streams as usize)
+        .max_header_list_size(u32::try_from(longest_headers(limits)).unwrap_or(u32::MAX))
         .max_local_error_reset_streams(65_536)
         .initial_stream_window_size(65_535)
         .initial_connection_window_size(4 << 20)
@@ -112,17 +135,21 @@ fn http2() -> http2::Builder<TokioExecutor> {
     builder
 }
 
-fn http1(patience: ConnectionTimeouts) -> http1::Builder {
+fn http1(limits: &ConnectionLimits, patience: ConnectionTimeouts) -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(patience.next_request).max_buf_size(64 << 10);
+    let buffer = longest_headers(limits).max(64 << 10);
+    builder.timer(TokioTimer::new()).header_read_timeout(patience.next_request).max_buf_size(buffer);
     builder
+}
+
+/// The library answers longer headers itself, with 431 and without a reason. Those between the limit and this are refused with one.
+fn longest_headers(limits: &ConnectionLimits) -> usize {
+    limits.header_bytes.saturating_mul(2)
 }
 
 /// The bytes that the kernel buffers for a connection beyond those in flight. Without a bound it buffers up to 4 MiB for each client that
 /// stops reading.
 const UNSENT: u32 = 256 << 10;
-/// An Envoy without ADS opens a stream for each cluster and route, all of them before it has seen our settings.
-const STREAMS: u32 = 4096;
 const KEEPALIVE: Duration = Duration::from_secs(60);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -136,6 +163,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::downstream::connections::tests::any_place;
     use crate::downstream::drain::DrainTimes;
 
     /// The client's end of a served connection, and the serving task.
@@ -151,7 +179,7 @@ mod tests {
                 let body = body.clone();
                 async move { Response::new(Full::new(body)) }
             };
-            serve(near, peer, drain, patience, answer).await;
+            serve(near, peer, drain, patience, any_place().await, answer).await;
         });
         (far, serving)
     }

@@ -20,6 +20,25 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// operators need to raise only that.
 const BACKLOG: u32 = 65_535;
 
+/// Reports a kernel that lets fewer clients wait than it does by default.
+pub(crate) fn short_queue() -> Option<String> {
+    std::fs::read_to_string(SETTING_FILE).ok().and_then(|text| too_short(&text))
+}
+
+fn too_short(setting: &str) -> Option<String> {
+    let queue: u32 = setting.trim().parse().ok()?;
+    let short = queue < EXPECTED;
+    short.then(|| {
+        format!(
+            "net.core.somaxconn is {queue}: expected {EXPECTED} or more, or clients that connect at once are delayed"
+        )
+    })
+}
+
+const SETTING_FILE: &str = "/proc/sys/net/core/somaxconn";
+/// What Linux has by default.
+const EXPECTED: u32 = 4096;
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -65,6 +84,13 @@ mod tests {
     async fn a_fleet_connects_at_once_before_anybody_accepts() {
         connect_all("127.0.0.1:0").await;
         connect_all("[::1]:0").await;
+    }
+
+    #[test]
+    fn a_queue_shorter_than_usual_is_reported_with_its_setting() {
+        let short = too_short("128\n").unwrap();
+        assert!(short.starts_with("net.core.somaxconn is 128: expected 4096 or more"), "{short}");
+        assert!(["4096\n", "65535\n", "", "?"].iter().all(|text| too_short(text).is_none()));
     }
 
     #[tokio::test]

@@ -1,9 +1,12 @@
 //! The edge towards clients: accepts connections, passes on requests and replies, and decides nothing.
 
+mod accept;
 mod body;
 mod buffered_body;
 mod coalesce;
 mod connection;
+mod connections;
+mod counted;
 mod drain;
 mod encode;
 mod frames;
@@ -11,6 +14,8 @@ mod health;
 mod incomplete;
 mod listen;
 mod loads;
+mod pace;
+mod refusal;
 mod request_limits;
 mod rest;
 mod server;
@@ -20,8 +25,10 @@ mod stream;
 mod turns;
 mod write_timeout;
 
+pub(crate) use connections::{ConnectionLimits, Connections};
 pub(crate) use drain::{Drain, DrainTimes, DrainTrigger};
-pub(crate) use listen::listen;
+pub(crate) use listen::{listen, short_queue};
 pub(crate) use request_limits::RequestLimits;
 pub(crate) use rest::{Rest, RestOptions};
 pub(crate) use server::{Downstream, Options};
+pub(crate) use write_timeout::WriteTimeout;

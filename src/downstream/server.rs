@@ -11,19 +11,24 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
+use super::accept::{Accepted, accept};
 use super::body::{Piece, SessionBody, trailers};
 use super::buffered_body::{BufferedBody, ReadStalled};
 use super::connection::{self, ConnectionTimeouts};
+use super::connections::{ConnectionLimits, Connections, Place};
 use super::drain::Drain;
 use super::encode::SharedMessages;
 use super::frames::{Frames, framed};
 use super::health::{Health, Inquiry};
 use super::incomplete::{Inbound, IncompleteRequests};
 use super::loads::{self, LoadsCall};
+use super::pace::Pace;
+use super::refusal::Refusal;
 use super::request_limits::RequestLimits;
 use super::rest::{Poll as RestPoll, Rest};
 use super::slot::{Slot, Status};
@@ -45,12 +50,14 @@ pub(crate) struct Options {
     pub(crate) control_plane: String,
     /// Whether the legacy transport is served (TRN-8).
     pub(crate) v2: bool,
+    pub(crate) connections: ConnectionLimits,
 }
 
 #[derive(Clone)]
 pub(crate) struct Downstream {
     views: Arc<Views>,
     loads: Arc<Loads>,
+    connections: Arc<Connections>,
     incomplete: Arc<IncompleteRequests>,
     request_limits: RequestLimits,
     message_bytes: usize,
@@ -62,7 +69,13 @@ pub(crate) struct Downstream {
 }
 
 impl Downstream {
-    pub(crate) fn new(views: Arc<Views>, loads: Arc<Loads>, options: Options, drain: Drain) -> Self {
+    pub(crate) fn new(
+        views: Arc<Views>,
+        loads: Arc<Loads>,
+        connections: Arc<Connections>,
+        options: Options,
+        drain: Drain,
+    ) -> Self {
         let Options {
             message_bytes,
             incomplete_request_bytes,
@@ -70,11 +83,13 @@ impl Downstream {
             request_limits,
             control_plane,
             v2,
+            connections: _,
         } = options;
         let limits = views.counters().limits.clone();
         Self {
             views,
             loads,
+            connections,
             incomplete: IncompleteRequests::new(incomplete_request_bytes, request_bytes_per_second, limits),
             request_limits,
             message_bytes,
@@ -94,31 +109,20 @@ impl Downstream {
     /// Accepts connections until the relay drains, and returns when the last one is closed. Dropping the future closes the listener and
     /// every connection.
     pub(crate) async fn serve(self, listener: TcpListener) {
-        let mut connections = tokio::task::JoinSet::new();
-        let mut drain = self.drain.clone();
-        loop {
-            tokio::select! {
-                () = drain.begins() => break,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => drop(connections.spawn(self.clone().connection(stream, peer))),
-                    Err(error) => {
-                        // Probably out of file descriptors: open connections go on, and some will close.
-                        tracing::error!(%error, "cannot accept a connection");
-                        tokio::time::sleep(Duration::from_millis(100)).await;
-                    }
-                },
-                Some(_) = connections.join_next() => {}
-            }
-        }
-        drop(listener); // new clients are refused, and connect to another relay
-        while connections.join_next().await.is_some() {}
+        let serve = |accepted| self.clone().connection(accepted);
+        accept(listener, &self.connections, self.drain.clone(), serve).await;
     }
 
-    async fn connection(self, stream: TcpStream, peer: SocketAddr) {
+    async fn connection(self, Accepted { stream, peer, spare }: Accepted) {
+        let Some(place) = self.connections.admit(peer, spare).await else {
+            tracing::debug!(%peer, "too many connections from one address; closing it");
+            return;
+        };
         let drain = self.drain.clone();
         let inbound = self.incomplete.connection();
-        let call = move |request| self.clone().respond(request, peer, inbound.clone());
-        connection::serve(stream, peer, drain, ConnectionTimeouts::default(), call).await;
+        let answering = place.clone();
+        let call = move |request| self.clone().respond(request, peer, &answering, inbound.clone());
+        connection::serve(stream, peer, drain, ConnectionTimeouts::default(), place, call).await;
     }
 
     /// A gRPC call is answered at once, and its stream goes on in tasks of its own: they keep no room for the request.
@@ -126,17 +130,30 @@ impl Downstream {
         self,
         request: Request<Incoming>,
         peer: SocketAddr,
+        place: &Place,
         inbound: Arc<Inbound>,
-    ) -> impl Future<Output = Response<AnyBody>> + Send {
-        let response = match is_grpc(&request) {
-            true => Ok(self.call(request, peer, inbound)),
-            false => Err(Box::pin(self.poll(request, peer, inbound))),
+    ) -> impl Future<Output = Response<AnyBody>> + Send + use<> {
+        let response = match self.refuse(&request, place) {
+            Some(refusal) => Ok(refused(request, refusal)),
+            None if is_grpc(&request) => Ok(self.call(request, peer, inbound)),
+            None => Err(Box::pin(self.poll(request, peer, inbound))),
         };
         async move {
             match response {
                 Ok(response) => response,
                 Err(poll) => poll.await,
             }
+        }
+    }
+
+    /// Returns the limit that a request is beyond. A health check is answered all the same, or a full relay would count as a broken one.
+    fn refuse(&self, request: &Request<Incoming>, place: &Place) -> Option<Refusal> {
+        let refusal = place.refuse(); // also ends the connection
+        match Inquiry::of_path(request.uri().path()) {
+            Some(Inquiry::Check) => None,
+            _ => refusal
+                .or_else(|| self.connections.refuse_headers(request))
+                .or_else(|| self.connections.refuse_stream()),
         }
     }
 
@@ -167,7 +184,8 @@ impl Downstream {
         };
         let slot = Arc::new(Slot::default());
         let (views, drain, limits) = (self.views.clone(), self.drain.clone(), self.request_limits);
-        tokio::spawn(read(frames, slot.clone(), Call { method, views, drain, limits, peer }));
+        let pace = Pace::per_second(self.connections.limits().requests_per_second);
+        tokio::spawn(read(frames, slot.clone(), Call { method, views, drain, limits, peer, pace }));
         let single = method.shape == Shape::Fetch;
         let body =
             AnyBody::Session(Box::new(SessionBody::new(slot, self.messages.clone(), self.turns.clone(), single)));
@@ -250,6 +268,18 @@ impl Body for AnyBody {
             Self::Whole(body) => body.size_hint(),
             _ => SizeHint::default(),
         }
+    }
+}
+
+/// Answers a request with the limit that it is beyond. What the client still sends is read and dropped: otherwise the answer could be lost
+/// with a connection that is reset.
+fn refused(request: Request<Incoming>, refusal: Refusal) -> Response<AnyBody> {
+    let grpc = is_grpc(&request);
+    let mut body = request.into_body();
+    tokio::spawn(tokio::time::timeout(LINGER, async move { while let Some(Ok(_)) = body.frame().await {} }));
+    match grpc {
+        true => refuse(&refusal.grpc()),
+        false => refusal.rest().map(|body| AnyBody::Whole(BufferedBody::new(body, UNTAKEN))),
     }
 }
 

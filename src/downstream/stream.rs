@@ -8,15 +8,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::poll_immediate;
 use prost::Message;
+use tokio::time::Instant;
 
 use super::drain::Drain;
 use super::frames::Frames;
+use super::pace::Pace;
 use super::request_limits::{self, RequestLimits};
 use super::slot::{Slot, Status};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use crate::protocol::session::{Fetched, Variant};
-use crate::relay::{ClientInfo, Views};
+use crate::relay::{ClientInfo, Limit, Views};
 use crate::xds::{Method, Scope, Shape};
 
 /// The context of a call.
@@ -26,6 +28,8 @@ pub(super) struct Call {
     pub(crate) drain: Drain,
     pub(crate) limits: RequestLimits,
     pub(crate) peer: SocketAddr,
+    /// The rate of requests, if it is limited.
+    pub(crate) pace: Option<Pace>,
 }
 
 /// Reads requests for as long as the stream lives, whether or not its replies get anywhere. Futures that are awaited once are boxed:
@@ -65,6 +69,10 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
         if let Err(status) = request_limits::check(&message, variant_of(shape), call.limits, counters) {
             return Some(status);
         }
+        if let Some(delay) = delay(call) {
+            let _paused = frames.pause();
+            Box::pin(tokio::time::sleep(delay)).await;
+        }
         let Ok(request) = decode(message, shape) else {
             return Some(Status::invalid("invalid request: expected a discovery request"));
         };
@@ -92,6 +100,16 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
             });
         }
     }
+}
+
+/// Returns how long a request beyond the rate has to wait. Nothing more is read meanwhile.
+fn delay(call: &Call) -> Option<Duration> {
+    let delay = call.pace.as_ref()?.delay(Instant::now());
+    let is_early = !delay.is_zero();
+    if is_early {
+        call.views.counters().limits.reached(Limit::RequestsPerSecond);
+    }
+    is_early.then_some(delay)
 }
 
 /// Opens the session of a stream, and returns the request that says whose it is.

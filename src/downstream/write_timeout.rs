@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 /// A connection that fails when nothing could be written for a given time.
-pub(super) struct WriteTimeout<T> {
+pub(crate) struct WriteTimeout<T> {
     inner: T,
     patience: Duration,
     waiting: Option<Pin<Box<Sleep>>>,

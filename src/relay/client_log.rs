@@ -27,7 +27,7 @@ struct Second {
 
 /// Which of many alike events are logged: the first few of each window of time.
 #[derive(Debug)]
-pub(super) struct LogPace {
+pub(crate) struct LogPace {
     lines: u32,
     window: Duration,
     state: Mutex<PaceState>,
@@ -98,13 +98,18 @@ impl LogPace {
         Self { lines: 5, window: Duration::from_secs(60), state: Mutex::default() }
     }
 
+    /// One line a minute, for what may go on for long.
+    pub(crate) fn once_a_minute() -> Self {
+        Self { lines: 1, window: Duration::from_secs(60), state: Mutex::default() }
+    }
+
     /// Twenty lines a second, for all clients.
     fn of_process() -> Self {
         Self { lines: 20, window: SECOND, state: Mutex::default() }
     }
 
     /// Counts an event. `Some`: it is worth a line, which says how many before it had none.
-    pub(super) fn line(&self, now: Instant) -> Option<u64> {
+    pub(crate) fn line(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.began.is_none_or(|began| now.saturating_duration_since(began) >= self.window) {
             (state.began, state.lines) = (Some(now), 0);

@@ -27,6 +27,24 @@ pub(crate) enum Limit {
     Views,
     /// The bytes of one request to a server.
     MaxRequestBytes,
+    /// Connections of clients.
+    Connections,
+    /// Connections from one address.
+    ConnectionsPerAddress,
+    /// New connections in a second, which wait.
+    NewConnectionsPerSecond,
+    /// The time to the first request of a connection.
+    FirstRequestTimeout,
+    /// Open streams of one connection.
+    StreamsPerConnection,
+    /// Open streams and polls, over all clients.
+    Streams,
+    /// Requests of one stream in a second, which wait.
+    RequestsPerSecond,
+    /// The headers of one request.
+    HeaderBytes,
+    /// The files that the system lets the process open.
+    OpenFiles,
 }
 
 /// How often each limit was reached.
@@ -34,7 +52,7 @@ pub(crate) enum Limit {
 pub(crate) struct LimitCounters([AtomicU64; Limit::ALL.len()]);
 
 impl Limit {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::MessageBytes,
         Self::RequestEntries,
         Self::NameBytes,
@@ -46,9 +64,18 @@ impl Limit {
         Self::NamesPerStream,
         Self::Views,
         Self::MaxRequestBytes,
+        Self::Connections,
+        Self::ConnectionsPerAddress,
+        Self::NewConnectionsPerSecond,
+        Self::FirstRequestTimeout,
+        Self::StreamsPerConnection,
+        Self::Streams,
+        Self::RequestsPerSecond,
+        Self::HeaderBytes,
+        Self::OpenFiles,
     ];
 
-    /// The configuration key.
+    /// The configuration key, or what stands for one.
     pub(crate) fn key(self) -> &'static str {
         match self {
             Self::MessageBytes => "limits.message_bytes",
@@ -62,6 +89,15 @@ impl Limit {
             Self::NamesPerStream => "limits.names_per_stream",
             Self::Views => "views.max",
             Self::MaxRequestBytes => "upstream.servers.max_request_bytes",
+            Self::Connections => "limits.connections",
+            Self::ConnectionsPerAddress => "limits.connections_per_address",
+            Self::NewConnectionsPerSecond => "limits.new_connections_per_second",
+            Self::FirstRequestTimeout => "limits.first_request_timeout",
+            Self::StreamsPerConnection => "limits.streams_per_connection",
+            Self::Streams => "limits.streams",
+            Self::RequestsPerSecond => "limits.requests_per_second",
+            Self::HeaderBytes => "limits.header_bytes",
+            Self::OpenFiles => "open_files",
         }
     }
 }

@@ -28,6 +28,7 @@ mod view_usage;
 mod views;
 
 pub(crate) use admission::AdmissionError;
+pub(crate) use client_log::LogPace;
 pub(crate) use clock::Clock;
 pub(crate) use counters::ProcessCounters;
 pub(crate) use hub::HubConnector;

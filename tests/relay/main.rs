@@ -2,6 +2,7 @@
 
 mod asking;
 mod client;
+mod connections;
 #[path = "../model/content.rs"]
 #[allow(dead_code)] // the model uses the rest
 mod content;

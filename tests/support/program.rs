@@ -1,40 +1,67 @@
 //! The relay in its own process.
+#![allow(dead_code)] // each test binary uses its own part of it
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 /// The program, until this is dropped.
 pub struct Program {
     pub child: Child,
     pub address: String,
+    /// Empty if it has no admin address.
+    pub admin: String,
+    log: Arc<Mutex<Vec<String>>>,
 }
 
 impl Program {
     /// Starts it with a configuration, written to a file of this name, and waits until it listens.
     pub fn start(name: &str, config: &str, patience: Duration) -> Self {
+        Self::run(Command::new(env!("CARGO_BIN_EXE_weir")), name, config, patience)
+    }
+
+    /// Starts it after shell commands that set limits of the system for it.
+    pub fn start_after(commands: &str, name: &str, config: &str, patience: Duration) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{commands}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_weir")]);
+        Self::run(shell, name, config, patience)
+    }
+
+    fn run(mut command: Command, name: &str, config: &str, patience: Duration) -> Self {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::write(&path, config).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.arg("--config").arg(path).args(["--log", "info"]).env("NO_COLOR", "1").stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let log = BufReader::new(child.stderr.take().unwrap());
-        let mut program = Self { child, address: String::new() };
-        let (sender, address) = mpsc::channel();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let log = Arc::<Mutex<Vec<String>>>::default();
+        let mut program = Self { child, address: String::new(), admin: String::new(), log: log.clone() };
+        let (sender, started) = mpsc::channel();
         std::thread::spawn(move || {
-            for line in log.lines().map_while(Result::ok) {
-                let started = line.split_once("weir started").and_then(|(_, line)| line.split_once("listen=\""));
-                if let Some((_, rest)) = started {
-                    let address = rest.split(['"', ' ']).next().unwrap_or_default();
-                    let _ = sender.send(address.to_owned()); // only the first is awaited
+            for line in stderr.lines().map_while(Result::ok) {
+                log.lock().unwrap().push(line.clone());
+                if line.contains("weir started") {
+                    let _ = sender.send(line); // only the first is awaited
                 }
             }
         });
-        program.address = address.recv_timeout(patience).expect("the program does not report where it listens");
+        let started = started.recv_timeout(patience).expect("the program does not report where it listens");
+        program.address = field(&started, "listen").unwrap();
+        program.admin = field(&started, "admin").unwrap_or_default();
         program
     }
+
+    /// Returns the lines of the log with this text.
+    pub fn logged(&self, text: &str) -> Vec<String> {
+        self.log.lock().unwrap().iter().filter(|line| line.contains(text)).cloned().collect()
+    }
+}
+
+/// Returns the value of a field in a line of the log, or the first of several.
+pub fn field(line: &str, name: &str) -> Option<String> {
+    let (_, rest) = line.split_once(&format!(" {name}="))?;
+    rest.trim_start_matches('"').split(['"', ' ']).next().map(str::to_owned)
 }
 
 impl Drop for Program {

@@ -41,6 +41,23 @@ section! {
         fetch_timeout: Option<Located<Wait>> = "5s";
         /// The longest resource file.
         file_bytes: Option<Located<Size>> = "64MiB";
+        /// Connections of clients; above it, new ones get RESOURCE_EXHAUSTED or 503 unless there are some without streams, which are
+        /// closed instead. Without it, what the limit of open files allows.
+        connections: Option<Located<Positive>>;
+        /// Connections from one address; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit, as balancers and NAT need it.
+        connections_per_address: Option<Located<Count>> = 0;
+        /// New connections in a second; those above it wait. 0: no limit.
+        new_connections_per_second: Option<Located<Count>> = 0;
+        /// A connection without a request is closed after this long; 0s: never.
+        first_request_timeout: Option<Located<Wait>> = "1m";
+        /// Open streams of one connection, as HTTP/2 announces it; the client waits with more.
+        streams_per_connection: Option<Located<Positive>> = 4096;
+        /// Open streams and polls of all clients; above it, new ones get RESOURCE_EXHAUSTED or 503.
+        streams: Option<Located<Positive>> = 1000000;
+        /// Requests of one stream in a second; the relay reads those above it later. 0: no limit.
+        requests_per_second: Option<Located<Count>> = 0;
+        /// Headers of one request; above it, it gets RESOURCE_EXHAUSTED or 431. At least 1KiB.
+        header_bytes: Option<Located<Size>> = "16KiB";
     }
 }
 

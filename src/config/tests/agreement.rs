@@ -79,6 +79,14 @@ limits:
   reference_hold: 0
   fetch_timeout: 5s
   file_bytes: 64MB
+  connections: 10000
+  connections_per_address: 0
+  new_connections_per_second: 500
+  first_request_timeout: 0s
+  streams_per_connection: 4096
+  streams: 100000
+  requests_per_second: 0
+  header_bytes: 16KiB
 drain: {delay: 0s, grace: 10s, spread: 5s}
 load_reports: {mode: aggregate, max_outage: 5m, bytes_per_view: 64MiB, bytes_total: 256MiB}
 rest: {enabled: false, timeout: 800ms, long_poll: 0s, cache_bytes: 64MiB, response_bytes: 256MiB}

@@ -1,0 +1,280 @@
+//! All connections of clients: how many there are, from which addresses, and which of them have no stream.
+//!
+//! A connection is accepted only while there is a place for its answer. Those beyond `limits.connections` use one of a few spare places:
+//! there they get the place of a connection without streams, or their first request is refused. While all spare places are taken, further
+//! clients wait in the queue of the listener.
+
+mod place;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep, timeout};
+
+pub(super) use self::place::{End, OpenStream, Place};
+use super::pace::Pace;
+use super::refusal::Refusal;
+use crate::open_files::{self, Shares, Spare};
+use crate::relay::{Limit, LimitCounters, LogPace};
+
+/// The limits of connections, by their keys in the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConnectionLimits {
+    /// `connections`; without it as many as the limit of open files allows.
+    pub(crate) connections: Option<usize>,
+    /// `connections_per_address`; 0: no limit.
+    pub(crate) per_address: usize,
+    /// `new_connections_per_second`; 0: no limit.
+    pub(crate) new_per_second: usize,
+    /// `first_request_timeout`; zero: no limit.
+    pub(crate) first_request: Duration,
+    /// `streams_per_connection`.
+    pub(crate) streams_per_connection: u32,
+    /// `streams`, over all connections.
+    pub(crate) streams: usize,
+    /// `requests_per_second` of one stream; 0: no limit.
+    pub(crate) requests_per_second: usize,
+    /// `header_bytes` of one request.
+    pub(crate) header_bytes: usize,
+}
+
+/// The connections of all listeners.
+pub(crate) struct Connections {
+    limits: ConnectionLimits,
+    max: usize,
+    places: Arc<Semaphore>,
+    spare: Arc<Semaphore>,
+    pace: Option<Pace>,
+    /// Open streams, those of polls included.
+    streams: AtomicUsize,
+    state: Mutex<State>,
+    counters: Arc<LimitCounters>,
+    /// What the admin address has in reserve. Clients do not get it.
+    reserve: Arc<Spare>,
+    times: Times,
+    full: LogPace,
+    failed: LogPace,
+}
+
+#[derive(Default)]
+struct State {
+    /// The number of the next connection.
+    next: u64,
+    /// Connections without a stream, by the time since when and their number, with the signal to end them.
+    idle: BTreeMap<(Instant, u64), Arc<Notify>>,
+    /// How many connections an address has, if that is limited.
+    addresses: HashMap<IpAddr, usize>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    /// How long a connection must have been without a stream to be closed for another one.
+    idle: Duration,
+    /// How long a connection is given to end in good order.
+    end: Duration,
+    /// How long a new connection waits for the place of one that is being closed.
+    room: Duration,
+    /// How long a connection that is refused may take for its first request.
+    refusal: Duration,
+}
+
+/// Counts a connection of an address for as long as it exists.
+struct FromAddress {
+    connections: Arc<Connections>,
+    address: IpAddr,
+}
+
+impl Connections {
+    /// `listeners` is how many listeners accept at the same time.
+    pub(crate) fn new(
+        limits: ConnectionLimits,
+        shares: Shares,
+        reserve: Arc<Spare>,
+        listeners: usize,
+        counters: Arc<LimitCounters>,
+    ) -> Arc<Self> {
+        Self::with_times(limits, shares, reserve, listeners, counters, TIMES)
+    }
+
+    fn with_times(
+        limits: ConnectionLimits,
+        shares: Shares,
+        reserve: Arc<Spare>,
+        listeners: usize,
+        counters: Arc<LimitCounters>,
+        times: Times,
+    ) -> Arc<Self> {
+        let max = limits.connections.map_or(shares.clients, |max| max.min(shares.clients));
+        Arc::new(Self {
+            max,
+            places: Arc::new(Semaphore::new(max)),
+            spare: Arc::new(Semaphore::new(shares.refusals.max(2 * listeners))),
+            pace: Pace::per_second(limits.new_per_second),
+            limits,
+            streams: AtomicUsize::new(0),
+            state: Mutex::default(),
+            counters,
+            reserve,
+            times,
+            full: LogPace::once_a_minute(),
+            failed: LogPace::once_a_minute(),
+        })
+    }
+
+    /// Returns how many connections are served at a time.
+    pub(crate) fn max(&self) -> usize {
+        self.max
+    }
+
+    pub(super) fn limits(&self) -> &ConnectionLimits {
+        &self.limits
+    }
+
+    /// Waits until another connection may be accepted, whatever its answer will be.
+    pub(super) async fn spare_place(&self) -> OwnedSemaphorePermit {
+        match self.spare.clone().acquire_owned().await {
+            Ok(spare) => spare,
+            Err(_) => std::future::pending().await, // it is never closed
+        }
+    }
+
+    /// Delays connections beyond the rate.
+    pub(super) async fn keep_pace(&self) {
+        let delay = self.pace.as_ref().map(|pace| pace.delay(Instant::now())).unwrap_or_default();
+        if !delay.is_zero() {
+            self.counters.reached(Limit::NewConnectionsPerSecond);
+            sleep(delay).await;
+        }
+    }
+
+    /// Reports that no connection could be accepted, and waits until it may be tried again.
+    pub(super) async fn not_accepted(&self, error: &io::Error) {
+        if open_files::is_exhausted(error) {
+            self.counters.reached(Limit::OpenFiles);
+            self.make_room();
+        }
+        if let Some(unlogged) = self.failed.line(Instant::now().into_std()) {
+            tracing::error!(%error, unlogged, "cannot accept connections; clients wait");
+        }
+        sleep(PAUSE).await;
+        while !self.reserve.refill() {
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Returns the place of a new connection, which may be one where its first request is refused. `None` if the connection must be closed:
+    /// its address has too many, and refusals for some of them already.
+    pub(super) async fn admit(self: &Arc<Self>, peer: SocketAddr, spare: OwnedSemaphorePermit) -> Option<Arc<Place>> {
+        let (address, count) = self.count_address(peer.ip().to_canonical());
+        let limit = self.limits.per_address;
+        if count > limit {
+            self.counters.reached(Limit::ConnectionsPerAddress);
+            let refusal = Refusal::too_many_from_address(limit);
+            return (count <= limit + REFUSALS_PER_ADDRESS).then(|| self.place(address, spare, Some(refusal)));
+        }
+        if let Ok(place) = self.places.clone().try_acquire_owned() {
+            return Some(self.place(address, place, None));
+        }
+        self.counters.reached(Limit::Connections);
+        if let Some(unlogged) = self.full.line(Instant::now().into_std()) {
+            let limit = self.max;
+            tracing::warn!(limit, unlogged, "limits.connections reached; closing connections without streams");
+        }
+        let room = if self.make_room() { self.times.room } else { Duration::ZERO };
+        match timeout(room, self.places.clone().acquire_owned()).await {
+            Ok(Ok(place)) => Some(self.place(address, place, None)),
+            _ => Some(self.place(address, spare, Some(Refusal::too_many_connections(self.max)))),
+        }
+    }
+
+    fn place(
+        self: &Arc<Self>,
+        address: Option<FromAddress>,
+        permit: OwnedSemaphorePermit,
+        refusal: Option<Refusal>,
+    ) -> Arc<Place> {
+        let number = {
+            let mut state = self.lock();
+            state.next += 1;
+            state.next
+        };
+        Arc::new(Place::new(self.clone(), number, refusal, address, permit))
+    }
+
+    /// Returns how many connections the address has, this one included; 0 if that is not limited.
+    fn count_address(self: &Arc<Self>, address: IpAddr) -> (Option<FromAddress>, usize) {
+        if self.limits.per_address == 0 {
+            return (None, 0);
+        }
+        let mut state = self.lock();
+        let count = state.addresses.entry(address).or_default();
+        *count += 1;
+        (Some(FromAddress { connections: self.clone(), address }), *count)
+    }
+
+    /// Closes the connection that has been without a stream for longest. Returns false if there is none.
+    pub(super) fn make_room(&self) -> bool {
+        let mut state = self.lock();
+        let longest = state.idle.first_entry().filter(|first| first.key().0.elapsed() >= self.times.idle);
+        let Some(longest) = longest else { return false };
+        longest.remove().notify_one();
+        true
+    }
+
+    /// Whether there are too many streams, the one that asks included.
+    pub(super) fn refuse_stream(&self) -> Option<Refusal> {
+        if self.streams.load(Ordering::Relaxed) <= self.limits.streams {
+            return None;
+        }
+        self.counters.reached(Limit::Streams);
+        Some(Refusal::too_many_streams(self.limits.streams))
+    }
+
+    /// Whether the headers of a request are too large, as HTTP/2 counts them.
+    pub(super) fn refuse_headers<B>(&self, request: &http::Request<B>) -> Option<Refusal> {
+        let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + HEADER);
+        let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+        let bytes = headers.sum::<usize>() + target;
+        if bytes <= self.limits.header_bytes {
+            return None;
+        }
+        self.counters.reached(Limit::HeaderBytes);
+        Some(Refusal::headers_too_large(bytes, self.limits.header_bytes))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for FromAddress {
+    fn drop(&mut self) {
+        let mut state = self.connections.lock();
+        let Some(count) = state.addresses.get_mut(&self.address) else { return };
+        *count -= 1;
+        if *count == 0 {
+            state.addresses.remove(&self.address);
+        }
+    }
+}
+
+const TIMES: Times = Times {
+    idle: Duration::from_secs(5),
+    end: Duration::from_secs(2),
+    room: Duration::from_secs(4),
+    refusal: Duration::from_secs(5),
+};
+/// How many connections an address may have beyond its limit, for refusals.
+const REFUSALS_PER_ADDRESS: usize = 2;
+/// The pause after a connection could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What each header counts beside its name and value (RFC 9113, 6.5.2).
+const HEADER: usize = 32;
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,58 @@
+//! What a client is answered when a limit is reached: which one, and what it is set to.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+
+use super::slot::Status;
+use crate::relay::Limit;
+
+/// The reason why requests are refused, and the status for REST. Over gRPC the status is RESOURCE_EXHAUSTED.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    message: String,
+}
+
+impl Refusal {
+    pub(crate) fn too_many_connections(limit: usize) -> Self {
+        let key = Limit::Connections.key();
+        let message = format!("too many connections: the limit is {limit} ({key}); retry later");
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, message }
+    }
+
+    pub(crate) fn too_many_from_address(limit: usize) -> Self {
+        let key = Limit::ConnectionsPerAddress.key();
+        let message = format!("too many connections from one address: the limit is {limit} ({key}); close some");
+        Self { status: StatusCode::TOO_MANY_REQUESTS, message }
+    }
+
+    pub(crate) fn too_many_streams(limit: usize) -> Self {
+        let key = Limit::Streams.key();
+        let message = format!("too many streams: the limit for all clients is {limit} ({key}); retry later");
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, message }
+    }
+
+    pub(crate) fn headers_too_large(bytes: usize, limit: usize) -> Self {
+        let key = Limit::HeaderBytes.key();
+        let message = format!("headers too large: {bytes} bytes, the limit is {limit} ({key})");
+        Self { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message }
+    }
+
+    pub(crate) fn grpc(self) -> Status {
+        Status::exhausted(self.message)
+    }
+
+    pub(crate) fn rest(self) -> Response<Bytes> {
+        let Self { status, message } = self;
+        let body = serde_json::json!({"code": status.as_u16(), "message": message});
+        let mut response = Response::new(Bytes::from(body.to_string()));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if status != StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("10"));
+        }
+        response
+    }
+}
