@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::BodyExt;
@@ -51,6 +51,9 @@ pub(super) fn check_head(head: &Parts, v2: bool, limit: usize) -> Result<RestPat
 pub(super) fn say_beside(status: StatusCode, headers: &mut HeaderMap) {
     if status == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, http::HeaderValue::from_static("POST"));
+    }
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(RETRY_AFTER, http::HeaderValue::from_static("10"));
     }
 }
 
