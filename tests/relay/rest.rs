@@ -419,6 +419,7 @@ async fn i10_answers_are_bounded_over_all_polls_and_one_too_many_is_rejected_and
     say_clusters(&stream, "2", &[("a", &long)]);
     let rejected = poller.polled_until(CLUSTERS, "web", json!({}), |answer| answer.status == 503).await;
     assert!(rejected.nack().1.contains("too many responses in flight"), "{rejected:?}");
+    assert_eq!(rejected.headers["retry-after"], "10");
     say_clusters(&stream, "3", &[("a", "2")]);
     let again = poller.polled_until(CLUSTERS, "web", json!({}), |answer| answer.status == 200).await;
     assert_eq!(again.clusters(), owned(&[("a", "2")]));
