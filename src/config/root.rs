@@ -80,6 +80,7 @@ fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
         // A session of the hub serves a whole view, whose clients are limited already.
         limits: Limits {
             names: usize::MAX,
+            names_per_stream: usize::MAX,
             types: usize::MAX,
             absent_names_per_stream: usize::MAX,
             ..views.limits.clone()

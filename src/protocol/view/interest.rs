@@ -91,8 +91,6 @@ impl Interest {
         let left = watchers.sessions.remove(&session);
         let counted = left && watchers.absent;
         if left && watchers.sessions.is_empty() {
-            // What is known to be absent is not worth keeping. Names that are not known yet are: at a cold start all are.
-            let until = if watchers.absent { now } else { until };
             watchers.until = Some(until);
             self.lingering.insert((until, kind.clone(), wanted.clone()));
         }
@@ -186,13 +184,6 @@ impl Interest {
         let Some(watchers) = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name)) else { return };
         if std::mem::replace(&mut watchers.absent, absent) != absent {
             watchers.sessions.iter().for_each(|session| count(&mut self.absent, *session, absent));
-            let lingers = watchers.until.filter(|_| absent && !watchers.expected);
-            if let Some(until) = lingers {
-                watchers.until = Some(Moment::default());
-                let wanted = Selector::Name(name.clone());
-                self.lingering.remove(&(until, kind.clone(), wanted.clone()));
-                self.lingering.insert((Moment::default(), kind.clone(), wanted));
-            }
         }
     }
 
