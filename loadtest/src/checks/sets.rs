@@ -29,12 +29,13 @@ pub fn regression<'a>(topic: &Topic, response: &'a Response) -> Option<(&'a Name
     })
 }
 
-/// Returns a name that is missing in a complete set.
+/// Returns a name that is missing in a complete set: one that was subscribed before the last response, or in the first request.
 pub fn incomplete(truth: &Truth, topic: &Topic, response: &Response) -> Option<Name> {
     if topic.variant != Variant::Sotw || !topic.kind.is_full_state() {
         return None;
     }
     let newest = response.newest()?.update;
     let names = response.entries.iter().map(|entry| &entry.name).collect();
-    truth.missing(topic.kind, &names, newest, |name| topic.is_wildcard || topic.names.contains(name))
+    let is_due = |name: &str| topic.names.contains(name) && !topic.added.contains(name);
+    truth.missing(topic.kind, &names, newest, |name| topic.is_wildcard || is_due(name))
 }
