@@ -2,7 +2,7 @@
 //! it can.
 
 #[path = "relay/client.rs"]
-#[allow(dead_code)]
+#[allow(dead_code)] // other tests use the rest
 mod client;
 #[path = "support/program.rs"]
 mod program;
