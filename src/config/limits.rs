@@ -46,6 +46,7 @@ impl Checker<'_> {
             per_address: or(&raw.connections_per_address, Count(0)).0,
             new_per_second: or(&raw.new_connections_per_second, Count(0)).0,
             first_request: or(&raw.first_request_timeout, Wait(FIRST_REQUEST)).0,
+            new_streams_per_second: or(&raw.new_streams_per_second, Count(NEW_STREAMS_PER_SECOND)).0,
             // A client cannot have more than 2^31.
             streams_per_connection: u32::try_from(streams_per_connection).unwrap_or(u32::MAX),
             streams: or(&raw.streams, Positive(STREAMS)).0,
@@ -83,6 +84,8 @@ pub(super) fn drain(raw: &raw::Drain) -> DrainTimes {
 const FIRST_REQUEST: Duration = Duration::from_secs(60);
 /// An Envoy without ADS opens a stream for each cluster and route, all of them before it has received HTTP/2 settings.
 const STREAMS_PER_CONNECTION: usize = 4096;
+/// An Envoy with 1,500 streams opens them at once.
+const NEW_STREAMS_PER_SECOND: usize = 2000;
 const STREAMS: usize = 1_000_000;
 const HEADER_BYTES: usize = 16 << 10;
 /// A request without tokens has some 300 bytes.

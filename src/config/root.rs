@@ -95,6 +95,7 @@ fn clients(raw: &raw::Root, message_bytes: usize, connections: ConnectionLimits)
     downstream::Options {
         message_bytes,
         incomplete_request_bytes: or(&raw.limits.incomplete_request_bytes, Size(INCOMPLETE_REQUEST_BYTES)).0,
+        outdated_reply_bytes: or(&raw.limits.outdated_reply_bytes, Size(OUTDATED_REPLY_BYTES)).0,
         request_bytes_per_second: or(&raw.limits.request_bytes_per_second, Size(REQUEST_BYTES_PER_SECOND)).0,
         request_limits: downstream::RequestLimits {
             entries: or(&raw.limits.request_entries, Positive(REQUEST_ENTRIES)).0,
@@ -109,6 +110,7 @@ fn clients(raw: &raw::Root, message_bytes: usize, connections: ConnectionLimits)
 
 const FILE_BYTES: usize = 64 << 20;
 const INCOMPLETE_REQUEST_BYTES: usize = 512 << 20;
+const OUTDATED_REPLY_BYTES: usize = 128 << 20;
 /// Slower than any link that an Envoy is run on.
 const REQUEST_BYTES_PER_SECOND: usize = 1 << 10;
 /// A full stream of names, each with its version, and as many to leave.

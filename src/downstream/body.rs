@@ -1,6 +1,5 @@
 //! The replies of one session as a response body. One piece at a time is in flight, and the next is made when it was written.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -17,19 +16,42 @@ use tokio::time::Sleep;
 use super::encode::{Head, Outgoing, SharedMessages};
 use super::slot::{Slot, Status};
 use super::turns::{LARGE, Turn, Turns};
+use super::unfinished_replies::{NextPiece, Unfinished, UnfinishedReplies};
+use crate::protocol::moment::Moment;
 use crate::protocol::session::{Step, Variant};
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
-    messages: Arc<SharedMessages>,
-    outgoing: Option<Outgoing>,
-    turns: Arc<Turns>,
+    shared: Arc<Shared>,
+    /// The pieces that are left of a reply.
+    rest: Option<Arc<Unfinished>>,
     turn: Option<Turn>,
     gate: Arc<Gate>,
+    /// How many pieces may be in flight.
+    gate_width: usize,
     sleep: Option<Pin<Box<Sleep>>>,
     /// Whether the call has one response.
     single: bool,
     over: bool,
+}
+
+/// What the bodies of all clients share.
+pub(super) struct Shared {
+    pub(super) messages: Arc<SharedMessages>,
+    pub(super) turns: Arc<Turns>,
+    pub(super) unfinished: Arc<UnfinishedReplies>,
+}
+
+/// The peer takes nothing of a reply. Its stream is reset, which gRPC clients see as RESOURCE_EXHAUSTED: a status would have to wait for the
+/// rest of the reply.
+#[derive(Debug, thiserror::Error)]
+#[error("the peer took nothing of its answer for too long")]
+pub(super) struct ReadStalled(#[source] h2::Error);
+
+impl ReadStalled {
+    pub(super) fn new() -> Self {
+        Self(h2::Reason::ENHANCE_YOUR_CALM.into())
+    }
 }
 
 /// Counts the pieces in flight. A stalled stream pins one piece of its own, or a few that are shared with other clients.
@@ -47,51 +69,64 @@ pub(super) struct Piece {
     gate: Arc<Gate>,
 }
 
+/// How a response ends.
+enum Ending {
+    Status(Status),
+    GivenUp,
+}
+
 /// How many shared pieces may be in flight. With more of them the connection is polled less often.
 const SHARED_PIECES_OUT: usize = 8;
 
 impl SessionBody {
-    pub(crate) fn new(slot: Arc<Slot>, messages: Arc<SharedMessages>, turns: Arc<Turns>, single: bool) -> Self {
+    pub(crate) fn new(slot: Arc<Slot>, shared: Arc<Shared>, single: bool) -> Self {
         Self {
             slot,
-            messages,
-            outgoing: None,
-            turns,
+            shared,
+            rest: None,
             turn: None,
             gate: Arc::default(),
+            gate_width: 1,
             sleep: None,
             single,
             over: false,
         }
     }
 
-    fn next_piece(&mut self) -> Option<Piece> {
-        let next = self.outgoing.as_mut()?.next_piece();
-        match (&next, self.slot.handle()) {
-            (None, _) => self.outgoing = None, // the turn lasts until the message ends, or a lease would end in between
-            (Some(_), Some(handle)) => {
-                self.outgoing.iter().for_each(|outgoing| outgoing.note_progress(handle.clock().now()))
-            }
-            (Some(_), None) => {}
+    /// Returns the first piece of a reply.
+    fn begin(&mut self, mut outgoing: Outgoing) -> NextPiece {
+        let first = NextPiece::of(&mut outgoing, self.now());
+        if let (false, Some(handle)) = (first.is_last, self.slot.handle()) {
+            self.rest = Some(self.shared.unfinished.enter(outgoing, handle.clone()));
         }
-        let (head, bytes) = next?;
+        first
+    }
+
+    fn hand_over(&mut self, piece: NextPiece) -> Piece {
+        let NextPiece { head, bytes, is_last, is_shared } = piece;
+        if is_last {
+            self.rest = None; // the turn lasts until the next reply, or a lease would end in between
+        }
+        self.gate_width = if is_shared { SHARED_PIECES_OUT } else { 1 };
         self.turn.iter().for_each(Turn::note_progress);
         self.gate.out.fetch_add(1, Ordering::AcqRel);
-        Some(Piece { head, head_sent: 0, bytes, gate: self.gate.clone() })
+        Piece { head, head_sent: 0, bytes, gate: self.gate.clone() }
     }
 
     /// Whether no further piece may be in flight.
     fn is_shut(&self) -> bool {
-        let shared = self.outgoing.as_ref().is_some_and(Outgoing::is_shared);
-        self.gate.out.load(Ordering::Acquire) >= if shared { SHARED_PIECES_OUT } else { 1 }
+        self.gate.out.load(Ordering::Acquire) >= self.gate_width
     }
 
-    /// Makes the next reply, or notes when to try again.
-    fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+    fn now(&self) -> Moment {
+        self.slot.handle().map_or(Moment::START, |handle| handle.clock().now())
+    }
+
+    /// Makes the next reply and returns its first piece, or notes when to try again.
+    fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
         self.slot.wait(cx.waker());
         if let Some(reply) = self.slot.take_answer() {
-            self.outgoing = Some(Outgoing::new(reply, Variant::Sotw, &self.messages));
-            return Poll::Ready(Ok(()));
+            return Poll::Ready(Ok(self.begin(Outgoing::new(reply, Variant::Sotw, &self.shared.messages))));
         }
         if let Some(status) = self.slot.ended() {
             return Poll::Ready(Err(status));
@@ -111,15 +146,15 @@ impl SessionBody {
             let step = match handle.poll_below(limit, cx.waker()) {
                 Ok(step) => step,
                 Err(bytes) => {
-                    self.turn = Some(self.turns.enter(bytes));
+                    self.turn = Some(self.shared.turns.enter(bytes));
                     continue;
                 }
             };
             match step {
                 Step::Reply(reply) => {
                     self.slot.signal();
-                    self.outgoing = Some(Outgoing::new(*reply, handle.variant, &self.messages));
-                    return Poll::Ready(Ok(()));
+                    let outgoing = Outgoing::new(*reply, handle.variant, &self.shared.messages);
+                    return Poll::Ready(Ok(self.begin(outgoing)));
                 }
                 Step::End(end) => return Poll::Ready(Err(end.into())),
                 Step::Idle(None) => {
@@ -139,31 +174,32 @@ impl SessionBody {
 
 impl Body for SessionBody {
     type Data = Piece;
-    type Error = Infallible;
+    type Error = ReadStalled;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, Infallible>>> {
-        loop {
-            if self.over {
-                return Poll::Ready(None);
-            }
-            if self.outgoing.is_some() {
-                if self.is_shut() {
-                    self.gate.body.register(cx.waker());
-                    // It may have opened before the waker was registered.
-                    if self.is_shut() {
-                        return Poll::Pending;
-                    }
-                }
-                if let Some(piece) = self.next_piece() {
-                    return Poll::Ready(Some(Ok(Frame::data(piece))));
-                }
-            }
-            if let Err(status) = ready!(self.poll_session(cx)) {
-                self.over = true;
-                self.slot.over.notify_one();
-                return Poll::Ready(Some(Ok(Frame::trailers(trailers(&status)))));
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, ReadStalled>>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        if self.is_shut() {
+            self.gate.body.register(cx.waker());
+            // It may have opened before the waker was registered.
+            if self.is_shut() {
+                return Poll::Pending;
             }
         }
+        let piece = match &self.rest {
+            Some(rest) => rest.next_piece(self.now()).ok_or(Ending::GivenUp),
+            None => ready!(self.poll_session(cx)).map_err(Ending::Status),
+        };
+        if piece.is_err() {
+            self.over = true;
+            self.slot.over.notify_one();
+        }
+        Poll::Ready(Some(match piece {
+            Ok(piece) => Ok(Frame::data(self.hand_over(piece))),
+            Err(Ending::Status(status)) => Ok(Frame::trailers(trailers(&status))),
+            Err(Ending::GivenUp) => Err(ReadStalled::new()),
+        }))
     }
 }
 
@@ -236,9 +272,10 @@ mod tests {
 
     use super::*;
     use crate::downstream::encode::PIECE;
+    use crate::downstream::unfinished_replies::CurrentResources;
     use crate::proto::{Any, discovery};
     use crate::protocol::session::Reply;
-    use crate::xds::{BodyStore, Resource, TypeTable};
+    use crate::xds::{BodyStore, Resource, Type, TypeTable};
 
     #[derive(Default)]
     struct Woken(AtomicUsize);
@@ -258,28 +295,56 @@ mod tests {
         Reply::sample(kind, vec![Arc::new(resource)])
     }
 
-    #[test]
-    fn a_stalled_stream_pins_one_piece_whatever_is_still_to_be_said() {
-        let messages = SharedMessages::new("weir");
-        let mut body = SessionBody::new(Arc::default(), messages.clone(), Turns::new(), false);
-        body.outgoing = Some(Outgoing::new(reply_of(10 << 20), Variant::Delta, &messages));
-        let woken = Arc::new(Woken::default());
-        let waker = Waker::from(woken.clone());
-        let mut cx = Context::from_waker(&waker);
-        let mut poll = |body: &mut SessionBody| match Pin::new(body).poll_frame(&mut cx) {
-            Poll::Ready(Some(Ok(frame))) => Some(frame.into_data().ok().unwrap()),
-            Poll::Ready(_) => panic!("the stream ended"),
-            Poll::Pending => None,
-        };
+    /// What a view has of resources.
+    #[derive(Debug)]
+    struct Has(bool);
+
+    impl CurrentResources for Has {
+        fn outdated(&self, _: &Type, resources: &[Arc<Resource>]) -> Vec<usize> {
+            (0..resources.len()).filter(|_| !self.0).collect()
+        }
+    }
+
+    struct Client {
+        body: SessionBody,
+        woken: Arc<Woken>,
+    }
+
+    impl Client {
+        fn new(shared: &Arc<Shared>) -> Self {
+            Self { body: SessionBody::new(Arc::default(), shared.clone(), false), woken: Arc::default() }
+        }
+
+        fn poll(&mut self) -> Option<Result<Piece, ReadStalled>> {
+            let waker = Waker::from(self.woken.clone());
+            match Pin::new(&mut self.body).poll_frame(&mut Context::from_waker(&waker)) {
+                Poll::Ready(Some(frame)) => Some(frame.map(|frame| frame.into_data().ok().unwrap())),
+                Poll::Ready(None) => panic!("the stream ended"),
+                Poll::Pending => None,
+            }
+        }
+    }
+
+    fn shared(limit: usize) -> Arc<Shared> {
+        let (messages, turns) = (SharedMessages::new("weir"), Turns::new());
+        Arc::new(Shared { messages, turns, unfinished: UnfinishedReplies::new(limit, Arc::default()) })
+    }
+
+    #[tokio::test]
+    async fn a_stalled_stream_pins_one_piece_whatever_is_still_to_be_said() {
+        let shared = shared(usize::MAX);
+        let mut client = Client::new(&shared);
+        let outgoing = Outgoing::new(reply_of(10 << 20), Variant::Delta, &shared.messages);
+        client.body.rest = Some(shared.unfinished.enter(outgoing, Arc::new(Has(true))));
         let mut sent = 0;
         while sent < 10 << 20 {
-            let piece = poll(&mut body).expect("the gate is open");
+            let piece = client.poll().expect("the gate is open").unwrap();
             assert!(piece.bytes.len() <= PIECE);
-            assert!(poll(&mut body).is_none(), "one piece is out");
-            let before = woken.0.load(Ordering::Relaxed);
+            assert!(client.poll().is_none(), "one piece is out");
+            let before = client.woken.0.load(Ordering::Relaxed);
             sent += piece.remaining();
             drop(piece);
-            assert_eq!(woken.0.load(Ordering::Relaxed), before + 1, "taking it wakes the body");
+            assert_eq!(client.woken.0.load(Ordering::Relaxed), before + 1, "taking it wakes the body");
         }
     }
 }

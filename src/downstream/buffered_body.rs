@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use tokio::task::JoinHandle;
 
-use super::body::Piece;
+use super::body::{Piece, ReadStalled};
 use super::encode::PIECE;
 
 pub(super) struct BufferedBody {
@@ -24,10 +24,6 @@ struct Rest {
     bytes: Bytes,
     given_up: bool,
 }
-
-#[derive(Debug, thiserror::Error)]
-#[error("the peer took nothing of its answer for too long")]
-pub(super) struct ReadStalled;
 
 impl BufferedBody {
     /// Must be called within a runtime.
@@ -70,7 +66,7 @@ impl Body for BufferedBody {
     fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, ReadStalled>>> {
         let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         if rest.given_up {
-            return Poll::Ready(Some(Err(ReadStalled)));
+            return Poll::Ready(Some(Err(ReadStalled::new())));
         }
         if rest.bytes.is_empty() {
             return Poll::Ready(None);

@@ -20,6 +20,7 @@ use super::coalesce::Coalesced;
 use super::connections::{ConnectionLimits, End, Place};
 use super::counted::Counted;
 use super::drain::Drain;
+use super::paced_reads::PacedReads;
 use super::sniff::{Spoken, first_word, unread};
 use super::write_timeout::WriteTimeout;
 
@@ -63,7 +64,7 @@ pub(super) async fn serve<F, B>(
         tracing::debug!(%peer, "connection sent nothing; closing it");
         return;
     };
-    let io = unread(first, stream);
+    let io = PacedReads::new(unread(first, stream), place.clone());
     let service = service_fn(|request| {
         let open = place.open_stream();
         let response = call(request);

@@ -15,6 +15,7 @@ mod incomplete;
 mod listen;
 mod loads;
 mod pace;
+mod paced_reads;
 mod refusal;
 mod request_limits;
 mod rest;
@@ -23,6 +24,7 @@ mod slot;
 mod sniff;
 mod stream;
 mod turns;
+mod unfinished_replies;
 mod write_timeout;
 
 pub(crate) use connections::{ConnectionLimits, Connections};

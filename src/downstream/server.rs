@@ -17,8 +17,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 use super::accept::{Accepted, accept};
-use super::body::{Piece, SessionBody, trailers};
-use super::buffered_body::{BufferedBody, ReadStalled};
+use super::body::{Piece, ReadStalled, SessionBody, Shared, trailers};
+use super::buffered_body::BufferedBody;
 use super::connection::{self, ConnectionTimeouts};
 use super::connections::{ConnectionLimits, Connections, Place};
 use super::drain::Drain;
@@ -34,6 +34,7 @@ use super::rest::{Poll as RestPoll, Rest};
 use super::slot::{Slot, Status};
 use super::stream::{Call, LINGER, read};
 use super::turns::Turns;
+use super::unfinished_replies::UnfinishedReplies;
 use crate::relay::{Loads, Views};
 use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Shape};
 
@@ -43,6 +44,8 @@ pub(crate) struct Options {
     pub(crate) message_bytes: usize,
     /// The limit for incomplete requests of all clients.
     pub(crate) incomplete_request_bytes: usize,
+    /// The limit for outdated resources in unfinished replies of all clients.
+    pub(crate) outdated_reply_bytes: usize,
     /// How fast the rest of a request has to arrive.
     pub(crate) request_bytes_per_second: usize,
     pub(crate) request_limits: RequestLimits,
@@ -61,8 +64,7 @@ pub(crate) struct Downstream {
     incomplete: Arc<IncompleteRequests>,
     request_limits: RequestLimits,
     message_bytes: usize,
-    messages: Arc<SharedMessages>,
-    turns: Arc<Turns>,
+    shared: Arc<Shared>,
     v2: bool,
     drain: Drain,
     rest: Option<Arc<Rest>>,
@@ -79,6 +81,7 @@ impl Downstream {
         let Options {
             message_bytes,
             incomplete_request_bytes,
+            outdated_reply_bytes,
             request_bytes_per_second,
             request_limits,
             control_plane,
@@ -90,11 +93,14 @@ impl Downstream {
             views,
             loads,
             connections,
-            incomplete: IncompleteRequests::new(incomplete_request_bytes, request_bytes_per_second, limits),
+            incomplete: IncompleteRequests::new(incomplete_request_bytes, request_bytes_per_second, limits.clone()),
             request_limits,
             message_bytes,
-            messages: SharedMessages::new(&control_plane),
-            turns: Turns::new(),
+            shared: Arc::new(Shared {
+                messages: SharedMessages::new(&control_plane),
+                turns: Turns::new(),
+                unfinished: UnfinishedReplies::new(outdated_reply_bytes, limits),
+            }),
             v2,
             drain,
             rest: None,
@@ -187,9 +193,7 @@ impl Downstream {
         let pace = Pace::per_second(self.connections.limits().requests_per_second);
         tokio::spawn(read(frames, slot.clone(), Call { method, views, drain, limits, peer, pace }));
         let single = method.shape == Shape::Fetch;
-        let body =
-            AnyBody::Session(Box::new(SessionBody::new(slot, self.messages.clone(), self.turns.clone(), single)));
-        grpc_response(body)
+        grpc_response(AnyBody::Session(Box::new(SessionBody::new(slot, self.shared.clone(), single))))
     }
 
     fn health(&self, inquiry: Inquiry, frames: Frames) -> Response<AnyBody> {
@@ -237,10 +241,7 @@ impl Body for AnyBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, ReadStalled>>> {
         match &mut *self {
-            Self::Session(body) => {
-                let polled = ready!(Pin::new(body.as_mut()).poll_frame(cx));
-                Poll::Ready(polled.map(|frame| frame.map_err(|never| match never {})))
-            }
+            Self::Session(body) => Pin::new(body.as_mut()).poll_frame(cx),
             Self::Messages(messages, end) => {
                 if let Some(message) = ready!(messages.poll_recv(cx)) {
                     return Poll::Ready(Some(Ok(Frame::data(framed(&message).into()))));

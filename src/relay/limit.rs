@@ -15,6 +15,8 @@ pub(crate) enum Limit {
     NodeBytes,
     /// The bytes of incomplete requests, over all clients.
     IncompleteRequestBytes,
+    /// The bytes of outdated resources in replies that clients do not take.
+    OutdatedReplyBytes,
     /// The least rate at which the rest of a request has to arrive.
     RequestRate,
     /// The types of one stream.
@@ -37,6 +39,8 @@ pub(crate) enum Limit {
     FirstRequestTimeout,
     /// Open streams of one connection.
     StreamsPerConnection,
+    /// New streams and polls of one connection in a second, which wait.
+    NewStreamsPerSecond,
     /// Open streams and polls, over all clients.
     Streams,
     /// Requests of one stream in a second, which wait.
@@ -52,12 +56,13 @@ pub(crate) enum Limit {
 pub(crate) struct LimitCounters([AtomicU64; Limit::ALL.len()]);
 
 impl Limit {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::MessageBytes,
         Self::RequestEntries,
         Self::NameBytes,
         Self::NodeBytes,
         Self::IncompleteRequestBytes,
+        Self::OutdatedReplyBytes,
         Self::RequestRate,
         Self::TypesPerStream,
         Self::NamesPerType,
@@ -69,6 +74,7 @@ impl Limit {
         Self::NewConnectionsPerSecond,
         Self::FirstRequestTimeout,
         Self::StreamsPerConnection,
+        Self::NewStreamsPerSecond,
         Self::Streams,
         Self::RequestsPerSecond,
         Self::HeaderBytes,
@@ -83,6 +89,7 @@ impl Limit {
             Self::NameBytes => "limits.name_bytes",
             Self::NodeBytes => "limits.node_bytes",
             Self::IncompleteRequestBytes => "limits.incomplete_request_bytes",
+            Self::OutdatedReplyBytes => "limits.outdated_reply_bytes",
             Self::RequestRate => "limits.request_bytes_per_second",
             Self::TypesPerStream => "limits.types_per_stream",
             Self::NamesPerType => "limits.names_per_type",
@@ -94,6 +101,7 @@ impl Limit {
             Self::NewConnectionsPerSecond => "limits.new_connections_per_second",
             Self::FirstRequestTimeout => "limits.first_request_timeout",
             Self::StreamsPerConnection => "limits.streams_per_connection",
+            Self::NewStreamsPerSecond => "limits.new_streams_per_second",
             Self::Streams => "limits.streams",
             Self::RequestsPerSecond => "limits.requests_per_second",
             Self::HeaderBytes => "limits.header_bytes",

@@ -1,6 +1,7 @@
 //! The limits of connections and of what they may open: who goes beyond one is answered with it, it is counted, and neighbours go on.
 
 use std::net::Ipv4Addr;
+use std::time::Instant;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -263,6 +264,29 @@ async fn streams_of_one_connection_beyond_the_limit_wait_for_one_that_ends() {
     is_served(first).await;
     is_served(third.await.unwrap().unwrap()).await;
     is_served(second).await;
+    world.neighbour_goes_on().await;
+}
+
+#[tokio::test]
+async fn new_streams_of_one_connection_beyond_the_rate_are_read_later() {
+    let mut world = World::with("new_streams_per_second: 4").await;
+    let channel = world.channel().await;
+    let began = Instant::now();
+    for _ in 0..4 {
+        is_served(open(&channel).await.unwrap()).await;
+    }
+    assert_eq!(world.counted("new_streams_per_second").await, 0);
+    let late = tokio::spawn(async move {
+        for _ in 0..4 {
+            is_served(open(&channel).await.unwrap()).await;
+        }
+        began.elapsed()
+    });
+    new_client_is_served(&world).await;
+    let elapsed = late.await.unwrap();
+    // The first four are within the rate. After each of the others the connection is not read for a quarter of a second.
+    assert!(elapsed >= Duration::from_millis(750), "{elapsed:?}");
+    assert_eq!(world.counted("new_streams_per_second").await, 4);
     world.neighbour_goes_on().await;
 }
 

@@ -9,6 +9,8 @@ section! {
         message_bytes: Option<Located<Size>> = "64MiB";
         /// Memory for requests that have not fully arrived, over all clients.
         incomplete_request_bytes: Option<Located<Size>> = "512MiB";
+        /// Memory for resources that were replaced while clients take replies with them, over all clients.
+        outdated_reply_bytes: Option<Located<Size>> = "128MiB";
         /// How fast the rest of a request has to arrive, on average over half a minute.
         request_bytes_per_second: Option<Located<Size>> = "1KiB";
         /// Names, and versions by name, of one request.
@@ -52,6 +54,8 @@ section! {
         first_request_timeout: Option<Located<Wait>> = "1m";
         /// Open streams of one connection, as HTTP/2 announces it; the client waits with more.
         streams_per_connection: Option<Located<Positive>> = 4096;
+        /// New streams and polls of one connection in a second; the relay reads those above it later. 0: no limit.
+        new_streams_per_second: Option<Located<Count>> = 2000;
         /// Open streams and polls of all clients; above it, new ones get RESOURCE_EXHAUSTED or 503.
         streams: Option<Located<Positive>> = 1000000;
         /// Requests of one stream in a second; the relay reads those above it later. 0: no limit.

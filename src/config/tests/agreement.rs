@@ -63,6 +63,7 @@ access: [{types: [own.Type], names: [a, b*], allow_from: [10.0.0.0/8, '::1']}]
 limits:
   message_bytes: 64MiB
   incomplete_request_bytes: 1 GiB
+  outdated_reply_bytes: 64MiB
   request_bytes_per_second: 2KiB
   request_entries: 1000
   name_bytes: 1KiB
@@ -84,6 +85,7 @@ limits:
   new_connections_per_second: 500
   first_request_timeout: 0s
   streams_per_connection: 4096
+  new_streams_per_second: 500
   streams: 100000
   requests_per_second: 0
   header_bytes: 16KiB

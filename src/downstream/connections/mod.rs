@@ -35,6 +35,8 @@ pub(crate) struct ConnectionLimits {
     pub(crate) first_request: Duration,
     /// `streams_per_connection`.
     pub(crate) streams_per_connection: u32,
+    /// `new_streams_per_second` of one connection; 0: no limit.
+    pub(crate) new_streams_per_second: usize,
     /// `streams`, over all connections.
     pub(crate) streams: usize,
     /// `requests_per_second` of one stream; 0: no limit.

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{Connections, FromAddress};
 use crate::downstream::drain::Drain;
+use crate::downstream::pace::Pace;
 use crate::downstream::refusal::Refusal;
 use crate::relay::Limit;
 
@@ -20,6 +21,7 @@ pub(in crate::downstream) struct Place {
     /// Why its requests are refused, if they are.
     refusal: Option<Refusal>,
     streams: Mutex<Streams>,
+    pace: Option<Pace>,
     first: Notify,
     leave: Arc<Notify>,
     _address: Option<FromAddress>,
@@ -31,6 +33,8 @@ struct Streams {
     open: usize,
     /// Since when there is none.
     idle_since: Option<Instant>,
+    /// Until when nothing is read.
+    unread_until: Option<Instant>,
 }
 
 /// Counts a stream for as long as it exists.
@@ -57,12 +61,14 @@ impl Place {
         address: Option<FromAddress>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
+        let pace = Pace::per_second(connections.limits.new_streams_per_second);
         let place = Self {
             connections,
             number,
             accepted: Instant::now(),
             refusal,
             streams: Mutex::default(),
+            pace,
             first: Notify::new(),
             leave: Arc::default(),
             _address: address,
@@ -87,8 +93,26 @@ impl Place {
         if streams.open == self.connections.limits.streams_per_connection as usize {
             self.connections.counters.reached(Limit::StreamsPerConnection);
         }
+        self.keep_pace(&mut streams);
         self.connections.streams.fetch_add(1, Ordering::Relaxed);
         OpenStream(self.clone())
+    }
+
+    /// Returns when the connection is read again, if that is later.
+    pub(in crate::downstream) fn resumes_reading(&self, now: Instant) -> Option<Instant> {
+        let mut streams = self.lock();
+        streams.unread_until = streams.unread_until.filter(|until| *until > now);
+        streams.unread_until
+    }
+
+    fn keep_pace(&self, streams: &mut Streams) {
+        let Some(pace) = &self.pace else { return };
+        let now = Instant::now();
+        let delay = pace.delay(now);
+        if !delay.is_zero() {
+            streams.unread_until = Some(now + delay);
+            self.connections.counters.reached(Limit::NewStreamsPerSecond);
+        }
     }
 
     /// Returns why the requests of this connection are refused. The connection ends after that.

@@ -8,6 +8,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     new_per_second: 0,
     first_request: Duration::from_secs(60),
     streams_per_connection: 100,
+    new_streams_per_second: 0,
     streams: 1000,
     requests_per_second: 0,
     header_bytes: 16 << 10,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::sink::{Length, Sink, Window, field_len, put_bytes, put_length, put_message, put_number, put_text};
 use crate::protocol::session::{Heartbeat, Reply, Variant};
 use crate::protocol::view::NamedError;
-use crate::xds::{Name, Resource, SetVersion};
+use crate::xds::{Name, Resource, SetVersion, Type};
 
 /// A reply with everything else that its bytes depend on.
 #[derive(Debug)]
@@ -62,6 +62,10 @@ impl Message {
             self.write_part(part, &mut window);
         }
         window.bytes
+    }
+
+    pub(super) fn resources(&self) -> (Type, Arc<[Arc<Resource>]>) {
+        (self.reply.kind.clone(), self.reply.resources.clone())
     }
 
     /// Whether the message of another reply has the same parts.

@@ -16,6 +16,7 @@ use self::sink::{Length, Sink};
 use crate::protocol::moment::Moment;
 use crate::protocol::session::{Reply, Variant};
 use crate::protocol::view::LeaseProgress;
+use crate::xds::{Resource, Type};
 
 /// A gRPC message that is being sent to one client.
 #[derive(Debug)]
@@ -49,12 +50,23 @@ impl Outgoing {
     }
 
     /// Returns the next piece, and the head before the first one.
-    pub(crate) fn next_piece(&mut self) -> Option<(Head, Bytes)> {
-        if self.next == self.message.pieces() {
-            return None;
-        }
+    pub(crate) fn next_piece(&mut self) -> (Head, Bytes) {
         self.next += 1;
-        Some((std::mem::take(&mut self.head), self.messages.piece(&self.message, self.next - 1)))
+        (std::mem::take(&mut self.head), self.messages.piece(&self.message, self.next - 1))
+    }
+
+    pub(crate) fn has_more(&self) -> bool {
+        self.next < self.message.pieces()
+    }
+
+    /// Returns what tells the message from others, and its length. Clients that are sent the same bytes share it.
+    pub(crate) fn message(&self) -> (usize, usize) {
+        (Arc::as_ptr(&self.message).addr(), self.message.length)
+    }
+
+    /// Returns the resources that the message keeps alive.
+    pub(crate) fn resources(&self) -> (Type, Arc<[Arc<Resource>]>) {
+        self.message.message.resources()
     }
 
     /// Notes that the client accepts pieces: their snapshot stays leased.
@@ -103,7 +115,7 @@ mod tests {
     use crate::protocol::session::Heartbeat;
     use crate::protocol::set_mark::SetMark;
     use crate::protocol::view::NamedError;
-    use crate::xds::{BodyStore, ContentHash, Name, Resource, SetVersion, TypeTable, WRAPPER_TYPE};
+    use crate::xds::{BodyStore, ContentHash, Name, SetVersion, TypeTable, WRAPPER_TYPE};
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
@@ -136,7 +148,8 @@ mod tests {
         }
         let mut outgoing = Outgoing::new(reply, variant, &SharedMessages::new("weir"));
         let mut all = Vec::new();
-        while let Some((head, piece)) = outgoing.next_piece() {
+        while outgoing.has_more() {
+            let (head, piece) = outgoing.next_piece();
             assert!(piece.len() <= PIECE);
             all.extend_from_slice(head.bytes());
             all.extend_from_slice(&piece);
@@ -316,7 +329,8 @@ mod tests {
 
     fn sent(outgoing: &mut Outgoing) -> Vec<u8> {
         let mut all = Vec::new();
-        while let Some((head, piece)) = outgoing.next_piece() {
+        while outgoing.has_more() {
+            let (head, piece) = outgoing.next_piece();
             all.extend_from_slice(head.bytes());
             all.extend_from_slice(&piece);
         }

@@ -103,6 +103,16 @@ impl Snapshot {
         }
     }
 
+    /// Whether it has the body of this resource, so that keeping the resource costs nothing.
+    pub(crate) fn has_body_of(&self, kind: &Type, resource: &Resource) -> bool {
+        let is_there = |class, name: &Name| match self.lookup(kind, class, name) {
+            Lookup::Present(found) | Lookup::Absent(Some(found)) => Arc::ptr_eq(&found.body, &resource.body),
+            Lookup::Unknown | Lookup::Absent(None) => false,
+        };
+        let names = std::iter::once(&resource.name).chain(resource.aliases());
+        names.flat_map(|name| [(Class::Wildcard, name), (Class::Named, name)]).any(|(class, name)| is_there(class, name))
+    }
+
     /// Returns what is known of a name.
     pub fn lookup(&self, kind: &Type, class: Class, name: &Name) -> Lookup<'_> {
         match self.resources(kind, class).and_then(|table| table.get(name)).map(|entry| &entry.presence) {

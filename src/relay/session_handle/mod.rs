@@ -23,7 +23,7 @@ use super::limit::Limit;
 use super::published::Published;
 use crate::proto::Request;
 use crate::protocol::session::{Ack, BadRequest, CloseReason, Fetched, Session, Step, Variant};
-use crate::protocol::view::{Completeness, NameChanged, SessionId};
+use crate::protocol::view::{Completeness, NameChanged, SessionId, Snapshot};
 use crate::xds::{Authority, Name, Type};
 
 pub(crate) struct SessionHandle {
@@ -295,6 +295,11 @@ impl SessionHandle {
             }
         })
         .await;
+    }
+
+    /// Returns the newest snapshot of the view.
+    pub(crate) fn newest(&self) -> Arc<Snapshot> {
+        self.published.newest()
     }
 
     pub(crate) fn clock(&self) -> Clock {

@@ -1,0 +1,64 @@
+//! Reads nothing from a connection for a while, when it opens streams too fast.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::connections::Place;
+
+pub(super) struct PacedReads<T> {
+    inner: T,
+    place: Arc<Place>,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl<T> PacedReads<T> {
+    pub(crate) fn new(inner: T, place: Arc<Place>) -> Self {
+        Self { inner, place, pause: None }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for PacedReads<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        while let Some(resumes) = self.place.resumes_reading(Instant::now()) {
+            let pause = self.pause.get_or_insert_with(|| Box::pin(sleep_until(resumes)));
+            if pause.deadline() != resumes {
+                pause.as_mut().reset(resumes);
+            }
+            ready!(pause.as_mut().poll(cx));
+        }
+        self.pause = None;
+        Pin::new(&mut self.inner).poll_read(cx, buffer)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for PacedReads<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
