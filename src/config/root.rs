@@ -102,6 +102,7 @@ fn clients(raw: &raw::Root, message_bytes: usize, connections: ConnectionLimits)
             name_bytes: or(&raw.limits.name_bytes, Size(NAME_BYTES)).0,
             node_bytes: or(&raw.limits.node_bytes, Size(NODE_BYTES)).0,
         },
+        new_names_per_second: or(&raw.limits.new_names_per_second, Count(NEW_NAMES_PER_SECOND)).0,
         control_plane: identifier.map_or_else(|| CONTROL_PLANE.into(), |given: &Located<String>| given.value.clone()),
         v2: raw.clients.v2.value,
         connections,
@@ -116,6 +117,8 @@ const REQUEST_BYTES_PER_SECOND: usize = 1 << 10;
 /// A full stream of names, each with its version, and as many to leave.
 const REQUEST_ENTRIES: usize = 400_000;
 const NAME_BYTES: usize = 16 << 10;
+/// More than changes while a fleet is being scaled.
+const NEW_NAMES_PER_SECOND: usize = 5000;
 /// Sixteen times a large node.
 const NODE_BYTES: usize = 1 << 20;
 const MAX_VIEWS: usize = 10_000;

@@ -5,33 +5,47 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many events a second. After a pause, those of one second may happen at once.
+/// So many events a second. After a pause, some may happen at once.
 #[derive(Debug)]
 pub(super) struct Pace {
     interval: Duration,
+    at_once: usize,
     /// When the next event may happen.
     next: Mutex<Option<Instant>>,
 }
 
 impl Pace {
-    /// Returns `None` for a rate of 0, which means that there is no limit.
+    /// Those of one second may happen at once. Returns `None` for a rate of 0, which means that there is no limit.
     pub(super) fn per_second(rate: usize) -> Option<Self> {
-        let rate = u32::try_from(rate).unwrap_or(u32::MAX);
-        let interval = SECOND.checked_div(rate)?;
-        Some(Self { interval, next: Mutex::default() })
+        Self::with_burst(rate, rate)
+    }
+
+    /// The same, with another number that may happen at once.
+    pub(super) fn with_burst(rate: usize, at_once: usize) -> Option<Self> {
+        let interval = Duration::from_secs(1).checked_div(u32::try_from(rate).unwrap_or(u32::MAX))?;
+        Some(Self { interval, at_once, next: Mutex::default() })
     }
 
     /// Returns how long an event has to wait. It is then counted.
     pub(super) fn delay(&self, now: Instant) -> Duration {
+        self.delay_of(1, now)
+    }
+
+    /// Returns how long the last of some events has to wait.
+    pub(super) fn delay_of(&self, events: usize, now: Instant) -> Duration {
+        let Some(before) = events.checked_sub(1) else { return Duration::ZERO };
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let earliest = now.checked_sub(SECOND - self.interval).unwrap_or(now);
-        let at = next.map_or(earliest, |next| next.max(earliest));
-        *next = Some(at + self.interval);
-        at.saturating_duration_since(now)
+        let earliest = now.checked_sub(self.time_of(self.at_once.saturating_sub(1))).unwrap_or(now);
+        let first = next.map_or(earliest, |next| next.max(earliest));
+        let last = first + self.time_of(before);
+        *next = Some(last + self.interval);
+        last.saturating_duration_since(now)
+    }
+
+    fn time_of(&self, events: usize) -> Duration {
+        self.interval.saturating_mul(u32::try_from(events).unwrap_or(u32::MAX))
     }
 }
-
-const SECOND: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -47,5 +61,16 @@ mod tests {
         assert_eq!(delays(1, start + Duration::from_millis(400)), [Duration::ZERO]);
         assert_eq!(delays(11, start + Duration::from_secs(60))[10], Duration::from_millis(100));
         assert!(Pace::per_second(0).is_none());
+    }
+
+    #[tokio::test]
+    async fn several_events_wait_for_the_time_of_the_last() {
+        let pace = Pace::with_burst(10, 100).unwrap();
+        let start = Instant::now() + Duration::from_secs(60);
+        let delay = |events, now| pace.delay_of(events, now);
+        assert_eq!((delay(0, start), delay(90, start)), (Duration::ZERO, Duration::ZERO));
+        assert_eq!(delay(30, start), Duration::from_secs(2));
+        assert_eq!(delay(0, start), Duration::ZERO);
+        assert_eq!(delay(20, start + Duration::from_secs(3)), Duration::from_secs(1));
     }
 }

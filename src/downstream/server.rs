@@ -49,6 +49,8 @@ pub(crate) struct Options {
     /// How fast the rest of a request has to arrive.
     pub(crate) request_bytes_per_second: usize,
     pub(crate) request_limits: RequestLimits,
+    /// The rate of new names on one stream; 0: no limit.
+    pub(crate) new_names_per_second: usize,
     /// The `control_plane` identifier in replies.
     pub(crate) control_plane: String,
     /// Whether the legacy transport is served (TRN-8).
@@ -63,6 +65,7 @@ pub(crate) struct Downstream {
     connections: Arc<Connections>,
     incomplete: Arc<IncompleteRequests>,
     request_limits: RequestLimits,
+    new_names_per_second: usize,
     message_bytes: usize,
     shared: Arc<Shared>,
     v2: bool,
@@ -84,6 +87,7 @@ impl Downstream {
             outdated_reply_bytes,
             request_bytes_per_second,
             request_limits,
+            new_names_per_second,
             control_plane,
             v2,
             connections: _,
@@ -95,6 +99,7 @@ impl Downstream {
             connections,
             incomplete: IncompleteRequests::new(incomplete_request_bytes, request_bytes_per_second, limits.clone()),
             request_limits,
+            new_names_per_second,
             message_bytes,
             shared: Arc::new(Shared {
                 messages: SharedMessages::new(&control_plane),
@@ -191,7 +196,8 @@ impl Downstream {
         let slot = Arc::new(Slot::default());
         let (views, drain, limits) = (self.views.clone(), self.drain.clone(), self.request_limits);
         let pace = Pace::per_second(self.connections.limits().requests_per_second);
-        tokio::spawn(read(frames, slot.clone(), Call { method, views, drain, limits, peer, pace }));
+        let names_pace = Pace::with_burst(self.new_names_per_second, self.new_names_per_second.saturating_mul(NAMES_AT_ONCE));
+        tokio::spawn(read(frames, slot.clone(), Call { method, views, drain, limits, peer, pace, names_pace }));
         let single = method.shape == Shape::Fetch;
         grpc_response(AnyBody::Session(Box::new(SessionBody::new(slot, self.shared.clone(), single))))
     }
@@ -297,5 +303,7 @@ fn grpc_response(body: AnyBody) -> Response<AnyBody> {
     response
 }
 
+/// A stream may begin with the names of so many seconds: by default with the clusters and the endpoints of 100,000 clusters.
+const NAMES_AT_ONCE: usize = 40;
 /// How long a client may read nothing of a poll's response.
 const UNTAKEN: Duration = Duration::from_secs(60);

@@ -18,7 +18,7 @@ use super::slot::{Slot, Status};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use crate::protocol::session::{Fetched, Variant};
-use crate::relay::{ClientInfo, Limit, Views};
+use crate::relay::{ClientInfo, Limit, LimitCounters, Views};
 use crate::xds::{Method, Scope, Shape};
 
 /// The context of a call.
@@ -30,6 +30,8 @@ pub(super) struct Call {
     pub(crate) peer: SocketAddr,
     /// The rate of requests, if it is limited.
     pub(crate) pace: Option<Pace>,
+    /// The rate of new names, if it is limited.
+    pub(crate) names_pace: Option<Pace>,
 }
 
 /// Reads requests for as long as the stream lives, whether or not its replies get anywhere. Futures that are awaited once are boxed:
@@ -69,10 +71,7 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
         if let Err(status) = request_limits::check(&message, variant_of(shape), call.limits, counters) {
             return Some(status);
         }
-        if let Some(delay) = delay(call) {
-            let _paused = frames.pause();
-            Box::pin(tokio::time::sleep(delay)).await;
-        }
+        keep_pace(call.pace.as_ref(), 1, Limit::RequestsPerSecond, counters, frames).await;
         let Ok(request) = decode(message, shape) else {
             return Some(Status::invalid("invalid request: expected a discovery request"));
         };
@@ -85,10 +84,14 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
         };
         let Some(handle) = slot.handle() else { continue };
         let mut forwarded = pin!(handle.handle_request(request));
-        if poll_immediate(forwarded.as_mut()).await.is_none() {
-            let _paused = frames.pause();
-            forwarded.await;
-        }
+        let new_names = match poll_immediate(forwarded.as_mut()).await {
+            Some(new_names) => new_names,
+            None => {
+                let _paused = frames.pause();
+                forwarded.await
+            }
+        };
+        keep_pace(call.names_pace.as_ref(), new_names, Limit::NewNamesPerSecond, counters, frames).await;
         if shape == Shape::Fetch {
             return Some(match Box::pin(handle.fetch(handle.fetch_timeout())).await {
                 Fetched::Reply(reply) => {
@@ -102,14 +105,14 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
     }
 }
 
-/// Returns how long a request beyond the rate has to wait. Nothing more is read meanwhile.
-fn delay(call: &Call) -> Option<Duration> {
-    let delay = call.pace.as_ref()?.delay(Instant::now());
-    let is_early = !delay.is_zero();
-    if is_early {
-        call.views.counters().limits.reached(Limit::RequestsPerSecond);
+/// Waits if there is more than the rate allows. Nothing is read meanwhile.
+async fn keep_pace(pace: Option<&Pace>, events: usize, limit: Limit, counters: &LimitCounters, frames: &Frames) {
+    let delay = pace.map_or(Duration::ZERO, |pace| pace.delay_of(events, Instant::now()));
+    if !delay.is_zero() {
+        counters.reached(limit);
+        let _paused = frames.pause();
+        Box::pin(tokio::time::sleep(delay)).await;
     }
-    is_early.then_some(delay)
 }
 
 /// Opens the session of a stream, and returns the request that says whose it is.

@@ -65,7 +65,7 @@ impl HubConnector {
         let mut sent = SentState::default();
         loop {
             tokio::select! {
-                request = requests.recv() => sitting.0.handle_request(request?).await,
+                request = requests.recv() => drop(sitting.0.handle_request(request?).await),
                 said = next(&sitting.0, &mut sent) => match said {
                     HubEvent::Response(response) => {
                         let read = link.read(ResponseMessage::Decoded(Response::Delta(response))).await;

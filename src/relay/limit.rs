@@ -45,6 +45,8 @@ pub(crate) enum Limit {
     Streams,
     /// Requests of one stream in a second, which wait.
     RequestsPerSecond,
+    /// New names of one stream in a second, which wait.
+    NewNamesPerSecond,
     /// The headers of one request.
     HeaderBytes,
     /// The files that the system lets the process open.
@@ -56,7 +58,7 @@ pub(crate) enum Limit {
 pub(crate) struct LimitCounters([AtomicU64; Limit::ALL.len()]);
 
 impl Limit {
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::MessageBytes,
         Self::RequestEntries,
         Self::NameBytes,
@@ -77,6 +79,7 @@ impl Limit {
         Self::NewStreamsPerSecond,
         Self::Streams,
         Self::RequestsPerSecond,
+        Self::NewNamesPerSecond,
         Self::HeaderBytes,
         Self::OpenFiles,
     ];
@@ -104,6 +107,7 @@ impl Limit {
             Self::NewStreamsPerSecond => "limits.new_streams_per_second",
             Self::Streams => "limits.streams",
             Self::RequestsPerSecond => "limits.requests_per_second",
+            Self::NewNamesPerSecond => "limits.new_names_per_second",
             Self::HeaderBytes => "limits.header_bytes",
             Self::OpenFiles => "open_files",
         }

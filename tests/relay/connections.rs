@@ -291,6 +291,23 @@ async fn new_streams_of_one_connection_beyond_the_rate_are_read_later() {
 }
 
 #[tokio::test]
+async fn new_names_of_one_stream_beyond_the_rate_are_read_later() {
+    let mut world = World::with("new_names_per_second: 10").await;
+    let mut client = Client::connect(world.relay.address, Variant::Delta).await;
+    let began = Instant::now();
+    for round in 0..3 {
+        let names: Vec<_> = (0..140).map(|name| format!("made-up-{round}-{name}")).collect();
+        client.ask(EDS, &names.iter().map(String::as_str).collect::<Vec<_>>(), Some("web"));
+    }
+    client.ask(CDS, &[], None);
+    new_client_is_served(&world).await;
+    while client.sent().await.set != ["a"] {}
+    assert!(began.elapsed() >= Duration::from_secs(2), "400 at once, and 20 in two seconds: {:?}", began.elapsed());
+    assert!(world.counted("new_names_per_second").await >= 1);
+    world.neighbour_goes_on().await;
+}
+
+#[tokio::test]
 async fn streams_of_all_clients_beyond_the_limit_are_answered_with_it() {
     let mut world = World::with("streams: 2").await;
     let channel = world.channel().await;

@@ -60,6 +60,8 @@ section! {
         streams: Option<Located<Positive>> = 1000000;
         /// Requests of one stream in a second; the relay reads those above it later. 0: no limit.
         requests_per_second: Option<Located<Count>> = 0;
+        /// New names of one stream in a second, and those of 40 s at once; the relay reads requests above it later. 0: no limit.
+        new_names_per_second: Option<Located<Count>> = 5000;
         /// Headers of one request; above it, it gets RESOURCE_EXHAUSTED or 431. At least 1KiB.
         header_bytes: Option<Located<Size>> = "16KiB";
     }

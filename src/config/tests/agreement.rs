@@ -88,6 +88,7 @@ limits:
   new_streams_per_second: 500
   streams: 100000
   requests_per_second: 0
+  new_names_per_second: 100
   header_bytes: 16KiB
 drain: {delay: 0s, grace: 10s, spread: 5s}
 load_reports: {mode: aggregate, max_outage: 5m, bytes_per_view: 64MiB, bytes_total: 256MiB}

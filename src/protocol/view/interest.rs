@@ -209,6 +209,9 @@ impl Interest {
                     Selector::Name(name) => {
                         let was_there = of.names.remove(name).is_some();
                         of.globs -= usize::from(was_there && name.is_glob());
+                        if of.names.len() < of.names.capacity() / 4 {
+                            of.names.shrink_to(of.names.len() * 2); // what one client brought does not stay for ever
+                        }
                     }
                 }
                 if of.wildcard.is_none() && of.names.is_empty() {

@@ -114,32 +114,33 @@ impl SessionHandle {
     }
 
     /// Applies a request to the session. The future forwards interest changes to the view task, and waits while that task is behind,
-    /// which delays the requests of this client alone. It does not keep the request.
-    pub(crate) fn handle_request(&self, request: Request) -> impl Future<Output = ()> + Send {
+    /// which delays the requests of this client alone. It does not keep the request, and returns how many names are newly subscribed to.
+    pub(crate) fn handle_request(&self, request: Request) -> impl Future<Output = usize> + Send {
         let (has_news, at_rest) = self.apply_request(request);
         async move {
-            if has_news {
-                self.forward_news().await;
-            }
+            let new_names = if has_news { self.forward_news().await } else { 0 };
             if !at_rest {
                 self.waker.wake();
             }
+            new_names
         }
     }
 
     /// Reserves room before it takes the changes: a stream that ends while this waits has not taken any, so none is lost. A change
     /// that was taken and not sent would leave its name subscribed upstream for ever.
-    async fn forward_news(&self) {
-        let Ok(room) = self.commands.reserve().await else { return }; // the view task has ended: the next poll ends the stream
+    async fn forward_news(&self) -> usize {
+        let Ok(room) = self.commands.reserve().await else { return 0 }; // the view task has ended: the next poll ends the stream
         let mut session = self.lock();
         let interest = session.take_interest();
         let refuses = if interest.is_empty() { session.take_routing_nack() } else { None };
         drop(session);
+        let new_names = interest.iter().filter(|change| change.on).count();
         if !interest.is_empty() {
             room.send(Command::Interest(self.id, interest));
         } else if let Some(refuses) = refuses {
             room.send(Command::RoutingNack(self.id, refuses));
         }
+        new_names
     }
 
     /// Returns whether the view needs an update, and whether no reply can follow from the request.

@@ -84,27 +84,31 @@ enum Event {
     Time,
 }
 
-/// How many events are applied together before the result is published.
-const MAX_BATCH: usize = 256;
+/// How much is applied together before the result is published: 256 events, or so many changes of interest. A client that changes its
+/// own as fast as it can would otherwise keep all others waiting.
+const MAX_BATCH: usize = 4096;
+const EVENT: usize = MAX_BATCH / 256;
 
 impl ViewTask {
     pub(crate) async fn run(mut self) {
         loop {
+            let mut batch = 0;
             match self.next().await {
                 Event::Command(None) => {
                     let last = self.metrics();
                     return self.metric_label.retire(last);
                 }
-                Event::Command(Some(command)) => self.handle_command(command),
+                Event::Command(Some(command)) => batch += self.handle_command(command),
                 Event::Link(report) => self.on_link(report),
                 Event::Time => {}
             }
             // Applies what has queued up meanwhile, and publishes once.
-            for _ in 0..MAX_BATCH {
+            while batch < MAX_BATCH {
+                batch += EVENT;
                 if let Ok(report) = self.links.reports.try_recv() {
                     self.on_link(report);
                 } else if let Ok(command) = self.commands.try_recv() {
-                    self.handle_command(command);
+                    batch += self.handle_command(command);
                 } else {
                     break;
                 }
@@ -138,8 +142,13 @@ impl ViewTask {
         moment.map(|moment| self.clock.instant(moment))
     }
 
-    fn handle_command(&mut self, command: Command) {
+    /// Returns how many changes of interest were applied.
+    fn handle_command(&mut self, command: Command) -> usize {
         let now = self.clock.now();
+        let changed = match &command {
+            Command::Interest(_, changes) | Command::Leave(_, changes) => changes.len(),
+            _ => 0,
+        };
         match command {
             Command::Join(session) => drop(self.sessions.insert(session.id(), session)),
             Command::Interest(session, changes) => {
@@ -170,6 +179,7 @@ impl ViewTask {
                 let _ = to.send(self.dangling());
             }
         }
+        changed
     }
 
     fn on_link(&mut self, report: LinkReport) {
