@@ -1,5 +1,7 @@
 //! The program `weir`.
 
+mod allocator;
+
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -259,6 +261,7 @@ async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<
     let mut hang_up = config.map(|_| signal(SignalKind::hangup())).transpose()?;
     let _ = std::io::stdout().lock().write_all(greeting.as_bytes()); // stdout may be closed
     log_start(&app, config);
+    tokio::spawn(allocator::give_back());
     let stop = async {
         terminate.recv().await;
         tracing::info!("SIGTERM received; draining");

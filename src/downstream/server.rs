@@ -196,7 +196,8 @@ impl Downstream {
         let slot = Arc::new(Slot::default());
         let (views, drain, limits) = (self.views.clone(), self.drain.clone(), self.request_limits);
         let pace = Pace::per_second(self.connections.limits().requests_per_second);
-        let names_pace = Pace::with_burst(self.new_names_per_second, self.new_names_per_second.saturating_mul(NAMES_AT_ONCE));
+        let names_pace =
+            Pace::with_burst(self.new_names_per_second, self.new_names_per_second.saturating_mul(NAMES_AT_ONCE));
         tokio::spawn(read(frames, slot.clone(), Call { method, views, drain, limits, peer, pace, names_pace }));
         let single = method.shape == Shape::Fetch;
         grpc_response(AnyBody::Session(Box::new(SessionBody::new(slot, self.shared.clone(), single))))

@@ -293,7 +293,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_keeps_most_outdated_bytes_for_the_fewest_clients_is_given_up_and_freed() {
-        let [large, small, wide] = [("large", 4), ("small", 1), ("wide", 6)].map(|(name, mib)| resource(name, mib * MIB));
+        let [large, small, wide] =
+            [("large", 4), ("small", 1), ("wide", 6)].map(|(name, mib)| resource(name, mib * MIB));
         let fleet = Fleet::new(7 * MIB, &["large", "small", "wide"]);
         let (one, other) = (fleet.client(&[&large]), fleet.client(&[&small]));
         let many = [(); 3].map(|()| fleet.client(&[&wide]));

@@ -31,7 +31,7 @@ pub struct Options {
     #[arg(long = "behaviour", value_name = "NAME", value_enum, value_delimiter = ',', num_args = 1..)]
     pub behaviours: Vec<Behaviour>,
     /// Memory (RSS) that the process may never exceed
-    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "640MiB", value_parser = parse_size)]
     pub memory_bound: usize,
     /// How long each behaviour lasts [default: 15s, and 1s with --small]
     #[arg(long, value_parser = humantime::parse_duration)]

@@ -110,7 +110,9 @@ impl Snapshot {
             Lookup::Unknown | Lookup::Absent(None) => false,
         };
         let names = std::iter::once(&resource.name).chain(resource.aliases());
-        names.flat_map(|name| [(Class::Wildcard, name), (Class::Named, name)]).any(|(class, name)| is_there(class, name))
+        names
+            .flat_map(|name| [(Class::Wildcard, name), (Class::Named, name)])
+            .any(|(class, name)| is_there(class, name))
     }
 
     /// Returns what is known of a name.

@@ -1,0 +1,124 @@
+//! The memory allocator of the program, and memory that goes back to the system after a peak.
+//!
+//! The allocator of glibc keeps what is freed between blocks that are still used: after a peak of 700 MiB most of it. With the feature
+//! `jemalloc` there is nothing to do.
+
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static JEMALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Gives memory back to the system, for as long as the program runs.
+#[cfg(any(feature = "jemalloc", not(all(target_os = "linux", target_env = "gnu"))))]
+pub async fn give_back() {
+    std::future::pending().await
+}
+
+#[cfg(all(not(feature = "jemalloc"), target_os = "linux", target_env = "gnu"))]
+pub use glibc::give_back;
+
+#[cfg(all(not(feature = "jemalloc"), target_os = "linux", target_env = "gnu"))]
+mod glibc {
+    use std::time::{Duration, Instant};
+
+    /// Gives memory back to the system, for as long as the program runs.
+    pub async fn give_back() {
+        let Some(mut level) = resident_bytes().map(Level::new) else { return };
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            let Some(before) = resident_bytes() else { return };
+            if !level.is_peak(before) {
+                continue;
+            }
+            let began = Instant::now();
+            let _ = tokio::task::spawn_blocking(trim).await;
+            let after = resident_bytes().unwrap_or(before);
+            tracing::debug!(before, after, took = ?began.elapsed(), "freed memory goes back to the system");
+            level.note(before, after);
+        }
+    }
+
+    /// What the process needs at least, as far as is known.
+    #[derive(Debug)]
+    pub(super) struct Level {
+        bytes: usize,
+        fruitless: usize,
+    }
+
+    impl Level {
+        pub(super) fn new(bytes: usize) -> Self {
+            Self { bytes, fruitless: 0 }
+        }
+
+        /// Whether so much memory is in use that some of it may be free.
+        pub(super) fn is_peak(&mut self, resident: usize) -> bool {
+            self.bytes = self.bytes.min(resident);
+            resident >= self.bytes + WORTHWHILE
+        }
+
+        /// Notes what came of it. A process that gives nothing back for some minutes needs what it has.
+        pub(super) fn note(&mut self, before: usize, after: usize) {
+            self.fruitless = if after + WORTHWHILE / 8 > before { self.fruitless + 1 } else { 0 };
+            if self.fruitless == TRIES {
+                *self = Self::new(after);
+            }
+        }
+    }
+
+    fn resident_bytes() -> Option<usize> {
+        let sizes = std::fs::read_to_string("/proc/self/statm").ok()?;
+        Some(sizes.split_whitespace().nth(1)?.parse::<usize>().ok()? * PAGE)
+    }
+
+    #[allow(unsafe_code)]
+    fn trim() {
+        // SAFETY: it has no preconditions, and locks what it changes.
+        unsafe { libc::malloc_trim(0) };
+    }
+
+    const INTERVAL: Duration = Duration::from_secs(15);
+    const WORTHWHILE: usize = 64 << 20;
+    const TRIES: usize = 20;
+    const PAGE: usize = 4096;
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        const MIB: usize = 1 << 20;
+
+        #[test]
+        fn a_peak_is_looked_at_until_it_is_over() {
+            let mut level = Level::new(20 * MIB);
+            assert!(!level.is_peak(80 * MIB));
+            assert!(level.is_peak(700 * MIB));
+            level.note(700 * MIB, 300 * MIB);
+            assert!(level.is_peak(300 * MIB), "what is in use now may be free later");
+            level.note(300 * MIB, 40 * MIB);
+            assert!(!level.is_peak(40 * MIB));
+        }
+
+        #[test]
+        fn a_process_that_needs_its_memory_is_left_alone_after_a_while() {
+            let mut level = Level::new(20 * MIB);
+            for _ in 0..TRIES {
+                assert!(level.is_peak(700 * MIB));
+                level.note(700 * MIB, 699 * MIB);
+            }
+            assert!(!level.is_peak(700 * MIB));
+            assert!(!level.is_peak(300 * MIB) && level.is_peak(364 * MIB), "it needs less now");
+        }
+
+        #[test]
+        fn freed_memory_goes_back_to_the_system() {
+            let blocks: Vec<Vec<u8>> = (0..40_000).map(|_| vec![7; 10_000]).collect();
+            // A block at the end keeps the rest from being given back by itself.
+            let kept: Vec<Vec<u8>> =
+                blocks.into_iter().enumerate().filter(|(at, _)| at % 100 == 99).map(|(_, block)| block).collect();
+            let before = resident_bytes().unwrap();
+            trim();
+            let after = resident_bytes().unwrap();
+            assert!(before > after + 200 * MIB, "{before} {after}");
+            drop(kept);
+        }
+    }
+}
