@@ -74,7 +74,7 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
             Box::pin(tokio::time::sleep(delay)).await;
         }
         let Ok(request) = decode(message, shape) else {
-            return Some(Status::invalid("invalid request: expected a discovery request"));
+            return Some(request_limits::unreadable());
         };
         let request = match slot.handle() {
             Some(_) => request,
