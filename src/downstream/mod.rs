@@ -16,6 +16,7 @@ mod listen;
 mod loads;
 mod pace;
 mod refusal;
+mod report_limits;
 mod request_limits;
 mod rest;
 mod server;
