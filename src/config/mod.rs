@@ -28,6 +28,7 @@ mod bootstrap;
 mod checked;
 mod files;
 mod json;
+mod json_tree;
 mod plain_server;
 mod raw;
 
