@@ -149,7 +149,7 @@ mod tests {
     fn i10_no_versions_are_sent_as_numbers() {
         // Tags of 64-bit numbers, each with seven bytes and their length.
         let entry = |key: u8| [5 << 3 | 1, 7, 0x0a, 5, b'n', b'a', b'm', b'e', key];
-        let message: Vec<u8> = (b'0'..b'9').flat_map(entry).collect();
+        let message: Vec<u8> = (0..9).flat_map(entry).collect();
         let read = DeltaDiscoveryRequest::decode(message.as_slice()).unwrap();
         assert_eq!(read.initial_resource_versions.len(), 9, "the decoder does not look at the form of a map's entries");
         assert_eq!(status(&message, Variant::Delta), Some(unreadable()));
