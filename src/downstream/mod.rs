@@ -10,6 +10,8 @@ mod counted;
 mod drain;
 mod encode;
 mod frames;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod health;
 mod incomplete;
 mod listen;
