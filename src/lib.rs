@@ -7,6 +7,8 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod demo;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod open_files;
 pub mod telemetry;
 

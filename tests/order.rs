@@ -101,7 +101,7 @@ fn request(variant: Variant, url: &str, all: &[String], on: &[String], off: &[St
 }
 
 fn refusing(request: Request) -> Request {
-    let error_detail = Some(Status { code: 3, message: "no".into(), ..Default::default() });
+    let error_detail = Some(Status { code: 3, message: "no".into() });
     match request {
         Request::Sotw(request) => Request::Sotw(DiscoveryRequest { error_detail, ..request }),
         Request::Delta(request) => Request::Delta(DeltaDiscoveryRequest { error_detail, ..request }),

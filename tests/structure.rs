@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Top down: a file imports from its own layer and those below it.
 const LAYERS: [&[&str]; 8] = [
-    &["main", "app"],
+    &["main", "app", "fuzzing"],
     &["cli", "demo"],
     &["config", "admin"],
     &["telemetry"],

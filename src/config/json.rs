@@ -7,7 +7,8 @@ use serde::de::IgnoredAny;
 use serde_json::error::Category;
 
 use super::diagnostic::{Diagnostics, Place};
-use super::yaml::{self, Entry, Node, Scalar, Value};
+use super::json_tree;
+use super::yaml::{Entry, Node, Scalar, Value};
 
 pub(super) struct JsonReader {
     pub(crate) found: Diagnostics,
@@ -39,10 +40,10 @@ impl JsonReader {
         Self { found: Diagnostics::of(path) }
     }
 
-    /// Parses a text. The JSON parser decides whether it is valid. The YAML parser finds the positions, since JSON is also YAML.
+    /// Parses a text. serde_json decides whether it is valid.
     pub(crate) fn parse(&mut self, text: &str) -> Option<Node> {
         match serde_json::from_str::<IgnoredAny>(text) {
-            Ok(_) => yaml::read(text, &mut self.found),
+            Ok(_) => Some(json_tree::read(text, &mut self.found)),
             Err(error) => {
                 let place = Place { line: error.line() as u64, column: error.column() as u64, path: String::new() };
                 self.found.fault(&place, syntax_words(&error));

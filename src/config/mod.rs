@@ -6,6 +6,9 @@
 //!
 //! Imports go one way: each file may use those below it in this list, and none above it.
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
+
 mod load;
 
 mod schema;
@@ -28,6 +31,7 @@ mod bootstrap;
 mod checked;
 mod files;
 mod json;
+mod json_tree;
 mod plain_server;
 mod raw;
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body_util::BodyExt;
-use hyper::body::{Frame, Incoming};
+use hyper::body::{Body, Frame, Incoming};
 
 use super::incomplete::{Inbound, Incomplete, Pause};
 use super::slot::Status;
 use crate::relay::Limit;
 
-pub(super) struct Frames {
-    body: Incoming,
+pub(super) struct Frames<B = Incoming> {
+    body: B,
     buffer: BytesMut,
     limit: usize,
     inbound: Arc<Inbound>,
@@ -19,8 +19,8 @@ pub(super) struct Frames {
     incomplete: Option<Box<Incomplete>>,
 }
 
-impl Frames {
-    pub(crate) fn new(body: Incoming, limit: usize, inbound: Arc<Inbound>) -> Self {
+impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
+    pub(crate) fn new(body: B, limit: usize, inbound: Arc<Inbound>) -> Self {
         Self { body, buffer: BytesMut::new(), limit, inbound, incomplete: None }
     }
 
@@ -49,7 +49,7 @@ impl Frames {
     }
 
     /// Waits for more of an incomplete message.
-    async fn rest(&mut self) -> Result<Option<Result<Frame<Bytes>, hyper::Error>>, Status> {
+    async fn rest(&mut self) -> Result<Option<Result<Frame<Bytes>, B::Error>>, Status> {
         let incomplete = self.incomplete.get_or_insert_with(|| Box::new(self.inbound.begin()));
         incomplete.grow_to(self.buffer.len())?;
         incomplete.more(self.body.frame()).await

@@ -8,14 +8,25 @@ use tokio::sync::mpsc;
 
 use super::drain::Drain;
 use super::frames::Frames;
+use super::report_limits;
+use super::request_limits::RequestLimits;
 use super::slot::Status;
-use crate::relay::{LoadEnd, LoadLink, Loads};
+use crate::relay::{LimitCounters, LoadEnd, LoadLink, Loads};
 
 /// The context of a call.
 pub(super) struct LoadsCall {
     pub(crate) loads: Arc<Loads>,
+    pub(crate) limits: RequestLimits,
+    pub(crate) counters: Arc<LimitCounters>,
     pub(crate) drain: Drain,
     pub(crate) peer: SocketAddr,
+}
+
+impl LoadsCall {
+    /// Checks a report that will be decoded: the first one, and all that are summed.
+    fn check(&self, report: &[u8]) -> Result<(), Status> {
+        report_limits::check(report, self.limits, &self.counters)
+    }
 }
 
 /// Serves a stream until one side ends it, and returns the status.
@@ -36,18 +47,28 @@ async fn converse(frames: &mut Frames, call: &LoadsCall, answers: mpsc::Sender<B
         Ok(None) => return Status::ok(),
         Err(status) => return status,
     };
+    if let Err(status) = call.check(&first) {
+        return status;
+    }
     let (reports, taken) = mpsc::channel(1);
     tokio::select! {
         end = call.loads.serve(call.peer.ip(), LoadLink { first, reports: taken, answers }) => end.into(),
-        status = read(frames, reports) => status,
+        status = read(frames, call, reports) => status,
     }
 }
 
 /// Reads the next report when the last one was accepted. Returns only on an error; after the last report the upstream side decides.
-async fn read(frames: &mut Frames, reports: mpsc::Sender<Bytes>) -> Status {
+async fn read(frames: &mut Frames, call: &LoadsCall, reports: mpsc::Sender<Bytes>) -> Status {
     while let Ok(room) = reports.reserve().await {
         match frames.next().await {
-            Ok(Some(report)) => room.send(report),
+            Ok(Some(report)) => {
+                if call.loads.are_summed()
+                    && let Err(status) = call.check(&report)
+                {
+                    return status;
+                }
+                room.send(report);
+            }
             Ok(None) => break,
             Err(status) => return status,
         }

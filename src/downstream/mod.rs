@@ -10,6 +10,8 @@ mod counted;
 mod drain;
 mod encode;
 mod frames;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod health;
 mod incomplete;
 mod listen;
@@ -17,6 +19,7 @@ mod loads;
 mod pace;
 mod paced_reads;
 mod refusal;
+mod report_limits;
 mod request_limits;
 mod rest;
 mod server;

@@ -15,7 +15,7 @@ pub(crate) struct RequestLimits {
     pub(crate) node_bytes: usize,
 }
 
-/// Checks an encoded request. One that cannot be read is not judged here.
+/// Checks an encoded request. Entries in the form of numbers are rejected: the decoder reads them as entries if they are those of a map.
 pub(super) fn check(
     message: &[u8],
     variant: Variant,
@@ -27,8 +27,14 @@ pub(super) fn check(
         Err(Status::exhausted(format!("request too large: {what}, the limit is {most} ({})", limit.key())))
     };
     let mut entries = 0_usize;
-    for Field { number, value, .. } in fields(message).map_while(|field| field) {
-        let Value::Bytes(bytes) = value else { continue };
+    for field in fields(message) {
+        let Some(Field { number, value, .. }) = field else { return Err(unreadable()) };
+        let Value::Bytes(bytes) = value else {
+            if is_entry(variant, number) {
+                return Err(unreadable());
+            }
+            continue;
+        };
         if is_node(variant, number) && bytes.len() > limits.node_bytes {
             return exceeded(Limit::NodeBytes, &format!("a node of {} bytes", bytes.len()), limits.node_bytes);
         }
@@ -43,6 +49,11 @@ pub(super) fn check(
         return exceeded(Limit::RequestEntries, &format!("{entries} names and versions"), limits.entries);
     }
     Ok(())
+}
+
+/// The status of a request that is no message.
+pub(super) fn unreadable() -> Status {
+    Status::invalid("invalid request: expected a discovery request")
 }
 
 fn is_node(variant: Variant, number: u32) -> bool {
@@ -111,8 +122,36 @@ mod tests {
         assert!(judged(&sotw, Variant::Sotw).unwrap().contains("a node of 21 bytes"));
     }
 
+    /// Returns the status of encoded bytes. None of them counts as a reached limit.
+    fn status(message: &[u8], variant: Variant) -> Option<Status> {
+        let counters = LimitCounters::default();
+        let status = check(message, variant, LIMITS, &counters).err();
+        assert_eq!(counters.counts().map(|(_, count)| count).sum::<u64>(), 0);
+        status
+    }
+
     #[test]
-    fn bytes_that_are_no_message_are_left_to_the_decoder() {
-        assert!(check(&[0xff; 40], Variant::Delta, LIMITS, &LimitCounters::default()).is_ok());
+    fn bytes_that_are_no_message_are_rejected() {
+        assert_eq!(status(&[0xff; 40], Variant::Delta), Some(unreadable()));
+    }
+
+    #[test]
+    fn i10_no_names_hide_behind_a_group() {
+        const GROUP: [u8; 2] = [15 << 3 | 3, 15 << 3 | 4];
+        let request = DiscoveryRequest { resource_names: names(["", "", "", "", ""]), ..Default::default() };
+        let message = [&GROUP[..], &request.encode_to_vec()].concat();
+        assert_eq!(DiscoveryRequest::decode(message.as_slice()), Ok(request), "the decoder skips groups");
+        let counters = LimitCounters::default();
+        assert!(check(&message, Variant::Sotw, LIMITS, &counters).unwrap_err().message.contains("5 names"));
+    }
+
+    #[test]
+    fn i10_no_versions_are_sent_as_numbers() {
+        // Tags of 64-bit numbers, each with seven bytes and their length.
+        let entry = |key: u8| [5 << 3 | 1, 7, 0x0a, 5, b'n', b'a', b'm', b'e', key];
+        let message: Vec<u8> = (0..9).flat_map(entry).collect();
+        let read = DeltaDiscoveryRequest::decode(message.as_slice()).unwrap();
+        assert_eq!(read.initial_resource_versions.len(), 9, "the decoder does not look at the form of a map's entries");
+        assert_eq!(status(&message, Variant::Delta), Some(unreadable()));
     }
 }

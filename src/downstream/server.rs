@@ -217,7 +217,8 @@ impl Downstream {
     fn loads(&self, mut frames: Frames, peer: SocketAddr) -> Response<AnyBody> {
         let (answers, messages) = mpsc::channel(1);
         let (status, end) = oneshot::channel();
-        let call = LoadsCall { loads: self.loads.clone(), drain: self.drain.clone(), peer };
+        let (limits, counters) = (self.request_limits, self.views.counters().limits.clone());
+        let call = LoadsCall { loads: self.loads.clone(), limits, counters, drain: self.drain.clone(), peer };
         tokio::spawn(async move {
             let _ = status.send(loads::serve(&mut frames, call, answers).await); // the client may have disconnected
             let _ = tokio::time::timeout(LINGER, frames.drain()).await;

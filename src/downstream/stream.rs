@@ -73,7 +73,7 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
         }
         keep_pace(call.pace.as_ref(), 1, Limit::RequestsPerSecond, counters, frames).await;
         let Ok(request) = decode(message, shape) else {
-            return Some(Status::invalid("invalid request: expected a discovery request"));
+            return Some(request_limits::unreadable());
         };
         let request = match slot.handle() {
             Some(_) => request,

@@ -170,7 +170,7 @@ fn response(reply: Reply) -> DeltaDiscoveryResponse {
     });
     let error = |(name, error): &(Name, Arc<NamedError>)| ResourceError {
         resource_name: Some(ResourceName { name: name.to_string(), dynamic_parameter_constraints: None }),
-        error_detail: Some(Status { code: error.code, message: error.message.clone(), details: Vec::new() }),
+        error_detail: Some(Status { code: error.code, message: error.message.clone() }),
     };
     DeltaDiscoveryResponse {
         resources: sent.chain(alive).chain(unresolved).collect(),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) enum Limit {
     /// The bytes of one request.
     MessageBytes,
-    /// The names, and the versions by name, of one request.
+    /// The names, and the versions by name, of one request; the rows of one load report.
     RequestEntries,
     /// The bytes of one name.
     NameBytes,

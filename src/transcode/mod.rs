@@ -11,6 +11,8 @@ mod encode;
 mod error;
 mod from_json;
 mod from_text;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod locate;
 mod to_json;
 mod to_text;

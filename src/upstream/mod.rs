@@ -17,4 +17,6 @@ pub use plan::SourcePlan;
 pub(crate) use plan::{FilesServer, Lists, Plan};
 pub use rest::RestConnector;
 pub(crate) use rest::RestServer;
+#[cfg(feature = "fuzzing")]
+pub(crate) use rest::fuzzing;
 pub(crate) use server::{AdsServer, Keepalive, LifeTimes, OwnCertificate, TlsFiles};

@@ -3,6 +3,8 @@
 mod access;
 mod authority;
 mod body;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod key;
 mod metadata;
 mod name;

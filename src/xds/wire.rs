@@ -5,7 +5,7 @@
 pub enum Value<'a> {
     /// A string, a message, or packed numbers.
     Bytes(&'a [u8]),
-    /// A varint or fixed-width number; the value is not read here.
+    /// A varint or fixed-width number, or a group; the value is not read here.
     Number,
 }
 
@@ -53,8 +53,8 @@ pub(crate) fn last_text(bytes: &[u8], number: u32) -> Option<&str> {
 
 fn take_field<'a>(rest: &mut &'a [u8]) -> Option<Field<'a>> {
     let start = *rest;
-    let tag = take_varint(rest)?;
-    let number = u32::try_from(tag >> 3).ok().filter(|n| *n != 0)?;
+    let tag = u32::try_from(take_varint(rest)?).ok()?;
+    let number = Some(tag >> 3).filter(|number| *number != 0)?;
     let value = match tag & 7 {
         0 => {
             take_varint(rest)?;
@@ -68,14 +68,43 @@ fn take_field<'a>(rest: &mut &'a [u8]) -> Option<Field<'a>> {
             let length = usize::try_from(take_varint(rest)?).ok()?;
             Value::Bytes(take(rest, length)?)
         }
+        3 => {
+            skip_group(rest, number)?;
+            Value::Number
+        }
         5 => {
             take(rest, 4)?;
             Value::Number
         }
-        _ => return None, // groups: no message read here has them
+        _ => return None,
     };
     Some(Field { number, value, raw: &start[..start.len() - rest.len()] })
 }
+
+/// Skips the fields of a group up to its end. No message read here has groups, but decoders read what comes after them.
+fn skip_group(rest: &mut &[u8], number: u32) -> Option<()> {
+    let mut open = vec![number];
+    while let Some(innermost) = open.last() {
+        let tag = u32::try_from(take_varint(rest)?).ok()?;
+        let number = Some(tag >> 3).filter(|number| *number != 0)?;
+        match tag & 7 {
+            0 => drop(take_varint(rest)?),
+            1 => drop(take(rest, 8)?),
+            2 => {
+                let length = usize::try_from(take_varint(rest)?).ok()?;
+                take(rest, length)?;
+            }
+            3 if open.len() < DEEPEST => open.push(number),
+            4 if number == *innermost => drop(open.pop()),
+            5 => drop(take(rest, 4)?),
+            _ => return None,
+        }
+    }
+    Some(())
+}
+
+/// How deep decoders follow groups.
+const DEEPEST: usize = 100;
 
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (head, tail) = rest.split_at_checked(length)?;
@@ -88,6 +117,9 @@ fn take_varint(rest: &mut &[u8]) -> Option<u64> {
     for shift in (0..64).step_by(7) {
         let (&byte, tail) = rest.split_first()?;
         *rest = tail;
+        if shift == 63 && byte > 1 {
+            return None; // more than 64 bits, which no decoder reads
+        }
         value |= u64::from(byte & 0x7f) << shift;
         if byte & 0x80 == 0 {
             return Some(value);
@@ -106,6 +138,42 @@ mod tests {
         let bytes = [0x0a, 1, b'a', 0x10, 0x96, 0x01, 0x0a, 2, b'b', b'c'];
         assert_eq!(last_text(&bytes, 1), Some("bc"));
         assert_eq!(last_text(&bytes, 2), None);
+    }
+
+    /// What the scan and a decoder read differently could pass the limits of a request.
+    #[test]
+    fn tags_and_numbers_of_too_many_bits_are_no_message() {
+        let longest = [&[0x08][..], &[0xff; 9], &[1]].concat();
+        let too_long = [&[0x08][..], &[0xff; 9], &[2]].concat();
+        let last_number = [0xf8, 0xff, 0xff, 0xff, 0x0f, 0];
+        let next_number = [0x80, 0x80, 0x80, 0x80, 0x10, 0];
+        for (bytes, is_message) in [(&longest, true), (&too_long, false)] {
+            assert_eq!(fields(bytes).all(|field| field.is_some()), is_message, "{bytes:x?}");
+            assert_eq!(<() as prost::Message>::decode(bytes.as_slice()).is_ok(), is_message, "{bytes:x?}");
+        }
+        for (bytes, is_message) in [(last_number, true), (next_number, false)] {
+            assert_eq!(fields(&bytes).all(|field| field.is_some()), is_message, "{bytes:x?}");
+            assert_eq!(<() as prost::Message>::decode(bytes.as_slice()).is_ok(), is_message, "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn groups_are_skipped_as_decoders_skip_them() {
+        let nested = |depth: usize| [vec![0x0b; depth], vec![0x0c; depth], vec![0x10, 1]].concat();
+        let inner = [0x0b, 0x10, 5, 0x1a, 1, 9, 0x25, 0, 0, 0, 0, 0x29, 0, 0, 0, 0, 0, 0, 0, 0, 0x0c].to_vec();
+        for (bytes, is_message) in [
+            (nested(1), true),
+            (inner, true),
+            (nested(100), true),
+            (nested(101), false),
+            (vec![0x0b, 0x14], false),
+            (vec![0x0b], false),
+            (vec![0x0c], false),
+        ] {
+            assert_eq!(<() as prost::Message>::decode(bytes.as_slice()).is_ok(), is_message, "{bytes:x?}");
+            assert_eq!(fields(&bytes).all(|field| field.is_some()), is_message, "{bytes:x?}");
+        }
+        assert_eq!(fields(&nested(2)).map(|field| field.unwrap().number).collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]

@@ -213,7 +213,7 @@ fn up_24_a_name_in_passing_error_is_not_deleted_by_an_answer_without_it() {
     bench.want(LDS, "b", true);
     bench.open(0);
     let Response::Sotw(mut response) = sotw(LDS, "1", &[("a", "1")]) else { unreachable!() };
-    let detail = Status { code: 14, message: "later".into(), details: Vec::new() };
+    let detail = Status { code: 14, message: "later".into() };
     let name = ResourceName { name: "b".into(), ..Default::default() };
     response.resource_errors = vec![ResourceError { resource_name: Some(name), error_detail: Some(detail) }];
     bench.say(0, Response::Sotw(response));
@@ -227,7 +227,7 @@ fn xlat_16_a_passing_error_is_no_absence_though_it_is_the_first_word() {
     bench.want(EDS, "a", true);
     bench.open(0);
     let Response::Delta(mut response) = delta(EDS, &[], &[]) else { unreachable!() };
-    let detail = Status { code: 14, message: "later".into(), details: Vec::new() };
+    let detail = Status { code: 14, message: "later".into() };
     let name = ResourceName { name: "a".into(), ..Default::default() };
     response.resource_errors = vec![ResourceError { resource_name: Some(name), error_detail: Some(detail) }];
     bench.say(0, Response::Delta(response));

@@ -235,7 +235,7 @@ impl Pretend {
         let error_detail = match reaction {
             Reaction::Silence => return,
             Reaction::Ack => None,
-            Reaction::Nack => Some(Status { code: 13, message: "no".into(), details: Vec::new() }),
+            Reaction::Nack => Some(Status { code: 13, message: "no".into() }),
         };
         let (response_nonce, type_url) = (reply.nonce.to_string(), kind.url().to_owned());
         let wish = self.wish(kind).clone();

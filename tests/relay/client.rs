@@ -118,7 +118,7 @@ impl Client {
 
     pub fn refuse(&self, url: &str, sent: &Told) {
         let (type_url, response_nonce) = (url.to_owned(), sent.nonce.clone());
-        let error_detail = Some(discovery::Status { code: 13, message: "no".into(), details: Vec::new() });
+        let error_detail = Some(discovery::Status { code: 13, message: "no".into() });
         match self {
             Self::Sotw(requests, _) => {
                 let request = DiscoveryRequest { type_url, response_nonce, error_detail, ..Default::default() };

@@ -234,6 +234,26 @@ async fn lrs_12_lrs_14_clients_of_a_view_are_summed_on_one_stream_with_the_node_
 }
 
 #[tokio::test]
+async fn i10_a_report_with_too_many_rows_is_not_decoded_and_ends_its_stream_alone() {
+    let mut plane = LoadPlane::start().await;
+    let relay = loads_relay(plane.address, &format!("limits: {{request_entries: 2}}\n{AGGREGATE}")).await;
+    let ([mut greedy, honest], mut stream) = two_clients(&relay, &mut plane).await;
+    let cluster_stats = vec![ClusterStats::default(); 3];
+    greedy.report(&LoadStatsRequest { node: None, cluster_stats: cluster_stats.clone() }).await;
+    let status = greedy.ended().await;
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    let message = "load report too large: clusters and rows, the limit is 2 (limits.request_entries)";
+    assert_eq!(status.message(), message);
+    let mut first_of_stream = LoadClient::connect(relay.address).await;
+    first_of_stream.report(&LoadStatsRequest { cluster_stats, ..able("web", "three") }).await;
+    assert_eq!(first_of_stream.ended().await.message(), message);
+    honest.report(&report("c", 5, 0)).await;
+    assert_eq!(told_until(&mut stream, 5).await.0, 5);
+    let metrics = get(relay.admin, "/metrics").await;
+    assert!(metrics.contains("weir_limit_reached_total{limit=\"limits.request_entries\"} 2\n"), "{metrics}");
+}
+
+#[tokio::test]
 async fn lrs_16_who_leaves_takes_what_is_in_progress_and_what_was_counted_stays() {
     let mut plane = LoadPlane::start().await;
     let relay = loads_relay(plane.address, AGGREGATE).await;

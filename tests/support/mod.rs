@@ -307,5 +307,5 @@ pub fn lead(bench: &mut Bench, name: &str, clusters: &[&str]) {
 }
 
 pub fn nack(code: i32) -> Option<Status> {
-    Some(Status { code, message: "no".into(), details: Vec::new() })
+    Some(Status { code, message: "no".into() })
 }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::Value;
+use weir::fuzzing::check_message;
 use weir::transcode::document::{Format, read_resources};
 use weir::transcode::{Strictness, Transcoder, UnknownAny, parse_json, yaml};
 
@@ -99,46 +100,6 @@ fn mutated(dice: &mut Dice, inputs: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Checks what must hold for any input that was accepted.
-fn check(transcoder: &Transcoder, message: &str, bytes: &[u8]) {
-    let canonical = transcoder.canonical(message, bytes);
-    for unknown in [UnknownAny::Refuse, UnknownAny::Wrap] {
-        let json = transcoder.to_json(message, bytes, unknown);
-        let _ = transcoder.redacted_json(message, bytes, unknown);
-        let text = transcoder.to_text(message, bytes, unknown);
-        let Ok(canonical) = &canonical else {
-            assert!(json.is_err(), "JSON of what has no canonical form: {bytes:?}");
-            continue;
-        };
-        assert_eq!(transcoder.canonical(message, canonical).as_ref(), Ok(canonical), "canonical twice");
-        if unknown == UnknownAny::Wrap {
-            continue;
-        }
-        if let Ok(json) = json {
-            assert_eq!(
-                transcoder.to_json(message, canonical, unknown).as_ref(),
-                Ok(&json),
-                "JSON of the canonical form"
-            );
-            let back = transcoder
-                .from_json(message, &json, Strictness::Strict)
-                .unwrap_or_else(|error| panic!("{error}: {json}"));
-            assert_eq!(transcoder.to_json(message, &back, unknown).as_ref(), Ok(&json), "JSON and back");
-            let yaml = transcoder.to_yaml(message, bytes, unknown).unwrap();
-            assert_eq!(yaml::parse(&yaml).as_ref(), Ok(&json), "{yaml}");
-        }
-        if let Ok(text) = text {
-            let back = transcoder.from_text(message, &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-            let again = transcoder.to_text(message, &back, unknown).unwrap();
-            assert_eq!(uncommented(&again), uncommented(&text));
-        }
-    }
-}
-
-fn uncommented(text: &str) -> String {
-    text.lines().filter(|line| !line.trim_start().starts_with('#')).collect()
-}
-
 #[test]
 fn mutated_input_never_panics_and_what_is_read_comes_back() {
     let rounds: usize = std::env::var("WEIR_FUZZ_ROUNDS").map_or(2_000, |rounds| rounds.parse().expect("a number"));
@@ -162,14 +123,14 @@ fn mutated_input_never_panics_and_what_is_read_comes_back() {
         let before = dice.0;
         let one = || {
             let bytes = mutated(&mut dice, &binary);
-            check(&transcoder, message, &bytes);
+            check_message(&transcoder, message, &bytes);
             let _ = read_resources(&transcoder, Format::Binary, &bytes);
             let input = mutated(&mut dice, &json);
             if let Ok(value) = parse_json(&input) {
                 for strictness in [Strictness::Strict, Strictness::Lenient] {
                     for sample in &samples {
                         if let Ok(bytes) = transcoder.from_json(&sample.message, &value, strictness) {
-                            check(&transcoder, &sample.message, &bytes);
+                            check_message(&transcoder, &sample.message, &bytes);
                         }
                     }
                 }
@@ -178,7 +139,7 @@ fn mutated_input_never_panics_and_what_is_read_comes_back() {
             if let Ok(input) = std::str::from_utf8(&input) {
                 for sample in &samples {
                     if let Ok(bytes) = transcoder.from_text(&sample.message, input) {
-                        check(&transcoder, &sample.message, &bytes);
+                        check_message(&transcoder, &sample.message, &bytes);
                     }
                 }
             }
@@ -269,7 +230,7 @@ proptest! {
     fn any_bytes_end_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
         let transcoder = Transcoder::envoy();
         for message in ["google.protobuf.Any", "google.protobuf.Struct", "envoy.config.cluster.v3.Cluster", "google.protobuf.Duration"] {
-            check(&transcoder, message, &bytes);
+            check_message(&transcoder, message, &bytes);
         }
     }
 }

@@ -73,7 +73,7 @@ fn nack(nonce: &str) -> Vec<u8> {
     DeltaDiscoveryRequest {
         type_url: EDS.into(),
         response_nonce: nonce.into(),
-        error_detail: Some(Status { code: 13, message, ..Default::default() }),
+        error_detail: Some(Status { code: 13, message }),
         ..Default::default()
     }
     .encode_to_vec()

@@ -183,7 +183,7 @@ impl Topic {
     }
 
     pub fn nack(&self, reason: &str) -> Vec<u8> {
-        self.answer(None, Some(Status { code: INTERNAL, message: reason.into(), ..Default::default() }))
+        self.answer(None, Some(Status { code: INTERNAL, message: reason.into() }))
     }
 
     fn answer(&self, nonce: Option<&str>, error: Option<Status>) -> Vec<u8> {

@@ -164,7 +164,7 @@ impl Client {
     }
 
     pub fn nack(&mut self, sent: &Received) {
-        let nack = discovery::Status { code: 13, message: "not to my liking".into(), ..Default::default() };
+        let nack = discovery::Status { code: 13, message: "not to my liking".into() };
         self.answer(sent, Some(nack));
     }
 

@@ -149,7 +149,7 @@ fn reported_errors_make_a_name_known() {
     query.open(Variant::Sotw);
     let error = |name: &str, code, message: &str| ResourceError {
         resource_name: Some(ResourceName { name: name.into(), ..Default::default() }),
-        error_detail: Some(Status { code, message: message.into(), ..Default::default() }),
+        error_detail: Some(Status { code, message: message.into() }),
     };
     let resource_errors = vec![error("a", 5, "gone"), error("b", 7, "not for you")];
     let response = DiscoveryResponse { type_url: EDS.into(), resource_errors, ..Default::default() };

@@ -53,6 +53,19 @@ fn boot_2_what_is_not_known_is_ignored_at_every_level() {
     );
 }
 
+/// YAML's parser would reject these characters, a text of which the parser cannot see the end at once, and the pair of escapes.
+#[test]
+fn boot_2_everything_that_is_json_is_read() {
+    let odd = format!("\u{7f}\u{feff}\u{ffff}\\ud83d\\ude00\\/{}", "long ".repeat(1000));
+    let text = format!("{{\"{odd}\": \"{odd}\",\t\"xds_servers\"\n:[{{\"server_uri\": \"cp:1\", {PLAIN}}}]}}\n");
+    assert_eq!(plan(&text).servers.len(), 1);
+    reported(&faults(&text.replace("cp:1", "")), &["b.json:2:18: xds_servers[0].server_uri"]);
+    reported(
+        &faults("{\"xds_servers\": [],\n \"\\ud83d\": 1, \"a\": 1, \"a\": 2}"),
+        &["b.json:2:2: invalid string", "b.json:2:23: a: duplicate key"],
+    );
+}
+
 #[test]
 fn boot_3_servers_their_address_and_credentials_are_needed() {
     for none in ["{}", r#"{"xds_servers": []}"#] {

@@ -13,7 +13,7 @@ section! {
         outdated_reply_bytes: Option<Located<Size>> = "128MiB";
         /// How fast the rest of a request has to arrive, on average over half a minute.
         request_bytes_per_second: Option<Located<Size>> = "1KiB";
-        /// Names, and versions by name, of one request.
+        /// Names, and versions by name, of one request; clusters and rows of one load report.
         request_entries: Option<Located<Positive>> = 400000;
         /// The longest name, with its version or its parameters.
         name_bytes: Option<Located<Size>> = "16KiB";

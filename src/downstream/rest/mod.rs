@@ -5,6 +5,8 @@
 
 mod budget;
 mod cache;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod rejection;
 mod request;
 

@@ -4,6 +4,8 @@
 //! Leaves streams to `relay`. Invariants: each client report is counted in one report upstream, or counted as lost; memory is bounded in
 //! bytes, and in time while the control plane is unreachable.
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod order;
 mod room;
 mod row;

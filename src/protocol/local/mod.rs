@@ -111,7 +111,7 @@ impl Server {
 fn more_to_come() -> ResourceError {
     let resource_name = Some(ResourceName { name: INCOMPLETE_MARKER.into(), ..ResourceName::default() });
     let message = "not all of the set is known".into();
-    ResourceError { resource_name, error_detail: Some(Status { code: UNAVAILABLE, message, details: Vec::new() }) }
+    ResourceError { resource_name, error_detail: Some(Status { code: UNAVAILABLE, message }) }
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@
 mod backoff;
 mod delivery;
 mod fit_names;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod globs;
 mod left_out;
 mod liveness;

@@ -113,6 +113,9 @@ impl ParsedResponse {
                 Some(name)
             }
             Err(malformed) => {
+                if let Some(name) = malformed.name() {
+                    self.good.remove(name); // an entry of the same name that could be used
+                }
                 self.reject(malformed);
                 None
             }

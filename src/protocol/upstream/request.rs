@@ -192,7 +192,7 @@ impl TypeSubscription {
 }
 
 fn nack_status(message: String) -> Status {
-    Status { code: INVALID_ARGUMENT, message, details: Vec::new() }
+    Status { code: INVALID_ARGUMENT, message }
 }
 
 /// A name that no resource has, for servers that read an empty list as everything (UP-9).

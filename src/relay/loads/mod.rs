@@ -116,6 +116,11 @@ impl Loads {
         self.mode != LoadsMode::Off
     }
 
+    /// Whether reports are summed. Otherwise all but the first of a stream pass undecoded.
+    pub(crate) fn are_summed(&self) -> bool {
+        matches!(self.mode, LoadsMode::Aggregate(_))
+    }
+
     /// Serves a client's stream from its first message to its end. If the client leaves before, the future is dropped.
     pub(crate) async fn serve(&self, peer: IpAddr, link: LoadLink) -> LoadEnd {
         let Ok(first) = LoadStatsRequest::decode(link.first.clone()) else { return LoadEnd::Unreadable };

@@ -104,6 +104,24 @@ proptest! {
     }
 }
 
+/// A name was both good and rejected if the entry that cannot be used came last.
+#[test]
+fn up_22_of_two_entries_of_a_name_neither_is_trusted_in_whichever_order_they_come() {
+    let good = Any { type_url: WRAPPER.into(), value: wrapped("a", CDS).encode_to_vec().into() };
+    let foreign = Any { type_url: WRAPPER.into(), value: wrapped("a", "x/other.Type").encode_to_vec().into() };
+    for entries in [[good.clone(), foreign.clone()], [foreign, good]] {
+        let message = encoded(&sotw([&entries[..], &[cluster("b", "a")]].concat()));
+        let response = read(message, usize::MAX, &BodyStore::default(), &mut RecentSets::default()).unwrap();
+        assert_eq!(response.resources.good.names().map(Name::as_str).collect::<Vec<_>>(), ["b"]);
+        assert_eq!(response.resources.rejected.keys().map(Name::as_str).collect::<Vec<_>>(), ["a"]);
+    }
+}
+
+fn wrapped(name: &str, type_url: &str) -> discovery::Resource {
+    let resource = Some(Any { type_url: type_url.into(), value: body(name, "") });
+    discovery::Resource { name: name.into(), resource, ..Default::default() }
+}
+
 #[test]
 fn a_slice_ends_with_the_entry_that_fills_it() {
     let response = sotw((0..10).map(|number| cluster(&format!("{number}"), &"x".repeat(1_000))).collect());

@@ -1,0 +1,121 @@
+//! Fuzz target: the requests of a client stream, from its bytes to decoded messages.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use prost::Message;
+
+pub(crate) use super::rest::fuzzing::poll;
+
+use super::frames::Frames;
+use super::incomplete::IncompleteRequests;
+use super::report_limits;
+use super::request_limits::{self, RequestLimits};
+use super::slot::Status;
+use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
+use crate::proto::loads::{ClusterStats, LoadStatsRequest, UpstreamLocalityStats};
+use crate::protocol::session::Variant;
+use crate::relay::LimitCounters;
+
+/// The kind of a stream, the length of a chunk, and the bytes of the stream. The messages do not depend on how the bytes are cut, and no
+/// decoded request or load report has more than the limits allow.
+pub(crate) fn client_requests(data: &[u8]) {
+    let [kind, chunk, stream @ ..] = data else { return };
+    let whole = messages(stream, stream.len().max(1));
+    assert_eq!(messages(stream, usize::from(*chunk) + 1), whole, "in chunks");
+    for message in whole.0 {
+        match kind % 3 {
+            0 => check_sotw(&message),
+            1 => check_delta(&message),
+            _ => check_report(&message),
+        }
+    }
+}
+
+/// Returns the messages of a stream that comes in chunks of this length, and the status if one ends it.
+fn messages(stream: &[u8], chunk: usize) -> (Vec<Bytes>, Option<Status>) {
+    let chunks: Vec<_> = stream.chunks(chunk).map(Bytes::copy_from_slice).collect();
+    let body = StreamBody::new(stream::iter(chunks.into_iter().map(|chunk| Ok::<_, Infallible>(Frame::data(chunk)))));
+    let inbound = IncompleteRequests::new(MESSAGE_BYTES, 1, Arc::new(LimitCounters::default())).connection();
+    let mut frames = Frames::new(body, MESSAGE_BYTES, inbound);
+    let mut messages = Vec::new();
+    let reading = async {
+        loop {
+            match frames.next().await {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => return None,
+                Err(status) => return Some(status),
+            }
+        }
+    };
+    let end = RUNTIME.with(|runtime| runtime.block_on(reading));
+    (messages, end)
+}
+
+fn check_sotw(message: &Bytes) {
+    if !is_within_limits(message, Variant::Sotw) {
+        return;
+    }
+    let Ok(request) = DiscoveryRequest::decode(message.clone()) else { return };
+    let entries = request.resource_names.len() + request.resource_locators.len();
+    check_entries(entries, request.resource_names.iter(), &request.resource_locators, request.node.as_ref());
+}
+
+fn check_delta(message: &Bytes) {
+    if !is_within_limits(message, Variant::Delta) {
+        return;
+    }
+    let Ok(request) = DeltaDiscoveryRequest::decode(message.clone()) else { return };
+    let names = [request.resource_names_subscribe, request.resource_names_unsubscribe].concat();
+    let locators = [request.resource_locators_subscribe, request.resource_locators_unsubscribe].concat();
+    let entries = names.len() + locators.len() + request.initial_resource_versions.len();
+    let names = names.iter().chain(request.initial_resource_versions.keys());
+    check_entries(entries, names, &locators, request.node.as_ref());
+}
+
+fn check_report(message: &Bytes) {
+    if report_limits::check(message, LIMITS, &LimitCounters::default()).is_err() {
+        return;
+    }
+    let Ok(report) = LoadStatsRequest::decode(message.clone()) else { return };
+    let of_locality = |stats: &UpstreamLocalityStats| {
+        let endpoints = stats.upstream_endpoint_stats.iter().map(|stats| 1 + stats.load_metric_stats.len());
+        1 + stats.load_metric_stats.len() + endpoints.sum::<usize>()
+    };
+    let of_cluster = |stats: &ClusterStats| {
+        let localities = stats.upstream_locality_stats.iter().map(of_locality);
+        1 + stats.dropped_requests.len() + localities.sum::<usize>()
+    };
+    let rows = report.cluster_stats.iter().map(of_cluster).sum();
+    check_entries(rows, std::iter::empty(), &[], report.node.as_ref());
+}
+
+fn is_within_limits(message: &[u8], variant: Variant) -> bool {
+    let counters = LimitCounters::default();
+    request_limits::check(message, variant, LIMITS, &counters).is_ok()
+}
+
+fn check_entries<'a>(
+    entries: usize,
+    mut names: impl Iterator<Item = &'a String>,
+    locators: &[ResourceLocator],
+    node: Option<&Bytes>,
+) {
+    assert!(entries <= LIMITS.entries, "{entries} entries");
+    assert!(names.all(|name| name.len() <= LIMITS.name_bytes), "a long name");
+    assert!(locators.iter().all(|locator| locator.name.len() <= LIMITS.name_bytes), "a long name in a locator");
+    assert!(node.is_none_or(|node| node.len() <= LIMITS.node_bytes), "a large node");
+}
+
+/// Small, so that short inputs reach them.
+const LIMITS: RequestLimits = RequestLimits { entries: 8, name_bytes: 32, node_bytes: 64 };
+const MESSAGE_BYTES: usize = 4096;
+
+thread_local! {
+    static RUNTIME: tokio::runtime::Runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime of one thread starts");
+}
