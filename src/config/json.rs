@@ -11,6 +11,8 @@ use super::yaml::{self, Entry, Node, Scalar, Value};
 
 pub(super) struct JsonReader {
     pub(crate) found: Diagnostics,
+    /// Whether to check files that the relay opens only when it needs them.
+    pub(crate) opens_files: bool,
 }
 
 /// An object and its place.
@@ -35,8 +37,8 @@ impl<'a> Object<'a> {
 }
 
 impl JsonReader {
-    pub(crate) fn of(path: &Path) -> Self {
-        Self { found: Diagnostics::of(path) }
+    pub(crate) fn of(path: &Path, opens_files: bool) -> Self {
+        Self { found: Diagnostics::of(path), opens_files }
     }
 
     /// Parses a text. The JSON parser decides whether it is valid. The YAML parser finds the positions, since JSON is also YAML.

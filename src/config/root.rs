@@ -34,7 +34,11 @@ impl Checker<'_> {
         let connections = self.connections(raw);
         let loads = self.loads(&raw.load_reports);
         let rest = self.rest(&raw.rest);
+        let downstream = clients(raw, limits.message_bytes, connections);
+        self.fit_one_another(raw, &views_limits, &downstream);
         let upstream = plan?;
+        self.no_loops(raw, &upstream);
+        self.nodes_fit(raw, &upstream, downstream.request_limits.node_bytes);
         let views = ViewsOptions {
             rule: key_rule(&raw.views),
             accept_missing_node: raw.views.accept_missing_node.value,
@@ -52,8 +56,9 @@ impl Checker<'_> {
             upstream,
             transcoder,
             views,
+            file_bytes: limits.file_bytes as usize,
             views_idle: or(&raw.views.idle_timeout, Wait(VIEWS_IDLE)).0,
-            downstream: clients(raw, limits.message_bytes, connections),
+            downstream,
             drain: drain(&raw.drain),
             loads,
             rest,
@@ -64,7 +69,7 @@ impl Checker<'_> {
 
 fn key_rule(raw: &raw::Views) -> KeyRule {
     match &raw.key {
-        Some(key) => KeyRule::of(key.iter().map(|field| field.value.clone()).collect()),
+        Some(key) => KeyRule::of(key.0.iter().map(|field| field.value.clone()).collect()),
         None => KeyRule::default(),
     }
 }

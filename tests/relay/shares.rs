@@ -77,7 +77,7 @@ async fn reached(relay: &Relay, key: &str) -> u64 {
 #[tokio::test]
 async fn i8_unfinished_messages_of_some_clients_do_not_end_the_requests_of_others() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let relay = run_with(&plane, "limits: {incomplete_request_bytes: 64KiB}").await;
+    let relay = run_with(&plane, "limits: {incomplete_request_bytes: 1MiB, message_bytes: 1MiB}").await;
     let mut established = Client::connect(relay.address, Variant::Delta).await;
     established.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
@@ -88,7 +88,7 @@ async fn i8_unfinished_messages_of_some_clients_do_not_end_the_requests_of_other
     let mut greedy = Vec::new();
     for _ in 0..10 {
         let call = RawCall::begin(relay.address, "DeltaAggregatedResources").await;
-        call.begin_message(1 << 20, 10_000);
+        call.begin_message(1 << 20, 200_000);
         greedy.push(call);
     }
     until("a greedy call has ended", async || reached(&relay, "limits.incomplete_request_bytes").await >= 4).await;
