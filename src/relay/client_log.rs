@@ -103,6 +103,11 @@ impl LogPace {
         Self { lines: 1, window: Duration::from_secs(60), state: Mutex::default() }
     }
 
+    /// Ten lines a minute, for all that the libraries warn of.
+    pub(crate) fn of_libraries() -> Self {
+        Self { lines: 10, window: Duration::from_secs(60), state: Mutex::default() }
+    }
+
     /// Twenty lines a second, for all clients.
     fn of_process() -> Self {
         Self { lines: 20, window: SECOND, state: Mutex::default() }
