@@ -44,6 +44,17 @@ impl Checker<'_> {
         }
     }
 
+    /// Checks the views of one connection.
+    pub(crate) fn views_fit(&mut self, raw: &raw::Root) {
+        let Some((of_connection, all)) = raw.limits.views_per_connection.as_ref().zip(raw.views.max.as_ref()) else {
+            return;
+        };
+        self.is_share_of(
+            &Setting::number("limits.views_per_connection", of_connection.0, &raw.limits.views_per_connection),
+            &Setting::number("views.max", all.0, &raw.views.max),
+        );
+    }
+
     /// Checks that the node of a client, which each server is sent, has room in a request to any of them.
     pub(crate) fn nodes_fit(&mut self, raw: &raw::Root, plan: &Plan, node_bytes: usize) {
         let servers = plan.servers.iter().filter_map(SourcePlan::ads);

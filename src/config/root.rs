@@ -36,6 +36,7 @@ impl Checker<'_> {
         let rest = self.rest(&raw.rest);
         let downstream = clients(raw, limits.message_bytes, connections);
         self.fit_one_another(raw, &views_limits, &downstream);
+        self.views_fit(raw);
         let upstream = plan?;
         self.no_loops(raw, &upstream);
         self.nodes_fit(raw, &upstream, downstream.request_limits.node_bytes);
@@ -43,6 +44,7 @@ impl Checker<'_> {
             rule: key_rule(&raw.views),
             accept_missing_node: raw.views.accept_missing_node.value,
             max_views: or(&raw.views.max, Positive(MAX_VIEWS)).0,
+            max_views_per_connection: or(&raw.limits.views_per_connection, Count(MAX_VIEWS_PER_CONNECTION)).0,
             max_in_metrics: or(&raw.views.max_in_metrics, Count(MAX_IN_METRICS)).0,
             table,
             access,
@@ -80,6 +82,7 @@ fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
         rule: KeyRule::of(Vec::new()),
         accept_missing_node: true,
         max_views: 1,
+        max_views_per_connection: 0,
         max_in_metrics: 1,
         access: Access::default(),
         // A session of the hub serves a whole view, whose clients are limited already.
@@ -122,6 +125,8 @@ const NAME_BYTES: usize = 16 << 10;
 /// Sixteen times a large node.
 const NODE_BYTES: usize = 1 << 20;
 const MAX_VIEWS: usize = 10_000;
+/// A relay has up to 50 streams on one connection, each of another view. Twice that, since views outlive their streams for a while.
+const MAX_VIEWS_PER_CONNECTION: usize = 100;
 const MAX_IN_METRICS: usize = 100;
 const VIEWS_IDLE: Duration = Duration::from_secs(600);
 const CONTROL_PLANE: &str = "weir";

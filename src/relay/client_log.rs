@@ -8,11 +8,12 @@ pub(crate) struct ClientLog {
     second: Mutex<Second>,
     /// For events that clients may repeat as fast as they can.
     pub(super) repeated: LogPace,
+    pub(super) rejections: LogPace,
 }
 
 impl Default for ClientLog {
     fn default() -> Self {
-        Self { second: Mutex::default(), repeated: LogPace::of_process() }
+        Self { second: Mutex::default(), repeated: LogPace::of_process(), rejections: LogPace::of_process() }
     }
 }
 

@@ -97,6 +97,7 @@ fn limits(config: &Config) -> Vec<Row> {
         ("new_connections_per_second", connections.new_per_second.to_string()),
         ("first_request_timeout", time(connections.first_request)),
         ("streams_per_connection", connections.streams_per_connection.to_string()),
+        ("views_per_connection", config.views.max_views_per_connection.to_string()),
         ("streams", connections.streams.to_string()),
         ("requests_per_second", connections.requests_per_second.to_string()),
         ("header_bytes", size_text(connections.header_bytes)),

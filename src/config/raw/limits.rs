@@ -52,6 +52,8 @@ section! {
         first_request_timeout: Option<Located<Interval>> = "1m";
         /// Open streams of one connection, as HTTP/2 announces it; the client waits with more.
         streams_per_connection: Option<Located<Positive>> = 4096;
+        /// Views that exist because of one connection; a client that would need one more gets RESOURCE_EXHAUSTED or 429. 0: no limit.
+        views_per_connection: Option<Located<Count>> = 100;
         /// Open streams and polls of all clients; above it, new ones get RESOURCE_EXHAUSTED or 503.
         streams: Option<Located<Positive>> = 1000000;
         /// Requests of one stream in a second; the relay reads those above it later. 0: no limit.

@@ -84,6 +84,7 @@ limits:
   new_connections_per_second: 500
   first_request_timeout: 0s
   streams_per_connection: 4096
+  views_per_connection: 10
   streams: 100000
   requests_per_second: 0
   header_bytes: 16KiB
@@ -230,11 +231,12 @@ fn the_defaults_that_the_schema_states_are_those_that_count() {
 /// Everything except the table of types, whose entries have no fixed order.
 fn shown(config: &Config) -> Vec<String> {
     let Config { upstream, views, views_idle, downstream, drain, loads, rest, .. } = config;
-    let parts: [&dyn std::fmt::Debug; 13] = [
+    let parts: [&dyn std::fmt::Debug; 14] = [
         upstream,
         &views.rule,
         &views.accept_missing_node,
         &views.max_views,
+        &views.max_views_per_connection,
         &views.max_in_metrics,
         &views.access,
         &views.limits,

@@ -14,11 +14,11 @@ fn faults(text: &str) -> Vec<String> {
     review.faults.iter().map(ToString::to_string).collect()
 }
 
-/// Checks the faults of a third line, without file and column.
+/// Checks the faults of more lines, without file, line and column.
 #[track_caller]
 fn says(line: &str, expected: &[&str]) {
     let found = faults(&format!("{LISTEN}{UPSTREAM}{line}\n"));
-    let found: Vec<_> = found.iter().map(|fault| fault.strip_prefix("relay.yaml:3:").expect(fault)).collect();
+    let found: Vec<_> = found.iter().map(|fault| fault.strip_prefix("relay.yaml:").expect(fault)).collect();
     let found: Vec<_> = found.iter().filter_map(|fault| Some(fault.split_once(": ")?.1)).collect();
     assert_eq!(found, expected, "{line}");
 }
@@ -105,6 +105,10 @@ fn numbers_that_do_not_fit_one_another_are_faults_at_the_one_that_was_set() {
         (
             "limits: {connections_per_address: 11, connections: 10}",
             "limits.connections_per_address: invalid number 11: expected at most 10, which is limits.connections",
+        ),
+        (
+            "views: {max: 10}\nlimits: {views_per_connection: 11}",
+            "limits.views_per_connection: invalid number 11: expected at most 10, which is views.max",
         ),
         (
             "load_reports: {bytes_per_view: 1GiB}",
