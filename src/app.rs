@@ -66,8 +66,7 @@ impl App {
             let lowered = shares.clients;
             tracing::warn!(configured, lowered, "limits.connections lowered to what the limit of open files allows");
         }
-        let connections =
-            Connections::new(limits, shares, spare.clone(), listeners.len(), views.counters().limits.clone());
+        let connections = Connections::new(limits, shares, spare.clone(), listeners.len(), views.counters());
         let clients = connections.clone();
         let downstream = Downstream::new(views.clone(), loads.clone(), clients, config.downstream, drain.clone());
         let downstream = downstream.with_rest(rest.clone());

@@ -49,7 +49,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Checks a configuration and the files that it names, and shows which servers would be asked for what, in which order.
+    /// Checks a configuration and the files that it names, and shows what the relay understands: servers in their order, addresses, the
+    /// sharing key, access rules, limits.
     ///
     /// Exits with 0 if the relay can use it, with 1 if there are faults. Warnings are shown, and do not count.
     Check(ConfigFile),

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
 use weir_loadtest::baseline::Baseline;
 use weir_loadtest::bench;
 use weir_loadtest::conformance::{self, Report};
@@ -75,14 +76,30 @@ async fn main() -> ExitCode {
         }
         Command::Run { options, measures } => {
             let run = |observer| scenario::command::run(&options, observer);
-            measured(&measures, run).await.map_or_else(failed, passed)
+            until_stopped(async { measured(&measures, run).await.map_or_else(failed, passed) }).await
         }
         Command::Origin(options) => origin::command::run(&options).await.map_or_else(failed, |()| ExitCode::SUCCESS),
-        Command::Hostile(options) => hostile::command(&options).await.map_or_else(failed, passed),
-        Command::Bench(options) => bench::command(&options).await.unwrap_or_else(failed),
+        Command::Hostile(options) => {
+            until_stopped(async { hostile::command(&options).await.map_or_else(failed, passed) }).await
+        }
+        Command::Bench(options) => until_stopped(async { bench::command(&options).await.unwrap_or_else(failed) }).await,
         Command::Compare { first, second } => compare(&first, &second).map_or_else(failed, |()| ExitCode::SUCCESS),
         Command::Baseline(baseline) => baseline.run().await.map_or_else(failed, |()| ExitCode::SUCCESS),
     }
+}
+
+/// Runs a command that starts relays and other servers. SIGTERM and SIGINT drop it: their processes end with their handles.
+async fn until_stopped(work: impl Future<Output = ExitCode>) -> ExitCode {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return work.await;
+    };
+    let number = tokio::select! {
+        code = work => return code,
+        _ = terminate.recv() => 15,
+        _ = interrupt.recv() => 2,
+    };
+    ExitCode::from(128 + number) // as shells report a signal
 }
 
 fn compare(first: &Path, second: &Path) -> anyhow::Result<()> {

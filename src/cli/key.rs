@@ -1,5 +1,7 @@
 //! `weir key`: the sharing key of a node, the fields that form it, and how a fleet is divided.
 
+mod advice;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -11,12 +13,12 @@ use crate::xds::{KeyField, KeyRule, SharingKey};
 /// Returns the report for nodes in JSON, one per line; a single node may take several lines.
 pub fn report(rule: &KeyRule, text: &str) -> Result<String, NodesError> {
     let nodes = read(rule, text)?;
-    let known: Vec<_> = nodes.iter().map(|encoded| rule.key(encoded).map(|key| (key, rule.parts(encoded)))).collect();
-    let known: Vec<_> = known.into_iter().filter_map(Result::ok).collect();
+    let known = nodes.iter().filter_map(|encoded| Some((rule.key(encoded).ok()?, rule.parts(encoded))));
+    let known: Vec<_> = known.collect();
     match known.as_slice() {
         [] => Err(NodesError::None),
         [(key, parts)] => Ok(of_one(key, parts)),
-        _ => Ok(of_many(rule, &known)),
+        _ => Ok(of_many(rule, &known) + &advice::for_fleet(rule, &nodes)),
     }
 }
 

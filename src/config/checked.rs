@@ -26,6 +26,8 @@ pub struct Config {
     /// Options of the hub, if there are shared authorities.
     pub(crate) hub: Option<ViewsOptions>,
     pub(crate) views_idle: Duration,
+    /// The longest resource file.
+    pub(crate) file_bytes: usize,
     pub(crate) downstream: downstream::Options,
     pub(crate) drain: DrainTimes,
     pub(crate) loads: LoadsMode,

@@ -3,8 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{InconsistentKeys, RootCertStore};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileFault {
@@ -12,6 +15,8 @@ pub(super) enum FileFault {
     Unreadable { path: PathBuf, error: io::Error },
     #[error("invalid file {}: expected {expected}", path.display())]
     Content { path: PathBuf, expected: &'static str },
+    #[error("the key in {} does not belong to the certificate in {}", key.display(), certificate.display())]
+    OtherKey { certificate: PathBuf, key: PathBuf },
 }
 
 pub(super) fn text(path: &Path) -> Result<String, FileFault> {
@@ -24,12 +29,35 @@ pub(super) fn bytes(path: &Path) -> Result<Vec<u8>, FileFault> {
 
 /// Checks a PEM file of certificates.
 pub(super) fn look_at_certificates(path: &Path) -> Result<(), FileFault> {
-    let bytes = bytes(path)?;
-    let all = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, pem::Error>>();
-    match all {
-        Ok(all) if !all.is_empty() => Ok(()),
-        _ => Err(FileFault::Content { path: path.into(), expected: "certificates in PEM" }),
+    let expected = "certificates in PEM";
+    if certificates(path)?.is_empty() { Err(FileFault::Content { path: path.into(), expected }) } else { Ok(()) }
+}
+
+/// Checks a PEM file of CAs.
+pub(super) fn look_at_cas(path: &Path) -> Result<(), FileFault> {
+    look_at_certificates(path)?;
+    let mut roots = RootCertStore::empty();
+    let readable = certificates(path)?.into_iter().all(|certificate| roots.add(certificate).is_ok());
+    let expected = "certificates that can be read";
+    readable.then_some(()).ok_or_else(|| FileFault::Content { path: path.into(), expected })
+}
+
+/// Checks that a key belongs to a certificate. Files with faults of their own are not compared.
+pub(super) fn look_at_pair(certificate: &Path, key: &Path) -> Result<(), FileFault> {
+    let (Ok(chain), Ok(bytes)) = (certificates(certificate), bytes(key)) else { return Ok(()) };
+    let Ok(private) = PrivateKeyDer::from_pem_slice(&bytes) else { return Ok(()) };
+    let pair = CertifiedKey::from_der(chain, private, &aws_lc_rs::default_provider());
+    match pair {
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+            Err(FileFault::OtherKey { certificate: certificate.into(), key: key.into() })
+        }
+        _ => Ok(()),
     }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileFault> {
+    let all = CertificateDer::pem_slice_iter(&bytes(path)?).collect::<Result<_, pem::Error>>();
+    Ok(all.unwrap_or_default())
 }
 
 /// Checks a PEM file of a private key.

@@ -12,6 +12,8 @@ use super::yaml::{Entry, Node, Scalar, Value};
 
 pub(super) struct JsonReader {
     pub(crate) found: Diagnostics,
+    /// Whether to check files that the relay opens only when it needs them.
+    pub(crate) opens_files: bool,
 }
 
 /// An object and its place.
@@ -36,8 +38,8 @@ impl<'a> Object<'a> {
 }
 
 impl JsonReader {
-    pub(crate) fn of(path: &Path) -> Self {
-        Self { found: Diagnostics::of(path) }
+    pub(crate) fn of(path: &Path, opens_files: bool) -> Self {
+        Self { found: Diagnostics::of(path), opens_files }
     }
 
     /// Parses a text. serde_json decides whether it is valid.

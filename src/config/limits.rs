@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::bounds::Setting;
 use super::checker::{Checker, or};
-use super::form::{Count, Positive, Size, Wait};
+use super::form::{Count, Interval, Pause, Positive, Size, Wait};
 use super::raw;
 use crate::downstream::{ConnectionLimits, DrainTimes};
 use crate::protocol::limits::Limits;
@@ -25,9 +26,9 @@ impl Checker<'_> {
             linger: or(&limits.linger, Wait(defaults.linger)).0,
             lingering: or(&limits.lingering, Count(defaults.lingering)).0,
             reply_bytes: or(&limits.reply_bytes, Size(defaults.reply_bytes)).0,
-            resource_timer: or(&limits.resource_timer, Wait(defaults.resource_timer)).0,
+            resource_timer: or(&limits.resource_timer, Pause(defaults.resource_timer)).0,
             reference_hold: or(&limits.reference_hold, Wait(defaults.reference_hold)).0,
-            second_silence: or(&limits.second_silence, Wait(defaults.second_silence)).0,
+            second_silence: or(&limits.second_silence, Pause(defaults.second_silence)).0,
             fetch_timeout: or(&limits.fetch_timeout, Wait(defaults.fetch_timeout)).0,
             grpc_fail_fast: or(&raw.clients.grpc_fail_fast, true),
             ..defaults
@@ -37,18 +38,19 @@ impl Checker<'_> {
     pub(crate) fn connections(&mut self, raw: &raw::Root) -> ConnectionLimits {
         let raw = &raw.limits;
         let header_bytes = or(&raw.header_bytes, Size(HEADER_BYTES)).0;
-        if let Some(given) = raw.header_bytes.as_ref().filter(|_| header_bytes < FEWEST_HEADER_BYTES) {
-            self.fault(&given.place, "invalid size: expected 1KiB or more");
-        }
         let streams_per_connection = or(&raw.streams_per_connection, Positive(STREAMS_PER_CONNECTION)).0;
+        if let Some(given) = raw.streams_per_connection.as_ref().filter(|given| given.0 > MOST_STREAMS) {
+            let reason =
+                format!("invalid number {}: expected at most {MOST_STREAMS}, what HTTP/2 has numbers for", given.0);
+            self.fault(&given.place, reason);
+        }
         ConnectionLimits {
             connections: raw.connections.as_ref().map(|given| given.value.0),
             per_address: or(&raw.connections_per_address, Count(0)).0,
             new_per_second: or(&raw.new_connections_per_second, Count(0)).0,
-            first_request: or(&raw.first_request_timeout, Wait(FIRST_REQUEST)).0,
             new_streams_per_second: or(&raw.new_streams_per_second, Count(NEW_STREAMS_PER_SECOND)).0,
-            // A client cannot have more than 2^31.
-            streams_per_connection: u32::try_from(streams_per_connection).unwrap_or(u32::MAX),
+            first_request: or(&raw.first_request_timeout, Interval(Some(FIRST_REQUEST))).0.unwrap_or_default(),
+            streams_per_connection: streams_per_connection.min(MOST_STREAMS) as u32,
             streams: or(&raw.streams, Positive(STREAMS)).0,
             requests_per_second: or(&raw.requests_per_second, Count(0)).0,
             header_bytes,
@@ -65,6 +67,10 @@ impl Checker<'_> {
             bytes: or(&raw.bytes_per_view, Size(BYTES_PER_VIEW)).0,
             bytes_total: or(&raw.bytes_total, Size(BYTES_TOTAL)).0,
         };
+        self.is_share_of(
+            &Setting::size("load_reports.bytes_per_view", limits.bytes, &raw.bytes_per_view),
+            &Setting::size("load_reports.bytes_total", limits.bytes_total, &raw.bytes_total),
+        );
         match raw.mode.value {
             raw::LoadsMode::PassThrough => LoadsMode::PassThrough,
             raw::LoadsMode::Aggregate => LoadsMode::Aggregate(limits),
@@ -88,8 +94,8 @@ const STREAMS_PER_CONNECTION: usize = 4096;
 const NEW_STREAMS_PER_SECOND: usize = 2000;
 const STREAMS: usize = 1_000_000;
 const HEADER_BYTES: usize = 16 << 10;
-/// A request without tokens has some 300 bytes.
-const FEWEST_HEADER_BYTES: usize = 1 << 10;
+/// The numbers of streams have 31 bits, and clients use the odd ones.
+const MOST_STREAMS: usize = 1 << 30;
 const MAX_OUTAGE: Duration = Duration::from_secs(300);
 const BYTES_PER_VIEW: usize = 64 << 20;
 const BYTES_TOTAL: usize = 256 << 20;

@@ -17,12 +17,16 @@ mod root;
 
 mod access;
 mod addresses;
+mod consistency;
 mod limits;
 mod rest;
 mod types;
 mod upstream;
 
 mod connection;
+mod loops;
+
+mod bounds;
 
 mod checker;
 
@@ -47,7 +51,7 @@ pub use form::{admin_address, listen_address};
 pub(crate) use load::Review;
 pub use schema::schema;
 
-pub(crate) use form::{ValueError, server_uri};
+pub(crate) use form::{ValueError, server_uri, size_text};
 pub(crate) use plain_server::{MESSAGE_BYTES, name_in, plain_server};
 
 #[cfg(test)]

@@ -34,11 +34,17 @@ impl Checker<'_> {
         let connections = self.connections(raw);
         let loads = self.loads(&raw.load_reports);
         let rest = self.rest(&raw.rest);
+        let downstream = clients(raw, limits.message_bytes, connections);
+        self.fit_one_another(raw, &views_limits, &downstream);
+        self.views_fit(raw);
         let upstream = plan?;
+        self.no_loops(raw, &upstream);
+        self.nodes_fit(raw, &upstream, downstream.request_limits.node_bytes);
         let views = ViewsOptions {
             rule: key_rule(&raw.views),
             accept_missing_node: raw.views.accept_missing_node.value,
             max_views: or(&raw.views.max, Positive(MAX_VIEWS)).0,
+            max_views_per_connection: or(&raw.limits.views_per_connection, Count(MAX_VIEWS_PER_CONNECTION)).0,
             max_in_metrics: or(&raw.views.max_in_metrics, Count(MAX_IN_METRICS)).0,
             table,
             access,
@@ -52,8 +58,9 @@ impl Checker<'_> {
             upstream,
             transcoder,
             views,
+            file_bytes: limits.file_bytes as usize,
             views_idle: or(&raw.views.idle_timeout, Wait(VIEWS_IDLE)).0,
-            downstream: clients(raw, limits.message_bytes, connections),
+            downstream,
             drain: drain(&raw.drain),
             loads,
             rest,
@@ -64,7 +71,7 @@ impl Checker<'_> {
 
 fn key_rule(raw: &raw::Views) -> KeyRule {
     match &raw.key {
-        Some(key) => KeyRule::of(key.iter().map(|field| field.value.clone()).collect()),
+        Some(key) => KeyRule::of(key.0.iter().map(|field| field.value.clone()).collect()),
         None => KeyRule::default(),
     }
 }
@@ -75,6 +82,7 @@ fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
         rule: KeyRule::of(Vec::new()),
         accept_missing_node: true,
         max_views: 1,
+        max_views_per_connection: 0,
         max_in_metrics: 1,
         access: Access::default(),
         // A session of the hub serves a whole view, whose clients are limited already.
@@ -122,6 +130,8 @@ const NEW_NAMES_PER_SECOND: usize = 5000;
 /// Sixteen times a large node.
 const NODE_BYTES: usize = 1 << 20;
 const MAX_VIEWS: usize = 10_000;
+/// A relay has up to 50 streams on one connection, each of another view. Twice that, since views outlive their streams for a while.
+const MAX_VIEWS_PER_CONNECTION: usize = 100;
 const MAX_IN_METRICS: usize = 100;
 const VIEWS_IDLE: Duration = Duration::from_secs(600);
 const CONTROL_PLANE: &str = "weir";

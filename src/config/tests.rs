@@ -1,4 +1,5 @@
 mod agreement;
+mod contradictions;
 mod faults;
 mod json_schema;
 

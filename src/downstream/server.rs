@@ -35,7 +35,7 @@ use super::slot::{Slot, Status};
 use super::stream::{Call, LINGER, read};
 use super::turns::Turns;
 use super::unfinished_replies::UnfinishedReplies;
-use crate::relay::{Loads, Views};
+use crate::relay::{Loads, ViewQuota, Views};
 use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Shape};
 
 #[derive(Debug, Clone)]
@@ -146,8 +146,8 @@ impl Downstream {
     ) -> impl Future<Output = Response<AnyBody>> + Send + use<> {
         let response = match self.refuse(&request, place) {
             Some(refusal) => Ok(refused(request, refusal)),
-            None if is_grpc(&request) => Ok(self.call(request, peer, inbound)),
-            None => Err(Box::pin(self.poll(request, peer, inbound))),
+            None if is_grpc(&request) => Ok(self.call(request, peer, inbound, place.quota())),
+            None => Err(Box::pin(self.poll(request, peer, inbound, place.quota()))),
         };
         async move {
             match response {
@@ -168,18 +168,30 @@ impl Downstream {
         }
     }
 
-    async fn poll(self, request: Request<Incoming>, peer: SocketAddr, inbound: Arc<Inbound>) -> Response<AnyBody> {
+    async fn poll(
+        self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+        inbound: Arc<Inbound>,
+        quota: Arc<ViewQuota>,
+    ) -> Response<AnyBody> {
         let Some(rest) = self.rest else {
             let mut response = Response::new(AnyBody::Empty);
             *response.status_mut() = StatusCode::NOT_FOUND;
             return response;
         };
         let Self { views, drain, message_bytes, v2, .. } = self;
-        let poll = RestPoll { views, inbound, drain, peer, message_bytes, v2 };
+        let poll = RestPoll { views, inbound, drain, peer, quota, message_bytes, v2 };
         rest.answer(request, poll).await.map(|body| AnyBody::Whole(BufferedBody::new(body, UNTAKEN)))
     }
 
-    fn call(&self, request: Request<Incoming>, peer: SocketAddr, inbound: Arc<Inbound>) -> Response<AnyBody> {
+    fn call(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+        inbound: Arc<Inbound>,
+        quota: Arc<ViewQuota>,
+    ) -> Response<AnyBody> {
         let path = request.uri().path().to_owned();
         let frames = Frames::new(request.into_body(), self.message_bytes, inbound);
         if let Some(inquiry) = Inquiry::of_path(&path) {
@@ -198,7 +210,8 @@ impl Downstream {
         let pace = Pace::per_second(self.connections.limits().requests_per_second);
         let names_pace =
             Pace::with_burst(self.new_names_per_second, self.new_names_per_second.saturating_mul(NAMES_AT_ONCE));
-        tokio::spawn(read(frames, slot.clone(), Call { method, views, drain, limits, peer, pace, names_pace }));
+        let call = Call { method, views, drain, limits, peer, quota, pace, names_pace };
+        tokio::spawn(read(frames, slot.clone(), call));
         let single = method.shape == Shape::Fetch;
         grpc_response(AnyBody::Session(Box::new(SessionBody::new(slot, self.shared.clone(), single))))
     }

@@ -129,7 +129,9 @@ impl From<AdmissionError> for Status {
         let text = rejected.to_string();
         match rejected {
             AdmissionError::NoNode | AdmissionError::BadNode => Self::invalid(text),
-            AdmissionError::TooManyViews(_) => Self::exhausted(text),
+            AdmissionError::TooManyViews { .. } | AdmissionError::TooManyViewsOfConnection { .. } => {
+                Self::exhausted(text)
+            }
             AdmissionError::Stopping => Self::unavailable(text),
         }
     }

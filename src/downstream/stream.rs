@@ -18,7 +18,7 @@ use super::slot::{Slot, Status};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use crate::protocol::session::{Fetched, Variant};
-use crate::relay::{ClientInfo, Limit, LimitCounters, Views};
+use crate::relay::{ClientInfo, Limit, LimitCounters, ViewQuota, Views};
 use crate::xds::{Method, Scope, Shape};
 
 /// The context of a call.
@@ -28,6 +28,7 @@ pub(super) struct Call {
     pub(crate) drain: Drain,
     pub(crate) limits: RequestLimits,
     pub(crate) peer: SocketAddr,
+    pub(crate) quota: Arc<ViewQuota>,
     /// The rate of requests, if it is limited.
     pub(crate) pace: Option<Pace>,
     /// The rate of new names, if it is limited.
@@ -124,16 +125,14 @@ async fn sit(request: Request, slot: &Slot, call: &Call) -> Result<Box<Request>,
             Scope::Only(name) => Some(name),
         },
         peer: call.peer,
+        quota: call.quota.clone(),
     };
     match call.views.open_session(&request, visit).await {
         Ok(handle) => {
             slot.attach(handle);
             Ok(Box::new(request))
         }
-        Err(rejected) => {
-            tracing::warn!(peer = %call.peer, error = %rejected, "client stream rejected");
-            Err(rejected.into())
-        }
+        Err(rejected) => Err(rejected.into()),
     }
 }
 

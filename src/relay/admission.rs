@@ -1,27 +1,46 @@
 //! Why a stream is not accepted.
 
+use super::limit::Limit;
+use super::views::Split;
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AdmissionError {
     #[error("the first request of a stream has no node")]
     NoNode,
     #[error("invalid node: expected an encoded envoy.config.core.v3.Node")]
     BadNode,
-    #[error("too many views: the limit is {0} (views.max)")]
-    TooManyViews(usize),
+    #[error("too many views: the limit is {limit} (views.max){}", beside(.split))]
+    TooManyViews { limit: usize, split: Option<Split> },
+    #[error("too many views of one connection: the limit is {limit} (limits.views_per_connection){}", beside(.split))]
+    TooManyViewsOfConnection { limit: usize, split: Option<Split> },
     #[error("the relay is shutting down")]
     Stopping,
 }
 
 impl AdmissionError {
     /// Metric labels, in the order of `place`.
-    pub(crate) const REASONS: [&str; 4] = ["no_node", "bad_node", "too_many_views", "stopping"];
+    pub(crate) const REASONS: [&str; 5] =
+        ["no_node", "bad_node", "too_many_views", "too_many_views_of_connection", "stopping"];
 
     pub(in crate::relay) fn place(&self) -> usize {
         match self {
             Self::NoNode => 0,
             Self::BadNode => 1,
-            Self::TooManyViews(_) => 2,
-            Self::Stopping => 3,
+            Self::TooManyViews { .. } => 2,
+            Self::TooManyViewsOfConnection { .. } => 3,
+            Self::Stopping => 4,
         }
     }
+
+    pub(in crate::relay) fn limit(&self) -> Option<Limit> {
+        match self {
+            Self::TooManyViews { .. } => Some(Limit::Views),
+            Self::TooManyViewsOfConnection { .. } => Some(Limit::ViewsPerConnection),
+            Self::NoNode | Self::BadNode | Self::Stopping => None,
+        }
+    }
+}
+
+fn beside(split: &Option<Split>) -> String {
+    split.as_ref().map(|split| format!("; {split}")).unwrap_or_default()
 }

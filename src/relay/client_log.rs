@@ -8,11 +8,12 @@ pub(crate) struct ClientLog {
     second: Mutex<Second>,
     /// For events that clients may repeat as fast as they can.
     pub(super) repeated: LogPace,
+    pub(super) rejections: LogPace,
 }
 
 impl Default for ClientLog {
     fn default() -> Self {
-        Self { second: Mutex::default(), repeated: LogPace::of_process() }
+        Self { second: Mutex::default(), repeated: LogPace::of_process(), rejections: LogPace::of_process() }
     }
 }
 
@@ -101,6 +102,11 @@ impl LogPace {
     /// One line a minute, for what may go on for long.
     pub(crate) fn once_a_minute() -> Self {
         Self { lines: 1, window: Duration::from_secs(60), state: Mutex::default() }
+    }
+
+    /// Ten lines a minute, for all that the libraries warn of.
+    pub(crate) fn of_libraries() -> Self {
+        Self { lines: 10, window: Duration::from_secs(60), state: Mutex::default() }
     }
 
     /// Twenty lines a second, for all clients.

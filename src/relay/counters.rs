@@ -1,11 +1,11 @@
 //! Counters over the life of the process that belong to no view.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::admission::AdmissionError;
-use super::limit::{Limit, LimitCounters};
+use super::limit::LimitCounters;
 use crate::protocol::session::Variant;
 use crate::xds::{Type, TypeTable};
 
@@ -19,14 +19,17 @@ pub(crate) struct ProcessCounters {
     names_refused: AtomicU64,
     lost_load_reports: AtomicU64,
     pub(crate) limits: Arc<LimitCounters>,
+    /// Open connections of clients.
+    pub(crate) open_connections: Arc<AtomicUsize>,
 }
 
 impl ProcessCounters {
     pub(crate) fn new(table: Arc<TypeTable>) -> Self {
         let (streams, rejected) = Default::default();
         let nacks = table.names().chain([OTHER]).map(|name| (name.to_owned(), 0)).collect();
-        let (names_refused, lost_load_reports, limits) = Default::default();
-        Self { table, streams, rejected, nacks: Mutex::new(nacks), names_refused, lost_load_reports, limits }
+        let nacks = Mutex::new(nacks);
+        let (names_refused, lost_load_reports, limits, open_connections) = Default::default();
+        Self { table, streams, rejected, nacks, names_refused, lost_load_reports, limits, open_connections }
     }
 
     /// Counts the limits that are reached together with those of others.
@@ -40,8 +43,8 @@ impl ProcessCounters {
 
     pub(super) fn rejected(&self, why: &AdmissionError) {
         self.rejected[why.place()].fetch_add(1, Ordering::Relaxed);
-        if matches!(why, AdmissionError::TooManyViews(_)) {
-            self.limits.reached(Limit::Views);
+        if let Some(limit) = why.limit() {
+            self.limits.reached(limit);
         }
     }
 
@@ -57,6 +60,11 @@ impl ProcessCounters {
 
     pub(super) fn load_reports_dropped(&self, lost: u64) {
         self.lost_load_reports.fetch_add(lost, Ordering::Relaxed);
+    }
+
+    /// Returns how many connections of clients are open.
+    pub(crate) fn connections(&self) -> usize {
+        self.open_connections.load(Ordering::Relaxed)
     }
 
     /// Returns the types that have counters.

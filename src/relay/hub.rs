@@ -56,11 +56,11 @@ impl HubConnector {
         report(link, LinkEvent::Opened { variant: Variant::Delta, requests: sender, life: Arc::default() }).await?;
         let first = requests.recv().await?;
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let sitting =
-            match self.hub.open_session(&first, ClientInfo { variant: Variant::Delta, only: None, peer }).await {
-                Ok(handle) => SessionGuard(handle),
-                Err(rejected) => return Some(Ended::Refused(rejected)),
-            };
+        let client = ClientInfo { variant: Variant::Delta, only: None, peer, quota: Arc::default() };
+        let sitting = match self.hub.open_session(&first, client).await {
+            Ok(handle) => SessionGuard(handle),
+            Err(rejected) => return Some(Ended::Refused(rejected)),
+        };
         sitting.0.handle_request(first).await;
         let mut sent = SentState::default();
         loop {

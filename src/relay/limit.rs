@@ -27,6 +27,8 @@ pub(crate) enum Limit {
     NamesPerStream,
     /// The views of the process.
     Views,
+    /// The views that exist because of one connection.
+    ViewsPerConnection,
     /// The bytes of one request to a server.
     MaxRequestBytes,
     /// Connections of clients.
@@ -58,7 +60,7 @@ pub(crate) enum Limit {
 pub(crate) struct LimitCounters([AtomicU64; Limit::ALL.len()]);
 
 impl Limit {
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::MessageBytes,
         Self::RequestEntries,
         Self::NameBytes,
@@ -70,6 +72,7 @@ impl Limit {
         Self::NamesPerType,
         Self::NamesPerStream,
         Self::Views,
+        Self::ViewsPerConnection,
         Self::MaxRequestBytes,
         Self::Connections,
         Self::ConnectionsPerAddress,
@@ -98,6 +101,7 @@ impl Limit {
             Self::NamesPerType => "limits.names_per_type",
             Self::NamesPerStream => "limits.names_per_stream",
             Self::Views => "views.max",
+            Self::ViewsPerConnection => "limits.views_per_connection",
             Self::MaxRequestBytes => "upstream.servers.max_request_bytes",
             Self::Connections => "limits.connections",
             Self::ConnectionsPerAddress => "limits.connections_per_address",

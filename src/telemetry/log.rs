@@ -2,14 +2,18 @@
 
 use std::io::{IsTerminal, stderr};
 use std::str::FromStr;
+use std::time::Instant;
 
 use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Metadata};
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::debug_fn;
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Context, Filter, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
+
+use crate::relay::LogPace;
 
 /// The form of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -65,9 +69,13 @@ impl LogControl {
         // If stderr is closed, reporting that error would panic.
         let lines = fmt::layer().with_writer(stderr).log_internal_errors(false);
         let registry = tracing_subscriber::registry().with(filter);
+        let pace = LibraryPace::default();
         match format {
-            LogFormat::Text => registry.with(lines.fmt_fields(text_fields()).with_ansi(stderr().is_terminal())).init(),
-            LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
+            LogFormat::Text => {
+                let lines = lines.fmt_fields(text_fields()).with_ansi(stderr().is_terminal());
+                registry.with(lines.with_filter(pace)).init();
+            }
+            LogFormat::Json => registry.with(lines.json().flatten_event(true).with_filter(pace)).init(),
         }
         Self(Some(handle))
     }
@@ -84,6 +92,29 @@ impl LogControl {
 
     pub(crate) fn current(&self) -> Option<String> {
         self.0.as_ref()?.with_current(ToString::to_string).ok()
+    }
+}
+
+/// Leaves out warnings of libraries beyond a few a minute: peers can cause any number of them, such as `h2` has for each ping that is not
+/// in order. Their lower levels are for those who ask for them.
+#[derive(Debug)]
+struct LibraryPace(LogPace);
+
+impl Default for LibraryPace {
+    fn default() -> Self {
+        Self(LogPace::of_libraries())
+    }
+}
+
+impl<S> Filter<S> for LibraryPace {
+    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        true
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        let (level, target) = (event.metadata().level(), event.metadata().target());
+        let is_own = target.split("::").next().is_some_and(|name| name.starts_with("weir"));
+        is_own || *level > Level::WARN || self.0.line(Instant::now()).is_some()
     }
 }
 
@@ -126,6 +157,26 @@ mod tests {
         let text = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
         let expected = "client \\u{7} node=a\\nWARN forged \\u{1b}[31m text=\"a\\nWARN forged \\u{1b}[31m\" number=5\n";
         assert!(text.ends_with(expected), "{text:?}");
+    }
+
+    #[test]
+    fn a_flood_of_warnings_of_a_library_has_few_lines_and_those_of_the_relay_have_all() {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let out = lines.clone();
+        let layer = fmt::layer().with_writer(move || Lines(out.clone())).with_ansi(false);
+        let layer = layer.with_filter(LibraryPace::default());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            for _ in 0..1000 {
+                tracing::warn!(target: "h2::proto::ping_pong", "recv PING ack that we never sent");
+                tracing::error!(target: "hyper::proto", "broken");
+                tracing::info!(target: "h2::proto", "asked for");
+                tracing::warn!(target: "weir::downstream", "own");
+            }
+        });
+        let text = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
+        let count = |part: &str| text.lines().filter(|line| line.contains(part)).count();
+        assert_eq!(count("PING") + count("broken"), 10);
+        assert_eq!((count("asked for"), count("own")), (1000, 1000));
     }
 
     #[derive(Clone)]

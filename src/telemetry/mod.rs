@@ -26,6 +26,8 @@ use crate::upstream::{FilesReport, FilesSource};
 /// The state of one relay at one moment.
 struct MetricsSnapshot<'a> {
     view_count: usize,
+    /// How many values each field of the sharing key has.
+    key_values: Vec<(String, usize)>,
     /// Views with labels of their own, and `other`.
     views: &'a [ViewMetrics],
     counters: &'a ProcessCounters,
@@ -48,6 +50,7 @@ pub(crate) fn exposition(views: Arc<Views>, loads: Arc<Loads>, files: Arc<[Files
             let (view_count, metrics) = views.metrics().await;
             text(&MetricsSnapshot {
                 view_count,
+                key_values: views.values_by_field(),
                 views: &metrics,
                 counters: views.counters(),
                 incidents: views.incidents(),
@@ -80,6 +83,11 @@ fn register_relay(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
     let build = Labelled::<Gauge>::register(registry, "build_info", "Version of the running program; always 1");
     build.at(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
     gauge(registry, "views", "Views", snapshot.view_count);
+    let help = "Values of a field of the sharing key over all views";
+    let values = Labelled::<Gauge>::register(registry, "key_field_values", help);
+    for (field, count) in &snapshot.key_values {
+        values.at(&[("field", field)]).set(integer(*count));
+    }
     counter(registry, "view_panics", "Views ended by an internal error (a bug)", snapshot.incidents.view_panics());
     let sources = Labelled::<Gauge>::register(registry, "resource_files", "Resource files of a file source");
     let errors =
@@ -93,6 +101,7 @@ fn register_relay(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
 
 fn register_clients(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
     let counters = snapshot.counters;
+    gauge(registry, "client_connections", "Open connections of clients", counters.connections());
     let accepted = Labelled::<Counter>::register(registry, "client_streams_accepted", "Client streams accepted");
     for (variant, count) in counters.streams() {
         accepted.at(&[("variant", variant)]).inc_by(count);

@@ -35,11 +35,13 @@ fn written(views: &[ViewMetrics]) -> String {
     let table = Arc::new(TypeTable::new());
     let (tally, incidents) = (ProcessCounters::new(table.clone()), Incidents::default());
     tally.nack(None);
+    tally.open_connections.store(3, std::sync::atomic::Ordering::Relaxed);
     incidents.rejected("http://two", &table.resolve(CDS), &table, 2);
     incidents.rejected("http://two", &table.resolve("made.Up"), &table, 1);
     incidents.rejected("http://two", &table.resolve("also.made.Up"), &table, 1);
     text(&MetricsSnapshot {
         view_count: views.len(),
+        key_values: vec![("cluster".into(), 2), ("metadata".into(), 12)],
         views,
         counters: &tally,
         incidents: &incidents,
@@ -86,6 +88,8 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
         "weir_upstream_resources_rejected_total{server=\"http://two\",type=\"other\"} 2",
         "weir_view_panics_total 0",
         "weir_views 1",
+        "weir_key_field_values{field=\"metadata\"} 12",
+        "weir_client_connections 3",
         "weir_load_reports_buffered_bytes 11",
         "weir_upstream_liveness_calls_unanswered_total{server=\"http://two\"} 8",
         "weir_resource_files{source=\"a,b.json\"} 3",

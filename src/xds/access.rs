@@ -2,6 +2,7 @@
 //!
 //! A resource that no rule covers is open to all. The others are open to the clients that their rules list.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -75,6 +76,34 @@ impl Network {
     }
 }
 
+impl Network {
+    /// Returns the IPv4 form of IPv4 addresses that are written as IPv6. Clients never have those: they count as IPv4.
+    pub(crate) fn as_mapped(&self) -> Option<Self> {
+        let IpAddr::V6(address) = self.address else { return None };
+        let bits = self.bits.checked_sub(96)?;
+        address.to_ipv4_mapped().map(|address| Self { address: address.into(), bits })
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = if self.address.is_ipv4() { 32 } else { 128 };
+        match self.bits {
+            bits if bits == all => self.address.fmt(f),
+            bits => write!(f, "{}/{bits}", self.address),
+        }
+    }
+}
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(text) => f.write_str(text),
+            Self::Under(start) => write!(f, "{start}*"),
+        }
+    }
+}
+
 impl NamePattern {
     /// Reads a pattern; a `*` at its end means any rest.
     pub fn parse(text: &str) -> Self {
@@ -93,6 +122,10 @@ impl NamePattern {
 }
 
 impl Access {
+    pub(crate) fn rules(&self) -> &[AccessRule] {
+        &self.rules
+    }
+
     /// Returns access by these rules.
     pub fn of(rules: Vec<AccessRule>) -> Self {
         Self { rules: rules.into() }

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request as Call, Status, Streaming};
 use tonic_prost::ProstCodec;
 use weir::proto::Any;
@@ -55,8 +55,23 @@ impl Client {
     }
 
     pub async fn connect_to(address: SocketAddr, variant: Variant, path: &str) -> Option<Self> {
-        let path: PathAndQuery = path.parse().unwrap();
         let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.ok()?;
+        Self::stream(channel, variant, path).await
+    }
+
+    /// Opens several aggregated delta streams on one connection.
+    pub async fn connect_many(address: SocketAddr, count: usize) -> Vec<Self> {
+        let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        let path = format!("{PREFIX}DeltaAggregatedResources");
+        let mut clients = Vec::new();
+        for _ in 0..count {
+            clients.push(Self::stream(channel.clone(), Variant::Delta, &path).await.expect("no stream"));
+        }
+        clients
+    }
+
+    async fn stream(channel: Channel, variant: Variant, path: &str) -> Option<Self> {
+        let path: PathAndQuery = path.parse().unwrap();
         let mut grpc = Grpc::new(channel).max_decoding_message_size(64 << 20);
         grpc.ready().await.ok()?;
         Some(match variant {

@@ -112,11 +112,11 @@ async fn a_side_that_does_not_read_holds_the_other_back() {
 #[tokio::test]
 async fn streams_that_make_no_sense_are_ended_with_a_reason() {
     let plane = LoadPlane::start().await;
-    let relay = loads_relay(plane.address, "limits: {message_bytes: 1000}\n").await;
+    let relay = loads_relay(plane.address, "limits: {message_bytes: 1024}\n").await;
     for (message, code) in [
         (LoadStatsRequest::default().encode_to_vec(), Code::InvalidArgument),
         (b"\x0a\x09".to_vec(), Code::InvalidArgument),
-        (vec![0; 1001], Code::ResourceExhausted),
+        (vec![0; 1025], Code::ResourceExhausted),
     ] {
         let mut client = LoadClient::connect(relay.address).await;
         client.send(&message).await;

@@ -77,7 +77,7 @@ async fn reached(relay: &Relay, key: &str) -> u64 {
 #[tokio::test]
 async fn i8_unfinished_messages_of_some_clients_do_not_end_the_requests_of_others() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let relay = run_with(&plane, "limits: {incomplete_request_bytes: 64KiB}").await;
+    let relay = run_with(&plane, "limits: {incomplete_request_bytes: 1MiB, message_bytes: 1MiB}").await;
     let mut established = Client::connect(relay.address, Variant::Delta).await;
     established.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
@@ -88,7 +88,7 @@ async fn i8_unfinished_messages_of_some_clients_do_not_end_the_requests_of_other
     let mut greedy = Vec::new();
     for _ in 0..10 {
         let call = RawCall::begin(relay.address, "DeltaAggregatedResources").await;
-        call.begin_message(1 << 20, 10_000);
+        call.begin_message(1 << 20, 200_000);
         greedy.push(call);
     }
     until("a greedy call has ended", async || reached(&relay, "limits.incomplete_request_bytes").await >= 4).await;
@@ -167,8 +167,76 @@ async fn key_19_made_up_views_go_soon_and_make_room_for_honest_ones() {
     refused.ask(CDS, &[], Some("one-too-many"));
     let status = refused.next_forever().await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    assert!(status.message().contains("views.max"), "{status:?}");
+    let expected = "too many views: the limit is 3 (views.max); cluster splits them most, with 3 values (views.key)";
+    assert_eq!(status.message(), expected);
     assert_eq!(reached(&relay, "views.max").await, 1);
+    let metrics = get(relay.admin, "/metrics").await;
+    assert!(metrics.contains("weir_key_field_values{field=\"cluster\"} 3\n"), "{metrics}");
     say(&stream, "2", &[], &[("a", "2")], &[]);
     assert_eq!(honest.sent().await.set, ["a"], "the view with clients was never in danger");
+}
+
+#[tokio::test]
+async fn i10_one_connection_makes_no_more_views_than_its_share_and_others_are_served() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = run_with(&plane, "limits: {linger: 0s, views_per_connection: 2}").await;
+    let mut honest = Client::connect(relay.address, Variant::Delta).await;
+    honest.ask(CDS, &[], Some("honest"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &[], &[("a", "1")], &[]);
+    honest.sent().await;
+
+    let mut streams = Client::connect_many(relay.address, 5).await;
+    for (stream, cluster) in streams.iter().zip(["made-up-1", "made-up-2"]) {
+        stream.ask(CDS, &[], Some(cluster));
+        plane.stream().await;
+    }
+    streams[2].ask(CDS, &[], Some("made-up-3"));
+    let status = streams[2].next_forever().await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    let expected = "too many views of one connection: the limit is 2 (limits.views_per_connection); cluster splits them \
+                    most, with 2 values (views.key)";
+    assert_eq!(status.message(), expected);
+    assert_eq!(reached(&relay, "limits.views_per_connection").await, 1);
+
+    streams[3].ask(CDS, &[], Some("honest"));
+    assert_eq!(streams[3].sent().await.set, ["a"], "a view that is there already counts for the client that made it");
+    let other = Client::connect(relay.address, Variant::Delta).await;
+    other.ask(CDS, &[], Some("other"));
+    plane.stream().await;
+    say(&stream, "2", &[], &[("a", "2")], &[]);
+    assert_eq!(honest.sent().await.set, ["a"], "the neighbour has the change");
+
+    // A stream that ends leaves a view without clients, which makes room.
+    let mut more = Client::connect_many(relay.address, 3).await;
+    for (stream, cluster) in more.iter().zip(["more-1", "more-2"]) {
+        stream.ask(CDS, &[], Some(cluster));
+        plane.stream().await;
+    }
+    drop(more.remove(0));
+    until("the first view has no clients", async || {
+        let clients = get(relay.admin, "/clients").await;
+        !clients.contains("more-1") && clients.contains("more-2")
+    })
+    .await;
+    more[1].ask(CDS, &[], Some("more-3"));
+    plane.stream().await;
+}
+
+#[tokio::test]
+async fn open_connections_are_counted_until_they_close() {
+    let plane = Plane::start(&[Variant::Delta]).await;
+    let relay = run_with(&plane, "").await;
+    let open = async |count: usize| {
+        let line = format!("weir_client_connections {count}\n");
+        until("the connections are counted", async || get(relay.admin, "/metrics").await.contains(&line)).await;
+    };
+    open(0).await;
+    let one = Client::connect(relay.address, Variant::Delta).await;
+    let two = Client::connect_many(relay.address, 3).await;
+    open(2).await;
+    drop(one);
+    open(1).await;
+    drop(two);
+    open(0).await;
 }

@@ -47,7 +47,7 @@ impl Bench for Ingest {
 impl Ingest {
     async fn measure(&self, subject: Subject, programs: &Programs) -> anyhow::Result<Scene> {
         let resources = Resources { kind: Kind::Clusters, count: self.resources, size: self.size };
-        let config = "limits: {message_bytes: 1GiB}";
+        let config = "limits: {message_bytes: 1GiB, incomplete_request_bytes: 1GiB}";
         let setting = Setting { upstream: Variant::Sotw, relay_config: config, ..Setting::of(resources) };
         let mut stage = Stage::start(subject, setting, programs).await?;
         let client = if subject == Subject::Reader { None } else { Some(stage.warm().await?) };

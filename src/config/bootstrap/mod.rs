@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use http::Uri;
 
 use self::target::host_and_port;
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{Diagnostic, Diagnostics};
+use super::files::{FileFault, look_at_cas, look_at_certificates, look_at_key, look_at_pair, look_at_token};
 use super::json::{JsonReader, Object};
 use super::plain_server::{name_in, plain_server, rule};
 use crate::protocol::ladder::Rule;
@@ -19,12 +20,24 @@ use crate::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 use crate::upstream::{AdsServer, Lists, OwnCertificate, SourcePlan, TlsFiles};
 use crate::xds::authority_of_template;
 
-pub(super) fn read(path: &Path, text: &str, message_bytes: usize) -> Result<Lists, Vec<Diagnostic>> {
-    let mut reader = JsonReader::of(path);
+/// What a bootstrap file says, and files that it names and that cannot be used now. These are looked at only if `opens_files`.
+pub(super) struct Bootstrap {
+    pub(crate) lists: Lists,
+    pub(crate) unusable: Vec<Diagnostic>,
+}
+
+pub(super) fn read(
+    path: &Path,
+    text: &str,
+    message_bytes: usize,
+    opens_files: bool,
+) -> Result<Bootstrap, Vec<Diagnostic>> {
+    let mut reader = JsonReader::of(path, opens_files);
     let tree = reader.parse(text);
     let root = tree.as_ref().and_then(|tree| reader.root(tree));
     let lists = root.map(|root| reader.bootstrap(&root, message_bytes)).unwrap_or_default();
-    if reader.found.faults.is_empty() { Ok(lists) } else { Err(reader.found.faults) }
+    let Diagnostics { faults, unusable, .. } = reader.found;
+    if faults.is_empty() { Ok(Bootstrap { lists, unusable }) } else { Err(faults) }
 }
 
 /// How a channel is to be secured, whatever its target is.
@@ -124,6 +137,12 @@ impl JsonReader {
             return Some(Channel::Tls { ca: None, own: None }); // all fields may be absent (BOOT-5)
         };
         let [ca, certificate, key] = self.certificate_files(&config);
+        self.look(&config, "ca_certificate_file", &ca, look_at_cas);
+        self.look(&config, "certificate_file", &certificate, look_at_certificates);
+        self.look(&config, "private_key_file", &key, look_at_key);
+        if let Some(certificate) = &certificate {
+            self.look(&config, "private_key_file", &key, |key| look_at_pair(certificate, key));
+        }
         let own = certificate.zip(key).map(|(certificate, key)| OwnCertificate { certificate, key });
         Some(Channel::Tls { ca, own })
     }
@@ -150,12 +169,25 @@ impl JsonReader {
                 continue;
             }
             match self.object(&credentials, "config") {
-                Some(config) => tokens.extend(self.needed_text(&config, "jwt_token_file").map(PathBuf::from)),
+                Some(config) => {
+                    let file = self.needed_text(&config, "jwt_token_file").map(PathBuf::from);
+                    self.look(&config, "jwt_token_file", &file, look_at_token);
+                    tokens.extend(file);
+                }
                 None if credentials.has("config") => {}
                 None => self.fault(credentials.place("config"), "missing field \"config\""),
             }
         }
         tokens
+    }
+
+    /// Checks a file that a field names, if files are to be checked.
+    fn look(&mut self, of: &Object, key: &str, file: &Option<PathBuf>, look: impl Fn(&Path) -> Result<(), FileFault>) {
+        if let Some(file) = file.as_ref().filter(|_| self.opens_files)
+            && let Err(fault) = look(file)
+        {
+            self.found.unusable(of.place(key), fault.to_string());
+        }
     }
 
     fn features(&mut self, server: &Object) -> (ServerQuirks, BTreeSet<&'static str>) {

@@ -5,7 +5,7 @@ use crate::upstream::Plan;
 const PLAIN: &str = r#""channel_creds": [{"type": "insecure"}]"#;
 
 fn plan(text: &str) -> Plan {
-    let lists = read(Path::new("b.json"), text, 1 << 20).unwrap_or_else(|faults| panic!("{faults:?}"));
+    let lists = read(Path::new("b.json"), text, 1 << 20, false).unwrap_or_else(|faults| panic!("{faults:?}")).lists;
     Plan::new(lists, FallbackTimers::default(), true)
 }
 
@@ -18,7 +18,7 @@ fn server(fields: &str) -> AdsServer {
 }
 
 fn faults(text: &str) -> Vec<String> {
-    let faults = read(Path::new("b.json"), text, 1 << 20).map(|_| ()).unwrap_err();
+    let faults = read(Path::new("b.json"), text, 1 << 20, false).map(|_| ()).unwrap_err();
     faults.iter().map(ToString::to_string).collect()
 }
 

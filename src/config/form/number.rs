@@ -45,17 +45,21 @@ pub(in crate::config) struct Jitter(pub(crate) f64);
 
 scalar_form!(
     Count,
-    |scalar| whole(scalar).map(Count).ok_or_else(|| ValueError::new("number", scalar, "a whole number of 0 or more")),
-    or_text(json!({ "type": "integer", "minimum": 0 }), "[0-9]+")
+    |scalar| {
+        let number = whole(scalar).ok_or_else(|| ValueError::new("number", scalar, "a whole number of 0 or more"))?;
+        countable(number, scalar).map(Count)
+    },
+    or_text(json!({ "type": "integer", "minimum": 0, "maximum": MAX_COUNT }), "[0-9]+")
 );
 
 scalar_form!(
     Positive,
     |scalar| {
         let number = whole(scalar).filter(|number| *number > 0);
-        number.map(Positive).ok_or_else(|| ValueError::new("number", scalar, "a whole number of 1 or more"))
+        let number = number.ok_or_else(|| ValueError::new("number", scalar, "a whole number of 1 or more"))?;
+        countable(number, scalar).map(Positive)
     },
-    or_text(json!({ "type": "integer", "minimum": 1 }), "0*[1-9][0-9]*")
+    or_text(json!({ "type": "integer", "minimum": 1, "maximum": MAX_COUNT }), "0*[1-9][0-9]*")
 );
 
 scalar_form!(
@@ -128,6 +132,11 @@ fn whole(scalar: &Scalar) -> Option<usize> {
     }
 }
 
+fn countable(number: usize, scalar: &Scalar) -> Result<usize, ValueError> {
+    let expected = || format!("a whole number of at most {MAX_COUNT}");
+    (number <= MAX_COUNT).then_some(number).ok_or_else(|| ValueError::new("number", scalar, expected()))
+}
+
 fn number(scalar: &Scalar) -> Option<f64> {
     match scalar {
         Scalar::Integer(number) => Some(*number as f64),
@@ -145,6 +154,14 @@ fn with_unit(scalar: &Scalar) -> Option<usize> {
     usize::try_from(digits.parse::<u64>().ok()?.checked_mul(*bytes)?).ok()
 }
 
+/// Returns a size as an operator would write it: with the largest unit that it is a multiple of.
+pub(crate) fn size_text(bytes: usize) -> String {
+    let units = UNITS.iter().rev().filter(|(name, unit)| name.ends_with("iB") && *unit > 1);
+    let fits = |(_, unit): &&(&str, u64)| bytes > 0 && (bytes as u64).is_multiple_of(*unit);
+    let found = units.clone().find(fits);
+    found.map_or_else(|| bytes.to_string(), |(name, unit)| format!("{}{name}", bytes as u64 / unit))
+}
+
 fn unit_names() -> String {
     UNITS.map(|(name, _)| name).join("|")
 }
@@ -155,7 +172,8 @@ fn duration(scalar: &Scalar) -> Result<Duration, ValueError> {
         Scalar::Text(text) => humantime::parse_duration(text).ok(),
         _ => None,
     };
-    time.ok_or_else(|| ValueError::new("duration", scalar, "a number with a unit, such as 30s"))
+    let time = time.ok_or_else(|| ValueError::new("duration", scalar, "a number with a unit, such as 30s"))?;
+    (time <= LONGEST).then_some(time).ok_or_else(|| ValueError::new("duration", scalar, "at most 100 years"))
 }
 
 fn duration_schema() -> serde_json::Value {
@@ -164,6 +182,9 @@ fn duration_schema() -> serde_json::Value {
 
 /// The shortest pause: shorter ones would have no effect.
 const SHORTEST: Duration = Duration::from_millis(10);
+/// The longest duration: far longer ones cannot be added to the time of day.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+const MAX_COUNT: usize = u32::MAX as usize;
 const DURATION: &str = r" *([0-9]+(\.[0-9]+)? *[a-zA-Zµ]+ *)+";
 const MAX_FIELD: u32 = (1 << 29) - 1;
 const UNITS: [(&str, u64); 9] = [
@@ -177,3 +198,23 @@ const UNITS: [(&str, u64); 9] = [
     ("GiB", 1 << 30),
     ("TiB", 1 << 40),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_shown_in_the_largest_unit_that_divides_it() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1000, "1000"),
+            (1024, "1KiB"),
+            (1536, "1536"),
+            (64 << 20, "64MiB"),
+            (3 << 30, "3GiB"),
+            (1025 << 10, "1025KiB"),
+        ] {
+            assert_eq!(size_text(bytes), text);
+        }
+    }
+}

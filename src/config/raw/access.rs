@@ -25,8 +25,8 @@ section! {
         /// Types that the rule is about, built in or listed under types.
         types: Needed<NonEmpty<Name>>;
         /// Names; a * at the end matches any rest. Without it all names.
-        names: Located<Vec<Located<String>>>;
+        names: Option<Located<NonEmpty<Name>>>;
         /// Networks and addresses of the clients that get them.
-        allow_from: Needed<Vec<Located<Network>>>;
+        allow_from: Needed<NonEmpty<Network>>;
     }
 }

@@ -1,13 +1,13 @@
 //! Clients: how they share, what they are sent, what they report, how they poll.
 
-use crate::config::form::{Count, Located, Positive, Size, Wait, section, words};
+use crate::config::form::{Count, Located, NonEmpty, Positive, Size, Wait, section, words};
 use crate::xds::KeyField;
 
 section! {
     /// Which clients share a view.
     Views {
         /// Node fields that must be equal for two clients to share a view. Without it all but id and listening_addresses.
-        key: Option<Located<Vec<Located<KeyField>>>>;
+        key: Option<Located<NonEmpty<KeyField>>>;
         /// Views at one time; a client that would need one more gets RESOURCE_EXHAUSTED.
         max: Option<Located<Positive>> = 10000;
         /// Views with series of their own in metrics; the others are summed as view="other".

@@ -1,6 +1,6 @@
 //! Bounds and waits.
 
-use crate::config::form::{Count, Located, Positive, Size, Wait, section};
+use crate::config::form::{Count, Interval, Located, Pause, Positive, Size, Wait, section};
 
 section! {
     /// Bounds on messages, names and waits.
@@ -34,9 +34,9 @@ section! {
         /// Size above which a delta reply is split.
         reply_bytes: Option<Located<Size>> = "2MiB";
         /// Silence of a live server after which a name is absent, for clients without it.
-        resource_timer: Option<Located<Wait>> = "15s";
+        resource_timer: Option<Located<Pause>> = "15s";
         /// Silence after a second request, after which clients that hold the resource lose it.
-        second_silence: Option<Located<Wait>> = "2m";
+        second_silence: Option<Located<Pause>> = "2m";
         /// How long a removed cluster stays at most while routing leads to it; 0s: not at all.
         reference_hold: Option<Located<Wait>> = "5s";
         /// How long a Fetch call waits for what is unknown.
@@ -51,11 +51,13 @@ section! {
         /// New connections in a second; those above it wait. 0: no limit.
         new_connections_per_second: Option<Located<Count>> = 0;
         /// A connection without a request is closed after this long; 0s: never.
-        first_request_timeout: Option<Located<Wait>> = "1m";
+        first_request_timeout: Option<Located<Interval>> = "1m";
         /// Open streams of one connection, as HTTP/2 announces it; the client waits with more.
         streams_per_connection: Option<Located<Positive>> = 4096;
         /// New streams and polls of one connection in a second; the relay reads those above it later. 0: no limit.
         new_streams_per_second: Option<Located<Count>> = 2000;
+        /// Views that exist because of one connection; a client that would need one more gets RESOURCE_EXHAUSTED or 429. 0: no limit.
+        views_per_connection: Option<Located<Count>> = 100;
         /// Open streams and polls of all clients; above it, new ones get RESOURCE_EXHAUSTED or 503.
         streams: Option<Located<Positive>> = 1000000;
         /// Requests of one stream in a second; the relay reads those above it later. 0: no limit.

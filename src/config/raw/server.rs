@@ -24,7 +24,7 @@ section! {
         /// Without it delta is tried, and SotW if the server does not implement delta.
         variant: Option<Located<Variant>>;
         /// For name resolution, TCP and TLS. With rest the default is request_timeout.
-        connect_timeout: Option<Located<Wait>> = "20s";
+        connect_timeout: Option<Located<Pause>> = "20s";
         /// Calls that find out whether a silent server is alive. Defaults: interval 10s, timeout 5s.
         liveness: Option<Located<Probe>>;
         /// HTTP/2 pings. Defaults: interval 300s, timeout 20s. Many gRPC servers end connections that ping more often.

@@ -27,6 +27,14 @@ section! {
     }
 }
 
+impl Upstream {
+    /// Returns the servers of all lists.
+    pub(in crate::config) fn all_servers(&self) -> impl Iterator<Item = &Located<Server>> {
+        let top = self.servers.iter().flat_map(|servers| &servers.0);
+        top.chain(self.authorities.0.values().flat_map(|authority| authority.servers.iter()))
+    }
+}
+
 section! {
     /// Servers for the names of one authority.
     Authority {

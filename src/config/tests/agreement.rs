@@ -86,6 +86,7 @@ limits:
   first_request_timeout: 0s
   streams_per_connection: 4096
   new_streams_per_second: 500
+  views_per_connection: 10
   streams: 100000
   requests_per_second: 0
   new_names_per_second: 100
@@ -233,11 +234,12 @@ fn the_defaults_that_the_schema_states_are_those_that_count() {
 /// Everything except the table of types, whose entries have no fixed order.
 fn shown(config: &Config) -> Vec<String> {
     let Config { upstream, views, views_idle, downstream, drain, loads, rest, .. } = config;
-    let parts: [&dyn std::fmt::Debug; 13] = [
+    let parts: [&dyn std::fmt::Debug; 14] = [
         upstream,
         &views.rule,
         &views.accept_missing_node,
         &views.max_views,
+        &views.max_views_per_connection,
         &views.max_in_metrics,
         &views.access,
         &views.limits,

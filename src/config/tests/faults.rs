@@ -94,7 +94,7 @@ fn values_are_reported_with_place_fault_and_what_would_be_right() {
             "access[0].allow_from[0]: invalid network \"10.1.0.0/33\": expected an IP address or a network such as 10.1.0.0/16",
         ),
         (
-            "access: [{types: [a.B], allow_from: []}]\n",
+            "access: [{types: [a.B], allow_from: [10.0.0.1]}]\n",
             "access[0].types[0]: unknown type \"a.B\": expected one that is built in or listed under types",
         ),
         (

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::limits::SourceLimits;
-use crate::config::bootstrap;
+use crate::config::bootstrap::{self, Bootstrap};
 use crate::config::checker::{Checker, or};
 use crate::config::diagnostic::Place;
 use crate::config::files;
@@ -116,8 +116,9 @@ impl Checker<'_> {
 
     /// Reads a bootstrap. It has servers and authorities, and no timers.
     fn bootstrap_text(&mut self, path: &Path, text: &str, limits: SourceLimits) -> Option<Lists> {
-        let read = bootstrap::read(path, text, limits.message_bytes);
-        let mut lists = read.map_err(|faults| self.found.faults.extend(faults)).ok()?;
+        let read = bootstrap::read(path, text, limits.message_bytes, self.opens_files);
+        let Bootstrap { mut lists, unusable } = read.map_err(|faults| self.found.faults.extend(faults)).ok()?;
+        self.found.unusable.extend(unusable);
         let authorities = lists.authorities.values_mut().flat_map(|(servers, _)| servers);
         for source in lists.top.iter_mut().chain(authorities) {
             if let SourcePlan::Ads(server) = source {

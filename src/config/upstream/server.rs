@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::limits::SourceLimits;
+use crate::config::bounds::LONGEST_MESSAGE;
 use crate::config::checker::{Checker, or};
 use crate::config::diagnostic::Place;
 use crate::config::files;
-use crate::config::form::{FilePath, Located, OneOrMore, Pause, ServerUri, Size, Wait};
+use crate::config::form::{FilePath, Located, OneOrMore, Pause, ServerUri, Size};
 use crate::config::plain_server::{CONNECT_TIMEOUT, plain_server};
 use crate::config::raw::{self, Server};
 use crate::protocol::session::Variant;
@@ -73,16 +74,14 @@ impl Checker<'_> {
             self.without_tls(raw);
         }
         let tls = if is_encrypted { Some(self.tls(raw.tls.as_ref(), uri)?) } else { None };
-        if let Some(size) = raw.max_request_bytes.as_ref().filter(|size| size.0 < SHORTEST_REQUEST) {
-            self.fault(&size.place, format!("invalid size {}: expected 128KiB or more", size.0));
-        }
+        self.within(&raw.max_request_bytes, SHORTEST_REQUEST, LONGEST_MESSAGE, "the longest message of gRPC");
         let backoff = raw.backoff.as_ref().map_or(limits.backoff, |raw| self.backoff(raw, limits.backoff));
         Some(AdsServer {
             tls,
             tokens: raw.token_file.iter().map(|file| self.file(file, files::look_at_token)).collect(),
             variant: raw.variant.as_ref().map(|variant| variant.value.into()),
             quirks: quirks(raw),
-            connect_timeout: or(&raw.connect_timeout, Wait(CONNECT_TIMEOUT)).0,
+            connect_timeout: or(&raw.connect_timeout, Pause(CONNECT_TIMEOUT)).0,
             life: self.life(raw.liveness.as_ref().map(|probe| &probe.value)),
             keepalive: self.keepalive(raw.keepalive.as_ref().map(|probe| &probe.value)),
             backoff,

@@ -143,7 +143,7 @@ fn sources_that_do_not_go_together_or_lack_something_are_reported() {
         ("files: f\n  servers: [{uri: 'http://one'}]", "upstream.files: cannot be combined with servers"),
         (
             "servers: [{uri: 'http://one:1', max_request_bytes: 100KiB}]",
-            "upstream.servers[0].max_request_bytes: invalid size 102400: expected 128KiB or more",
+            "upstream.servers[0].max_request_bytes: invalid size 100KiB: expected 128KiB or more",
         ),
         (
             "servers: [{rest: 'http://one:1', max_request_bytes: 4MiB}]",

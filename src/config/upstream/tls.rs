@@ -1,7 +1,7 @@
 //! TLS to a server.
 
 use crate::config::checker::Checker;
-use crate::config::files::{look_at_certificates, look_at_key};
+use crate::config::files::{look_at_cas, look_at_certificates, look_at_key, look_at_pair};
 use crate::config::form::{Located, ServerUri};
 use crate::config::plain_server::name_in;
 use crate::config::raw::{Server, Tls};
@@ -15,7 +15,7 @@ impl Checker<'_> {
             self.fault(&uri.place, "the host cannot be the name in a certificate: expected tls.server_name beside it");
         }
         let own = raw.and_then(|raw| self.own_certificate(raw));
-        let ca = raw.and_then(|raw| raw.ca.as_ref()).map(|ca| self.file(ca, look_at_certificates));
+        let ca = raw.and_then(|raw| raw.ca.as_ref()).map(|ca| self.file(ca, look_at_cas));
         Some(TlsFiles { ca, own, server_name: server_name? })
     }
 
@@ -27,8 +27,14 @@ impl Checker<'_> {
         };
         match (&raw.certificate, &raw.key) {
             (Some(certificate), Some(key)) => {
-                let certificate = self.file(certificate, look_at_certificates);
-                return Some(OwnCertificate { certificate, key: self.file(key, look_at_key) });
+                let place = &key.place;
+                let (certificate, key) = (self.file(certificate, look_at_certificates), self.file(key, look_at_key));
+                if self.opens_files
+                    && let Err(fault) = look_at_pair(&certificate, &key)
+                {
+                    self.found.unusable(place, fault.to_string());
+                }
+                return Some(OwnCertificate { certificate, key });
             }
             (Some(certificate), None) => lonely(certificate, "key"),
             (None, Some(key)) => lonely(key, "certificate"),

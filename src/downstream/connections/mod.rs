@@ -20,7 +20,7 @@ pub(super) use self::place::{End, OpenStream, Place};
 use super::pace::Pace;
 use super::refusal::Refusal;
 use crate::open_files::{self, Shares, Spare};
-use crate::relay::{Limit, LimitCounters, LogPace};
+use crate::relay::{Limit, LimitCounters, LogPace, ProcessCounters};
 
 /// The limits of connections, by their keys in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub(crate) struct Connections {
     pace: Option<Pace>,
     /// Open streams, those of polls included.
     streams: AtomicUsize,
+    /// Open connections, those included whose requests are refused.
+    open: Arc<AtomicUsize>,
     state: Mutex<State>,
     counters: Arc<LimitCounters>,
     /// What the admin address has in reserve. Clients do not get it.
@@ -98,9 +100,10 @@ impl Connections {
         shares: Shares,
         reserve: Arc<Spare>,
         listeners: usize,
-        counters: Arc<LimitCounters>,
+        counters: &ProcessCounters,
     ) -> Arc<Self> {
-        Self::with_times(limits, shares, reserve, listeners, counters, TIMES)
+        let (reached, open) = (counters.limits.clone(), counters.open_connections.clone());
+        Self::with_times(limits, shares, reserve, listeners, reached, open, TIMES)
     }
 
     fn with_times(
@@ -109,6 +112,7 @@ impl Connections {
         reserve: Arc<Spare>,
         listeners: usize,
         counters: Arc<LimitCounters>,
+        open: Arc<AtomicUsize>,
         times: Times,
     ) -> Arc<Self> {
         let max = limits.connections.map_or(shares.clients, |max| max.min(shares.clients));
@@ -119,6 +123,7 @@ impl Connections {
             pace: Pace::per_second(limits.new_per_second),
             limits,
             streams: AtomicUsize::new(0),
+            open,
             state: Mutex::default(),
             counters,
             reserve,

@@ -12,7 +12,7 @@ use super::{Connections, FromAddress};
 use crate::downstream::drain::Drain;
 use crate::downstream::pace::Pace;
 use crate::downstream::refusal::Refusal;
-use crate::relay::Limit;
+use crate::relay::{Limit, ViewQuota};
 
 pub(in crate::downstream) struct Place {
     connections: Arc<Connections>,
@@ -22,6 +22,8 @@ pub(in crate::downstream) struct Place {
     refusal: Option<Refusal>,
     streams: Mutex<Streams>,
     pace: Option<Pace>,
+    /// The views that this connection makes.
+    quota: Arc<ViewQuota>,
     first: Notify,
     leave: Arc<Notify>,
     _address: Option<FromAddress>,
@@ -69,17 +71,23 @@ impl Place {
             refusal,
             streams: Mutex::default(),
             pace,
+            quota: Arc::default(),
             first: Notify::new(),
             leave: Arc::default(),
             _address: address,
             _permit: permit,
         };
+        place.connections.open.fetch_add(1, Ordering::Relaxed);
         place.note_idle(&mut place.lock());
         place
     }
 
     pub(in crate::downstream) fn connections(&self) -> &Connections {
         &self.connections
+    }
+
+    pub(in crate::downstream) fn quota(&self) -> Arc<ViewQuota> {
+        self.quota.clone()
     }
 
     /// Counts a stream until the result is dropped.
@@ -209,6 +217,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.note_busy(&mut self.lock());
+        self.connections.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

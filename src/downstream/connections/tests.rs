@@ -27,6 +27,7 @@ fn connections(limits: ConnectionLimits, clients: usize) -> Arc<Connections> {
         Spare::new(0),
         1,
         counters,
+        Arc::default(),
         times,
     )
 }

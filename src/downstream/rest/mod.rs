@@ -34,7 +34,7 @@ use super::incomplete::Inbound;
 use crate::proto;
 use crate::proto::discovery::DiscoveryRequest;
 use crate::protocol::session::{Fetched, Reply, Variant};
-use crate::relay::{ClientInfo, SessionGuard, Views};
+use crate::relay::{ClientInfo, SessionGuard, ViewQuota, Views};
 use crate::transcode::Descriptors;
 use crate::xds::RestPath;
 
@@ -86,6 +86,7 @@ pub(super) struct Poll {
     pub(crate) inbound: Arc<Inbound>,
     pub(crate) drain: Drain,
     pub(crate) peer: SocketAddr,
+    pub(crate) quota: Arc<ViewQuota>,
     pub(crate) message_bytes: usize,
     pub(crate) v2: bool,
 }
@@ -217,7 +218,8 @@ impl Rest {
         path: RestPath,
         poll: &Poll,
     ) -> Result<SessionGuard, Rejection> {
-        let visit = ClientInfo { variant: Variant::Sotw, only: Some(path.kind), peer: poll.peer };
+        let visit =
+            ClientInfo { variant: Variant::Sotw, only: Some(path.kind), peer: poll.peer, quota: poll.quota.clone() };
         let request = proto::Request::Sotw(request.clone());
         let sitting = SessionGuard(poll.views.open_session(&request, visit).await?);
         sitting.0.handle_request(request).await;

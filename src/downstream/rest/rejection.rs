@@ -32,7 +32,8 @@ impl From<AdmissionError> for Rejection {
         let text = rejected.to_string();
         match rejected {
             AdmissionError::NoNode | AdmissionError::BadNode => Self::bad_request(text),
-            AdmissionError::TooManyViews(_) | AdmissionError::Stopping => Self::unavailable(text),
+            AdmissionError::TooManyViewsOfConnection { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, text),
+            AdmissionError::TooManyViews { .. } | AdmissionError::Stopping => Self::unavailable(text),
         }
     }
 }
@@ -42,5 +43,18 @@ impl From<CloseReason> for Rejection {
         let bad = matches!(end, CloseReason::BadRequest(_));
         let text = Status::from(end).message;
         if bad { Self::bad_request(text) } else { Self::unavailable(text) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_has_its_share_of_views_is_told_so_and_others_are_not_to_blame() {
+        let status = |rejected: AdmissionError| Rejection::from(rejected).status.as_u16();
+        assert_eq!(status(AdmissionError::TooManyViewsOfConnection { limit: 2, split: None }), 429);
+        assert_eq!(status(AdmissionError::TooManyViews { limit: 2, split: None }), 503);
+        assert_eq!(status(AdmissionError::NoNode), 400);
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn say_beside(status: StatusCode, headers: &mut HeaderMap) {
     if status == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, http::HeaderValue::from_static("POST"));
     }
-    if status == StatusCode::SERVICE_UNAVAILABLE {
+    if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
         headers.insert(RETRY_AFTER, http::HeaderValue::from_static("10"));
     }
 }

@@ -74,6 +74,11 @@ impl Client {
         Self { only, grpc, relay, wrappers, ttl, errors: grpc || relay || has(ERRORS_FEATURE), ..Self::plain(variant) }
     }
 
+    /// Whether a node is that of a relay.
+    pub(crate) fn is_relay(encoded: &[u8]) -> bool {
+        Self::of_node(encoded, Variant::Delta, None).relay
+    }
+
     /// Returns the id that a client states, for logs and reports only.
     pub(crate) fn node_id(encoded: &[u8]) -> String {
         Node::decode(encoded).map(|node| node.id).unwrap_or_default()

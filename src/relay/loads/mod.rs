@@ -168,7 +168,7 @@ impl Loads {
         }
         let limit = self.views.max_views();
         if pools.len() >= limit {
-            return Err(AdmissionError::TooManyViews(limit));
+            return Err(AdmissionError::TooManyViews { limit, split: None });
         }
         let pool = Arc::new(Pool::new(key.clone(), self.views.clone(), &self.pools, limits));
         let member = pool.join().ok_or(AdmissionError::Stopping)?;

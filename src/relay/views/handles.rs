@@ -1,6 +1,5 @@
-//! The views by sharing key, and when they are removed.
+//! The handle of one view.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -8,11 +7,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::field_values::ViewValues;
 use crate::relay::command::Command;
 use crate::relay::published::Published;
 use crate::relay::stay::Stay;
+use crate::relay::view_quota::ViewQuota;
 use crate::relay::view_usage::ViewUsage;
-use crate::xds::SharingKey;
 
 pub(super) struct ViewHandle {
     pub(crate) published: Arc<Published>,
@@ -21,6 +21,12 @@ pub(super) struct ViewHandle {
     /// The server for `*` and old-style names, by its place in the plan.
     pub(crate) active: Arc<AtomicUsize>,
     pub(crate) stay: Stay,
+    /// The values of the fields of its key.
+    pub(crate) values: ViewValues,
+    /// The connection because of which it was created.
+    pub(crate) maker: Arc<ViewQuota>,
+    /// Whether a relay was its first client. A relay has a view for each of its own, so that such views say nothing of how clients share.
+    pub(crate) of_relay: bool,
 }
 
 /// What a session needs to join a view. The view stays until the session has left it, or did not join.
@@ -43,28 +49,7 @@ impl ViewHandle {
 
     /// Whether the view had no session and no interest for long enough, and no session is about to join it. Sessions look a view up under the
     /// same lock, so none can join a view that is no longer in the map.
-    fn is_over(&self, after: Duration, now: Instant) -> bool {
+    pub(crate) fn is_over(&self, after: Duration, now: Instant) -> bool {
         self.stay.is_last() && self.usage.is_over(after, now)
     }
-}
-
-/// Removes idle views. A view task ends when the last sender of its commands is dropped.
-pub(super) fn retire(views: &mut HashMap<SharingKey, ViewHandle>, after: Duration) {
-    let now = Instant::now();
-    views.retain(|key, view| {
-        let retired = view.is_over(after, now);
-        if retired {
-            tracing::info!(view = %key, "view removed; it was idle");
-        }
-        view.is_running() && !retired
-    });
-}
-
-/// Removes one view without sessions, the one that was in use for the shortest time. Its interest may linger.
-pub(super) fn make_room(views: &mut HashMap<SharingKey, ViewHandle>) {
-    let now = Instant::now();
-    let unused = views.iter().filter(|(_, view)| view.stay.is_last());
-    let Some(key) = unused.min_by_key(|(_, view)| view.usage.used(now)).map(|(key, _)| key.clone()) else { return };
-    tracing::info!(view = %key, "view removed to make room; it has no clients");
-    views.remove(&key);
 }

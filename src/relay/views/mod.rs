@@ -1,46 +1,48 @@
 //! Which view a client belongs to: one for each sharing key, created for the first client with that key.
 
+mod field_values;
 mod handles;
+mod map;
 mod options;
 mod reports;
+mod split;
+mod split_watch;
+mod start;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::handles::{Entrance, ViewHandle, make_room, retire};
+pub(crate) use self::field_values::Split;
+use self::handles::Entrance;
+use self::map::ViewMap;
 pub(crate) use self::options::{ClientInfo, ViewsOptions};
+use self::split_watch::SplitWatch;
 use super::admission::AdmissionError;
 use super::client_log::ClientLog;
-use super::client_log::LogPace;
 use super::clock::Clock;
 use super::command::Command;
 use super::counters::ProcessCounters;
 use super::incidents::Incidents;
 use super::link::SharedConnector;
-use super::links::Links;
 use super::member::Member;
 use super::metric_labels::MetricLabels;
-use super::published::Published;
-use super::reachability::{SharedReachability, ViewReachability};
+use super::reachability::SharedReachability;
 use super::readiness::Readiness;
 use super::response_reader::ResponseReaders;
 use super::server_log::ServerLog;
 use super::session_handle::{SessionHandle, SessionParts};
-use super::stay::Stay;
-use super::view_task::ViewTask;
-use super::view_usage::ViewUsage;
 use crate::proto::Request;
 use crate::protocol::limits::Limits;
 use crate::protocol::session::{Authorities, Client, Identity, Session};
-use crate::protocol::sources::{Plan, Sources};
-use crate::protocol::view::{Class, ResourceTable, SessionId, View};
+use crate::protocol::sources::Plan;
+use crate::protocol::view::{Class, ResourceTable, SessionId};
 use crate::xds::{Access, BodyStore, KeyRule, Name, SharingKey, TypeTable};
 
 pub(crate) struct Views {
@@ -67,17 +69,29 @@ pub(crate) struct Views {
     clock: Clock,
     counters: Arc<ProcessCounters>,
     max_views: usize,
+    /// The largest number of views that one connection may have made; 0: no limit.
+    max_views_per_connection: usize,
+    split_watch: SplitWatch,
     metric_labels: Arc<MetricLabels>,
     next_session: AtomicU64,
     /// Guards only the map.
-    views: Mutex<HashMap<SharingKey, ViewHandle>>,
+    views: Mutex<ViewMap>,
 }
 
 impl Views {
     /// Takes a connector for each server of the plan.
     pub(crate) fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
-        let ViewsOptions { rule, accept_missing_node, max_views, max_in_metrics, table, access, limits, plan } =
-            options;
+        let ViewsOptions {
+            rule,
+            accept_missing_node,
+            max_views,
+            max_views_per_connection,
+            max_in_metrics,
+            table,
+            access,
+            limits,
+            plan,
+        } = options;
         let (table, store) = (Arc::new(table), Arc::<BodyStore>::default());
         let readers = ResponseReaders::new(table.clone(), store.clone());
         Self {
@@ -102,6 +116,8 @@ impl Views {
             store,
             clock: Clock::starting_now(),
             max_views,
+            max_views_per_connection,
+            split_watch: SplitWatch::default(),
             metric_labels: MetricLabels::new(max_in_metrics),
             next_session: AtomicU64::new(1),
             views: Mutex::default(),
@@ -137,11 +153,16 @@ impl Views {
         first: &Request,
         visit: ClientInfo,
     ) -> Result<Arc<SessionHandle>, AdmissionError> {
-        let variant = visit.variant;
+        let (variant, peer) = (visit.variant, visit.peer);
         let handle = self.try_open_session(first, visit).await;
         match &handle {
             Ok(_) => self.counters.stream_accepted(variant),
-            Err(rejected) => self.counters.rejected(rejected),
+            Err(rejected) => {
+                self.counters.rejected(rejected);
+                if let Some(unlogged) = self.client_log.rejections.line(Instant::now().into_std()) {
+                    tracing::warn!(%peer, error = %rejected, unlogged, "client stream rejected");
+                }
+            }
         }
         handle
     }
@@ -149,7 +170,7 @@ impl Views {
     async fn try_open_session(&self, first: &Request, visit: ClientInfo) -> Result<Arc<SessionHandle>, AdmissionError> {
         for _ in 0..JOINS {
             let identity = self.identify(first.node())?;
-            let entrance = self.enter(identity.key())?;
+            let entrance = self.enter(identity.key(), first, &visit)?;
             if let Some(handle) = self.join(entrance, identity, first, &visit).await {
                 return Ok(handle);
             }
@@ -165,7 +186,7 @@ impl Views {
         first: &Request,
         visit: &ClientInfo,
     ) -> Option<Arc<SessionHandle>> {
-        let ClientInfo { variant, only, peer } = *visit;
+        let ClientInfo { variant, only, peer, .. } = *visit;
         let Entrance { published, commands, stay } = into;
         let node = first.node().map_or(&[][..], |node| node);
         let place = SessionParts {
@@ -200,7 +221,7 @@ impl Views {
 
     /// Returns the names of the clusters in the view of a key that this peer may read.
     pub(super) fn clusters(&self, key: &SharingKey, peer: IpAddr) -> Vec<String> {
-        let views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        let views = self.lock();
         let Some(published) = views.get(key).map(|view| view.published.clone()) else { return Vec::new() };
         drop(views);
         let (kind, clearance) = (self.table.resolve(CLUSTER), self.access.clearance(peer));
@@ -231,19 +252,29 @@ impl Views {
     }
 
     /// Looks up the view of a key, or starts it. The view is kept for as long as the result exists.
-    fn enter(&self, key: &SharingKey) -> Result<Entrance, AdmissionError> {
-        let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+    fn enter(&self, key: &SharingKey, first: &Request, by: &ClientInfo) -> Result<Entrance, AdmissionError> {
+        let mut views = self.lock();
         if let Some(view) = views.get(key).filter(|view| view.is_running()) {
             return Ok(view.enter());
         }
         views.remove(key); // its task has panicked
-        if views.len() >= self.max_views {
-            make_room(&mut views);
+        let limit = self.max_views_per_connection;
+        let is_full = || limit > 0 && by.quota.made().len() >= limit;
+        if is_full() {
+            views.make_room_of(&by.quota);
         }
-        if views.len() >= self.max_views {
-            return Err(AdmissionError::TooManyViews(self.max_views));
+        if is_full() {
+            let split = self.widest(&views.values_of(&by.quota));
+            return Err(AdmissionError::TooManyViewsOfConnection { limit, split });
         }
-        let view = self.start_view(key);
+        let limit = self.max_views;
+        if views.len() >= limit {
+            views.make_room();
+        }
+        if views.len() >= limit {
+            return Err(AdmissionError::TooManyViews { limit, split: self.widest(views.values()) });
+        }
+        let view = self.start_view(key, first, by);
         tracing::info!(view = %key, count = views.len() + 1, "view created");
         let entrance = view.enter();
         views.insert(key.clone(), view);
@@ -252,7 +283,7 @@ impl Views {
 
     /// Returns the active server of a key for `*` and old-style names, or the first choice if none is active (FB-19).
     pub(super) fn active_server(&self, key: &SharingKey) -> usize {
-        let views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        let views = self.lock();
         let first = self.plan.top.servers.first().copied().unwrap_or_default();
         views.get(key).map_or(first, |view| view.active.load(Ordering::Relaxed))
     }
@@ -273,48 +304,14 @@ impl Views {
         loop {
             ticks.tick().await;
             for views in [Some(self), self.hub.as_deref()].into_iter().flatten() {
-                retire(&mut views.views.lock().unwrap_or_else(PoisonError::into_inner), after);
+                views.lock().retire(after);
             }
+            self.watch_split();
         }
     }
 
-    fn start_view(&self, key: &SharingKey) -> ViewHandle {
-        let (table, limits) = (self.table.clone(), self.limits.clone());
-        let published = Arc::new(Published::new(limits.clone()));
-        let (sender, commands) = mpsc::channel(1024);
-        let active = Arc::new(AtomicUsize::new(self.plan.top.servers.first().copied().unwrap_or_default()));
-        let usage = Arc::new(ViewUsage::new(Instant::now()));
-        let name = if self.is_hub { "shared".into() } else { key.to_string() };
-        let owner = ViewTask {
-            readiness: self.readiness.view(&name),
-            metric_label: self.metric_labels.assign(&name),
-            view_id: name,
-            made_from: key.parts(&self.rule).into_iter().map(|(field, value)| (field.to_string(), value)).collect(),
-            view: View::new(table.clone(), limits.clone()),
-            sources: Sources::new(self.plan.clone(), key.upstream_node(), table.clone(), limits),
-            connectors: self.connectors.clone(),
-            reachability: ViewReachability::none(self.reachability.clone()),
-            ladder_states: Default::default(),
-            order_metrics: Default::default(),
-            published: published.clone(),
-            store: self.store.clone(),
-            incidents: self.incidents.clone(),
-            limits: self.counters.limits.clone(),
-            left_out_lines: LogPace::of_client(),
-            server_log: self.server_log.clone(),
-            table,
-            clock: self.clock,
-            commands,
-            usage: usage.clone(),
-            active: active.clone(),
-            active_server_changes: self.active_server_changes.clone(),
-            sessions: HashMap::new(),
-            links: Links::none(self.readers.clone()),
-            interest_applied: Vec::new(),
-            faults: self.limits.faults,
-        };
-        tokio::spawn(owner.run_supervised());
-        ViewHandle { published, commands: sender, usage, active, stay: Stay::default() }
+    fn lock(&self) -> MutexGuard<'_, ViewMap> {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

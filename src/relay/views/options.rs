@@ -1,10 +1,12 @@
 //! How clients are assigned to views and served.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::protocol::limits::Limits;
 use crate::protocol::session::Variant;
 use crate::protocol::sources::Plan;
+use crate::relay::view_quota::ViewQuota;
 use crate::xds::{Access, KeyRule, TypeTable};
 
 /// How clients are assigned to views and served.
@@ -15,6 +17,8 @@ pub struct ViewsOptions {
     pub(crate) accept_missing_node: bool,
     /// The largest number of views at one time.
     pub(crate) max_views: usize,
+    /// The largest number of views that one connection may have made; 0: no limit.
+    pub(crate) max_views_per_connection: usize,
     /// The largest number of views with series of their own in the metrics.
     pub(crate) max_in_metrics: usize,
     pub(crate) table: TypeTable,
@@ -30,4 +34,6 @@ pub(crate) struct ClientInfo {
     /// The type of a stream that serves only one.
     pub(crate) only: Option<&'static str>,
     pub(crate) peer: SocketAddr,
+    /// What counts the views that its connection makes.
+    pub(crate) quota: Arc<ViewQuota>,
 }

@@ -1,7 +1,5 @@
 //! The reports of all views, the hub's last.
 
-use std::sync::PoisonError;
-
 use tokio::sync::{mpsc, oneshot};
 
 use super::Views;
@@ -67,8 +65,8 @@ impl Views {
     }
 
     fn owners(&self) -> Vec<mpsc::Sender<Command>> {
-        let views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut owners: Vec<_> = views.values().map(|view| view.commands.clone()).collect();
+        let views = self.lock();
+        let mut owners: Vec<_> = views.iter().map(|view| view.commands.clone()).collect();
         drop(views);
         owners.extend(self.hub.iter().flat_map(|hub| hub.owners()));
         owners

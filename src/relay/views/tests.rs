@@ -9,10 +9,15 @@ use crate::protocol::session::Variant;
 use crate::protocol::upstream::ServerQuirks;
 
 fn views() -> Views {
+    views_of(1, 0)
+}
+
+fn views_of(max_views: usize, max_views_per_connection: usize) -> Views {
     let options = ViewsOptions {
         rule: KeyRule::default(),
         accept_missing_node: false,
-        max_views: 1,
+        max_views,
+        max_views_per_connection,
         max_in_metrics: 1,
         table: TypeTable::new(),
         access: Access::default(),
@@ -28,7 +33,7 @@ fn first_request() -> Request {
 }
 
 fn visit() -> ClientInfo {
-    ClientInfo { variant: Variant::Delta, only: None, peer: (Ipv4Addr::LOCALHOST, 1).into() }
+    ClientInfo { variant: Variant::Delta, only: None, peer: (Ipv4Addr::LOCALHOST, 1).into(), quota: Arc::default() }
 }
 
 impl Views {
@@ -41,7 +46,7 @@ impl Views {
     async fn has_become_idle(&self) {
         let is_idle = || {
             let units = self.views.lock().unwrap();
-            units.values().all(|unit| unit.usage.is_idle())
+            units.iter().all(|unit| unit.usage.is_idle())
         };
         while !is_idle() {
             self.report().await;
@@ -50,7 +55,7 @@ impl Views {
     }
 
     fn retire(&self) {
-        retire(&mut self.views.lock().unwrap(), Duration::ZERO);
+        self.lock().retire(Duration::ZERO);
     }
 }
 
@@ -58,7 +63,7 @@ impl Views {
 async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_client_has_joined_it() {
     let (views, first) = (views(), first_request());
     let identity = views.identify(first.node()).unwrap();
-    let entrance = views.enter(identity.key()).unwrap();
+    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
     views.has_become_idle().await;
     views.retire();
     let handle = views.join(entrance, identity, &first, &visit()).await.unwrap();
@@ -77,9 +82,54 @@ async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_cli
 async fn key_19_a_view_makes_room_when_its_first_client_goes_before_it_has_joined() {
     let (views, first) = (views(), first_request());
     let identity = views.identify(first.node()).unwrap();
-    let entrance = views.enter(identity.key()).unwrap();
+    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
     views.has_become_idle().await;
     drop(entrance);
     views.retire();
     assert_eq!(views.sessions().await, [0; 0]);
+}
+
+fn request_of(cluster: &str, features: &[&str]) -> Request {
+    let client_features = features.iter().map(ToString::to_string).collect();
+    let node = Node { cluster: cluster.into(), client_features, ..Node::default() };
+    Request::Delta(DeltaDiscoveryRequest { node: Some(node.encode_to_vec().into()), ..Default::default() })
+}
+
+impl Views {
+    fn try_enter(&self, cluster: &str, features: &[&str], by: &ClientInfo) -> Result<Entrance, AdmissionError> {
+        let first = request_of(cluster, features);
+        self.enter(self.identify(first.node()).unwrap().key(), &first, by)
+    }
+}
+
+#[tokio::test]
+async fn a_view_too_many_is_refused_with_the_field_that_splits_and_unused_ones_make_room() {
+    let (views, one, two) = (views_of(3, 2), visit(), visit());
+    let first = views.try_enter("a", &[], &one).unwrap();
+    let _second = views.try_enter("b", &[], &one).unwrap();
+    let split = |values| Some(Split { field: "cluster".into(), values });
+    let refused = views.try_enter("c", &[], &one).err();
+    assert_eq!(refused, Some(AdmissionError::TooManyViewsOfConnection { limit: 2, split: split(2) }));
+    let _again = views.try_enter("b", &[], &one).unwrap();
+    let _third = views.try_enter("c", &[], &two).unwrap();
+    let refused = views.try_enter("d", &[], &two).err();
+    assert_eq!(refused, Some(AdmissionError::TooManyViews { limit: 3, split: split(3) }));
+
+    drop(first);
+    let _next = views.try_enter("d", &[], &one).unwrap();
+    assert_eq!(views.lock().len(), 3, "it has the place of the first");
+    assert_eq!(views.values_by_field()[0], ("cluster".into(), 3));
+    assert_eq!((one.quota.made().len(), two.quota.made().len()), (2, 1));
+}
+
+#[tokio::test]
+async fn views_of_relays_do_not_count_as_a_split_fleet() {
+    let (views, by) = (views_of(1000, 0), visit());
+    let of_relays = (0..60).map(|number| views.try_enter(&number.to_string(), &["weir.relay"], &by).unwrap());
+    let _kept: Vec<_> = of_relays.collect();
+    let count = |views: &Views| views.lock().iter().filter(|view| !view.of_relay).count();
+    let all = views.lock().len();
+    assert_eq!((all, count(&views)), (60, 0));
+    let _other = views.try_enter("other", &[], &by).unwrap();
+    assert_eq!(count(&views), 1);
 }

@@ -1,73 +1,15 @@
-//! `weir check`: whether a configuration is valid, and what it means: above all what the relay would request from which servers, in which
-//! order.
+//! What the relay would request from which servers, in which order.
 
 use std::fmt::Write;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
-use super::{note, show};
-use crate::config::{Config, Review};
+use crate::config::Config;
 use crate::protocol::ladder::Rule;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{OnResourceTimeout, ServerQuirks};
-use crate::upstream::{AdsServer, FilesOptions, FilesServer, FilesSource, Parser, Plan, RestServer, SourcePlan};
-
-/// Checks a file, the files that it names, and the resources in them. Returns the exit code: 0, or 1 if there are faults.
-pub async fn run(path: &Path) -> u8 {
-    let Review { config, faults, warnings } = match Config::review(path) {
-        Ok(review) => review,
-        Err(error) => {
-            note(&error.to_string());
-            return FAULTY;
-        }
-    };
-    let mut faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
-    if let Some(config) = &config {
-        faults.extend(faults_in_resources(config).await);
-        if let Err(error) = show(&report(config)) {
-            note(&format!("cannot write: {error}"));
-            return FAULTY;
-        }
-    }
-    warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
-    crate::app::system_warnings().iter().for_each(|warning| note(&format!("warning: {warning}")));
-    faults.iter().for_each(|fault| note(&format!("error: {fault}")));
-    if faults.is_empty() { 0 } else { FAULTY }
-}
-
-/// Reads all resource files, as the relay does when it starts.
-async fn faults_in_resources(config: &Config) -> Vec<String> {
-    let parser = Parser { table: Arc::new(config.views.table.clone()), transcoder: config.transcoder.clone() };
-    let mut read: Vec<&FilesOptions> = Vec::new();
-    let mut faults = Vec::new();
-    for source in &config.upstream.servers {
-        let SourcePlan::Files(FilesServer { options, .. }) = source else { continue };
-        if !read.contains(&options) {
-            read.push(options);
-            faults.extend(faults_in(options, parser.clone()).await);
-        }
-    }
-    faults
-}
-
-async fn faults_in(options: &FilesOptions, parser: Parser) -> Vec<String> {
-    let source = FilesSource::start(options.clone(), parser);
-    let mut report = source.report();
-    while report.state == "loading" {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        report = source.report();
-    }
-    let folder = std::env::current_dir().map(|folder| format!("{}/", folder.display())).unwrap_or_default();
-    // Missing files were reported already, at their place in the configuration.
-    let errors = report.errors.iter().filter(|error| error.file.exists()).map(ToString::to_string);
-    errors.map(|error| error.strip_prefix(&folder).map(str::to_owned).unwrap_or(error)).collect()
-}
-
-const FAULTY: u8 = 1;
+use crate::upstream::{AdsServer, FilesServer, Plan, RestServer, SourcePlan};
 
 /// Returns the ladder of the top level and of each authority.
-fn report(config: &Config) -> String {
+pub(super) fn report(config: &Config) -> String {
     let plan = &config.upstream;
     let mut out = String::from("old-style names\n");
     ladder(&mut out, plan, &plan.top, Rule::default());
@@ -174,6 +116,8 @@ fn fallback(plan: &Plan) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -229,34 +173,5 @@ resources that only the previous server had are deleted
 "
         );
         assert_eq!(report(&config), expected);
-    }
-
-    #[tokio::test]
-    async fn faults_decide_the_exit_code_and_warnings_do_not() {
-        let folder = std::env::temp_dir().join(format!("weir-check-{}", std::process::id()));
-        std::fs::create_dir_all(folder.join("resources")).unwrap();
-        let path = folder.join("relay.yaml");
-        let code = async |text: &str| {
-            std::fs::write(&path, format!("listen: [{{address: '127.0.0.1:0'}}]\n{text}")).unwrap();
-            run(&path).await
-        };
-        assert_eq!(code("upstream: {files: resources}\nlimits: {resource_timer: 1s}\n").await, 0);
-        assert_eq!(code("upstream: {files: [resources, none]}\n").await, 1);
-        assert_eq!(code("upstream: {fils: resources}\n").await, 1);
-        let resource = folder.join("resources/clusters.yaml");
-        std::fs::write(
-            &resource,
-            "resources:\n- {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, nam: a}\n",
-        )
-        .unwrap();
-        assert_eq!(code("upstream: {files: resources}\n").await, 1);
-        let config = Config::from_file(&path).unwrap();
-        let faults = faults_in_resources(&config).await;
-        assert!(
-            faults.len() == 1 && faults[0].contains("resources/clusters.yaml:2") && faults[0].contains("nam"),
-            "{faults:?}"
-        );
-        assert_eq!(run(&folder.join("none.yaml")).await, 1);
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }

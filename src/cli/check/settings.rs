@@ -1,0 +1,179 @@
+//! Addresses, the sharing key, access rules and limits, as the relay understands them.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::config::{Config, schema, size_text};
+use crate::xds::AccessRule;
+
+pub(super) fn report(config: &Config) -> String {
+    let mut out = String::from("\n");
+    section(&mut out, "addresses", addresses(config));
+    section(&mut out, "views", views(config));
+    if !config.views.access.rules().is_empty() {
+        section(&mut out, "access", config.views.access.rules().iter().map(rule).collect());
+    }
+    section(&mut out, "limits", limits(config));
+    out
+}
+
+type Row = (String, String);
+
+/// Writes rows in two columns. Rows of keys also show the default, if the value is another.
+fn section(out: &mut String, title: &str, rows: Vec<Row>) {
+    let defaults = schema();
+    let default_of = |key: &str| match &defaults["properties"][title]["properties"][key]["default"] {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        value => Some(value.to_string()),
+    };
+    let width = rows.iter().map(|(key, _)| key.chars().count()).max().unwrap_or(0);
+    let _ = writeln!(out, "{title}"); // writing to a String does not fail
+    for (key, value) in rows {
+        let default = default_of(&key).filter(|default| *default != value);
+        let default = default.map(|default| format!(" (default {default})")).unwrap_or_default();
+        let _ = writeln!(out, "  {key:width$}  {value}{default}");
+    }
+}
+
+fn addresses(config: &Config) -> Vec<Row> {
+    let clients = config.listen.iter().map(|address| ("clients".to_owned(), address.to_string()));
+    let admin =
+        config.admin.map_or_else(|| "none: no reports, probes and metrics".to_owned(), |admin| admin.to_string());
+    clients.chain([("operators".to_owned(), admin)]).collect()
+}
+
+fn views(config: &Config) -> Vec<Row> {
+    let views = &config.views;
+    let key: Vec<_> = views.rule.fields().iter().map(ToString::to_string).collect();
+    let key = ("key".to_owned(), key.join(", "));
+    let others = [
+        ("max", views.max_views.to_string()),
+        ("max_in_metrics", views.max_in_metrics.to_string()),
+        ("idle_timeout", time(config.views_idle)),
+        ("accept_missing_node", views.accept_missing_node.to_string()),
+    ];
+    [key].into_iter().chain(others.map(|(key, value)| (key.to_owned(), value))).collect()
+}
+
+/// Returns what a rule protects, and who has it.
+fn rule(rule: &AccessRule) -> Row {
+    let all = |texts: Vec<String>| texts.join(", ");
+    let types = all(rule.types.iter().map(ToString::to_string).collect());
+    let names = match rule.names.as_slice() {
+        [] => "all names".into(),
+        names => all(names.iter().map(ToString::to_string).collect()),
+    };
+    let networks = all(rule.peers.iter().map(ToString::to_string).collect());
+    (format!("{types}: {names}"), format!("only for {networks}"))
+}
+
+fn limits(config: &Config) -> Vec<Row> {
+    let (limits, clients) = (&config.views.limits, &config.downstream);
+    let (requests, connections) = (&clients.request_limits, &clients.connections);
+    let rows = [
+        ("message_bytes", size_text(clients.message_bytes)),
+        ("incomplete_request_bytes", size_text(clients.incomplete_request_bytes)),
+        ("request_bytes_per_second", size_text(clients.request_bytes_per_second)),
+        ("request_entries", requests.entries.to_string()),
+        ("name_bytes", size_text(requests.name_bytes)),
+        ("node_bytes", size_text(requests.node_bytes)),
+        ("types_per_stream", limits.types.to_string()),
+        ("names_per_type", limits.names.to_string()),
+        ("names_per_stream", limits.names_per_stream.to_string()),
+        ("absent_names_per_stream", limits.absent_names_per_stream.to_string()),
+        ("linger", time(limits.linger)),
+        ("lingering", limits.lingering.to_string()),
+        ("reply_bytes", size_text(limits.reply_bytes)),
+        ("resource_timer", time(limits.resource_timer)),
+        ("second_silence", time(limits.second_silence)),
+        ("reference_hold", time(limits.reference_hold)),
+        ("fetch_timeout", time(limits.fetch_timeout)),
+        ("file_bytes", size_text(config.file_bytes)),
+        ("connections", connections.connections.map_or("as open files allow".into(), |limit| limit.to_string())),
+        ("connections_per_address", connections.per_address.to_string()),
+        ("new_connections_per_second", connections.new_per_second.to_string()),
+        ("first_request_timeout", time(connections.first_request)),
+        ("streams_per_connection", connections.streams_per_connection.to_string()),
+        ("views_per_connection", config.views.max_views_per_connection.to_string()),
+        ("streams", connections.streams.to_string()),
+        ("requests_per_second", connections.requests_per_second.to_string()),
+        ("header_bytes", size_text(connections.header_bytes)),
+    ];
+    rows.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+fn time(time: Duration) -> String {
+    humantime::format_duration(time).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    fn parsed(rest: &str) -> Config {
+        let text = format!("listen: [{{address: ':1'}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\n{rest}");
+        Config::parse(Path::new("relay.yaml"), &text).unwrap()
+    }
+
+    #[test]
+    fn every_key_of_the_limits_and_of_the_views_has_a_row() {
+        let config = parsed("");
+        for (section, rows) in [("limits", limits(&config)), ("views", views(&config))] {
+            let schema = schema();
+            let keys = schema["properties"][section]["properties"].as_object().unwrap();
+            let shown: BTreeSet<_> = rows.into_iter().map(|(key, _)| key).collect();
+            assert_eq!(shown, keys.keys().cloned().collect(), "{section}");
+        }
+    }
+
+    #[test]
+    fn values_are_shown_as_in_the_file_and_defaults_beside_those_that_differ() {
+        let report = report(&parsed(""));
+        assert!(!report.contains("(default"), "{report}");
+        let text = format!(
+            "admin: {{address: ':2'}}
+views: {{key: [cluster, metadata.tenant], max: 20, idle_timeout: 90s}}
+access:
+- {{types: [{SECRET}], names: [payments/*, root], allow_from: [10.1.0.0/16, 10.2.0.7]}}
+- {{types: [{SECRET}], allow_from: ['fd00::/8']}}
+limits: {{message_bytes: 1024 KiB, linger: 90s, connections: 7, header_bytes: 3000}}
+"
+        );
+        let report = super::report(&parsed(&text));
+        let start = format!(
+            "
+addresses
+  clients    [::]:1
+  operators  127.0.0.1:2
+views
+  key                  cluster, metadata.tenant
+  max                  20 (default 10000)
+  max_in_metrics       100
+  idle_timeout         1m 30s (default 10m)
+  accept_missing_node  false
+access
+  {SECRET}: payments/*, root  only for 10.1.0.0/16, 10.2.0.7
+  {SECRET}: all names         only for fd00::/8
+limits
+  message_bytes               1MiB (default 64MiB)
+"
+        );
+        assert!(report.starts_with(&start), "{report}");
+        for row in [
+            "\n  linger                      1m 30s (default 30s)\n",
+            "\n  connections                 7\n",
+            "\n  header_bytes                3000 (default 16KiB)\n",
+            "\n  file_bytes                  64MiB\n",
+        ] {
+            assert!(report.contains(row), "{row} is missing in {report}");
+        }
+    }
+
+    const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
+}

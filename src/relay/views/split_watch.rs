@@ -1,0 +1,57 @@
+//! Whether nearly every client has a view of its own, so that sharing saves nothing.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+/// Looked at now and then. A warning needs many looks in a row: while a fleet connects, most views have had one client only.
+#[derive(Debug, Default)]
+pub(super) struct SplitWatch(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Looks in a row that found too many views.
+    looks: u32,
+}
+
+impl SplitWatch {
+    /// Notes how many views and connections of clients there are. Returns true once for each time that most clients have a view of their own.
+    pub(crate) fn look(&self, views: usize, connections: usize) -> bool {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_split = views >= FEWEST_VIEWS && views.saturating_mul(2) > connections;
+        state.looks = if is_split { state.looks.saturating_add(1) } else { 0 };
+        state.looks == LOOKS
+    }
+}
+
+/// Fewer views cost little.
+const FEWEST_VIEWS: usize = 50;
+/// One minute, where looks are five seconds apart.
+const LOOKS: u32 = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many warnings there are if this is seen so often.
+    fn warnings(watch: &SplitWatch, looks: u32, views: usize, connections: usize) -> u32 {
+        (0..looks).map(|_| u32::from(watch.look(views, connections))).sum()
+    }
+
+    #[test]
+    fn there_is_one_warning_for_each_time_that_most_clients_have_a_view_of_their_own() {
+        let watch = SplitWatch::default();
+        assert_eq!(warnings(&watch, 11, 3000, 3000), 0, "it may be that clients are still connecting");
+        assert_eq!(warnings(&watch, 1, 3000, 3000), 1);
+        assert_eq!(warnings(&watch, 1000, 3100, 3000), 0, "the same time");
+        assert_eq!(warnings(&watch, 1, 100, 3000), 0, "it is over");
+        assert_eq!(warnings(&watch, 12, 1501, 3000), 1);
+    }
+
+    #[test]
+    fn there_is_none_for_few_views_or_many_clients_to_each() {
+        let watch = SplitWatch::default();
+        assert_eq!(warnings(&watch, 1000, 49, 49), 0);
+        assert_eq!(warnings(&watch, 1000, 1500, 3000), 0);
+        assert_eq!(warnings(&watch, 12, 50, 99), 1);
+    }
+}
