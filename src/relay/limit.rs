@@ -23,6 +23,8 @@ pub(crate) enum Limit {
     NamesPerType,
     /// The names of all types on one stream, with those that the client states it has.
     NamesPerStream,
+    /// The bytes of what clients state that they hold, until it is judged, over all clients.
+    StatedVersionsBytes,
     /// The views of the process.
     Views,
     /// The bytes of one request to a server.
@@ -52,7 +54,7 @@ pub(crate) enum Limit {
 pub(crate) struct LimitCounters([AtomicU64; Limit::ALL.len()]);
 
 impl Limit {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::MessageBytes,
         Self::RequestEntries,
         Self::NameBytes,
@@ -62,6 +64,7 @@ impl Limit {
         Self::TypesPerStream,
         Self::NamesPerType,
         Self::NamesPerStream,
+        Self::StatedVersionsBytes,
         Self::Views,
         Self::MaxRequestBytes,
         Self::Connections,
@@ -87,6 +90,7 @@ impl Limit {
             Self::TypesPerStream => "limits.types_per_stream",
             Self::NamesPerType => "limits.names_per_type",
             Self::NamesPerStream => "limits.names_per_stream",
+            Self::StatedVersionsBytes => "limits.stated_versions_bytes",
             Self::Views => "views.max",
             Self::MaxRequestBytes => "upstream.servers.max_request_bytes",
             Self::Connections => "limits.connections",

@@ -41,7 +41,7 @@ use crate::protocol::limits::Limits;
 use crate::protocol::session::{Authorities, Client, Identity, Session};
 use crate::protocol::sources::{Plan, Sources};
 use crate::protocol::view::{Class, ResourceTable, SessionId, View};
-use crate::xds::{Access, BodyStore, KeyRule, Name, SharingKey, TypeTable};
+use crate::xds::{Access, BodyStore, KeyRule, Name, SharingKey, StatedVersionsStore, TypeTable};
 
 pub(crate) struct Views {
     rule: Arc<KeyRule>,
@@ -63,6 +63,7 @@ pub(crate) struct Views {
     /// Changes whenever the active server of a view changes.
     active_server_changes: Arc<watch::Sender<()>>,
     store: Arc<BodyStore>,
+    stated_versions: Arc<StatedVersionsStore>,
     readers: ResponseReaders,
     clock: Clock,
     counters: Arc<ProcessCounters>,
@@ -76,8 +77,17 @@ pub(crate) struct Views {
 impl Views {
     /// Takes a connector for each server of the plan.
     pub(crate) fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
-        let ViewsOptions { rule, accept_missing_node, max_views, max_in_metrics, table, access, limits, plan } =
-            options;
+        let ViewsOptions {
+            rule,
+            accept_missing_node,
+            max_views,
+            max_in_metrics,
+            table,
+            access,
+            limits,
+            stated_versions_bytes,
+            plan,
+        } = options;
         let (table, store) = (Arc::new(table), Arc::<BodyStore>::default());
         let readers = ResponseReaders::new(table.clone(), store.clone());
         Self {
@@ -100,6 +110,7 @@ impl Views {
             is_hub: false,
             readers,
             store,
+            stated_versions: StatedVersionsStore::new(stated_versions_bytes),
             clock: Clock::starting_now(),
             max_views,
             metric_labels: MetricLabels::new(max_in_metrics),
@@ -224,6 +235,11 @@ impl Views {
     /// Returns the incidents of all views, the hub included.
     pub(crate) fn incidents(&self) -> &Incidents {
         &self.incidents
+    }
+
+    /// Returns what clients state that they hold, until it is judged.
+    pub(crate) fn stated_versions(&self) -> &Arc<StatedVersionsStore> {
+        &self.stated_versions
     }
 
     pub(crate) fn counters(&self) -> &ProcessCounters {

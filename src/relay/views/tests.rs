@@ -17,6 +17,7 @@ fn views() -> Views {
         table: TypeTable::new(),
         access: Access::default(),
         limits: Limits::default(),
+        stated_versions_bytes: 1 << 20,
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),
     };
     Views::new(options, Vec::new()) // no interest, so no server is connected to
