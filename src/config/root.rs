@@ -82,6 +82,7 @@ fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
         limits: Limits {
             names: usize::MAX,
             names_per_stream: usize::MAX,
+            names_per_view: usize::MAX,
             types: usize::MAX,
             absent_names_per_stream: usize::MAX,
             ..views.limits.clone()

@@ -25,6 +25,8 @@ pub(crate) enum Limit {
     NamesPerStream,
     /// The bytes of what clients state that they hold, until it is judged, over all clients.
     StatedVersionsBytes,
+    /// The names of all streams of one view.
+    NamesPerView,
     /// The views of the process.
     Views,
     /// The bytes of one request to a server.
@@ -54,7 +56,7 @@ pub(crate) enum Limit {
 pub(crate) struct LimitCounters([AtomicU64; Limit::ALL.len()]);
 
 impl Limit {
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::MessageBytes,
         Self::RequestEntries,
         Self::NameBytes,
@@ -65,6 +67,7 @@ impl Limit {
         Self::NamesPerType,
         Self::NamesPerStream,
         Self::StatedVersionsBytes,
+        Self::NamesPerView,
         Self::Views,
         Self::MaxRequestBytes,
         Self::Connections,
@@ -91,6 +94,7 @@ impl Limit {
             Self::NamesPerType => "limits.names_per_type",
             Self::NamesPerStream => "limits.names_per_stream",
             Self::StatedVersionsBytes => "limits.stated_versions_bytes",
+            Self::NamesPerView => "limits.names_per_view",
             Self::Views => "views.max",
             Self::MaxRequestBytes => "upstream.servers.max_request_bytes",
             Self::Connections => "limits.connections",

@@ -192,6 +192,44 @@ async fn i10_versions_of_made_up_types_give_way_to_what_honest_clients_state() {
 }
 
 #[tokio::test]
+async fn i8_made_up_names_do_not_fill_a_view_for_others() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = run_with(&plane, "limits: {names_per_view: 1000}").await;
+    let mut greedy = Client::connect(relay.address, Variant::Delta).await;
+    let names: Vec<_> = (0..2000).map(|number| format!("made-up-{number}")).collect();
+    let grpc = Node { user_agent_name: "gRPC Go".into(), ..client_node() };
+    greedy.ask_as(&grpc, EDS, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    let Client::Delta(_, responses) = &mut greedy else { unreachable!() };
+    let response = tokio::time::timeout(client::PATIENCE, responses.message()).await.unwrap().unwrap().unwrap();
+    let error = response.resource_errors[0].error_detail.clone().unwrap();
+    assert_eq!(error.code, 8);
+    assert!(error.message.ends_with("the limit is 1000 (limits.names_per_view)"), "{}", error.message);
+    assert!(reached(&relay, "limits.names_per_view").await >= 1);
+
+    let stream = plane.stream().await;
+    let mut honest = Client::connect(relay.address, Variant::Delta).await;
+    honest.ask(EDS, &["honest"], Some("web"));
+    let named = Resource {
+        resource: Some(Any { type_url: EDS.into(), ..cluster("honest", "1") }),
+        name: "honest".into(),
+        version: "1".into(),
+        ..Default::default()
+    };
+    stream.respond(&Response::Delta(DeltaDiscoveryResponse {
+        type_url: EDS.into(),
+        nonce: "1".into(),
+        resources: vec![named],
+        ..Default::default()
+    }));
+    assert_eq!(honest.sent().await.set, ["honest"], "it has room");
+}
+
+/// A node of the view that most tests use.
+fn client_node() -> Node {
+    Node { id: "greedy".into(), cluster: "web".into(), ..Node::default() }
+}
+
+#[tokio::test]
 async fn key_19_made_up_views_go_soon_and_make_room_for_honest_ones() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let relay = run_with(&plane, "limits: {linger: 0s}\nviews: {key: [cluster], max: 3}").await;

@@ -47,7 +47,8 @@ use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::Moment;
 use super::view::{
-    Claim, Class, Completeness, InterestChange, Lease, LeaseAccess, NameChanged, Revision, Selector, Snapshot,
+    Claim, Class, Completeness, InterestChange, Lease, LeaseAccess, NameChanged, NamedError, Revision, Selector,
+    Snapshot,
 };
 use crate::proto::Request;
 use crate::xds::{Authority, HeldVersions, Name, Role, Type, TypeTable};
@@ -289,6 +290,16 @@ impl Session {
             subscription.on_name_changed(&mark.name, mark.revision, forget_earlier);
             if subscription.longest_list() > limit {
                 self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyNames(limit)));
+            }
+        }
+    }
+
+    /// Records names that the view had no room for. They stay requested, and a client that reads errors is sent one for each.
+    pub fn on_names_refused(&mut self, names: &[(Type, Name)]) {
+        let error = self.client.errors.then(|| Arc::new(NamedError::no_room(self.limits.names_per_view)));
+        for (kind, name) in names {
+            if let Some(subscription) = self.subscriptions.get_mut(kind) {
+                subscription.on_name_refused(name.clone(), error.as_ref());
             }
         }
     }

@@ -139,7 +139,7 @@ impl Session {
         // Each request repeats the list: only what exceeds the last count is new.
         self.rejected_names += list.rejected.len().saturating_sub(subscription.refused_before);
         subscription.refused_before = list.rejected.len();
-        subscription.rejected.retain(|name, _| list.rejected.contains_key(name));
+        subscription.rejected.retain(|name, _| list.rejected.contains_key(name) || list.names.contains(name));
         subscription.refuse(&mut list, &self.client);
         subscription.spellings = std::mem::take(&mut list.spellings);
         if self.limits.faults.has(Fault::DropStaleNames)
@@ -173,7 +173,10 @@ impl Session {
             }
         }
         for name in list.names {
-            if !subscription.names.contains_key(&name) {
+            if let Some(sent) = subscription.names.get_mut(&name).filter(|sent| sent.refused) {
+                sent.refused = false;
+                changes.note(Selector::Name(name), true);
+            } else if !subscription.names.contains_key(&name) {
                 let held_before = first && has_version;
                 changes.subscribe(subscription, name, held_before);
             }
@@ -209,7 +212,10 @@ impl Session {
         self.rejected_names += on.rejected.len();
         subscription.refuse(&mut on, &self.client);
         subscription.spellings.append(&mut on.spellings);
-        off.names.iter().for_each(|name| drop(subscription.spellings.remove(name)));
+        for name in &off.names {
+            subscription.spellings.remove(name);
+            subscription.rejected.remove(name);
+        }
         let empty = first && !subscription.named_once;
         subscription.empty_answer_due |= empty && kind.info().empty_first == EmptyFirst::EmptyAnswer;
         let legacy = empty && legacy;
@@ -219,6 +225,7 @@ impl Session {
             subscription.again();
         }
         for name in on.names.difference(&off.names) {
+            subscription.rejected.remove(name); // if the view still has no room for it, the client gets the error again
             let held_before = stated.as_ref().is_some_and(|stated| stated.place(name.as_str()).is_some());
             changes.subscribe(subscription, name.clone(), held_before);
         }
@@ -309,7 +316,7 @@ impl InterestChanges<'_> {
             member: true,
             ..SentState::default()
         });
-        if std::mem::take(&mut sent.member) {
+        if std::mem::take(&mut sent.member) | std::mem::take(&mut sent.refused) {
             self.note(Selector::Name(name), true);
         }
     }

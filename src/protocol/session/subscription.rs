@@ -91,6 +91,8 @@ pub(super) struct SentState {
     pub(crate) error: Revision,
     /// It is a member of a subscribed collection, and not subscribed by itself.
     pub(crate) member: bool,
+    /// The view had no room for it. It is tried again when the client requests it again.
+    pub(crate) refused: bool,
 }
 
 /// Unsent changes of a name. A snapshot between the first and the last includes some of them; a reply from it sends those.
@@ -207,6 +209,15 @@ impl Subscription {
             let pending = self.pending.entry(name.clone()).or_default();
             pending.changed = pending.changed.filter(|_| !forget_earlier);
             pending.changed_at(revision);
+        }
+    }
+
+    /// Records that the view had no room for a name. A client that reads errors is sent this one, once.
+    pub(super) fn on_name_refused(&mut self, name: Name, error: Option<&Arc<NamedError>>) {
+        let Some(sent) = self.names.get_mut(&name).filter(|sent| !sent.member) else { return };
+        sent.refused = true;
+        if let Some(error) = error {
+            self.rejected.entry(name).or_insert_with(|| Some(error.clone()));
         }
     }
 

@@ -54,6 +54,7 @@ pub(crate) struct SessionHandle {
 enum Notice {
     NamesChanged(Vec<NameChanged>),
     InterestApplied,
+    NamesRefused(Vec<(Type, Name)>),
     StatedVersionsRefused,
 }
 
@@ -337,6 +338,11 @@ impl SessionHandle {
         }
     }
 
+    pub(super) fn on_names_refused(&self, names: Vec<(Type, Name)>) {
+        self.notify(Notice::NamesRefused(names));
+        self.waker.wake();
+    }
+
     /// Ends the session if the versions that its client stated are refused. Their memory is free when the reply in hand is made.
     pub(crate) fn on_stated_versions_refused(&self) {
         self.notify(Notice::StatedVersionsRefused);
@@ -364,6 +370,7 @@ impl SessionHandle {
             match notice {
                 Notice::NamesChanged(marks) => marks.iter().for_each(|mark| session.on_name_changed(mark)),
                 Notice::InterestApplied => session.on_interest_applied(),
+                Notice::NamesRefused(names) => session.on_names_refused(&names),
                 Notice::StatedVersionsRefused => session.end_if_refused(),
             }
         }
