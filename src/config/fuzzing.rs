@@ -36,7 +36,7 @@ pub(crate) fn bootstrap(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let path = Path::new("bootstrap.json");
     if let Ok(json) = serde_json::from_str::<serde_json::Value>(text) {
-        let mut reader = JsonReader::of(path);
+        let mut reader = JsonReader::of(path, false);
         let tree = reader.parse(text);
         let faults = &reader.found.faults;
         let duplicates = faults.iter().filter(|fault| fault.reason.starts_with("duplicate key")).count();
@@ -45,8 +45,8 @@ pub(crate) fn bootstrap(data: &[u8]) {
             assert!(is_same(&tree.expect("a tree without faults"), &json), "the same values");
         }
     }
-    match bootstrap::read(path, text, 1 << 20) {
-        Ok(lists) => check_plan(&Plan::new(lists, FallbackTimers::default(), false)),
+    match bootstrap::read(path, text, 1 << 20, false) {
+        Ok(read) => check_plan(&Plan::new(read.lists, FallbackTimers::default(), false)),
         Err(faults) => check_places(&faults, text),
     }
 }

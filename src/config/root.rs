@@ -49,6 +49,7 @@ impl Checker<'_> {
             table,
             access,
             limits: views_limits,
+            stated_versions_bytes: or(&raw.limits.stated_versions_bytes, Size(STATED_VERSIONS_BYTES)).0,
             plan: upstream.for_views(),
         };
         Some(Config {
@@ -89,6 +90,7 @@ fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
         limits: Limits {
             names: usize::MAX,
             names_per_stream: usize::MAX,
+            names_per_view: usize::MAX,
             types: usize::MAX,
             absent_names_per_stream: usize::MAX,
             ..views.limits.clone()
@@ -120,6 +122,8 @@ fn clients(raw: &raw::Root, message_bytes: usize, connections: ConnectionLimits)
 const FILE_BYTES: usize = 64 << 20;
 const INCOMPLETE_REQUEST_BYTES: usize = 512 << 20;
 const OUTDATED_REPLY_BYTES: usize = 128 << 20;
+/// 25 fleets with a hundred thousand clusters each come back at the same time.
+const STATED_VERSIONS_BYTES: usize = 512 << 20;
 /// Slower than any link that an Envoy is run on.
 const REQUEST_BYTES_PER_SECOND: usize = 1 << 10;
 /// A full stream of names, each with its version, and as many to leave.

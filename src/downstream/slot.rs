@@ -117,7 +117,10 @@ impl From<CloseReason> for Status {
             | CloseReason::NoUpstream
             | CloseReason::ViewFailed => Self::unavailable(text),
             CloseReason::BadRequest(
-                BadRequest::TooManyTypes(_) | BadRequest::TooManyNames(_) | BadRequest::TooManyNamesOnStream(_),
+                BadRequest::TooManyTypes(_)
+                | BadRequest::TooManyNames(_)
+                | BadRequest::TooManyNamesOnStream(_)
+                | BadRequest::TooManyStatedVersions(_),
             ) => Self::exhausted(text),
             CloseReason::BadRequest(_) => Self::invalid(text),
         }

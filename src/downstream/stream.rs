@@ -17,9 +17,9 @@ use super::request_limits::{self, RequestLimits};
 use super::slot::{Slot, Status};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use crate::protocol::session::{Fetched, Variant};
+use crate::protocol::session::{BadRequest, CloseReason, Fetched, Variant};
 use crate::relay::{ClientInfo, Limit, LimitCounters, ViewQuota, Views};
-use crate::xds::{Method, Scope, Shape};
+use crate::xds::{HeldVersions, Method, Scope, Shape, StatedEntries};
 
 /// The context of a call.
 pub(super) struct Call {
@@ -57,7 +57,7 @@ pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl 
 }
 
 /// Reads until the client half-closes. Returns a status if that ends the stream.
-async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<Status> {
+async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Option<Status> {
     let shape = call.method.shape;
     loop {
         let message = match frames.next().await {
@@ -73,6 +73,10 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
             return Some(status);
         }
         keep_pace(call.pace.as_ref(), 1, Limit::RequestsPerSecond, counters, frames).await;
+        let (message, stated) = match take_stated(message, slot, call) {
+            Ok(parts) => parts,
+            Err(status) => return Some(status),
+        };
         let Ok(request) = decode(message, shape) else {
             return Some(request_limits::unreadable());
         };
@@ -84,7 +88,7 @@ async fn converse(frames: &mut Frames, slot: &Slot, call: &mut Call) -> Option<S
             },
         };
         let Some(handle) = slot.handle() else { continue };
-        let mut forwarded = pin!(handle.handle_request(request));
+        let mut forwarded = pin!(handle.handle_request_stating(request, stated));
         let new_names = match poll_immediate(forwarded.as_mut()).await {
             Some(new_names) => new_names,
             None => {
@@ -113,6 +117,31 @@ async fn keep_pace(pace: Option<&Pace>, events: usize, limit: Limit, counters: &
         counters.reached(limit);
         let _paused = frames.pause();
         Box::pin(tokio::time::sleep(delay)).await;
+    }
+}
+
+/// Takes the versions that a delta request states out of it before it is decoded: mostly others have stated the same, and a decoded copy
+/// would wait for the view.
+fn take_stated(message: Bytes, slot: &Arc<Slot>, call: &Call) -> Result<(Bytes, Option<HeldVersions>), Status> {
+    if variant_of(call.method.shape) != Variant::Delta {
+        return Ok((message, None));
+    }
+    let Some((entries, others)) = StatedEntries::split_off(&message) else { return Ok((message, None)) };
+    let store = call.views.stated_versions();
+    let weak = Arc::downgrade(slot);
+    let held = store.hold(entries, call.peer, move || {
+        if let Some(slot) = weak.upgrade()
+            && let Some(handle) = slot.handle()
+        {
+            handle.on_stated_versions_refused();
+        }
+    });
+    match held {
+        Some(held) => Ok((others.into(), Some(held))),
+        None => {
+            call.views.counters().limits.reached(Limit::StatedVersionsBytes);
+            Err(CloseReason::BadRequest(BadRequest::TooManyStatedVersions(store.limit())).into())
+        }
     }
 }
 

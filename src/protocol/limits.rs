@@ -61,6 +61,8 @@ pub struct Limits {
     pub names: usize,
     /// Names of all types that one session may subscribe to, or state that it holds.
     pub names_per_stream: usize,
+    /// Names that the sessions of one view may subscribe to, those that linger included.
+    pub names_per_view: usize,
     /// Absent names that one session may subscribe to. Beyond it, names that only this session wants do not trigger fallback.
     pub absent_names_per_stream: usize,
     /// Bytes of an error text that are stored or sent.
@@ -103,6 +105,7 @@ impl Default for Limits {
             types: 64,
             names: 100_000,
             names_per_stream: 500_000,
+            names_per_view: 1_000_000,
             absent_names_per_stream: 100,
             error_bytes: 4096,
             fetch_timeout: Duration::from_secs(5),

@@ -25,6 +25,10 @@ pub(crate) enum Limit {
     NamesPerType,
     /// The names of all types on one stream, with those that the client states it has.
     NamesPerStream,
+    /// The bytes of what clients state that they hold, until it is judged, over all clients.
+    StatedVersionsBytes,
+    /// The names of all streams of one view.
+    NamesPerView,
     /// The views of the process.
     Views,
     /// The views that exist because of one connection.
@@ -60,7 +64,7 @@ pub(crate) enum Limit {
 pub(crate) struct LimitCounters([AtomicU64; Limit::ALL.len()]);
 
 impl Limit {
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::MessageBytes,
         Self::RequestEntries,
         Self::NameBytes,
@@ -71,6 +75,8 @@ impl Limit {
         Self::TypesPerStream,
         Self::NamesPerType,
         Self::NamesPerStream,
+        Self::StatedVersionsBytes,
+        Self::NamesPerView,
         Self::Views,
         Self::ViewsPerConnection,
         Self::MaxRequestBytes,
@@ -100,6 +106,8 @@ impl Limit {
             Self::TypesPerStream => "limits.types_per_stream",
             Self::NamesPerType => "limits.names_per_type",
             Self::NamesPerStream => "limits.names_per_stream",
+            Self::StatedVersionsBytes => "limits.stated_versions_bytes",
+            Self::NamesPerView => "limits.names_per_view",
             Self::Views => "views.max",
             Self::ViewsPerConnection => "limits.views_per_connection",
             Self::MaxRequestBytes => "upstream.servers.max_request_bytes",

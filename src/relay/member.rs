@@ -7,6 +7,7 @@ use super::report::ClientReport;
 use super::session_handle::SessionHandle;
 use super::stay::Stay;
 use crate::protocol::view::{NameChanged, SessionId};
+use crate::xds::{Name, Type};
 
 /// A session that joins a view, or has joined it.
 ///
@@ -34,6 +35,10 @@ impl Subscriber for Member {
 
     fn on_names_changed(&self, changes: &[NameChanged]) {
         self.session.on_names_changed(changes);
+    }
+
+    fn on_names_refused(&self, names: Vec<(Type, Name)>) {
+        self.session.on_names_refused(names);
     }
 
     fn on_interest_applied(&self) {

@@ -33,6 +33,7 @@ struct MetricsSnapshot<'a> {
     counters: &'a ProcessCounters,
     incidents: &'a Incidents,
     buffered_load_bytes: usize,
+    stated_versions_bytes: usize,
     /// Liveness calls without an answer, by server.
     unanswered: Vec<(String, u64)>,
     servers: Vec<String>,
@@ -55,6 +56,7 @@ pub(crate) fn exposition(views: Arc<Views>, loads: Arc<Loads>, files: Arc<[Files
                 counters: views.counters(),
                 incidents: views.incidents(),
                 buffered_load_bytes: loads.kept(),
+                stated_versions_bytes: views.stated_versions().bytes(),
                 unanswered: views.unanswered_calls().collect(),
                 servers: views.servers().collect(),
                 files: files.iter().map(FilesSource::report).collect(),
@@ -130,6 +132,10 @@ fn register_clients(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
     let buffered = Gauge::<i64>::default();
     buffered.set(integer(snapshot.buffered_load_bytes));
     registry.register_with_unit("load_reports_buffered", help, Unit::Bytes, buffered);
+    let help = "Approximate memory of initial_resource_versions that are not judged yet";
+    let stated = Gauge::<i64>::default();
+    stated.set(integer(snapshot.stated_versions_bytes));
+    registry.register_with_unit("stated_versions", help, Unit::Bytes, stated);
 }
 
 fn register_servers(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {

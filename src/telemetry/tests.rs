@@ -46,6 +46,7 @@ fn written(views: &[ViewMetrics]) -> String {
         counters: &tally,
         incidents: &incidents,
         buffered_load_bytes: 11,
+        stated_versions_bytes: 12,
         unanswered: vec![("http://two".into(), 8)],
         servers: vec!["http://one".into(), "http://two".into()],
         files: vec![FilesReport {

@@ -1,6 +1,6 @@
 //! Resource names: old-style ones opaque, compared byte for byte (NAME-30), new-style ones in their canonical form.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound::{Included, Unbounded};
@@ -18,6 +18,11 @@ pub struct Name(Arc<str>);
 impl Name {
     /// Returns the name that a peer wrote, new-style names in canonical form and others unchanged (NAME-6, NAME-30).
     pub(crate) fn canonical(text: &str) -> Self {
+        Self(Self::canonical_text(text).into())
+    }
+
+    /// Returns the text of [`Self::canonical`].
+    pub(super) fn canonical_text(text: &str) -> Cow<'_, str> {
         match Xdstp::is_new_style(text).then(|| Xdstp::parse(text)) {
             Some(Ok(name)) => name.to_string().into(),
             Some(Err(_)) | None => text.into(),

@@ -35,6 +35,7 @@ struct Counts {
     frames: AtomicUsize,
     messages: AtomicUsize,
     resources: AtomicUsize,
+    removed: AtomicUsize,
     ended: AtomicUsize,
 }
 
@@ -53,10 +54,27 @@ impl Flock {
         let (size, mut clients) = (sockets.len(), JoinSet::new());
         for (number, socket) in sockets.into_iter().enumerate() {
             let variant = [Variant::Delta, Variant::Sotw][number % 2];
-            let names = names.iter().map(ToString::to_string).collect();
-            clients.spawn(client(socket, variant, url, names, counts.clone()));
+            let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+            let first = asking(variant, url, &names, true, "", "");
+            clients.spawn(client(socket, variant, url, names, first, counts.clone()));
         }
         Self { size, counts, _clients: clients }
+    }
+
+    /// Delta clients for everything of a type, each with a first message of its own.
+    pub fn beginning_with(sockets: Vec<TcpStream>, url: &'static str, mut first: impl FnMut(usize) -> Vec<u8>) -> Self {
+        let counts = Arc::new(Counts::default());
+        let (size, mut clients) = (sockets.len(), JoinSet::new());
+        for (number, socket) in sockets.into_iter().enumerate() {
+            let first = framed(&first(number));
+            clients.spawn(client(socket, Variant::Delta, url, Vec::new(), first, counts.clone()));
+        }
+        Self { size, counts, _clients: clients }
+    }
+
+    /// Returns how many resources and removals they have received.
+    pub fn received(&self) -> (usize, usize) {
+        (self.counts.resources.load(Ordering::SeqCst), self.counts.removed.load(Ordering::SeqCst))
     }
 
     /// Waits until they have received this many resources each.
@@ -91,7 +109,14 @@ impl Flock {
 
 type Body = StreamBody<Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, hyper::Error>> + Send>>>;
 
-async fn client(socket: TcpStream, variant: Variant, url: &'static str, names: Vec<String>, counts: Arc<Counts>) {
+async fn client(
+    socket: TcpStream,
+    variant: Variant,
+    url: &'static str,
+    names: Vec<String>,
+    first: Bytes,
+    counts: Arc<Counts>,
+) {
     let (mut sender, connection) =
         http2::handshake::<_, _, Body>(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
     tokio::spawn(connection);
@@ -101,7 +126,7 @@ async fn client(socket: TcpStream, variant: Variant, url: &'static str, names: V
     let method = if variant == Variant::Sotw { "StreamAggregatedResources" } else { "DeltaAggregatedResources" };
     let path = format!("http://relay/envoy.service.discovery.v3.AggregatedDiscoveryService/{method}");
     let call = Call::post(path).header("content-type", "application/grpc");
-    requests.send(asking(variant, url, &names, true, "", "")).unwrap();
+    requests.send(first).unwrap();
     let response = sender.send_request(call.body(StreamBody::new(out)).unwrap()).await.unwrap();
     let (mut body, mut buffer) = (response.into_body(), BytesMut::new());
     while let Some(Ok(frame)) = body.frame().await {
@@ -116,6 +141,7 @@ async fn client(socket: TcpStream, variant: Variant, url: &'static str, names: V
                 }
                 Variant::Delta => {
                     let response = DeltaDiscoveryResponse::decode(message).unwrap();
+                    counts.removed.fetch_add(response.removed_resources.len(), Ordering::SeqCst);
                     (response.resources.len(), response.nonce, String::new())
                 }
             };
@@ -150,10 +176,14 @@ fn asking(variant: Variant, url: &str, names: &[String], first: bool, nonce: &st
             request.encode_to_vec()
         }
     };
+    framed(&message)
+}
+
+fn framed(message: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(message.len() + 5);
     frame.put_u8(0);
     frame.put_u32(u32::try_from(message.len()).unwrap());
-    frame.extend_from_slice(&message);
+    frame.extend_from_slice(message);
     frame.freeze()
 }
 

@@ -41,6 +41,7 @@ mod shared;
 mod shares;
 mod shown;
 mod silence;
+mod storm;
 mod strict_plane;
 mod tiers;
 mod tls;

@@ -142,6 +142,93 @@ async fn i10_a_request_above_a_limit_ends_its_own_stream_and_says_which_limit() 
     assert_eq!(neighbour.sent().await.set, ["a"]);
 }
 
+/// A first request for everything of a type, which states that the client holds so many names.
+fn stating(url: &str, prefix: &str, count: usize) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        node: client::node("web"),
+        type_url: url.into(),
+        resource_names_subscribe: vec!["*".into()],
+        initial_resource_versions: (0..count).map(|number| (format!("{prefix}-{number}"), "1".to_owned())).collect(),
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn i10_versions_of_made_up_types_give_way_to_what_honest_clients_state() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = run_with(&plane, "limits: {stated_versions_bytes: 256KiB}").await;
+    let mut honest = Vec::new();
+    for _ in 0..3 {
+        let client = Client::connect(relay.address, Variant::Delta).await;
+        let Client::Delta(requests, _) = &client else { unreachable!() };
+        requests.send(stating(CDS, "cluster", 1500)).unwrap();
+        honest.push(client);
+    }
+    let stream = plane.stream().await;
+    let mut greedy = Client::connect(relay.address, Variant::Delta).await;
+    let Client::Delta(requests, responses) = &mut greedy else { unreachable!() };
+    for made_up in 0..3 {
+        requests.send(stating(&format!("type.googleapis.com/made.up.V{made_up}"), "x", 700 + made_up)).unwrap();
+    }
+    let status = tokio::time::timeout(client::PATIENCE, responses.message()).await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    let message = "the limit for all clients is 262144 bytes (limits.stated_versions_bytes)";
+    assert!(status.message().contains(message), "{status:?}");
+    assert!(reached(&relay, "limits.stated_versions_bytes").await >= 1);
+
+    let mut alone = Client::connect(relay.address, Variant::Delta).await;
+    let Client::Delta(requests, _) = &alone else { unreachable!() };
+    requests.send(stating(EDS, "too-much", 4000)).unwrap();
+    assert_eq!(alone.ended().await, Code::ResourceExhausted, "one that is beyond the limit on its own");
+
+    let names: Vec<_> = (0..1500).map(|number| format!("cluster-{number}")).collect();
+    let set: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    say(&stream, "1", &[], &set, &[]);
+    for client in &mut honest {
+        assert_eq!(client.sent().await.set.len(), 1500, "the versions were another server's");
+    }
+    let none = async || get(relay.admin, "/metrics").await.contains("\nweir_stated_versions_bytes 0\n");
+    until("all stated versions are judged", none).await;
+}
+
+#[tokio::test]
+async fn i8_made_up_names_do_not_fill_a_view_for_others() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = run_with(&plane, "limits: {names_per_view: 1000}").await;
+    let mut greedy = Client::connect(relay.address, Variant::Delta).await;
+    let names: Vec<_> = (0..2000).map(|number| format!("made-up-{number}")).collect();
+    let grpc = Node { user_agent_name: "gRPC Go".into(), ..client_node() };
+    greedy.ask_as(&grpc, EDS, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    let Client::Delta(_, responses) = &mut greedy else { unreachable!() };
+    let response = tokio::time::timeout(client::PATIENCE, responses.message()).await.unwrap().unwrap().unwrap();
+    let error = response.resource_errors[0].error_detail.clone().unwrap();
+    assert_eq!(error.code, 8);
+    assert!(error.message.ends_with("the limit is 1000 (limits.names_per_view)"), "{}", error.message);
+    assert!(reached(&relay, "limits.names_per_view").await >= 1);
+
+    let stream = plane.stream().await;
+    let mut honest = Client::connect(relay.address, Variant::Delta).await;
+    honest.ask(EDS, &["honest"], Some("web"));
+    let named = Resource {
+        resource: Some(Any { type_url: EDS.into(), ..cluster("honest", "1") }),
+        name: "honest".into(),
+        version: "1".into(),
+        ..Default::default()
+    };
+    stream.respond(&Response::Delta(DeltaDiscoveryResponse {
+        type_url: EDS.into(),
+        nonce: "1".into(),
+        resources: vec![named],
+        ..Default::default()
+    }));
+    assert_eq!(honest.sent().await.set, ["honest"], "it has room");
+}
+
+/// A node of the view that most tests use.
+fn client_node() -> Node {
+    Node { id: "greedy".into(), cluster: "web".into(), ..Node::default() }
+}
+
 #[tokio::test]
 async fn key_19_made_up_views_go_soon_and_make_room_for_honest_ones() {
     let mut plane = Plane::start(&[Variant::Delta]).await;

@@ -2,6 +2,7 @@
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceLocator};
+use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, CloseReason, Step, Variant};
 use weir::protocol::view::SessionId;
 use weir::xds::{Access, AccessRule, Authority, NamePattern, Network};
@@ -191,5 +192,48 @@ fn key_11_a_client_without_clearance_gets_no_bytes_by_name_by_wildcard_or_by_ali
         ask(&mut bench, other, LDS, &["l"]);
         ask(&mut bench, other, SDS, &["secret-of-nobody"]);
         assert_eq!(bench.asked_upstream(), ["+l"], "nothing is asked for on its behalf");
+    }
+}
+
+#[test]
+fn i8_a_name_without_room_in_the_view_gets_an_error_and_is_tried_again_when_it_is_requested_again() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::with(Limits { names_per_view: 3, ..Limits::default() });
+        let [reads, does_not] = two(&mut bench, variant, EDS, &["a", "b"]);
+        let request = |bench: &mut Bench, id, names: &[&str]| match variant {
+            Variant::Delta => bench.delta(id, EDS, names, &[]),
+            Variant::Sotw => bench.sotw(id, EDS, &[&["a", "b"], names].concat(), ""),
+        };
+        request(&mut bench, does_not, &["c"]);
+        assert_eq!(bench.asked_upstream(), ["+a", "+b", "+c"]);
+        request(&mut bench, reads, &["c", "d"]);
+        request(&mut bench, does_not, &["d"]);
+        assert_eq!(bench.asked_upstream(), [""; 0], "{variant:?}: the third name is there, and the fourth has no room");
+        assert_eq!((bench.said(reads), bench.said(does_not)), (vec!["C !d:8".into()], vec![]));
+        bench.set(EDS, &[("a", "1"), ("b", "1"), ("c", "1")]);
+        assert_eq!(bench.said(reads), ["C a,b,c"], "{variant:?}");
+        if variant == Variant::Sotw {
+            request(&mut bench, reads, &["c", "d"]);
+            assert_eq!(bench.said(reads), [""; 0], "it repeats all names with each request, and has this error");
+        }
+        let other = bench.client(Variant::Delta);
+        bench.leave(does_not);
+        match variant {
+            Variant::Delta => bench.delta(reads, EDS, &[], &["b"]),
+            Variant::Sotw => bench.sotw(reads, EDS, &["a", "c", "d"], ""),
+        }
+        if variant == Variant::Delta {
+            bench.delta(reads, EDS, &["d"], &[]);
+        }
+        bench.later(0);
+        let asked = bench.asked_upstream();
+        assert!(asked.contains(&"+d".into()) && asked.contains(&"-b".into()), "what lingers goes first: {asked:?}");
+        bench.set(EDS, &[("d", "1")]);
+        assert_eq!(bench.said(reads).last().unwrap(), "C d");
+        bench.delta(other, EDS, &["e"], &[]);
+        assert_eq!(bench.asked_upstream(), [""; 0], "it is full again");
+        bench.leave(reads);
+        bench.delta(other, EDS, &["f"], &[]);
+        assert_eq!(bench.asked_upstream(), ["+f"], "all that lingers makes room");
     }
 }

@@ -75,6 +75,7 @@ impl Bench {
         let Some(mut session) = self.sessions.remove(&id) else { return };
         session.close();
         session.take_interest().into_iter().for_each(|change| self.view.change_interest(id, change, self.now));
+        self.view.on_session_left(id);
     }
 
     pub fn kind(&self, url: &str) -> Type {
@@ -165,6 +166,9 @@ impl Bench {
     pub fn count(&mut self, id: SessionId, changes: Vec<InterestChange>) {
         let any = !changes.is_empty();
         changes.into_iter().for_each(|change| self.view.change_interest(id, change, self.now));
+        for (id, names) in self.view.take_refused_names() {
+            self.sessions.get_mut(&id).unwrap().on_names_refused(&names);
+        }
         self.publish();
         if any {
             self.sessions.get_mut(&id).unwrap().on_interest_applied();

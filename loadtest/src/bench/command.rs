@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 
 use super::Bench;
 use super::parameters::{
-    ColdArgs, FanoutArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs, ScaleClientsArgs,
+    ColdArgs, FanoutArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs, RestartArgs, ScaleClientsArgs,
     ScaleResourcesArgs, StallArgs, StormArgs,
 };
 use super::rows;
@@ -70,6 +70,8 @@ pub enum Command {
     Neighbour(NeighbourArgs),
     /// Clients that come back with what they have
     Reconnect(ReconnectArgs),
+    /// Clients that come back with what they have to a relay that was restarted, in delta
+    Restart(RestartArgs),
     /// All of them, with the parameters that the gates are for
     All {
         /// Small, once and without gates: whether the benchmarks work
@@ -126,6 +128,7 @@ impl Command {
             Self::Ingest(args) => args.benches(variant),
             Self::Neighbour(args) => args.benches(variant),
             Self::Reconnect(args) => args.benches(variant),
+            Self::Restart(args) => args.benches(variant),
             Self::All { quick: false } => rows::all(variant),
             Self::All { quick: true } => rows::quick(variant),
         }

@@ -15,6 +15,7 @@ mod parameters;
 mod peers;
 mod reconnect;
 mod resources;
+mod restart;
 mod rows;
 mod run;
 mod scale;

@@ -9,6 +9,7 @@ use super::ingest::Ingest;
 use super::mixed::Mixed;
 use super::neighbour::{LargeSets, LargeUpdates};
 use super::reconnect::Reconnect;
+use super::restart::Restart;
 use super::scale::{ScaleClients, ScaleResources};
 use super::size::parse_size;
 use super::stall::Stall;
@@ -236,6 +237,28 @@ impl NeighbourArgs {
         match variant {
             Variant::Delta => boxed([LargeUpdates { resources: 1000, size: 37 << 10, updates: 6 }]),
             Variant::Sotw => boxed([LargeSets { connections, resources: 10_000, size: 100, rounds: 5 }]),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct RestartArgs {
+    #[arg(long, alias = "clients", default_value_t = 2000)]
+    connections: usize,
+    #[arg(long, default_value_t = 10_000)]
+    resources: usize,
+    /// Bytes of each resource
+    #[arg(long, value_parser = parse_size, default_value = "1KiB")]
+    resource_size: usize,
+}
+
+impl RestartArgs {
+    /// In SotW a client states one version for everything.
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let Self { connections, resources, resource_size: size } = *self;
+        match variant {
+            Variant::Delta => boxed([Restart { variant, connections, resources, size }]),
+            Variant::Sotw => Vec::new(),
         }
     }
 }

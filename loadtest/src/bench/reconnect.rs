@@ -99,7 +99,7 @@ impl Reconnect {
 }
 
 /// Returns what a client with these options holds once it is synced. The server gives all clients the same versions.
-async fn held(options: &ClientOptions, resources: usize) -> anyhow::Result<CachedVersions> {
+pub(super) async fn held(options: &ClientOptions, resources: usize) -> anyhow::Result<CachedVersions> {
     let mut link = Link::open(options.address, &LinkOptions::default()).await?;
     let node = scan::node("probe", &options.cluster);
     let (url, is_sotw) = (options.kind.type_url(), options.variant == Variant::Sotw);

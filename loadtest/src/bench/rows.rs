@@ -4,7 +4,7 @@ use clap::{Args, FromArgMatches};
 
 use super::Bench;
 use super::parameters::{
-    ColdArgs, FanoutArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs, ScaleClientsArgs,
+    ColdArgs, FanoutArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs, RestartArgs, ScaleClientsArgs,
     ScaleResourcesArgs, StallArgs, StormArgs,
 };
 use crate::wire::Variant;
@@ -32,6 +32,7 @@ pub fn all(variant: Variant) -> Vec<Box<dyn Bench>> {
     benches.extend(parsed::<IngestArgs>("").benches(variant));
     benches.extend(parsed::<NeighbourArgs>("").benches(variant));
     benches.extend(parsed::<ReconnectArgs>("").benches(variant));
+    benches.extend(parsed::<RestartArgs>("").benches(variant));
     benches
 }
 
@@ -56,6 +57,7 @@ pub fn quick(variant: Variant) -> Vec<Box<dyn Bench>> {
     benches.extend(parsed::<IngestArgs>("--resources 1000 --rounds 2").benches(variant));
     benches.extend(parsed::<NeighbourArgs>("--connections 10").benches(variant));
     benches.extend(parsed::<ReconnectArgs>("--connections 50 --resources 100").benches(variant));
+    benches.extend(parsed::<RestartArgs>("--connections 50 --resources 100").benches(variant));
     benches
 }
 

@@ -30,6 +30,13 @@ impl Stage {
         Ok(Self { setting, server, origin })
     }
 
+    /// Ends the subject's process and starts another, which has nothing.
+    pub async fn restart(&mut self, programs: &Programs) -> anyhow::Result<()> {
+        let (subject, setting, programs) = (self.server.subject, self.setting.clone(), programs.clone());
+        self.server = tokio::task::spawn_blocking(move || Server::start(subject, &setting, &programs)).await??;
+        Ok(())
+    }
+
     /// Returns options for clients of all resources, with one stream on each connection.
     pub fn clients(&self, connections: usize) -> ClientOptions {
         ClientOptions {

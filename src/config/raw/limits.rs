@@ -25,6 +25,10 @@ section! {
         names_per_type: Option<Located<Positive>> = 100000;
         /// Names of all types on one stream, with those in `initial_resource_versions`.
         names_per_stream: Option<Located<Positive>> = 500000;
+        /// Names of all streams of one view; above half of it, only streams with few names of their own get new ones.
+        names_per_view: Option<Located<Positive>> = 1000000;
+        /// Memory for `initial_resource_versions` of all clients until they are judged; equal ones are kept once.
+        stated_versions_bytes: Option<Located<Size>> = "512MiB";
         /// Above this, names that only this stream wants no longer trigger fallback.
         absent_names_per_stream: Option<Located<Count>> = 100;
         /// How long interest and its cache outlive the last client that had it.

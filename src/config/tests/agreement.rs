@@ -72,6 +72,8 @@ limits:
   types_per_stream: 64
   names_per_type: 100
   names_per_stream: 1000
+  names_per_view: 2000
+  stated_versions_bytes: 1MiB
   absent_names_per_stream: 0
   linger: 30s
   reply_bytes: 2097152

@@ -184,7 +184,7 @@ impl Subscription {
                 self.record_sent(name, share);
                 self.answer_collection_of(name);
                 if let Some(stated) = self.wildcard.as_mut().and_then(|wildcard| wildcard.initial_versions.as_mut()) {
-                    stated.outdated.insert(name.clone());
+                    stated.note_sent(name);
                 }
                 if let Some((revision, _)) = trouble {
                     // A name with an error is not in the same reply as its resource (SOTW-52): the error gets its own.
@@ -288,10 +288,8 @@ impl Subscription {
                 }
                 round.draft.add(resource, view.ttl(Some(entry)));
                 round.draft.warms.extend(Warms::of(resource, first));
-                if let Some(stated) =
-                    wildcard.initial_versions.as_mut().filter(|stated| stated.versions.contains_key(&resource.name))
-                {
-                    stated.outdated.insert(resource.name.clone());
+                if let Some(stated) = &mut wildcard.initial_versions {
+                    stated.note_sent(&resource.name);
                 }
                 // This sends what was pending by `*` alone. A cluster that waits for the name has it now.
                 if names.contains_key(&resource.name) {

@@ -3,13 +3,11 @@
 //! A member is a name like any other from its first change until its removal was sent. The view counts interest in the glob
 //! alone, and reports each change of a member to the sessions that subscribe to it.
 
-use std::collections::HashMap;
-
 use super::ReplyContext;
 use super::subscription::{Pending, SentState, Subscription};
 use crate::protocol::faults::Fault;
 use crate::protocol::view::{Class, Completeness, Revision, Snapshot};
-use crate::xds::{ContentHash, Name, SetVersion, Type};
+use crate::xds::{Name, SetVersion, StatedVersions, Type};
 
 impl Subscription {
     /// Returns the collection that a name is in, if the client subscribes to it.
@@ -28,13 +26,15 @@ impl Subscription {
     }
 
     /// Records what the client states that it holds of a collection: it is sent what differs, and removals.
-    pub(super) fn hold_members(&mut self, stated: &HashMap<Name, String>) {
-        for (name, version) in stated {
+    pub(super) fn hold_members(&mut self, stated: &StatedVersions) {
+        if self.globs.is_empty() {
+            return; // the usual case
+        }
+        for (name, content) in stated.iter() {
             if self.names.contains_key(name) || self.collection(name).is_none() {
                 continue;
             }
-            let share =
-                version.parse().map_or(SetVersion::EMPTY, |hash: ContentHash| SetVersion::of(name.as_str(), hash));
+            let share = content.map_or(SetVersion::EMPTY, |content| SetVersion::of(name.as_str(), content));
             self.sum = self.sum.plus(share);
             self.names.insert(
                 name.clone(),

@@ -21,6 +21,7 @@ mod estimate;
 mod full_state;
 mod hold;
 mod identity;
+mod initial_versions;
 mod progress;
 mod removals;
 pub(crate) mod reply;
@@ -46,10 +47,11 @@ use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::Moment;
 use super::view::{
-    Claim, Class, Completeness, InterestChange, Lease, LeaseAccess, NameChanged, Revision, Selector, Snapshot,
+    Claim, Class, Completeness, InterestChange, Lease, LeaseAccess, NameChanged, NamedError, Revision, Selector,
+    Snapshot,
 };
 use crate::proto::Request;
-use crate::xds::{Authority, Name, Role, Type, TypeTable};
+use crate::xds::{Authority, HeldVersions, Name, Role, Type, TypeTable};
 
 /// The state of one client stream.
 #[derive(Debug)]
@@ -219,6 +221,11 @@ impl Session {
 
     /// Applies a request: its subscriptions and its ACK or NACK.
     pub fn on_request(&mut self, request: Request, now: Moment) -> Option<Ack> {
+        self.on_request_stating(request, None, now)
+    }
+
+    /// Applies a request whose `initial_resource_versions` were taken out of it.
+    pub fn on_request_stating(&mut self, request: Request, stated: Option<HeldVersions>, now: Moment) -> Option<Ack> {
         let was_at_rest = std::mem::take(&mut self.at_rest);
         if self.end.is_some() {
             return None;
@@ -230,8 +237,12 @@ impl Session {
             return None;
         }
         let kind = self.answered_type(&request);
-        match self.apply_request(request, now) {
+        let states = stated.is_some();
+        match self.apply_request(request, stated, now) {
             Ok(answer) => {
+                if states {
+                    self.end_if_refused(); // the store may have done it while the request waited
+                }
                 let nothing_new = self.interest.is_empty() && matches!(answer, Some(Ack::Ack { .. }));
                 let of = kind.and_then(|kind| self.subscriptions.get(&kind));
                 self.at_rest = was_at_rest && nothing_new && of.is_some_and(|of| of.has_nothing_to_send());
@@ -241,6 +252,16 @@ impl Session {
                 self.end = Some(CloseReason::BadRequest(bad));
                 None
             }
+        }
+    }
+
+    /// Ends the stream if there is no room any more for what it stated. That stays unjudged: the client is sent no removal.
+    pub(crate) fn end_if_refused(&mut self) {
+        let stated = |of: &Subscription| of.wildcard.as_ref()?.initial_versions.as_ref()?.refused_above();
+        let Some(limit) = self.subscriptions.values().find_map(|of| stated(of)) else { return };
+        self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyStatedVersions(limit)));
+        for wildcard in self.subscriptions.values_mut().filter_map(|of| of.wildcard.as_mut()) {
+            wildcard.initial_versions = None;
         }
     }
 
@@ -269,6 +290,16 @@ impl Session {
             subscription.on_name_changed(&mark.name, mark.revision, forget_earlier);
             if subscription.longest_list() > limit {
                 self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyNames(limit)));
+            }
+        }
+    }
+
+    /// Records names that the view had no room for. They stay requested, and a client that reads errors is sent one for each.
+    pub fn on_names_refused(&mut self, names: &[(Type, Name)]) {
+        let error = self.client.errors.then(|| Arc::new(NamedError::no_room(self.limits.names_per_view)));
+        for (kind, name) in names {
+            if let Some(subscription) = self.subscriptions.get_mut(kind) {
+                subscription.on_name_refused(name.clone(), error.as_ref());
             }
         }
     }

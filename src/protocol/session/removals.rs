@@ -112,7 +112,7 @@ impl Subscription {
                 let Presence::Absent(last) = &entry.presence else { continue };
                 draft.add_removed(name.clone(), last.as_ref());
                 if let Some(stated) = &mut wildcard.initial_versions {
-                    stated.outdated.insert(name.clone());
+                    stated.note_sent(name);
                 }
                 gone.push(name);
             }
@@ -143,10 +143,8 @@ impl Subscription {
             wildcard.initial_versions = Some(stated);
             return true;
         }
-        let mut unjudged: Vec<_> = stated.versions.keys().filter(|name| !stated.outdated.contains(*name)).collect();
-        unjudged.sort_unstable();
         let (mut judged, mut left) = (Vec::new(), false);
-        for name in unjudged {
+        for (place, name) in stated.current() {
             if draft.bytes >= view.limits.reply_bytes {
                 left = true; // the rest comes with the next piece (DELTA-48)
                 break;
@@ -155,9 +153,9 @@ impl Subscription {
             let here = entry.is_some_and(|entry| matches!(entry.presence, Presence::Present(_)));
             let gone = table.zip(entry).is_some_and(|(table, entry)| table.is_absent_by_evidence(entry));
             if self.names.contains_key(name) || here && whole {
-                judged.push(name.clone());
+                judged.push(place);
             } else if !here && (whole || gone) {
-                judged.push(name.clone());
+                judged.push(place);
                 if !said.contains(name) {
                     draft.add_removed(name.clone(), None);
                 }
@@ -165,13 +163,12 @@ impl Subscription {
                 left |= !here;
             }
         }
-        let over = !left || whole && judged.len() + stated.outdated.len() >= stated.versions.len();
-        stated.outdated.extend(judged);
-        if over {
+        if !left {
             wildcard.record_additions_sent(view.state.revision);
             self.stated = false;
             return false;
         }
+        judged.into_iter().for_each(|place| stated.note_judged(place));
         if draft.bytes < view.limits.reply_bytes {
             stated.judged_at = Some((view.state.revision, completeness));
         }

@@ -1,12 +1,13 @@
 //! Applies a client's requests: both variants become one kind of subscription.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::acks::Ack;
 use super::client::Client;
+use super::initial_versions::InitialVersions;
 use super::requested_names::{NameParser, RequestedNames};
-use super::subscription::{InitialVersions, Pending, SentState, Subscription, Wildcard};
+use super::subscription::{Pending, SentState, Subscription, Wildcard};
 use super::{Session, Variant};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
@@ -14,7 +15,7 @@ use crate::protocol::faults::Fault;
 use crate::protocol::limits::truncate;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{InterestChange, Revision, Selector};
-use crate::xds::{EmptyFirst, Name, References, Role, Type};
+use crate::xds::{EmptyFirst, HeldVersions, Name, References, Role, StatedEntries, Type};
 
 /// Why a request ends its stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,10 +45,21 @@ pub enum BadRequest {
         "too many names on one stream, with those in initial_resource_versions: limit {0} (limits.names_per_stream)"
     )]
     TooManyNamesOnStream(usize),
+    /// Clients state that they hold more than this limit in bytes, and this stream costs most of it.
+    #[error(
+        "too many versions in initial_resource_versions: the limit for all clients is {0} bytes \
+         (limits.stated_versions_bytes); retry later"
+    )]
+    TooManyStatedVersions(usize),
 }
 
 impl Session {
-    pub(super) fn apply_request(&mut self, request: Request, now: Moment) -> Result<Option<Ack>, BadRequest> {
+    pub(super) fn apply_request(
+        &mut self,
+        request: Request,
+        stated: Option<HeldVersions>,
+        now: Moment,
+    ) -> Result<Option<Ack>, BadRequest> {
         let (url, nonce, error) = match &request {
             Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
             Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
@@ -62,7 +74,7 @@ impl Session {
             _ if !self.table.serves(&kind) => self.unserved += 1,
             (Variant::Sotw, Request::Sotw(_)) if kind.info().delta_only => self.unserved += 1,
             (Variant::Sotw, Request::Sotw(request)) => self.take_sotw(kind, &url, request),
-            (Variant::Delta, Request::Delta(request)) => self.take_delta(kind, &url, request),
+            (Variant::Delta, Request::Delta(request)) => self.take_delta(kind, &url, request, stated),
             _ => return Err(BadRequest::Variant),
         }
         let limit = self.limits.names;
@@ -127,7 +139,7 @@ impl Session {
         // Each request repeats the list: only what exceeds the last count is new.
         self.rejected_names += list.rejected.len().saturating_sub(subscription.refused_before);
         subscription.refused_before = list.rejected.len();
-        subscription.rejected.retain(|name, _| list.rejected.contains_key(name));
+        subscription.rejected.retain(|name, _| list.rejected.contains_key(name) || list.names.contains(name));
         subscription.refuse(&mut list, &self.client);
         subscription.spellings = std::mem::take(&mut list.spellings);
         if self.limits.faults.has(Fault::DropStaleNames)
@@ -161,7 +173,10 @@ impl Session {
             }
         }
         for name in list.names {
-            if !subscription.names.contains_key(&name) {
+            if let Some(sent) = subscription.names.get_mut(&name).filter(|sent| sent.refused) {
+                sent.refused = false;
+                changes.note(Selector::Name(name), true);
+            } else if !subscription.names.contains_key(&name) {
                 let held_before = first && has_version;
                 changes.subscribe(subscription, name, held_before);
             }
@@ -175,7 +190,7 @@ impl Session {
         }
     }
 
-    fn take_delta(&mut self, kind: Type, url: &str, request: DeltaDiscoveryRequest) {
+    fn take_delta(&mut self, kind: Type, url: &str, request: DeltaDiscoveryRequest, mut stated: Option<HeldVersions>) {
         let reader = NameParser { kind: &kind, client: &self.client, authorities: &self.authorities };
         let mut on = RequestedNames::of(request.resource_names_subscribe, request.resource_locators_subscribe, &reader);
         let off =
@@ -183,10 +198,13 @@ impl Session {
         let legacy = has_legacy_wildcard(&kind, &self.client);
         let first = !self.subscriptions.contains_key(&kind);
         let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Box::new(Subscription::new(url)));
-        let stated = if first { request.initial_resource_versions } else { Default::default() };
-        let versions: HashMap<Name, String> =
-            stated.into_iter().map(|(name, version)| (Name::canonical(&name), version)).collect();
-        subscription.stated |= !versions.is_empty();
+        if stated.is_none() && !request.initial_resource_versions.is_empty() {
+            let map = request.initial_resource_versions.iter();
+            let entries = StatedEntries::of(map.map(|(name, version)| (name.as_str(), version.as_str())));
+            stated = Some(HeldVersions::uncounted(entries));
+        }
+        let stated = stated.filter(|versions| first && !versions.is_empty());
+        subscription.stated |= stated.is_some();
         subscription.named_once |= !on.is_empty() || !off.is_empty();
         for name in on.rejected.keys().chain(off.rejected.keys()) {
             subscription.rejected.remove(name); // a repeated request gets the error again, an ended one does not
@@ -194,7 +212,10 @@ impl Session {
         self.rejected_names += on.rejected.len();
         subscription.refuse(&mut on, &self.client);
         subscription.spellings.append(&mut on.spellings);
-        off.names.iter().for_each(|name| drop(subscription.spellings.remove(name)));
+        for name in &off.names {
+            subscription.spellings.remove(name);
+            subscription.rejected.remove(name);
+        }
         let empty = first && !subscription.named_once;
         subscription.empty_answer_due |= empty && kind.info().empty_first == EmptyFirst::EmptyAnswer;
         let legacy = empty && legacy;
@@ -204,16 +225,14 @@ impl Session {
             subscription.again();
         }
         for name in on.names.difference(&off.names) {
-            changes.subscribe(subscription, name.clone(), versions.contains_key(name));
+            subscription.rejected.remove(name); // if the view still has no room for it, the client gets the error again
+            let held_before = stated.as_ref().is_some_and(|stated| stated.place(name.as_str()).is_some());
+            changes.subscribe(subscription, name.clone(), held_before);
         }
-        subscription.hold_members(&versions);
-        let stated = (wildcard && !versions.is_empty()).then(|| InitialVersions {
-            versions: Arc::new(versions),
-            outdated: BTreeSet::new(),
-            send_all: false,
-            judged_at: None,
-        });
-        changes.set_wildcard(subscription, wildcard, stated);
+        if let Some(stated) = &stated {
+            subscription.hold_members(stated);
+        }
+        changes.set_wildcard(subscription, wildcard, stated.filter(|_| wildcard).map(InitialVersions::new));
         for name in &off.names {
             if changes.unsubscribe(subscription, name) && subscription.wildcard.is_some() && !name.is_glob() {
                 // The name stays visible through `*` or is removed: the client is sent which (DELTA-24).
@@ -297,7 +316,7 @@ impl InterestChanges<'_> {
             member: true,
             ..SentState::default()
         });
-        if std::mem::take(&mut sent.member) {
+        if std::mem::take(&mut sent.member) | std::mem::take(&mut sent.refused) {
             self.note(Selector::Name(name), true);
         }
     }

@@ -3,12 +3,13 @@
 //! `*` keeps two cursors and no names. Names keep no cursor: each has what the client was sent of it, and the pending names are
 //! bounded by the requested ones.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::acks::AckTracker;
 use super::client::Variant;
+use super::initial_versions::InitialVersions;
 use super::progress::Progress;
 use super::{Attempt, ReplyContext, SendScope};
 use crate::protocol::faults::Fault;
@@ -79,18 +80,6 @@ pub(super) struct Wildcard {
     pub(crate) sent_complete: bool,
 }
 
-/// `initial_resource_versions`, kept only while the set is incomplete.
-#[derive(Debug)]
-pub(super) struct InitialVersions {
-    pub(crate) versions: Arc<HashMap<Name, String>>,
-    /// Names in `versions` that the client has been sent since, so that the stated version no longer counts.
-    pub(crate) outdated: BTreeSet<Name>,
-    /// The client subscribed again, and is sent everything, also what it stated. Removals are still to be sent.
-    pub(crate) send_all: bool,
-    /// The snapshot that it was last compared with, and that led to no more removals.
-    pub(crate) judged_at: Option<(Revision, Completeness)>,
-}
-
 /// What the client was sent of a requested name.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SentState {
@@ -102,6 +91,8 @@ pub(super) struct SentState {
     pub(crate) error: Revision,
     /// It is a member of a subscribed collection, and not subscribed by itself.
     pub(crate) member: bool,
+    /// The view had no room for it. It is tried again when the client requests it again.
+    pub(crate) refused: bool,
 }
 
 /// Unsent changes of a name. A snapshot between the first and the last includes some of them; a reply from it sends those.
@@ -146,14 +137,6 @@ impl Wildcard {
     /// removals.
     pub(crate) fn record_additions_sent(&mut self, mark: Revision) {
         self.progress.get_or_insert_with(|| Progress::starting(mark)).record_additions_sent(mark);
-    }
-}
-
-impl InitialVersions {
-    pub(crate) fn holds(&self, resource: &Resource) -> bool {
-        !self.send_all
-            && !self.outdated.contains(&resource.name)
-            && self.versions.get(&resource.name).is_some_and(|version| *version == resource.full.to_string())
     }
 }
 
@@ -226,6 +209,15 @@ impl Subscription {
             let pending = self.pending.entry(name.clone()).or_default();
             pending.changed = pending.changed.filter(|_| !forget_earlier);
             pending.changed_at(revision);
+        }
+    }
+
+    /// Records that the view had no room for a name. A client that reads errors is sent this one, once.
+    pub(super) fn on_name_refused(&mut self, name: Name, error: Option<&Arc<NamedError>>) {
+        let Some(sent) = self.names.get_mut(&name).filter(|sent| !sent.member) else { return };
+        sent.refused = true;
+        if let Some(error) = error {
+            self.rejected.entry(name).or_insert_with(|| Some(error.clone()));
         }
     }
 
@@ -384,13 +376,12 @@ impl Subscription {
         match (&wildcard.initial_versions, view.client.variant) {
             (Some(stated), _) => {
                 let unknown = |name: &&Name| {
-                    !stated.outdated.contains(*name)
-                        && !self.names.contains_key(*name)
+                    !self.names.contains_key(*name)
                         && table.get(name).is_none_or(|entry| {
                             !matches!(entry.presence, Presence::Present(_)) && !table.is_absent_by_evidence(entry)
                         })
                 };
-                let names = stated.versions.keys().filter(unknown).cloned();
+                let names = stated.current().map(|(_, name)| name).filter(unknown).cloned();
                 self.claims.extend(names.map(|name| Claimed::Name(Class::Wildcard, name)));
             }
             (None, Variant::Sotw) if self.stated && kind.info().full_state => self.claims.push(Claimed::Set),
@@ -455,7 +446,7 @@ impl Subscription {
 
     pub(crate) fn initial_version_count(&self) -> usize {
         let stated = self.wildcard.as_ref().and_then(|wildcard| wildcard.initial_versions.as_ref());
-        stated.map_or(0, |stated| stated.versions.len() + stated.outdated.len())
+        stated.map_or(0, InitialVersions::len)
     }
 
     pub(crate) fn uses_full_sets(&self, kind: &Type, view: &ReplyContext) -> bool {

@@ -4,14 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::name_room::NameRoom;
+use super::session_id::SessionId;
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::xds::{Name, Type};
-
-/// A session's number within the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(pub u64);
 
 /// What a subscription selects of a type.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +38,7 @@ pub(super) struct Interest {
     lingering: BTreeSet<(Moment, Type, Selector)>,
     /// The number of absent names that each session requests; no entry means none.
     absent: HashMap<SessionId, usize>,
+    room: NameRoom,
     changes: Vec<InterestChange>,
     limits: Arc<Limits>,
 }
@@ -65,20 +64,39 @@ struct Watchers {
 
 impl Interest {
     pub(crate) fn new(limits: Arc<Limits>) -> Self {
-        let (types, lingering, absent, changes) = Default::default();
-        Self { types, lingering, absent, changes, limits }
+        let (types, lingering, absent, room, changes) = Default::default();
+        Self { types, lingering, absent, room, changes, limits }
     }
 
-    pub(crate) fn subscribe(&mut self, session: SessionId, kind: &Type, wanted: &Selector) {
+    /// Adds a session's subscription. Returns false if the view has no room for the name.
+    pub(crate) fn subscribe(&mut self, session: SessionId, kind: &Type, wanted: &Selector) -> bool {
+        let is_new = |name: &Name| !self.has_name(kind, name);
+        if let Selector::Name(name) = wanted
+            && is_new(name)
+            && !self.room.admits(session, self.lingering.len(), self.limits.names_per_view)
+        {
+            return false;
+        }
         let watchers = self.watchers_or_ask(kind, wanted);
         watchers.expected = false;
-        let counts = watchers.sessions.insert(session) && watchers.absent;
+        let other = watchers.sessions.first().copied();
+        let is_added = watchers.sessions.insert(session);
+        let (counts, count) = (is_added && watchers.absent, watchers.sessions.len());
         if let Some(until) = watchers.until.take() {
             self.lingering.remove(&(until, kind.clone(), wanted.clone()));
         }
-        if counts {
-            count(&mut self.absent, session, true);
+        if is_added && matches!(wanted, Selector::Name(_)) {
+            self.room.on_subscribed(session, other, count);
         }
+        if counts {
+            note_absent(&mut self.absent, session, true);
+        }
+        true
+    }
+
+    /// Forgets what is counted for a session that has left.
+    pub(crate) fn on_left(&mut self, session: SessionId) {
+        self.room.on_left(session);
     }
 
     pub(crate) fn unsubscribe(&mut self, session: SessionId, kind: &Type, wanted: &Selector, now: Moment) {
@@ -90,12 +108,16 @@ impl Interest {
         }
         let left = watchers.sessions.remove(&session);
         let counted = left && watchers.absent;
+        let (last, others) = (watchers.sessions.first().copied(), watchers.sessions.len());
         if left && watchers.sessions.is_empty() {
             watchers.until = Some(until);
             self.lingering.insert((until, kind.clone(), wanted.clone()));
         }
+        if left && matches!(wanted, Selector::Name(_)) {
+            self.room.on_unsubscribed(session, last, others);
+        }
         if counted {
-            count(&mut self.absent, session, false);
+            note_absent(&mut self.absent, session, false);
         }
     }
 
@@ -183,7 +205,7 @@ impl Interest {
     pub(crate) fn note_absence(&mut self, kind: &Type, name: &Name, absent: bool) {
         let Some(watchers) = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name)) else { return };
         if std::mem::replace(&mut watchers.absent, absent) != absent {
-            watchers.sessions.iter().for_each(|session| count(&mut self.absent, *session, absent));
+            watchers.sessions.iter().for_each(|session| note_absent(&mut self.absent, *session, absent));
         }
     }
 
@@ -200,6 +222,7 @@ impl Interest {
     pub(crate) fn expire(&mut self, now: Moment) -> Vec<(Type, Selector)> {
         let mut expired = Vec::new();
         while self.lingering.len() > self.limits.lingering
+            || self.room.is_above(self.limits.names_per_view)
             || self.lingering.first().is_some_and(|(until, ..)| *until <= now)
         {
             let Some((_, kind, wanted)) = self.lingering.pop_first() else { break };
@@ -211,6 +234,9 @@ impl Interest {
                         of.globs -= usize::from(was_there && name.is_glob());
                         if of.names.len() < of.names.capacity() / 4 {
                             of.names.shrink_to(of.names.len() * 2); // what one client brought does not stay for ever
+                        }
+                        if was_there {
+                            self.room.on_name_ended();
                         }
                     }
                 }
@@ -246,6 +272,7 @@ impl Interest {
             }),
             Selector::Name(name) => of.names.entry(name.clone()).or_insert_with(|| {
                 ask();
+                self.room.on_new_name();
                 of.globs += usize::from(name.is_glob());
                 Watchers::default()
             }),
@@ -253,7 +280,7 @@ impl Interest {
     }
 }
 
-fn count(counts: &mut HashMap<SessionId, usize>, session: SessionId, more: bool) {
+fn note_absent(counts: &mut HashMap<SessionId, usize>, session: SessionId, more: bool) {
     let count = counts.entry(session).or_default();
     *count = if more { *count + 1 } else { count.saturating_sub(1) };
     if *count == 0 {

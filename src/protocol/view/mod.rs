@@ -15,11 +15,13 @@ mod history;
 mod interest;
 mod leases;
 mod missing;
+mod name_room;
 mod named_error;
 mod order;
 mod ordering;
 mod resource_table;
 mod revision;
+mod session_id;
 mod snapshot;
 mod update;
 
@@ -30,7 +32,7 @@ pub use batch::{Batch, BatchKey};
 pub use claims::{Claim, Claimed};
 pub use class::Class;
 pub(crate) use gate::Gate;
-pub use interest::{InterestChange, Selector, SessionId};
+pub use interest::{InterestChange, Selector};
 pub(crate) use leases::Lease;
 pub use leases::{LeaseAccess, LeaseProgress, Leases};
 pub use named_error::NamedError;
@@ -38,6 +40,7 @@ pub use order::OrderLosses;
 pub use resource_table::{AbsenceEvidence, Presence};
 pub(crate) use resource_table::{Entry, ResourceTable};
 pub use revision::Revision;
+pub use session_id::SessionId;
 pub use snapshot::{Lookup, Snapshot};
 pub(crate) use update::Origin;
 pub use update::{Completeness, Evidence, Retain, Update};
@@ -71,6 +74,7 @@ pub struct View {
     /// types.
     forgotten: Revision,
     interest: Interest,
+    refused_names: BTreeMap<SessionId, Vec<(Type, Name)>>,
     gate: Gate,
     published: Arc<Snapshot>,
     wakes: BTreeMap<SessionId, Vec<NameChanged>>,
@@ -99,6 +103,7 @@ impl View {
             tables: BTreeMap::new(),
             forgotten: Revision::ZERO,
             interest: Interest::new(limits.clone()),
+            refused_names: BTreeMap::new(),
             gate: Gate::default(),
             published: Arc::default(),
             wakes: BTreeMap::new(),
@@ -145,11 +150,15 @@ impl View {
     pub fn change_interest(&mut self, session: SessionId, change: InterestChange, now: Moment) {
         let InterestChange { kind, selector: wanted, on } = change;
         if on {
-            self.interest.subscribe(session, &kind, &wanted);
+            let has_room = self.interest.subscribe(session, &kind, &wanted);
             let Selector::Name(name) = wanted else {
                 self.wakes.entry(session).or_default();
                 return;
             };
+            if !has_room {
+                self.refused_names.entry(session).or_default().push((kind, name));
+                return;
+            }
             if name.is_glob() {
                 self.mark_members(session, &kind, &name);
             }
@@ -164,6 +173,17 @@ impl View {
         } else {
             self.interest.unsubscribe(session, &kind, &wanted, now);
         }
+    }
+
+    /// Returns the names, by session, that the view had no room for since the last call (`limits.names_per_view`).
+    pub fn take_refused_names(&mut self) -> BTreeMap<SessionId, Vec<(Type, Name)>> {
+        std::mem::take(&mut self.refused_names)
+    }
+
+    /// Forgets a session whose subscriptions have ended.
+    pub fn on_session_left(&mut self, session: SessionId) {
+        self.note_refusing(session, false);
+        self.interest.on_left(session);
     }
 
     /// Notifies a session that subscribes to a collection of the members.

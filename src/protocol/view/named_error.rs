@@ -1,6 +1,6 @@
 //! Errors of single resources.
 
-use crate::proto::code::{NOT_FOUND, PERMISSION_DENIED};
+use crate::proto::code::{NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED};
 
 /// An error of one resource, as upstream reported it (TP3) or as the relay found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +14,13 @@ pub struct NamedError {
 impl NamedError {
     pub(crate) fn not_found() -> Self {
         Self { code: NOT_FOUND, message: "there is no such resource".into() }
+    }
+
+    /// The view has no room for the name.
+    pub(crate) fn no_room(limit: usize) -> Self {
+        let message =
+            format!("too many names for the clients that share a view: the limit is {limit} (limits.names_per_view)");
+        Self { code: RESOURCE_EXHAUSTED, message }
     }
 
     pub(crate) fn not_allowed() -> Self {

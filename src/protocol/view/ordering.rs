@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::class::Class;
-use super::interest::{Selector, SessionId};
+use super::interest::Selector;
 use super::order::{Change, Key, OrderLosses};
 use super::resource_table::{Presence, ResourceTable};
+use super::session_id::SessionId;
 use super::update::{Completeness, Evidence};
 use super::{Entry, View};
 use crate::protocol::faults::Fault;

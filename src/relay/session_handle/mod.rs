@@ -24,7 +24,7 @@ use super::published::Published;
 use crate::proto::Request;
 use crate::protocol::session::{Ack, BadRequest, CloseReason, Fetched, Session, Step, Variant};
 use crate::protocol::view::{Completeness, NameChanged, SessionId, Snapshot};
-use crate::xds::{Authority, Name, Type};
+use crate::xds::{Authority, HeldVersions, Name, Type};
 
 pub(crate) struct SessionHandle {
     pub(crate) id: SessionId,
@@ -49,11 +49,13 @@ pub(crate) struct SessionHandle {
     nack_log: LogPace,
 }
 
-/// A notice of the view task to a session.
+/// A notice to a session, mostly of the view task.
 #[derive(Debug)]
 enum Notice {
     NamesChanged(Vec<NameChanged>),
     InterestApplied,
+    NamesRefused(Vec<(Type, Name)>),
+    StatedVersionsRefused,
 }
 
 /// Ends the session when dropped: for futures that may be dropped at any await.
@@ -116,7 +118,16 @@ impl SessionHandle {
     /// Applies a request to the session. The future forwards interest changes to the view task, and waits while that task is behind,
     /// which delays the requests of this client alone. It does not keep the request, and returns how many names are newly subscribed to.
     pub(crate) fn handle_request(&self, request: Request) -> impl Future<Output = usize> + Send {
-        let (has_news, at_rest) = self.apply_request(request);
+        self.handle_request_stating(request, None)
+    }
+
+    /// Like [`Self::handle_request`], for a request whose stated versions were taken out of it.
+    pub(crate) fn handle_request_stating(
+        &self,
+        request: Request,
+        stated: Option<HeldVersions>,
+    ) -> impl Future<Output = usize> + Send {
+        let (has_news, at_rest) = self.apply_request(request, stated);
         async move {
             let new_names = if has_news { self.forward_news().await } else { 0 };
             if !at_rest {
@@ -144,10 +155,10 @@ impl SessionHandle {
     }
 
     /// Returns whether the view needs an update, and whether no reply can follow from the request.
-    fn apply_request(&self, request: Request) -> (bool, bool) {
+    fn apply_request(&self, request: Request, stated: Option<HeldVersions>) -> (bool, bool) {
         let kind = if request.is_nack() { request.type_url().to_owned() } else { String::new() };
         let mut session = self.lock();
-        let answer = session.on_request(request, self.clock.now());
+        let answer = session.on_request_stating(request, stated, self.clock.now());
         let follows = (session.has_news_for_view(), session.is_at_rest());
         self.counters.names_refused(session.take_rejected_names());
         let Some(Ack::Nack { nonce, stale }) = answer else { return follows };
@@ -213,6 +224,7 @@ impl SessionHandle {
             BadRequest::TooManyTypes(_) => self.counters.limits.reached(Limit::TypesPerStream),
             BadRequest::TooManyNames(_) => self.counters.limits.reached(Limit::NamesPerType),
             BadRequest::TooManyNamesOnStream(_) => self.counters.limits.reached(Limit::NamesPerStream),
+            BadRequest::TooManyStatedVersions(_) => self.counters.limits.reached(Limit::StatedVersionsBytes),
             _ => {}
         }
     }
@@ -332,6 +344,17 @@ impl SessionHandle {
         }
     }
 
+    pub(super) fn on_names_refused(&self, names: Vec<(Type, Name)>) {
+        self.notify(Notice::NamesRefused(names));
+        self.waker.wake();
+    }
+
+    /// Ends the session if the versions that its client stated are refused. Their memory is free when the reply in hand is made.
+    pub(crate) fn on_stated_versions_refused(&self) {
+        self.notify(Notice::StatedVersionsRefused);
+        self.waker.wake();
+    }
+
     pub(super) fn on_interest_applied(&self) {
         self.notify(Notice::InterestApplied);
         self.waker.wake();
@@ -353,6 +376,8 @@ impl SessionHandle {
             match notice {
                 Notice::NamesChanged(marks) => marks.iter().for_each(|mark| session.on_name_changed(mark)),
                 Notice::InterestApplied => session.on_interest_applied(),
+                Notice::NamesRefused(names) => session.on_names_refused(&names),
+                Notice::StatedVersionsRefused => session.end_if_refused(),
             }
         }
     }

@@ -6,6 +6,7 @@ mod lookup;
 mod metrics;
 mod missing;
 mod readiness;
+mod refused_names;
 mod rejected;
 mod report;
 mod supervision;
@@ -155,12 +156,13 @@ impl ViewTask {
                 self.panic_if_planted(&changes);
                 changes.iter().for_each(|change| self.view.change_interest(session, change.clone(), now));
                 self.interest_applied.push(session);
+                self.refuse_names();
                 self.sources.on_names_requested(&changes, &self.view);
             }
             Command::RoutingNack(session, refuses) => self.view.note_refusing(session, refuses),
             Command::Leave(session, changes) => {
-                self.view.note_refusing(session, false);
                 changes.into_iter().for_each(|change| self.view.change_interest(session, change, now));
+                self.view.on_session_left(session);
                 self.sessions.remove(&session);
             }
             Command::Claims(claims) => self.view.seek(claims),

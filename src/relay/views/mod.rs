@@ -43,7 +43,7 @@ use crate::protocol::limits::Limits;
 use crate::protocol::session::{Authorities, Client, Identity, Session};
 use crate::protocol::sources::Plan;
 use crate::protocol::view::{Class, ResourceTable, SessionId};
-use crate::xds::{Access, BodyStore, KeyRule, Name, SharingKey, TypeTable};
+use crate::xds::{Access, BodyStore, KeyRule, Name, SharingKey, StatedVersionsStore, TypeTable};
 
 pub(crate) struct Views {
     rule: Arc<KeyRule>,
@@ -65,6 +65,7 @@ pub(crate) struct Views {
     /// Changes whenever the active server of a view changes.
     active_server_changes: Arc<watch::Sender<()>>,
     store: Arc<BodyStore>,
+    stated_versions: Arc<StatedVersionsStore>,
     readers: ResponseReaders,
     clock: Clock,
     counters: Arc<ProcessCounters>,
@@ -90,6 +91,7 @@ impl Views {
             table,
             access,
             limits,
+            stated_versions_bytes,
             plan,
         } = options;
         let (table, store) = (Arc::new(table), Arc::<BodyStore>::default());
@@ -114,6 +116,7 @@ impl Views {
             is_hub: false,
             readers,
             store,
+            stated_versions: StatedVersionsStore::new(stated_versions_bytes),
             clock: Clock::starting_now(),
             max_views,
             max_views_per_connection,
@@ -245,6 +248,11 @@ impl Views {
     /// Returns the incidents of all views, the hub included.
     pub(crate) fn incidents(&self) -> &Incidents {
         &self.incidents
+    }
+
+    /// Returns what clients state that they hold, until it is judged.
+    pub(crate) fn stated_versions(&self) -> &Arc<StatedVersionsStore> {
+        &self.stated_versions
     }
 
     pub(crate) fn counters(&self) -> &ProcessCounters {

@@ -24,6 +24,8 @@ pub struct ViewsOptions {
     pub(crate) table: TypeTable,
     pub(crate) access: Access,
     pub limits: Limits,
+    /// Memory for what all clients state that they hold, until it is judged.
+    pub(crate) stated_versions_bytes: usize,
     pub(crate) plan: Plan,
 }
 

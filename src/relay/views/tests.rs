@@ -22,6 +22,7 @@ fn views_of(max_views: usize, max_views_per_connection: usize) -> Views {
         table: TypeTable::new(),
         access: Access::default(),
         limits: Limits::default(),
+        stated_versions_bytes: 1 << 20,
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),
     };
     Views::new(options, Vec::new()) // no interest, so no server is connected to

@@ -111,6 +111,7 @@ fn take(shared: &Shared, stream: &mut Stream, id: StreamId, message: &Message, l
     let received = Instant::now();
     let scanned = scanned.ok_or_else(|| anyhow!("a malformed response of {} bytes", message.len()))?;
     link.send(id, ack(variant, &scanned, &stream.names));
+    shared.removed.fetch_add(scanned.removed.into(), Ordering::Relaxed);
     shared.bytes.fetch_add(message.len() as u64, Ordering::Relaxed);
     shared.resources.fetch_add(all, Ordering::Relaxed);
     if is_followed {

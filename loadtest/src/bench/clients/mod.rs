@@ -37,6 +37,7 @@ struct Shared {
     progress: Mutex<Progress>,
     reached: Notify,
     bytes: AtomicU64,
+    removed: AtomicU64,
     resources: AtomicU64,
     /// Messages by connection.
     messages: Vec<AtomicU64>,
@@ -70,6 +71,8 @@ pub struct Received {
     pub bytes: u64,
     pub messages: u64,
     pub resources: u64,
+    /// Removed names, in delta.
+    pub removed: u64,
 }
 
 impl Clients {
@@ -108,6 +111,7 @@ impl Clients {
             progress: Mutex::new(progress),
             reached: Notify::new(),
             bytes: AtomicU64::new(0),
+            removed: AtomicU64::new(0),
             resources: AtomicU64::new(0),
             messages,
             rounds: Mutex::default(),
@@ -184,7 +188,22 @@ impl Clients {
             bytes: shared.bytes.load(Ordering::Relaxed),
             messages: shared.messages.iter().map(|messages| messages.load(Ordering::Relaxed)).sum(),
             resources: shared.resources.load(Ordering::Relaxed),
+            removed: shared.removed.load(Ordering::Relaxed),
         }
+    }
+
+    /// Waits until each client has received a response, and returns the time since the start.
+    pub async fn answered(&self) -> anyhow::Result<Duration> {
+        let all = || self.shared.messages.iter().all(|messages| messages.load(Ordering::Relaxed) > 0);
+        let start = self.shared.lock().goal.start;
+        while !all() {
+            if let Some(failure) = &self.shared.lock().failure {
+                bail!("{failure}");
+            }
+            ensure!(start.elapsed() < ANSWERED, "some clients have received nothing for {ANSWERED:?}");
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(start.elapsed())
     }
 
     /// Returns the largest number of messages on one of these connections.
@@ -233,5 +252,7 @@ impl Shared {
     }
 }
 
+const ANSWERED: Duration = Duration::from_secs(300);
+const LOOK: Duration = Duration::from_millis(10);
 /// After this long without a byte a benchmark fails.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use self::references::References;
 use super::class::Class;
-use super::interest::SessionId;
+use super::session_id::SessionId;
 use super::update::Origin;
 use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Authority, Name, Resource, Role, Type};

@@ -1,0 +1,62 @@
+//! What the client of a wildcard stated that it holds, until everything of it is compared with the set (DELTA-13).
+
+use crate::protocol::view::{Completeness, Revision};
+use crate::xds::{HeldVersions, Name, Resource};
+
+/// `initial_resource_versions`, kept only while the set is incomplete.
+#[derive(Debug)]
+pub(super) struct InitialVersions {
+    versions: HeldVersions,
+    /// Places of names that the client has been sent since, so that the stated version no longer counts; empty if there are none.
+    outdated: Box<[bool]>,
+    /// The client subscribed again, and is sent everything, also what it stated. Removals are still to be sent.
+    pub(super) send_all: bool,
+    /// The snapshot that it was last compared with, and that led to no more removals.
+    pub(super) judged_at: Option<(Revision, Completeness)>,
+}
+
+impl InitialVersions {
+    pub(super) fn new(versions: HeldVersions) -> Self {
+        Self { versions, outdated: Box::default(), send_all: false, judged_at: None }
+    }
+
+    /// Returns how many names are stated.
+    pub(super) fn len(&self) -> usize {
+        self.versions.len()
+    }
+
+    /// Whether the client still holds this content.
+    pub(super) fn holds(&self, resource: &Resource) -> bool {
+        let stated = || self.versions.place(resource.name.as_str()).filter(|place| !self.is_outdated(*place));
+        !self.send_all && stated().is_some_and(|place| self.versions.content(place) == Some(resource.full))
+    }
+
+    /// Returns the names, with their places, whose stated versions still count, in order.
+    pub(super) fn current(&self) -> impl Iterator<Item = (usize, &Name)> {
+        self.versions.names().enumerate().filter(|(place, _)| !self.is_outdated(*place))
+    }
+
+    /// Records that the client was sent a name.
+    pub(super) fn note_sent(&mut self, name: &Name) {
+        if let Some(place) = self.versions.place(name.as_str()) {
+            self.note_judged(place);
+        }
+    }
+
+    /// Records that the stated version at a place no longer counts.
+    pub(super) fn note_judged(&mut self, place: usize) {
+        if self.outdated.is_empty() {
+            self.outdated = vec![false; self.versions.len()].into();
+        }
+        self.outdated[place] = true;
+    }
+
+    /// Returns the limit of the store in bytes, if there is no room for them any more.
+    pub(super) fn refused_above(&self) -> Option<usize> {
+        self.versions.refused_above()
+    }
+
+    fn is_outdated(&self, place: usize) -> bool {
+        self.outdated.get(place).is_some_and(|outdated| *outdated)
+    }
+}
