@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{note, show};
-use crate::config::{Config, Review};
+use crate::config::{Config, MAX_STREAMS_PER_CONNECTION, Review};
 use crate::protocol::ladder::Rule;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{OnResourceTimeout, ServerQuirks};
@@ -154,6 +154,9 @@ fn features(server: &AdsServer) -> Option<String> {
     let mut names: Vec<_> = names.map(str::to_owned).collect();
     if quirks.max_request_bytes != ServerQuirks::default().max_request_bytes {
         names.push(format!("max_request_bytes {}", quirks.max_request_bytes));
+    }
+    if server.max_streams_per_connection != MAX_STREAMS_PER_CONNECTION {
+        names.push(format!("max_streams_per_connection {}", server.max_streams_per_connection));
     }
     (!names.is_empty()).then(|| format!("features: {}", names.join(", ")))
 }
