@@ -2,7 +2,8 @@
 //!
 //! A stream gets a slot on a connection, and the connection closes with its last slot. A connection has at most
 //! `max_streams_per_connection` streams, and at most half as many as the server allows at a time: each stream has room for a liveness
-//! call beside it, and none waits for another to end.
+//! call beside it, and none waits for another to end. The client library would let a stream beyond the server's limit wait, and everything
+//! that is opened after it.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -144,6 +144,25 @@ async fn forty_nine_views_that_take_nothing_do_not_stop_the_fiftieth_on_their_co
 }
 
 #[tokio::test]
+async fn a_stream_counts_until_both_of_its_directions_have_ended() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let connector = connector(server.address, &format!("{OWN_CALLS}, max_streams_per_connection: 2"));
+    let (view, stream) = View::up(&connector, &mut server).await;
+    let requests = view.stop().await;
+    let (_one, of_one) = View::up(&connector, &mut server).await;
+    assert_eq!(of_one.connection, stream.connection, "the relay may still send requests on it");
+    let (_two, of_two) = View::up(&connector, &mut server).await;
+    assert_ne!(of_two.connection, stream.connection, "two streams are all that it has room for");
+    drop(requests);
+    until("there is room again", async || {
+        let mut late = View::of(&connector);
+        late.opened().await;
+        connector.connections() == Some(2)
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_server_that_allows_one_stream_has_a_connection_for_each_and_no_call_beside_it() {
     let mut server = limited(1).await;
     let relay = relay_to(&server).await;
@@ -237,6 +256,26 @@ async fn a_stream_that_needs_evidence_moves_away_from_a_server_that_takes_no_mor
     assert_ne!(server.stream().await.connection, of_stays.connection);
     of_stays.send(response("b"));
     stays.answered().await;
+}
+
+#[tokio::test]
+async fn a_stream_without_a_response_on_a_connection_that_the_server_leaves_is_no_sign_of_an_outage_once() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let connector = connector(server.address, &format!("{OWN_CALLS}, backoff: {{initial: 1h, max: 1h}}"));
+    let (mut other, of_other) = View::up(&connector, &mut server).await;
+    let (mut view, stream) = View::up(&connector, &mut server).await;
+    server.leave();
+    of_other.send(response("a"));
+    other.answered().await; // after the server's message that it takes no more streams
+    drop(stream);
+    assert!(view.ended().await.1, "the server has sent it elsewhere");
+    view.opened().await;
+    let stream = server.stream().await;
+    assert_ne!(stream.connection, of_other.connection);
+    server.leave();
+    drop(stream);
+    assert!(!view.ended().await.1, "it had this connection to itself, and no response");
+    view.says_nothing(Duration::from_millis(100)).await;
 }
 
 #[tokio::test]

@@ -129,10 +129,11 @@ impl AdsConnector {
             }
             let unspoken = !answered && is_unspoken(&end.status) && spoken.is_none();
             // A server that lacks one variant is reachable. A server that lacks both is of no use (FB-32).
-            // One that leaves the connection is reachable too, unless it does so each time.
-            let there = answered || unspoken && !refused_other || end.is_sent_away && !was_sent_away;
-            refused_other = unspoken;
-            was_sent_away = end.is_sent_away && !answered;
+            // One that takes no more streams on a connection is reachable too, unless it is so each time.
+            let is_sent_away = !answered && end.is_sent_away;
+            let goes_elsewhere = is_sent_away && !was_sent_away;
+            let there = answered || unspoken && !refused_other || goes_elsewhere;
+            (refused_other, was_sent_away) = (unspoken, is_sent_away);
             if let Some(connection) = end.connection.filter(|_| !answered && !unspoken) {
                 least_connection = connection + 1; // a balancer may have routed this one to a server that is broken
             }
@@ -147,7 +148,9 @@ impl AdsConnector {
             }
             self.shared.ended(end.stage);
             retry.ended(end.stage, end.lived);
-            retry.wait(before).await;
+            if !goes_elsewhere {
+                retry.wait(before).await;
+            }
         }
     }
 }

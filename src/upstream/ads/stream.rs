@@ -32,7 +32,7 @@ pub(super) struct End {
     pub(crate) lived: Duration,
     /// The number of its connection, if there was one.
     pub(crate) connection: Option<u64>,
-    /// The server had announced that it takes no more streams on the connection.
+    /// The stream was put on a connection of others, on which the server takes no more streams.
     pub(crate) is_sent_away: bool,
 }
 
@@ -131,7 +131,7 @@ impl AdsConnector {
             },
         };
         let stage = if incoming.has_answered() { Stage::Answered } else { Stage::Rejected };
-        let (connection, is_sent_away) = (Some(slot.connection()), slot.is_server_leaving());
+        let (connection, is_sent_away) = (Some(slot.connection()), slot.is_shared() && slot.is_server_leaving());
         End { stage, status, lived: opened.elapsed(), connection, is_sent_away }
     }
 

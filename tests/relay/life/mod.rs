@@ -62,6 +62,13 @@ impl View {
         (view, stream)
     }
 
+    /// Ends the task, and returns the sender of its requests.
+    pub async fn stop(mut self) -> Option<mpsc::Sender<Request>> {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+        self.requests.take()
+    }
+
     pub async fn event(&mut self) -> LinkEvent {
         tokio::time::timeout(PATIENCE, self.reports.recv()).await.expect("nothing is reported").unwrap().event
     }
