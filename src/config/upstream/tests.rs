@@ -151,7 +151,7 @@ fn sources_that_do_not_go_together_or_lack_something_are_reported() {
         ),
         (
             "servers: [{uri: 'http://one:1', max_streams_per_connection: 0}]",
-            "upstream.servers[0].max_streams_per_connection: invalid number \"0\": expected a whole number of 1 or more",
+            "upstream.servers[0].max_streams_per_connection: invalid number 0: expected a whole number of 1 or more",
         ),
         (
             "servers: [{rest: 'http://one:1', max_streams_per_connection: 4}]",
