@@ -52,7 +52,7 @@ pub(crate) use load::Review;
 pub use schema::schema;
 
 pub(crate) use form::{ValueError, server_uri, size_text};
-pub(crate) use plain_server::{MESSAGE_BYTES, name_in, plain_server};
+pub(crate) use plain_server::{MAX_STREAMS_PER_CONNECTION, MESSAGE_BYTES, name_in, plain_server};
 
 #[cfg(test)]
 mod tests;

@@ -24,6 +24,7 @@ pub(crate) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
         keepalive: Keepalive::default(),
         backoff: BackoffTimes::default(),
         message_bytes,
+        max_streams_per_connection: MAX_STREAMS_PER_CONNECTION,
     }
 }
 
@@ -40,3 +41,5 @@ pub(super) fn rule(reachability_only: bool) -> Rule {
 
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const MESSAGE_BYTES: usize = 64 << 20;
+/// Few connections for many views, while one that breaks ends few streams.
+pub(crate) const MAX_STREAMS_PER_CONNECTION: usize = 50;

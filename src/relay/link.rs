@@ -127,6 +127,11 @@ pub trait Connector: Send + Sync {
     /// Returns the configured variant of the server, if there is one.
     fn variant(&self) -> Option<Variant>;
 
+    /// Returns how many connections to the server there are, if streams share them.
+    fn connections(&self) -> Option<usize> {
+        None
+    }
+
     /// Returns how many liveness calls the server did not answer, if it gets any.
     fn unanswered_calls(&self) -> Option<u64> {
         None

@@ -36,6 +36,8 @@ struct MetricsSnapshot<'a> {
     stated_versions_bytes: usize,
     /// Liveness calls without an answer, by server.
     unanswered: Vec<(String, u64)>,
+    /// Connections to servers.
+    connections: Vec<(String, usize)>,
     servers: Vec<String>,
     files: Vec<FilesReport>,
 }
@@ -58,6 +60,7 @@ pub(crate) fn exposition(views: Arc<Views>, loads: Arc<Loads>, files: Arc<[Files
                 buffered_load_bytes: loads.kept(),
                 stated_versions_bytes: views.stated_versions().bytes(),
                 unanswered: views.unanswered_calls().collect(),
+                connections: views.upstream_connections().collect(),
                 servers: views.servers().collect(),
                 files: files.iter().map(FilesSource::report).collect(),
             })
@@ -143,6 +146,11 @@ fn register_servers(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
     let unanswered = Labelled::<Counter>::register(registry, "upstream_liveness_calls_unanswered", help);
     for (server, count) in &snapshot.unanswered {
         unanswered.at(&[("server", server)]).inc_by(*count);
+    }
+    let help = "Open connections to the server, which streams share";
+    let connections = Labelled::<Gauge>::register(registry, "upstream_connections", help);
+    for (server, count) in &snapshot.connections {
+        connections.at(&[("server", server)]).set(integer(*count));
     }
     let help = "Resources of the server that the relay rejected; each version of a name counts once";
     let rejected = Labelled::<Counter>::register(registry, "upstream_resources_rejected", help);

@@ -48,6 +48,7 @@ fn written(views: &[ViewMetrics]) -> String {
         buffered_load_bytes: 11,
         stated_versions_bytes: 12,
         unanswered: vec![("http://two".into(), 8)],
+        connections: vec![("http://one".into(), 3)],
         servers: vec!["http://one".into(), "http://two".into()],
         files: vec![FilesReport {
             paths: vec!["a".into(), "b.json".into()],
@@ -93,6 +94,7 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
         "weir_client_connections 3",
         "weir_load_reports_buffered_bytes 11",
         "weir_upstream_liveness_calls_unanswered_total{server=\"http://two\"} 8",
+        "weir_upstream_connections{server=\"http://one\"} 3",
         "weir_resource_files{source=\"a,b.json\"} 3",
         "weir_resource_file_errors{source=\"a,b.json\"} 0",
     ] {

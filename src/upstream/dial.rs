@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::codegen::Service;
 
 use super::AdsServer;
+use super::observed_socket::{CLOSED, ConnectionState, ObservedSocket, Socket};
 use super::server::TlsFiles;
 use super::tls::FilesError;
 
@@ -27,45 +27,13 @@ use super::tls::FilesError;
 #[derive(Debug)]
 pub(super) struct Dial {
     server: Arc<AdsServer>,
-    heard: Arc<FirstBytes>,
+    state: Arc<ConnectionState>,
     is_used: bool,
 }
 
 impl Dial {
-    pub(crate) fn new(server: Arc<AdsServer>, heard: Arc<FirstBytes>) -> Self {
-        Self { server, heard, is_used: false }
-    }
-}
-
-/// Notifies when the first bytes of a connection were read.
-#[derive(Debug, Default)]
-pub(super) struct FirstBytes {
-    read: Notify,
-    failure: Mutex<Option<NothingRead>>,
-}
-
-/// Why nothing can be read from a connection.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum NothingRead {
-    #[error("it took the connection and said nothing on it within {}", humantime::format_duration(*limit))]
-    Timeout { limit: Duration },
-    #[error("it closed the connection without a word")]
-    Closed,
-    #[error("{0}")]
-    Failed(String),
-}
-
-impl FirstBytes {
-    /// Waits until bytes were read. Fails when the connection has failed.
-    pub(crate) async fn wait(&self) -> Result<(), NothingRead> {
-        self.read.notified().await;
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.take().map_or(Ok(()), Err)
-    }
-
-    fn notify(&self, failure: Option<NothingRead>) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
-        self.read.notify_one();
+    pub(crate) fn new(server: Arc<AdsServer>, state: Arc<ConnectionState>) -> Self {
+        Self { server, state, is_used: false }
     }
 }
 
@@ -85,7 +53,7 @@ pub(super) enum DialError {
     Files(#[from] FilesError),
     #[error("{}", failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Failed { failures: Vec<AttemptError> },
-    #[error("the connection is lost, or takes no more calls")]
+    #[error("{CLOSED}")]
     Used,
     #[error("no connection to {server} within {}", humantime::format_duration(*limit))]
     Late { server: String, limit: Duration },
@@ -104,11 +72,7 @@ pub(super) enum AttemptError {
     Task(JoinError),
 }
 
-pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
-
-type Connection = TokioIo<Box<dyn Socket>>;
+type Connection = TokioIo<ObservedSocket>;
 
 impl Service<Uri> for Dial {
     type Response = Connection;
@@ -120,14 +84,14 @@ impl Service<Uri> for Dial {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let (server, heard) = (self.server.clone(), self.heard.clone());
+        let (server, state) = (self.server.clone(), self.state.clone());
         let is_used = std::mem::replace(&mut self.is_used, true);
         Box::pin(async move {
             if is_used {
                 return Err(DialError::Used);
             }
             let socket = dial(&server, b"h2").await?;
-            Ok(TokioIo::new(Box::new(Listening { socket, heard: Some(heard) }) as Box<dyn Socket>))
+            Ok(TokioIo::new(ObservedSocket::new(socket, state)))
         })
     }
 }
@@ -239,42 +203,6 @@ impl AsyncWrite for Encrypted {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-    }
-}
-
-/// Notifies when the peer has sent bytes. A kernel accepts connections for a hung program, so only the first bytes of HTTP/2 are
-/// evidence (FB-32).
-struct Listening {
-    socket: Box<dyn Socket>,
-    heard: Option<Arc<FirstBytes>>,
-}
-
-impl AsyncRead for Listening {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let (this, before) = (self.get_mut(), buffer.filled().len());
-        let read = ready!(Pin::new(&mut this.socket).poll_read(cx, buffer));
-        if let Some(heard) = this.heard.take() {
-            heard.notify(match &read {
-                Ok(()) if buffer.filled().len() > before => None,
-                Ok(()) => Some(NothingRead::Closed),
-                Err(error) => Some(NothingRead::Failed(error.to_string())),
-            });
-        }
-        Poll::Ready(read)
-    }
-}
-
-impl AsyncWrite for Listening {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().socket).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().socket).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)
     }
 }
 

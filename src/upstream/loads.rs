@@ -10,13 +10,14 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Request as Call, Status};
 
-use super::ads::{AdsConnector, chain};
+use super::ads::{AdsConnector, Connected};
+use super::error_chain::chain;
 use crate::proto::code;
 use crate::protocol::upstream::BackoffTimes;
 use crate::relay::{LoadConnector, LoadEnd, LoadLink};
 use crate::xds::LOADS_PATH;
 
-/// Opens streams of load reports, each over its own connection.
+/// Opens streams of load reports. They share connections among themselves.
 pub(crate) struct LoadsConnector {
     /// By index in the plan; None for sources that accept no load reports.
     servers: Vec<Option<AdsConnector>>,
@@ -57,10 +58,14 @@ async fn listen_to_nothing(mut link: LoadLink) -> Result<(), Status> {
 
 async fn carry(server: AdsConnector, link: LoadLink) -> Result<(), Status> {
     let LoadLink { first, reports, answers } = link;
-    let (channel, metadata) = server.connect().await?;
+    let Connected { slot, channel, metadata } = server.connect_for_loads().await?;
+    let until_sent = slot.clone();
     let mut grpc = server.limited(channel);
     grpc.ready().await.map_err(|error| Status::unavailable(chain(&error)))?;
-    let reports = tokio_stream::once(first).chain(ReceiverStream::new(reports));
+    let reports = tokio_stream::once(first).chain(ReceiverStream::new(reports)).map(move |report| {
+        let _open = &until_sent;
+        report
+    });
     let mut call = Call::new(reports);
     *call.metadata_mut() = metadata;
     let mut stream = grpc.streaming(call, PathAndQuery::from_static(LOADS_PATH), Raw).await?.into_inner();

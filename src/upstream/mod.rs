@@ -1,9 +1,13 @@
 //! I/O towards control planes and files: connects, reads, carries requests and responses, and makes no decisions.
 
 mod ads;
+mod connection_pool;
 mod dial;
+mod error_chain;
 mod files;
+mod frame_scan;
 mod loads;
+mod observed_socket;
 mod plan;
 mod rest;
 mod server;

@@ -10,7 +10,7 @@ use rustls::pki_types::ServerName;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{BackoffTimes, ServerQuirks};
 
-/// Equal servers are one, with one connection (BOOT-9).
+/// Equal servers are one, and share connections (BOOT-9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdsServer {
     /// A scheme, a host and an optional port, without a path.
@@ -29,6 +29,8 @@ pub struct AdsServer {
     pub(crate) keepalive: Keepalive,
     pub(crate) backoff: BackoffTimes,
     pub(crate) message_bytes: usize,
+    /// How many streams share a connection, at most.
+    pub(crate) max_streams_per_connection: usize,
 }
 
 /// When liveness calls are made.

@@ -46,6 +46,7 @@ mod strict_plane;
 mod tiers;
 mod tls;
 mod types;
+mod upstream_connections;
 mod variants;
 mod void;
 

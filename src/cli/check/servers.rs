@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::config::Config;
+use crate::config::{Config, MAX_STREAMS_PER_CONNECTION};
 use crate::protocol::ladder::Rule;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{OnResourceTimeout, ServerQuirks};
@@ -96,6 +96,9 @@ fn features(server: &AdsServer) -> Option<String> {
     let mut names: Vec<_> = names.map(str::to_owned).collect();
     if quirks.max_request_bytes != ServerQuirks::default().max_request_bytes {
         names.push(format!("max_request_bytes {}", quirks.max_request_bytes));
+    }
+    if server.max_streams_per_connection != MAX_STREAMS_PER_CONNECTION {
+        names.push(format!("max_streams_per_connection {}", server.max_streams_per_connection));
     }
     (!names.is_empty()).then(|| format!("features: {}", names.join(", ")))
 }

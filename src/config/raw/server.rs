@@ -1,7 +1,8 @@
 //! One control plane.
 
 use crate::config::form::{
-    Factor, FilePath, HostName, Interval, Jitter, Located, OneOrMore, Pause, ServerUri, Size, Wait, section, words,
+    Factor, FilePath, HostName, Interval, Jitter, Located, OneOrMore, Pause, Positive, ServerUri, Size, Wait, section,
+    words,
 };
 
 section! {
@@ -29,6 +30,8 @@ section! {
         liveness: Option<Located<Probe>>;
         /// HTTP/2 pings. Defaults: interval 300s, timeout 20s. Many gRPC servers end connections that ping more often.
         keepalive: Option<Located<Probe>>;
+        /// How many streams share a connection, at most; 1: each has its own.
+        max_streams_per_connection: Option<Located<Positive>> = 50;
         /// For this server alone; missing keys are as in upstream.backoff.
         backoff: Option<Located<Backoff>>;
         /// If true, the node is in every request, for servers that forget it after the first.

@@ -41,6 +41,7 @@ upstream:
     node_in_every_request: true
     supports_initial_resource_versions: false
     max_request_bytes: 16MiB
+    max_streams_per_connection: 10
     initial_set: pieces
     supports_empty_subscription: false
     ignore_deletions: true

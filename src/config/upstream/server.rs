@@ -7,8 +7,8 @@ use crate::config::bounds::LONGEST_MESSAGE;
 use crate::config::checker::{Checker, or};
 use crate::config::diagnostic::Place;
 use crate::config::files;
-use crate::config::form::{FilePath, Located, OneOrMore, Pause, ServerUri, Size};
-use crate::config::plain_server::{CONNECT_TIMEOUT, plain_server};
+use crate::config::form::{FilePath, Located, OneOrMore, Pause, Positive, ServerUri, Size};
+use crate::config::plain_server::{CONNECT_TIMEOUT, MAX_STREAMS_PER_CONNECTION, plain_server};
 use crate::config::raw::{self, Server};
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
@@ -75,6 +75,10 @@ impl Checker<'_> {
         }
         let tls = if is_encrypted { Some(self.tls(raw.tls.as_ref(), uri)?) } else { None };
         self.within(&raw.max_request_bytes, SHORTEST_REQUEST, LONGEST_MESSAGE, "the longest message of gRPC");
+        let streams = or(&raw.max_streams_per_connection, Positive(MAX_STREAMS_PER_CONNECTION)).0;
+        if let Some(max) = raw.max_streams_per_connection.as_ref().filter(|max| max.0 > MOST_STREAMS) {
+            self.fault(&max.place, format!("invalid number {}: expected {MOST_STREAMS} or less", max.0));
+        }
         let backoff = raw.backoff.as_ref().map_or(limits.backoff, |raw| self.backoff(raw, limits.backoff));
         Some(AdsServer {
             tls,
@@ -85,6 +89,7 @@ impl Checker<'_> {
             life: self.life(raw.liveness.as_ref().map(|probe| &probe.value)),
             keepalive: self.keepalive(raw.keepalive.as_ref().map(|probe| &probe.value)),
             backoff,
+            max_streams_per_connection: streams,
             ..plain_server(uri.0.clone(), limits.message_bytes)
         })
     }
@@ -120,7 +125,7 @@ fn polled_keys(raw: &Server) -> [Option<&Place>; 2] {
 }
 
 /// Keys for streams and connections.
-fn streamed_keys(raw: &Server) -> [Option<&Place>; 8] {
+fn streamed_keys(raw: &Server) -> [Option<&Place>; 9] {
     [
         place(&raw.variant),
         place(&raw.liveness),
@@ -129,6 +134,7 @@ fn streamed_keys(raw: &Server) -> [Option<&Place>; 8] {
         place(&raw.supports_initial_resource_versions),
         place(&raw.initial_set),
         place(&raw.max_request_bytes),
+        place(&raw.max_streams_per_connection),
         place(&raw.supports_empty_subscription),
     ]
 }
@@ -171,5 +177,7 @@ const REFRESH_DELAY: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Room for a large node, and names beside it.
 const SHORTEST_REQUEST: usize = 128 << 10;
+/// More streams of 1 MiB than this do not fit into the largest window of a connection (2 GiB).
+const MOST_STREAMS: usize = 1000;
 /// The limit over all folders of one source.
 const MAX_FILES: usize = 100_000;

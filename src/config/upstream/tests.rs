@@ -146,6 +146,18 @@ fn sources_that_do_not_go_together_or_lack_something_are_reported() {
             "upstream.servers[0].max_request_bytes: invalid size 100KiB: expected 128KiB or more",
         ),
         (
+            "servers: [{uri: 'http://one:1', max_streams_per_connection: 1001}]",
+            "upstream.servers[0].max_streams_per_connection: invalid number 1001: expected 1000 or less",
+        ),
+        (
+            "servers: [{uri: 'http://one:1', max_streams_per_connection: 0}]",
+            "upstream.servers[0].max_streams_per_connection: invalid number 0: expected a whole number of 1 or more",
+        ),
+        (
+            "servers: [{rest: 'http://one:1', max_streams_per_connection: 4}]",
+            "upstream.servers[0].max_streams_per_connection: only servers with uri have this key",
+        ),
+        (
             "servers: [{rest: 'http://one:1', max_request_bytes: 4MiB}]",
             "upstream.servers[0].max_request_bytes: only servers with uri have this key",
         ),

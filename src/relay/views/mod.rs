@@ -145,6 +145,11 @@ impl Views {
         self.connectors.iter().filter_map(|connector| Some((connector.describe(), connector.unanswered_calls()?)))
     }
 
+    /// Returns the number of connections to servers with streams, by server.
+    pub(crate) fn upstream_connections(&self) -> impl Iterator<Item = (String, usize)> {
+        self.connectors.iter().filter_map(|connector| Some((connector.describe(), connector.connections()?)))
+    }
+
     /// Returns the names of the plan's servers in metrics and logs.
     pub(crate) fn servers(&self) -> impl Iterator<Item = String> {
         self.connectors.iter().map(|connector| connector.describe())

@@ -19,8 +19,10 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
+use super::super::connection_pool::{NoCall, StreamSlot};
+use super::super::error_chain::chain;
+use super::super::observed_socket::CLOSED;
 use super::super::server::LifeTimes;
-use super::chain;
 use super::frames::Incoming;
 use super::shared::{Doubts, Shared};
 
@@ -29,6 +31,7 @@ pub(super) struct Life<'a> {
     pub(crate) server: String,
     pub(crate) times: LifeTimes,
     pub(crate) shared: &'a Shared,
+    pub(crate) slot: &'a StreamSlot,
     pub(crate) channel: Channel,
     pub(crate) metadata: MetadataMap,
     pub(crate) incoming: Arc<Incoming>,
@@ -45,6 +48,10 @@ enum Answer {
     Own,
     /// A gateway does not route the call to the server. This is no evidence about the server.
     Unrouted(StatusCode),
+    /// The server takes no more calls on the connection.
+    Closed,
+    /// The server allows no call beside the streams of the connection. This is no evidence about it.
+    Full,
     /// No answer in time, or the reason why none can come, for example a gateway that does not reach the server.
     Missing(Option<String>),
 }
@@ -57,15 +64,16 @@ struct Missed {
 }
 
 impl Life<'_> {
-    /// Runs for as long as the server answers. Returns why the connection has to be closed.
+    /// Runs for as long as the server answers. Returns why the stream has to be closed.
     pub(crate) async fn watch(mut self) -> Status {
         let mut doubts = self.shared.doubts();
         let mut duty = None;
         // Whether a request still lacks its answer, and the earliest time for the next call.
         let (mut pending, mut missed) = (false, Missed::default());
         let (mut last, mut earliest) = (Instant::now(), Instant::now());
+        let mut is_due = self.is_on_silent_connection();
         loop {
-            if !pending && missed.count == 0 {
+            if !pending && missed.count == 0 && !std::mem::take(&mut is_due) {
                 tokio::select! {
                     () = self.requested.notified() => pending = true,
                     () = self.idle(last, &mut duty) => {}
@@ -102,6 +110,17 @@ impl Life<'_> {
                     }
                     missed = Missed::default();
                 }
+                Answer::Closed => return Status::unavailable(CLOSED),
+                Answer::Full => {
+                    if self.shared.is_first_unrouted() {
+                        let server = &self.server;
+                        tracing::warn!(
+                            server,
+                            "server allows no liveness call beside a stream; a hung server looks like a silent one"
+                        );
+                    }
+                    missed = Missed::default();
+                }
                 Answer::Missing(reason) => {
                     self.shared.count_unanswered();
                     self.shared.unconfirmed(Some(&mut doubts));
@@ -116,12 +135,19 @@ impl Life<'_> {
                         let reason = reason.map_or(format!(" within {limit} each"), |reason| format!(": {reason}"));
                         let reason = format!("no answer to two calls{reason}");
                         let (server, elapsed) = (&self.server, humantime::format_duration(in_millis(since.elapsed())));
-                        tracing::warn!(server, %elapsed, reason, "server does not answer; closing connection");
+                        tracing::warn!(server, %elapsed, reason, "server does not answer; closing stream");
+                        self.slot.retire();
                         return Status::unavailable(reason);
                     }
                 }
             }
         }
+    }
+
+    /// Whether the stream is new on a connection of others on which nothing has arrived for some time: the server may hang.
+    fn is_on_silent_connection(&self) -> bool {
+        let is_silent = self.slot.last_received() + self.times.timeout <= Instant::now();
+        self.times.interval.is_some() && self.slot.is_shared() && is_silent
     }
 
     /// Waits until nothing has arrived, and no call was made since `last`, for the interval, while this stream has the duty to
@@ -153,6 +179,11 @@ impl Life<'_> {
 
     async fn call(&mut self, doubts: &mut Doubts) -> Answer {
         let (limit, shared) = (self.times.timeout, self.shared);
+        let _room = match self.slot.call() {
+            Ok(room) => room,
+            Err(NoCall::Closed) => return Answer::Closed,
+            Err(NoCall::Full) => return Answer::Full,
+        };
         let mut call = pin!(timeout(limit, ask(&mut self.channel, self.metadata.clone())));
         let answer = tokio::select! {
             answer = &mut call => answer,
@@ -217,7 +248,7 @@ fn in_millis(elapsed: Duration) -> Duration {
 const LIFE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/WeirIsAnyoneThere";
 /// The prefix of an uncompressed message of zero bytes.
 const EMPTY_MESSAGE: [u8; 5] = [0; 5];
-/// Calls in a row without an answer that close a connection.
+/// Calls in a row without an answer that close a stream.
 const LIMIT: u32 = 2;
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ mod liveness;
 mod shared;
 mod stream;
 
-use std::error::Error;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +13,26 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tonic::client::Grpc;
 use tonic::metadata::MetadataMap;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use self::shared::{Shared, Stage, Waited};
-use super::dial::{Dial, FirstBytes, NothingRead};
-use super::{AdsServer, token};
+use super::connection_pool::{ConnectionPool, StreamSlot};
+use super::error_chain::{chain, with_causes};
+use super::server::AdsServer;
+use super::token;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{Backoff, BackoffTimes};
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 
-/// Opens streams to one control plane. Each has its own connection, so that a peer's limit on streams is never reached.
+/// Opens streams to one control plane, on connections that they share.
 #[derive(Debug, Clone)]
 pub struct AdsConnector {
     server: Arc<AdsServer>,
-    endpoint: Endpoint,
+    /// Connections of views.
+    pool: Arc<ConnectionPool>,
+    /// Connections of load reports. Clients decide how much they report, and must not delay views by it.
+    load_pool: Arc<ConnectionPool>,
     /// State shared by all streams to the server.
     shared: Arc<Shared>,
 }
@@ -36,35 +40,31 @@ pub struct AdsConnector {
 impl AdsConnector {
     /// Prepares connections to a server; none is opened before a stream is started.
     pub fn new(server: AdsServer) -> Self {
-        let mut endpoint = Endpoint::from(server.uri.clone())
-            .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW);
-        if let Some(interval) = server.keepalive.interval {
-            endpoint = endpoint
-                .http2_keep_alive_interval(interval)
-                .keep_alive_timeout(server.keepalive.timeout)
-                .keep_alive_while_idle(true);
-        }
         let shared = Arc::new(Shared::new(server.life));
-        Self { server: Arc::new(server), endpoint, shared }
+        let server = Arc::new(server);
+        let pool = || Arc::new(ConnectionPool::new(server.clone()));
+        Self { pool: pool(), load_pool: pool(), server, shared }
     }
 
-    /// Returns a connection to the server and the metadata for each stream. The channel never reconnects: once the connection is
-    /// lost, calls fail.
-    pub(super) async fn connect(&self) -> Result<(Channel, MetadataMap), Status> {
+    /// Returns a slot for a stream of load reports, and what else it needs.
+    pub(super) async fn connect_for_loads(&self) -> Result<Connected, Status> {
+        self.connect_in(&self.load_pool, 0).await
+    }
+
+    /// Returns a slot for a stream of a view on a connection with at least this number, and what else it needs.
+    async fn connect(&self, least_connection: u64) -> Result<Connected, Status> {
+        self.connect_in(&self.pool, least_connection).await
+    }
+
+    async fn connect_in(&self, pool: &Arc<ConnectionPool>, least_connection: u64) -> Result<Connected, Status> {
         // Never over plain text, whatever the configuration contains.
         let tokens = if self.server.tls.is_some() { self.server.tokens.as_slice() } else { &[] };
         let metadata = token::metadata(tokens).await.map_err(|error| Status::new(error.code(), chain(&error)))?;
-        let last_received = Arc::new(FirstBytes::default());
-        let dial = Dial::new(self.server.clone(), last_received.clone());
-        let channel = self.endpoint.connect_with_connector(dial).await;
-        let channel = channel.map_err(|error| Status::unavailable(chain(&error)))?;
-        let limit = self.server.first_words_timeout();
-        let last_received =
-            tokio::time::timeout(limit, last_received.wait()).await.unwrap_or(Err(NothingRead::Timeout { limit }));
-        last_received.map_err(|reason| Status::unavailable(format!("{}: {reason}", self.server.name())))?;
-        self.shared.reached();
-        Ok((channel, metadata))
+        let (slot, channel) = pool.slot(least_connection).await?;
+        if !slot.is_shared() {
+            self.shared.reached();
+        }
+        Ok(Connected { slot: Arc::new(slot), channel, metadata })
     }
 
     /// Returns how waits between attempts grow for the server.
@@ -77,6 +77,14 @@ impl AdsConnector {
         let limit = self.server.message_bytes;
         Grpc::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
+}
+
+/// What a stream needs to be opened.
+pub(super) struct Connected {
+    /// Kept for as long as a direction of the stream is open.
+    pub(crate) slot: Arc<StreamSlot>,
+    pub(crate) channel: Channel,
+    pub(crate) metadata: MetadataMap,
 }
 
 impl Connector for AdsConnector {
@@ -93,6 +101,10 @@ impl Connector for AdsConnector {
         self.server.variant
     }
 
+    fn connections(&self) -> Option<usize> {
+        Some(self.pool.len() + self.load_pool.len())
+    }
+
     fn unanswered_calls(&self) -> Option<u64> {
         Some(self.shared.unanswered_calls())
     }
@@ -102,10 +114,11 @@ impl AdsConnector {
     async fn keep_open(&self, link: Link) {
         let mut variant = link.variant.unwrap_or(Variant::Delta);
         let (mut refused_other, mut spoken, mut refusals) = (false, self.server.variant, 0);
+        let (mut least_connection, mut was_sent_away) = (0, false);
         let mut retry = Retry::new(self);
         loop {
             let before = self.shared.signs();
-            let end = self.open_once(&link, variant).await;
+            let end = self.open_once(&link, variant, least_connection).await;
             let answered = end.is_answered();
             if answered {
                 spoken.get_or_insert(variant);
@@ -116,8 +129,14 @@ impl AdsConnector {
             }
             let unspoken = !answered && is_unspoken(&end.status) && spoken.is_none();
             // A server that lacks one variant is reachable. A server that lacks both is of no use (FB-32).
-            let there = answered || unspoken && !refused_other;
-            refused_other = unspoken;
+            // One that takes no more streams on a connection is reachable too, unless it is so each time.
+            let is_sent_away = !answered && end.is_sent_away;
+            let goes_elsewhere = is_sent_away && !was_sent_away;
+            let there = answered || unspoken && !refused_other || goes_elsewhere;
+            (refused_other, was_sent_away) = (unspoken, is_sent_away);
+            if let Some(connection) = end.connection.filter(|_| !answered && !unspoken) {
+                least_connection = connection + 1; // a balancer may have routed this one to a server that is broken
+            }
             let said = format!("{:?}: {}", end.status.code(), end.status.message());
             let reason = with_causes(said, &end.status);
             let ended = LinkReport { id: link.id, event: LinkEvent::Ended { reason, answered: there } };
@@ -129,7 +148,9 @@ impl AdsConnector {
             }
             self.shared.ended(end.stage);
             retry.ended(end.stage, end.lived);
-            retry.wait(before).await;
+            if !goes_elsewhere {
+                retry.wait(before).await;
+            }
         }
     }
 }
@@ -187,25 +208,6 @@ pub(super) fn random() -> f64 {
     RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64
 }
 
-/// Formats an error with all its causes.
-pub(super) fn chain(error: &dyn Error) -> String {
-    with_causes(error.to_string(), error)
-}
-
-/// Some errors repeat their cause in their own text; such a cause is not added again.
-fn with_causes(mut text: String, error: &dyn Error) -> String {
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let said = cause.to_string();
-        if !text.ends_with(&said) {
-            text = format!("{text}: {said}");
-        }
-        source = cause.source();
-    }
-    text
-}
-
-const WINDOW: u32 = 1 << 20;
 /// Rejections of the variant in a row before they are believed of a server that has answered in it.
 const REFUSALS: u32 = 5;
 /// The start of tonic's message for an answer without a gRPC status.

@@ -92,7 +92,7 @@ impl Shared {
         Doubts(self.doubts.subscribe())
     }
 
-    /// Makes all other streams call at once, each on its own connection; not again before they had time to.
+    /// Makes all other streams call at once, each on the connection that it is on; not again before they had time to.
     pub(crate) fn unconfirmed(&self, own: Option<&mut Doubts>) {
         let now = Instant::now();
         let mut last = self.last_doubt.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,15 +10,14 @@ use tokio::time::Instant;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::metadata::MetadataMap;
-use tonic::transport::Channel;
 use tonic::{Request as Call, Response as Answer, Status, Streaming};
 
+use super::super::error_chain::chain;
 use super::codec::RawResponses;
 use super::frames::{Incoming, Watched};
 use super::liveness::Life;
 use super::shared::Stage;
-use super::{AdsConnector, chain};
+use super::{AdsConnector, Connected};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use crate::protocol::session::Variant;
@@ -31,11 +30,15 @@ pub(super) struct End {
     pub(crate) status: Status,
     /// How long the stream was up.
     pub(crate) lived: Duration,
+    /// The number of its connection, if there was one.
+    pub(crate) connection: Option<u64>,
+    /// The stream was put on a connection of others, on which the server takes no more streams.
+    pub(crate) is_sent_away: bool,
 }
 
 impl End {
     pub(crate) fn unreached(status: Status) -> Self {
-        Self { stage: Stage::Unreached, status, lived: Duration::ZERO }
+        Self { stage: Stage::Unreached, status, lived: Duration::ZERO, connection: None, is_sent_away: false }
     }
 
     pub(crate) fn is_answered(&self) -> bool {
@@ -64,27 +67,29 @@ fn delta_request(request: Request) -> Option<DeltaDiscoveryRequest> {
 }
 
 impl AdsConnector {
-    pub(super) async fn open_once(&self, link: &Link, variant: Variant) -> End {
-        let (channel, metadata) = match self.connect().await {
+    /// Opens the stream on a connection with at least this number, and serves it to its end.
+    pub(super) async fn open_once(&self, link: &Link, variant: Variant, least_connection: u64) -> End {
+        let connected = match self.connect(least_connection).await {
             Ok(connected) => connected,
             Err(status) => return End::unreached(status),
         };
         match variant {
             Variant::Sotw => {
                 let wire = Wire { path: SOTW_PATH, inner: sotw_request };
-                self.run(channel, link, variant, metadata, wire).await
+                self.run(connected, link, variant, wire).await
             }
             Variant::Delta => {
                 let wire = Wire { path: DELTA_PATH, inner: delta_request };
-                self.run(channel, link, variant, metadata, wire).await
+                self.run(connected, link, variant, wire).await
             }
         }
     }
 
-    async fn run<Q>(&self, channel: Channel, link: &Link, variant: Variant, metadata: MetadataMap, wire: Wire<Q>) -> End
+    async fn run<Q>(&self, connected: Connected, link: &Link, variant: Variant, wire: Wire<Q>) -> End
     where
         Q: prost::Message + Default + 'static,
     {
+        let Connected { slot, channel, metadata } = connected;
         let (incoming, opened) = (Arc::new(Incoming::new()), Instant::now());
         let mut grpc = self.limited(Watched { channel: channel.clone(), incoming: incoming.clone() });
         if let Err(error) = grpc.ready().await {
@@ -96,14 +101,28 @@ impl AdsConnector {
         let (id, reports) = (link.id, link.reports.clone());
         // Reported before the server has sent anything: many servers send no headers until they have a first request.
         let reported = reports.send(LinkReport { id, event }).await;
-        let mut call = Call::new(ReceiverStream::new(receiver).filter_map(wire.inner));
+        let until_sent = slot.clone();
+        let requests = ReceiverStream::new(receiver).filter_map(move |request| {
+            let _open = &until_sent;
+            (wire.inner)(request)
+        });
+        let mut call = Call::new(requests);
         *call.metadata_mut() = metadata.clone();
         let codec = RawResponses::<Q>::default();
         let call = grpc.streaming(call, PathAndQuery::from_static(wire.path), codec);
         let (server, times, shared) = (self.server.name(), self.server.life, &*self.shared);
         let alive = Notify::new();
-        let life =
-            Life { server, times, shared, channel, metadata, incoming: incoming.clone(), requested, answered: &alive };
+        let life = Life {
+            server,
+            times,
+            shared,
+            slot: &slot,
+            channel,
+            metadata,
+            incoming: incoming.clone(),
+            requested,
+            answered: &alive,
+        };
         let status = match reported {
             Err(_) => gone(),
             Ok(()) => tokio::select! {
@@ -112,7 +131,8 @@ impl AdsConnector {
             },
         };
         let stage = if incoming.has_answered() { Stage::Answered } else { Stage::Rejected };
-        End { stage, status, lived: opened.elapsed() }
+        let (connection, is_sent_away) = (Some(slot.connection()), slot.is_shared() && slot.is_server_leaving());
+        End { stage, status, lived: opened.elapsed(), connection, is_sent_away }
     }
 
     async fn listen(

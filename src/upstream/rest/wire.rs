@@ -11,8 +11,8 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 
 use super::RestServer;
-use crate::upstream::ads::chain;
 use crate::upstream::dial::dial;
+use crate::upstream::error_chain::chain;
 use crate::upstream::token;
 
 /// Why there is no answer.

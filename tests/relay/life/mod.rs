@@ -1,7 +1,7 @@
 //! How the edge finds out whether a control plane is alive, over real connections: servers that hang, proxies before them, and what the
 //! streams of several views share.
 
-mod server;
+pub mod server;
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const NEVER: &str = "liveness: {interval: 0s, timeout: 200ms}";
 const OFTEN: &str = "liveness: {interval: 100ms, timeout: 200ms}";
 
 /// Through the configuration, as an operator would.
-fn connector(address: SocketAddr, more: &str) -> AdsConnector {
+pub fn connector(address: SocketAddr, more: &str) -> AdsConnector {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://{address}', variant: delta, {more}}}]}}\n"
     );
@@ -32,10 +32,10 @@ fn connector(address: SocketAddr, more: &str) -> AdsConnector {
 }
 
 /// The stream of one view.
-struct View {
+pub struct View {
     task: JoinHandle<()>,
     reports: mpsc::Receiver<LinkReport>,
-    life: Arc<Notify>,
+    pub life: Arc<Notify>,
     /// Kept, or the edge would see that the requests have ended.
     requests: Option<mpsc::Sender<Request>>,
 }
@@ -47,7 +47,7 @@ impl Drop for View {
 }
 
 impl View {
-    fn of(connector: &AdsConnector) -> Self {
+    pub fn of(connector: &AdsConnector) -> Self {
         let (sender, reports) = mpsc::channel(4);
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
         let task = connector.start(Link { id, variant: Some(Variant::Delta), reports: sender, reader: None });
@@ -55,49 +55,56 @@ impl View {
     }
 
     /// A view whose stream is open, and the server's end of it.
-    async fn up(connector: &AdsConnector, server: &mut Server) -> (Self, server::Stream) {
+    pub async fn up(connector: &AdsConnector, server: &mut Server) -> (Self, server::Stream) {
         let mut view = Self::of(connector);
         view.opened().await;
         let stream = server.stream().await;
         (view, stream)
     }
 
-    async fn event(&mut self) -> LinkEvent {
+    /// Ends the task, and returns the sender of its requests.
+    pub async fn stop(mut self) -> Option<mpsc::Sender<Request>> {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+        self.requests.take()
+    }
+
+    pub async fn event(&mut self) -> LinkEvent {
         tokio::time::timeout(PATIENCE, self.reports.recv()).await.expect("nothing is reported").unwrap().event
     }
 
-    async fn opened(&mut self) {
+    pub async fn opened(&mut self) {
         match self.event().await {
             LinkEvent::Opened { life, requests, .. } => (self.life, self.requests) = (life, Some(requests)),
             other => panic!("{other:?}"),
         }
     }
 
-    async fn ended(&mut self) -> (String, bool) {
+    pub async fn ended(&mut self) -> (String, bool) {
         match self.event().await {
             LinkEvent::Ended { reason, answered } => (reason, answered),
             other => panic!("{other:?}"),
         }
     }
 
-    async fn answered(&mut self) {
+    pub async fn answered(&mut self) {
         let event = self.event().await;
         assert!(matches!(event, LinkEvent::Response(_)), "{event:?}");
     }
 
-    async fn is_alive(&mut self) {
+    pub async fn is_alive(&mut self) {
         let event = self.event().await;
         assert!(matches!(event, LinkEvent::Alive), "{event:?}");
     }
 
-    async fn says_nothing(&mut self, time: Duration) {
+    pub async fn says_nothing(&mut self, time: Duration) {
         if let Ok(report) = tokio::time::timeout(time, self.reports.recv()).await {
             panic!("{report:?}");
         }
     }
 }
 
-fn response(name: &str) -> bytes::Bytes {
+pub fn response(name: &str) -> bytes::Bytes {
     of_type(CDS, name)
 }
 
@@ -161,9 +168,11 @@ async fn fb_2_two_calls_that_nobody_answers_for_the_server_end_the_stream() {
 
 #[tokio::test]
 async fn fb_32_a_server_that_hangs_after_an_answer_is_found_by_all_views_when_one_is_in_doubt() {
-    for finds_out_by_connecting in [false, true] {
+    // Alone, a stream finds out when it connects; on a connection with others that is silent, by a call.
+    for (streams, finds_out_by_connecting) in [(50, false), (50, true), (1, false), (1, true)] {
         let mut server = Server::start(Answers::Status(12)).await;
-        let connector = connector(server.address, "liveness: {interval: 1h, timeout: 200ms}, connect_timeout: 200ms");
+        let times = "liveness: {interval: 1h, timeout: 200ms}, connect_timeout: 200ms";
+        let connector = connector(server.address, &format!("{times}, max_streams_per_connection: {streams}"));
         let mut views = Vec::new();
         for _ in 0..3 {
             let (mut view, stream) = View::up(&connector, &mut server).await;
@@ -172,6 +181,7 @@ async fn fb_32_a_server_that_hangs_after_an_answer_is_found_by_all_views_when_on
             views.push((view, stream));
         }
         server.hang();
+        tokio::time::sleep(TIMEOUT).await; // nothing has arrived for as long as a call may take
         let _newcomer = finds_out_by_connecting.then(|| View::of(&connector));
         if !finds_out_by_connecting {
             views[0].0.life.notify_one();
@@ -292,7 +302,7 @@ async fn a_message_that_comes_in_pieces_is_reported_once_before_it_is_complete()
 #[tokio::test]
 async fn the_turn_to_ask_goes_to_another_stream_when_one_ends() {
     let mut server = Server::start(Answers::Status(12)).await;
-    let connector = connector(server.address, OFTEN);
+    let connector = connector(server.address, &format!("{OFTEN}, max_streams_per_connection: 1"));
     let (one, of_one) = View::up(&connector, &mut server).await;
     until("the first asks", async || server.calls() > 1).await;
     let (_two, of_two) = View::up(&connector, &mut server).await;

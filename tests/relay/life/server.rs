@@ -1,4 +1,4 @@
-//! A server that can hang at any moment, and answers liveness calls as the test decides.
+//! A server that can hang, leave or break at any moment, and answers liveness calls as the test decides.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -50,10 +50,14 @@ struct Script {
     requested: Mutex<BTreeSet<usize>>,
     hangs: watch::Sender<bool>,
     leaves: Notify,
+    breaks: Notify,
+    /// The most streams on a connection at a time.
+    max_streams: Option<u32>,
+    connections: AtomicUsize,
     accepted: mpsc::UnboundedSender<Stream>,
 }
 
-/// A discovery stream. It ends when this is dropped.
+/// A stream of discovery or of load reports. It ends when this is dropped.
 pub struct Stream {
     pub connection: usize,
     responses: mpsc::UnboundedSender<Bytes>,
@@ -72,6 +76,10 @@ impl Server {
     }
 
     pub async fn start_at(address: SocketAddr, answers: Answers) -> Self {
+        Self::start_limited(address, answers, None).await
+    }
+
+    pub async fn start_limited(address: SocketAddr, answers: Answers, max_streams: Option<u32>) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (accepted, streams) = mpsc::unbounded_channel();
@@ -82,6 +90,9 @@ impl Server {
             requested: Mutex::default(),
             hangs: watch::Sender::new(false),
             leaves: Notify::new(),
+            breaks: Notify::new(),
+            max_streams,
+            connections: AtomicUsize::new(0),
             accepted,
         });
         let task = tokio::spawn(accept(listener, script.clone()));
@@ -107,6 +118,16 @@ impl Server {
 
     pub fn requested(&self) -> BTreeSet<usize> {
         self.script.requested.lock().unwrap().clone()
+    }
+
+    /// Returns how many connections are open.
+    pub fn connections(&self) -> usize {
+        self.script.connections.load(Ordering::Relaxed)
+    }
+
+    /// Cuts the open connections.
+    pub fn cut(&self) {
+        self.script.breaks.notify_waiters();
     }
 
     /// Like a stopped process: the kernel still accepts connections and bytes.
@@ -140,23 +161,45 @@ async fn accept(listener: TcpListener, script: Arc<Script>) {
 }
 
 async fn serve(socket: TcpStream, number: usize, script: Arc<Script>) {
+    let _open = Open::new(script.clone());
     let io = Stoppable { socket, hangs: script.hangs.subscribe() };
     let of_calls = script.clone();
     let service = service_fn(move |call| reply(call, number, of_calls.clone()));
-    let connection = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(io), service);
+    let mut builder = Builder::new(TokioExecutor::new());
+    let connection = builder.max_concurrent_streams(script.max_streams).serve_connection(TokioIo::new(io), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
+        () = script.breaks.notified() => return,
         () = script.leaves.notified() => connection.as_mut().graceful_shutdown(),
     }
-    let _ = connection.await;
+    tokio::select! {
+        _ = connection => {}
+        () = script.breaks.notified() => {}
+    }
+}
+
+/// Counts a connection while it is open.
+struct Open(Arc<Script>);
+
+impl Open {
+    fn new(script: Arc<Script>) -> Self {
+        script.connections.fetch_add(1, Ordering::Relaxed);
+        Self(script)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 type Body = BoxBody<Bytes, Infallible>;
 
 async fn reply(call: Call<Incoming>, connection: usize, script: Arc<Script>) -> Result<Reply<Body>, Infallible> {
     let grpc = Reply::builder().header("content-type", "application/grpc");
-    if call.uri().path().ends_with("AggregatedResources") {
+    if call.uri().path().ends_with("AggregatedResources") || call.uri().path() == weir::xds::LOADS_PATH {
         let (responses, out) = mpsc::unbounded_channel();
         script.accepted.send(Stream { connection, responses, _requests: call.into_body() }).ok();
         let out = UnboundedReceiverStream::new(out).map(|bytes| Ok(Frame::data(bytes)));

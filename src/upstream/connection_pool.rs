@@ -1,0 +1,259 @@
+//! The connections to one server, which streams share.
+//!
+//! A stream gets a slot on a connection, and the connection closes with its last slot. A connection has at most
+//! `max_streams_per_connection` streams, and at most half as many as the server allows at a time: each stream has room for a liveness
+//! call beside it, and none waits for another to end. The client library would let a stream beyond the server's limit wait, and everything
+//! that is opened after it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::FutureExt;
+use futures_util::future::Shared;
+use tokio::time::{Instant, timeout};
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+use super::dial::Dial;
+use super::error_chain::chain;
+use super::observed_socket::{CLOSED, ConnectionState, NothingRead};
+use super::server::AdsServer;
+
+#[derive(Debug)]
+pub(super) struct ConnectionPool {
+    server: Arc<AdsServer>,
+    endpoint: Endpoint,
+    connections: Mutex<Connections>,
+}
+
+#[derive(Debug)]
+struct Connections {
+    /// In the order of their numbers.
+    open: Vec<Connection>,
+    next_number: u64,
+    /// How many streams the server last allowed on a connection; assumed of a connection that is being dialed.
+    expected_room: usize,
+}
+
+#[derive(Debug)]
+struct Connection {
+    number: u64,
+    state: Arc<ConnectionState>,
+    /// Dials once, for all streams that wait for it. The channel never reconnects.
+    dialed: Shared<Dialed>,
+    waiting: usize,
+    streams: usize,
+    calls: usize,
+    is_retired: bool,
+}
+
+type Dialed = Pin<Box<dyn Future<Output = Result<Channel, Status>> + Send>>;
+
+/// One stream's slot on a connection. It is free when this is dropped.
+#[derive(Debug)]
+pub(super) struct StreamSlot {
+    pool: Arc<ConnectionPool>,
+    number: u64,
+    state: Arc<ConnectionState>,
+    is_shared: bool,
+    /// False until the connection is made.
+    is_open: bool,
+}
+
+/// The room of one call beside the streams of a connection.
+#[derive(Debug)]
+pub(super) struct CallSlot<'a>(&'a StreamSlot);
+
+/// Why no call can be made on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoCall {
+    /// The connection is lost, or the server takes no more streams on it.
+    Closed,
+    /// The server allows no more streams at a time.
+    Full,
+}
+
+impl ConnectionPool {
+    pub(crate) fn new(server: Arc<AdsServer>) -> Self {
+        let max = server.max_streams_per_connection;
+        // Room for what all streams may have unread, and for the answers to calls: a stream that is not read stops no other.
+        let window = STREAM_WINDOW.saturating_mul(u32::try_from(max).unwrap_or(u32::MAX).saturating_add(1));
+        let mut endpoint = Endpoint::from(server.uri.clone())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(window.min(MAX_WINDOW));
+        if let Some(interval) = server.keepalive.interval {
+            endpoint = endpoint
+                .http2_keep_alive_interval(interval)
+                .keep_alive_timeout(server.keepalive.timeout)
+                .keep_alive_while_idle(true);
+        }
+        let connections = Connections { open: Vec::new(), next_number: 0, expected_room: max };
+        Self { server, endpoint, connections: Mutex::new(connections) }
+    }
+
+    /// Returns a slot for a stream on a connection with at least this number. Dials if no connection has room.
+    pub(crate) async fn slot(self: &Arc<Self>, least_number: u64) -> Result<(StreamSlot, Channel), Status> {
+        loop {
+            let (mut slot, dialed) = self.reserve(least_number);
+            let channel = dialed.await.inspect_err(|_| slot.retire())?;
+            if slot.open()? {
+                return Ok((slot, channel));
+            }
+        }
+    }
+
+    /// Returns how many connections there are, with those that are being dialed.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().open.len()
+    }
+
+    fn reserve(self: &Arc<Self>, least_number: u64) -> (StreamSlot, Shared<Dialed>) {
+        let mut connections = self.lock();
+        let expected_room = connections.expected_room;
+        let max = self.server.max_streams_per_connection;
+        let with_room = |connection: &Connection| {
+            connection.number >= least_number
+                && !connection.is_retired
+                && !connection.state.is_closed()
+                && connection.waiting + connection.streams < connection.room(max).unwrap_or(expected_room)
+        };
+        // The fullest one, so that others become empty and close.
+        let all = connections.open.iter().enumerate().filter(|(_, connection)| with_room(connection));
+        let fullest = all.max_by_key(|(_, connection)| connection.waiting + connection.streams);
+        let index = fullest.map(|(index, _)| index).unwrap_or_else(|| {
+            let number = connections.next_number.max(least_number);
+            connections.next_number = number + 1;
+            connections.open.push(Connection::dial(self.server.clone(), self.endpoint.clone(), number));
+            connections.open.len() - 1
+        });
+        let connection = &mut connections.open[index];
+        connection.waiting += 1;
+        let (number, state, dialed) = (connection.number, connection.state.clone(), connection.dialed.clone());
+        let is_shared = dialed.peek().is_some();
+        (StreamSlot { pool: self.clone(), number, state, is_shared, is_open: false }, dialed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    fn dial(server: Arc<AdsServer>, endpoint: Endpoint, number: u64) -> Self {
+        let state = Arc::new(ConnectionState::new());
+        let dialed: Dialed = Box::pin(dial(server, endpoint, state.clone()));
+        Self { number, state, dialed: dialed.shared(), waiting: 0, streams: 0, calls: 0, is_retired: false }
+    }
+
+    /// Returns how many streams it has room for, once the server has announced what it allows.
+    fn room(&self, max: usize) -> Option<usize> {
+        self.dialed.peek()?;
+        Some(max.min(self.state.max_streams() / 2).max(1))
+    }
+}
+
+async fn dial(server: Arc<AdsServer>, endpoint: Endpoint, state: Arc<ConnectionState>) -> Result<Channel, Status> {
+    let channel = endpoint.connect_with_connector(Dial::new(server.clone(), state.clone())).await;
+    let channel = channel.map_err(|error| Status::unavailable(chain(&error)))?;
+    let limit = server.first_words_timeout();
+    let begun = timeout(limit, state.begun()).await.unwrap_or(Err(NothingRead::Timeout { limit }));
+    begun.map_err(|reason| Status::unavailable(format!("{}: {reason}", server.name())))?;
+    Ok(channel)
+}
+
+impl Connections {
+    fn find(&mut self, number: u64) -> Option<&mut Connection> {
+        let index = self.open.binary_search_by_key(&number, |connection| connection.number).ok()?;
+        self.open.get_mut(index)
+    }
+}
+
+impl StreamSlot {
+    /// The number of the connection. Later connections have higher ones.
+    pub(crate) fn connection(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether the server has announced that it takes no more streams on the connection.
+    pub(crate) fn is_server_leaving(&self) -> bool {
+        self.state.is_leaving()
+    }
+
+    /// Whether the connection was there before the stream.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Returns when bytes last arrived on the connection, of any stream.
+    pub(crate) fn last_received(&self) -> Instant {
+        self.state.last_received()
+    }
+
+    /// Keeps other streams from the connection. Those that it has stay.
+    pub(crate) fn retire(&self) {
+        if let Some(connection) = self.pool.lock().find(self.number) {
+            connection.is_retired = true;
+        }
+    }
+
+    /// Reserves room for a call on the connection of the stream.
+    pub(crate) fn call(&self) -> Result<CallSlot<'_>, NoCall> {
+        if self.state.is_closed() {
+            return Err(NoCall::Closed);
+        }
+        let mut connections = self.pool.lock();
+        let connection = connections.find(self.number).ok_or(NoCall::Closed)?;
+        if connection.streams + connection.calls >= self.state.max_streams() {
+            return Err(NoCall::Full);
+        }
+        connection.calls += 1;
+        Ok(CallSlot(self))
+    }
+
+    /// Takes the slot on the connection that was made. Returns false if the server allows fewer streams than were waiting for it.
+    fn open(&mut self) -> Result<bool, Status> {
+        if self.state.is_closed() {
+            return Err(Status::unavailable(CLOSED));
+        }
+        let mut connections = self.pool.lock();
+        let max = self.pool.server.max_streams_per_connection;
+        let Some(connection) = connections.find(self.number) else { return Ok(false) };
+        let room = connection.room(max).unwrap_or(max);
+        let has_room = connection.streams < room;
+        if has_room {
+            connection.waiting -= 1;
+            connection.streams += 1;
+            self.is_open = true;
+        }
+        connections.expected_room = room;
+        Ok(has_room)
+    }
+}
+
+impl Drop for StreamSlot {
+    fn drop(&mut self) {
+        let mut connections = self.pool.lock();
+        let Some(connection) = connections.find(self.number) else { return };
+        match self.is_open {
+            true => connection.streams -= 1,
+            false => connection.waiting -= 1,
+        }
+        if connection.waiting + connection.streams == 0 {
+            connections.open.retain(|connection| connection.number != self.number);
+        }
+    }
+}
+
+impl Drop for CallSlot<'_> {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.pool.lock().find(self.0.number) {
+            connection.calls -= 1;
+        }
+    }
+}
+
+/// How much of a stream the server may send before it is read.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// The largest window of HTTP/2.
+const MAX_WINDOW: u32 = (1 << 31) - 1;

@@ -1,0 +1,152 @@
+//! The socket of a connection to a server, and what is known of the connection from the bytes that arrive on it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::frame_scan::{Announced, FrameScan};
+
+pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
+
+/// What is known of a connection.
+#[derive(Debug)]
+pub(super) struct ConnectionState {
+    observed: Mutex<Observed>,
+    /// The server's settings have arrived, or nothing more can be read.
+    begun: Notify,
+}
+
+#[derive(Debug)]
+struct Observed {
+    announced: Announced,
+    last_received: Instant,
+    ended: Option<NothingRead>,
+}
+
+/// Why nothing can be read from a connection.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum NothingRead {
+    #[error("it took the connection and said nothing on it within {}", humantime::format_duration(*limit))]
+    Timeout { limit: Duration },
+    #[error("it closed the connection without a word")]
+    Closed,
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl ConnectionState {
+    pub(crate) fn new() -> Self {
+        let observed = Observed { announced: Announced::default(), last_received: Instant::now(), ended: None };
+        Self { observed: Mutex::new(observed), begun: Notify::new() }
+    }
+
+    /// Waits until the server has sent its settings. Fails when the connection has ended before.
+    pub(crate) async fn begun(&self) -> Result<(), NothingRead> {
+        self.begun.notified().await;
+        let observed = self.lock();
+        match &observed.ended {
+            Some(reason) if !observed.announced.has_settings => Err(reason.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns how many streams the server allows at a time.
+    pub(crate) fn max_streams(&self) -> usize {
+        self.lock().announced.max_streams.map_or(usize::MAX, |max| max as usize)
+    }
+
+    /// Whether the server has announced that it takes no more streams.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.lock().announced.is_leaving
+    }
+
+    /// Whether no stream can be opened any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        let observed = self.lock();
+        observed.announced.is_leaving || observed.ended.is_some()
+    }
+
+    /// Returns when bytes last arrived, of any stream.
+    pub(crate) fn last_received(&self) -> Instant {
+        self.lock().last_received
+    }
+
+    fn ended(&self, reason: NothingRead) {
+        self.lock().ended.get_or_insert(reason);
+        self.begun.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Observed> {
+        self.observed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reports to the state what arrives. A kernel accepts connections for a hung program, so only the first bytes of HTTP/2 are evidence
+/// (FB-32).
+pub(super) struct ObservedSocket {
+    socket: Box<dyn Socket>,
+    scan: FrameScan,
+    state: Arc<ConnectionState>,
+}
+
+impl ObservedSocket {
+    pub(crate) fn new(socket: Box<dyn Socket>, state: Arc<ConnectionState>) -> Self {
+        Self { socket, scan: FrameScan::default(), state }
+    }
+
+    fn received(&mut self, bytes: &[u8]) {
+        let announced = self.scan.read(bytes);
+        let mut observed = self.state.lock();
+        observed.last_received = Instant::now();
+        if announced.has_settings && !observed.announced.has_settings {
+            self.state.begun.notify_one();
+        }
+        observed.announced = announced;
+    }
+}
+
+impl AsyncRead for ObservedSocket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let (this, before, room) = (self.get_mut(), buffer.filled().len(), buffer.remaining());
+        let read = ready!(Pin::new(&mut this.socket).poll_read(cx, buffer));
+        match &read {
+            Ok(()) if buffer.filled().len() > before => this.received(&buffer.filled()[before..]),
+            Ok(()) if room > 0 => this.state.ended(NothingRead::Closed),
+            Ok(()) => {}
+            Err(error) => this.state.ended(NothingRead::Failed(error.to_string())),
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl AsyncWrite for ObservedSocket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().socket).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)
+    }
+}
+
+impl Drop for ObservedSocket {
+    /// The connection was ended from this side, such as for a ping without an answer.
+    fn drop(&mut self) {
+        self.state.ended(NothingRead::Closed);
+    }
+}
+
+/// How a stream or call on a connection that has ended is reported.
+pub(super) const CLOSED: &str = "the connection is lost, or takes no more calls";

@@ -1,0 +1,335 @@
+//! Streams to one server share its connections.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Endpoint;
+use weir::proto::loads::LoadStatsRequest;
+use weir::proto::node::Node;
+use weir::relay::{Connector, LinkEvent};
+use weir::xds::LOADS_PATH;
+
+use super::life::server::{Answers, Server, Stream};
+use super::life::{View, connector, response};
+use super::*;
+
+const OWN_CALLS: &str = "liveness: {interval: 0s, timeout: 200ms}";
+
+async fn limited(max_streams: u32) -> Server {
+    Server::start_limited("127.0.0.1:0".parse().unwrap(), Answers::Status(12), Some(max_streams)).await
+}
+
+async fn relay_to(server: &Server) -> Relay {
+    relay(server.address, ", variant: delta, backoff: {initial: 20ms}").await
+}
+
+/// A client with a node cluster of its own, and so a view of its own, and the server's end of the view's stream.
+async fn client(relay: &Relay, server: &mut Server, number: usize) -> (Client, Stream) {
+    let client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some(&format!("view-{number}")));
+    (client, server.stream().await)
+}
+
+async fn gets(client: &mut Client, stream: &Stream, name: &str) {
+    stream.send(response(name));
+    assert_eq!(client.sent().await.set, [name]);
+}
+
+#[tokio::test]
+async fn sixty_views_share_two_connections_which_close_with_their_last_stream() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let relay = relay_to(&server).await;
+    let (mut clients, mut streams) = (Vec::new(), Vec::new());
+    for number in 0..60 {
+        let client = Client::connect(relay.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some(&format!("view-{number}")));
+        clients.push(client);
+    }
+    let mut by_connection: BTreeMap<usize, usize> = BTreeMap::new();
+    for _ in 0..60 {
+        let stream = server.stream().await;
+        *by_connection.entry(stream.connection).or_default() += 1;
+        stream.send(response("a"));
+        streams.push(stream);
+    }
+    for client in &mut clients {
+        assert_eq!(client.sent().await.set, ["a"]);
+    }
+    let mut counts: Vec<_> = by_connection.into_values().collect();
+    counts.sort_unstable();
+    assert_eq!((counts, server.connections()), (vec![10, 50], 2));
+    let metrics = get(relay.admin, "/metrics").await;
+    let line = format!("weir_upstream_connections{{server=\"http://{}\"}} 2", server.address);
+    assert!(metrics.lines().any(|written| written == line), "{line} is missing in {metrics}");
+
+    let connector = connector(server.address, OWN_CALLS);
+    let (one, _of_one) = View::up(&connector, &mut server).await;
+    let (two, _of_two) = View::up(&connector, &mut server).await;
+    until("a connection of its own", async || server.connections() == 3).await;
+    drop(one);
+    let (three, of_three) = View::up(&connector, &mut server).await;
+    assert_eq!(server.connections(), 3, "the connection stays for the second stream");
+    drop((two, three));
+    until("the connection closes", async || server.connections() == 2).await;
+    drop(of_three);
+}
+
+#[tokio::test]
+async fn three_thousand_load_streams_of_one_client_have_sixty_connections_of_their_own() {
+    const STREAMS: usize = 3000;
+    let mut server = Server::start(Answers::Status(12)).await;
+    let relay = relay_to(&server).await;
+    let (_client, discovery) = client(&relay, &mut server, 0).await;
+    let channel = Endpoint::from_shared(format!("http://{}", relay.address)).unwrap().connect().await.unwrap();
+    let mut calls = JoinSet::new();
+    for number in 0..STREAMS {
+        let node = Node { cluster: format!("made-up-{number}"), ..Default::default() };
+        let first = LoadStatsRequest { node: Some(node.encode_to_vec().into()), ..Default::default() };
+        let mut grpc = Grpc::new(channel.clone());
+        calls.spawn(async move {
+            let (reports, stream) = mpsc::channel(1);
+            reports.send(first).await.unwrap();
+            grpc.ready().await.unwrap();
+            let codec = tonic_prost::ProstCodec::<LoadStatsRequest, LoadStatsRequest>::default();
+            let path = PathAndQuery::from_static(LOADS_PATH);
+            let open = grpc.streaming(tonic::Request::new(ReceiverStream::new(stream)), path, codec).await;
+            let _open = (open, reports);
+            std::future::pending::<()>().await;
+        });
+    }
+    let mut streams = Vec::new();
+    let mut connections = BTreeSet::new();
+    for _ in 0..STREAMS {
+        let stream = server.stream().await;
+        connections.insert(stream.connection);
+        streams.push(stream);
+    }
+    assert!(connections.len() <= STREAMS / 50, "{} connections", connections.len());
+    assert!(!connections.contains(&discovery.connection), "what clients report delays no view");
+    drop(calls);
+    until("their connections close", async || server.connections() == 1).await;
+}
+
+#[tokio::test]
+async fn forty_nine_views_that_take_nothing_do_not_stop_the_fiftieth_on_their_connection() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let connector = connector(server.address, OWN_CALLS);
+    let large = response(&"a".repeat(100)).repeat(500);
+    let mut stuck = Vec::new();
+    for _ in 0..49 {
+        let (view, stream) = View::up(&connector, &mut server).await;
+        (0..20).for_each(|_| stream.send(large.clone())); // more than the window of a stream
+        stuck.push((view, stream));
+    }
+    let (mut view, stream) = View::up(&connector, &mut server).await;
+    assert_eq!(server.connections(), 1);
+    for _ in 0..200 {
+        stream.send(response(&"b".repeat(100)).repeat(100));
+        for _ in 0..100 {
+            view.answered().await;
+        }
+    }
+    view.life.notify_one();
+    view.is_alive().await;
+    let (mut late, _stream) = stuck.swap_remove(0);
+    for _ in 0..20 * 500 {
+        let event = late.event().await;
+        assert!(matches!(event, LinkEvent::Response(_) | LinkEvent::Receiving), "{event:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_counts_until_both_of_its_directions_have_ended() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let connector = connector(server.address, &format!("{OWN_CALLS}, max_streams_per_connection: 2"));
+    let (view, stream) = View::up(&connector, &mut server).await;
+    let requests = view.stop().await;
+    let (_one, of_one) = View::up(&connector, &mut server).await;
+    assert_eq!(of_one.connection, stream.connection, "the relay may still send requests on it");
+    let (_two, of_two) = View::up(&connector, &mut server).await;
+    assert_ne!(of_two.connection, stream.connection, "two streams are all that it has room for");
+    drop(requests);
+    until("there is room again", async || {
+        let mut late = View::of(&connector);
+        late.opened().await;
+        connector.connections() == Some(2)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_allows_one_stream_has_a_connection_for_each_and_no_call_beside_it() {
+    let mut server = limited(1).await;
+    let relay = relay_to(&server).await;
+    let mut clients = Vec::new();
+    for number in 0..3 {
+        let (mut client, stream) = client(&relay, &mut server, number).await;
+        gets(&mut client, &stream, "a").await;
+        clients.push((client, stream));
+    }
+    for (client, stream) in &mut clients {
+        gets(client, stream, "b").await;
+    }
+    assert_eq!(server.connections(), 3);
+
+    let connector = connector(server.address, "liveness: {interval: 50ms, timeout: 100ms}");
+    let (mut view, stream) = View::up(&connector, &mut server).await;
+    view.life.notify_one();
+    view.says_nothing(Duration::from_millis(500)).await; // a call that waits for the stream to end would be missed twice
+    stream.send(response("a"));
+    view.answered().await;
+    assert_eq!((server.calls(), connector.unanswered_calls()), (0, Some(0)));
+}
+
+#[tokio::test]
+async fn no_stream_waits_for_another_where_the_server_allows_few() {
+    let mut server = limited(10).await;
+    let connector = connector(server.address, OWN_CALLS);
+    let mut views: Vec<_> = (0..12).map(|_| View::of(&connector)).collect();
+    let mut by_connection: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut streams = Vec::new();
+    for _ in 0..12 {
+        let stream = server.stream().await;
+        *by_connection.entry(stream.connection).or_default() += 1;
+        streams.push(stream);
+    }
+    assert!(by_connection.values().all(|count| *count <= 5), "each has room for a call: {by_connection:?}");
+    server.answer(Answers::Held);
+    for view in &mut views {
+        view.opened().await;
+        view.life.notify_one();
+    }
+    until("all calls are made at once", async || server.calls() >= 12).await;
+    (0..12).for_each(|_| server.release());
+}
+
+#[tokio::test]
+async fn after_a_goaway_new_streams_go_elsewhere_and_those_that_end_follow_unnoticed_by_clients() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let relay = relay_to(&server).await;
+    let (mut one, of_one) = client(&relay, &mut server, 1).await;
+    let (mut two, of_two) = client(&relay, &mut server, 2).await;
+    assert_eq!(of_one.connection, of_two.connection);
+    gets(&mut one, &of_one, "a").await;
+    gets(&mut two, &of_two, "a").await;
+    server.leave();
+    gets(&mut one, &of_one, "b").await; // after the server's message that it takes no more streams
+    let (mut three, of_three) = client(&relay, &mut server, 3).await;
+    assert_ne!(of_three.connection, of_one.connection);
+    gets(&mut three, &of_three, "a").await;
+    gets(&mut two, &of_two, "b").await; // it goes on where it is
+
+    drop((of_one, of_two));
+    let moved = [server.stream().await, server.stream().await];
+    assert!(moved.iter().all(|stream| stream.connection == of_three.connection));
+    until("the old connection closes", async || server.connections() == 1).await;
+    one.hears_nothing(Duration::from_millis(100)).await;
+    two.hears_nothing(Duration::from_millis(1)).await;
+    moved.iter().for_each(|stream| stream.send(response("c")));
+    assert_eq!(one.sent().await.set, ["c"]);
+    assert_eq!(two.sent().await.set, ["c"]);
+}
+
+#[tokio::test]
+async fn a_stream_that_needs_evidence_moves_away_from_a_server_that_takes_no_more_calls() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let connector = connector(server.address, &format!("{OWN_CALLS}, backoff: {{initial: 20ms}}"));
+    let (mut moves, of_moves) = View::up(&connector, &mut server).await;
+    let (mut stays, of_stays) = View::up(&connector, &mut server).await;
+    for (view, stream) in [(&mut moves, &of_moves), (&mut stays, &of_stays)] {
+        stream.send(response("a"));
+        view.answered().await;
+    }
+    server.leave();
+    of_moves.send(response("b"));
+    moves.answered().await;
+    moves.life.notify_one();
+    let (reason, answered) = moves.ended().await;
+    assert!(reason.contains("takes no more calls") && answered, "{reason}");
+    assert_eq!(connector.unanswered_calls(), Some(0), "nothing is wrong with the server");
+    moves.opened().await;
+    assert_ne!(server.stream().await.connection, of_stays.connection);
+    of_stays.send(response("b"));
+    stays.answered().await;
+}
+
+#[tokio::test]
+async fn a_stream_without_a_response_on_a_connection_that_the_server_leaves_is_no_sign_of_an_outage_once() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let connector = connector(server.address, &format!("{OWN_CALLS}, backoff: {{initial: 1h, max: 1h}}"));
+    let (mut other, of_other) = View::up(&connector, &mut server).await;
+    let (mut view, stream) = View::up(&connector, &mut server).await;
+    server.leave();
+    of_other.send(response("a"));
+    other.answered().await; // after the server's message that it takes no more streams
+    drop(stream);
+    assert!(view.ended().await.1, "the server has sent it elsewhere");
+    view.opened().await;
+    let stream = server.stream().await;
+    assert_ne!(stream.connection, of_other.connection);
+    server.leave();
+    drop(stream);
+    assert!(!view.ended().await.1, "it had this connection to itself, and no response");
+    view.says_nothing(Duration::from_millis(100)).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_ends_its_streams_alone_and_they_come_back_one_by_one() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let backoff = "backoff: {initial: 500ms, jitter: 0.5}";
+    let connector = connector(server.address, &format!("{OWN_CALLS}, {backoff}, max_streams_per_connection: 20"));
+    let mut views = Vec::new();
+    for _ in 0..20 {
+        let (mut view, stream) = View::up(&connector, &mut server).await;
+        stream.send(response("a"));
+        view.answered().await;
+        views.push((view, stream));
+    }
+    assert_eq!(server.connections(), 1);
+    server.cut();
+    let (mut other, of_other) = View::up(&connector, &mut server).await; // on a connection of its own
+    let mut back = JoinSet::new();
+    for (mut view, stream) in views {
+        drop(stream);
+        let (_, answered) = view.ended().await;
+        assert!(answered, "each is judged by its own responses");
+        back.spawn(async move {
+            view.opened().await;
+            (tokio::time::Instant::now(), view)
+        });
+    }
+    let back = back.join_all().await;
+    let times = || back.iter().map(|(time, _)| *time);
+    let spread = times().max().unwrap() - times().min().unwrap();
+    assert!(spread > Duration::from_millis(100), "waits of 250 to 750 ms differ by {spread:?}");
+    of_other.send(response("a"));
+    other.answered().await;
+    until("they share again", async || server.connections() == 2).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_without_a_response_tries_a_later_connection() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let connector = connector(server.address, &format!("{OWN_CALLS}, backoff: {{initial: 20ms}}"));
+    let (mut healthy, of_healthy) = View::up(&connector, &mut server).await;
+    let (mut rejected, first) = View::up(&connector, &mut server).await;
+    assert_eq!(first.connection, of_healthy.connection);
+    let mut connections = BTreeSet::from([first.connection]);
+    drop(first);
+    for _ in 0..2 {
+        assert!(!rejected.ended().await.1);
+        rejected.opened().await;
+        let next = server.stream().await;
+        assert!(connections.insert(next.connection), "a balancer may route the others to the same broken server");
+    }
+    of_healthy.send(response("a"));
+    healthy.answered().await;
+    // One that had a response may come back to the connection.
+    drop(of_healthy);
+    assert!(healthy.ended().await.1);
+}
