@@ -1,0 +1,200 @@
+//! A thousand clients of different interest stop reading while everything changes: memory does not grow with the changes, and those that
+//! read again are sent the newest state and nothing in between.
+//!
+//! Relay and clients are in this process, and all live bytes are counted. So this is the only test in here.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Streaming};
+use tonic_prost::ProstCodec;
+use weir::app::App;
+use weir::config::Config;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use weir::proto::node::Node;
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[allow(unsafe_code)] // a counting allocator needs it; it forwards every call unchanged
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+const CLIENTS: usize = 1000;
+const CONNECTIONS: usize = 20;
+const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+/// The content of each resource: more than a client takes before it reads.
+const CONTENT: usize = 4 << 10;
+const WINDOW: u32 = 1 << 10;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder with one file, deleted with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("weir-stopped-clients-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// Changes every resource.
+    fn change(&self, round: usize) {
+        let content = "x".repeat(CONTENT);
+        let resource = |number: usize| {
+            let endpoints = format!(r#"[{{"locality":{{"region":"{round}","zone":"{content}"}}}}]"#);
+            format!(r#"{{"@type":"{EDS}","clusterName":"{}","endpoints":{endpoints}}}"#, name(number))
+        };
+        let text = (0..CLIENTS + 1).map(resource).collect::<Vec<_>>().join(",\n");
+        fs::write(self.0.join(".new"), format!("[{text}]")).unwrap();
+        fs::rename(self.0.join(".new"), self.0.join("all.json")).unwrap();
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn name(number: usize) -> String {
+    format!("cluster-{number:05}")
+}
+
+/// A client of one resource.
+struct Client {
+    _requests: mpsc::UnboundedSender<DeltaDiscoveryRequest>,
+    responses: Streaming<DeltaDiscoveryResponse>,
+}
+
+impl Client {
+    async fn subscribe(channel: Channel, number: usize) -> Self {
+        let (requests, stream) = mpsc::unbounded_channel();
+        let node = Node { id: "test".into(), cluster: "web".into(), ..Node::default() }.encode_to_vec();
+        let first = DeltaDiscoveryRequest {
+            node: Some(node.into()),
+            type_url: EDS.into(),
+            resource_names_subscribe: vec![name(number)],
+            ..Default::default()
+        };
+        requests.send(first).unwrap();
+        let mut grpc = Grpc::new(channel);
+        grpc.ready().await.unwrap();
+        let path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+        let codec = ProstCodec::<DeltaDiscoveryRequest, DeltaDiscoveryResponse>::default();
+        let call = Request::new(UnboundedReceiverStream::new(stream));
+        let responses = grpc.streaming(call, path.parse().unwrap(), codec).await.unwrap().into_inner();
+        Self { _requests: requests, responses }
+    }
+
+    /// Reads until the state of this round, and returns how many responses there were.
+    async fn read_to(&mut self, round: usize) -> usize {
+        for count in 1.. {
+            let response = timeout(PATIENCE, self.responses.message()).await.expect("no response").unwrap().unwrap();
+            assert!(response.removed_resources.is_empty());
+            if round_of(&response) == round {
+                return count;
+            }
+        }
+        unreachable!()
+    }
+}
+
+/// Returns the round in which the resource was made.
+fn round_of(response: &DeltaDiscoveryResponse) -> usize {
+    let body = &response.resources[0].resource.as_ref().unwrap().value;
+    let zone = body.iter().position(|byte| *byte == b'x').unwrap();
+    // The region stands before the tag and the length of the zone.
+    let digits = body[..zone - 3].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    std::str::from_utf8(&body[zone - 3 - digits..zone - 3]).unwrap().parse().unwrap()
+}
+
+async fn channel(address: SocketAddr, window: u32) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    endpoint.initial_stream_window_size(window).initial_connection_window_size(1 << 20).connect().await.unwrap()
+}
+
+/// Waits until no more than this is alive: what is on its way at the moment is not counted.
+async fn lives_within(bytes: usize) -> usize {
+    let began = Instant::now();
+    loop {
+        let live = LIVE.load(Ordering::Relaxed);
+        if live <= bytes {
+            return live;
+        }
+        assert!(began.elapsed() < PATIENCE, "{live} bytes are alive, more than {bytes}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The least that was alive within some time.
+async fn rest() -> usize {
+    let mut least = usize::MAX;
+    for _ in 0..50 {
+        sleep(Duration::from_millis(20)).await;
+        least = least.min(LIVE.load(Ordering::Relaxed));
+    }
+    least
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i1_memory_does_not_grow_with_changes_that_nobody_reads() {
+    let folder = Folder::new();
+    folder.change(1);
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{files: '{}'}}\nviews: {{key: [cluster]}}\n",
+        folder.0.display()
+    );
+    let app = App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
+    let address = app.addresses()[0];
+    tokio::spawn(app.run());
+    let mut reader = Client::subscribe(channel(address, 65_535).await, CLIENTS).await;
+    reader.read_to(1).await;
+    let mut clients = Vec::new();
+    for connection in 0..CONNECTIONS {
+        let channel = channel(address, WINDOW).await;
+        for number in (connection..CLIENTS).step_by(CONNECTIONS) {
+            clients.push(Client::subscribe(channel.clone(), number).await);
+        }
+    }
+    let mut round = 1;
+    let mut change_to = async |last: usize| {
+        while round < last {
+            round += 1;
+            folder.change(round);
+            reader.read_to(round).await;
+        }
+    };
+    change_to(6).await;
+    let few = rest().await;
+    change_to(30).await;
+    let many = lives_within(few + few / 20).await;
+    println!("{few} bytes alive after 6 changes, {many} after 30");
+    for client in &mut clients {
+        let responses = client.read_to(30).await;
+        assert!(responses <= 3, "what was on its way, and the newest: {responses} responses");
+    }
+}
