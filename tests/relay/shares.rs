@@ -289,25 +289,31 @@ async fn i10_one_connection_makes_no_more_views_than_its_share_and_others_are_se
     streams[3].ask(CDS, &[], Some("honest"));
     assert_eq!(streams[3].sent().await.set, ["a"], "a view that is there already counts for the client that made it");
     let other = Client::connect(relay.address, Variant::Delta).await;
-    other.ask(CDS, &[], Some("other"));
-    plane.stream().await;
+    other.ask(CDS, &[], Some("late-neighbour"));
+    until("the view exists", async || get(relay.admin, "/upstreams").await.contains("late-neighbour")).await;
+    assert!(!get(relay.admin, "/upstreams").await.contains("made-up-3"));
     say(&stream, "2", &[], &[("a", "2")], &[]);
     assert_eq!(honest.sent().await.set, ["a"], "the neighbour has the change");
 
-    // A stream that ends leaves a view without clients, which makes room.
-    let mut more = Client::connect_many(relay.address, 3).await;
+    // A stream that ends leaves a view without clients, which makes room. Until the relay has noticed, others are refused.
+    let mut more = Client::connect_many(relay.address, 50).await;
     for (stream, cluster) in more.iter().zip(["more-1", "more-2"]) {
         stream.ask(CDS, &[], Some(cluster));
-        plane.stream().await;
+        until("the view exists", async || get(relay.admin, "/upstreams").await.contains(cluster)).await;
     }
     drop(more.remove(0));
-    until("the first view has no clients", async || {
-        let clients = get(relay.admin, "/clients").await;
-        !clients.contains("more-1") && clients.contains("more-2")
-    })
-    .await;
-    more[1].ask(CDS, &[], Some("more-3"));
-    plane.stream().await;
+    for stream in &mut more[1..] {
+        stream.ask(CDS, &[], Some("more-3"));
+        loop {
+            if get(relay.admin, "/upstreams").await.contains("more-3") {
+                return;
+            }
+            if let Ok(Err(_)) = tokio::time::timeout(Duration::from_millis(5), stream.next_forever()).await {
+                break;
+            }
+        }
+    }
+    panic!("the view without clients is kept");
 }
 
 #[tokio::test]

@@ -1,0 +1,104 @@
+//! Which clients share a view, and what is the same for all of them.
+
+use super::*;
+
+#[tokio::test]
+async fn clients_of_one_key_share_a_stream_and_clients_of_two_do_not() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut clients = Vec::new();
+    for number in 0..40 {
+        let client = Client::connect(relay.address, BOTH[number % 2]).await;
+        client.ask(CDS, &[], Some(["web", "db"][number / 2 % 2]));
+        clients.push(client);
+    }
+    let mut streams = Vec::new(); // a stream that is dropped has ended
+    for _ in 0..2 {
+        let mut stream = plane.stream().await;
+        let first = stream.request().await;
+        let node: weir::proto::node::Node = prost::Message::decode(first.node().unwrap().clone()).unwrap();
+        let own = format!("of-{}", node.cluster);
+        say(&stream, "1", &[(&own, "1")], &[(&own, "1")], &[]);
+        streams.push(stream);
+    }
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.sent().await.set, [["of-web", "of-db"][number / 2 % 2]]);
+    }
+    assert!(plane.streams.try_recv().is_err(), "two views, two streams");
+
+    let report = get(relay.admin, "/upstreams").await;
+    assert!(report.contains("\"clients\": 20") && report.contains("\"connected\": true"), "{report}");
+    let report = get(relay.admin, "/clients").await;
+    assert_eq!(report.matches("\"wildcard\": true").count(), 40, "{report}");
+    assert_eq!(get(relay.admin, "/healthz").await, "ok\n");
+}
+
+#[tokio::test]
+async fn trn_6_trn_12_a_stream_that_makes_no_sense_is_ended_with_a_reason() {
+    let plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], None);
+    assert_eq!(client.ended().await, Code::InvalidArgument, "no node");
+    let mut client = Client::connect(relay.address, Variant::Sotw).await;
+    client.ask("", &[], Some("web"));
+    assert_eq!(client.ended().await, Code::InvalidArgument, "no type");
+}
+
+#[tokio::test]
+async fn key_14_a_client_that_becomes_another_is_ended_to_come_back_as_such() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    client.sent().await;
+    client.ask(CDS, &["a"], Some("db"));
+    assert_eq!(client.ended().await, Code::Unavailable);
+}
+
+#[tokio::test]
+async fn a_thousand_clients_of_one_view_need_one_stream_and_all_coming_back_at_once_no_request() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut streams = Vec::new();
+    for round in 0..3 {
+        let mut clients = Vec::new();
+        for number in 0..1_000 {
+            let client = Client::connect(relay.address, BOTH[number % 2]).await;
+            client.ask(CDS, &[], Some("web"));
+            clients.push(client);
+        }
+        if round == 0 {
+            let stream = plane.stream().await;
+            say(&stream, "1", &TWO, &TWO, &[]);
+            streams.push(stream);
+        }
+        for client in &mut clients {
+            assert_eq!(client.sent().await.set, ["a", "b"]);
+        }
+        drop(clients); // all at once
+    }
+    let mut requests = 0;
+    while streams[0].requests.try_recv().is_ok() {
+        requests += 1;
+    }
+    assert_eq!(requests, 2, "the subscription and the ACK");
+    assert!(plane.streams.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn i5_versions_are_equal_on_two_relays_and_after_a_restart() {
+    let mut versions = Vec::new();
+    for (up, version) in [(Variant::Sotw, "1"), (Variant::Delta, "77"), (Variant::Sotw, "another")] {
+        let mut plane = Plane::start(&BOTH).await;
+        let relay = relay(plane.address, protocol_of(up)).await;
+        let mut client = Client::connect(relay.address, Variant::Sotw).await;
+        client.ask(CDS, &[], Some("web"));
+        let stream = plane.stream().await;
+        say(&stream, version, &TWO, &TWO, &[]);
+        versions.push(client.sent().await.version);
+    }
+    assert!(versions.iter().all(|version| *version == versions[0]), "{versions:?}");
+}

@@ -1,0 +1,64 @@
+//! Large responses, requests and sets.
+
+use super::*;
+
+#[tokio::test]
+async fn trn_16_a_response_of_twelve_megabytes_reaches_the_client() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, ", variant: sotw").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    let names: Vec<_> = (0..100_000).map(|number| format!("cluster-{number:06}")).collect();
+    let content = "x".repeat(120);
+    let whole: Vec<_> = names.iter().map(|name| (name.as_str(), content.as_str())).collect();
+    say(&stream, "1", &whole, &[], &[]);
+    let mut received = 0;
+    while received < names.len() {
+        received += client.sent().await.set.len(); // in responses of some 2 MiB (DELTA-48)
+    }
+    assert_eq!(received, names.len());
+    let mut whole = Client::connect(relay.address, Variant::Sotw).await;
+    whole.ask(CDS, &[], Some("web"));
+    assert_eq!(whole.sent().await.set.len(), names.len(), "in one piece");
+}
+
+#[tokio::test]
+async fn trn_16_a_first_request_of_six_megabytes_is_read() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    let Client::Delta(requests, _) = &client else { unreachable!() };
+    let stated = (0..100_000).map(|number| (format!("cluster-{number:06}"), "v".repeat(40))).collect();
+    let request = DeltaDiscoveryRequest {
+        node: client::node("web"),
+        type_url: CDS.into(),
+        initial_resource_versions: stated,
+        ..Default::default()
+    };
+    requests.send(request).unwrap();
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    assert_eq!(client.sent().await.set, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn xlat_10_ten_thousand_clusters_sent_again_with_one_changed_are_one_resource() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, ", variant: sotw").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    let names: Vec<_> = (0..10_000).map(|number| format!("c{number}")).collect();
+    let mut whole: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    say(&stream, "1", &whole, &[], &[]);
+    let mut received = 0;
+    while received < names.len() {
+        received += client.sent().await.set.len();
+    }
+    whole[5_000].1 = "2";
+    say(&stream, "2", &whole, &[], &[]);
+    assert_eq!(client.sent().await.set, ["c5000"]);
+    say(&stream, "3", &whole, &[], &[]);
+    client.hears_nothing(Duration::from_millis(500)).await;
+}
