@@ -145,8 +145,8 @@ impl SessionBody {
             };
             let step = match handle.poll_below(limit, cx.waker()) {
                 Ok(step) => step,
-                Err(bytes) => {
-                    self.turn = Some(self.shared.turns.enter(bytes));
+                Err(estimate) => {
+                    self.turn = Some(self.shared.turns.enter(estimate));
                     continue;
                 }
             };
@@ -326,7 +326,7 @@ mod tests {
     }
 
     fn shared(limit: usize) -> Arc<Shared> {
-        let (messages, turns) = (SharedMessages::new("weir"), Turns::new());
+        let (messages, turns) = (SharedMessages::new("weir"), Turns::new(Arc::default()));
         Arc::new(Shared { messages, turns, unfinished: UnfinishedReplies::new(limit, Arc::default()) })
     }
 

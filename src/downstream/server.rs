@@ -93,6 +93,7 @@ impl Downstream {
             connections: _,
         } = options;
         let limits = views.counters().limits.clone();
+        let turns = Turns::new(views.counters().waiting_replies.clone());
         Self {
             views,
             loads,
@@ -103,7 +104,7 @@ impl Downstream {
             message_bytes,
             shared: Arc::new(Shared {
                 messages: SharedMessages::new(&control_plane),
-                turns: Turns::new(),
+                turns,
                 unfinished: UnfinishedReplies::new(outdated_reply_bytes, limits),
             }),
             v2,

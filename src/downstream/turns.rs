@@ -5,7 +5,7 @@
 //! pieces as fast as they are made continues without a turn, and the next client gets it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,17 +13,21 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
+use crate::protocol::session::Estimate;
+
 #[derive(Debug)]
 pub(super) struct Turns {
     places: usize,
     began: Instant,
     state: Mutex<State>,
+    waiting: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     served: Vec<Arc<Entry>>,
-    /// By due time: the more there is to send, the later. Small replies go first, and none waits for ever.
+    /// By due time: the more there is to send, the later. Small replies go first, those before others that bring a client what it lacks,
+    /// and none waits for ever.
     waiting: BTreeMap<(Duration, u64), Arc<Entry>>,
     last_number: u64,
     /// Whether a task looks for clients that accept nothing.
@@ -47,18 +51,19 @@ struct Entry {
 }
 
 impl Turns {
-    pub(super) fn new() -> Arc<Self> {
+    /// Counts the replies that wait in `waiting`.
+    pub(super) fn new(waiting: Arc<AtomicUsize>) -> Arc<Self> {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        Self::with_places(cores * PLACES_PER_CORE)
+        Self::with_places(cores * PLACES_PER_CORE, waiting)
     }
 
-    fn with_places(places: usize) -> Arc<Self> {
-        Arc::new(Self { places, began: Instant::now(), state: Mutex::default() })
+    fn with_places(places: usize, waiting: Arc<AtomicUsize>) -> Arc<Self> {
+        Arc::new(Self { places, began: Instant::now(), state: Mutex::default(), waiting })
     }
 
-    /// Requests a turn to send about this many bytes.
-    pub(super) fn enter(self: &Arc<Self>, bytes: usize) -> Turn {
-        let entry = self.enter_at(self.now(), bytes);
+    /// Requests a turn.
+    pub(super) fn enter(self: &Arc<Self>, estimate: Estimate) -> Turn {
+        let entry = self.enter_at(self.now(), estimate);
         let mut state = self.lock();
         if !state.waiting.is_empty() && !state.watched {
             state.watched = true;
@@ -68,10 +73,11 @@ impl Turns {
         Turn { turns: self.clone(), entry }
     }
 
-    fn enter_at(&self, now: Duration, bytes: usize) -> Arc<Entry> {
+    fn enter_at(&self, now: Duration, estimate: Estimate) -> Arc<Entry> {
         let mut state = self.lock();
         state.last_number += 1;
-        let due = now + Duration::from_nanos(bytes as u64 * NANOS_PER_BYTE);
+        let due = now + Duration::from_nanos(estimate.bytes as u64 * NANOS_PER_BYTE);
+        let due = if estimate.is_first { due } else { due + LACKS_NOTHING };
         let entry = Arc::new(Entry {
             due: (due, state.last_number),
             granted: AtomicBool::new(false),
@@ -100,6 +106,7 @@ impl Turns {
             next.waker.wake();
             state.served.push(next);
         }
+        self.waiting.store(state.waiting.len(), Ordering::Relaxed);
     }
 
     /// Gives the turns of clients that accept nothing to others. Returns whether any client still waits.
@@ -165,6 +172,8 @@ pub(super) const LARGE: usize = 256 << 10;
 const PLACES_PER_CORE: usize = 8;
 /// How long a turn waits for a client that accepts no bytes.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// A client that has an earlier state goes after those that have nothing and come within this time.
+const LACKS_NOTHING: Duration = Duration::from_secs(1);
 /// A reply of 1 MiB is overtaken by smaller ones that arrive within 10 ms.
 const NANOS_PER_BYTE: u64 = 10;
 
@@ -174,20 +183,29 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    fn turns_with(places: usize) -> Arc<Turns> {
+        Turns::with_places(places, Arc::default())
+    }
+
+    /// A reply of something that the client lacks.
+    fn first(bytes: usize) -> Estimate {
+        Estimate { bytes, is_first: true }
+    }
+
     fn granted<const N: usize>(entries: [&Arc<Entry>; N]) -> [bool; N] {
         entries.map(|entry| entry.granted.load(Ordering::Relaxed))
     }
 
     #[test]
     fn small_replies_go_first_and_large_ones_in_the_end() {
-        let turns = Turns::with_places(1);
-        let first = turns.enter_at(MS, 1 << 20);
-        let large = turns.enter_at(MS, 100 << 20);
-        let small = turns.enter_at(MS, 1 << 20);
-        assert_eq!(granted([&first, &large, &small]), [true, false, false]);
-        turns.leave_at(MS, &first);
+        let turns = turns_with(1);
+        let one = turns.enter_at(MS, first(1 << 20));
+        let large = turns.enter_at(MS, first(100 << 20));
+        let small = turns.enter_at(MS, first(1 << 20));
+        assert_eq!(granted([&one, &large, &small]), [true, false, false]);
+        turns.leave_at(MS, &one);
         assert_eq!(granted([&large, &small]), [false, true]);
-        let later = turns.enter_at(2_000 * MS, 1 << 20);
+        let later = turns.enter_at(2_000 * MS, first(1 << 20));
         turns.leave_at(2_000 * MS, &small);
         assert_eq!(granted([&large, &later]), [true, false], "one that has waited for long goes before those who come");
         turns.leave_at(2_000 * MS, &large);
@@ -195,9 +213,25 @@ mod tests {
     }
 
     #[test]
+    fn clients_that_lack_something_go_before_those_that_have_an_earlier_state() {
+        let turns = turns_with(1);
+        let busy = turns.enter_at(MS, first(1));
+        let refresher = turns.enter_at(MS, Estimate { bytes: 1 << 20, is_first: false });
+        let cold = turns.enter_at(900 * MS, first(10 << 20));
+        assert_eq!(turns.waiting.load(Ordering::Relaxed), 2);
+        turns.leave_at(900 * MS, &busy);
+        assert_eq!(granted([&refresher, &cold]), [false, true]);
+        let later = turns.enter_at(1_100 * MS, first(1 << 20));
+        turns.leave_at(1_100 * MS, &cold);
+        assert_eq!(granted([&refresher, &later]), [true, false], "it does not wait for ever");
+        turns.leave_at(1_100 * MS, &refresher);
+        assert_eq!(turns.waiting.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
     fn a_client_that_takes_nothing_is_passed_over_and_one_that_does_is_not() {
-        let turns = Turns::with_places(2);
-        let [stuck, busy, next, last] = [1, 1, 1, 1].map(|bytes| turns.enter_at(MS, bytes));
+        let turns = turns_with(2);
+        let [stuck, busy, next, last] = [1, 1, 1, 1].map(|bytes| turns.enter_at(MS, first(bytes)));
         for time in 2..100 {
             [&busy, &next].iter().for_each(|entry| entry.note_progress(time * MS));
             assert!(turns.pass_over_the_slow(time * MS), "there is one who waits");
@@ -212,10 +246,10 @@ mod tests {
 
     #[test]
     fn a_client_that_leaves_the_queue_is_forgotten() {
-        let turns = Turns::with_places(1);
-        let [first, second] = [1, 1].map(|bytes| turns.enter_at(MS, bytes));
+        let turns = turns_with(1);
+        let [one, second] = [1, 1].map(|bytes| turns.enter_at(MS, first(bytes)));
         turns.leave_at(MS, &second);
-        turns.leave_at(MS, &first);
+        turns.leave_at(MS, &one);
         let state = turns.lock();
         assert!(state.served.is_empty() && state.waiting.is_empty());
     }

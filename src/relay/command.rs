@@ -3,8 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::report::{ClientReport, DanglingClusters, ViewMetrics, ViewReport, ViewSnapshot};
-use crate::protocol::view::{Claim, InterestChange, NameChanged, SessionId};
-use crate::xds::{Name, Type};
+use crate::protocol::view::{Claim, InterestChange, NameChanged, RefusedName, SessionId};
 
 /// A command of a session or a reporter to a view task.
 pub(super) enum Command {
@@ -27,7 +26,7 @@ pub(super) trait Subscriber: Send {
     fn report(&self) -> ClientReport;
     fn on_names_changed(&self, changes: &[NameChanged]);
     /// Notifies it of names that the view has no room for.
-    fn on_names_refused(&self, names: Vec<(Type, Name)>);
+    fn on_names_refused(&self, names: Vec<RefusedName>);
     fn on_interest_applied(&self);
     /// Wakes the session: there may be something to send.
     fn wake(&self);

@@ -21,6 +21,8 @@ pub(crate) struct ProcessCounters {
     pub(crate) limits: Arc<LimitCounters>,
     /// Open connections of clients.
     pub(crate) open_connections: Arc<AtomicUsize>,
+    /// Large replies that wait for their turn.
+    pub(crate) waiting_replies: Arc<AtomicUsize>,
 }
 
 impl ProcessCounters {
@@ -28,8 +30,18 @@ impl ProcessCounters {
         let (streams, rejected) = Default::default();
         let nacks = table.names().chain([OTHER]).map(|name| (name.to_owned(), 0)).collect();
         let nacks = Mutex::new(nacks);
-        let (names_refused, lost_load_reports, limits, open_connections) = Default::default();
-        Self { table, streams, rejected, nacks, names_refused, lost_load_reports, limits, open_connections }
+        let (names_refused, lost_load_reports, limits, open_connections, waiting_replies) = Default::default();
+        Self {
+            table,
+            streams,
+            rejected,
+            nacks,
+            names_refused,
+            lost_load_reports,
+            limits,
+            open_connections,
+            waiting_replies,
+        }
     }
 
     /// Counts the limits that are reached together with those of others.
@@ -65,6 +77,11 @@ impl ProcessCounters {
     /// Returns how many connections of clients are open.
     pub(crate) fn connections(&self) -> usize {
         self.open_connections.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many large replies wait for their turn.
+    pub(crate) fn replies_waiting(&self) -> usize {
+        self.waiting_replies.load(Ordering::Relaxed)
     }
 
     /// Returns the types that have counters.

@@ -6,8 +6,7 @@ use super::command::Subscriber;
 use super::report::ClientReport;
 use super::session_handle::SessionHandle;
 use super::stay::Stay;
-use crate::protocol::view::{NameChanged, SessionId};
-use crate::xds::{Name, Type};
+use crate::protocol::view::{NameChanged, RefusedName, SessionId};
 
 /// A session that joins a view, or has joined it.
 ///
@@ -37,7 +36,7 @@ impl Subscriber for Member {
         self.session.on_names_changed(changes);
     }
 
-    fn on_names_refused(&self, names: Vec<(Type, Name)>) {
+    fn on_names_refused(&self, names: Vec<RefusedName>) {
         self.session.on_names_refused(names);
     }
 

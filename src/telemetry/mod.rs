@@ -107,6 +107,8 @@ fn register_relay(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
 fn register_clients(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
     let counters = snapshot.counters;
     gauge(registry, "client_connections", "Open connections of clients", counters.connections());
+    let help = "Large replies that wait for their turn, of 256 KiB or more each";
+    gauge(registry, "client_replies_waiting", help, counters.replies_waiting());
     let accepted = Labelled::<Counter>::register(registry, "client_streams_accepted", "Client streams accepted");
     for (variant, count) in counters.streams() {
         accepted.at(&[("variant", variant)]).inc_by(count);

@@ -92,6 +92,7 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
         "weir_views 1",
         "weir_key_field_values{field=\"metadata\"} 12",
         "weir_client_connections 3",
+        "weir_client_replies_waiting 0",
         "weir_load_reports_buffered_bytes 11",
         "weir_upstream_liveness_calls_unanswered_total{server=\"http://two\"} 8",
         "weir_upstream_connections{server=\"http://one\"} 3",

@@ -7,6 +7,7 @@ use crate::holder::{ALL_CLUSTERS, Holder};
 use crate::plane::Plane;
 use crate::strict_plane::{StrictPlane, World};
 use crate::*;
+use weir::proto::node::Node;
 
 const CLUSTERS: usize = 60_000;
 const MADE_UP: usize = 90_000;
@@ -107,27 +108,34 @@ async fn i8_90000_made_up_names_of_a_client_cost_its_neighbours_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i8_in_sotw_names_that_have_no_room_are_left_out_and_their_neighbours_are_served() {
+async fn i8_in_sotw_one_client_does_not_fill_the_list_for_those_that_come_after_it() {
     let mut plane = Plane::start(&[Variant::Sotw]).await;
     let relay = relay(plane.address, ", variant: sotw").await;
-    let mut honest = Client::connect(relay.address, Variant::Delta).await;
-    honest.ask(EDS, &["honest"], Some("web"));
+    let mut greedy = Client::connect(relay.address, Variant::Delta).await;
+    let names = made_up();
+    let grpc =
+        Node { id: "greedy".into(), cluster: "web".into(), user_agent_name: "gRPC Go".into(), ..Node::default() };
+    greedy.ask_as(&grpc, EDS, &names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut stream = plane.stream().await;
     let names_of = |request: Request| match request {
         Request::Sotw(request) => request.resource_names,
         Request::Delta(_) => panic!("a delta request"),
     };
-    assert_eq!(names_of(stream.request().await), ["honest"]);
-    let greedy = Client::connect(relay.address, Variant::Delta).await;
-    let names = made_up();
-    greedy.ask(EDS, &names.iter().map(String::as_str).collect::<Vec<_>>(), Some("web"));
     let listed = names_of(stream.request().await);
     let bytes: usize = listed.iter().map(|name| name.len() + 2).sum();
-    assert!(listed.contains(&"honest".to_owned()) && listed.len() < MADE_UP, "{}", listed.len());
-    assert!(bytes > (3 << 20) - (10 << 10) && bytes < 3 << 20, "{bytes}");
+    assert!(bytes > (5 << 19) && bytes < 3 << 20, "an eighth is for others: {bytes}");
+    let Client::Delta(_, responses) = &mut greedy else { unreachable!() };
+    let response = tokio::time::timeout(client::PATIENCE, responses.message()).await.unwrap().unwrap().unwrap();
+    let error = response.resource_errors[0].error_detail.clone().unwrap();
+    assert_eq!(error.code, 8);
+    assert!(error.message.ends_with("(max_request_bytes: 3145728)"), "{}", error.message);
+    assert_eq!(response.resource_errors.len(), MADE_UP - listed.len());
+    let mut honest = Client::connect(relay.address, Variant::Delta).await;
+    honest.ask(EDS, &["honest"], Some("web"));
+    assert!(names_of(stream.request().await).contains(&"honest".to_owned()));
     say_any(&stream, EDS, &["honest"]);
     let sent = tokio::time::timeout(Duration::from_secs(1), honest.sent()).await.expect("not within a second");
     assert_eq!(sent.set, ["honest"]);
-    let left_out = format!("\"names_left_out\": {}", MADE_UP + 1 - listed.len());
-    until("what is left out is shown", async || get(relay.admin, "/upstreams").await.contains(&left_out)).await;
+    let limit = "weir_limit_reached_total{limit=\"upstream.servers.max_request_bytes\"} 1";
+    until("it is counted", async || get(relay.admin, "/metrics").await.contains(limit)).await;
 }

@@ -76,6 +76,8 @@ fn limits(config: &Config) -> Vec<Row> {
     let rows = [
         ("message_bytes", size_text(clients.message_bytes)),
         ("incomplete_request_bytes", size_text(clients.incomplete_request_bytes)),
+        ("outdated_reply_bytes", size_text(clients.outdated_reply_bytes)),
+        ("stated_versions_bytes", size_text(config.views.stated_versions_bytes)),
         ("request_bytes_per_second", size_text(clients.request_bytes_per_second)),
         ("request_entries", requests.entries.to_string()),
         ("name_bytes", size_text(requests.name_bytes)),
@@ -83,6 +85,7 @@ fn limits(config: &Config) -> Vec<Row> {
         ("types_per_stream", limits.types.to_string()),
         ("names_per_type", limits.names.to_string()),
         ("names_per_stream", limits.names_per_stream.to_string()),
+        ("names_per_view", limits.names_per_view.to_string()),
         ("absent_names_per_stream", limits.absent_names_per_stream.to_string()),
         ("linger", time(limits.linger)),
         ("lingering", limits.lingering.to_string()),
@@ -97,9 +100,11 @@ fn limits(config: &Config) -> Vec<Row> {
         ("new_connections_per_second", connections.new_per_second.to_string()),
         ("first_request_timeout", time(connections.first_request)),
         ("streams_per_connection", connections.streams_per_connection.to_string()),
+        ("new_streams_per_second", connections.new_streams_per_second.to_string()),
         ("views_per_connection", config.views.max_views_per_connection.to_string()),
         ("streams", connections.streams.to_string()),
         ("requests_per_second", connections.requests_per_second.to_string()),
+        ("new_names_per_second", clients.new_names_per_second.to_string()),
         ("header_bytes", size_text(connections.header_bytes)),
     ];
     rows.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()

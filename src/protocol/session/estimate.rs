@@ -1,22 +1,35 @@
-//! Estimates cheaply how much a session has to send, for the scheduler of turns.
+//! Estimates cheaply what a session has to send, for the scheduler of turns.
 
 use super::Session;
 use super::client::Variant;
-use super::subscription::Subscription;
+use super::subscription::{Subscription, Wildcard};
 use crate::protocol::view::{Class, Lookup, Revision, Snapshot};
 use crate::xds::{Name, Type};
 
+/// What a session has to send.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Estimate {
+    pub(crate) bytes: usize,
+    /// The client lacks some of it: it was not sent an earlier state of that on this stream.
+    pub(crate) is_first: bool,
+}
+
 impl Session {
-    /// Returns about how many bytes the client would be sent of a snapshot.
-    pub(crate) fn pending_bytes(&self, snapshot: &Snapshot) -> usize {
+    /// Returns about what the client would be sent of a snapshot.
+    pub(crate) fn estimate(&self, snapshot: &Snapshot) -> Estimate {
         if self.end.is_some() {
-            return 0; // the end of a stream waits for no turn
+            return Estimate::default(); // the end of a stream waits for no turn
         }
         let variant = self.client.variant;
-        let of = |(kind, of): (&Type, &Subscription)| {
-            of.wildcard_bytes(kind, variant, snapshot) + of.named_bytes(kind, snapshot)
-        };
-        self.subscriptions().map(of).sum()
+        let mut estimate = Estimate::default();
+        for (kind, of) in self.subscriptions() {
+            let (wildcard, named) = (of.wildcard_bytes(kind, variant, snapshot), of.named_bytes(kind, snapshot));
+            estimate.bytes += wildcard + named;
+            let is_new = |wildcard: &Wildcard| wildcard.added == Revision::ZERO;
+            estimate.is_first |= wildcard > 0 && of.wildcard.as_ref().is_some_and(is_new);
+            estimate.is_first |= named > 0 && of.pending.values().take(SAMPLE).any(|pending| pending.requested);
+        }
+        estimate
     }
 }
 

@@ -35,6 +35,7 @@ use std::sync::Arc;
 pub use acks::Ack;
 pub(crate) use acks::Nack;
 pub use client::{Client, Variant};
+pub(crate) use estimate::Estimate;
 pub use identity::Identity;
 pub use reply::{Heartbeat, Reply};
 pub(crate) use requested_names::Authorities;
@@ -47,8 +48,8 @@ use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::Moment;
 use super::view::{
-    Claim, Class, Completeness, InterestChange, Lease, LeaseAccess, NameChanged, NamedError, Revision, Selector,
-    Snapshot,
+    Claim, Class, Completeness, InterestChange, Lease, LeaseAccess, NameChanged, NamedError, NoRoom, RefusedName,
+    Revision, Selector, Snapshot,
 };
 use crate::proto::Request;
 use crate::xds::{Authority, HeldVersions, Name, Role, Type, TypeTable};
@@ -294,12 +295,13 @@ impl Session {
         }
     }
 
-    /// Records names that the view had no room for. They stay requested, and a client that reads errors is sent one for each.
-    pub fn on_names_refused(&mut self, names: &[(Type, Name)]) {
-        let error = self.client.errors.then(|| Arc::new(NamedError::no_room(self.limits.names_per_view)));
-        for (kind, name) in names {
+    /// Records names for which there is no room. They stay requested, and a client that reads errors is sent one for each.
+    pub fn on_names_refused(&mut self, names: &[RefusedName]) {
+        let mut errors = BTreeMap::<NoRoom, Arc<NamedError>>::new();
+        for RefusedName { kind, name, why } in names {
+            let error = self.client.errors.then(|| &*errors.entry(*why).or_insert_with(|| Arc::new(why.error())));
             if let Some(subscription) = self.subscriptions.get_mut(kind) {
-                subscription.on_name_refused(name.clone(), error.as_ref());
+                subscription.on_name_refused(name.clone(), error);
             }
         }
     }

@@ -30,6 +30,18 @@ impl Sources {
         upstream.is_some_and(|upstream| upstream.streams().iter().all(|stream| stream.variant() == Variant::Delta))
     }
 
+    /// Returns how long a request may be to servers that take whole lists of names: the least, if there are any. Of a server that is
+    /// not open, the variant is known that is tried first.
+    pub fn list_limit(&self) -> Option<usize> {
+        let servers = self.servers.iter().zip(&self.plan.servers);
+        let takes_lists = servers.filter(|(server, plan)| {
+            let streams = server.upstream.iter().flat_map(|upstream| upstream.all());
+            let mut variants = streams.map(Stream::variant).chain([plan.variant]);
+            variants.next() == Some(Variant::Sotw)
+        });
+        takes_lists.map(|(_, plan)| plan.quirks.max_request_bytes).min()
+    }
+
     /// Returns authorities whose server is unreachable, or has not sent its routing since it became reachable.
     pub fn unsteady(&self) -> BTreeSet<Authority> {
         let is_steady = |server: usize| {

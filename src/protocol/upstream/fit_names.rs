@@ -4,9 +4,8 @@ use super::globs::Globs;
 use super::request::RequestContext;
 use super::request_room::{RequestRoom, field_bytes, name_bytes};
 use super::type_subscription::TypeSubscription;
-use crate::proto::code::RESOURCE_EXHAUSTED;
 use crate::protocol::session::Variant;
-use crate::protocol::view::{NamedError, Selector, Update};
+use crate::protocol::view::{NoRoom, Selector, Update};
 use crate::xds::{Name, Type};
 
 impl TypeSubscription {
@@ -30,7 +29,7 @@ impl TypeSubscription {
         out.extend(new.into_iter().filter(|name| !fits(name, &self.globs)));
         for name in out {
             self.want(Selector::Name(name.clone()), false, false);
-            self.left_out.insert(name, || no_room(of.quirks.max_request_bytes));
+            self.left_out.insert(name, || NoRoom::InRequest(of.quirks.max_request_bytes).error());
         }
         for name in back {
             self.left_out.remove(&name);
@@ -53,12 +52,6 @@ impl RequestContext<'_> {
         let others = self.node_bytes + field_bytes(self.type_url().len()) + (limit / 8).min(OTHER_FIELDS);
         limit.saturating_sub(others)
     }
-}
-
-fn no_room(limit: usize) -> NamedError {
-    let message =
-        format!("there is no room for the name in a request to the control plane (max_request_bytes: {limit})");
-    NamedError { code: RESOURCE_EXHAUSTED, message }
 }
 
 /// An error text has 4 KiB at most; servers keep nonces and versions short.

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::name_room::NameRoom;
+use super::name_room::{NameRoom, Shares};
+use super::named_error::NoRoom;
 use super::session_id::SessionId;
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
@@ -39,6 +40,8 @@ pub(super) struct Interest {
     /// The number of absent names that each session requests; no entry means none.
     absent: HashMap<SessionId, usize>,
     room: NameRoom,
+    /// The bytes that a server takes for a list of names, if it takes whole lists.
+    list_limit: Option<usize>,
     changes: Vec<InterestChange>,
     limits: Arc<Limits>,
 }
@@ -49,6 +52,10 @@ struct OfType {
     /// Includes globs.
     names: HashMap<Name, Watchers>,
     globs: usize,
+    /// Counts the bytes of names.
+    list: NameRoom,
+    /// Bytes of names that linger.
+    lingering: usize,
 }
 
 #[derive(Debug, Default)]
@@ -64,18 +71,21 @@ struct Watchers {
 
 impl Interest {
     pub(crate) fn new(limits: Arc<Limits>) -> Self {
-        let (types, lingering, absent, room, changes) = Default::default();
-        Self { types, lingering, absent, room, changes, limits }
+        let (types, lingering, absent, room, list_limit, changes) = Default::default();
+        Self { types, lingering, absent, room, list_limit, changes, limits }
     }
 
-    /// Adds a session's subscription. Returns false if the view has no room for the name.
-    pub(crate) fn subscribe(&mut self, session: SessionId, kind: &Type, wanted: &Selector) -> bool {
-        let is_new = |name: &Name| !self.has_name(kind, name);
+    /// Sets how many bytes of names of one type a server takes in a request, if it takes whole lists.
+    pub(crate) fn set_list_limit(&mut self, limit: Option<usize>) {
+        self.list_limit = limit;
+    }
+
+    /// Adds a session's subscription, unless there is no room for the name.
+    pub(crate) fn subscribe(&mut self, session: SessionId, kind: &Type, wanted: &Selector) -> Result<(), NoRoom> {
         if let Selector::Name(name) = wanted
-            && is_new(name)
-            && !self.room.admits(session, self.lingering.len(), self.limits.names_per_view)
+            && !self.has_name(kind, name)
         {
-            return false;
+            self.admit(session, kind)?;
         }
         let watchers = self.watchers_or_ask(kind, wanted);
         watchers.expected = false;
@@ -84,19 +94,43 @@ impl Interest {
         let (counts, count) = (is_added && watchers.absent, watchers.sessions.len());
         if let Some(until) = watchers.until.take() {
             self.lingering.remove(&(until, kind.clone(), wanted.clone()));
+            self.note_lingering(kind, wanted, false);
         }
-        if is_added && matches!(wanted, Selector::Name(_)) {
-            self.room.on_subscribed(session, other, count);
+        if let (true, Selector::Name(name)) = (is_added, wanted) {
+            self.room.on_subscribed(session, other, count, 1);
+            let of = self.types.entry(kind.clone()).or_default();
+            of.list.on_subscribed(session, other, count, listed_bytes(name));
         }
         if counts {
             note_absent(&mut self.absent, session, true);
         }
-        true
+        Ok(())
+    }
+
+    fn admit(&self, session: SessionId, kind: &Type) -> Result<(), NoRoom> {
+        let limit = self.limits.names_per_view;
+        if !self.room.admits(session, self.lingering.len(), &Shares::of_names(limit)) {
+            return Err(NoRoom::InView(limit));
+        }
+        match (self.list_limit, self.types.get(kind)) {
+            (Some(limit), Some(of)) if !of.list.admits(session, of.lingering, &Shares::of_list(limit)) => {
+                Err(NoRoom::InRequest(limit))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts the bytes of a name that begins to linger, or ends to.
+    fn note_lingering(&mut self, kind: &Type, wanted: &Selector, lingers: bool) {
+        let (Selector::Name(name), Some(of)) = (wanted, self.types.get_mut(kind)) else { return };
+        let bytes = listed_bytes(name);
+        of.lingering = if lingers { of.lingering + bytes } else { of.lingering.saturating_sub(bytes) };
     }
 
     /// Forgets what is counted for a session that has left.
     pub(crate) fn on_left(&mut self, session: SessionId) {
         self.room.on_left(session);
+        self.types.values_mut().for_each(|of| of.list.on_left(session));
     }
 
     pub(crate) fn unsubscribe(&mut self, session: SessionId, kind: &Type, wanted: &Selector, now: Moment) {
@@ -112,9 +146,13 @@ impl Interest {
         if left && watchers.sessions.is_empty() {
             watchers.until = Some(until);
             self.lingering.insert((until, kind.clone(), wanted.clone()));
+            self.note_lingering(kind, wanted, true);
         }
-        if left && matches!(wanted, Selector::Name(_)) {
-            self.room.on_unsubscribed(session, last, others);
+        if let (true, Selector::Name(name)) = (left, wanted) {
+            self.room.on_unsubscribed(session, last, others, 1);
+            if let Some(of) = self.types.get_mut(kind) {
+                of.list.on_unsubscribed(session, last, others, listed_bytes(name));
+            }
         }
         if counted {
             note_absent(&mut self.absent, session, false);
@@ -129,6 +167,7 @@ impl Interest {
         watchers.expected = watchers.sessions.is_empty();
         if watchers.sessions.is_empty() && watchers.until.is_none() {
             watchers.until = Some(until);
+            self.note_lingering(kind, &wanted, true);
             self.lingering.insert((until, kind.clone(), wanted));
         }
     }
@@ -236,7 +275,9 @@ impl Interest {
                             of.names.shrink_to(of.names.len() * 2); // what one client brought does not stay for ever
                         }
                         if was_there {
-                            self.room.on_name_ended();
+                            self.room.on_name_ended(1);
+                            of.list.on_name_ended(listed_bytes(name));
+                            of.lingering = of.lingering.saturating_sub(listed_bytes(name));
                         }
                     }
                 }
@@ -272,13 +313,21 @@ impl Interest {
             }),
             Selector::Name(name) => of.names.entry(name.clone()).or_insert_with(|| {
                 ask();
-                self.room.on_new_name();
+                self.room.on_new_name(1);
+                of.list.on_new_name(listed_bytes(name));
                 of.globs += usize::from(name.is_glob());
                 Watchers::default()
             }),
         }
     }
 }
+
+/// What a name takes in a request, about.
+fn listed_bytes(name: &Name) -> usize {
+    name.as_str().len() + TAG_AND_LENGTH
+}
+
+const TAG_AND_LENGTH: usize = 3;
 
 fn note_absent(counts: &mut HashMap<SessionId, usize>, session: SessionId, more: bool) {
     let count = counts.entry(session).or_default();

@@ -35,7 +35,7 @@ pub(crate) use gate::Gate;
 pub use interest::{InterestChange, Selector};
 pub(crate) use leases::Lease;
 pub use leases::{LeaseAccess, LeaseProgress, Leases};
-pub use named_error::NamedError;
+pub use named_error::{NamedError, NoRoom};
 pub use order::OrderLosses;
 pub use resource_table::{AbsenceEvidence, Presence};
 pub(crate) use resource_table::{Entry, ResourceTable};
@@ -74,7 +74,7 @@ pub struct View {
     /// types.
     forgotten: Revision,
     interest: Interest,
-    refused_names: BTreeMap<SessionId, Vec<(Type, Name)>>,
+    refused_names: BTreeMap<SessionId, Vec<RefusedName>>,
     gate: Gate,
     published: Arc<Snapshot>,
     wakes: BTreeMap<SessionId, Vec<NameChanged>>,
@@ -93,6 +93,14 @@ pub struct View {
     /// The type of clusters.
     clusters: Type,
     limits: Arc<Limits>,
+}
+
+/// A name of a session for which there is no room.
+#[derive(Debug, Clone)]
+pub struct RefusedName {
+    pub(crate) kind: Type,
+    pub(crate) name: Name,
+    pub(crate) why: NoRoom,
 }
 
 impl View {
@@ -150,13 +158,13 @@ impl View {
     pub fn change_interest(&mut self, session: SessionId, change: InterestChange, now: Moment) {
         let InterestChange { kind, selector: wanted, on } = change;
         if on {
-            let has_room = self.interest.subscribe(session, &kind, &wanted);
+            let admitted = self.interest.subscribe(session, &kind, &wanted);
             let Selector::Name(name) = wanted else {
                 self.wakes.entry(session).or_default();
                 return;
             };
-            if !has_room {
-                self.refused_names.entry(session).or_default().push((kind, name));
+            if let Err(why) = admitted {
+                self.refused_names.entry(session).or_default().push(RefusedName { kind, name, why });
                 return;
             }
             if name.is_glob() {
@@ -175,8 +183,8 @@ impl View {
         }
     }
 
-    /// Returns the names, by session, that the view had no room for since the last call (`limits.names_per_view`).
-    pub fn take_refused_names(&mut self) -> BTreeMap<SessionId, Vec<(Type, Name)>> {
+    /// Returns the names, by session, for which there was no room since the last call.
+    pub fn take_refused_names(&mut self) -> BTreeMap<SessionId, Vec<RefusedName>> {
         std::mem::take(&mut self.refused_names)
     }
 
@@ -233,6 +241,11 @@ impl View {
     /// Returns whether there is interest, including interest that lingers.
     pub(crate) fn is_wanted(&self) -> bool {
         self.interest.is_any()
+    }
+
+    /// Sets how many bytes of names of one type a server takes in a request, if it takes whole lists.
+    pub fn set_list_limit(&mut self, limit: Option<usize>) {
+        self.interest.set_list_limit(limit);
     }
 
     /// Records the state of the sources: the authorities without a reachable server, and whether upstream responds to a name that

@@ -16,13 +16,6 @@ impl NamedError {
         Self { code: NOT_FOUND, message: "there is no such resource".into() }
     }
 
-    /// The view has no room for the name.
-    pub(crate) fn no_room(limit: usize) -> Self {
-        let message =
-            format!("too many names for the clients that share a view: the limit is {limit} (limits.names_per_view)");
-        Self { code: RESOURCE_EXHAUSTED, message }
-    }
-
     pub(crate) fn not_allowed() -> Self {
         Self { code: PERMISSION_DENIED, message: "not for this client".into() }
     }
@@ -30,5 +23,30 @@ impl NamedError {
     /// Whether it concerns the resource itself, as opposed to a transient error (UP-44).
     pub(crate) fn is_about_data(&self) -> bool {
         matches!(self.code, NOT_FOUND | PERMISSION_DENIED)
+    }
+}
+
+/// Why there is no room for a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NoRoom {
+    /// Its view has as many names as it may have.
+    InView(usize),
+    /// A request to the control plane has as many bytes as it may have.
+    InRequest(usize),
+}
+
+impl NoRoom {
+    pub(crate) fn error(self) -> NamedError {
+        let message = match self {
+            Self::InView(limit) => {
+                format!(
+                    "too many names for the clients that share a view: the limit is {limit} (limits.names_per_view)"
+                )
+            }
+            Self::InRequest(limit) => {
+                format!("there is no room for the name in a request to the control plane (max_request_bytes: {limit})")
+            }
+        };
+        NamedError { code: RESOURCE_EXHAUSTED, message }
     }
 }

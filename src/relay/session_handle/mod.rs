@@ -22,8 +22,8 @@ use super::counters::ProcessCounters;
 use super::limit::Limit;
 use super::published::Published;
 use crate::proto::Request;
-use crate::protocol::session::{Ack, BadRequest, CloseReason, Fetched, Session, Step, Variant};
-use crate::protocol::view::{Completeness, NameChanged, SessionId, Snapshot};
+use crate::protocol::session::{Ack, BadRequest, CloseReason, Estimate, Fetched, Session, Step, Variant};
+use crate::protocol::view::{Completeness, NameChanged, RefusedName, SessionId, Snapshot};
 use crate::xds::{Authority, HeldVersions, Name, Type};
 
 pub(crate) struct SessionHandle {
@@ -54,7 +54,7 @@ pub(crate) struct SessionHandle {
 enum Notice {
     NamesChanged(Vec<NameChanged>),
     InterestApplied,
-    NamesRefused(Vec<(Type, Name)>),
+    NamesRefused(Vec<RefusedName>),
     StatedVersionsRefused,
 }
 
@@ -196,8 +196,8 @@ impl SessionHandle {
         self.poll_below(usize::MAX, waker).unwrap_or(Step::Idle(None))
     }
 
-    /// Like [`Self::poll`], but a reply of about `limit` bytes or more is not made, and its size is returned.
-    pub(crate) fn poll_below(&self, limit: usize, waker: &std::task::Waker) -> Result<Step, usize> {
+    /// Like [`Self::poll`], but a reply of about `limit` bytes or more is not made, and what it would be is returned.
+    pub(crate) fn poll_below(&self, limit: usize, waker: &std::task::Waker) -> Result<Step, Estimate> {
         self.waker.register(waker);
         if self.commands.is_closed() {
             return Ok(Step::End(CloseReason::ViewFailed));
@@ -206,9 +206,9 @@ impl SessionHandle {
         // between would be missed.
         let newest = self.published.newest();
         let mut session = self.lock();
-        let bytes = if limit < usize::MAX { session.pending_bytes(&newest) } else { 0 };
-        if bytes >= limit {
-            return Err(bytes);
+        let estimate = if limit < usize::MAX { session.estimate(&newest) } else { Estimate::default() };
+        if estimate.bytes >= limit {
+            return Err(estimate);
         }
         let step = session.poll(&newest, &mut &*self.published, self.clock.now());
         if let Step::End(CloseReason::BadRequest(fault)) = &step {
@@ -344,7 +344,7 @@ impl SessionHandle {
         }
     }
 
-    pub(super) fn on_names_refused(&self, names: Vec<(Type, Name)>) {
+    pub(super) fn on_names_refused(&self, names: Vec<RefusedName>) {
         self.notify(Notice::NamesRefused(names));
         self.waker.wake();
     }

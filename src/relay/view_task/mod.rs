@@ -92,6 +92,7 @@ const EVENT: usize = MAX_BATCH / 256;
 
 impl ViewTask {
     pub(crate) async fn run(mut self) {
+        self.view.set_list_limit(self.sources.list_limit());
         loop {
             let mut batch = 0;
             match self.next().await {
@@ -302,6 +303,7 @@ impl ViewTask {
         let down = self.sources.down();
         self.report_readiness(&down);
         self.view.on_source(down, self.sources.repeats());
+        self.view.set_list_limit(self.sources.list_limit());
         self.links.follow(&mut self.sources, &self.connectors);
         self.links.send(&mut self.sources, now);
         self.note_left_out();

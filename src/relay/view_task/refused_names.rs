@@ -1,13 +1,20 @@
-//! Names that the view has no room for.
+//! Names for which there is no room.
 
 use super::ViewTask;
+use crate::protocol::view::NoRoom;
 use crate::relay::limit::Limit;
 
 impl ViewTask {
     /// Notifies sessions of names that the last changes of interest had no room for.
     pub(super) fn refuse_names(&mut self) {
         for (session, names) in self.view.take_refused_names() {
-            self.limits.reached(Limit::NamesPerView);
+            let reached = |of: fn(&NoRoom) -> bool| names.iter().any(|refused| of(&refused.why));
+            if reached(|why| matches!(why, NoRoom::InView(_))) {
+                self.limits.reached(Limit::NamesPerView);
+            }
+            if reached(|why| matches!(why, NoRoom::InRequest(_))) {
+                self.limits.reached(Limit::MaxRequestBytes);
+            }
             if let Some(handle) = self.sessions.get(&session) {
                 handle.on_names_refused(names);
             }
