@@ -157,9 +157,9 @@ async fn operators_are_served_when_all_files_are_open_and_clients_when_some_are_
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let config = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}
-upstream: {{servers: [{{uri: 'http://{}'}}]}}
+upstream: {{servers: [{{uri: 'http://{}', max_streams_per_connection: 1}}]}}
 views: {{key: [cluster], idle_timeout: 100ms}}
-limits: {{linger: 0s}}\n",
+limits: {{linger: 0s, views_per_connection: 0}}\n",
         server.local_addr().unwrap()
     );
     let program = Program::start_after("ulimit -n 128", "open-files-exhausted.yaml", &config, PATIENCE);

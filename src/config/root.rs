@@ -91,6 +91,7 @@ fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
             names: usize::MAX,
             names_per_stream: usize::MAX,
             names_per_view: usize::MAX,
+            cached_bytes: usize::MAX,
             types: usize::MAX,
             absent_names_per_stream: usize::MAX,
             ..views.limits.clone()

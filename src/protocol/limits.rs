@@ -63,6 +63,8 @@ pub struct Limits {
     pub names_per_stream: usize,
     /// Names that the sessions of one view may subscribe to, those that linger included.
     pub names_per_view: usize,
+    /// The bytes of all resources. Above it new names have no room, and nothing lingers.
+    pub cached_bytes: usize,
     /// Absent names that one session may subscribe to. Beyond it, names that only this session wants do not trigger fallback.
     pub absent_names_per_stream: usize,
     /// Bytes of an error text that are stored or sent.
@@ -106,6 +108,7 @@ impl Default for Limits {
             names: 100_000,
             names_per_stream: 500_000,
             names_per_view: 1_000_000,
+            cached_bytes: 4 << 30,
             absent_names_per_stream: 100,
             error_bytes: 4096,
             fetch_timeout: Duration::from_secs(5),

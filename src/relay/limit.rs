@@ -29,6 +29,8 @@ pub(crate) enum Limit {
     StatedVersionsBytes,
     /// The names of all streams of one view.
     NamesPerView,
+    /// The bytes of all cached resources.
+    CachedBytes,
     /// The views of the process.
     Views,
     /// The views that exist because of one connection.
@@ -64,7 +66,7 @@ pub(crate) enum Limit {
 pub(crate) struct LimitCounters([AtomicU64; Limit::ALL.len()]);
 
 impl Limit {
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::MessageBytes,
         Self::RequestEntries,
         Self::NameBytes,
@@ -77,6 +79,7 @@ impl Limit {
         Self::NamesPerStream,
         Self::StatedVersionsBytes,
         Self::NamesPerView,
+        Self::CachedBytes,
         Self::Views,
         Self::ViewsPerConnection,
         Self::MaxRequestBytes,
@@ -109,6 +112,7 @@ impl Limit {
             Self::StatedVersionsBytes => "limits.stated_versions_bytes",
             Self::NamesPerView => "limits.names_per_view",
             Self::Views => "views.max",
+            Self::CachedBytes => "limits.cached_bytes",
             Self::ViewsPerConnection => "limits.views_per_connection",
             Self::MaxRequestBytes => "upstream.servers.max_request_bytes",
             Self::Connections => "limits.connections",

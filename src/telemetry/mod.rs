@@ -34,6 +34,7 @@ struct MetricsSnapshot<'a> {
     incidents: &'a Incidents,
     buffered_load_bytes: usize,
     stated_versions_bytes: usize,
+    cached_bytes: usize,
     /// Liveness calls without an answer, by server.
     unanswered: Vec<(String, u64)>,
     /// Connections to servers.
@@ -59,6 +60,7 @@ pub(crate) fn exposition(views: Arc<Views>, loads: Arc<Loads>, files: Arc<[Files
                 incidents: views.incidents(),
                 buffered_load_bytes: loads.kept(),
                 stated_versions_bytes: views.stated_versions().bytes(),
+                cached_bytes: views.cached_bytes(),
                 unanswered: views.unanswered_calls().collect(),
                 connections: views.upstream_connections().collect(),
                 servers: views.servers().collect(),
@@ -140,6 +142,7 @@ fn register_clients(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
     let help = "Approximate memory of initial_resource_versions that are not judged yet";
     let stated = Gauge::<i64>::default();
     stated.set(integer(snapshot.stated_versions_bytes));
+    gauge(registry, "cached_bytes", "Bytes of all cached resources, each body once", snapshot.cached_bytes);
     registry.register_with_unit("stated_versions", help, Unit::Bytes, stated);
 }
 

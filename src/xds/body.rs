@@ -1,6 +1,7 @@
 //! The bytes of a resource, never changed.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
@@ -14,6 +15,8 @@ use super::version::ContentHash;
 pub struct Body {
     hash: ContentHash,
     bytes: Bytes,
+    /// The bytes of all bodies in the store, these included.
+    total: Arc<AtomicUsize>,
     /// Computed on first use, and not under the lock of the store.
     leads_to: OnceLock<Option<Box<LeadsTo>>>,
 }
@@ -26,10 +29,17 @@ impl PartialEq for Body {
 
 impl Eq for Body {}
 
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+    }
+}
+
 impl Body {
     /// Copies the bytes: a slice would keep the whole receive buffer alive as long as the resource.
-    pub(super) fn copied(hash: ContentHash, bytes: &[u8]) -> Self {
-        Self { hash, bytes: Bytes::copy_from_slice(bytes), leads_to: OnceLock::new() }
+    pub(super) fn copied(hash: ContentHash, bytes: &[u8], total: &Arc<AtomicUsize>) -> Self {
+        total.fetch_add(bytes.len(), Ordering::Relaxed);
+        Self { hash, bytes: Bytes::copy_from_slice(bytes), total: total.clone(), leads_to: OnceLock::new() }
     }
 
     /// Returns what the body leads to. `kind` is the type of the body.

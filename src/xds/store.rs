@@ -1,6 +1,7 @@
 //! Stores each resource body once per process (I2), for all views and clients, until its last user drops it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::body::Body;
@@ -14,6 +15,7 @@ use super::version::ContentHash;
 #[derive(Debug, Default)]
 pub struct BodyStore {
     shards: [Mutex<Shard>; SHARDS],
+    bytes: Arc<AtomicUsize>,
 }
 
 /// The bodies of one shard.
@@ -31,8 +33,13 @@ impl BodyStore {
         if let Some(held) = self.shard(hash).find(hash, bytes) {
             return held;
         }
-        let copied = Arc::new(Body::copied(hash, bytes));
+        let copied = Arc::new(Body::copied(hash, bytes, &self.bytes));
         self.shard(hash).find_or_insert(copied)
+    }
+
+    /// Returns the bytes of all bodies that anybody holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     fn shard(&self, hash: ContentHash) -> MutexGuard<'_, Shard> {
@@ -125,7 +132,7 @@ mod tests {
     fn what_came_between_a_look_up_and_a_copy_is_found() {
         let (store, kind) = (BodyStore::default(), TypeTable::new().resolve("a.B"));
         let other = store.intern(&kind, b"body");
-        let copied = Arc::new(Body::copied(other.hash(), b"body"));
+        let copied = Arc::new(Body::copied(other.hash(), b"body", &store.bytes));
         assert!(Arc::ptr_eq(&store.shard(other.hash()).find_or_insert(copied), &other));
     }
 
@@ -134,6 +141,15 @@ mod tests {
         let (store, kind) = (BodyStore::default(), TypeTable::new().resolve("a.B"));
         (0..1_000).for_each(|_| drop(store.intern(&kind, b"body")));
         assert_eq!(entries(&store), 1);
+    }
+
+    #[test]
+    fn bytes_are_counted_once_and_until_nobody_holds_them() {
+        let (store, kind) = (BodyStore::default(), TypeTable::new().resolve("a.B"));
+        let bodies = [b"one".as_slice(), b"two", b"one"].map(|bytes| store.intern(&kind, bytes));
+        assert_eq!(store.bytes(), 6);
+        drop(bodies);
+        assert_eq!(store.bytes(), 0);
     }
 
     #[test]

@@ -224,6 +224,52 @@ async fn i8_made_up_names_do_not_fill_a_view_for_others() {
     assert_eq!(honest.sent().await.set, ["honest"], "it has room");
 }
 
+#[tokio::test]
+async fn i8_a_full_cache_has_no_room_for_new_names_and_serves_what_it_has() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = run_with(&plane, "limits: {cached_bytes: 64KiB}").await;
+    let mut first = Client::connect(relay.address, Variant::Delta).await;
+    first.ask(EDS, &["large"], Some("web"));
+    let stream = plane.stream().await;
+    let sent = |name: &str, version: &str, bytes: usize| {
+        let resource = Some(Any { type_url: EDS.into(), ..cluster(name, &"x".repeat(bytes)) });
+        let resource = Resource { resource, name: name.into(), version: version.into(), ..Default::default() };
+        let (type_url, nonce) = (EDS.into(), version.into());
+        let response = DeltaDiscoveryResponse { type_url, nonce, resources: vec![resource], ..Default::default() };
+        stream.respond(&Response::Delta(response));
+    };
+    sent("large", "1", 100 << 10);
+    let told = first.sent().await;
+    assert_eq!(told.set, ["large"]);
+    first.ack(EDS, &[], &told);
+
+    let grpc = Node { user_agent_name: "gRPC Go".into(), ..client_node() };
+    let mut late = Client::connect(relay.address, Variant::Delta).await;
+    late.ask_as(&grpc, EDS, &["new"]);
+    let Client::Delta(_, responses) = &mut late else { unreachable!() };
+    let response = tokio::time::timeout(client::PATIENCE, responses.message()).await.unwrap().unwrap().unwrap();
+    let error = response.resource_errors[0].error_detail.clone().unwrap();
+    assert_eq!(error.code, 8);
+    assert!(error.message.ends_with("the limit is 65536 (limits.cached_bytes)"), "{}", error.message);
+    assert_eq!(reached(&relay, "limits.cached_bytes").await, 1);
+
+    let mut other = Client::connect(relay.address, Variant::Delta).await;
+    other.ask(EDS, &["large"], Some("web"));
+    assert_eq!(other.sent().await.set, ["large"], "what is cached is served");
+    sent("large", "2", 1);
+    assert_eq!(first.sent().await.set, ["large"]);
+    let mut later = Client::connect(relay.address, Variant::Delta).await;
+    until("there is room again", async || {
+        get(relay.admin, "/metrics").await.lines().any(|line| {
+            line.strip_prefix("weir_cached_bytes ").is_some_and(|bytes| bytes.parse::<usize>().unwrap() < 1000)
+        })
+    })
+    .await;
+    later.ask(EDS, &["new"], Some("web"));
+    sent("new", "1", 1);
+    assert_eq!(later.sent().await.set, ["new"]);
+}
+
 /// A node of the view that most tests use.
 fn client_node() -> Node {
     Node { id: "greedy".into(), cluster: "web".into(), ..Node::default() }

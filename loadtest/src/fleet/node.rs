@@ -1,6 +1,8 @@
 //! The nodes of clients.
 
 use prost::Message as _;
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
 use weir::proto::node::{Locality, Node};
 
 /// What nodes are made of. `{n}` in any of them is the client's number, and `{n%100}` that number modulo 100.
@@ -16,11 +18,14 @@ pub struct NodeTemplate {
     /// Locality zone, with the same placeholders.
     #[arg(long = "node-zone", default_value = "")]
     pub zone: String,
+    /// Bytes of metadata, which a sidecar of a service mesh has many of.
+    #[arg(long = "node-bytes", default_value_t = 0)]
+    pub bytes: usize,
 }
 
 impl Default for NodeTemplate {
     fn default() -> Self {
-        Self { id: "loadtest-{n}".into(), cluster: "loadtest".into(), zone: String::new() }
+        Self { id: "loadtest-{n}".into(), cluster: "loadtest".into(), zone: String::new(), bytes: 0 }
     }
 }
 
@@ -31,8 +36,15 @@ impl NodeTemplate {
         let locality = (!zone.is_empty()).then(|| Locality { zone, ..Default::default() });
         let (id, cluster) = (filled(&self.id, number), filled(&self.cluster, number));
         let agent = "weir-loadtest".to_owned();
-        Node { id, cluster, locality, user_agent_name: agent, ..Default::default() }.encode_to_vec()
+        let metadata = (self.bytes > 0).then(|| padding(self.bytes));
+        Node { id, cluster, locality, metadata, user_agent_name: agent, ..Default::default() }.encode_to_vec()
     }
+}
+
+/// Returns a map with one text of so many bytes.
+fn padding(bytes: usize) -> Struct {
+    let text = Value { kind: Some(Kind::StringValue("x".repeat(bytes))) };
+    Struct { fields: [("PADDING".to_owned(), text)].into() }
 }
 
 fn filled(template: &str, number: usize) -> String {
@@ -61,5 +73,11 @@ mod tests {
     fn counters_are_filled_in_and_other_braces_stay() {
         assert_eq!(filled("a-{n}-{n%10}-{x}-{", 123), "a-123-3-{x}-{");
         assert_eq!(filled("{n%0}", 5), "0");
+    }
+
+    #[test]
+    fn a_node_has_the_metadata_that_it_should() {
+        let node = NodeTemplate { bytes: 61_000, ..Default::default() }.encode(1);
+        assert!((61_000..61_100).contains(&node.len()), "{}", node.len());
     }
 }

@@ -86,6 +86,7 @@ fn limits(config: &Config) -> Vec<Row> {
         ("names_per_type", limits.names.to_string()),
         ("names_per_stream", limits.names_per_stream.to_string()),
         ("names_per_view", limits.names_per_view.to_string()),
+        ("cached_bytes", size_text(limits.cached_bytes)),
         ("absent_names_per_stream", limits.absent_names_per_stream.to_string()),
         ("linger", time(limits.linger)),
         ("lingering", limits.lingering.to_string()),

@@ -27,6 +27,8 @@ section! {
         names_per_stream: Option<Located<Positive>> = 500000;
         /// Names of all streams of one view; above half of it, only streams with few names of their own get new ones.
         names_per_view: Option<Located<Positive>> = 1000000;
+        /// Bytes of all cached resources; above it, new names get RESOURCE_EXHAUSTED, and nothing lingers.
+        cached_bytes: Option<Located<Size>> = "4GiB";
         /// Memory for `initial_resource_versions` of all clients until they are judged; equal ones are kept once.
         stated_versions_bytes: Option<Located<Size>> = "512MiB";
         /// Above this, names that only this stream wants no longer trigger fallback.

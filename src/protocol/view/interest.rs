@@ -42,6 +42,8 @@ pub(super) struct Interest {
     room: NameRoom,
     /// The bytes that a server takes for a list of names, if it takes whole lists.
     list_limit: Option<usize>,
+    /// The limit for all resources, if they have reached it.
+    full_cache: Option<usize>,
     changes: Vec<InterestChange>,
     limits: Arc<Limits>,
 }
@@ -71,13 +73,18 @@ struct Watchers {
 
 impl Interest {
     pub(crate) fn new(limits: Arc<Limits>) -> Self {
-        let (types, lingering, absent, room, list_limit, changes) = Default::default();
-        Self { types, lingering, absent, room, list_limit, changes, limits }
+        let (types, lingering, absent, room, list_limit, full_cache, changes) = Default::default();
+        Self { types, lingering, absent, room, list_limit, full_cache, changes, limits }
     }
 
     /// Sets how many bytes of names of one type a server takes in a request, if it takes whole lists.
     pub(crate) fn set_list_limit(&mut self, limit: Option<usize>) {
         self.list_limit = limit;
+    }
+
+    /// Sets the limit for the bytes of all resources if it is reached: new names have no room, and nothing lingers.
+    pub(crate) fn set_full_cache(&mut self, limit: Option<usize>) {
+        self.full_cache = limit;
     }
 
     /// Adds a session's subscription, unless there is no room for the name.
@@ -108,6 +115,9 @@ impl Interest {
     }
 
     fn admit(&self, session: SessionId, kind: &Type) -> Result<(), NoRoom> {
+        if let Some(limit) = self.full_cache {
+            return Err(NoRoom::InCache(limit));
+        }
         let limit = self.limits.names_per_view;
         if !self.room.admits(session, self.lingering.len(), &Shares::of_names(limit)) {
             return Err(NoRoom::InView(limit));
@@ -262,6 +272,7 @@ impl Interest {
         let mut expired = Vec::new();
         while self.lingering.len() > self.limits.lingering
             || self.room.is_above(self.limits.names_per_view)
+            || self.full_cache.is_some()
             || self.lingering.first().is_some_and(|(until, ..)| *until <= now)
         {
             let Some((_, kind, wanted)) = self.lingering.pop_first() else { break };

@@ -248,6 +248,11 @@ impl View {
         self.interest.set_list_limit(limit);
     }
 
+    /// Sets the limit for the bytes of all resources if it is reached. New names then have no room, and nothing lingers.
+    pub fn set_full_cache(&mut self, limit: Option<usize>) {
+        self.interest.set_full_cache(limit);
+    }
+
     /// Records the state of the sources: the authorities without a reachable server, and whether upstream responds to a name that
     /// is requested again.
     pub fn on_source(&mut self, down: BTreeSet<Authority>, repeats: bool) {

@@ -31,6 +31,8 @@ impl NamedError {
 pub enum NoRoom {
     /// Its view has as many names as it may have.
     InView(usize),
+    /// All resources together take as many bytes as they may.
+    InCache(usize),
     /// A request to the control plane has as many bytes as it may have.
     InRequest(usize),
 }
@@ -42,6 +44,9 @@ impl NoRoom {
                 format!(
                     "too many names for the clients that share a view: the limit is {limit} (limits.names_per_view)"
                 )
+            }
+            Self::InCache(limit) => {
+                format!("too many bytes of resources are cached: the limit is {limit} (limits.cached_bytes)")
             }
             Self::InRequest(limit) => {
                 format!("there is no room for the name in a request to the control plane (max_request_bytes: {limit})")

@@ -62,6 +62,8 @@ pub(super) struct ViewTask {
     pub(crate) order_metrics: OrderMetrics,
     pub(crate) published: Arc<Published>,
     pub(crate) store: Arc<BodyStore>,
+    /// The limit for the bytes in the store.
+    pub(crate) cached_bytes_limit: usize,
     pub(crate) table: Arc<TypeTable>,
     pub(crate) clock: Clock,
     pub(crate) commands: mpsc::Receiver<Command>,
@@ -92,7 +94,7 @@ const EVENT: usize = MAX_BATCH / 256;
 
 impl ViewTask {
     pub(crate) async fn run(mut self) {
-        self.view.set_list_limit(self.sources.list_limit());
+        self.note_room();
         loop {
             let mut batch = 0;
             match self.next().await {
@@ -303,7 +305,7 @@ impl ViewTask {
         let down = self.sources.down();
         self.report_readiness(&down);
         self.view.on_source(down, self.sources.repeats());
-        self.view.set_list_limit(self.sources.list_limit());
+        self.note_room();
         self.links.follow(&mut self.sources, &self.connectors);
         self.links.send(&mut self.sources, now);
         self.note_left_out();
@@ -319,6 +321,12 @@ impl ViewTask {
                 handle.on_interest_applied();
             }
         }
+    }
+
+    /// Tells the view what new names have room for.
+    fn note_room(&mut self) {
+        self.view.set_list_limit(self.sources.list_limit());
+        self.view.set_full_cache(Some(self.cached_bytes_limit).filter(|limit| self.store.bytes() >= *limit));
     }
 
     /// Logs routing that led to missing clusters despite all holds.

@@ -12,6 +12,9 @@ impl ViewTask {
             if reached(|why| matches!(why, NoRoom::InView(_))) {
                 self.limits.reached(Limit::NamesPerView);
             }
+            if reached(|why| matches!(why, NoRoom::InCache(_))) {
+                self.limits.reached(Limit::CachedBytes);
+            }
             if reached(|why| matches!(why, NoRoom::InRequest(_))) {
                 self.limits.reached(Limit::MaxRequestBytes);
             }

@@ -255,6 +255,11 @@ impl Views {
         &self.incidents
     }
 
+    /// Returns the bytes of all cached resources.
+    pub(crate) fn cached_bytes(&self) -> usize {
+        self.store.bytes()
+    }
+
     /// Returns what clients state that they hold, until it is judged.
     pub(crate) fn stated_versions(&self) -> &Arc<StatedVersionsStore> {
         &self.stated_versions

@@ -48,6 +48,7 @@ impl Views {
             order_metrics: Default::default(),
             published: published.clone(),
             store: self.store.clone(),
+            cached_bytes_limit: self.limits.cached_bytes,
             incidents: self.incidents.clone(),
             limits: self.counters.limits.clone(),
             left_out_lines: LogPace::of_client(),
