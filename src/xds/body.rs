@@ -1,5 +1,6 @@
 //! The bytes of a resource, never changed.
 
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +12,6 @@ use super::types::Type;
 use super::version::ContentHash;
 
 /// The bytes of a resource and the hash of type and bytes.
-#[derive(Debug)]
 pub struct Body {
     hash: ContentHash,
     bytes: Bytes,
@@ -19,6 +19,12 @@ pub struct Body {
     total: Arc<AtomicUsize>,
     /// Computed on first use, and not under the lock of the store.
     leads_to: OnceLock<Option<Box<LeadsTo>>>,
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Body").field("hash", &self.hash).field("bytes", &self.bytes).finish()
+    }
 }
 
 impl PartialEq for Body {
