@@ -295,56 +295,40 @@ mod tests {
         Reply::sample(kind, vec![Arc::new(resource)])
     }
 
-    /// What a view has of resources.
-    #[derive(Debug)]
-    struct Has(bool);
+    /// A view that has replaced nothing.
+    struct Current;
 
-    impl CurrentResources for Has {
-        fn outdated(&self, _: &Type, resources: &[Arc<Resource>]) -> Vec<usize> {
-            (0..resources.len()).filter(|_| !self.0).collect()
+    impl CurrentResources for Current {
+        fn outdated(&self, _: &Type, _: &[Arc<Resource>]) -> Vec<usize> {
+            Vec::new()
         }
-    }
-
-    struct Client {
-        body: SessionBody,
-        woken: Arc<Woken>,
-    }
-
-    impl Client {
-        fn new(shared: &Arc<Shared>) -> Self {
-            Self { body: SessionBody::new(Arc::default(), shared.clone(), false), woken: Arc::default() }
-        }
-
-        fn poll(&mut self) -> Option<Result<Piece, ReadStalled>> {
-            let waker = Waker::from(self.woken.clone());
-            match Pin::new(&mut self.body).poll_frame(&mut Context::from_waker(&waker)) {
-                Poll::Ready(Some(frame)) => Some(frame.map(|frame| frame.into_data().ok().unwrap())),
-                Poll::Ready(None) => panic!("the stream ended"),
-                Poll::Pending => None,
-            }
-        }
-    }
-
-    fn shared(limit: usize) -> Arc<Shared> {
-        let (messages, turns) = (SharedMessages::new("weir"), Turns::new(Arc::default()));
-        Arc::new(Shared { messages, turns, unfinished: UnfinishedReplies::new(limit, Arc::default()) })
     }
 
     #[tokio::test]
     async fn a_stalled_stream_pins_one_piece_whatever_is_still_to_be_said() {
-        let shared = shared(usize::MAX);
-        let mut client = Client::new(&shared);
+        let (messages, turns) = (SharedMessages::new("weir"), Turns::new(Arc::default()));
+        let unfinished = UnfinishedReplies::new(usize::MAX, Arc::default());
+        let shared = Arc::new(Shared { messages, turns, unfinished });
         let outgoing = Outgoing::new(reply_of(10 << 20), Variant::Delta, &shared.messages);
-        client.body.rest = Some(shared.unfinished.enter(outgoing, Arc::new(Has(true))));
+        let mut body = SessionBody::new(Arc::default(), shared.clone(), false);
+        body.rest = Some(shared.unfinished.enter(outgoing, Arc::new(Current)));
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut cx = Context::from_waker(&waker);
+        let mut poll = |body: &mut SessionBody| match Pin::new(body).poll_frame(&mut cx) {
+            Poll::Ready(Some(Ok(frame))) => Some(frame.into_data().ok().unwrap()),
+            Poll::Ready(_) => panic!("the stream ended"),
+            Poll::Pending => None,
+        };
         let mut sent = 0;
         while sent < 10 << 20 {
-            let piece = client.poll().expect("the gate is open").unwrap();
+            let piece = poll(&mut body).expect("the gate is open");
             assert!(piece.bytes.len() <= PIECE);
-            assert!(client.poll().is_none(), "one piece is out");
-            let before = client.woken.0.load(Ordering::Relaxed);
+            assert!(poll(&mut body).is_none(), "one piece is out");
+            let before = woken.0.load(Ordering::Relaxed);
             sent += piece.remaining();
             drop(piece);
-            assert_eq!(client.woken.0.load(Ordering::Relaxed), before + 1, "taking it wakes the body");
+            assert_eq!(woken.0.load(Ordering::Relaxed), before + 1, "taking it wakes the body");
         }
     }
 }

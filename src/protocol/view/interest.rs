@@ -105,8 +105,9 @@ impl Interest {
         }
         if let (true, Selector::Name(name)) = (is_added, wanted) {
             self.room.on_subscribed(session, other, count, 1);
-            let of = self.types.entry(kind.clone()).or_default();
-            of.list.on_subscribed(session, other, count, listed_bytes(name));
+            if let Some(of) = self.types.get_mut(kind) {
+                of.list.on_subscribed(session, other, count, listed_bytes(name));
+            }
         }
         if counts {
             note_absent(&mut self.absent, session, true);
